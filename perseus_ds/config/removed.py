@@ -9,5 +9,7 @@ REMOVED_KEYS = {
     "power": "delete it; `perseus-ds notify RUN_DIR --power-cap W` caps a running job's mean power, and"
     " `policy: power_cap` one pipeline's from the start",
     "straggler.peers": "delete it; a slow GPU within a replica makes the replica a straggler beside others",
+    "metrics.every_s": "delete it: numbers are written every 15 seconds",
+    "metrics.otlp": "delete it: a collector of OpenTelemetry scrapes `metrics.port` as Prometheus does",
 }
 """By full name below ``perseus``, or by name and value; the remedy ends the refusal."""

@@ -114,16 +114,13 @@ class MetricsSettings:
     """Whether every rank leaves its numbers for monitoring, and for whom.
 
     ``folder`` is where the files of node_exporter's textfile collector go; None: ``metrics`` in the run
-    directory. They are written every ``every_s`` seconds. ``port`` is that of an endpoint for Prometheus on
-    the node's first rank; the next rank's is one higher. ``otlp`` is the address that takes OpenTelemetry's
-    metrics over HTTP.
+    directory. ``port`` is that of an endpoint for Prometheus on
+    the node's first rank; the next rank's is one higher.
     """
 
     enabled: bool = False
     folder: Folder | None = None
-    every_s: Annotated[float, Interval(ge=1.0, le=3600.0)] = 15.0
     port: Annotated[int, Interval(ge=1, le=65_535)] | None = None
-    otlp: Folder | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,10 +105,6 @@ class RunDirectory:
         """What every rank leaves for monitoring, where it is asked for."""
         return self.path / "metrics"
 
-    def energy_of(self, rank: int) -> Path:
-        """What one rank's GPU took over all starts of the job."""
-        return self.metrics / "energy" / f"rank_{rank:05d}.json"
-
     @property
     def ranks(self) -> Path:
         """Measurements of every rank, a file each."""

@@ -23,7 +23,6 @@ NEVER_INSTALLED = {
     "megatron_core": "megatron-core",
     "amdsmi": "amdsmi",
     "prometheus_client": "prometheus_client",
-    "opentelemetry": "opentelemetry-sdk",
 }
 """Imported where they are: a framework that is its users' own, and extras."""
 

@@ -1,1 +1,1 @@
-"""What a rank leaves for monitoring, beside the training: files, an endpoint, OpenTelemetry."""
+"""What a rank leaves for monitoring, beside the training: a file, an endpoint."""

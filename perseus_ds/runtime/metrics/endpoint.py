@@ -1,10 +1,11 @@
-"""An endpoint that Prometheus scrapes, served by prometheus_client (the extra ``metrics``)."""
+"""A rank's samples through prometheus_client (the extra ``metrics``): as text, and served to scrapes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from perseus_ds.errors import ConfigError
@@ -19,10 +20,11 @@ class _Collected:
         self._labels = labels
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        """Return one family for each metric that there is."""
+        """Return one family for each metric that there is; values that are not finite are left out."""
         rows: dict[Metric, list[MetricSample]] = {}
         for one in self._samples():
-            rows.setdefault(one.metric, []).append(one)
+            if math.isfinite(one.value):
+                rows.setdefault(one.metric, []).append(one)
         for metric, samples in rows.items():
             kind = CounterMetricFamily if metric.form is Form.COUNTER else GaugeMetricFamily
             known = [self._labels.of(one) for one in samples]
@@ -30,6 +32,13 @@ class _Collected:
             for one, labels in zip(samples, known, strict=True):
                 family.add_metric(list(labels.values()), one.value)
             yield family
+
+
+def text_of(samples: Sequence[MetricSample], labels: Labels) -> bytes:
+    """Return samples in the text format that node_exporter's collector reads."""
+    registry = CollectorRegistry()
+    registry.register(_Collected(lambda: samples, labels))
+    return bytes(generate_latest(registry))
 
 
 def serve(port: int, samples: Callable[[], Sequence[MetricSample]], labels: Labels) -> Callable[[], None]:

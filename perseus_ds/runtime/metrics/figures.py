@@ -14,7 +14,6 @@ from perseus_ds.run_directory import RunDirectory, Summary
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
-from perseus_ds.runtime.metrics.ledger import EnergyLedger
 from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
 from perseus_ds.runtime.observe.rank_report import RankBooks
 
@@ -51,14 +50,13 @@ class RankMetrics:
         job: Job,
         directory: RunDirectory,
         sources: Sources,
-        ledger: EnergyLedger,
         *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._first = job.rank == 0
         self._profile = directory.profile_of(job.group)
         self._sources = sources
-        self._ledger = ledger
+        self._saved_j = self._saved_error_j = 0.0
         self._counted: dict[int, int] = {}
         self._now_s = now_s
         self._limit_w, self._limit_read_s = _power_limit_w(sources.gpu), now_s()
@@ -66,15 +64,14 @@ class RankMetrics:
 
     def turn(self) -> None:
         """Add what iterations at the plan have saved since the last turn, once both sides are measured."""
-        saved_j, error_j = self._ledger.entry.saved_j, self._ledger.entry.saved_error_j
+        self._sources.watch.catch_up()
         for size, iterations in dict(self._sources.books.at_plan).items():
             summary = self._sources.summaries.get(size)
             if self._first and summary is not None:
                 fresh, self._counted[size] = iterations - self._counted.get(size, 0), iterations
                 each_j = summary.baseline.energy_j
-                saved_j += fresh * each_j * summary.saving_pct / 100.0
-                error_j += fresh * each_j * (summary.saving_within_pct or 0.0) / 100.0
-        self._ledger.save(saved_j, error_j)
+                self._saved_j += fresh * each_j * summary.saving_pct / 100.0
+                self._saved_error_j += fresh * each_j * (summary.saving_within_pct or 0.0) / 100.0
         if self._now_s() >= self._limit_read_s + _LIMIT_EVERY_S:
             self._limit_w, self._limit_read_s = _power_limit_w(self._sources.gpu), self._now_s()
 
@@ -84,8 +81,7 @@ class RankMetrics:
         return [*own, *self._of_job(), *self._of_plan()] if self._first else own
 
     def _of_gpu(self) -> Iterator[MetricSample]:
-        yield MetricSample(Metric.ENERGY, self._ledger.energy_j)
-        yield MetricSample(Metric.ENERGY_ERROR, self._ledger.error_j)
+        yield MetricSample(Metric.ENERGY, self._sources.watch.taken_j)
         latest = self._sources.books.latest
         if latest is not None:
             yield MetricSample(Metric.ITERATION_ENERGY, latest[0])
@@ -114,9 +110,8 @@ class RankMetrics:
     def _of_job(self) -> Iterator[MetricSample]:
         yield MetricSample(Metric.RUNNING, 1)
         yield MetricSample(Metric.ITERATIONS, self._sources.iteration())
-        entry = self._ledger.entry
-        yield MetricSample(Metric.SAVED, entry.saved_j)
-        yield MetricSample(Metric.SAVED_ERROR, entry.saved_error_j)
+        yield MetricSample(Metric.SAVED, self._saved_j)
+        yield MetricSample(Metric.SAVED_ERROR, self._saved_error_j)
         for size, summary in dict(self._sources.summaries).items():
             yield from _measured(summary, {"microbatches": str(size)})
         age_s = _age_s(self._profile)

@@ -1,105 +1,99 @@
-"""The thread that leaves a rank's numbers for monitoring, now and then, in every way that was asked for."""
+"""The thread that writes a rank's numbers to a file for monitoring, and serves them on a port if asked to."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable
+from pathlib import Path
 from queue import Empty
 
-from perseus_ds.config import MetricsSettings
 from perseus_ds.errors import ConfigError, PerseusError
+from perseus_ds.run_directory import write_whole
 from perseus_ds.runtime.measure.threads import HostThreads, Threads
 from perseus_ds.runtime.metrics.figures import RankMetrics
-from perseus_ds.runtime.metrics.ledger import EnergyLedger
-from perseus_ds.runtime.metrics.textfile import TextFile
+from perseus_ds.runtime.metrics.metric import MetricSample, lasting
 
+_EVERY_S = 15.0
 _PATIENCE_S = 2.0
-_COUNTED_S = 1.0  # what a kill loses is no more than was counted in that time
 _HIGHEST_PORT = 65_535
 _MOST_LINES = 8
 _CHANGED = "during iteration"
 """Ends CPython's words where a collection changes under its reader: "dictionary changed size ..."."""
 
-Say = Callable[[str], None]
-End = Callable[[], None]
-
 
 class Publisher:
-    """Turns the figures over every ``every_s``, on a thread of its own. Whatever fails is one line.
+    """Writes ``path`` for node_exporter's textfile collector every 15 seconds, on a thread of its own.
 
-    ``count`` is called before every turn, and at least once per second: it has the ledger note the energy.
-
-    Cost: nothing on the training thread; about 1 ms each time on its own, half of it the file's rename.
+    A file is always whole; after the job it has what still holds. Whatever fails is one line.
     """
 
     def __init__(
         self,
         figures: RankMetrics,
-        ledger: EnergyLedger,
-        file: TextFile,
+        path: Path,
         *,
-        every_s: float,
-        say: Say,
-        count: Callable[[], None] = lambda: None,
+        say: Callable[[str], None],
         threads: Threads | None = None,
     ) -> None:
         threads = threads or HostThreads()
         self._figures = figures
-        self._ledger = ledger
-        self._file = file
-        self._every_s = every_s
+        self._path = path
         self._say = say
-        self._count = count
-        self._ends: list[End] = []
+        self._end_serving: Callable[[], None] | None = None
         self._said: set[str] = set()
-        self._again = False
+        self._again = self._failing = False
         self._stop = threads.queue(str)
         self._thread = threads.start(self._run, name="perseus-metrics")
 
-    def begin(self, settings: MetricsSettings, *, local_rank: int) -> None:
-        """Serve and send as well, where that is asked for; what cannot be is reported, and files go on."""
-        ways = [
-            self._served(settings.port + local_rank) if settings.port is not None else None,
-            self._sent(settings.otlp) if settings.otlp is not None else None,
-        ]
-        self._ends += [end for end in ways if end is not None]
+    def serve(self, port: int) -> None:
+        """Serve as well; what cannot be is reported, and the file goes on."""
+        from perseus_ds.runtime.metrics.endpoint import serve  # noqa: PLC0415  # an extra
 
-    def turn(self) -> None:
-        """Add up, and write."""
-        self._count()
-        self._figures.turn()
-        for line in (self._ledger.trouble(), self._file.write(self._figures.samples())):
-            if line:
-                self._say(f"metrics: {line}")
+        try:
+            if port > _HIGHEST_PORT:
+                raise ConfigError(f"perseus.metrics.port: there is no port {port}", hint="name a lower one")
+            self._end_serving = serve(port, self._figures.samples, self._figures.labels)
+        except PerseusError as error:
+            self._say(f"metrics: {error}; files are written all the same")
 
     def close(self) -> None:
         """End the thread, and leave what holds after the job."""
         self._stop.put("end")
         self._thread.join(_PATIENCE_S)
-        for end in self._ends:
-            end()
-        self._ends.clear()
+        if self._end_serving is not None:
+            self._end_serving()
+            self._end_serving = None
 
     def _run(self) -> None:
-        waits = max(1, math.ceil(self._every_s / _COUNTED_S))
-        act = self.turn
-        for wait in itertools.count(1):
-            self._guarded(act)
-            act = self._count if wait % waits else self.turn
+        ended = False
+        while not ended:
+            self._guarded(lambda: self._write(self._turned()))
             try:
-                self._stop.get(timeout=self._every_s / waits)
+                self._stop.get(timeout=_EVERY_S)
             except Empty:
                 continue
-            break
-        self._guarded(self._leave)
-        self._ledger.close()
+            ended = True
+        self._guarded(lambda: self._write(lasting(self._turned())))
 
-    def _leave(self) -> None:
-        self._count()
+    def _turned(self) -> list[MetricSample]:
         self._figures.turn()
-        if line := self._file.end(self._figures.samples()):
-            self._say(f"metrics: {line}")
+        return self._figures.samples()
+
+    def _write(self, samples: list[MetricSample]) -> None:
+        """Replace the file; a disk that is full is reported once, and tried again."""
+        from perseus_ds.runtime.metrics.endpoint import text_of  # noqa: PLC0415  # an extra
+
+        failed = self._failing
+        try:
+            write_whole(self._path, text_of(samples, self._figures.labels))
+        except (OSError, PerseusError) as error:
+            self._failing = True
+            if not failed:
+                reason = getattr(error, "strerror", None) or str(error)
+                self._say(f"metrics: {self._path} is not written: {reason}; training and tries go on")
+        else:
+            self._failing = False
+            if failed:
+                self._say(f"metrics: {self._path} is written again")
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Report each failure once. Another thread may change what is read: that is read again first."""
@@ -117,19 +111,3 @@ class Publisher:
         if line not in self._said and len(self._said) < _MOST_LINES:
             self._said.add(line)
             self._say(line)
-
-    def _served(self, port: int) -> End | None:
-        from perseus_ds.runtime.metrics.endpoint import serve  # noqa: PLC0415  # an extra
-
-        try:
-            if port > _HIGHEST_PORT:
-                raise ConfigError(f"perseus.metrics.port: there is no port {port}", hint="name a lower one")
-            return serve(port, self._figures.samples, self._figures.labels)
-        except PerseusError as error:
-            self._say(f"metrics: {error}; files are written all the same")
-        return None
-
-    def _sent(self, address: str) -> End | None:
-        from perseus_ds.runtime.metrics.otlp import send  # noqa: PLC0415  # an extra
-
-        return send(self._figures.samples, self._figures.labels, every_s=self._every_s, address=address)

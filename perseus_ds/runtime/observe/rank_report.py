@@ -18,7 +18,6 @@ class RankReport:
     """What one rank reports after an audit.
 
     ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step.
-    ``job_energy_j`` is what its GPU took over all starts of the job, where that is counted.
     ``temperature_c`` is how warm it was on either side, where a sensor is read. ``troubles`` are what is
     wrong with its energy counter.
     """
@@ -34,7 +33,6 @@ class RankReport:
     clock_requests: RequestCounts = field(default_factory=RequestCounts)
     period_s: float | None = None
     skipped: int = 0
-    job_energy_j: float | None = None
     temperature_c: Mapping[Mode, float] = field(default_factory=dict)
     troubles: Sequence[str] = ()
 
@@ -90,7 +88,6 @@ class RankBooks:
         self._sightings = sightings
         self._overrun_share = overrun_share
         self._clock_requests = clock_requests
-        self.job_energy_j: Callable[[], float | None] = lambda: None
 
     @property
     def error(self) -> PerseusError | None:
@@ -170,7 +167,6 @@ class RankBooks:
             clock_requests=self._clock_requests,
             period_s=self._account.counter_period_s,
             skipped=self._skipped,
-            job_energy_j=self.job_energy_j(),
             temperature_c={mode: mean_c for mode, (_, mean_c) in self._warm.items()},
             troubles=tuple(self._watch.troubles),
         )

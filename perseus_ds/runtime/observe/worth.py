@@ -1,4 +1,4 @@
-"""What iterations and the whole job take, by token, by sample, and in the prices of the block."""
+"""What iterations take, by token, by sample, and in the prices of the block."""
 
 from __future__ import annotations
 
@@ -26,12 +26,8 @@ def worth(
     found = {
         name: _of_side(getattr(summary, name), reports, mode, job, prices) for name, mode in _SIDES.items()
     }
-    energies_j = [report.job_energy_j for report in reports if report.job_energy_j is not None]
-    facts: dict[str, object] = {}
-    if len(energies_j) == len(reports):
-        facts |= {"job_energy_j": sum(energies_j), **_priced("job", sum(energies_j), prices)}
     known = {name: side for name, side in found.items() if side}
-    return facts | ({"worth": known} if known else {})
+    return {"worth": known} if known else {}
 
 
 def _of_side(

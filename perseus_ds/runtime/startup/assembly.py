@@ -31,9 +31,7 @@ from perseus_ds.runtime.measure.cuda.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
 from perseus_ds.runtime.metrics.figures import RankMetrics, Sources
-from perseus_ds.runtime.metrics.ledger import EnergyLedger
 from perseus_ds.runtime.metrics.publisher import Publisher
-from perseus_ds.runtime.metrics.textfile import TextFile
 from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
 from perseus_ds.runtime.observe.rank_report import RankBooks
 from perseus_ds.runtime.observe.scalars import Scalars
@@ -160,16 +158,13 @@ class Assembly:
     def _publish(self, sources: Sources) -> None:
         """Leave this rank's numbers for monitoring, beside the training."""
         context, job, settings = self._context, self._context.job, self._context.config.metrics
-        ledger = EnergyLedger(context.directory.energy_of(job.rank), sources.gpu.identify().uuid)
-        self._watch.noted = ledger.note
-        sources.books.job_energy_j = lambda: ledger.energy_j
-        figures = RankMetrics(job, context.directory, sources, ledger)
+        figures = RankMetrics(job, context.directory, sources)
         folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
-        file = TextFile(folder / f"{figures.labels.job['host']}.rank{job.rank:05d}.prom", figures.labels)
-        say, count = context.log.line_here, self._watch.pass_on
-        publisher = Publisher(figures, ledger, file, every_s=settings.every_s, say=say, count=count)
+        path = folder / f"{figures.labels.job['host']}.rank{job.rank:05d}.prom"
+        publisher = Publisher(figures, path, say=context.log.line_here)
         self._undo.append(publisher.close)
-        publisher.begin(settings, local_rank=self._adapter.local_rank)
+        if settings.port is not None:
+            publisher.serve(settings.port + self._adapter.local_rank)
 
     def _capped(self, asked: AskedClocks) -> Callable[[Iteration], bool]:
         def capped(iteration: Iteration) -> bool:

@@ -11,7 +11,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from perseus_ds.config import MetricsSettings, PerseusConfig
+from perseus_ds.config import PerseusConfig
 from perseus_ds.device.simulated import simulated_settings
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded
@@ -36,8 +36,11 @@ def check_usable(config: PerseusConfig) -> None:
             read_trace(Path(trace))
     if not _only_runs_a_plan_of(config):
         _check_run_dir(Path(config.run_dir))
-    if config.metrics.enabled and (refusal := _missing(config.metrics)) is not None:
-        raise refusal
+    if config.metrics.enabled and importlib.util.find_spec("prometheus_client") is None:
+        raise ConfigError(
+            "perseus.metrics.enabled needs prometheus_client, which is not installed",
+            hint="pip install 'perseus_ds[metrics]'",
+        )
     if config.objective.timelines is not None:
         read_timelines(Path(config.objective.timelines))
 
@@ -114,18 +117,3 @@ def _why_not(folder: Path) -> str | None:
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
     return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written to"
-
-
-def _missing(settings: MetricsSettings) -> ConfigError | None:
-    """Name a package that the settings need and that is not installed; None where all are."""
-    needs = (
-        ("port", settings.port, "prometheus_client", "metrics"),
-        ("otlp", settings.otlp, "opentelemetry", "otlp"),
-    )
-    for key, value, package, extra in needs:
-        if value is not None and importlib.util.find_spec(package) is None:
-            return ConfigError(
-                f"perseus.metrics.{key} needs {package}, which is not installed",
-                hint=f"pip install 'perseus_ds[{extra}]'",
-            )
-    return None

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from free_ports import free_port
 
-from perseus_ds.runtime.metrics.metric import Exposition, Labels, Metric, MetricSample
+from perseus_ds.runtime.metrics.endpoint import text_of
+from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
 
 MONITORING = Path(__file__).parents[3] / "configs" / "monitoring"
 BOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())
@@ -49,7 +50,7 @@ def numbers(turn: int) -> str:
     }
     samples = [MetricSample(one, 1.0 + turn, extra.get(one, {})) for one in Metric]
     job = {"job": "gpt", "host": "node1"}
-    return Exposition(Labels({**job, "stage": "0", "gpu_uuid": "GPU-0"}, job)).text(samples)
+    return text_of(samples, Labels({**job, "stage": "0", "gpu_uuid": "GPU-0"}, job)).decode()
 
 
 @pytest.fixture

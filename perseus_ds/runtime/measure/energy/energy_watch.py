@@ -10,7 +10,6 @@ from functools import reduce
 from operator import itemgetter, or_
 from queue import Empty
 from statistics import median
-from typing import Protocol
 
 from perseus_ds.device import Achieved, Capabilities, Gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
@@ -36,13 +35,6 @@ Repeat = Callable[[float, Look], Look]
 _IN_A_THREAD = "no process reads its energy ({}): a thread of the training does"
 
 
-class Noted(Protocol):
-    """Whoever counts the energy of a whole job; must not raise."""
-
-    def __call__(self, energy_j: float, /, *, anew: bool) -> None:
-        """Take in a reading."""
-
-
 class EnergyWatch:
     """Look at the counter about twice per period, keep the changes, answer from them.
 
@@ -52,8 +44,7 @@ class EnergyWatch:
     question here takes in first what that has seen. Else a thread looks, or whatever ``repeat`` is, which
     looks again and again. A device without a counter (``period_s`` is None) is not watched. The first error
     ends the looks and is kept for the training thread. The counter is checked at the start (`EnergySource`).
-    ``noted`` is called with every reading of a thread, and with whether its source counts from another start
-    than before. What a process has read is passed on when asked. ``troubles`` are what was reported.
+    ``taken_j`` is the energy that the counter has shown since the start. ``troubles`` are what was reported.
     """
 
     def __init__(
@@ -77,13 +68,12 @@ class EnergyWatch:
         self._catching_up = threading.Lock()
         self._last: GpuReading | None = None
         self._begins_anew = False
-        self._to_pass_on: list[tuple[float, bool]] = []
+        self.taken_j = 0.0
         self.troubles: list[str] = []
         self._replaced: list[str] = []
         self._first_change_s = self._last_change_s = 0.0
         self._counted = 0
         self._error: PerseusError | None = None
-        self.noted: Noted | None = None
 
     @property
     def watching(self) -> bool:
@@ -149,7 +139,6 @@ class EnergyWatch:
 
     def close(self) -> None:
         """Stop watching; a look that the driver holds up is left behind."""
-        self.pass_on()
         with self._catching_up:
             process, self._process = self._process, None
         if process is not None:
@@ -166,8 +155,6 @@ class EnergyWatch:
             seen = self._reader.look()
             if self._begins_anew:
                 seen, self._begins_anew = seen._replace(anew=True), False
-            if self.noted is not None:
-                self.noted(seen.energy_j, anew=seen.anew)
             self._note(seen)
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self._error = as_perseus_error(error)
@@ -186,21 +173,9 @@ class EnergyWatch:
             return
         for seen in process.take():
             self._note(seen)
-            if not seen.anew and self._to_pass_on and not self._to_pass_on[-1][1]:
-                self._to_pass_on.pop()
-            self._to_pass_on.append((seen.energy_j, seen.anew))
         self._error = self._error or process.error
         if process.ended and self._error is None:
             self._go_on_here(process)
-
-    def pass_on(self) -> None:
-        """Pass to ``noted`` what the reading process has seen since the last time."""
-        self.catch_up()
-        with self._catching_up:
-            passed, self._to_pass_on = self._to_pass_on, []
-        if self.noted is not None:
-            for energy_j, anew in passed:
-                self.noted(energy_j, anew=anew)
 
     def _go_on_here(self, process: ReadingProcess) -> None:
         """Look from a thread in place of a process that has ended before its time."""
@@ -211,6 +186,8 @@ class EnergyWatch:
 
     def _note(self, seen: GpuReading) -> None:
         last = self._last
+        if last is not None and not seen.anew:
+            self.taken_j += max(0.0, seen.energy_j - last.energy_j)
         if seen.anew or self._looked_away(seen.at_s):
             self._changes.clear()
         elif last is not None and seen.energy_j != last.energy_j:

@@ -23,6 +23,7 @@ from perseus_ds.run_directory import read_summary
 from perseus_ds.runtime.metrics.metric import Metric
 
 pytestmark = pytest.mark.thorough
+pytest.importorskip("prometheus_client")
 Values = Mapping[str, list[tuple[str, float]]]
 
 
@@ -66,9 +67,8 @@ def text_of(run_dir: Path) -> str:
 
 @pytest.fixture(scope="module")
 def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    pytest.importorskip("prometheus_client")
     run_dir, loop, port = tmp_path_factory.mktemp("job") / "gpt", Loop(), free_port()
-    metrics, report = {"enabled": True, "every_s": 1.0, "port": port}, {"price_per_kwh": 0.3, "pue": 1.2}
+    metrics, report = {"enabled": True, "port": port}, {"price_per_kwh": 0.3, "pue": 1.2}
     session = begun(loop, block_of(run_dir, metrics=metrics, report=report))
     train(loop, run_dir, lambda names: "measured" in names)
     for _ in range(20):
@@ -99,7 +99,6 @@ def test_every_metric_is_clean(done: Done) -> None:
 def test_energy_is_what_the_gpu_took(done: Done) -> None:
     values = parsed(done.ended)
     assert value(values, Metric.ENERGY) == pytest.approx(done.true_j, rel=0.005)  # the counter samples
-    assert value(values, Metric.ENERGY_ERROR) < 0.01 * done.true_j
 
 
 def test_savings_are_those_of_the_summary(done: Done) -> None:
@@ -112,11 +111,8 @@ def test_savings_are_those_of_the_summary(done: Done) -> None:
     assert value(values, Metric.SAVED_ERROR) < value(values, Metric.SAVED)
 
 
-def test_the_summary_has_the_job_in_joules_and_money(done: Done) -> None:
-    summary = read_summary(done.run_dir / "summary.json")
-    job_j, kwh_price = float(str(summary.facts["job_energy_j"])), 1.2 * 0.3 / 3.6e6
-    assert 0.5 * done.true_j < job_j < done.true_j
-    assert summary.facts["job_cost"] == pytest.approx(job_j * kwh_price)
+def test_the_summary_has_iterations_in_money(done: Done) -> None:
+    summary, kwh_price = read_summary(done.run_dir / "summary.json"), 1.2 * 0.3 / 3.6e6
     assert summary.facts["worth"] == {
         side: {"iteration_cost": pytest.approx(getattr(summary, side).energy_j * kwh_price)}
         for side in ("baseline", "perseus")
@@ -127,9 +123,9 @@ def test_labels_join_other_tools(done: Done) -> None:
     [(labels, _)] = parsed(done.running)[Metric.ENERGY.title]
     uuid = opened()[-1].identify().uuid
     host = socket.gethostname()
-    assert labels == f'job="gpt",host="{host}",replica="0",stage="0",rank="0",gpu_uuid="{uuid}"'
+    assert labels == f'gpu_uuid="{uuid}",host="{host}",job="gpt",rank="0",replica="0",stage="0"'
     [(labels, _)] = parsed(done.running)[Metric.PLAN.title]
-    assert labels == f'job="gpt",host="{host}"'
+    assert labels == f'host="{host}",job="gpt"'
 
 
 def test_clocks_stand_in_base_units(done: Done) -> None:
@@ -158,22 +154,9 @@ def test_after_the_end_only_what_still_holds_is_left(done: Done) -> None:
     assert "perseus-metrics" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_energy_goes_on_after_a_restart(done: Done) -> None:
-    before = value(parsed(done.ended), Metric.ENERGY)
-    loop = Loop()
-    session = begun(loop, block_of(done.run_dir, metrics={"enabled": True}))
-    for _ in range(20):
-        loop.step()
-    session.end(well=True)
-    values = parsed(text_of(done.run_dir))
-    assert value(values, Metric.ENERGY) == pytest.approx(before + opened()[-1].true_now().energy_j, rel=0.01)
-    assert value(values, Metric.SAVED) == value(parsed(done.ended), Metric.SAVED)
-
-
 def test_a_port_that_is_taken_costs_the_endpoint_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("prometheus_client")
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
@@ -193,23 +176,22 @@ def test_a_folder_that_cannot_be_one_costs_the_metrics_alone(
 ) -> None:
     (tmp_path / "file").write_text("")
     loop, run_dir = Loop(), tmp_path / "run"
-    metrics = {"enabled": True, "folder": str(tmp_path / "file" / "textfiles"), "every_s": 1.0}
+    metrics = {"enabled": True, "folder": str(tmp_path / "file" / "textfiles")}
     session = begun(loop, block_of(run_dir, metrics=metrics))
     train(loop, run_dir, lambda names: "profiling" in names)
     session.end(well=True)
     said = [line for line in capsys.readouterr().err.splitlines() if "metrics:" in line]
     assert len(said) == 1
-    assert "not written" in said[0]
 
 
 def test_a_package_that_is_missing_is_said_before_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    block = block_of(tmp_path / "run", metrics={"enabled": True, "otlp": "http://localhost:4318/v1/metrics"})
-    with pytest.raises(ConfigError, match=r"metrics\.otlp") as refused:
+    block = block_of(tmp_path / "run", metrics={"enabled": True})
+    with pytest.raises(ConfigError, match=r"metrics\.enabled") as refused:
         begun(Loop(), block)
-    assert "perseus_ds[otlp]" in str(refused.value)
+    assert "perseus_ds[metrics]" in str(refused.value)
 
 
 def test_without_the_block_nothing_is_left(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.metrics.figures import RankMetrics, Sources
-from perseus_ds.runtime.metrics.ledger import EnergyLedger
 from perseus_ds.runtime.metrics.metric import Metric
 from perseus_ds.runtime.observe.rank_report import RankBooks
 from perseus_ds.schedule import textbook
@@ -39,8 +38,7 @@ def test_the_limit_is_that_of_the_last_look(tmp_path: Path) -> None:
     books = RankBooks(watch, sightings=tuple, overrun_share=lambda: 0.0, clock_requests=counts)
     sources = Sources(gpu, watch, books, AskedClocks(), lambda: counts, lambda: 0, lambda: None, {})
     job = Job(1, 2, 1, 0, textbook("1f1b", stages=2, microbatches=2), {})
-    ledger = EnergyLedger(tmp_path / "energy.json", "GPU-0")
-    figures = RankMetrics(job, RunDirectory(tmp_path), sources, ledger, now_s=lambda: now_s[0])
+    figures = RankMetrics(job, RunDirectory(tmp_path), sources, now_s=lambda: now_s[0])
 
     def limits_w() -> list[float]:
         now_s[0] += PERIOD_S
@@ -56,4 +54,3 @@ def test_the_limit_is_that_of_the_last_look(tmp_path: Path) -> None:
     assert limits_w() == []
     gpu.limit_w = 250.0
     assert limits_w() == [250.0]
-    ledger.close()

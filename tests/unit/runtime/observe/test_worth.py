@@ -23,10 +23,10 @@ def job(**traits: str) -> Job:
     return Job(0, 6, 0, 0, schedule, fingerprint, sets=((0,), (1,), (2,)))
 
 
-def report(rank: int, *, size: float, job_energy_j: float | None = None) -> RankReport:
+def report(rank: int, *, size: float) -> RankReport:
     samples = deque([Sample(0, 1, 1.0, 1.0, size), Sample(1, 1, 1.0, 1.0, 3 * size)])
     totals = dict.fromkeys((Mode.BASELINE, Mode.PERSEUS), Total(2, samples))
-    return RankReport(rank, rank % 2, rank // 2, totals, Outside(), {}, job_energy_j=job_energy_j)
+    return RankReport(rank, rank % 2, rank // 2, totals, Outside(), {})
 
 
 def test_each_replicas_first_rank_counts_its_tokens_once() -> None:
@@ -41,14 +41,7 @@ def test_each_replicas_first_rank_counts_its_tokens_once() -> None:
 
 
 def test_prices_are_of_what_the_building_takes() -> None:
-    reports = [report(rank, size=0.0, job_energy_j=6e5) for rank in range(6)]
+    reports = [report(rank, size=0.0) for rank in range(6)]
     prices = ReportSettings(price_per_kwh=0.2, gco2_per_kwh=400.0, pue=1.5)
     found = worth(SUMMARY, reports, job(microbatch="? x 4096"), prices)
-    assert found["job_energy_j"] == 3.6e6
-    assert (found["job_cost"], found["job_gco2"]) == pytest.approx((0.3, 600.0))
     assert found["worth"]["baseline"] == pytest.approx({"iteration_cost": 6e-4, "iteration_gco2": 1.2})  # type: ignore[index]
-
-
-def test_a_rank_that_does_not_count_leaves_the_job_unknown() -> None:
-    reports = [report(0, size=0.0, job_energy_j=1.0), report(1, size=0.0)]
-    assert worth(SUMMARY, reports, job(), ReportSettings()) == {}
