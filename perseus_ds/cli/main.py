@@ -13,7 +13,6 @@ import perseus_ds
 from perseus_ds.cli.output import DONE, INTERRUPTED, REFUSED, remark
 from perseus_ds.cli.removed import refuse_removed
 from perseus_ds.errors import PerseusError
-from perseus_ds.own_process import OwnProcess
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -92,8 +91,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: by argparse; 2 for wrong usage, 0 after ``--help`` and ``--version``.
     """
-    if argv is None:
-        OwnProcess.declare()
     try:
         command, options = parse(sys.argv[1:] if argv is None else list(argv))
         return command(options)

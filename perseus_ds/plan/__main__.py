@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.errors import InfeasibleError, PerseusError, SlowChangeError
-from perseus_ds.own_process import OwnProcess
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.build import build
 from perseus_ds.plan.plan_file.store import write_plans
@@ -81,6 +80,5 @@ def _with_expected(plans: PlanSet, profile: Profile, request: PlanRequest) -> Pl
 
 
 if __name__ == "__main__":
-    OwnProcess.declare()
     step_back_after(PROMPT_S)
     sys.exit(main(sys.argv[1:]))

@@ -10,8 +10,6 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from perseus_ds.own_process import load_numba
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -99,7 +97,6 @@ class _Kernel(Generic[P, R]):
 
     def _chosen(self, given: tuple[object, ...]) -> Callable[P, R]:
         """Machine code where it lies on disk or has become due, else the function as it stands."""
-        load_numba()
         from perseus_ds.solver.compiling.machine_code import (  # noqa: PLC0415  # numba
             compiles,
             lies_on_disk,
