@@ -1,6 +1,10 @@
 """Keys of the block that earlier releases had, each with what to do instead."""
 
 REMOVED_KEYS = {
+    "profile.target_error_pct": "five clocks at fixed places are measured: delete the key;"
+    " `profile.max_clocks` takes fewer",
+    "profile.budget_s": "five clocks at fixed places are measured: delete the key; `profile.max_clocks` and"
+    " `profile.min_window_s` shorten the sweep",
     "device: zeusd": "run `perseus-ds guardd` on the node, which does the same, and state `guardd`",
     "profile.drift": "profiles are not measured again while a plan runs: delete the key; audits report what"
     " no longer fits, and the job profiles anew where `profile.json` is deleted",

@@ -49,17 +49,14 @@ class ProfileSettings:
     """How the sweep over clocks is done inside training.
 
     ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator); ``min_window_s`` is
-    the least time measured at one clock, ``max_clocks`` the most clocks tried (8). Fewer are enough where
-    curves state the energy of plans within ``target_error_pct``. While the sweep lasts, training is slowed by
-    ``max_slower_pct`` at most: iterations at default clocks lie between. ``settle_s`` is how long a cold GPU
-    warms up before the first of them is measured, at most half as long as the sweep takes.
-    ``budget_s`` is how long the sweep may last once GPUs are warm: as many clocks as fit, two at least.
+    the least time measured at one clock, ``max_clocks`` the most clocks tried, of five that
+    lie between the highest and half of it. While the sweep lasts, training is slowed by ``max_slower_pct`` at
+    most: iterations at default clocks lie between. ``settle_s`` is how long a cold GPU warms up before the
+    first of them is measured, at most half as long as the sweep takes.
     """
 
     min_window_s: Annotated[float, Interval(gt=0.0, le=86_400.0)] = 5.0
     max_clocks: Annotated[int, Interval(ge=2, le=1000)] | None = None
-    budget_s: Annotated[float, Interval(gt=0.0, le=1e6)] | None = None
-    target_error_pct: Annotated[float, Interval(ge=0.0, le=100.0)] = 0.3
     max_slower_pct: Annotated[float, Interval(gt=0.0, le=1000.0)] = 8.0
     reuse: bool = True
     warmup_iterations: Annotated[int, Interval(ge=1, le=10_000)] = 3

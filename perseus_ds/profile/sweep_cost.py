@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-FEWEST_CLOCKS = 2
-"""A budget leaves as many: fewer are no choice."""
-USUAL_CLOCKS = 5
-"""So many are enough on most GPUs."""
 _LAG = 1
 """Iterations at default clocks after each window, at least: until then it is not known."""
 _MINUTE_S = 60.0
@@ -156,12 +152,3 @@ def cost_of(
         pace.pass_(_LAG)
     pace.pass_(coming_after(window.at()) - _LAG)
     return SweepCost((pace.ran + pace.lost) * window.iteration_s, pace.lost * window.iteration_s)
-
-
-def most_clocks(budget_s: float, count: int, cost: Callable[[int], SweepCost]) -> int:
-    """Return how many of ``count`` clocks a budget allows, ``FEWEST_CLOCKS`` at least.
-
-    ``cost`` is that of a sweep over so many clocks.
-    """
-    allowed = (number for number in range(count, FEWEST_CLOCKS, -1) if cost(number).lasts_s <= budget_s)
-    return next(allowed, min(count, FEWEST_CLOCKS))

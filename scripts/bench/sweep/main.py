@@ -23,16 +23,20 @@ from perseus_ds.plan.solving.problem import PlanProblem, problem_of
 from perseus_ds.plan.solving.strategy import fastest
 from perseus_ds.plan.solving.switching import FREE
 from perseus_ds.profile import Point, Profile, smoothed
-from perseus_ds.profile.next_clock import MOST_CLOCKS, next_clock
+from perseus_ds.profile.next_clock import PLACES, next_clock
 from perseus_ds.profile.record import Computation
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.solver import Frontier, blended, solve_frontier
 
 GPUS = ("a100-sxm4-80gb", "a100-pcie-80gb", "a40", "h100-sxm", "h200")
+VOLTAGES = {
+    "h100-sxm, voltage rises earlier": ("h100-sxm", 0.85),
+    "h100-sxm, voltage rises later": ("h100-sxm", 1.15),
+}
+"""Further voltage curves: those of a GPU with its clocks scaled."""
 MICROBATCHES = 12
 WEIGHTS = (1.02, 1.0, 1.0, 1.1)
 WORKS = {Kind.FORWARD: Work(0.03, 0.2, 0.85), Kind.BACKWARD: Work(0.06, 0.2, 0.9)}
-TARGET_PCT = 0.3
 NORMAL_95 = 1.96
 _SAME = 1.0 + 1e-9
 
@@ -49,7 +53,10 @@ class Truth:
     @classmethod
     def of(cls, gpu: str) -> Truth:
         """Compute all points and solve the true problem once."""
-        model = model_named(gpu)
+        name, scale = VOLTAGES.get(gpu, (gpu, 1.0))
+        model = model_named(name)
+        volts = tuple((scale * mhz, square) for mhz, square in model.voltage_squared)
+        model = replace(model, voltage_squared=volts)
         clocks = [mhz for mhz in model.clocks_mhz if mhz >= 0.5 * model.max_clock_mhz]
         points: dict[Computation, tuple[Point, ...]] = {}
         for stage, weight in enumerate(WEIGHTS):
@@ -134,7 +141,7 @@ def swept(truth: Truth, share: float, seed: int) -> tuple[Profile, Sequence[int]
     draw, asked = np.random.default_rng(seed), list[int]()
     points: dict[Computation, list[Point]] = {}
     grid = truth.grid_mhz
-    while clock := next_clock(points, asked, grid, most=MOST_CLOCKS, target_error_pct=TARGET_PCT).clock_mhz:
+    while clock := next_clock(points, asked, grid, len(PLACES)):
         asked.append(clock)
         for key, own in truth.profile.points.items():
             one = next(point for point in own if point.clock_mhz == clock)
@@ -186,7 +193,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     seeds, rows = range(options.first_seed, options.first_seed + options.seeds), list[dict[str, object]]()
-    for gpu in (one for one in GPUS if options.only in one):
+    for gpu in (one for one in (*GPUS, *VOLTAGES) if options.only in one):
         rows.append(row(gpu, options.error_pct / 100.0, seeds))
         sys.stderr.write(f"{rows[-1]}\n")
         options.results.write_text(json.dumps(rows, indent=1) + "\n")

@@ -45,7 +45,6 @@ EDGES: dict[str, tuple[float, float]] = {
     "objective.power_cap_w": (1e-9, 1e9),
     "profile.min_window_s": (1e-9, 86_400.0),
     "profile.max_clocks": (2, 1000),
-    "profile.budget_s": (1e-9, 1e6),
     "profile.warmup_iterations": (1, 10_000),
     "profile.settle_s": (0.0, 3600.0),
     "audit.every_iterations": (0, 1_000_000_000),

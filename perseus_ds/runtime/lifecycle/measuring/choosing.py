@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import cast
 
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import Sweep
-from perseus_ds.profile.next_clock import MOST_CLOCKS, NextClock, next_clock, usual_clocks
-from perseus_ds.profile.sweep_cost import (
-    USUAL_CLOCKS,
-    SweepCost,
-    SweepPace,
-    WindowLength,
-    coming_after,
-    cost_of,
-    most_clocks,
-)
+from perseus_ds.profile.next_clock import PLACES, clocks_held, next_clock
+from perseus_ds.profile.sweep_cost import SweepCost, SweepPace, WindowLength, coming_after, cost_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.profiling import CHANGE_S
 from perseus_ds.runtime.measure.sweeps import Sweeps
@@ -25,6 +16,7 @@ from perseus_ds.runtime.measure.sweeps import Sweeps
 _MICROBATCHES = 8
 """An iteration of as many shows each computation often enough: of four, transfers came out too long."""
 _LONG = 6
+_MOST_REFUSED = 8
 
 
 class ClockChoice:
@@ -38,8 +30,7 @@ class ClockChoice:
         self._settings = context.config.profile
         self.window = window_length(context, iteration_s)
         self.grids_mhz = _grids(context)
-        self.most = self._most()
-        self.error_pct: float | None = None
+        self.count = min(self._settings.max_clocks or len(PLACES), len(PLACES))
 
     def begun(self) -> Sweeps:
         """Begin with the highest clock of every group."""
@@ -50,28 +41,25 @@ class ClockChoice:
         return SweepPace(self._settings.max_slower_pct, coming_after(self.window.at()))
 
     def cost(self, settling: int) -> SweepCost:
-        """What the sweep costs if it takes as many clocks as usual, of the group whose clocks cost most."""
-        usual = min(USUAL_CLOCKS, self.most)
-        return max(
-            (self._cost(grid, usual, settling) for grid in self.grids_mhz), key=lambda one: one.lasts_s
-        )
+        """What the sweep costs, of the group whose clocks cost most."""
+        return max((self._cost(grid, settling) for grid in self.grids_mhz), key=lambda one: one.lasts_s)
 
     def left_s(self, sweeps: Sweeps, pace: SweepPace) -> float:
-        """How much longer the sweep will last, if it takes as many clocks as usual; 0 once it is through."""
+        """How much longer the sweep will last; 0 once it is through."""
         if sweeps.finished:
             return 0.0
         ahead = SweepPace(pace.most_slower_pct, pace.coming, pace.ran, pace.surely_lost)
-        for slower in [sweeps.slower, *self._usually_slower(sweeps)]:
+        for slower in [sweeps.slower, *self._slower_later(sweeps)]:
             iterations = self.window.at(pace.lasts(slower))
             ahead.pass_(ahead.rests(iterations, slower))
             ahead.pass_(iterations, slower)
             ahead.pass_(1)
         return (ahead.ran + ahead.lost - pace.ran - pace.surely_lost) * self.window.iteration_s
 
-    def _usually_slower(self, sweeps: Sweeps) -> list[float]:
-        """How much slower the clocks are that come after the next one, if there are as many as usual."""
+    def _slower_later(self, sweeps: Sweeps) -> list[float]:
+        """How much slower the clocks are that come after the next one."""
         coming = [
-            [sweep.slower(mhz) for mhz in usual_clocks(grid, min(USUAL_CLOCKS, self.most))[sweep.done + 1 :]]
+            [sweep.slower(mhz) for mhz in clocks_held(grid, self.count)[sweep.done + 1 :]]
             for sweep, grid in zip(sweeps.sweeps, self.grids_mhz, strict=True)
         ]
         return max(coming, key=sum)
@@ -82,9 +70,7 @@ class ClockChoice:
         Raises:
             SilentRankError: a rank fell silent.
         """
-        chosen = self._context.channel.broadcast_result(lambda: self._chosen(sweeps))
-        self.error_pct = max((one.error_pct for one in chosen if one.error_pct is not None), default=None)
-        sweeps.go_on([one.clock_mhz for one in chosen])
+        sweeps.go_on(self._context.channel.broadcast_result(lambda: self._chosen(sweeps)))
 
     def leave_out_refused(self, sweeps: Sweeps) -> None:
         """Choose no clock any more that a driver has refused.
@@ -93,7 +79,7 @@ class ClockChoice:
             IncompleteProfileError: a driver takes hardly any clock of its own list.
         """
         for group, sweep in enumerate(sweeps.sweeps):
-            if len(sweep.refused_mhz) > self.most:
+            if len(sweep.refused_mhz) > _MOST_REFUSED:
                 clocks = ", ".join(map(str, sorted(sweep.refused_mhz)))
                 raise IncompleteProfileError(
                     f"the driver lists {clocks} MHz and refuses every one of them",
@@ -102,29 +88,15 @@ class ClockChoice:
             grid = self.grids_mhz[group]
             self.grids_mhz[group] = tuple(mhz for mhz in grid if mhz not in sweep.refused_mhz)
 
-    def _chosen(self, sweeps: Sweeps) -> list[NextClock]:
+    def _chosen(self, sweeps: Sweeps) -> list[int | None]:
         return [
-            next_clock(
-                sweep.points,
-                sweep.clocks_mhz,
-                grid,
-                most=self.most,
-                target_error_pct=self._settings.target_error_pct,
-            )
+            next_clock(sweep.points, sweep.clocks_mhz, grid, self.count)
             for sweep, grid in zip(sweeps.sweeps, self.grids_mhz, strict=True)
         ]
 
-    def _most(self) -> int:
-        wanted = self._settings.max_clocks or MOST_CLOCKS
-        budget_s = self._settings.budget_s
-        if budget_s is None:
-            return wanted
-        return min(most_clocks(budget_s, wanted, partial(self._cost, grid)) for grid in self.grids_mhz)
-
-    def _cost(self, grid_mhz: Sequence[int], count: int, settling: int = 0) -> SweepCost:
-        clocks_mhz = usual_clocks(grid_mhz, count)
+    def _cost(self, grid_mhz: Sequence[int], settling: int) -> SweepCost:
         return cost_of(
-            [grid_mhz[0] / clock for clock in clocks_mhz],
+            [grid_mhz[0] / clock for clock in clocks_held(grid_mhz, self.count)],
             window=self.window,
             most_slower_pct=self._settings.max_slower_pct,
             settling=settling,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perseus_ds.profile.sweep_cost import USUAL_CLOCKS, SweepCost, in_words
+from perseus_ds.profile.sweep_cost import SweepCost, in_words
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice
 from perseus_ds.runtime.measure.pooling import Pooled
@@ -14,14 +14,13 @@ from perseus_ds.runtime.observe.event_log import EventLog
 
 def log_begin(context: JobContext, choice: ClockChoice, cost: SweepCost) -> None:
     """State how many clocks are measured, and what that costs."""
-    fewest = f"{USUAL_CLOCKS} to " if choice.most > USUAL_CLOCKS else ""
     context.log.event(
         "profiling",
-        f"profiling {fewest}{choice.most} clocks: about {in_words(cost.lasts_s)}{context.whose_time}, "
+        f"profiling {choice.count} clocks: about {in_words(cost.lasts_s)}{context.whose_time}, "
         f"training up to {cost.slower_pct:.0f} % slower meanwhile",
         clock_mhz=choice.grids_mhz[0][0],
         done=0,
-        total=choice.most,
+        total=choice.count,
         iterations=choice.window.at(),
         lasts_s=cost.lasts_s,
         slower_pct=cost.slower_pct,
@@ -33,17 +32,14 @@ def log_measured(
 ) -> None:
     """State what is known by now, and how long the rest takes."""
     left = f"; about {in_words(left_s)} left" if left_s else ""
-    error_pct = choice.error_pct
-    sure = "" if again or error_pct is None else f"; energies at other clocks known within {error_pct:.2g} %"
-    place = "once more" if again else f"({sweeps.done} of at most {choice.most}){sure}{left}"
+    place = "once more" if again else f"({sweeps.done} of {choice.count}){left}"
     log.event(
         "profiling",
         f"profiled {clock_mhz} MHz {place}",
         clock_mhz=clock_mhz,
         done=sweeps.done,
-        total=choice.most,
+        total=choice.count,
         left_s=left_s,
-        error_pct=error_pct,
     )
 
 

@@ -74,7 +74,7 @@ class Sweeping:
     def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
         """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
         choice = ClockChoice(self._context, iteration_s)
-        settling = self._settling(iteration_s, choice.window.at() * choice.most, ran=ran)
+        settling = self._settling(iteration_s, choice.window.at() * choice.count, ran=ran)
         sweeps, pace = choice.begun(), choice.pace()
         log_begin(self._context, choice, choice.cost(settling))
 
