@@ -1,17 +1,16 @@
-"""After an audit: what all ranks measured so far, written down, logged, and held against the objective."""
+"""After an audit: what all ranks measured so far, written down, logged, and held against the plan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import cast
 
 import numpy as np
 
-from perseus_ds.config import Objective
 from perseus_ds.plan import Expected, FrequencyPlan
 from perseus_ds.profile import differ
-from perseus_ds.run_directory import MeasuredSide, Summary, write_summary, write_timelines
+from perseus_ds.run_directory import Summary, write_summary, write_timelines
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.findings import (
     contradiction,
@@ -21,12 +20,10 @@ from perseus_ds.runtime.lifecycle.findings import (
     with_error,
 )
 from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
-from perseus_ds.runtime.lifecycle.keeping import bound_of, kept
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.publishing import (
     BESIDE_A_STRAGGLER,
     beside_stragglers,
-    latest_of,
     skipped_steps,
     summarise,
     timelines,
@@ -40,16 +37,6 @@ _FEWEST = 10
 """Iterations on either side below which a measurement is called early."""
 _DRIFT_PCT = 1.0
 """Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
-
-ABSOLUTE = frozenset({"deadline", "max_slowdown", "power_cap"})
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """The figures of all audits so far, and what iterations at the plan took since the last one."""
-
-    summary: Summary
-    latest: MeasuredSide
 
 
 class Audits:
@@ -71,35 +58,31 @@ class Audits:
         *,
         named: str,
         answers: Mapping[str, object],
-    ) -> tuple[Objective | None, bool]:
+    ) -> bool:
         """Bring what was measured to rank 0, which writes it down and decides; collective.
 
         ``context`` is of batches of one size, which ``named`` names; ``answers`` what answers to stragglers
-        have cost and pacing has done, if anything. Returns the objective to go on with where that of the user
-        is not kept, and whether answers to stragglers are to end.
+        have cost and pacing has done, if anything. Returns whether answers to stragglers are to end.
         """
         reports = cast("list[RankReport]", context.channel.gather_to_first(self._books.report(context.job)))
 
-        def decided() -> tuple[Objective | None, bool]:
-            audit = self._published(context, reports, (plan, expected), named, answers)
-            if audit is None:
-                return None, False
-            self.summaries[context.job.schedule.microbatches] = audit.summary
-            return self._judged(context, plan, audit, named)
+        def decided() -> bool:
+            summary = self._published(context, reports, (plan, expected), named, answers)
+            if summary is None:
+                return False
+            self.summaries[context.job.schedule.microbatches] = summary
+            return self._costs_too_much(context, summary, named)
 
         return context.channel.broadcast_result(decided)
 
-    def _judged(
-        self, context: JobContext, plan: FrequencyPlan, audit: Audit, named: str
-    ) -> tuple[Objective | None, bool]:
-        """Decide what an audit changes: the objective, or that stragglers are answered."""
-        if not audit.summary.facts.get(BESIDE_A_STRAGGLER):
-            absolute = context.config.objective.policy in ABSOLUTE
-            return (_kept(context, plan, audit, named) if absolute else None), False
-        slower_pct, within_pct = audit.summary.slowdown_pct, audit.summary.slowdown_within_pct
+    def _costs_too_much(self, context: JobContext, summary: Summary, named: str) -> bool:
+        """Report answers to stragglers that cost more time than they may; once."""
+        if self._answers_ended or not summary.facts.get(BESIDE_A_STRAGGLER):
+            return False
+        slower_pct, within_pct = summary.slowdown_pct, summary.slowdown_within_pct
         most_pct = context.config.straggler.max_cost_pct
-        if self._answers_ended or within_pct is None or slower_pct - within_pct <= most_pct:
-            return None, False
+        if within_pct is None or slower_pct - within_pct <= most_pct:
+            return False
         self._answers_ended = True
         context.log.event(
             "answers_ended",
@@ -108,7 +91,7 @@ class Audits:
             "slowed for a straggler any more",
             slowdown_pct=slower_pct,
         )
-        return None, True
+        return True
 
     def forget_plan(self, job: Job) -> None:
         """Begin the plan's side anew: another plan runs from here on."""
@@ -140,7 +123,7 @@ class Audits:
         promised: tuple[FrequencyPlan, Expected],
         named: str,
         answers: Mapping[str, object],
-    ) -> Audit | None:
+    ) -> Summary | None:
         """Write what was measured; None before both sides were, or where it claims nothing."""
         log_troubles(context.log, {one.rank: one.troubles for one in reports})
         if line := too_slow(reports):
@@ -167,8 +150,7 @@ class Audits:
         self._log_measured(context, summary, named)
         _log_findings(context, reports, summary, promised, named)
         self._compare_temperatures(context, reports)
-        latest = latest_of(reports, iterations=context.config.audit.every_iterations)
-        return Audit(summary, latest or summary.perseus)
+        return summary
 
     def _compare_temperatures(self, context: JobContext, reports: Sequence[RankReport]) -> None:
         """Hold the first audit's temperatures against the profile's, where there is one."""
@@ -236,20 +218,6 @@ def _log_findings(
         summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct
     ):
         context.log.event("slower", f"{named}{line}", slowdown_pct=summary.slowdown_pct)
-
-
-def _kept(context: JobContext, plan: FrequencyPlan, audit: Audit, named: str) -> Objective | None:
-    """Report that the objective's own limit is missed, and what is done; None where it is kept."""
-    job, objective = context.job, context.config.objective
-    pipelines = max(1, job.ranks // job.schedule.ranks)
-    bound = bound_of(objective, plan, audit.summary, audit.latest, pipelines=pipelines)
-    if bound is None or not bound.missed:
-        return None
-    line, other = kept(bound, objective, plan)
-    context.log.event(
-        "objective_missed", f"{named}{line}", limit=bound.limit, measured=bound.measured, plan=plan.index
-    )
-    return None if job.mixed else other  # each group would need a limit of its own
 
 
 def _of_sizes(summaries: Mapping[int, Summary]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Batches of one size at their plan: chosen by the objective, audited, and chosen anew for a limit missed."""
+"""Batches of one size at their plan: chosen by the objective, and audited."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class PlannedRun:
         rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
         context.channel.gather_results(lambda: check_clocks(own, rank, able, where=where))
         self._fits = self._all_fits()
-        self._chosen = self._choose(context.config.objective)
+        self._chosen = self._choose()
         for plans in self._frontiers:
             self._lines.doubts(plans)
         return Running(
@@ -95,18 +95,14 @@ class PlannedRun:
         )
 
     def _audited(self) -> ActivePlan | None:
-        """Publish an audit; return another plan where the objective's limit is missed and one is nearer."""
+        """Publish an audit, and go on without what makes the job slower."""
         chosen = self._chosen
-        other, costs = self._audits.audit(
+        costs_too_much = self._audits.audit(
             self._context, chosen.plan, chosen.expected, named=self._named, answers=chosen.active_plan.answers
         )
-        if costs:
+        if costs_too_much:
             chosen.active_plan.end_answers()
-        if other is None:
-            return self._paced_no_more()
-        self._chosen = self._choose(other)
-        self._audits.forget_plan(self._context.job)
-        return self._chosen.active_plan
+        return self._paced_no_more()
 
     def _paced_no_more(self) -> ActivePlan | None:
         """Return the plan without pacing by loads, where an audit shows a paced job slower; collective."""
@@ -122,14 +118,13 @@ class PlannedRun:
         if not why:
             return None
         context.log.event("paced_no_more", f"{self._named}not paced by loads any more: {why}")
-        self._chosen = self._choose(self._objective, paced=False)
+        self._chosen = self._choose(paced=False)
         self._audits.forget_plan(context.job)
         return self._chosen.active_plan
 
-    def _choose(self, objective: Objective, *, paced: bool | None = None) -> _Chosen:
+    def _choose(self, *, paced: bool | None = None) -> _Chosen:
         """Choose plans, and whether replicas are paced by loads where that was not decided; collective."""
-        job = self._context.job
-        self._objective = objective
+        job, objective = self._context.job, self._context.config.objective
         plans = [select(one, objective) for one in self._frontiers]
         if paced is None:
             paced = is_paced(self._context, self._fits[0], loads_known=self._loads_known, named=self._named)

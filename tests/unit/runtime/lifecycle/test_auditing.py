@@ -115,6 +115,6 @@ def test_an_audit_ends_answers_that_cost_more_than_they_may(
         )
         for _ in range(2)
     ]
-    assert found == [(None, ends), (None, False)]
+    assert found == [ends, False]
     names = [event["event"] for event in read_events(directory.events)]
     assert names.count("answers_ended") == ends

@@ -18,7 +18,6 @@ from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.publishing import (
     beside_stragglers,
     course_rows,
-    latest_of,
     summarise,
     timelines,
     write_ranks,
@@ -149,15 +148,3 @@ def test_a_long_course_is_thinned_to_means_of_neighbours() -> None:
     rows = course_rows(long)
     assert len(rows) == 120
     assert rows[1] == [5, 8.0, 10.0]
-
-
-def test_the_latest_iterations_alone_tell_whether_a_deadline_is_kept() -> None:
-    """Ten of 6 s, then four of 9 s; the slower rank counts."""
-    samples = [Sample(index, 1, 6.0 if index < 10 else 9.0, 100.0) for index in range(14)]
-    slower = [replace(one, time_s=one.time_s + 1.0) for one in samples]
-    totals = Total(14, deque(samples)), Total(14, deque(slower))
-    reports = [report(stage, total(1, energy_j=1.0), one) for stage, one in enumerate(totals)]
-    found = latest_of(reports, iterations=4)
-    assert found is not None
-    assert (found.iteration_time_s, found.energy_j) == (10.0, 200.0)
-    assert latest_of([report(0, total(1, energy_j=1.0), Total())], iterations=4) is None
