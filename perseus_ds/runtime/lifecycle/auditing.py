@@ -139,9 +139,8 @@ class Audits:
         summary = summarise(reports, expected.saving_pct, simulated=context.simulated, facts=facts)
         if summary is None:
             return None
-        sizes = _of_sizes({**self.summaries, context.job.schedule.microbatches: summary})
         valued = worth(summary, reports, context.job, context.config.report)
-        summary = replace(summary, facts={**summary.facts, **sizes, **valued})
+        summary = replace(summary, facts={**summary.facts, **valued})
         drawn = timelines(reports, plan, context.job, simulated=context.simulated)
         directory, run = context.directory, context.log.run
         context.log.write(directory.summary, lambda: write_summary(summary, directory.summary))
@@ -218,19 +217,6 @@ def _log_findings(
         summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct
     ):
         context.log.event("slower", f"{named}{line}", slowdown_pct=summary.slowdown_pct)
-
-
-def _of_sizes(summaries: Mapping[int, Summary]) -> dict[str, object]:
-    """What was measured in batches of every size, where there are several."""
-    if len(summaries) == 1:
-        return {}
-    keys = ("saving_pct", "saving_se_pct", "slowdown_pct", "slowdown_se_pct")
-    return {
-        "by_microbatches": {
-            str(size): {key: getattr(one, key) for key in keys} | {"iterations": one.perseus.iterations}
-            for size, one in sorted(summaries.items())
-        }
-    }
 
 
 def _facts(context: JobContext, plan: FrequencyPlan, expected: Expected) -> dict[str, object]:
