@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,14 +41,6 @@ def robust_mean(values: Sequence[float], *, alike: float = 1.0) -> Estimated:
     drawn_in = np.clip(ordered, middle[0], middle[-1])
     spread = float(((drawn_in - drawn_in.mean()) ** 2).sum())
     return Estimated(float(middle.mean()), math.sqrt(spread / (kept * freedom)), freedom)
-
-
-def added(parts: Iterable[Estimated]) -> Estimated:
-    """Add means whose errors may go together: they are added too."""
-    known = list(parts)
-    return Estimated(
-        sum(part.mean for part in known), sum(part.se for part in known), min(part.freedom for part in known)
-    )
 
 
 def alike(lasts_s: NDArray[np.float64], begins: NDArray[np.bool_], period_s: float | None) -> float:

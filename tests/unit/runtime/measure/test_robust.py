@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from perseus_ds.runtime.measure.robust import added, robust_mean
+from perseus_ds.runtime.measure.robust import robust_mean
 
 
 def test_a_hiccup_does_not_move_it() -> None:
@@ -35,12 +35,6 @@ def test_the_error_covers_the_truth_as_often_as_it_says(count: int) -> None:
     found = [robust_mean(list(random.normal(10.0, 2.0, count))) for _ in range(2000)]
     within = [abs(one.mean - 10.0) <= stdtrit(one.freedom, 0.975) * one.se for one in found]
     assert 0.93 <= np.mean(within) <= 0.985
-
-
-def test_errors_that_may_go_together_are_added() -> None:
-    one = robust_mean([1.0, 2.0, 3.0, 4.0])
-    both = added([one, one])
-    assert (both.mean, both.se, both.freedom) == (2 * one.mean, 2 * one.se, one.freedom)
 
 
 def test_the_error_of_eight_values_by_hand() -> None:

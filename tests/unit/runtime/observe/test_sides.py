@@ -77,3 +77,17 @@ def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:
     before, after = (one.measured() for one in at_one_size(raw))
     assert after.iteration_time_s / before.iteration_time_s == pytest.approx(1.01, abs=0.005)
     assert after.energy_j / before.energy_j == pytest.approx(1.0, abs=0.02)
+
+
+def test_ranks_that_joined_short_iterations_differently_are_held_against_each_other_where_both_begin() -> (
+    None
+):
+    """Rank 0 joins three at a time; rank 1 joined four once and three then: they begin together twice."""
+    thirds = deque(Sample(first, 3, 1.0, 100.0) for first in (0, 3, 6, 20, 23))
+    others = deque(Sample(first, count, 1.1, 50.0) for first, count in ((0, 4), (4, 3), (7, 3), (20, 3)))
+    found = Side.of([Total(15, thirds), Total(13, others)])
+    assert found is not None
+    measured = found.measured()
+    assert (measured.iteration_time_s, measured.energy_j, measured.iterations) == (1.1, 150.0, 13)
+    assert len(found.time_s) == 2
+    assert Side.of([Total(15, thirds), Total()]) is None
