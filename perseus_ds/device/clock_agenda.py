@@ -34,15 +34,13 @@ class RequestCounts:
 
     ``changes`` reached the device, ``late`` of them more than LATE_S after the moment at which they were due
     there. ``overtaken`` were dropped at their moment or after it, since a newer one was due by then. One that
-    gave way before its moment has missed nothing: its computation ended early, or was corrected.
-    ``corrected`` were asked for beside the plan's, by how late a computation began.
+    gave way before its moment has missed nothing: its computation ended early.
     """
 
     changes: int = 0
     late: int = 0
     overtaken: int = 0
     longest_late_s: float = 0.0
-    corrected: int = 0
 
     def made(self, *, late_s: float = 0.0) -> None:
         """Count one change that reached the device."""

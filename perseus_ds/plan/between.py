@@ -150,7 +150,6 @@ def _inserted(
         np.concatenate([old.share, own.share])[order],
     )
     total_j, effective_j = _bounds_j(plans, after, figures[0])
-    feedback = plans.feedback
     return replace(
         plans,
         iteration_time_s=np.insert(plans.iteration_time_s, after, figures[0]),
@@ -160,9 +159,6 @@ def _inserted(
         choice=np.concatenate([plans.choice[:after], first, plans.choice[after:]]),
         splits=splits,
         expected=_moved(plans.expected, after),
-        feedback=None
-        if feedback is None
-        else replace(feedback, plan=feedback.plan + (feedback.plan >= after)),
         saving_within_pct=_mixed(plans, plans.saving_within_pct, after, figures[0]),
         power_ratio=_mixed(plans, plans.power_ratio, after, figures[0]),
     )

@@ -50,36 +50,6 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FeedbackWeights:
-    """What one plan's computations do about their lateness, as the planner learned it.
-
-    A computation begins ``x`` later than ``begin_s``, after one on its rank that began ``y`` later. It goes
-    on as fast as one that lasts ``lasts_s - a x - b y``, with its computation's ``weights`` a and b.
-    ``options`` are the clocks that it changes to for that, fastest first. Beyond ``most_late_s`` it keeps
-    the plan's own. It changes its clock as often as ``changes`` on the way, once or twice. ``of`` is the
-    digest of the plan that this belongs to, ``plan`` its index.
-
-    ``saving_pct`` and ``slowdown_pct`` are what it comes to on draws that it was not learned from.
-    ``without_pct`` and ``without_slowdown_pct`` are what the plan's own clocks do there.
-
-    Shape: vectors [computations].
-    """
-
-    plan: int
-    of: str
-    begin_s: NDArray[np.float64]
-    lasts_s: NDArray[np.float64]
-    most_late_s: NDArray[np.float64]
-    weights: Mapping[Computation, tuple[float, float]]
-    options: Mapping[Computation, tuple[int, ...]]
-    changes: int
-    saving_pct: float
-    slowdown_pct: float
-    without_pct: float
-    without_slowdown_pct: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class PlanSet:
     """Every kept point of one job's frontier, iteration time ascending.
 
@@ -110,8 +80,6 @@ class PlanSet:
 
     ``power_ratio`` is the power that a plan is expected to take, against what it states. It is None where
     nobody has worked it out.
-
-    ``feedback`` corrects one of the plans while it runs; None where nothing varies or it was not asked for.
 
     A plan is a timeline of clocks. Every computation starts at the option that ``choice`` names, and where
     ``splits`` has it changes to another after a share of its work.
@@ -145,7 +113,6 @@ class PlanSet:
     scatter_pct: float | None = None
     load_variation: float = 0.0
     expected: Mapping[int, Expected] = field(default_factory=dict)
-    feedback: FeedbackWeights | None = None
     saving_within_pct: NDArray[np.float64] | None = None
     power_ratio: NDArray[np.float64] | None = None
 

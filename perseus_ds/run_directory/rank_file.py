@@ -40,8 +40,8 @@ class RankRecord:
     """One rank's own measurements.
 
     ``changes`` of its clock reached the GPU; of them and of the ``overtaken`` ones, ``missed`` missed their
-    moment. ``corrected`` were asked for by how late computations began. ``run`` names the run that wrote it,
-    empty in files of older versions. ``temperature_c`` is the mean of either side, where a sensor was read.
+    moment. ``run`` names the run that wrote it, empty in files of older versions. ``temperature_c`` is the
+    mean of either side, where a sensor was read.
     """
 
     rank: int
@@ -51,7 +51,6 @@ class RankRecord:
     course: Mapping[str, tuple[CourseRow, ...]]
     changes: int
     missed: int
-    corrected: int = 0
     run: str = ""
     temperature_c: Mapping[str, float] = field(default_factory=dict)
 
@@ -79,9 +78,8 @@ def _record(content: Content) -> RankRecord:
     totals = mapping(content["totals"], "totals")
     course = mapping(content.get("course", {}), "course")
     requests = mapping(content.get("clock_requests", {}), "clock_requests")
-    changes, late, overtaken, corrected = (
-        whole({key: 0, **requests}, key, least=0, most=MOST_COUNT)
-        for key in ("changes", "late", "overtaken", "corrected")
+    changes, late, overtaken = (
+        whole({key: 0, **requests}, key, least=0, most=MOST_COUNT) for key in ("changes", "late", "overtaken")
     )
     return RankRecord(
         rank=whole(content, "rank", least=0, most=_MOST_RANKS),
@@ -91,7 +89,6 @@ def _record(content: Content) -> RankRecord:
         course={side: _course(course.get(side, []), side) for side in SIDES},
         changes=changes,
         missed=late + overtaken,
-        corrected=corrected,
         run=str(content.get("run", "")),
         temperature_c=within(
             "temperature_c", _temperatures, mapping(content.get("temperature_c", {}), "temperature_c")

@@ -34,7 +34,6 @@ from perseus_ds.plan.plan_file.bounds import (
     spared_of,
     timelines_of,
 )
-from perseus_ds.plan.plan_file.feedback_row import feedback_of, feedback_row, key_of
 from perseus_ds.plan.plan_file.packing import (
     pack_matrix,
     pack_splits,
@@ -47,7 +46,7 @@ from perseus_ds.plan.record import Baseline, Expected, PlanSet
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory import write_whole
-from perseus_ds.schedule import Schedule, validate
+from perseus_ds.schedule import Kind, Schedule, validate
 
 FORMAT = "perseus-plan"
 VERSION = 3
@@ -107,7 +106,6 @@ def dumps(plans: PlanSet) -> str:
         "budget": asdict(plans.budget),
         "wait_clock": None if plans.wait_clock is None else _wait_clock_row(plans.wait_clock),
         "waits": pack_waits(plans.waits, len(plans)),
-        "feedback": feedback_row(plans.feedback),
         "saving_within_pct": _column(plans.saving_within_pct),
         "power_ratio": _column(plans.power_ratio),
     }
@@ -138,11 +136,14 @@ def loads(text: str | bytes) -> PlanSet:
         _check_shapes(plans)
         validate(plans.schedule)
         check_figures(plans)
-        plans = replace(plans, feedback=feedback_of(content.get("feedback"), plans))
         check_digest(content)
     except _DAMAGE as error:
         raise PlanFormatError(f"is damaged: {_said(error)}", hint=_AGAIN) from error
     return plans
+
+
+def _key_of(row: Mapping[str, object]) -> Computation:
+    return whole(row, "stage", least=0, most=MOST_INSTRUCTIONS), Kind(row["kind"])
 
 
 def _column(values: NDArray[np.float64] | None) -> list[float] | None:
@@ -182,8 +183,8 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         fingerprint=texts(content["fingerprint"], "fingerprint"),
         schedule=_schedule_of(mapping(content["schedule"], "schedule")),
         blocking_power_w=real(content, "blocking_power_w", least=0, most=MOST),
-        options={key_of(row): _options_of(row) for row in options},
-        fixed_s={key_of(row): real(row, "time_s", least=0, most=MOST) for row in fixed},
+        options={_key_of(row): _options_of(row) for row in options},
+        fixed_s={_key_of(row): real(row, "time_s", least=0, most=MOST) for row in fixed},
         iteration_time_s=reals(frontier, "iteration_time_s"),
         effective_energy_j=reals(frontier, "effective_energy_j"),
         lower_bound_j=reals(frontier, "lower_bound_j"),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import numpy as np
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan.feedback.policy import ClockTable
 from perseus_ds.plan.idle import BEGINNING, Idle
 from perseus_ds.plan.options import Options
 from perseus_ds.plan.playing.play import Part, Played, play
@@ -60,20 +59,13 @@ OPENING = BEGINNING
 """The position of what is asked for while a rank waits for its first computation."""
 
 
-def opening_clocks(
-    plan: FrequencyPlan,
-    rank: int,
-    requests: Sequence[ClockRequest],
-    tables: Sequence[ClockTable] | None = None,
-) -> Clocks:
+def opening_clocks(plan: FrequencyPlan, rank: int, requests: Sequence[ClockRequest]) -> Clocks:
     """The clocks that a rank has asked for last when an iteration begins.
 
     That is what it asks for last in the iteration before; the first computation's, where it never changes.
     """
     if requests:
         return requests[-1].clock_mhz, requests[-1].memory_mhz
-    if tables is not None:
-        return tables[0].ahead_mhz, None
     column, instruction = plan.of.computations_of(rank)[0]
     options = plan.of.options[instruction.stage, instruction.kind]
     return options.segments(int(plan.of.choice[plan.index, column]))[0][:2]
@@ -85,7 +77,6 @@ def clock_requests(
     change: ClockChange,
     *,
     on_pace: bool = True,
-    tables: Sequence[ClockTable] | None = None,
     played: Sequence[Played] | None = None,
 ) -> tuple[ClockRequest, ...]:
     """List one rank's requests of one iteration in the order of asking.
@@ -95,18 +86,14 @@ def clock_requests(
     (``GUARD``), and is not asked for before what runs before has begun. Durations vary, and what takes longer
     than planned would be slowed for its last part. Where everything does, ``on_pace`` False, or where loads
     vary, it is asked for at that end. The last requests are for the next iteration's first computation, as
-    far as they cannot wait until that iteration has begun. With ``tables`` of the plan's feedback these are
-    the clocks that computations begin at; corrections come on top. Two requests are apart by at least the
-    time that a call takes; what that delays comes late. ``played`` is the plan as `play` runs it, where it is
-    known.
+    far as they cannot wait until that iteration has begun. Two requests are apart by at least the time that a
+    call takes; what that delays comes late. ``played`` is the plan as `play` runs it, where it is known.
 
     Shape: ``position`` from ``OPENING`` to the rank's computations less one.
     Cost: one pass over the schedule's graph.
     """
     mine = {instruction for _, instruction in plan.of.computations_of(rank)}
     own = [one for one in played or play(plan) if one.parts and one.instruction in mine]
-    if tables is not None:
-        own = corrected(own, tables)
     low = plan.low_waits(rank)
     return requests_of(
         own,
@@ -115,26 +102,12 @@ def clock_requests(
         low=low,
         wait_clock=plan.of.wait_clock,
         on_pace=on_pace and not varies(plan.of),
-        corrects=tables is not None,
     )
 
 
 def varies(plans: PlanSet) -> bool:
     """Whether microbatches differ by more than a lower clock's guard allows for."""
     return plans.load_variation > GUARD
-
-
-def corrected(own: Sequence[Played], tables: Sequence[ClockTable]) -> list[Played]:
-    """One rank's computations as feedback has them on average."""
-    return [
-        replace(
-            one,
-            start_s=table.begin_s,
-            duration_s=table.lasts_s,
-            parts=(Part(table.ahead_mhz, table.lasts_s, one.energy_j),),
-        )
-        for one, table in zip(own, tables, strict=True)
-    ]
 
 
 def requests_of(
@@ -146,19 +119,16 @@ def requests_of(
     wait_clock: WaitClock | None = None,
     on_pace: bool = True,
     then: Clocks | None = None,
-    corrects: bool = False,
 ) -> tuple[ClockRequest, ...]:
     """List the requests of one rank's computations as they are run, over and over again.
 
     In the idle times ``low`` the clock goes down to ``wait_clock``; ``on_pace`` states whether computations
     last as long as planned. ``then`` is what the iteration after this one begins at (None: as this one).
-    Where feedback ``corrects`` clocks, each is asked for though the one before it is the same: that one may
-    have been corrected.
     """
     requests = []
     free_s = -iteration_time_s
     lowered = frozenset(idle.position for idle in low)
-    wants = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=lowered, then=then, corrects=corrects)
+    wants = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=lowered, then=then)
     if wait_clock is not None:
         wants += [one for idle in low for one in _lowered(own, iteration_time_s, idle, wait_clock)]
     for wanted in sorted(wants, key=lambda one: one.at_s):
@@ -197,7 +167,6 @@ def _wanted(
     on_pace: bool,
     low: frozenset[int],
     then: Clocks | None,
-    corrects: bool,
 ) -> list[_DueClock]:
     """When which clock must be in force, from the first computation to the next iteration's first."""
     wanted: list[_DueClock] = []
@@ -212,7 +181,7 @@ def _wanted(
             for (_, before), (since_s, there) in pairwise(here)
         ]
         before, clocks = here[-1][1], after[0][1]
-        if (before == clocks and not corrects) or position in low:
+        if before == clocks or position in low:
             continue
         latency_s = _latency_s(change, before, clocks)
         at_s = one.end_s + _late_s(one, start_s, latency_s, lowers=_lower(before, clocks), on_pace=on_pace)
@@ -303,12 +272,7 @@ def _lower(before: Clocks, after: Clocks) -> bool:
 
 
 def _latency_s(change: ClockChange, before: Clocks, after: Clocks) -> float:
-    """As the core clock moves, or as the memory clock does where the core's stays.
-
-    Where both stay it is back from a correction, up or down.
-    """
-    if before == after:
-        return change.longest_s
+    """As the core clock moves, or as the memory clock does where the core's stays."""
     if before[0] != after[0]:
         return change.latency_s(before[0], after[0])
     return change.latency_s(_memory_mhz(before), _memory_mhz(after))

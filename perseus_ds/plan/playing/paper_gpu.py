@@ -30,11 +30,10 @@ class PaperGpu:
     _coming: list[tuple[float, Clocks]] = field(default_factory=list)
     _free_s: float = -math.inf
 
-    def ask(self, requests: Iterable[ClockRequest], later_s: float = 0.0) -> None:
-        """Ask for clocks some time after now, or ``later_s`` after that."""
+    def ask(self, requests: Iterable[ClockRequest]) -> None:
+        """Ask for clocks some time after now."""
         for request in requests:
-            after_s = max(0.0, request.offset_s + later_s)
-            self.request((request.clock_mhz, request.memory_mhz), self.now_s + after_s)
+            self.request((request.clock_mhz, request.memory_mhz), self.now_s + request.offset_s)
 
     def request(self, clocks: Clocks, due_s: float) -> None:
         """Ask for clocks at a moment from now on."""

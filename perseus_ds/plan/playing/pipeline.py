@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan.feedback.policy import ClockTable, tables_of
 from perseus_ds.plan.playing.clock_requests import (
     OPENING,
     ClockRequest,
     RankClocks,
-    corrected,
     guarding_j,
     opening_clocks,
     requests_of,
@@ -34,13 +32,12 @@ Floats = NDArray[np.float64]
 class Asked:
     """What one rank asks for in an iteration, by the computation that it is asked in."""
 
-    def __init__(self, clocks: RankClocks, tables: Sequence[ClockTable] | None = None) -> None:
-        self.first, self.tables = clocks.opening, tables
+    def __init__(self, clocks: RankClocks) -> None:
+        self.first = clocks.opening
         self.of: dict[tuple[int, bool], list[ClockRequest]] = defaultdict(list)
         for request in clocks.requests:
             self.of[request.position, request.over].append(request)
         self.position = 0
-        self.before_s = 0.0
 
     @classmethod
     def of_plan(
@@ -48,9 +45,6 @@ class Asked:
     ) -> Asked:
         """What a plan has it ask for in every iteration."""
         own = [played[instruction] for _, instruction in plan.of.computations_of(rank)]
-        tables = tables_of(plan.of, rank, plan.index)
-        if tables is not None:
-            own = corrected(own, tables)
         low, total_s = plan.low_waits(rank), plan.iteration_time_s
         wait_clock, on_pace = plan.of.wait_clock, not varies(plan.of)
         requests = requests_of(
@@ -60,30 +54,14 @@ class Asked:
             low=low,
             wait_clock=wait_clock,
             on_pace=on_pace,
-            corrects=tables is not None,
         )
-        return cls(RankClocks(opening_clocks(plan, rank, requests, tables), requests), tables)
+        return cls(RankClocks(opening_clocks(plan, rank, requests), requests))
 
     def begins(self, gpu: PaperGpu) -> None:
         """Ask for what an iteration begins with."""
-        self.position, self.before_s = 0, 0.0
+        self.position = 0
         gpu.request(self.first, gpu.now_s)
         gpu.ask(self.of[OPENING, False])
-
-    def correct(self, gpu: PaperGpu, since_s: float) -> float:
-        """Ask for the clocks of a computation that begins so long after the iteration did.
-
-        Return by how much later it ends than on average.
-        """
-        if self.tables is None:
-            return 0.0
-        table, before_s = self.tables[self.position], self.before_s
-        self.before_s = since_s - table.begin_s
-        answer = table.decide(self.before_s, before_s)
-        if answer.after_s:
-            gpu.request((answer.first_mhz, None), gpu.now_s)
-        gpu.request((answer.then_mhz, None), gpu.now_s + answer.after_s)
-        return answer.later_s
 
 
 class PaperPipeline:
@@ -156,8 +134,7 @@ class PaperPipeline:
         gpu, options = self.gpus[rank], self._options[instruction.stage, instruction.kind]
         one, asked = self._played[instruction], self._asked[rank]
         gpu.wait_until(start_s)
-        later_s = asked.correct(gpu, start_s - self.now_s)
-        gpu.ask(asked.of[asked.position, False], later_s)
+        gpu.ask(asked.of[asked.position, False])
         if one.kernels:
             gpu.follow(one, options, factor)
         else:

@@ -29,7 +29,6 @@ class GpuRow:
     clock_mhz: tuple[float, float] | None
     changes: int
     missed: int
-    corrected: int = 0
     temperature_c: tuple[float, float] | None = None
 
     @property
@@ -97,7 +96,6 @@ def _row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[floa
         clock_mhz=clocks.get(ranks[0].stage),
         changes=sum(one.changes for one in ranks),
         missed=sum(one.missed for one in ranks),
-        corrected=sum(one.corrected for one in ranks),
         temperature_c=_temperatures_c(ranks),
     )
 

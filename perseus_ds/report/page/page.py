@@ -274,20 +274,18 @@ def _gpus(contents: Contents) -> Iterator[dict[str, object]]:
         "MHz at the plan",
     ]
     warm = any(row.temperature_c is not None for row in rows)
-    corrected = any(row.corrected for row in rows)
     header += ["°C before", "°C at the plan"] if warm else []
     yield section(
         "Each GPU",
         words="Measured energy and time of one iteration. Clocks are the requested ones, means over the time"
-        " computed. A missed change came late or was overtaken by the next one."
-        + (" A corrected one was requested by how late a computation began." if corrected else ""),
-        header=[*header, "changes", "missed", *(["corrected"] if corrected else [])],
-        rows=[_gpu_cells(row, warm=warm, corrected=corrected) for row in rows],
+        " computed. A missed change came late or was overtaken by the next one.",
+        header=[*header, "changes", "missed"],
+        rows=[_gpu_cells(row, warm=warm) for row in rows],
         numbers=1,
     )
 
 
-def _gpu_cells(row: GpuRow, *, warm: bool, corrected: bool) -> list[str]:
+def _gpu_cells(row: GpuRow, *, warm: bool) -> list[str]:
     clocks = ["-", "-"] if row.clock_mhz is None else [f"{mhz:.0f}" for mhz in row.clock_mhz]
     degrees = ["-", "-"] if row.temperature_c is None else [f"{one:.0f}" for one in row.temperature_c]
     return [
@@ -299,7 +297,6 @@ def _gpu_cells(row: GpuRow, *, warm: bool, corrected: bool) -> list[str]:
         *(degrees if warm else []),
         str(row.changes),
         str(row.missed),
-        *([str(row.corrected)] if corrected else []),
     ]
 
 

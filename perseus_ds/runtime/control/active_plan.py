@@ -11,7 +11,6 @@ from perseus_ds.plan import FrequencyPlan
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
-from perseus_ds.runtime.control.feedback import FeedbackSchedule
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
@@ -256,7 +255,7 @@ class ActivePlan(ClockPolicy):
         if self._pacer is not None:
             self._pacer.ends()
 
-    def _schedule(self) -> ClockSchedule | FeedbackSchedule:
+    def _schedule(self) -> ClockSchedule:
         """This stage's part of the present plan; lower clocks come ahead where iterations keep its time."""
         if self._replica_plans is None:
             return self._schedules.of(self.plan, on_pace=not self._pace.behind[0])

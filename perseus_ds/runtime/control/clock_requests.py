@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from perseus_ds.device import AskedClocks, DatedClock, DatedClocks, Gpu, RequestCounts
 from perseus_ds.device.simulated import VirtualTime
@@ -27,29 +27,17 @@ class Ask:
     memory_mhz: int | None = None
 
 
-class Corrected(NamedTuple):
-    """What is asked for first; the other requests of this point are due ``later_s`` later."""
-
-    asks: tuple[Ask, ...]
-    later_s: float = 0.0
-
-
-Correction = Callable[[float, float], Corrected]
-"""What is corrected, from the moment that the device was here and the present; device time."""
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """All that is asked for at one point of the stream.
 
     ``moment`` is that point, which the device reaches later than the host; None where the host is the
-    device, and ``issued_s`` is when. ``correction`` finds out at that moment what else is asked for, first.
+    device, and ``issued_s`` is when.
     """
 
     asks: tuple[Ask, ...]
     issued_s: float
     moment: Moment | None = None
-    correction: Correction | None = None
 
 
 class Requests(Protocol):
@@ -194,23 +182,10 @@ class ClockRequests:
             return
         try:
             at_s = request.issued_s if request.moment is None else request.moment.wait()
-            asks = request.asks
-            if request.correction is not None:
-                at_s, asks = self._corrected(request.correction, asks, at_s)
-            if math.isfinite(at_s) and asks and not self._closing:
-                self._ask([DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in asks])
+            if math.isfinite(at_s) and request.asks and not self._closing:
+                self._ask([DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in request.asks])
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
-
-    def _corrected(
-        self, correction: Correction, asks: tuple[Ask, ...], at_s: float
-    ) -> tuple[float, tuple[Ask, ...]]:
-        """Put a correction before what was asked for, which then comes later; from now where no moment is."""
-        now_s = self._gpu.now_s()
-        first, later_s = correction(at_s, now_s)
-        self.counts.corrected += any(ask.clock_mhz != self.asked.latest_mhz for ask in first)
-        later = (replace(ask, delay_s=max(0.0, ask.delay_s + later_s)) for ask in asks)
-        return at_s if math.isfinite(at_s) else now_s, (*first, *later)
 
     def _ask(self, dated: list[DatedClock]) -> None:
         if isinstance(self._clocks, LocalClocks):

@@ -6,55 +6,37 @@ from functools import cached_property
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, clock_requests, opening_clocks
-from perseus_ds.plan.feedback.policy import tables_of
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule
-from perseus_ds.runtime.control.feedback import FeedbackSchedule, Following
 
 
 class ClockSchedules:
     """The clock schedule of one pipeline rank for every plan, each made when it is first asked for.
 
-    ``feedback`` corrects the plan that has some, while its iterations last as long as planned.
-
     Cost: one pass over the schedule's graph the first time, a look-up from then on.
     """
 
-    def __init__(
-        self,
-        plans: PlanSet,
-        *,
-        pipeline_rank: int,
-        change: ClockChange,
-        feedback: bool = False,
-    ) -> None:
+    def __init__(self, plans: PlanSet, *, pipeline_rank: int, change: ClockChange) -> None:
         self._plans = plans
         self._rank = pipeline_rank
         self._change = change
         self._computations = len(plans.computations_of(pipeline_rank))
-        self._feedback = feedback
-        self._schedules: dict[tuple[int, bool], ClockSchedule | FeedbackSchedule] = {}
+        self._schedules: dict[tuple[int, bool], ClockSchedule] = {}
 
     def __len__(self) -> int:
         """How many plans there are."""
         return len(self._plans)
 
-    def of(self, plan: int, *, on_pace: bool = True) -> ClockSchedule | FeedbackSchedule:
+    def of(self, plan: int, *, on_pace: bool = True) -> ClockSchedule:
         """Every request of the rank, by the computation that it is asked in.
 
         ``on_pace``: computations last as long as planned, so that lower clocks may be asked for ahead.
         """
         key = plan, on_pace
         if key not in self._schedules:
-            corrects = self._feedback and on_pace
-            tables = tables_of(self._plans, self._rank, plan) if corrects else None
             chosen = self._plans.plan(plan)
-            requests = clock_requests(chosen, self._rank, self._change, on_pace=on_pace, tables=tables)
-            opening = opening_clocks(chosen, self._rank, requests, tables)
-            schedule = ClockSchedule.of(requests, opening, self._computations)
-            self._schedules[key] = schedule
-            if tables is not None:
-                following = Following(tables, self._change.longest_s)
-                self._schedules[key] = FeedbackSchedule(schedule, following)
+            requests = clock_requests(chosen, self._rank, self._change, on_pace=on_pace)
+            opening = opening_clocks(chosen, self._rank, requests)
+            self._schedules[key] = ClockSchedule.of(requests, opening, self._computations)
         return self._schedules[key]
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import OPENING, ClockRequest
-from perseus_ds.runtime.control.clock_requests import Ask, Correction, Request, Requests
+from perseus_ds.runtime.control.clock_requests import Ask, Request, Requests
 from perseus_ds.runtime.measure.stopwatch import Moment
 from perseus_ds.schedule import Kind
 
@@ -179,11 +179,6 @@ class ClockSequencer:
     def rest(self, after_s: float) -> None:
         """Ask for the device's own choice if no iteration begins before long."""
         self.request(Ask(None, after_s))
-
-    def correct(self, correction: Correction, *asks: Ask) -> None:
-        """Have it found out what to ask for when the device is here; then ask for the rest, as `request`."""
-        self._requested = _UNKNOWN
-        self._requests.put(Request(asks, self._now_s(), self._moment(), correction))
 
     def request(self, *asks: Ask) -> None:
         """Ask for clocks at this point of the stream and after it, but for one that was asked for last.

@@ -104,7 +104,6 @@ class RankMetrics:
         yield MetricSample(Metric.REQUESTS, counts.changes)
         yield MetricSample(Metric.LATE, counts.late)
         yield MetricSample(Metric.OVERTAKEN, counts.overtaken)
-        yield MetricSample(Metric.CORRECTED, counts.corrected)
         yield MetricSample(Metric.CONTROL, source.gpu.in_control())
 
     def _of_job(self) -> Iterator[MetricSample]:

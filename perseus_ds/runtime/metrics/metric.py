@@ -25,7 +25,6 @@ class Metric(Enum):
     REQUESTS = "gpu_clock_changes_total", "Changes of clock that reached the driver."
     LATE = "gpu_late_clock_changes_total", "Changes of clock that reached the driver late."
     OVERTAKEN = "gpu_overtaken_clock_requests_total", "Requests that a later one overtook at their moment."
-    CORRECTED = "gpu_corrected_clocks_total", "Changes of clock by how late a computation began."
     CONTROL = "gpu_clock_control", "1 while requested clocks are set, 0 while they are not."
     CONFLICTS = "gpu_conflicts_total", "Sightings of others at work on the GPU's clock or power."
     POWER_LIMIT = "gpu_power_limit_watts", "Power limit that the driver enforces."

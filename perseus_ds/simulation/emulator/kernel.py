@@ -172,43 +172,9 @@ def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
     progress.due_s[p, place % shape.ranks] = end_s
     heappush(heap, (end_s, DONE, place, node))
     plan = now.plan[pipeline]
-    later_s = _correct(heap, progress, play, now, place, node)
     for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
         if 0.0 <= requests.offset_s[k] < AT_END:
-            due_s = when_s + max(0.0, requests.offset_s[k] + later_s)
-            _due(heap, progress, play, (due_s, ASK, place, requests.clock[k]))
-
-
-@allocating
-def _correct(  # noqa: PLR0917 - compiled code knows no names
-    heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, place: int, node: int
-) -> float:
-    """Ask for what is decided for a computation that begins, by how late it does; 0 without feedback.
-
-    Return by how much later it ends than on average, as `ClockTable.decide` does.
-    """
-    pipeline, rank = place // play.shape.ranks, place % play.shape.ranks
-    own, plan, when_s = play.requests.feedback, now.plan[pipeline], now.begun_s[pipeline, node]
-    entry, end = own.first[plan, node], own.first[plan, node + 1]
-    if entry == end:
-        return 0.0
-    begun_s, before = now.start_s[pipeline, rank], own.previous[node]
-    late_s = when_s - begun_s - own.begin_s[plan, node]
-    if abs(late_s) > own.most_late_s[plan, node]:
-        _due(heap, progress, play, (when_s, ASK, place, own.own[plan, node]))
-        return 0.0
-    weighted_s = own.beyond_s[plan, node] + own.weights[plan, node, 0] * late_s
-    if before >= 0:
-        before_s = now.begun_s[pipeline, before] - begun_s - own.begin_s[plan, before]
-        weighted_s += own.weights[plan, node, 1] * before_s
-    while own.above_s[entry] < weighted_s:
-        entry += 1
-    after_s = max(0.0, own.delay[entry] * (weighted_s - own.at_once_s[entry]))
-    if after_s > 0.0:
-        _due(heap, progress, play, (when_s, ASK, place, own.first_clock[entry]))
-    _due(heap, progress, play, (when_s + after_s, ASK, place, own.then_clock[entry]))
-    moved_s = max(own.sooner_s[plan, node], -own.share[plan, node] * weighted_s)
-    return float(min(own.later_s[plan, node], moved_s))
+            _due(heap, progress, play, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
 
 
 @allocating

@@ -60,34 +60,6 @@ class Change(NamedTuple):
     stall_s: float
 
 
-class Corrections(NamedTuple):
-    """What computations do about their lateness, as `plan.feedback.policy.ClockTable` has it.
-
-    ``previous`` is the computation before on the same rank, -1 where none is.
-
-    Shape: ``first`` [plans, nodes + 1] bounds each part of ``above_s``, ``at_once_s``, ``delay``,
-    ``first_clock``, ``then_clock``, empty without feedback; a part's last ``above_s`` is infinite.
-    ``begin_s``, ``beyond_s``, ``share``, ``sooner_s``, ``later_s``, ``most_late_s``, ``own`` [plans, nodes];
-    ``weights`` [plans, nodes, 2]; ``previous`` [nodes].
-    """
-
-    first: Ints
-    above_s: Floats
-    at_once_s: Floats
-    delay: Floats
-    first_clock: Ints
-    then_clock: Ints
-    begin_s: Floats
-    beyond_s: Floats
-    share: Floats
-    sooner_s: Floats
-    later_s: Floats
-    most_late_s: Floats
-    own: Ints
-    weights: Floats
-    previous: Ints
-
-
 class PlannedRequests(NamedTuple):
     """Which clock each rank asks for, and when, in every plan that is run.
 
@@ -104,7 +76,6 @@ class PlannedRequests(NamedTuple):
     offset_s: Floats
     clock: Ints
     opening: Ints
-    feedback: Corrections
 
 
 class Gpus(NamedTuple):

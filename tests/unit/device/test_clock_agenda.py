@@ -65,8 +65,8 @@ def test_one_in_a_hundred_is_not_told_and_more_are() -> None:
     assert "at most 31 ms" in counts.told()
 
 
-def test_a_correction_makes_no_request_miss_its_moment(agenda: ClockAgenda) -> None:
-    """The plan's own clock is on its way for a later moment when the computation begins, and is corrected."""
+def test_what_gives_way_before_its_moment_has_missed_nothing(agenda: ClockAgenda) -> None:
+    """A clock is on its way for a later moment when a newer one is asked for."""
     for start_s in (1.0, 2.0, 3.0):
         agenda.put(DatedClock(start_s + 0.01, 900))
         agenda.put(DatedClock(start_s, 1000))

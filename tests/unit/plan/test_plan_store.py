@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from perseus_ds.errors import PlanFormatError
+from perseus_ds.files.digest import KEY, digest_of
 from perseus_ds.plan import PlanSet, dumps, loads, read_plans, write_plans
 from perseus_ds.plan.plan_file.packing import pack_matrix, unpack_matrix
 
@@ -38,6 +39,12 @@ def file(tmp_path: Path) -> Path:
 def test_reads_back_what_it_wrote(file: Path) -> None:
     assert_same(read_plans(file), hand_made())
     assert_same(loads(dumps(hand_made())), hand_made())
+
+
+def test_reads_a_plan_of_an_earlier_release_without_its_corrections() -> None:
+    content = json.loads(dumps(hand_made())) | {"feedback": {"plan": 1, "of": "f" * 16}}
+    del content[KEY]
+    assert_same(loads(json.dumps(content | {KEY: digest_of(content)})), hand_made())
 
 
 choices = st.sampled_from([np.uint8, np.uint16]).flatmap(

@@ -35,9 +35,7 @@ def attached(run: str) -> dict[str, object]:
     return {"event": "attached", "run": run, "host": "node-7", "version": "0.1.0"}
 
 
-def measured(
-    run_dir: Path, run: str, *, saved_j: float = 120.0, se_j: float = 1.0, corrected: int = 0
-) -> None:
+def measured(run_dir: Path, run: str, *, saved_j: float = 120.0, se_j: float = 1.0) -> None:
     """Leave a summary and the ranks' files, as a run of that name does."""
     sides = [MeasuredSide(1.0, joules, 20, 0.001, se_j, 18) for joules in (1000.0, 1000.0 - saved_j)]
     facts = {"run": run, "plan": 1, "gpus": GPUS, "predicted_saving_within_pct": 0.2}
@@ -55,7 +53,6 @@ def measured(
         if rank != 1:  # whose driver has no sensor
             content["temperature_c"] = {"baseline": 60.0 + rank, "perseus": 50.0 + rank}
         requests = {"changes": 90, "late": 9 * rank, "overtaken": 1, "longest_late_s": 0.1}
-        requests["corrected"] = corrected
         write_json(RunDirectory(run_dir).rank(rank), content | {"course": course, "clock_requests": requests})
 
 
@@ -170,16 +167,6 @@ def test_the_page_shows_how_warm_each_gpu_was(write_run: WriteRun) -> None:
         write_json(file, content)
     contents = read_contents(run_dir)
     assert ">°C before<" not in page_of(contents, figures(contents))
-
-
-def test_corrections_by_lateness_are_no_missed_changes(write_run: WriteRun) -> None:
-    run_dir = write_run("profile", "plan", events=[attached("one")])
-    for corrected in (0, 40):
-        measured(run_dir, "one", corrected=corrected)
-        contents = read_contents(run_dir)
-        row = gpu_rows(contents)[3]
-        assert (row.missed, row.corrected) == (28, corrected)
-        assert (">corrected<" in page_of(contents, figures(contents))) == (corrected > 0)
 
 
 def test_of_many_gpus_those_of_a_stage_share_a_row(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import resource
-import threading
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -18,12 +16,10 @@ from personality_gpu import Character, PersonalityGpu
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.device import Capabilities, ConflictKind
-from perseus_ds.plan.feedback.policy import ClockTable
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Corrected
+from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
-from perseus_ds.runtime.control.feedback import FeedbackSchedule, Following
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Step
 from perseus_ds.runtime.lifecycle.session import Session
@@ -275,61 +271,6 @@ def test_a_driver_that_hangs_in_the_middle_of_a_plan_costs_a_line_and_no_iterati
     assert (seen.kind, seen.count) == (ConflictKind.NOT_STORED, 1)
     job.close()
     assert job.cuda.devices[1].clock_mhz == TOP_MHZ
-
-
-class WatchedFollowing(Following):
-    """Notes whose thread looks a clock up."""
-
-    def __init__(self, tables: Sequence[ClockTable]) -> None:
-        super().__init__(tables, 0.0)
-        self.threads: set[str] = set()
-
-    def corrects(self, position: int, at_s: float, now_s: float) -> Corrected:
-        self.threads.add(threading.current_thread().name)
-        return super().corrects(position, at_s, now_s)
-
-
-def test_corrections_are_made_by_the_thread_that_sees_events_and_not_by_training(
-    host: VirtualHost, tmp_path: Path
-) -> None:
-    """Its host is an iteration ahead, so only the device's own moments can say what is late."""
-    low = ClockSchedule((Ask(LOW_MHZ),), ((),) * len(ORDER), ((),) * len(ORDER))
-    following = WatchedFollowing(
-        [
-            ClockTable(
-                0.2 * n,
-                (1.0, 0.0),
-                above_s=(0.05,),
-                first_mhz=(LOW_MHZ, TOP_MHZ),
-                then_mhz=(LOW_MHZ, TOP_MHZ),
-                at_once_s=(0.0, 0.0),
-                delay=(0.0, 0.0),
-                ahead_mhz=LOW_MHZ,
-                own_mhz=LOW_MHZ,
-                lasts_s=0.2,
-                most_late_s=1.0,
-            )
-            for n in range(len(ORDER))
-        ]
-    )
-    calls = []
-    for planned in (low, FeedbackSchedule(low, following)):
-        job = CudaJob(host, tmp_path, planned=planned)
-        for n in range(30):
-            late_s = 0.3 if n == 15 else 0.0
-            job.iteration(0.1, within=partial(job.cuda.launch, 0.0, fixed_s=late_s))
-        job.close()
-        calls.append(
-            [job.cuda.counts.calls["main"][name] for name in ("synchronize", "query", "elapsed_time")]
-        )
-    assert calls[0] == calls[1], "training waits for no correction and looks at none"
-    by_index = {one.index: [each.duration_s for each in one.intervals] for one in job.script.passed}
-    assert by_index[14] == pytest.approx([0.2] * 8, abs=6e-3)
-    assert by_index[15] == pytest.approx([0.2, 0.2, 0.5, 0.1, 0.1, 0.1, 0.2, 0.2], abs=6e-3)
-    assert following.threads == {"perseus-clocks"}
-    assert job.requests.counts.corrected >= 2
-    assert job.cuda.counts.broken == 0
-    assert max(job.cuda.counts.spun_s.values(), default=0.0) <= 1e-3
 
 
 @pytest.mark.slow

@@ -1,1 +1,0 @@
-"""Plans that correct themselves: made by draws, looked up while they run."""
