@@ -11,6 +11,7 @@ REMOVED_OPTIONS = {
     " that vary",
     "plan --dwell-ms": "`--changes-per-s` bounds how often a clock changes, and saves more",
     "plan --max-swing": "plans are not chosen by how their power changes; `show --power` prints `swing_w`",
+    "simulate --clocks": "edit the clocks in PLAN, or plan with other keys of the block",
     "show --max-swing": "choose rows of `show --power` by their `swing_w`",
     "notify --per": "a power cap is for the whole job: multiply watts of one pipeline by their number",
     "notify --node": "give each job a `--power-cap` of its own",

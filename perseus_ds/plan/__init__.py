@@ -9,7 +9,6 @@ from perseus_ds.plan.checking.doubt import doubt
 from perseus_ds.plan.checking.verify import verify
 from perseus_ds.plan.checking.wording import certified, worth
 from perseus_ds.plan.options import Options, Segment
-from perseus_ds.plan.own_clocks import ClockRow, plan_of_clocks, read_clock_rows
 from perseus_ds.plan.plan_file.store import dumps, loads, read_plans, write_plans
 from perseus_ds.plan.playing.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
 from perseus_ds.plan.playing.expected import expected
@@ -25,7 +24,6 @@ __all__ = [
     "Baseline",
     "ChangeBudget",
     "ClockRequest",
-    "ClockRow",
     "Expected",
     "FrequencyPlan",
     "Options",
@@ -43,8 +41,6 @@ __all__ = [
     "expected",
     "loads",
     "opening_clocks",
-    "plan_of_clocks",
-    "read_clock_rows",
     "read_plans",
     "read_request",
     "select",

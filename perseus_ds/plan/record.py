@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +14,8 @@ from perseus_ds.plan.idle import Idle, idles
 from perseus_ds.plan.options import Options
 from perseus_ds.plan.splits import Portion, Splits
 from perseus_ds.plan.waits import WaitClock, Waits
-from perseus_ds.profile import Computation, Profile
+from perseus_ds.profile import Computation
 from perseus_ds.schedule import Instruction, Schedule
-
-if TYPE_CHECKING:
-    from perseus_ds.plan.own_clocks import ClockRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +111,6 @@ class PlanSet:
     expected: Mapping[int, Expected] = field(default_factory=dict)
     saving_within_pct: NDArray[np.float64] | None = None
     power_ratio: NDArray[np.float64] | None = None
-
-    @classmethod
-    def from_clocks(
-        cls,
-        profile: Profile,
-        schedule: Schedule,
-        rows: Sequence[ClockRow],
-        *,
-        blocking_power_w: float | None = None,
-    ) -> PlanSet:
-        """Price clocks of one's own; see `plan_of_clocks`."""
-        from perseus_ds.plan.own_clocks import plan_of_clocks  # noqa: PLC0415  # which knows this record
-
-        return plan_of_clocks(profile, schedule, rows, blocking_power_w=blocking_power_w)
 
     @property
     def blocking_total_w(self) -> float:

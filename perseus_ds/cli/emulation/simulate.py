@@ -12,11 +12,6 @@ instruction), lost, announced (factor=). With rank= and gpu= slow and cap hold f
 Loads are lognormal:SIGMA, buckets:LENGTH[xWEIGHT],... or a CSV. Its columns are length (a
 microbatch a row, taken in turn) or iteration,replica,microbatch,length (a sequence a row). What a
 load costs is what the profile fitted; where it has no fit, time is in proportion to the length.
-
-With --clocks a plan of your own runs in PLAN's schedule: a CSV with the columns stage, microbatch,
-kind (F, B, I, W) and clock_mhz. It has a row for every computation, and every clock must be in
-PROFILE. A computation that changes its clock has two rows, with duration_s. `show --format csv`
-writes such a file.
 """
 
 from __future__ import annotations
@@ -30,8 +25,7 @@ from perseus_ds.cli.output import DONE, bar, names_profile, remark, say
 from perseus_ds.cli.quantity import count, not_negative, positive, refuse_idle
 from perseus_ds.device import ClockChange
 from perseus_ds.device.simulated import model_named
-from perseus_ds.errors import PlanError
-from perseus_ds.plan import PlanSet, read_clock_rows, read_plans
+from perseus_ds.plan import read_plans
 from perseus_ds.profile import Profile, read_profile, smoothed
 from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
@@ -80,12 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--queue-ms", type=not_negative, metavar="MS", help="of a call that holds up the node's others"
     )
     real.add_argument("--stall-ms", type=not_negative, metavar="MS", help="for which a change stops the GPU")
-    parser.add_argument(
-        "--clocks",
-        type=Path,
-        metavar="FILE.csv",
-        help="run these clocks instead of PLAN's: stage,microbatch,kind,clock_mhz",
-    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("-o", "--output", type=Path, metavar="PAGE", help="draw iterations and power: HTML")
 
@@ -98,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.straggler:
         refuse_idle("give --straggler", unanswered=options.unanswered)
     with names_profile(options.profile):
-        plans, cluster = _plans(options, profile), _cluster(options, profile)
+        plans, cluster = read_plans(options.plan), _cluster(options, profile)
         if loads is not None:
             loads.check(microbatches=plans.schedule.microbatches, pipelines=options.pipelines)
         conditions = _conditions(options, loads)
@@ -153,23 +141,6 @@ def _conditions(options: argparse.Namespace, loads: EmulatedLoads | None) -> Con
         loads=loads,
         trace_bin_s=_TRACE_BIN_S,
     )
-
-
-def _plans(options: argparse.Namespace, profile: Profile) -> PlanSet:
-    """PLAN's frontier, or the user's own clocks in its schedule."""
-    plans = read_plans(options.plan)
-    if options.clocks is None:
-        return plans
-    rows = read_clock_rows(options.clocks)
-    try:
-        return PlanSet.from_clocks(
-            profile, plans.schedule, rows, blocking_power_w=plans.baseline.blocking_power_w
-        )
-    except PlanError as error:
-        named = (
-            error.message if str(options.clocks) in error.message else f"{options.clocks}: {error.message}"
-        )
-        raise PlanError(named, hint=error.hint) from error
 
 
 def _change(options: argparse.Namespace) -> ClockChange:

@@ -137,23 +137,3 @@ def test_a_plan_made_for_unequal_lengths_loses_no_time_in_them(
     refused = perseus("plan", profile_csv, "--stages", 2, "--microbatches", 3, "--loads", "tired:1")
     assert refused.code == 1
     assert "tired:1" in refused.err
-
-
-def test_a_plan_of_ones_own_is_played(
-    perseus: Program, refused: Callable[..., str], plan_file: Path, profile_csv: Path, tmp_path: Path
-) -> None:
-    """What `show --format csv` writes is played as the plan itself; a bad row is one line that names it."""
-    clocks = tmp_path / "mine.csv"
-    clocks.write_text(perseus("show", plan_file, "--format", "csv").out)
-    found = figures(perseus, plan_file, profile_csv, "--clocks", clocks)
-    assert found["saving_pct"] == pytest.approx(read_plans(plan_file).plan(0).saving_pct, abs=1e-6)
-    highest = "".join(f"{s},{m},{k},1400\n" for s in (0, 1) for m in range(3) for k in "FB")
-    clocks.write_text("stage,microbatch,kind,clock_mhz\n" + highest)
-    found = figures(perseus, plan_file, profile_csv, "--clocks", clocks)
-    assert found["saving_pct"] == pytest.approx(0.0, abs=1e-9)
-    clocks.write_text(clocks.read_text().replace("0,1,F,1400", "0,1,F,1250"))
-    line = refused("simulate", plan_file, profile_csv, "--clocks", clocks)
-    assert line.startswith(f"{clocks}: row 4: forward of stage 0 was not measured at 1250 MHz (the nearest")
-    clocks.write_text("stage,microbatch,kind,clock_mhz\n0,0,F,1400\n")
-    line = refused("simulate", plan_file, profile_csv, "--clocks", clocks)
-    assert line.startswith(f"{clocks}: no row gives a clock for")

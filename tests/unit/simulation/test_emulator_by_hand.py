@@ -4,11 +4,13 @@ A forward takes 1 s at 1000 MHz (100 W) and 2 s at 500 (75 W), a backward 2 s (1
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan import ClockRow, PlanSet, build
+from perseus_ds.plan import PlanSet, Splits, build
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.profile.record import Computation
@@ -200,13 +202,14 @@ def test_waits_at_low_clocks_take_what_the_plan_says_where_changes_are_free() ->
 def test_a_clock_for_the_rest_of_a_computation_is_not_asked_for_once_that_is_over() -> None:
     """Half a forward is planned at the low clock. A quarter of the work is done before: all runs high."""
     measured = profile(1)
-    rows = [
-        ClockRow(0, 0, Kind.FORWARD, 1000, 0.5),
-        ClockRow(0, 0, Kind.FORWARD, 500, 1.0),
-        ClockRow(0, 0, Kind.BACKWARD, 1000),
-    ]
     schedule = textbook("1f1b", stages=1, microbatches=1)
-    plans = PlanSet.from_clocks(measured, schedule, rows, blocking_power_w=WAITING_W)
+    plans = build(measured, schedule, blocking_power_w=WAITING_W)
+    plans = replace(
+        plans,
+        choice=np.zeros_like(plans.choice),
+        splits=Splits(np.zeros(1, np.int32), np.zeros(1, np.int32), np.ones(1, np.uint16), np.array([0.5])),
+        iteration_time_s=np.full(len(plans), 3.5),
+    )
     for work, lasts_s in ((1.0, 0.5 + 1.0 + 2.0), (0.25, 0.25 + 0.5)):
         found = Emulator(plans, measured, ClusterShape(), conditions=Conditions(work=[work])).play(
             1, always=0
