@@ -36,7 +36,6 @@ from perseus_ds.simulation.emulator import (
     parse_disturbance,
     parse_loads,
 )
-from perseus_ds.simulation.imbalance import imbalance
 
 _TRACE_BIN_S = 0.1
 
@@ -89,8 +88,7 @@ def run(options: argparse.Namespace) -> int:
         plans, cluster = read_plans(options.plan), _cluster(options, profile)
         if loads is not None:
             loads.check(microbatches=plans.schedule.microbatches, pipelines=options.pipelines)
-        conditions = _conditions(options, loads)
-        emulator = Emulator(plans, profile, cluster, conditions=conditions)
+        emulator = Emulator(plans, profile, cluster, conditions=_conditions(options, loads))
     if loads is not None and not plans.load_variation:
         remark(f"{options.plan} was made for microbatches of one length; `plan --loads` keeps a reserve")
     troubles = [parse_disturbance(text) for text in options.straggler]
@@ -100,11 +98,7 @@ def run(options: argparse.Namespace) -> int:
         after = emulator.play(
             options.iterations, troubles, answered=not options.unanswered, progress=progress
         )
-    lost = None
-    if loads is not None or troubles:
-        size = {"iterations": options.iterations, "pipelines": options.pipelines}
-        lost = imbalance(plans, profile, loads, troubles, **size)
-    summary = compared(before, after, lost)
+    summary = compared(before, after)
     if options.output is not None:
         from perseus_ds.report.page.emulation import Series, write_emulation  # noqa: PLC0415  # jinja2
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from perseus_ds.cli.terminal import bold, grid, sentences
 from perseus_ds.simulation.emulator import Emulated, means
-from perseus_ds.simulation.imbalance import Imbalance
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,7 @@ class SimulateSummary:
     """A simulated job: everything is simulated, nothing measured.
 
     ``answers_cost_pct`` is the time that answers to stragglers cost, in percent of 1 000
-    iterations. ``imbalance`` is the share of the time at default clocks that goes when a cause of
-    imbalance goes.
+    iterations.
     """
 
     gpus: int
@@ -52,18 +50,13 @@ class SimulateSummary:
     slowdown_pct: float
     decisions: tuple[Decided, ...]
     answers_cost_pct: float
-    imbalance: Imbalance | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return plain values, units in the keys."""
         return {"simulated": True, **asdict(self)}
 
 
-def compared(
-    before: Emulated,
-    after: Emulated,
-    lost: Imbalance | None = None,
-) -> SimulateSummary:
+def compared(before: Emulated, after: Emulated) -> SimulateSummary:
     """Set two runs of one job side by side."""
     one, other = _side(before), _side(after)
     return SimulateSummary(
@@ -75,7 +68,6 @@ def compared(
         slowdown_pct=100.0 * (other.iteration_time_s / one.iteration_time_s - 1.0),
         decisions=tuple(_decided(after)),
         answers_cost_pct=after.answers_cost_pct,
-        imbalance=lost,
     )
 
 
@@ -100,18 +92,7 @@ def render(summary: SimulateSummary) -> str:
         f"changes of clock per second and GPU: {after.changes_per_s_and_gpu:.1f}",
         bold(f"saved: {s.saving_pct:.2f} % energy at {s.slowdown_pct:+.2f} % time (simulated)"),
     ]
-    more = "\n".join([*_imbalance_lines(s.imbalance), *_decision_lines(s)])
-    return "\n".join([*lines, *filter(None, [sentences(more)])])
-
-
-def _imbalance_lines(lost: Imbalance | None) -> list[str]:
-    if lost is None:
-        return []
-    return [
-        "time lost to imbalance at default clocks, if one cause were gone (they overlap):",
-        f"  slow workers {lost.worker_pct:.1f} %, unequal stages {lost.stage_pct:.1f} %",
-        f"  unequal data {lost.data_pct:.1f} %, all of them {lost.all_pct:.1f} %",
-    ]
+    return "\n".join([*lines, *filter(None, [sentences("\n".join(_decision_lines(s)))])])
 
 
 _MOST_DECISIONS = 12

@@ -57,7 +57,7 @@ class World:
         self.plans, self.cluster, self.conditions = plans, cluster, conditions
         self._profile = profile
         self.job = job_program(plans.schedule, plans.fixed_s)
-        waiting_w = as_planned_w(plans) if cluster.waiting_w is None else cluster.waiting_w
+        waiting_w = _as_planned_w(plans) if cluster.waiting_w is None else cluster.waiting_w
         planned_mhz = {int(mhz) for options in plans.options.values() for mhz in options.clock_mhz}
         if plans.wait_clock is not None:
             planned_mhz.add(plans.wait_clock.clock_mhz)
@@ -106,7 +106,7 @@ class World:
         return self._asked[asking]
 
 
-def as_planned_w(plans: PlanSet) -> Mapping[int, float] | float:
+def _as_planned_w(plans: PlanSet) -> Mapping[int, float] | float:
     """Power of a waiting GPU (W) as the plans know it: by clock where some of their waits go down."""
     clock = plans.wait_clock
     if clock is None:

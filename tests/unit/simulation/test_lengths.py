@@ -1,4 +1,4 @@
-"""Loads of an emulated job, and where its time goes: against figures that stand on paper."""
+"""Loads of an emulated job: against figures that stand on paper."""
 
 from pathlib import Path
 
@@ -13,12 +13,9 @@ from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     ClusterShape,
     Conditions,
-    Disturbance,
     Emulator,
-    Trouble,
     parse_loads,
 )
-from perseus_ds.simulation.imbalance import imbalance
 
 PLACED = "iteration,replica,microbatch,length\n"
 
@@ -179,31 +176,6 @@ def test_what_the_profile_fitted_is_what_a_load_costs(tmp_path: Path) -> None:
     conditions = Conditions(loads=parse_loads(file(tmp_path, "length\n1\n3\n")))
     job = Emulator(planned(profile, 2), profile, ClusterShape(), conditions=conditions)
     np.testing.assert_allclose(job.play(1, always=DEFAULT_CLOCKS).job_s, 4.0)
-
-
-def test_time_lost_is_told_by_cause(tmp_path: Path) -> None:
-    """Two replicas of one stage and one microbatch: 1 s forwards, 1 s backwards, mean load 2."""
-    profile = profile_of(1.0)
-    plans = planned(profile, 1)
-    loads = parse_loads(file(tmp_path, PLACED + "0,0,0,1\n0,1,0,3\n"))
-    of_data = imbalance(plans, profile, loads, [], iterations=1, pipelines=2)
-    assert (of_data.worker_pct, of_data.stage_pct) == (0.0, 0.0)
-    assert of_data.data_pct == pytest.approx(100.0 / 3.0), "3 s become 2"
-    slow = Disturbance(Trouble.SLOW, 0, 2.0)
-    of_worker = imbalance(plans, profile, None, [slow], iterations=1, pipelines=2)
-    assert of_worker.worker_pct == pytest.approx(50.0)
-    assert of_worker.data_pct == 0.0
-    both = imbalance(plans, profile, loads, [slow], iterations=1, pipelines=2)
-    assert both.all_pct == pytest.approx(100.0 / 3.0), "3 s become 2: the slow one's load is the lesser"
-
-
-def test_a_heavier_stage_costs_what_evening_out_would_gain() -> None:
-    """Stages of 1 and 3 s: eight microbatches take the last one 48 s, and the first one 2 beside it."""
-    profile = profile_of(1.0, 3.0)
-    plans = planned(profile, 8)
-    found = imbalance(plans, profile, None, [], iterations=1, pipelines=1)
-    assert found.stage_pct == pytest.approx(100.0 * (1.0 - 36.0 / 50.0), abs=0.1)
-    assert found.data_pct == found.worker_pct == 0.0
 
 
 def test_nobody_is_called_slow_for_what_the_data_do() -> None:
