@@ -27,7 +27,7 @@ class Command:
 
 COMMANDS = {
     "doctor": Command("machine.doctor", "what is here, what the plugin would use, and what would go wrong"),
-    "run": Command("job.run", "start a training job with the plugin's flags set, and show its progress"),
+    "run": Command("job.run", "start a training job with the plugin's flags set"),
     "plan": Command("planning.plan", "turn a profile into a frontier of plans"),
     "show": Command("planning.show", "one plan of a frontier, instruction by instruction"),
     "verify": Command("planning.verify", "check a plan file by code apart from the planner"),

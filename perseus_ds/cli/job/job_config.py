@@ -99,23 +99,6 @@ def _check(perseus: PerseusConfig) -> None:
         )
 
 
-def read_yaml_block(name: str, block: object, environment: Mapping[str, str]) -> PerseusConfig:
-    """Check a block that a framework's own YAML holds.
-
-    Raises:
-        PerseusError: it does not ask for us, or training would refuse it.
-    """
-    refuse_two_blocks(environment)
-    try:
-        perseus = parse(block, environment)
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {error.message}", hint=error.hint) from error
-    if not perseus.enabled:
-        raise ConfigError(f"{name} does not ask for the plugin", hint="set perseus.enabled to true")
-    _check(perseus)
-    return perseus
-
-
 def _engine_findings(content: Mapping[str, object], perseus: PerseusConfig) -> Iterator[Finding]:
     engine = settings_of(content, replicas=_SEVERAL)
     if (refusal := engine.refusal()) is not None:

@@ -12,7 +12,7 @@ import argparse
 import os
 from pathlib import Path
 
-from perseus_ds.cli.job import run as run_command
+from perseus_ds.cli.job.run import checked_environment, job_of
 from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.cli.quantity import count, refuse_idle
 from perseus_ds.errors import ConfigError
@@ -21,6 +21,7 @@ from perseus_ds.kernels.trace import merged
 from perseus_ds.run_directory import RunDirectory
 
 ITERATIONS = 2
+_BY_SIGNAL = 128  # as shells number an end by signal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if options.job:
         for old in directory.kernels.glob("rank*.json"):
             old.unlink()
-        code = run_command.run(_as_run(options))
+        code = _traced(options.job, options.run_dir)
         if code != DONE:
             return code
     files = sorted(directory.kernels.glob("rank*.json"))
@@ -67,9 +68,9 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _as_run(options: argparse.Namespace) -> argparse.Namespace:
-    """What ``perseus-ds run --run-dir R -- JOB`` would have been given."""
-    parser = argparse.ArgumentParser()
-    run_command.add_arguments(parser)
-    job = options.job[1:] if options.job[:1] == ["--"] else options.job
-    return parser.parse_args(["--run-dir", str(options.run_dir), "--", *job])
+def _traced(words: list[str], run_dir: Path) -> int:
+    """Run the job, with the block's ``run_dir`` replaced; return its exit code (128 + n after signal n)."""
+    job = job_of(words)
+    options = argparse.Namespace(config=None, mode=None, device=None, run_dir=str(run_dir))
+    code = os.spawnvpe(os.P_WAIT, job[0], job, checked_environment(options, job))  # noqa: S606  # the user's own
+    return code if code >= 0 else _BY_SIGNAL - code

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from cli_program import Program
 
-from perseus_ds.cli.job.named_config import deepspeed_config_of
 from perseus_ds.plan import read_plans
 
 TESTS = Path(__file__).parents[2]
@@ -117,13 +116,6 @@ def test_a_change_of_clock_that_takes_its_time_costs(
     free = played(perseus, plan_file, profile_csv)
     slow = played(perseus, plan_file, profile_csv, *words)
     assert (slow["saving_pct"], -slow["slowdown_pct"]) < (free["saving_pct"], -free["slowdown_pct"])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("flag", ["--deepspeed_config", "--deepspeed-config"])
-def test_a_jobs_configuration_is_found_by_either_spelling(flag: str) -> None:
-    assert deepspeed_config_of(["deepspeed", "train.py", flag, "ds.json"]) == "ds.json"
-    assert deepspeed_config_of(["deepspeed", "train.py", f"{flag}=ds.json", "--more"]) == "ds.json"
 
 
 @pytest.mark.thorough
