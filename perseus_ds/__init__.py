@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 def attach(engine: object, *, config: Mapping[str, object] | None = None) -> None:
     """Serve an engine, by ``config`` (a ``perseus`` block) or by the enabled block of its own configuration.
 
-    Not needed where the start-up hook works (``perseus-ds hook status``); harmless where it did already.
+    Not needed where the start-up hook works (``perseus-ds doctor``); harmless where it did already.
 
     Raises:
         UnsupportedEngineError: the object is of no framework that we know.

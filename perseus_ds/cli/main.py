@@ -29,7 +29,7 @@ COMMANDS = {
     "doctor": Command("machine.doctor", "what is here, what the plugin would use, and what would go wrong"),
     "run": Command("job.run", "start a training job with the plugin's flags set"),
     "plan": Command("planning.plan", "turn a profile into a frontier of plans"),
-    "show": Command("planning.show", "one plan of a frontier, instruction by instruction"),
+    "show": Command("planning.show", "one plan of a frontier, instruction by instruction; or a profile"),
     "verify": Command("planning.verify", "check a plan file by code apart from the planner"),
     "simulate": Command(
         "emulation.simulate", "run a plan in a job of any size, on emulated GPUs in virtual time"
@@ -39,12 +39,10 @@ COMMANDS = {
     "kernels": Command(
         "kernel_level.kernels", "a pair of clocks for every kernel: trace, measure, plan, show"
     ),
-    "convert": Command("planning.convert", "a profile from our JSON to the CSV of Zeus, or back"),
     "clocks": Command("machine.clocks", "put default clocks back"),
     "guardd": Command(
         "machine.guardd", "the privileged node service: clocks for jobs without the right to set them"
     ),
-    "hook": Command("machine.hook", "whether training jobs of this Python will load the plugin"),
 }
 
 _EPILOG = "Exit codes: 0 done, 1 refused with a reason, 2 wrong usage. `perseus-ds COMMAND --help` lists all."

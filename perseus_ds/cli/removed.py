@@ -11,6 +11,8 @@ REMOVED_OPTIONS = {
     " that vary",
     "plan --dwell-ms": "`--changes-per-s` bounds how often a clock changes, and saves more",
     "plan --max-swing": "plans are not chosen by how their power changes; `show --power` prints `swing_w`",
+    "hook": "`doctor` states whether the start-up hook is in place; `doctor --json` has it under `hook`",
+    "convert": "`show PROFILE.json --format csv` prints the CSV, `show PROFILE.csv --format json` ours",
     "simulate --clocks": "edit the clocks in PLAN, or plan with other keys of the block",
     "show --max-swing": "choose rows of `show --power` by their `swing_w`",
     "notify --per": "a power cap is for the whole job: multiply watts of one pipeline by their number",

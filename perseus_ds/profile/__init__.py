@@ -9,9 +9,9 @@ from perseus_ds.profile.estimating.window import CounterTrace, Interval, Window
 from perseus_ds.profile.loads.load_fit import LoadFit, LoadSums, fit_of
 from perseus_ds.profile.loads.sizes import at_size, differ, elasticity
 from perseus_ds.profile.record import Computation, CurveErrors, Point, Profile
-from perseus_ds.profile.store import read_profile, write_profile
+from perseus_ds.profile.store import profile_json, read_profile, write_profile
 from perseus_ds.profile.sweep import Sweep, candidate_clocks
-from perseus_ds.profile.zeus_csv import read_csv, write_csv
+from perseus_ds.profile.zeus_csv import profile_csv, read_csv, write_csv
 
 __all__ = [
     "Computation",
@@ -30,6 +30,8 @@ __all__ = [
     "drawn_shares",
     "elasticity",
     "fit_of",
+    "profile_csv",
+    "profile_json",
     "read_csv",
     "read_profile",
     "smoothed",

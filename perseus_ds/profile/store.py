@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from perseus_ds.profile.loads.seen_loads import seen_of, seen_rows
 from perseus_ds.profile.record import Computation, Point, Profile
 from perseus_ds.profile.rows import computation_row, key_of, point_of, point_row
 from perseus_ds.profile.zeus_csv import read_csv
-from perseus_ds.run_directory import write_json
+from perseus_ds.run_directory import write_whole
 from perseus_ds.schedule import Load
 from perseus_ds.schedule.load import MOST_LOAD
 
@@ -44,6 +45,11 @@ _MOST_S = 1e6
 
 def write_profile(profile: Profile, path: str | Path) -> None:
     """Write atomically: a reader sees the old file or the new one."""
+    write_whole(Path(path), profile_json(profile) + "\n")
+
+
+def profile_json(profile: Profile) -> str:
+    """Return all of a profile as its file holds it."""
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -71,7 +77,7 @@ def write_profile(profile: Profile, path: str | Path) -> None:
         content["seen_loads"] = seen_rows(profile.seen_loads)
     if profile.grid_mhz:
         content["grid_mhz"] = list(profile.grid_mhz)
-    write_json(Path(path), content | {KEY: digest_of(content)})
+    return json.dumps(content | {KEY: digest_of(content)}, indent=1)
 
 
 def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> Profile:

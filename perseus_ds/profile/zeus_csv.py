@@ -50,7 +50,12 @@ def read_csv(path: Path) -> Profile:
 
 
 def write_csv(profile: Profile, path: Path) -> None:
-    """Write the points that a Zeus tool can read; spread and fingerprint stay in our own format.
+    """Write the points that a Zeus tool can read; spread and fingerprint stay in our own format."""
+    write_whole(path, profile_csv(profile))
+
+
+def profile_csv(profile: Profile) -> str:
+    """Return the points as a CSV of Zeus.
 
     Raises:
         ProfileError: work of a kind that has no name there.
@@ -58,14 +63,14 @@ def write_csv(profile: Profile, path: Path) -> None:
     names = {kind: name for name, kind in _KINDS.items()}
     for stage, kind in profile.points:
         if kind not in names:
-            raise ProfileError(f"{path}: stage {stage} has {kind.words}, for which the CSV has no name")
+            raise ProfileError(f"stage {stage} has {kind.words}, for which the CSV has no name")
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
     for stage, kind in sorted(profile.points, key=lambda key: (key[0], list(names).index(key[1]))):
         for point in profile.of(stage, kind):
             rows.writerow([stage, names[kind], point.clock_mhz, point.time_s, point.energy_j])
-    write_whole(path, text.getvalue())
+    return text.getvalue()
 
 
 def _point(row: Row, where: str) -> tuple[Computation, Point]:

@@ -49,9 +49,7 @@ def test_the_wheel_works_in_an_environment_of_its_own(built: Path, tmp_path: Pat
     assert Path(where).is_relative_to(packages)
     version = run(tmp_path / "own" / "bin" / "perseus-ds", "--version", cwd=tmp_path)
     assert version.strip() == f"perseus-ds {perseus_ds.__version__}"
-    assert '"armed": true' in run(
-        tmp_path / "own" / "bin" / "perseus-ds", "hook", "status", "--json", cwd=tmp_path
-    )
+    assert '"armed": true' in run(tmp_path / "own" / "bin" / "perseus-ds", "doctor", "--json", cwd=tmp_path)
 
 
 def test_the_wheel_moves_no_package_of_an_environment_that_has_them(built: Path, tmp_path: Path) -> None:

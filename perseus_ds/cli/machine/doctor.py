@@ -81,6 +81,7 @@ def render(found: Diagnosis) -> str:
 def _machine(found: Diagnosis) -> Iterator[str]:
     hook = found.hook
     yield f"hook     {'armed' if hook.armed else 'not armed'} ({hook.entry_point or 'no entry point'})"
+    yield f"         {hook.python}"
     yield f"         torch {hook.torch_version or 'none'}, deepspeed {hook.deepspeed_version or 'none'}"
     yield f"rights   {found.missing_right or 'may set clocks'}"
     for gpu in found.gpus.gpus:

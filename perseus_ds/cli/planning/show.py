@@ -7,7 +7,8 @@ with its memory clock. The formats csv and json have one record per computation,
 clock where it changes while it runs. A record has its place in the iteration (start by the longest
 path through the schedule, duration) and the energy of its work. The memory clock is empty where it
 is the device's own. `--power` prints the whole frontier instead: what a pipeline takes at every
-plan.
+plan. A profile in place of PLAN is printed as a table, as the CSV of Zeus
+(stage,instruction,frequency,time,energy: the points alone) or as our JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds show``."""
     parser.usage = _USAGE
     parser.add_argument(
-        "plan", type=Path, metavar="PLAN", help="plan.json of a run directory, or what `plan -o` wrote"
+        "plan",
+        type=Path,
+        metavar="PLAN",
+        help="plan.json of a run directory, or of `plan -o`; or a profile",
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(

@@ -12,19 +12,24 @@ import numpy as np
 
 from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.cli.planning.clock_grid import clock_grid, headline, waiting
-from perseus_ds.cli.terminal import sentences
+from perseus_ds.cli.quantity import refuse_idle
+from perseus_ds.cli.terminal import grid, sentences
 from perseus_ds.config import Objective
-from perseus_ds.errors import PlanError
+from perseus_ds.errors import PlanError, PlanFormatError, ProfileError
 from perseus_ds.plan import FrequencyPlan, PlanSet, doubt, read_plans, select
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.playing.play import Played, play
+from perseus_ds.profile import profile_csv, profile_json, read_profile
 
 COLUMNS = ("stage", "microbatch", "kind", "clock_mhz", "memory_mhz", "start_s", "duration_s", "energy_j")
 
 
 def show(options: argparse.Namespace) -> int:
-    """Choose a plan and print it."""
-    stored = read_plans(options.plan)
+    """Choose a plan and print it; print a profile that stands in its place."""
+    try:
+        stored = read_plans(options.plan)
+    except PlanFormatError as error:
+        return _show_profile(options, error)
     plan = _chosen(stored, options)
     if doubtful := doubt(plan.of):
         remark(doubtful)
@@ -41,6 +46,34 @@ def show(options: argparse.Namespace) -> int:
     else:
         beside = "" if options.beside is None else f"{sentences(waiting(plan, options.beside))}\n"
         say(f"{headline(plan, _name(plan, stored))}\n{beside}\n{clock_grid(plan)}")
+    return DONE
+
+
+def _show_profile(options: argparse.Namespace, no_plan: PlanFormatError) -> int:
+    """Print a profile in the form that was asked for.
+
+    Raises:
+        PerseusError: the file is neither a plan nor a profile.
+    """
+    try:
+        profile = read_profile(options.plan)
+    except ProfileError as error:
+        raise (no_plan if options.plan.suffix.lower() == ".json" else error) from None
+    refuse_idle(
+        f"{options.plan} is a profile",
+        graph=options.graph,
+        plan=options.plan_number,
+        beside=options.beside,
+        max_slowdown=options.max_slowdown,
+        deadline=options.deadline,
+        power_cap=options.power_cap,
+        min_energy=options.min_energy,
+    )
+    text = profile_json(profile) if options.format == "json" else profile_csv(profile)
+    if options.format == "table":
+        headings, *rows = csv.reader(text.splitlines())
+        text = grid(headings, rows, texts=2)
+    say(text.rstrip("\n"))
     return DONE
 
 

@@ -113,5 +113,5 @@ def _absence(absent: list[int], patience_s: float) -> EngineError:
     return EngineError(
         f"{in_words(absent)} did not sign in within {patience_s:.0f} s",
         hint="is perseus_ds installed and switched on, and PERSEUS_CONFIG set if it is used, on every node? "
-        "see perseus-ds hook status there",
+        "see perseus-ds doctor there",
     )

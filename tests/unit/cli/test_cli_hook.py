@@ -1,4 +1,4 @@
-"""``perseus-ds hook status``: armed or not, why, and what to do."""
+"""The start-up hook: in place or not, why, and what to do."""
 
 import json
 
@@ -6,8 +6,7 @@ import pytest
 from cli_program import Program
 
 from perseus_ds.cli.machine import hook_status as module
-from perseus_ds.cli.machine.hook import render
-from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
+from perseus_ds.cli.machine.hook_status import hook_status
 
 
 @pytest.fixture
@@ -65,23 +64,9 @@ def test_new_enough(versions: dict[str, str | None], version: str) -> None:
     assert hook_status({}, version_of=versions.get).armed
 
 
-def test_the_command_prints_and_tells_by_its_code(
-    perseus: Program, versions: dict[str, str | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "perseus_ds.cli.machine.hook.hook_status", lambda: hook_status({}, version_of=versions.get)
-    )
-    armed = perseus("hook", "status")
-    assert armed.code == 0
-    assert armed.out.splitlines()[0].endswith(": armed")
-    versions["torch"] = "2.0.0"
-    off = perseus("hook", "status", "--json")
-    assert off.code == 1
-    assert json.loads(off.out)["armed"] is False
-
-
-def test_the_answer_comes_first() -> None:
-    status = HookStatus("/usr/bin/python", None, "1", None, None, "no torch", "install it")
-    answer, remedy, *_ = render(status).splitlines()
-    assert answer.endswith(status.reason)
-    assert remedy.endswith(status.remedy)
+def test_doctor_states_it(perseus: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    hook = json.loads(perseus("doctor", "--json").out)["hook"]
+    assert hook["armed"] is False
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD" in hook["remedy"]
+    assert "not armed" in perseus("doctor").out

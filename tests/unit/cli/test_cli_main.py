@@ -19,7 +19,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"perseus-ds {perseus_ds.__version__}\n"
 
 
-@pytest.mark.parametrize("words", [[], ["fly"], ["plan"], ["show", "p", "--deadline", "-1"], ["hook"]])
+@pytest.mark.parametrize("words", [[], ["fly"], ["plan"], ["show", "p", "--deadline", "-1"], ["clocks"]])
 def test_wrong_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(words)
@@ -55,7 +55,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_the_contracts_commands_are_there() -> None:
-    assert set(COMMANDS) >= {"doctor", "run", "plan", "show", "report", "clocks", "hook"}
+    assert set(COMMANDS) >= {"doctor", "run", "plan", "show", "report", "clocks"}
 
 
 def test_the_document_names_every_command() -> None:
@@ -88,8 +88,8 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def interrupt(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perseus_ds.cli.machine.hook.run", interrupt)
-    assert main(["hook", "status"]) == 130
+    monkeypatch.setattr("perseus_ds.cli.machine.doctor.run", interrupt)
+    assert main(["doctor"]) == 130
     assert capsys.readouterr() == ("", "")
 
 
@@ -99,8 +99,8 @@ def test_an_error_of_the_system_is_one_line(
     def fail(_: object) -> int:
         raise PermissionError(13, "Permission denied", "/root/plan.json")
 
-    monkeypatch.setattr("perseus_ds.cli.machine.hook.run", fail)
-    assert main(["hook", "status"]) == 1
+    monkeypatch.setattr("perseus_ds.cli.machine.doctor.run", fail)
+    assert main(["doctor"]) == 1
     assert capsys.readouterr().err == "perseus-ds: /root/plan.json: Permission denied\n"
 
 

@@ -1,4 +1,4 @@
-"""``perseus-ds plan`` and ``convert``: figures, files, and bad profiles refused in one line."""
+"""``perseus-ds plan``: figures, files, and bad profiles refused in one line."""
 
 import csv
 import json
@@ -49,7 +49,7 @@ def test_an_assumed_blocking_power_is_said(perseus: Program, profile_csv: Path) 
 
 def test_a_profiles_own_blocking_power_is_taken(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
     ours = tmp_path / "ours.json"
-    assert perseus("convert", profile_csv, ours, "--blocking-power-w", 61.5).code == 0
+    write_profile(replace(read_profile(profile_csv), blocking_power_w=61.5), ours)
     answer = perseus("plan", ours, *SIZES, "--json")
     assert answer.err == ""
     assert json.loads(answer.out)["blocking_power_w"] == 61.5
@@ -105,20 +105,6 @@ def test_gpipe_takes_longer_or_as_long(perseus: Program, profile_csv: Path) -> N
         for name in ("1f1b", "gpipe")
     ]
     assert times[0] <= times[1] + 1e-9
-
-
-def test_convert_loses_nothing_there_and_back(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "p.json", tmp_path / "p.csv"
-    assert perseus("convert", profile_csv, ours).code == 0
-    answer = perseus("convert", ours, theirs)
-    assert answer.out.startswith(f"{theirs}:")
-    assert "12 points" in answer.out
-    first, last = read_profile(profile_csv), read_profile(theirs)
-    assert [first.of(*key) for key in first.points] == [last.of(*key) for key in last.points]
-
-
-def test_convert_knows_two_forms(refused: Callable[..., str], profile_csv: Path, tmp_path: Path) -> None:
-    assert refused("convert", profile_csv, tmp_path / "p.xml").endswith(".csv)")
 
 
 @pytest.mark.parametrize("given", [("--blocking-power-w", 5000), ()], ids=["stated", "assumed"])

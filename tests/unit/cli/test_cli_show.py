@@ -12,6 +12,7 @@ from cli_program import Program
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, read_plans, select
 from perseus_ds.plan.between import with_plan_within
+from perseus_ds.profile import read_profile
 
 
 @pytest.fixture
@@ -223,3 +224,22 @@ def test_power_as_a_table_ends_at_the_least(perseus: Program, plan_file: Path) -
     text = perseus("show", plan_file, "--power").out
     assert "default" in text.splitlines()[0]
     assert len(text.splitlines()) <= 28
+
+
+def test_a_profile_is_printed_in_either_form_and_read_back(
+    perseus: Program, profile_csv: Path, tmp_path: Path
+) -> None:
+    ours, theirs = tmp_path / "p.json", tmp_path / "p.csv"
+    ours.write_text(perseus("show", profile_csv, "--format", "json").out)
+    theirs.write_text(perseus("show", ours, "--format", "csv").out)
+    first, last = read_profile(profile_csv), read_profile(theirs)
+    assert [first.of(*key) for key in first.points] == [last.of(*key) for key in last.points]
+    assert read_profile(ours).points == first.points
+    assert "1400" in perseus("show", ours).out
+    assert perseus("plan", ours, "--stages", 2, "--microbatches", 3).code == 0
+
+
+def test_a_profile_has_no_plan_to_choose(refused: Callable[..., str], profile_csv: Path) -> None:
+    assert "--plan" in refused("show", profile_csv, "--plan", 1)
+    profile_csv.write_text("stage\n")
+    assert "instruction" in refused("show", profile_csv)
