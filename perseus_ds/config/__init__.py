@@ -13,7 +13,6 @@ from perseus_ds.config.settings import (
     PerseusConfig,
     Policy,
     ProfileSettings,
-    ReportSettings,
     StragglerSettings,
 )
 from perseus_ds.config.strict import record_of
@@ -29,7 +28,6 @@ __all__ = [
     "PerseusConfig",
     "Policy",
     "ProfileSettings",
-    "ReportSettings",
     "StragglerSettings",
     "auto_of",
     "given_config",

@@ -6,6 +6,8 @@ REMOVED_KEYS = {
     "profile.budget_s": "five clocks at fixed places are measured: delete the key; `profile.max_clocks` and"
     " `profile.min_window_s` shorten the sweep",
     "device: zeusd": "run `perseus-ds guardd` on the node, which does the same, and state `guardd`",
+    "report": "prices are options of the report: delete the section, and run `perseus-ds report RUN_DIR"
+    " --price-per-kwh P --gco2-per-kwh G --pue X`",
     "profile.drift": "profiles are not measured again while a plan runs: delete the key; audits report what"
     " no longer fits, and the job profiles anew where `profile.json` is deleted",
     "objective.feedback": "plans no longer correct themselves: delete the key; `objective.reserve_pct` keeps"

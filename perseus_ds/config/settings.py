@@ -95,18 +95,6 @@ class StragglerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportSettings:
-    """What a kilowatt-hour costs (in any currency) and emits, for the report; None: not reported.
-
-    ``pue`` is what the building takes for each unit of energy that its GPUs take.
-    """
-
-    price_per_kwh: Annotated[float, Interval(ge=0.0, le=1e6)] | None = None
-    gco2_per_kwh: Annotated[float, Interval(ge=0.0, le=1e5)] | None = None
-    pue: Annotated[float, Interval(ge=1.0, le=10.0)] = 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class MetricsSettings:
     """Whether every rank leaves its numbers for monitoring, and for whom.
 
@@ -141,6 +129,5 @@ class PerseusConfig:
     profile: ProfileSettings = field(default_factory=ProfileSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
-    report: ReportSettings = field(default_factory=ReportSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     simulated: dict[str, object] = field(default_factory=dict)

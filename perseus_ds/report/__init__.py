@@ -2,6 +2,6 @@
 
 from perseus_ds.report.contents.comparison import compare
 from perseus_ds.report.contents.worth import EnergyPrices
-from perseus_ds.report.write import write_comparison, write_profile_page, write_report
+from perseus_ds.report.write import write_profile_page, write_report
 
-__all__ = ["EnergyPrices", "compare", "write_comparison", "write_profile_page", "write_report"]
+__all__ = ["EnergyPrices", "compare", "write_profile_page", "write_report"]

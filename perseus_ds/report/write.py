@@ -1,4 +1,4 @@
-"""Write a run directory's report, one page with the trace beside it, and the page of two runs."""
+"""Write a run directory's report, one page with the trace beside it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from perseus_ds.profile import read_profile
 from perseus_ds.report.contents import Contents
-from perseus_ds.report.contents.comparison import Comparison
 from perseus_ds.report.contents.figures import Figures, figures
 from perseus_ds.report.contents.worth import EnergyPrices
 from perseus_ds.report.timeline.trace import write_trace
@@ -18,8 +17,7 @@ def write_report(
 ) -> list[Path]:
     """Write ``report.html`` and the trace beside it; return their paths, the page first.
 
-    Parts that are missing are named on the page, with the reason. ``prices`` that are not given are those
-    of the job's block, where it has some.
+    Parts that are missing are named on the page, with the reason.
 
     Raises:
         OSError: the report cannot be written there.
@@ -50,16 +48,3 @@ def write_profile_page(profile: Path, *, page: Path | None = None) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, page_of(contents, figures(contents)))
     return target
-
-
-def write_comparison(found: Comparison, page: Path) -> Path:
-    """Write the page of two runs; return its path.
-
-    Raises:
-        OSError: it cannot be written there.
-    """
-    from perseus_ds.report.page.comparison import comparison_page  # noqa: PLC0415  # as above
-
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(page, comparison_page(found))
-    return page

@@ -22,9 +22,6 @@ _FACTS = {
     "predicted_saving_within_pct": (0, MOST),
     "predicted_slowdown_pct": (-100, MOST),
     "predicted_slowdown_within_pct": (0, MOST),
-    "price_per_kwh": (0, MOST),
-    "gco2_per_kwh": (0, MOST),
-    "pue": (1, MOST),
 }
 """Facts that a report computes with, and their ranges."""
 

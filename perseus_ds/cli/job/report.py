@@ -1,10 +1,10 @@
-"""Write the page of a run directory, or compare two runs.
+"""Write the page of a run directory, or compare two runs in a table.
 
 One self-contained HTML page: the saving and its error, the run's course, and one iteration before
 and after. It also has the frontier with the clocks of every plan, each GPU, the profile, and
 events. trace.json beside it opens in Perfetto. Parts that the job has not written are named, with
-the reason. With two run directories the page sets them side by side. A profile in place of a run
-directory (profile.json or a CSV) is shown alone.
+the reason. Of two run directories a table is printed, side by side, and no page is written. A
+profile in place of a run directory (profile.json or a CSV) is shown alone.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import argparse
 from pathlib import Path
 
 from perseus_ds.cli.output import DONE, say
-from perseus_ds.cli.quantity import not_negative
+from perseus_ds.cli.quantity import not_negative, refuse_idle
 from perseus_ds.errors import ConfigError
-from perseus_ds.report import EnergyPrices, compare, write_comparison, write_profile_page, write_report
+from perseus_ds.report import EnergyPrices, compare, write_profile_page, write_report
 from perseus_ds.report.contents.worth import KEYS
 
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="PAGE",
-        help="default: RUN_DIR/report.html, of two runs OTHER/comparison.html",
+        help="default: RUN_DIR/report.html",
     )
     parser.add_argument("--price-per-kwh", type=not_negative, metavar="P", help="money that a kWh costs")
     parser.add_argument("--gco2-per-kwh", type=not_negative, metavar="G", help="grams of CO2 that it emits")
@@ -74,8 +74,6 @@ def _one(options: argparse.Namespace) -> int:
 def _two(options: argparse.Namespace) -> int:
     from perseus_ds.cli.job.report_table import comparison_table  # noqa: PLC0415  # not for --help
 
-    found = compare(options.run_dir, options.other)
-    page = write_comparison(found, options.output or options.other / "comparison.html")
-    say(comparison_table(found))
-    say(f"comparison: {page}")
+    refuse_idle("of two runs no page is written", output=options.output)
+    say(comparison_table(compare(options.run_dir, options.other)))
     return DONE

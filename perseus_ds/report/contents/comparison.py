@@ -1,4 +1,4 @@
-"""Two runs beside each other, row by row: for the page and for the terminal."""
+"""Two runs beside each other, row by row."""
 
 from __future__ import annotations
 

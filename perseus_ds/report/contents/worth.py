@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perseus_ds.errors import ConfigError
@@ -31,12 +30,6 @@ class EnergyPrices:
             value = getattr(self, key)
             if value is not None and not (math.isfinite(value) and value >= least):
                 raise ConfigError(f"{key} is {value}", hint=f"expected a number from {least:g} on")
-
-    def or_from(self, facts: Mapping[str, object]) -> EnergyPrices:
-        """Fill what was not given from a summary's facts."""
-        known = {key: float(v) for key in KEYS if isinstance(v := facts.get(key), int | float)}
-        given = {key: v for key in KEYS if (v := getattr(self, key)) is not None}
-        return EnergyPrices(**known | given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,17 +128,16 @@ def _table_of_figures(
     where = " on a simulated GPU" if found.simulated else ""
     header = ["all GPUs of the job", "default clocks", "the plan", "difference"]
     yield section(f"Measured{where}", header=header, rows=rows, numbers=1, half=True)
-    known = prices.or_from(contents.summary.facts)
-    value = worth(contents.summary, known)
-    building = "" if known.pue in {None, 1.0} else f", the building's share with it (PUE {known.pue:g})"
+    value = worth(contents.summary, prices)
+    building = "" if prices.pue in {None, 1.0} else f", the building's share with it (PUE {prices.pue:g})"
     saved = [
         ["energy per iteration", f"{short(value.per_iteration_j)} J"],
         [f"energy per day of training{building}", f"{short(value.per_day_kwh)} kWh"],
     ]
     if value.per_day_money is not None:
-        saved.append(["money per day", f"{short(value.per_day_money)} at {known.price_per_kwh:g} per kWh"])
+        saved.append(["money per day", f"{short(value.per_day_money)} at {prices.price_per_kwh:g} per kWh"])
     if value.per_day_kgco2 is not None:
-        saved.append(["CO2 per day", f"{short(value.per_day_kgco2)} kg at {known.gco2_per_kwh:g} g per kWh"])
+        saved.append(["CO2 per day", f"{short(value.per_day_kgco2)} kg at {prices.gco2_per_kwh:g} g per kWh"])
     yield section(
         "What the saving is worth", header=["the whole job saves", ""], rows=saved, numbers=1, half=True
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -139,7 +139,7 @@ class Audits:
         summary = summarise(reports, expected.saving_pct, simulated=context.simulated, facts=facts)
         if summary is None:
             return None
-        valued = worth(summary, reports, context.job, context.config.report)
+        valued = worth(summary, reports, context.job)
         summary = replace(summary, facts={**summary.facts, **valued})
         drawn = timelines(reports, plan, context.job, simulated=context.simulated)
         directory, run = context.directory, context.log.run
@@ -236,4 +236,4 @@ def _facts(context: JobContext, plan: FrequencyPlan, expected: Expected) -> dict
         "planned_iteration_time_s": plan.iteration_time_s,
         "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
         "objective": context.config.objective.policy,
-    } | {key: value for key, value in asdict(context.config.report).items() if value is not None}
+    }

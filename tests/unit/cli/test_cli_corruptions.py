@@ -53,7 +53,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     plans = build(profile, textbook("1f1b", stages=2, microbatches=2), blocking_power_w=70.0)
     write_profile(profile, run.profile)
     write_plans(plans, run.plan)
-    facts = {"gpu": "A100", "gpus": 2, "plan": 1, "pue": 1.2}
+    facts = {"gpu": "A100", "gpus": 2, "plan": 1}
     write_summary(
         Summary(MeasuredSide(2.0, 900.0, 9), MeasuredSide(2.0, 800.0, 30), True, 11.0, facts), run.summary
     )
@@ -222,7 +222,6 @@ DAMAGED: dict[str, tuple[str, Damage, str]] = {
     "summary: outside true": (SUMMARY, put("outside", "time_s", to=True), "outside.time_s is True"),
     "summary: facts a list": (SUMMARY, put("facts", to=[]), "facts is a list"),
     "summary: GPUs true": (SUMMARY, put("facts", "gpus", to=True), "facts.gpus is True"),
-    "summary: a building that gives": (SUMMARY, put("facts", "pue", to=0.5), "facts.pue is 0.5"),
     "summary: a plan below 0": (SUMMARY, put("facts", "plan", to=-1), "facts.plan is -1"),
     "summary: a GPU of two lines": (SUMMARY, put("facts", "gpu", to="A\nB"), "facts.gpu is 'A\\nB'"),
     "summary: half a letter": (SUMMARY, put("facts", "gpu", to="\ud800"), "half of a character"),

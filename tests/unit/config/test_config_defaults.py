@@ -50,9 +50,6 @@ EDGES: dict[str, tuple[float, float]] = {
     "audit.every_iterations": (0, 1_000_000_000),
     "audit.iterations": (1, 1000),
     "audit.settle_s": (0.0, 3600.0),
-    "report.price_per_kwh": (0.0, 1e6),
-    "report.gco2_per_kwh": (0.0, 1e5),
-    "report.pue": (1.0, 10.0),
 }
 POLICY = {"max_slowdown_pct": "max_slowdown", "deadline_s": "deadline", "power_cap_w": "power_cap"}
 

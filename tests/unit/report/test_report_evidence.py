@@ -118,10 +118,7 @@ def test_a_day_is_counted_at_the_pace_that_the_job_has_now() -> None:
     assert worth(summary, EnergyPrices()).per_day_kwh == pytest.approx(10.0)
 
 
-def test_prices_of_the_block_count_where_none_are_given() -> None:
-    facts = {"price_per_kwh": 0.3, "pue": 1.5}
-    assert EnergyPrices().or_from(facts) == EnergyPrices(0.3, None, 1.5)
-    assert EnergyPrices(price_per_kwh=0.1).or_from(facts) == EnergyPrices(0.1, None, 1.5)
+def test_without_a_price_there_is_no_money() -> None:
     assert worth(_summary(), EnergyPrices()).per_day_money is None
 
 

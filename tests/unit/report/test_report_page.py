@@ -210,15 +210,6 @@ def test_prices_are_given_to_the_command(write_run: WriteRun) -> None:
     assert all(words in priced for words in ("at 0.25", "at 400", "PUE 1.2"))
 
 
-def test_a_given_pue_of_one_overrides_the_blocks(write_run: WriteRun) -> None:
-    run_dir = write_run()
-    summary = json.loads((run_dir / "summary.json").read_text())
-    summary["facts"] |= {"pue": 1.2}
-    (run_dir / "summary.json").write_text(json.dumps(summary))
-    assert "PUE 1.2" in page(run_dir)
-    assert "PUE" not in page(run_dir, EnergyPrices(pue=1.0))
-
-
 @pytest.mark.parametrize("option", ["--price-per-kwh", "--gco2-per-kwh", "--pue"])
 @pytest.mark.parametrize("what", [("run", "run"), ("run/profile.json",)])
 def test_prices_that_would_be_ignored_are_refused(
