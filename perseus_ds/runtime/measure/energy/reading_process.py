@@ -1,7 +1,6 @@
 """A process that looks at one GPU for its trainer: the program, and the trainer's end of it.
 
-A thread that looks 20 times per second takes the interpreter each time from the thread that trains. That
-costs a training that runs Python 1.5 % of its time (``scripts/bench/interpreter``).
+A thread that looks 20 times per second takes the interpreter each time from the thread that trains.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class ReadingProcess:
     def take(self) -> list[GpuReading]:
         """Return what was seen since the last time, oldest first.
 
-        Cost: a poll where nothing has come; what a look costs is measured in ``scripts/bench/interpreter``.
+        Cost: a poll where nothing has come.
         """
         seen: list[GpuReading] = []
         if self.ended or not self._poll.poll(0):
