@@ -16,7 +16,7 @@ from perseus_ds.profile import Computation, Profile, drawn_shares, time_factor
 SURENESS = 0.5
 """Standard deviations of what a clock costs in time that are planned beyond its mean.
 
-Found on profiles with errors (`scripts/bench/noisy_profiles`): 0.5 % of an entry then cost 0.05 % of an
+Found on profiles with errors: 0.5 % of an entry then cost 0.05 % of an
 iteration on average, 2 % cost 0.12 %. More would cost energy.
 """
 _DRAWS = 400
