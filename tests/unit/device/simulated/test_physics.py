@@ -13,7 +13,7 @@ from perseus_ds.device.simulated.models import GpuModel, interpolate
 
 A100 = model_named("a100-sxm4-80gb")
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).parents[4].parent / "shared" / "data"))
-MEASURED = json.loads((Path(__file__).parents[4] / "scripts/bench/simulated_gpus/measured.json").read_text())
+MEASURED = json.loads(Path(__file__).with_name("measured.json").read_text())
 PROFILE = DATA / "gpt3-175b_a100-sxm_profile.csv"
 
 
