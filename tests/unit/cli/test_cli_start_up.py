@@ -1,4 +1,4 @@
-"""What a start of the program loads: figures of seconds stand in scripts/bench/start_up."""
+"""What a start of the program loads."""
 
 import json
 import subprocess
