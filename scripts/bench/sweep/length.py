@@ -14,9 +14,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "uncertainty"))
-
 from bare_host import BareHost, on_ranks, one_f_one_b
 
 from perseus_ds.run_directory import RunDirectory, read_events

@@ -17,9 +17,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "uncertainty"))
-
 from bare_host import BareHost, on_ranks, one_f_one_b
 
 from perseus_ds.device import Gpu
