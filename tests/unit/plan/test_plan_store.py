@@ -170,7 +170,7 @@ def test_a_choice_that_its_options_do_not_have_is_refused(file: Path) -> None:
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "bytes.json").write_bytes(b"\x80\x81\x00")
     (tmp_path / "list.json").write_text("[]")
     for name, message in [
         ("bytes.json", "bytes.json is not text"),
