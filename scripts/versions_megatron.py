@@ -9,13 +9,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import ranks
 from jobs import agreed, happened
+from listeners import Noting
 from megatron_jobs import Job, Shape, adapter_of
 
 import perseus_ds
 from perseus_ds.adapters.megatron.seam import megatron_version
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.schedule import Kind
-from perseus_ds.testing.listeners import Noting
 
 STEPS = 2000
 HEARD = {Kind.FORWARD, Kind.BACKWARD, Kind.REDUCE_GRADS}

@@ -18,7 +18,7 @@ class Gpu(ABC):
     """A device behind one backend.
 
     Every method may raise a `DeviceError`; none raises a vendor's error. Methods may be called from
-    several threads. A backend ships when it passes `perseus_ds.testing.gpu_contract.GpuContract`.
+    several threads. A backend ships when it passes `GpuContract` (tests/support/gpu_contract.py).
     """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """What a training framework must supply for a job to be served, and the guard that its hooks call us by.
 
 An adapter knows its framework and nothing of us; the runtime knows this file and no framework. Every adapter
-passes `perseus_ds.testing.AdapterContract`.
+passes `AdapterContract` (tests/support/adapter_contract.py).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fake_amdsmi"))
 
 import fake_amdsmi
 from fake_amdsmi import UUID, FakeAmdsmi
+from gpu_contract import GpuContract
 
 from perseus_ds.device import DeviceRequest, EventReason, Gpu
 from perseus_ds.device.amd.amdsmi import AmdGpu, load_amdsmi
@@ -24,7 +25,6 @@ from perseus_ds.errors import (
     DeviceUnavailableError,
     DeviceUnsupportedError,
 )
-from perseus_ds.testing.gpu_contract import GpuContract
 
 
 @pytest.fixture

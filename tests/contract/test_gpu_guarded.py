@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 from fake_nvml import FakeNvml
+from gpu_contract import GpuContract
 
 from perseus_ds.device import DeviceRequest, Gpu
 from perseus_ds.device.guard import GuardedGpu, guarded
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import ValueRefusedError
-from perseus_ds.testing.gpu_contract import GpuContract
 
 
 @pytest.mark.e2e

@@ -1,9 +1,9 @@
 """The null device keeps the contract."""
 
 import pytest
+from gpu_contract import GpuContract
 
 from perseus_ds.device import Gpu, NullGpu
-from perseus_ds.testing.gpu_contract import GpuContract
 
 
 class TestNullGpu(GpuContract):

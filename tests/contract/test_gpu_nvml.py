@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from fake_nvml import UUID, FakeNvml
+from gpu_contract import GpuContract
 
 from perseus_ds.device import DeviceRequest, EventReason, Gpu
 from perseus_ds.device.choose import backends, choose
@@ -17,7 +18,6 @@ from perseus_ds.errors import (
     DeviceUnavailableError,
     DeviceUnsupportedError,
 )
-from perseus_ds.testing.gpu_contract import GpuContract
 
 
 class TestNvmlGpu(GpuContract):

@@ -1,10 +1,10 @@
 """The simulated GPU keeps the contract."""
 
 import pytest
+from gpu_contract import GpuContract
 
 from perseus_ds.device import Gpu, SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import MODELS, VirtualTime
-from perseus_ds.testing.gpu_contract import GpuContract
 
 
 class TestSimulatedGpu(GpuContract):

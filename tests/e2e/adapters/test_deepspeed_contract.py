@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
+from adapter_contract import AdapterContract
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from deepspeed_hosts import dualpipe_v, one_f_one_b, preference, users_own
 from ranks import run_ranks
@@ -17,7 +18,6 @@ from torch import nn
 from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
 from perseus_ds.adapters.deepspeed.seam import KINDS
 from perseus_ds.schedule import Kind
-from perseus_ds.testing.adapter_contract import AdapterContract
 
 pytestmark = pytest.mark.e2e
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import pytest
 import torch.distributed as dist
+from adapter_contract import AdapterContract
 from ranks import run_ranks
 from torch import nn
 
 from perseus_ds.adapters.megatron.seam import PASSES, REQUIRED_NAMES, STEPS
 from perseus_ds.schedule import Kind
-from perseus_ds.testing.adapter_contract import AdapterContract
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from deepspeed_hosts import one_f_one_b, with_train_schedule
 from jobs import lines
+from listeners import Noting
 from pipelines import Pipeline
 from ranks import batches, build, config, run_ranks
 from torch.distributed.pipelining import schedules
@@ -17,7 +18,6 @@ from zero_hosts import ZeroHost, zero_engine
 
 import perseus_ds
 from perseus_ds.errors import PerseusError
-from perseus_ds.testing.listeners import Noting
 
 pytestmark = pytest.mark.e2e
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
+from adapter_contract import AdapterContract
 from pipelines import Pipeline
 from ranks import run_ranks
 from torch import nn
@@ -14,7 +15,6 @@ from torch import nn
 from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter
 from perseus_ds.adapters.pipelining.seam import SCHEDULE_NAMES, STAGE_NAMES, check
 from perseus_ds.schedule import Kind
-from perseus_ds.testing.adapter_contract import AdapterContract
 
 pytestmark = pytest.mark.e2e
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 import pytest
+from adapter_contract import AdapterContract
 from ranks import run_ranks
 from zero_hosts import ZeroHost, zero_engine
 
 from perseus_ds.schedule import Kind
-from perseus_ds.testing.adapter_contract import AdapterContract
 
 pytestmark = pytest.mark.e2e
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 
 import pytest
+from listeners import Noting
 from pipelines import Pipeline
 from ranks import run_ranks
 from torch.distributed.device_mesh import init_device_mesh
@@ -17,7 +18,6 @@ from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter
 from perseus_ds.adapters.pipelining.seam import check
 from perseus_ds.runtime.adapter import SyncPoint
 from perseus_ds.schedule import Kind
-from perseus_ds.testing.listeners import Noting
 
 pytestmark = pytest.mark.e2e
 

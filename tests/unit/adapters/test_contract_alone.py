@@ -16,13 +16,13 @@ from unittest.mock import patch
 import pytest
 import torch
 import torch.distributed as dist
+from adapter_contract import CALLS, ITERATIONS, AdapterContract, Host
 from lone_job import events_of
 
 import perseus_ds
 from perseus_ds.run_directory import why_unmeasured
 from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
 from perseus_ds.schedule import Kind
-from perseus_ds.testing.adapter_contract import CALLS, ITERATIONS, AdapterContract, Host
 
 T = TypeVar("T")
 

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
+from listeners import Noting
 
 import perseus_ds
 from perseus_ds.config import parse
@@ -19,7 +20,6 @@ from perseus_ds.errors import ConfigError
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.lifecycle.measuring.user_loads import UserLoads, given_by_all
 from perseus_ds.schedule import Load
-from perseus_ds.testing.listeners import Noting
 
 
 def asked(

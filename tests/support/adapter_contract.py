@@ -14,13 +14,13 @@ from functools import cache
 from typing import Protocol, TypeVar
 from unittest.mock import patch
 
+from listeners import Failing, Leaving, Noting, Witness
 from torch.nn import Module
 
 from perseus_ds.errors import EngineError, UnsupportedEngineError
 from perseus_ds.runtime.adapter import Adapter, InstructionListener, Place
 from perseus_ds.runtime.matmul_weight import matmul_weight
 from perseus_ds.schedule import Kind, Schedule
-from perseus_ds.testing.listeners import Failing, Leaving, Noting, Witness
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ import {door}
 names = [name for name in set(sys.modules) - before if name.startswith({framework!r})]
 print("IMPORTED", sorted(names))
 """
-    done = subprocess.run(  # noqa: S603  # this Python, and the program above
+    done = subprocess.run(  # this Python, and the program above
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -431,7 +431,7 @@ class AdapterContract:
 
 def _gathered(place: T) -> list[T]:
     """The answer of every rank, on every rank."""
-    import torch.distributed as dist  # noqa: PLC0415  # in a rank's own process
+    import torch.distributed as dist  # in a rank's own process
 
     everyone: list[T | None] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, place)
