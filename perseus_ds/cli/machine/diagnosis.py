@@ -66,7 +66,7 @@ class Diagnosis:
             "devices_refused": list(map(str, self.gpus.refused)),
             "backends": [asdict(answer) for answer in self.backends],
             "device": self.device,
-            "auto": {"backend": self.chosen, "reason": self.chosen_because},
+            "automatic": {"backend": self.chosen, "reason": self.chosen_because},
             "findings": [asdict(finding) for finding in self.findings],
             "calibration": None if self.timed is None else [one.as_json() for one in self.timed],
         }

@@ -31,7 +31,7 @@ def test_doctor_in_json(on_node: Program) -> None:
     assert [device["identity"]["index"] for device in found["devices"]] == [0, 1]
     assert found["devices"][0]["capabilities"]["clocks_mhz"][0] == 1410
     assert {backend["name"] for backend in found["backends"]} >= {"nvml", "simulated", "null"}
-    assert found["auto"]["backend"] == "nvml"
+    assert found["automatic"]["backend"] == "nvml"
     assert {"hook", "missing_right", "findings"} <= set(found)
 
 

@@ -64,7 +64,7 @@ def test_the_gpus_that_cuda_visible_devices_leaves(
     assert [f"CUDA_VISIBLE_DEVICES={value}" in one["what"] for one in diagnosis["findings"]] == [True] * (
         not left
     )
-    assert diagnosis["auto"]["backend"] == ("nvml" if left else "null")
+    assert diagnosis["automatic"]["backend"] == ("nvml" if left else "null")
 
 
 def test_hidden_gpus_are_marked(on_node: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_a_lost_gpu_is_found_wherever_it_is(
         node.state.gpu[lost].any_error, node.state.gpu[other].any_error = 15, 0
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         diagnosis = found(on_node)
-        assert diagnosis["auto"]["backend"] == "nvml"
+        assert diagnosis["automatic"]["backend"] == "nvml"
         [one] = diagnosis["findings"]
         assert f"GPU {lost} " in one["what"]
         assert "lost" in one["what"]
@@ -169,7 +169,7 @@ def test_a_torch_without_cuda_trains_on_the_cpu(
 ) -> None:
     torch_built_for(version)
     diagnosis = found(on_node)
-    assert diagnosis["auto"]["backend"] == backend
+    assert diagnosis["automatic"]["backend"] == backend
     assert ["CUDA" in one["what"] for one in diagnosis["findings"]] == [True] * (backend == "null")
 
 
