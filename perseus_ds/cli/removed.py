@@ -22,6 +22,9 @@ REMOVED_OPTIONS = {
     "notify --ramp": "lower the cap step by step",
     "notify --reason": "leave it out: the journal has the cap itself",
     "notify --json": "the exit code is 0 where the notice was written",
+    "doctor --first-hour": "`doctor` makes three quick checks; `scripts/bench/real_gpu` has the others",
+    "doctor --output": "redirect its output",
+    "doctor -o": "redirect its output",
 }
 """By command and option, or by command alone where all of it was removed; the remedy ends the refusal."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from perseus_ds.cli.machine.findings import (
 )
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
 from perseus_ds.cli.machine.local_gpus import LocalGpus, SeenGpu, local_gpus
+from perseus_ds.cli.machine.quick_checks import QuickCheck, quick_checks
 from perseus_ds.cli.machine.visible_gpus import findings_of_visibility, torch_has_gpus, visible_gpus
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig
 from perseus_ds.device.rights import missing_right
@@ -33,14 +34,15 @@ from perseus_ds.errors import PerseusError
 class Diagnosis:
     """All that was found; ``config_refused`` states that the job's own file would be refused.
 
-    ``visible`` holds the NVML indices of the GPUs that jobs would use. ``device`` is the backend that the
-    job would take, ``chosen`` the one that ``automatic`` takes. ``timed`` is what came of timing clock
-    changes, ``None`` where that was not asked for.
+    ``checks`` holds the quick checks by NVML index, ``visible`` the indices of the GPUs that jobs would use.
+    ``device`` is the backend that the job would take, ``chosen`` the one that ``automatic`` takes. ``timed``
+    is what came of timing clock changes, ``None`` where that was not asked for.
     """
 
     hook: HookStatus
     missing_right: str | None
     gpus: LocalGpus
+    checks: Mapping[int, QuickCheck]
     visible: frozenset[int]
     backends: tuple[BackendAnswer, ...]
     device: str
@@ -61,7 +63,10 @@ class Diagnosis:
             "hook": self.hook.as_json(),
             "missing_right": self.missing_right,
             "devices": [
-                _as_json(gpu) | {"visible": gpu.identity.index in self.visible} for gpu in self.gpus.gpus
+                _as_json(gpu)
+                | {"visible": gpu.identity.index in self.visible}
+                | {"checks": None if (one := self.checks.get(gpu.identity.index)) is None else asdict(one)}
+                for gpu in self.gpus.gpus
             ],
             "devices_refused": list(map(str, self.gpus.refused)),
             "backends": [asdict(answer) for answer in self.backends],
@@ -91,6 +96,7 @@ def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
         hook=hook,
         missing_right=missing_right(),
         gpus=gpus,
+        checks=quick_checks(gpus),
         visible=used.known,
         backends=answered,
         device=chosen if setting == "auto" else setting,

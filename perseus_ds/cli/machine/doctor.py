@@ -5,10 +5,9 @@ and states which backend `device: automatic` takes and why. With --config it als
 JSON, and where PERSEUS_CONFIG is set the file that it names. It names what in them would keep the
 job from training with the plugin. Sets nothing, unless --calibrate is given. Then it also times
 clock changes on every free GPU (no job holds it, no process uses it), and puts the clocks back.
-With --first-hour it loads one GPU for some four minutes and checks, by reads alone, what measuring
-on it relies on. With -o FILE a text for people is written, and a JSON beside it. Exit code 1 only
-if the configuration is refused or does not ask for the plugin. Also if --calibrate could measure no
-GPU, or --first-hour finds none.
+Three quick checks of each GPU by reads alone: its clock is readable, its energy counter agrees with
+its power, and what a read costs. Exit code 1 only if the configuration is refused or does not ask
+for the plugin, or if --calibrate could measure no GPU.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 from perseus_ds.cli.machine.diagnosis import Diagnosis, diagnose
 from perseus_ds.cli.machine.local_gpus import SeenGpu
 from perseus_ds.cli.machine.visible_gpus import VARIABLE
-from perseus_ds.cli.output import DONE, REFUSED, remark, say
+from perseus_ds.cli.output import DONE, REFUSED, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,45 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrate", action="store_true", help="set clocks of free GPUs for a second each, to time them"
     )
-    parser.add_argument(
-        "--first-hour", action="store_true", help="check the current GPU under load, by reads alone (minutes)"
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path("first-hour.txt"),
-        metavar="FILE",
-        help="report of --first-hour, JSON beside it (default: first-hour.txt)",
-    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Look, print."""
-    if options.first_hour:
-        return _first_hour(options.output, as_json=options.json)
     found = diagnose(options.config, calibrate=options.calibrate)
     say(json.dumps(found.as_json(), indent=1) if options.json else render(found))
     return REFUSED if found.config_refused or found.nothing_timed else DONE
-
-
-def _first_hour(path: Path, *, as_json: bool) -> int:
-    """Check the GPU that torch takes, write what was found, and print it.
-
-    Raises:
-        DeviceError: there is no GPU.
-    """
-    from perseus_ds.runtime.first_hour import first_hour, torch_bench  # noqa: PLC0415  # imports torch
-
-    bench = torch_bench()
-    with bench.gpu as gpu:
-        who = gpu.identify()
-        machine = {"gpu": who.name, "driver": who.driver, "host": platform.platform()} | bench.versions()
-        report = first_hour(bench, machine, progress=remark)
-    beside = report.write(path)
-    say(report.json if as_json else f"{report.text}written: {path} and {beside}")
-    return DONE
 
 
 def render(found: Diagnosis) -> str:
@@ -86,6 +53,8 @@ def _machine(found: Diagnosis) -> Iterator[str]:
     yield f"rights   {found.missing_right or 'may set clocks'}"
     for gpu in found.gpus.gpus:
         yield from _gpu(gpu)
+        if (check := found.checks.get(gpu.identity.index)) is not None:
+            yield f"         {check.line}"
         if VARIABLE in os.environ:
             left = gpu.identity.index in found.visible
             yield f"         {'left' if left else 'hidden'} by {VARIABLE}={os.environ[VARIABLE]}"

@@ -50,14 +50,15 @@ def test_doctor_says_whether_the_memory_clock_can_be_locked(
     assert [bool(one["capabilities"]["memory_why_not"]) for one in devices] == [True, False]
 
 
-@pytest.mark.thorough
-def test_the_first_hour_needs_a_gpu_that_torch_knows(
-    afresh_on_node: Program, node: fake_nvml.FakeNvml, tmp_path: Path
+def test_doctor_checks_clock_counter_and_the_cost_of_reads(
+    on_node: Program, node: fake_nvml.FakeNvml
 ) -> None:
-    answer = afresh_on_node("doctor", "--first-hour", "--output", tmp_path / "here.txt")
-    assert (answer.code, answer.out) == (1, "")
-    assert "CUDA" in answer.err
-    assert not (tmp_path / "here.txt").exists()
+    node.state.gpu[0].read_us = 2000
+    slow, quick = (one["checks"] for one in json.loads(on_node("doctor", "--json").out)["devices"])
+    assert slow["clock_mhz"] > 0
+    assert slow["read_p50_ms"] >= 2.0
+    assert slow["read_p50_ms"] <= slow["read_max_ms"]
+    assert quick["counter_by_power"] is None or quick["counter_by_power"] > 0.0
     assert node.state.gpu[0].sets == 0
 
 

@@ -137,7 +137,7 @@ def window_estimate(
         IncompleteProfileError: the window shows nothing.
     """
     if watch.useless:
-        raise UnmeasurableError(watch.useless, hint="see perseus-ds doctor --first-hour on its host")
+        raise UnmeasurableError(watch.useless, hint="see perseus-ds doctor on its host")
     iterations = _measured(iterations, control)
     intervals, changes = without_changes(iterations)
     start_s, end_s = changes[0][1], iterations[-1].end_s

@@ -90,7 +90,7 @@ class EnergySource:
             return
         yield (
             f"the energy counter counts {self.ratio:.2f} times what the GPU's power comes to: energies "
-            "are as uncertain (perseus-ds doctor --first-hour compares both at three loads)"
+            "are as uncertain (perseus-ds doctor compares both)"
         )
 
     def _is_step(self, before_j: float, counted_j: float, passed_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""The checks, each a function of the bench; numbers and bars as in docs/howto/first-hour.md."""
+"""The checks, each a function of the bench; numbers and bars as in README.md."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from statistics import median
 
 import numpy as np
 
-from perseus_ds.device import EventReason
-from perseus_ds.runtime.first_hour.bench import Bench
-from perseus_ds.runtime.first_hour.probes import (
+from first_hour.bench import Bench
+from first_hour.probes import (
     compared,
     found,
     lateness,
@@ -22,7 +21,8 @@ from perseus_ds.runtime.first_hour.probes import (
     thread,
     timed,
 )
-from perseus_ds.runtime.first_hour.report import CheckResult
+from first_hour.report import CheckResult
+from perseus_ds.device import EventReason
 from perseus_ds.runtime.measure.cuda.calls import CudaEvent, enter_thread
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.threads import Queue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from perseus_ds.runtime.first_hour.bench import Bench
-from perseus_ds.runtime.first_hour.checks import CHECKS, Check
-from perseus_ds.runtime.first_hour.report import CheckResult, Figures, Report, Verdict
+from first_hour.bench import Bench
+from first_hour.checks import CHECKS, Check
+from first_hour.report import CheckResult, Figures, Report, Verdict
 
 BUDGET_S = 600.0
 _LAST_BEGUN = 0.8

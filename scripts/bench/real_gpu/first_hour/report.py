@@ -50,7 +50,7 @@ class Report:
     @property
     def text(self) -> str:
         """The whole report, for people."""
-        lines = ["perseus-ds doctor --first-hour: reads only, no clock was changed", ""]
+        lines = ["the first hour of a GPU: reads only, no clock was changed", ""]
         lines += [f"{name:<10} {value}" for name, value in self.machine.items()]
         lines += ["", *(line for finding in self.findings for line in finding.lines()), ""]
         count = sum(one.verdict is Verdict.PASSES for one in self.findings)

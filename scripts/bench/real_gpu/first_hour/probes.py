@@ -10,8 +10,8 @@ from queue import Empty
 
 import numpy as np
 
-from perseus_ds.runtime.first_hour.bench import Bench
-from perseus_ds.runtime.first_hour.report import CheckResult, Figures, Verdict
+from first_hour.bench import Bench
+from first_hour.report import CheckResult, Figures, Verdict
 from perseus_ds.runtime.measure.cuda.calls import CudaEvent
 from perseus_ds.runtime.measure.cuda.cuda_stopwatch import CudaStopwatch
 from perseus_ds.runtime.measure.threads import Queue
