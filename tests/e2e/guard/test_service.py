@@ -122,14 +122,14 @@ def test_a_second_asker_is_refused_with_the_owners_name(start: Callable[..., Dae
     start(EVERYTHING)
     with (
         choose(DeviceRequest("guardd")).gpu,
-        pytest.raises(DeviceUnavailableError, match=r"is held by .*pid"),
+        pytest.raises(DeviceUnavailableError, match=r"held by.*pid"),
     ):
         choose(DeviceRequest("guardd"))
 
 
 def test_who_is_not_on_the_allow_list_is_refused(node: FakeNvml, start: Callable[..., Daemon]) -> None:
     start("user=12345 gpus=*", f"gpus={UUID.format(1)}")
-    with pytest.raises(DevicePermissionError, match="may not control"):
+    with pytest.raises(DevicePermissionError, match="may not"):
         choose(DeviceRequest("guardd"))
     with choose(DeviceRequest("guardd", local_rank=1)).gpu as gpu:
         gpu.lock_clock(900)

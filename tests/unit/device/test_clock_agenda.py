@@ -61,8 +61,8 @@ def test_one_in_a_hundred_is_not_told_and_more_are() -> None:
     assert not RequestCounts(changes=100, late=1).told()
     counts = RequestCounts(changes=90, late=2, overtaken=10, longest_late_s=0.031)
     assert counts.missed == 0.12
-    assert "12.0 % of 100 changes" in counts.told()
-    assert "at most 31 ms" in counts.told()
+    assert "12.0 %" in counts.told()
+    assert "31 ms" in counts.told()
 
 
 def test_what_gives_way_before_its_moment_has_missed_nothing(agenda: ClockAgenda) -> None:

@@ -38,7 +38,7 @@ def test_what_is_no_duration_is_refused(name: str, value: float) -> None:
 
 
 def test_a_queue_longer_than_the_call_is_refused() -> None:
-    with pytest.raises(DeviceError, match=r"queue_s is .*, more than call_s"):
+    with pytest.raises(DeviceError, match=r"queue_s.*call_s"):
         ClockChange(call_s=0.01, queue_s=0.02)
 
 

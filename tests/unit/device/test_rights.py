@@ -22,7 +22,7 @@ def test_root_without_the_capability_may_not() -> None:
     told = subprocess.run(
         [sys.executable, "-c", _WITHOUT, _ASK], capture_output=True, text=True, check=True, timeout=60
     )
-    assert told.stdout == "root of a container without CAP_SYS_ADMIN\n"
+    assert "CAP_SYS_ADMIN" in told.stdout
 
 
 @pytest.mark.skipif(missing_right() is not None, reason="this process lacks the right itself")

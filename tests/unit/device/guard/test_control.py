@@ -138,7 +138,7 @@ def test_three_foreign_clocks_in_a_row_and_control_is_given_up(desk: Desk) -> No
     desk.gpu.moved_mhz = 1410
     desk.look()
     desk.look()
-    with pytest.raises(DeviceUnavailableError, match=r"somebody else changed the clock .* 1410 MHz seen"):
+    with pytest.raises(DeviceUnavailableError, match=r"1410 MHz"):
         desk.look()
     assert desk.gpu.calls == [900, None]
     assert desk.kinds == [ConflictKind.FOREIGN_CLOCK] * 3

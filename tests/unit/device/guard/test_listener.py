@@ -30,7 +30,7 @@ def test_it_is_ours_and_its_groups_and_nobody_elses(path: Path) -> None:
 
 def test_a_second_service_is_refused_and_the_first_goes_on(path: Path) -> None:
     first = Listener(path, None)
-    with pytest.raises(DeviceUnavailableError, match="another guardd listens on"):
+    with pytest.raises(DeviceUnavailableError, match="another guardd"):
         Listener(path, None)
     with socket.socket(socket.AF_UNIX, KIND) as client:
         client.connect(str(path))
@@ -47,7 +47,7 @@ def test_the_socket_of_a_service_that_is_gone_is_taken_over(path: Path) -> None:
 def test_what_is_no_socket_is_left_alone(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("precious")
-    with pytest.raises(DevicePermissionError, match="is no socket"):
+    with pytest.raises(DevicePermissionError, match="no socket"):
         Listener(path, None)
     assert path.read_text() == "precious"
 
@@ -61,6 +61,6 @@ def test_a_socket_that_somebody_put_in_its_place_is_not_removed(path: Path) -> N
 
 
 def test_a_group_that_is_not_there_is_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="no group 'no-such-group'"):
+    with pytest.raises(ConfigError, match="no-such-group"):
         Listener(path, "no-such-group")
     assert not path.exists()

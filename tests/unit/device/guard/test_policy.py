@@ -29,7 +29,7 @@ def test_a_rule_allows_what_it_says(rule: str, *, allowed: bool) -> None:
     if allowed:
         policy.check(ALICE, "GPU-1")
     else:
-        with pytest.raises(DevicePermissionError, match="user 1000, process 10 may not control GPU-1"):
+        with pytest.raises(DevicePermissionError, match="control GPU-1"):
             policy.check(ALICE, "GPU-1")
 
 

