@@ -46,9 +46,13 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether a clock stayed locked that should not have. Without its journal nobody knows of it."""
-        no_journal = self.case.disk == "folder removed" and not self.lived
-        return (self.left_at_last and not no_journal) or (self.lived and self.left)
+        """Whether a clock stayed locked that should not have."""
+        return (self.left_at_last and not self.without_journal) or (self.lived and self.left)
+
+    @property
+    def without_journal(self) -> bool:
+        """Whether nobody can know of the clock: all of ours died, and the journal's folder is removed."""
+        return self.case.disk == "folder removed" and not self.lived
 
 
 def run(node: Node, count: int, seed: int) -> Iterator[Outcome]:
@@ -263,7 +267,8 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, object]:
         "left_while_something_of_ours_lived": sum(one.lived and one.left for one in outcomes),
         "all_had_died": sum(not one.lived for one in outcomes),
         "left_when_all_had_died": sum(not one.lived and one.left for one in outcomes),
-        "left_after_the_next_start": sum(one.left_at_last for one in outcomes),
+        "left_after_the_next_start": sum(one.left_at_last and not one.without_journal for one in outcomes),
+        "left_whose_journal_was_removed": sum(one.left_at_last and one.without_journal for one in outcomes),
         "restore_median_s": alone[len(alone) // 2] if alone else None,
         "restore_longest_s": alone[-1] if alone else None,
         "restore_longest_s_no_errors_calls_of_at_most_10_ms": quiet[-1] if quiet else None,
