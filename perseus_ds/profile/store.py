@@ -23,7 +23,7 @@ from perseus_ds.files.fields import (
     whole,
     within,
 )
-from perseus_ds.profile.estimating.heat import MOST_LEAKAGE
+from perseus_ds.profile.estimating.thermal import MOST_LEAKAGE
 from perseus_ds.profile.loads.load_fit import LoadFit
 from perseus_ds.profile.loads.seen_loads import seen_of, seen_rows
 from perseus_ds.profile.record import Computation, Point, Profile

@@ -40,9 +40,9 @@ class Estimate:
     the waiting for its other end, which only both ends together can take out. ``spread`` is how far durations
     of one computation lie apart, in parts of their median, once they are brought to one load. ``larger`` is
     by how much more work it was here on average than at that load. ``size_variation`` is by what share loads
-    make neighbouring microbatches vary. ``heat_w`` is what the GPU took before, by which its temperature
-    goes. ``loads`` are what executions and their loads add up to. ``thermal`` is how the temperature has
-    followed the power so far, ``settled_c`` where it would end at this window's; None: not known.
+    make neighbouring microbatches vary. ``loads`` are what executions and their loads add up to. ``thermal``
+    is how the temperature has followed the power so far, ``settled_c`` where it would end at this window's;
+    None: not known.
     """
 
     clock_mhz: int
@@ -51,7 +51,6 @@ class Estimate:
     fixed_s: Mapping[Computation, float]
     transfers_s: Mapping[Computation, tuple[float, ...]]
     spread: float = 0.0
-    heat_w: float = 0.0
     larger: Mapping[Computation, float] = field(default_factory=dict)
     size_variation: float = 0.0
     loads: Mapping[Computation, LoadSums] = field(default_factory=dict)
@@ -59,7 +58,7 @@ class Estimate:
     settled_c: float | None = None
 
 
-def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
+def estimate(window: Window) -> Estimate:
     """Split the energy of a window among its computations and the waiting between them.
 
     Every step of the counter is one equation: energy = sum over classes of power x time in that class. The
@@ -92,7 +91,6 @@ def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
         fixed_s={key: _pure_s(_taken(runs)) for key, runs in fixed.items()},
         transfers_s={key: _durations_s(runs) for key, runs in transfers.items()},
         spread=max(spread(one.seconds) for one in brought.values()),
-        heat_w=heat_w,
         larger={key: float(one.factor.mean()) for key, one in brought.items()},
         size_variation=max(_variation(one, computed[key]) for key, one in brought.items()),
         loads={key: one.sums for key, one in brought.items() if one.sums is not None},

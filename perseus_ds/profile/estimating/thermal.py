@@ -10,13 +10,14 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.profile.estimating.heat import MOST_LEAKAGE, Leakage, Points
 from perseus_ds.profile.estimating.window import CounterTrace
 from perseus_ds.profile.record import Computation, Point
 
+Points = Mapping[Computation, Point]
 Reading = tuple[float, float]
 """When a temperature was read (s), and what it was (degrees C)."""
 
+MOST_LEAKAGE = 0.1
 _MOST_ROWS = 4000
 _LEAST_ROWS = 40
 _LEAST_RANGE_C = 2.0
@@ -181,24 +182,29 @@ def _beside_the_usual(seen: float, weights: float, power_w: float) -> Kappa | No
 class Warming:
     """By how much the powers of a sweep's windows miss those at the temperature of default clocks.
 
-    ``settled_c`` is that temperature, of every computation's GPUs. Without ``kappa`` nobody read it, and what
-    the GPU took before the window stands for it (``leakage``, watts per watt).
+    ``settled_c`` is that temperature, of every computation's GPUs. ``leakage`` is how many watts more a GPU
+    takes for every watt that it took before, ``leakage_se`` its standard error.
     """
 
-    leakage: Leakage
-    kappa: Kappa | None = None
-    settled_c: Mapping[Computation, float] = field(default_factory=dict)
+    leakage: float
+    leakage_se: float
+    kappa: Kappa
+    settled_c: Mapping[Computation, float]
 
-    def missing_w(self, key: Computation, point: Point, cooler_w: float) -> float:
-        """The watts that a computation would take more; its GPU took ``cooler_w`` less before."""
-        if self.kappa is None or point.temperature_c is None or key not in self.settled_c:
-            return self.leakage.share * cooler_w
+    def missing_w(self, key: Computation, point: Point) -> float:
+        """The watts that a computation would take more; 0 where its temperature is not known."""
+        if point.temperature_c is None or key not in self.settled_c:
+            return 0.0
         return self.kappa.w_per_k * (self.settled_c[key] - point.temperature_c)
 
-    def blocking_w(self, points: Points, cooler_w: float) -> float:
+    def blocking_w(self, points: Points) -> float:
         """The same of GPUs that wait, which are those that compute."""
-        missing = [self.missing_w(key, point, cooler_w) for key, point in points.items()]
-        return sum(missing) / len(missing) if missing else self.leakage.share * cooler_w
+        missing = [self.missing_w(key, point) for key, point in points.items()]
+        return sum(missing) / len(missing) if missing else 0.0
+
+
+UNKNOWN_WARMING = Warming(0.0, 0.0, Kappa(0.0, 0.0), {})
+"""Where nobody read a temperature: energies stay as they were measured."""
 
 
 def warming_of(
@@ -219,4 +225,4 @@ def warming_of(
         for key, point in cool.items()
         if point.temperature_c is not None
     }
-    return Warming(Leakage(share, min(error, MOST_LEAKAGE)), kappa, ends_c)
+    return Warming(share, min(error, MOST_LEAKAGE), kappa, ends_c)

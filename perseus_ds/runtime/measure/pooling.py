@@ -41,15 +41,14 @@ class Measured:
 class Pooled:
     """All ranks' words on one clock; ``spread`` is the widest that any rank saw (`Estimate`).
 
-    ``heat_w`` is the mean of their GPUs, ``larger`` and ``settled_c`` of the ranks that run a stage,
-    ``thermal`` of all: None where some rank knows none.
+    ``larger`` and ``settled_c`` are means of the ranks that run a stage, ``thermal`` of all: None where some
+    rank knows none.
     """
 
     points: Mapping[Computation, Point]
     fixed_s: Mapping[Computation, float]
     blocking_power_w: float
     spread: float = 0.0
-    heat_w: float = 0.0
     larger: Mapping[Computation, float] = field(default_factory=dict)
     size_variation: float = 0.0
     loads: Mapping[Computation, LoadSums] = field(default_factory=dict)
@@ -74,7 +73,6 @@ def pool(measured: Iterable[Measured]) -> Pooled:
         fixed_s=_fixed_s(everyone) | _transfers_s(everyone),
         blocking_power_w=fmean(one.estimate.blocking_power_w for one in unhindered),
         spread=max(one.estimate.spread for one in unhindered),
-        heat_w=fmean(one.estimate.heat_w for one in unhindered),
         larger=_means(one.estimate.larger for one in unhindered),
         size_variation=fmean(one.estimate.size_variation for one in unhindered),
         loads=joined_loads(one.estimate.loads for one in unhindered),
@@ -145,7 +143,6 @@ def both(there: Pooled, back: Pooled) -> Pooled:
         fixed_s={key: min(time_s, back.fixed_s.get(key, time_s)) for key, time_s in there.fixed_s.items()},
         blocking_power_w=fmean([there.blocking_power_w, back.blocking_power_w]),
         spread=max(there.spread, back.spread),
-        heat_w=fmean([there.heat_w, back.heat_w]),
         larger=_means([there.larger, back.larger]),
         size_variation=fmean([there.size_variation, back.size_variation]),
         loads=joined_loads([there.loads, back.loads]),

@@ -141,13 +141,11 @@ class RankBooks:
         """Return what was measured in batches of one size."""
         return self._account.totals_of(microbatches)
 
-    def forget_plan(self, job: Job, *modes: Mode) -> None:
-        """Begin the plan's side anew, or those that are named: another plan runs from here on."""
+    def forget_plan(self, job: Job) -> None:
+        """Begin the plan's side anew: another plan runs from here on."""
         for side in (self._account, self._durations):
-            for mode in modes or (Mode.PERSEUS,):
-                side.forget(mode, microbatches=job.schedule.microbatches)
-        for mode in modes or (Mode.PERSEUS,):
-            self._warm.pop(mode, None)
+            side.forget(Mode.PERSEUS, microbatches=job.schedule.microbatches)
+        self._warm.pop(Mode.PERSEUS, None)
 
     def report(self, job: Job) -> RankReport:
         """What there is to report of batches of this job's size."""

@@ -1,6 +1,6 @@
 """How long must cold GPUs warm up before a sweep, and what do temperatures mend? See README.md.
 
-python scripts/bench/sweep/settling.py results.json [--seeds 8] [--first-seed 0] [--settle-s 60 20] [--blind]
+python scripts/bench/sweep/settling.py results.json [--seeds 8] [--first-seed 0] [--settle-s 60 20]
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import torch
 import torch.distributed as dist
 from bare_host import BareHost, on_ranks, one_f_one_b
 
-from perseus_ds.device import Gpu
 from perseus_ds.device.simulated import SimulatedGpu, Work, opened
 from perseus_ds.device.simulated.physics import held_clock_mhz, power_w, rate
 from perseus_ds.profile import read_profile
@@ -35,16 +34,12 @@ IDLE_S, WARM_S, COUNTED = 600.0, 400.0, 20
 
 @dataclass(frozen=True)
 class Job:
-    """One job: its GPUs, the mean forward of a stage (s), how long GPUs are to settle, its noise's seed.
-
-    ``blind``: they show no temperature.
-    """
+    """One job: its GPUs, the mean forward of a stage (s), how long GPUs are to settle, its noise's seed."""
 
     gpu: str
     forward_s: float
     settle_s: float
     seed: int
-    blind: bool = False
 
     @property
     def block(self) -> dict[str, object]:
@@ -70,8 +65,6 @@ class Row:
 def swept(rank: int, run_dir: str, job: Job) -> list[Row]:
     """Sweep on GPUs that have idled; hold the profile against the truth where default clocks settle."""
     host = BareHost(one_f_one_b(len(WEIGHTS), MICROBATCHES), weights=WEIGHTS)
-    if job.blind:
-        SimulatedGpu.temperature_c = Gpu.temperature_c  # in this process alone
     host.begin({"run_dir": run_dir, **job.block})
     own, directory = opened()[-1], RunDirectory(Path(run_dir))
     own.sleep(IDLE_S)
@@ -150,7 +143,6 @@ def measured(one: Job, seeds: range) -> Mapping[str, object]:
         per_seed.append([row for rank in ranks for row in rank])
     return {
         "gpu": one.gpu,
-        "blind": one.blind,
         "forward_s": one.forward_s,
         "settle_s": one.settle_s,
         "seeds": len(per_seed),
@@ -188,14 +180,13 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--settle-s", type=float, nargs="*", default=(60.0, 20.0))
     parser.add_argument("--only", default="")
-    parser.add_argument("--blind", action="store_true", help="GPUs show no temperature")
     options = parser.parse_args()
     rows = []
     for gpu in (one for one in GPUS if options.only in one):
         for forward_s in FORWARDS_S:
             for settle_s in options.settle_s:
                 seeds = range(options.first_seed, options.first_seed + options.seeds)
-                rows.append(measured(Job(gpu, forward_s, settle_s, 0, options.blind), seeds))
+                rows.append(measured(Job(gpu, forward_s, settle_s, 0), seeds))
                 sys.stderr.write(f"{rows[-1]}\n")
                 options.results.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 

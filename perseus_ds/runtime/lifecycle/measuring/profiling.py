@@ -22,7 +22,6 @@ from perseus_ds.profile import (
     fit_of,
 )
 from perseus_ds.profile.estimating.estimate import Estimate, estimate
-from perseus_ds.profile.estimating.heat import Heat
 from perseus_ds.profile.estimating.thermal import Thermal, Warming, Warmth
 from perseus_ds.profile.following import follows_clock
 from perseus_ds.profile.next_clock import filed
@@ -126,11 +125,11 @@ def window_estimate(
     iterations: Sequence[Iteration],
     *,
     loads: Mapping[int, Load],
-    past: tuple[Heat, Warmth],
+    warmth: Warmth,
 ) -> Estimate:
     """Estimate a window on this rank, its durations brought to the ``loads`` of its stages (`Window`).
 
-    ``past`` is what this GPU took, and how warm it was, before.
+    ``warmth`` is how warm this GPU was before.
 
     Raises:
         UnmeasurableError: the energy of this rank's GPU cannot be read.
@@ -155,12 +154,10 @@ def window_estimate(
         loads=loads,
         temperature_c=watch.temperatures.mean_c(start_s, end_s),
     )
-    heat, warmth = past
-    heat_w = heat.over(watch.trace(heat.until_s), start_s)
     thermal, power_w = _thermal(watch, warmth), mean_power_w(window.counter, start_s, end_s)
     watch.forget(min(end_s, warmth.until_s))
     return replace(
-        estimate(window, heat_w=heat_w),
+        estimate(window),
         thermal=thermal,
         settled_c=None if thermal is None or power_w is None else thermal.settled_c(power_w),
     )
@@ -230,15 +227,10 @@ def profile_of(
     are the mean of those batches that were seen in any window. What was held down is filed under the clock
     that it reached; ``grid_mhz`` are the clocks that the group's GPUs have.
     """
-    settled_w = windows[0].heat_w
-    cooler_w = {
-        clock: settled_w - window.heat_w for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
-    }
-    blocking_w = _blocking_w(sweep.clocks_mhz, windows, warming, cooler_w)
+    blocking_w = _blocking_w(sweep.clocks_mhz, windows, warming)
 
     def warmed(key: Computation, point: Point) -> Point:
-        missing_w = warming.missing_w(key, point, cooler_w[point.clock_mhz])
-        return _scaled(_warmed(point, missing_w), _larger(key, windows))
+        return _scaled(_warmed(point, warming.missing_w(key, point)), _larger(key, windows))
 
     return Profile(
         points={
@@ -249,8 +241,8 @@ def profile_of(
         blocking_w=blocking_w,
         size_variation=fmean(window.size_variation for window in windows),
         loads=load_fits(windows),
-        leakage=warming.leakage.share,
-        leakage_se=warming.leakage.error,
+        leakage=warming.leakage,
+        leakage_se=warming.leakage_se,
         fixed_s=_fixed_s(windows),
         follows=_follows(sweep.clocks_mhz, windows),
         fingerprint=dict(context.job.profile_fingerprint(group)),
@@ -260,13 +252,11 @@ def profile_of(
     )
 
 
-def _blocking_w(
-    clocks_mhz: Sequence[int], windows: Sequence[Pooled], warming: Warming, cooler_w: Mapping[int, float]
-) -> dict[int, float]:
+def _blocking_w(clocks_mhz: Sequence[int], windows: Sequence[Pooled], warming: Warming) -> dict[int, float]:
     """Blocking power at each clock that was held, at the temperature that the GPU settles at."""
     held = held_clocks(clocks_mhz, windows)
     return {
-        clock: max(0.0, window.blocking_power_w + warming.blocking_w(window.points, cooler_w[clock]))
+        clock: max(0.0, window.blocking_power_w + warming.blocking_w(window.points))
         for clock, window in zip(clocks_mhz, windows, strict=False)
         if clock in held
     }

@@ -15,8 +15,7 @@ from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, write_profile
 from perseus_ds.profile.estimating.estimate import Estimate
-from perseus_ds.profile.estimating.heat import Heat, Leakage, leakage_of
-from perseus_ds.profile.estimating.thermal import Warming, Warmth, warming_of
+from perseus_ds.profile.estimating.thermal import UNKNOWN_WARMING, Warming, Warmth, warming_of
 from perseus_ds.profile.sweep_cost import SweepPace, in_words
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice, window_length
@@ -69,7 +68,7 @@ class Sweeping:
         self._monitor = monitor
         self._short_windows = self._void = self._held_mhz = self._steady_mhz = 0
         self._loads = WindowLoads(self._context)
-        self._past = Heat(), Warmth()
+        self._warmth = Warmth()
 
     def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
         """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
@@ -80,7 +79,7 @@ class Sweeping:
 
         def written(found: Sweeps, last: Sweeps | None) -> Phase:
             warm = [windows[0] for windows in sweeps.windows]
-            warmings = [Warming(Leakage(0.0, 0.0))] * len(warm)
+            warmings = [UNKNOWN_WARMING] * len(warm)
             if last is not None:
                 cool = [windows[-1] for windows in last.windows]
                 warmings = [self._warming(*pair) for pair in zip(warm, cool, strict=True)]
@@ -207,7 +206,7 @@ class Sweeping:
             clock_mhz,
             window,
             loads=loads,
-            past=self._past,
+            warmth=self._warmth,
         )
         reached_mhz = [point.achieved_mhz for point in found.points.values()]
         if all(mhz is not None and is_held(clock_mhz, mhz) for mhz in reached_mhz):
@@ -215,7 +214,7 @@ class Sweeping:
         return found
 
     def _warming(self, warm: Pooled, cool: Pooled) -> Warming:
-        """What temperatures show, or what stands for them: alike on all ranks, from what all know."""
+        """What temperatures show: alike on all ranks, from what all know."""
         again = cool.points if same_clock(warm, cool) else {}
         found = warming_of(warm.points, again, thermal=cool.thermal, settled_c=cool.settled_c)
         if found is not None:
@@ -225,10 +224,10 @@ class Sweeping:
             reason = "the highest clock was another one at the end of the sweep than at its begin"
         self._context.log.event(
             "no_temperature",
-            f"temperatures are not used: {reason}. Energies are brought to one temperature by what the GPUs "
-            "took before",
+            f"temperatures are not used: {reason}. GPUs are cooler at low clocks: energies there may be 1 % "
+            "too small",
         )
-        return Warming(leakage_of(warm.points, again, warm.heat_w - cool.heat_w))
+        return UNKNOWN_WARMING
 
     def _write(
         self,
