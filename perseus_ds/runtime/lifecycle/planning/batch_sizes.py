@@ -13,13 +13,17 @@ from perseus_ds.runtime.observe.event_log import EventLog
 
 Joined = Callable[[Job], None]
 
+MOST = 4
+"""Sizes that are served: a profile, plans and figures of many more would never settle."""
+
 
 class BatchSizes:
     """What is known of every number of microbatches: this rank's place, and the job once it is joined.
 
     A rank meets a new size by itself and notes its own order. It is joined when all ranks know that all of
-    them ran it (`JobStatus.microbatches`): no rank waits for one that runs something else. Until then, and
-    where the orders make no schedule, such batches run at default clocks and count for nothing.
+    them ran it (`JobStatus.microbatches`): no rank waits for one that runs something else. Until then, where
+    the orders make no schedule, and beyond ``MOST`` sizes, such batches run at default clocks and count for
+    nothing.
     """
 
     def __init__(self, adapter: Adapter, job: Job, *, channel: ControlChannel, log: EventLog) -> None:
@@ -48,7 +52,7 @@ class BatchSizes:
         """
         size = batch.microbatches
         self._loads_known[size] = batch.loads is not None
-        if size not in self._jobs and size not in self._places:
+        if size not in self._jobs and size not in self._places and not self._full:
             try:
                 self._places[size] = self._adapter.place()
             except PerseusError as error:
@@ -65,11 +69,24 @@ class BatchSizes:
         Raises:
             SilentRankError: a rank fell silent.
         """
-        if microbatches not in self._jobs:
-            mine = self._places[microbatches]
-            everyone = cast("list[Place | PerseusError]", self._channel.gather(mine))
-            self._jobs[microbatches] = self._job_of(microbatches, everyone)
+        if microbatches in self._jobs:
+            return self._jobs[microbatches]
+        if self._full:
+            self._log.event_once(
+                "batch_size_refused",
+                f"batches of more than {MOST} numbers of microbatches: others than the first {MOST} run at "
+                "default clocks",
+                microbatches=microbatches,
+            )
+            return None
+        everyone = cast("list[Place | PerseusError]", self._channel.gather(self._places[microbatches]))
+        self._jobs[microbatches] = self._job_of(microbatches, everyone)
         return self._jobs[microbatches]
+
+    @property
+    def _full(self) -> bool:
+        """Whether no further size is served; alike on all ranks once all have joined a size."""
+        return len(self._jobs) >= MOST
 
     def _job_of(self, microbatches: int, everyone: list[Place | PerseusError]) -> Job | None:
         """Pure, and so alike on all ranks."""
