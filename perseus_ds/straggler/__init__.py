@@ -2,22 +2,19 @@
 
 from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision, TimeBudget
+from perseus_ds.straggler.forecast import Forecast
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.notices import Announced, Notices
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
-from perseus_ds.straggler.pacing import Forecast, Foretold, Outlook, ProgressMarks
 from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
 
 __all__ = [
     "Announced",
     "Cause",
     "Forecast",
-    "Foretold",
     "FrontierIndex",
     "Notices",
-    "Outlook",
     "Pace",
-    "ProgressMarks",
     "ReplicaObservation",
     "ReplicaPlans",
     "ReplicaStatus",

@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, select
 from perseus_ds.schedule import dag_of
-from perseus_ds.solver.hull import hull_of
-from perseus_ds.solver.problem import OptionTable
 from perseus_ds.straggler.decision import StragglerDecision, TimeBudget
 
 _ROUNDED = 1.0 + 1e-12  # a plan's own stretch is the plan again
-_PLACES = 256
 _Floats = NDArray[np.float64]
 _Plans = NDArray[np.int64]
 
@@ -45,8 +42,6 @@ class FrontierIndex:
     _best: Sequence[int]
     _slower_s: NDArray[np.float64]
     _slower: NDArray[np.int64]
-    _worth: WorthOfTime
-    _blocking_w: float
 
     @classmethod
     def of(cls, plans: PlanSet, objective: Objective) -> FrontierIndex:
@@ -76,8 +71,6 @@ class FrontierIndex:
             _best=cheaper,
             _slower_s=expected_s[slower],
             _slower=np.array([chosen, *slower], dtype=np.int64),
-            _worth=WorthOfTime.of(expected_s[[chosen, *slower]], plans.effective_energy_j[[chosen, *slower]]),
-            _blocking_w=blocking_w,
         )
 
     def below(self, power_w: float) -> FrontierIndex:
@@ -96,14 +89,12 @@ class FrontierIndex:
             return self
         slower = [index for index in self._best if self.expected_s[index] > self.expected_s[objective]]
         kept = np.array([objective, *slower], dtype=np.int64)
-        effective_j = (self.power_w[kept] - self._blocking_w) * self.expected_s[kept]
         return replace(
             self,
             objective=objective,
             fastest=fastest,
             _slower_s=self.expected_s[slower],
             _slower=kept,
-            _worth=WorthOfTime.of(self.expected_s[kept], effective_j),
         )
 
     @property
@@ -145,13 +136,6 @@ class FrontierIndex:
         plans: NDArray[np.int64] = self._slower[places]
         return plans
 
-    def log_worth(self, stretch: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What a second less costs each of many replicas that may take so many times longer (`WorthOfTime`).
-
-        Shape: [replicas].
-        """
-        return self._worth.log_w(stretch)
-
 
 def _ever_cheaper(time_s: NDArray[np.float64], cost_j: NDArray[np.float64]) -> list[int]:
     """Plans, time ascending, of which each costs less than all before."""
@@ -176,43 +160,6 @@ def _longest_path_s(plans: PlanSet) -> NDArray[np.float64]:
     for _, _, end_s in dag.in_turn(lasts_s, plans.fixed_s):
         longest_s = np.maximum(longest_s, end_s)
     return longest_s
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WorthOfTime:
-    """What a second is worth to a replica that may take longer: the energy that its frontier saves by it.
-
-    Logarithm of the watts that one more second saves, by how many times longer a replica may take.
-
-    It is the slope of the plans' lower convex hull, in a table of equal steps from 1 to the slowest plan.
-    """
-
-    _per_step: float
-    _log_w: _Floats
-
-    @classmethod
-    def of(cls, time_s: _Floats, cost_j: _Floats) -> WorthOfTime:
-        """Take it from plans, time ascending, of which the first takes 1.
-
-        Cost: linear in plans, interpreted.
-        """
-        hull = hull_of(OptionTable(time_s, cost_j))
-        if not len(hull.price_w):
-            return cls(0.0, np.zeros(1))
-        at_s = np.linspace(time_s[0], time_s[-1], _PLACES)
-        place = np.searchsorted(hull.duration_s[:-1], at_s, side="right") - 1
-        log_w = np.log(hull.price_w)[np.maximum(place, 0)]
-        return cls((_PLACES - 1) / float(time_s[-1] / time_s[0] - 1.0), log_w)
-
-    def log_w(self, stretch: _Floats) -> _Floats:
-        """Return it for many; the same for all where no plan is slower.
-
-        Shape: that of ``stretch``.
-        Cost: a look-up for each, as vectors.
-        """
-        place = np.clip((stretch - 1.0) * self._per_step, 0.0, len(self._log_w) - 1.0)
-        log_w: _Floats = self._log_w[place.astype(np.int64)]
-        return log_w
 
 
 class Frontiers:
@@ -260,15 +207,3 @@ class Frontiers:
         for index, replicas in self._groups:
             plans[replicas] = index.stretched(stretch[replicas])
         return plans
-
-    def log_worth(self, stretch: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What a second less costs each replica that may take so many times longer than its objective's plan.
-
-        Shape: [replicas].
-        """
-        if len(self._groups) == 1:
-            return self._indexes[0].log_worth(stretch)
-        log_worth = np.empty(len(stretch))
-        for index, replicas in self._groups:
-            log_worth[replicas] = index.log_worth(stretch[replicas])
-        return log_worth

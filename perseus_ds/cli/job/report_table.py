@@ -6,7 +6,7 @@ from perseus_ds.cli.terminal import bold, grid, sentences
 from perseus_ds.plan import certified
 from perseus_ds.report.contents import Contents
 from perseus_ds.report.contents.comparison import Comparison, labels
-from perseus_ds.report.contents.explained import explanation, lost_time, with_error
+from perseus_ds.report.contents.explained import explanation, with_error
 from perseus_ds.report.contents.figures import Compared, Figures, Saving, headline
 from perseus_ds.report.number import short, signed
 
@@ -23,8 +23,6 @@ def report_table(contents: Contents, found: Figures) -> str:
         parts += ["", grid(["saving", "energy", "time", "from"], savings, texts=4)]
     if text := explanation(contents, found):
         parts.append(text)
-    if lost := lost_time(contents):
-        parts.append(lost)
     if found.gap_pct is not None:
         parts.append(f"The plan is {certified(found.gap_pct)}.")
     parts += [f"missing {part.file}: {part.why}" for part in contents.missing]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from perseus_ds.report.contents.figures import Figures, Saving
 from perseus_ds.report.contents.reading import Contents
 from perseus_ds.report.number import signed
-from perseus_ds.straggler.lost_time import lost_to_stages_pct
 
 _WORTH_SAYING_PCT = 1.0  # of all changes of clock
 
@@ -55,24 +54,6 @@ def why_not_as_planned(found: Figures) -> str:
         " without waiting at the clock in force, and without the energy that cooler GPUs do not leak. The"
         " expected saving counts all three."
     )
-
-
-def lost_time(contents: Contents) -> str:
-    """State what a job of several replicas loses to imbalance, by cause; empty where that is not known."""
-    answers = contents.summary.facts.get("answers") if contents.summary is not None else None
-    if contents.plans is None or not isinstance(answers, Mapping) or "lost_to_scatter_pct" not in answers:
-        return ""
-    lost_pct = {
-        "slow replicas": answers["lost_to_workers_pct"],
-        "unequal stages": lost_to_stages_pct(contents.plans),
-    }
-    if "lost_to_data_pct" in answers:
-        lost_pct |= {"unequal data": answers["lost_to_data_pct"]}
-        lost_pct |= {"other scatter": answers["lost_to_scatter_pct"]}
-    else:
-        lost_pct |= {"unequal data and scatter": answers["lost_to_scatter_pct"]}
-    told = ", ".join(f"{cause} {pct:.1f} %" for cause, pct in lost_pct.items())
-    return f"Time lost to imbalance, if one cause were gone (they overlap): {told}."
 
 
 def _error_of(measured: Saving, predicted: Saving) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from perseus_ds import __version__
 from perseus_ds.config import shown
 from perseus_ds.report.contents import Contents
-from perseus_ds.report.contents.explained import explanation, lost_time, why_not_as_planned, with_error
+from perseus_ds.report.contents.explained import explanation, why_not_as_planned, with_error
 from perseus_ds.report.contents.figures import Figures, headline, per_pipeline
 from perseus_ds.report.contents.gpus import GpuRow, courses, gpu_rows
 from perseus_ds.report.contents.journal import (
@@ -58,11 +58,7 @@ def page_of(
         job=found.job,
         head=list(_head(contents)),
         cards=list(_cards(found)),
-        sentences=[
-            text
-            for text in (explanation(contents, found), why_not_as_planned(found), lost_time(contents))
-            if text
-        ],
+        sentences=[text for text in (explanation(contents, found), why_not_as_planned(found)) if text],
         notes=[f"{part.file} is not shown: {part.why}" for part in contents.missing],
         hint=_HINT if data else "",
         sections=sections,

@@ -89,9 +89,9 @@ class ControlChannel:
         self._patience, self._posted_s = _SETTLED_PATIENCE, time.monotonic()
 
     def side_group(self) -> dist.ProcessGroup:
-        """Return a second group of all ranks, for reports within iterations."""
+        """Return a second group of all ranks, for reports when iterations begin."""
         if self._side is None:
-            name = f"{self._name}/progress"
+            name = f"{self._name}/loads"
             self._side = control_group(name, self._reach, patience=self._patience)
         return self._side
 

@@ -19,10 +19,10 @@ from perseus_ds.straggler import ReplicaStatus
 
 _Numbers = NDArray[np.float64]
 
-_HEAD = 7
-"""Failed, plans ready, duration, most, fewest microbatches (negative), loads, power cap."""
+_HEAD = 6
+"""Failed, plans ready, duration, most, fewest microbatches (negative), power cap."""
 
-_LOADS, _POWER_W = 5, 6  # watts of the whole job (0: no cap), from rank 0 alone
+_POWER_W = 5  # watts of the whole job (0: no cap), from rank 0 alone
 _PARTING_S = 2.0
 """How long a rank that leaves waits for the others."""
 
@@ -36,7 +36,7 @@ class RankStatus:
     another rank reports for this replica). ``capped`` is whether its device was held down by a power or
     thermal cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report
     that nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone
-    knows. ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
+    knows.
     ``power_w`` is what the job may take, which rank 0 alone knows.
     """
 
@@ -48,7 +48,6 @@ class RankStatus:
     own_s: float | None = None
     capped: bool = False
     announced: NDArray[np.float64] | None = None
-    loads: bool = False
     power_w: float | None = None
 
 
@@ -67,7 +66,6 @@ class JobStatus:
     replicas: ReplicaStatus | None = None
     microbatches: int | None = None
     sizes: tuple[int, int] | None = None
-    loads: bool = False
     power_w: float | None = None
 
 
@@ -78,7 +76,7 @@ class StatusLayout:
     not with that of ranks. Where more ranks than one have one kind of conflict to report, the last comes
     through first.
 
-    Shape: 7 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
+    Shape: 6 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
     """
 
     def __init__(self, *, kinds: int, replicas: int, replica: int) -> None:
@@ -103,7 +101,6 @@ class StatusLayout:
         )
         if rank_status.microbatches is not None:
             numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
-        numbers[_LOADS] = rank_status.loads
         numbers[_POWER_W] = rank_status.power_w or 0.0
         if any(rank_status.conflicts):
             numbers[_HEAD : _HEAD + len(rank_status.conflicts)] = rank_status.conflicts
@@ -117,9 +114,7 @@ class StatusLayout:
 
     def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
         """Read what came back."""
-        failed, plans_ready, duration_s, most, fewest, loads, *others = numbers[
-            : _HEAD + self._kinds
-        ].tolist()
+        failed, plans_ready, duration_s, most, fewest, *others = numbers[: _HEAD + self._kinds].tolist()
         power_w, *tellers = others
         return JobStatus(
             failed=bool(failed),
@@ -129,7 +124,6 @@ class StatusLayout:
             sizes=(int(-fewest), int(most)) if math.isfinite(most) and most != -fewest else None,
             conflicts=tuple(map(int, tellers)) if any(tellers) else (),
             replicas=self._replica_status(numbers) if self._replicas else None,
-            loads=bool(loads),
             power_w=power_w or None,
         )
 
@@ -179,7 +173,6 @@ class StatusExchange:
         *,
         plans_ready: int,
         microbatches: int,
-        loads: bool = False,
     ) -> JobStatus | None:
         """Collect the iteration before, and report this one; None where nothing was reported yet.
 
@@ -199,7 +192,6 @@ class StatusExchange:
             own_s=self._arrivals.own_s(index - self._arrivals.behind),
             capped=last is not None and self._capped(last),
             announced=None if self._notices is None else self._notices.announced,
-            loads=loads,
             power_w=None if self._notices is None else self._notices.power_w,
         )
         self._channel.post(self._layout.vector(rank_status))

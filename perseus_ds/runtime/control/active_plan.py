@@ -60,7 +60,6 @@ class ActivePlan(ClockPolicy):
         self._reporter = None if watch is None else watch.reporter
         self._behind = 0 if watch is None else watch.behind
         self._pacer = None if watch is None else watch.pacer
-        self._paces = False
         self._will_tell: int | None = None
         self._pace = Pace(1)
         self._changed_after: int | None = None
@@ -105,22 +104,18 @@ class ActivePlan(ClockPolicy):
     def begins(self, sequencer: ClockSequencer) -> None:
         """Begin this stage's part of the present plan."""
         if self._will_tell is not None and self._pacer is not None:
-            self._pacer.begins(self._will_tell, sequencer.now_s)
+            self._pacer.begins(self._will_tell)
         self._present.begins(sequencer)
 
     def before(self, sequencer: ClockSequencer) -> None:
-        """Ask for what is due while the computation runs, by another plan if reports ask for it."""
-        if self._will_tell is not None and self._pacer is not None:
-            self._pacer.before(sequencer.position)
-            if self._pacer.due(sequencer.now_s):
-                self._present = self._schedule()
-                self._present.stands(sequencer)
+        """Ask for what is due while the computation runs, by another plan once replicas are paced."""
+        if self._will_tell is not None and self._pacer is not None and self._pacer.changes():
+            self._present = self._schedule()
+            self._present.stands(sequencer)
         self._present.before(sequencer)
 
     def after(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due now that it is over."""
-        if self._will_tell is not None and self._pacer is not None:
-            self._pacer.after(sequencer.position, sequencer.now_s)
         self._present.after(sequencer)
 
     @property
@@ -188,9 +183,6 @@ class ActivePlan(ClockPolicy):
         self._end_telling()
         self.hold(index, job_status)
         self.observed = job_status
-        waits = self._replica_plans is not None and self._replica_plans.waits
-        # forecasts are of the objective's plan
-        self._paces = (job_status.loads or waits) and not self.power_capped
         if self._replica_plans is None:
             self._observe_own_pace(index, job_status.iteration_s)
         elif job_status.replicas is not None:
@@ -211,11 +203,6 @@ class ActivePlan(ClockPolicy):
         if self._reporter is not None and replica_plans.decision is not None:
             self._reporter.report(replica_plans.decision, replica_plans.plans)
 
-    @property
-    def knows_loads(self) -> bool:
-        """Whether this rank foretells its replica's present iteration."""
-        return self._pacer is not None and self._pacer.knows_loads
-
     def meet(self, loads: Sequence[Load] | None) -> None:
         """Take in the loads of the coming iteration's microbatches, where they are known."""
         if self._pacer is not None:
@@ -226,8 +213,8 @@ class ActivePlan(ClockPolicy):
         if self._replica_plans is not None:
             self._replica_plans.will_run(index)
             self._present = self._schedule()
-        if self._pacer is not None:
-            self._will_tell = index if self._paces else None
+        if self._pacer is not None and not self.power_capped:  # forecasts are of the objective's plan
+            self._will_tell = index
 
     def alone(self) -> None:
         """Run the objective's plan from now on, or what a power cap allows; whatever the others do."""

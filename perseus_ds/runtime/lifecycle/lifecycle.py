@@ -172,7 +172,6 @@ class Lifecycle:
                 passed,
                 plans_ready=self._plans.ready(),
                 microbatches=self._present,
-                loads=self.active_plan is not None and self.active_plan.knows_loads,
             )
         except SilentRankError as error:
             self._go_alone(error)

@@ -9,18 +9,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import cast
 
-import numpy as np
-
 from perseus_ds.config import Objective
 from perseus_ds.device import Capabilities
 from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan import Expected, FrequencyPlan, PlanSet, expected, loads, select
 from perseus_ds.profile import Computation, LoadFit, Profile
 from perseus_ds.run_directory import Summary
-from perseus_ds.runtime.comm.progress import ProgressExchange
+from perseus_ds.runtime.comm.load_exchange import LoadExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
-from perseus_ds.runtime.control.iteration_pacer import IterationPacer, looks_at
+from perseus_ds.runtime.control.iteration_pacer import IterationPacer
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.findings import PlanLines, with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
@@ -153,30 +151,27 @@ class PlannedRun:
         pipelines = job.ranks // job.schedule.ranks
         if job.replicas == 1 or not answers.enabled:
             return ActivePlan(schedules, plan, replica=job.replica, indexes=every, pipelines=pipelines)
-        profiles = self._profiles()
-        forecast = None if profiles is None else self._forecast(indexes, profiles)
-        return self._beside_others(schedules, plan, every, forecast)
+        return self._beside_others(schedules, plan, every)
 
     def _beside_others(
         self,
         schedules: ClockSchedules,
         plan: FrequencyPlan,
         every: Sequence[FrontierIndex],
-        forecast: Forecast | None,
     ) -> ActivePlan:
         """Prepare the watch over all replicas; collective."""
         job, behind = self._context.job, self._arrivals.behind
         groups = [job.group_of(replica) for replica in range(job.replicas)]
+        forecast = self._forecast(every[0].objective)
         plans = ReplicaPlans(
             every,
             max_cost_pct=self._context.config.straggler.max_cost_pct,
             exposed=2 + behind,
-            marks=None if forecast is None else forecast.marks,
-            by_loads=self._paced and forecast is not None and forecast.tells,
+            forecast_error=None if forecast is None else forecast.error,
         )
         frontiers = [self._frontiers[group] for group in groups]
         reporter = StragglerReporter(self._context.log, frontiers, job.gpus, job.names)
-        pacer = None if forecast is None else self._pacer(plans, forecast, every)
+        pacer = None if forecast is None else self._pacer(plans, forecast)
         return ActivePlan(
             schedules,
             plan,
@@ -195,42 +190,23 @@ class PlannedRun:
             change=self._context.reckoning.change,
         )
 
-    def _profiles(self) -> Sequence[Profile | None] | None:
-        """Every group's profile, on all ranks; None where nothing is foretold. Collective."""
-        if self._context.config.straggler.pacing == "never":
+    def _forecast(self, objective: int) -> Forecast | None:
+        """Foretell iterations by the profile; None where replicas are not paced. Collective."""
+        if not self._paced:
             return None
-        return self._context.channel.broadcast_result(
-            lambda: [profile_in(self._context, one) for one in range(len(self._frontiers))]
-        )
+        profile: Profile | None = self._context.channel.broadcast_result(lambda: profile_in(self._context, 0))
+        return None if profile is None else Forecast(self._frontiers[0], objective, profile)
 
-    def _forecast(self, indexes: Sequence[FrontierIndex], profiles: Sequence[Profile | None]) -> Forecast:
-        """Foretell this rank's replica, with marks that are the same on all ranks."""
-        group = self._context.job.group
-        first = Forecast(self._frontiers[0], indexes[0].objective, profiles[0])
-        marks = first.marks.first() if self._arrivals.behind else first.marks
-        return Forecast(self._frontiers[group], indexes[group].objective, profiles[group], marks)
-
-    def _pacer(
-        self, replica_plans: ReplicaPlans, forecast: Forecast, every: Sequence[FrontierIndex]
-    ) -> IterationPacer:
-        """Have this rank report and read reports within iterations; collective."""
-        job, marks = self._context.job, forecast.marks
-        exchange = ProgressExchange(
+    def _pacer(self, replica_plans: ReplicaPlans, forecast: Forecast) -> IterationPacer:
+        """Have this rank report and read reports when iterations begin; collective."""
+        job = self._context.job
+        exchange = LoadExchange(
             self._context.channel.side_group(),
-            marks=len(marks.share),
             replicas=job.replicas,
             replica=job.replica,
             waits=self._waits,
         )
-        return IterationPacer(
-            replica_plans,
-            exchange,
-            forecast,
-            looks=looks_at(self._frontiers[0].schedule, marks, job.pipeline_rank),
-            speaks=job.pipeline_rank == 0,
-            usual_s=np.array([index.objective_s for index in every]),
-            by_loads=self._paced,
-        )
+        return IterationPacer(replica_plans, exchange, forecast, speaks=job.pipeline_rank == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +244,7 @@ def is_paced(
     what was chosen. ``loads_known``: this rank knows loads before an iteration begins.
     """
     job, settings = context.job, context.config.straggler
-    if job.replicas == 1 or not settings.enabled or settings.pacing == "never" or not fits:
+    if job.replicas == 1 or job.mixed or not settings.enabled or settings.pacing == "never" or not fits:
         return False
     everyone = cast("list[_Knows]", context.channel.gather((job.replica, job.pipeline_rank, loads_known)))
     unknown = sorted({replica for replica, rank, knows in everyone if rank == 0 and not knows})

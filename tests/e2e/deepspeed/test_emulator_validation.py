@@ -1,7 +1,4 @@
-"""The emulator beside the real engine in virtual time: the same jobs, their times, energies and decisions.
-
-Jobs are not paced: within an iteration the emulator answers nothing.
-"""
+"""The emulator beside the real engine in virtual time: the same jobs, their times, energies and decisions."""
 
 from __future__ import annotations
 
@@ -102,7 +99,7 @@ def _engine(case: Case, folder: Path) -> tuple[list[Rank], PlanSet]:
         "time_scale": 5000.0,
     }
     ranks = REPLICAS * len(case.forward_s)
-    perseus = {"simulated": simulated, "straggler": {"pacing": "never"}}
+    perseus = {"simulated": simulated}
     content = planned_job(folder, ranks=ranks, forward_s=case.forward_s, perseus=perseus)
     spells = {} if case.slow is None else {1: [case.slow]}
     said = run_ranks(ranks, _train, content, len(case.forward_s), spells, case.slow_stage)

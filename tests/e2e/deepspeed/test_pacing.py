@@ -26,8 +26,6 @@ def test_replicas_were_paced_and_it_is_written_down(paced: BothWays) -> None:
     assert answers["paced_iterations"] >= 20
     assert answers["mean_slowed_pct"] >= 2.0
     assert answers["cost_pct"] <= 0.2
-    assert answers["lost_to_data_pct"] > 5.0
-    assert answers["lost_to_workers_pct"] == 0.0
 
 
 def test_the_job_saves_more_and_takes_no_longer(paced: BothWays) -> None:

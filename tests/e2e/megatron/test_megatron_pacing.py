@@ -42,7 +42,6 @@ def test_losses_are_those_without_it(paced: BothWays) -> None:
 def test_replicas_were_paced(paced: BothWays) -> None:
     answers = paced.answers
     assert answers["paced_iterations"] >= 20
-    assert answers["lost_to_data_pct"] > 5.0
     assert not paced.events & {"straggler", "disabled", "alone", "contradicted", "slower"}
 
 

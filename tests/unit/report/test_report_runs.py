@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.profile import Profile
 from perseus_ds.report.contents import read_contents
-from perseus_ds.report.contents.explained import explanation, lost_time
+from perseus_ds.report.contents.explained import explanation
 from perseus_ds.report.contents.figures import figures
 from perseus_ds.report.contents.gpus import courses, gpu_rows
 from perseus_ds.report.page.page import page_of
@@ -206,19 +205,6 @@ def test_a_difference_beyond_the_errors_is_explained(write_run: WriteRun) -> Non
     measured(run_dir, "one", saved_j=119.0)
     contents = read_contents(run_dir)
     assert "agrees" in explanation(contents, figures(contents))
-
-
-def test_time_lost_to_imbalance_is_told_by_cause(write_run: WriteRun) -> None:
-    run_dir = write_run("profile", "plan", events=[attached("one")])
-    measured(run_dir, "one")
-    contents = read_contents(run_dir)
-    assert lost_time(contents) == ""
-    assert contents.summary is not None
-    lost = {"lost_to_workers_pct": 0.0, "lost_to_data_pct": 23.04, "lost_to_scatter_pct": 1.5}
-    summary = replace(contents.summary, facts={**contents.summary.facts, "answers": lost})
-    told = lost_time(replace(contents, summary=summary))
-    lost_pct = re.findall(r"(\w+) (\d+\.\d) %", told)
-    assert [lost_pct[0], *lost_pct[-2:]] == [("replicas", "0.0"), ("data", "23.0"), ("scatter", "1.5")]
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,21 @@
-"""Pacing to the longest replica: how slow each may be, by the progress reported at an iteration's marks."""
+"""Pacing to the longest replica: how slow each may be, by the loads reported when an iteration begins."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from straggler_cluster import index
 
-from perseus_ds.straggler import Outlook, ProgressMarks, ReplicaPlans, ReplicaStatus
+from perseus_ds.straggler import ReplicaPlans, ReplicaStatus
+from perseus_ds.straggler.pacing import margins_s
 
-MARKS = ProgressMarks((-1, 3, 7), (0.0, 0.25, 0.5), (0.1, 0.35, 0.6))
-ALONE = ProgressMarks((-1,), (0.0,), (0.1,))
 REPLICAS = 4
 
 
-def outlook(left: list[float], *, elapsed: float = 0.0, error: float = 0.01, by_load: bool = True) -> Outlook:
-    """All replicas, in parts of the objective's plan's time."""
-    whole_s = index().objective_s
-    count = len(left)
-    return Outlook(
-        np.full(count, elapsed * whole_s),
-        whole_s * np.array(left),
-        np.full(count, error),
-        np.full(count, by_load),
-    )
+def loads(load: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """What all replicas report, in parts of the objective's plan's time."""
+    return index().objective_s * np.array(load)
 
 
 def planned_s(plans: ReplicaPlans) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -30,8 +23,8 @@ def planned_s(plans: ReplicaPlans) -> np.ndarray[tuple[int], np.dtype[np.float64
     return index().expected_s[list(plans.plans)]
 
 
-def begun(marks: ProgressMarks = ALONE, replicas: int = REPLICAS) -> ReplicaPlans:
-    plans = ReplicaPlans([index()] * replicas, marks=marks)
+def begun(error: float = 0.01) -> ReplicaPlans:
+    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=error)
     plans.will_run(0)
     return plans
 
@@ -42,7 +35,7 @@ def ran(own_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> ReplicaStatus:
 
 def test_all_meet_at_the_longest_of_the_iteration() -> None:
     plans, load = begun(), np.array([1.0, 1.1, 1.3, 0.9])
-    assert plans.told(0, outlook(load.tolist()))
+    assert plans.pace(0, loads(load.tolist()))
     takes_s = load * planned_s(plans)
     longest_s = 1.3 * index().objective_s
     assert plans.plans[2] == index().objective
@@ -52,70 +45,51 @@ def test_all_meet_at_the_longest_of_the_iteration() -> None:
 
 def test_the_next_iteration_begins_at_the_objective_s_plan() -> None:
     plans = begun()
-    plans.told(0, outlook([1.0, 1.1, 1.3, 0.9]))
+    plans.pace(0, loads([1.0, 1.1, 1.3, 0.9]))
     plans.will_run(1)
     assert set(plans.plans) == {index().objective}
 
 
 def test_the_margin_is_what_the_error_asks_for() -> None:
     def slowest_s(error: float) -> float:
-        plans = begun()
-        plans.told(0, outlook([1.0, 1.1, 1.3, 0.9], error=error))
+        plans = begun(error)
+        plans.pace(0, loads([1.0, 1.1, 1.3, 0.9]))
         return float(planned_s(plans)[1])
 
     assert slowest_s(0.001) > slowest_s(0.01) > slowest_s(0.03)
 
 
 def test_who_knows_too_little_slows_nobody() -> None:
-    plans = begun()
-    assert not plans.told(0, outlook([1.0, 1.1, 1.15, 0.95], error=0.15))
+    assert not begun(0.15).pace(0, loads([1.0, 1.1, 1.15, 0.95]))
 
 
 @pytest.mark.parametrize("nothing", [math.nan, -1.0, -math.inf, math.inf, 0.0])
 def test_one_that_tells_nothing_is_not_slowed_and_the_others_still_are(nothing: float) -> None:
     plans = begun()
-    assert plans.told(0, outlook([1.0, nothing, 1.3, 0.9]))
+    assert plans.pace(0, loads([1.0, nothing, 1.3, 0.9]))
     assert plans.plans[1] == plans.plans[2] == index().objective
     assert index().objective not in (plans.plans[0], plans.plans[3])
 
 
 @pytest.mark.parametrize("error", [math.nan, -0.01, 0.0, math.inf])
 def test_an_error_that_is_none_is_no_knowledge(error: float) -> None:
-    assert not begun().told(0, outlook([1.0, 1.1, 1.3, 0.9], error=error))
+    assert not begun(error).pace(0, loads([1.0, 1.1, 1.3, 0.9]))
 
 
 def test_one_that_alone_tells_something_waits_for_nobody() -> None:
     nan = math.nan
-    assert not begun().told(0, outlook([1.0, nan, nan, nan]))
+    assert not begun().pace(0, loads([1.0, nan, nan, nan]))
 
 
-def test_until_the_next_mark_nobody_becomes_so_slow_that_it_could_not_catch_up() -> None:
-    """At the end of what it is slowed in, full speed still brings it in time."""
-    plans, load = begun(MARKS), np.array([1.0, 1.28, 1.3, 0.9])
-    plans.told(0, outlook(load.tolist(), error=0.02))
-    slowed = planned_s(plans) / index().objective_s
-    assert (load * (1.0 + (slowed - 1.0) * MARKS.until(0)) <= 1.3).all()
-
-
-def test_late_ones_speed_up_within_the_iteration() -> None:
-    plans = begun(MARKS)
-    plans.told(0, outlook([1.0, 1.3, 1.3, 0.9]))
-    first = plans.plans
-    told = outlook([0.75, 0.97, 0.97, 0.67])
-    elapsed_s = index().objective_s * np.array([0.55, 0.33, 0.33, 0.33])
-    assert plans.told(0, Outlook(elapsed_s, told.left_s, told.error, told.by_load))
-    assert plans.plans[0] == index().objective, "it needs all that is left"
-    assert plans.plans[3] != index().objective
-    assert first[0] != index().objective
-
-
-def test_without_loads_nobody_is_slowed() -> None:
-    assert not begun().told(0, outlook([1.0, 1.1, 1.3, 0.9], by_load=False))
+def test_without_pacing_nobody_is_slowed() -> None:
+    plans = ReplicaPlans([index()] * REPLICAS)
+    plans.will_run(0)
+    assert not plans.pace(0, loads([1.0, 1.1, 1.3, 0.9]))
 
 
 def test_an_iteration_that_was_not_announced_is_not_answered() -> None:
     plans = begun()
-    assert not plans.told(7, outlook([1.0, 1.1, 1.3, 0.9]))
+    assert not plans.pace(7, loads([1.0, 1.1, 1.3, 0.9]))
 
 
 def play(
@@ -123,13 +97,13 @@ def play(
 ) -> tuple[float, float, ReplicaPlans]:
     """Iterations of loads that vary by 12 %; return how much longer the job took, and how much plans took."""
     random = np.random.default_rng(seed)
-    plans = ReplicaPlans([index()] * 8, marks=ALONE, max_cost_pct=most_pct)
+    plans = ReplicaPlans([index()] * 8, forecast_error=told, max_cost_pct=most_pct)
     job = free = slowed = 0.0
     for n in range(rounds):
         plans.will_run(n)
         load = np.exp(0.12 * random.standard_normal(8))
         truth = load * np.exp(error * random.standard_normal(8))
-        plans.told(n, outlook(load.tolist(), error=told))
+        plans.pace(n, loads(load.tolist()))
         own_s = truth * planned_s(plans)
         job, free = job + own_s.max(), free + truth.max() * index().objective_s
         slowed += float((planned_s(plans) / index().objective_s).mean())
@@ -170,31 +144,46 @@ def test_no_pacing_without_any_room_for_its_cost() -> None:
     assert cost_pct <= 0.2
 
 
-def test_marks_are_as_many_as_there_are_computations() -> None:
-    marks = ProgressMarks.of([1.0, 2.0, 3.0, 4.0], 4.0)
-    assert marks.after == (-1, 0, 1, 2)
-    assert marks.share == (0.0, 0.25, 0.5, 0.75)
-    assert marks.answered == (0.25, 0.5, 0.75, 1.0)
-    assert ProgressMarks.of([1.0, 4.0], 4.0).after == (-1, 0)
-    assert [round(marks.until(mark), 3) for mark in range(4)] == [0.5, 0.667, 1.0, 1.0]
-
-
 def test_an_iteration_of_unknown_load_judges_nobody_where_loads_are_reported() -> None:
     """The first iterations of a plan run before loads are reported: a light one makes nobody fast."""
-    plans = ReplicaPlans([index()] * REPLICAS, marks=ALONE, by_loads=True)
+    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=0.01)
     for n in range(3):
         plans.will_run(n)
         if n == 2:
-            plans.told(n, outlook([1.0, 1.1, 1.3, 0.9]))
+            plans.pace(n, loads([1.0, 1.1, 1.3, 0.9]))
             assert (planned_s(plans) * [1.0, 1.1, 1.3, 0.9] <= 1.3 * index().objective_s).all()
         plans.observe(n, ran(np.array([0.7, 1.0, 1.0, 1.0]) * index().objective_s))
 
 
 def test_a_straggler_is_found_all_the_same_where_loads_are_missing_for_long() -> None:
-    plans = ReplicaPlans([index()] * REPLICAS, marks=ALONE, by_loads=True)
+    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=0.01)
     slowed = np.array([1.0, 1.3, 1.0, 1.0])
     for n in range(60):
         plans.will_run(n)
         plans.observe(n, ran((slowed if n >= 20 else 1.0) * planned_s(plans)))
     assert plans.decision is not None
     assert [one.replica for one in plans.decision.stragglers] == [1]
+
+
+def test_margins_are_late_by_what_is_accepted_and_nothing_where_predictions_are_exact() -> None:
+    apart_s, late_s = np.array([0.02, 0.01, 0.03, 0.02]), 0.002
+    margin_s, normal = margins_s(apart_s, late_s), NormalDist()
+    sigmas = (margin_s / apart_s).tolist()
+    late = sum(a * (normal.pdf(x) - x * normal.cdf(-x)) for a, x in zip(apart_s, sigmas, strict=True))
+    assert late == pytest.approx(late_s, rel=0.01)
+    assert margins_s(apart_s, 0.0).min() >= 5.0 * apart_s.min()
+    assert margins_s(np.zeros(4), late_s).max() == 0.0
+
+
+def test_the_longest_never_waits_and_no_replica_is_made_faster_than_its_objective() -> None:
+    """Also where a straggler is known: it counts as long as it takes."""
+    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=0.01)
+    slowed = np.array([1.0, 1.3, 1.0, 1.0])
+    for n in range(40):
+        plans.will_run(n)
+        plans.pace(n, loads([1.0] * REPLICAS))
+        plans.observe(n, ran(slowed * planned_s(plans)))
+    plans.will_run(40)
+    plans.pace(40, loads([1.0] * REPLICAS))
+    assert plans.plans[1] == index().objective
+    assert (planned_s(plans)[[0, 2, 3]] > 1.1 * index().objective_s).all()

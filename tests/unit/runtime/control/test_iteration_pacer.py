@@ -1,4 +1,4 @@
-"""Where each rank reads paces and what it publishes, over a real gloo group of one rank."""
+"""What each rank reports of its loads and takes in, over a real gloo group of one rank."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from perseus_ds.errors import EngineError
 from perseus_ds.profile import LoadFit, Profile
 from perseus_ds.runtime.comm.control_group import control_group
 from perseus_ds.runtime.comm.interfaces import Reach
-from perseus_ds.runtime.comm.progress import ProgressExchange, outlook_of
-from perseus_ds.runtime.control.iteration_pacer import IterationPacer, looks_at
-from perseus_ds.schedule import Load, dag_of, textbook
+from perseus_ds.runtime.comm.load_exchange import LoadExchange
+from perseus_ds.runtime.control.iteration_pacer import IterationPacer
+from perseus_ds.schedule import Load
 from perseus_ds.simulation import textbook_profile
-from perseus_ds.straggler import Forecast, ProgressMarks, ReplicaPlans
+from perseus_ds.straggler import Forecast, ReplicaPlans
 
 MICROBATCHES = 8
 REPLICAS = 2
@@ -50,92 +50,61 @@ def equal(tokens: float) -> list[Load]:
     return [Load(tokens)] * MICROBATCHES
 
 
-def test_marks_lie_about_a_quarter_apart() -> None:
-    marks = forecast().marks
-    assert marks.share == pytest.approx((0.0, 0.25, 0.5, 0.75), abs=0.12)
-
-
 def test_a_forecast_of_the_mean_load_is_the_usual() -> None:
-    foretold = forecast().of(equal(1000.0))
-    assert foretold.left_s == pytest.approx(forecast().usual.left_s)
-    assert foretold.left_s[0] == pytest.approx(index().objective_s, rel=1e-6)
+    assert forecast().of(equal(1000.0)) == pytest.approx(index().objective_s, rel=1e-6)
 
 
 def test_a_forecast_follows_the_loads() -> None:
-    assert forecast().of(equal(1300.0)).left_s == pytest.approx(1.3 * forecast().usual.left_s)
-    long_last = [*equal(1000.0)[1:], Load(3000.0)]
-    assert (forecast().of(long_last).left_s > 1.2 * forecast().usual.left_s).all()
+    usual_s = forecast().of(equal(1000.0))
+    assert forecast().of(equal(1300.0)) == pytest.approx(1.3 * usual_s)
+    assert forecast().of([*equal(1000.0)[1:], Load(3000.0)]) > 1.2 * usual_s
 
 
 def test_its_error_is_that_of_what_loads_leave_open() -> None:
-    error = forecast().usual.error
-    assert 0.003 < error[0] < 0.01
-    assert error[-1] > error[0]
+    assert 0.003 < forecast().error < 0.01
 
 
-def test_without_a_profile_nothing_is_foretold() -> None:
-    bare = Forecast(planned(), index().objective, None)
-    assert not bare.tells
-    assert bare.usual.left_s[0] == pytest.approx(index().objective_s, rel=1e-6)
+def pacer(group: dist.ProcessGroup, plans: ReplicaPlans) -> IterationPacer:
+    exchange = LoadExchange(group, replicas=REPLICAS, replica=0, waits=True)
+    return IterationPacer(plans, exchange, forecast(), speaks=True)
 
 
-@pytest.mark.parametrize("name", ["1f1b", "gpipe"])
-def test_nobody_looks_for_a_mark_before_its_work_depends_on_it(name: str) -> None:
-    """Or two ranks could wait for each other."""
-    schedule = textbook(name, stages=3, microbatches=6)
-    computed = [[i for i in order if i.kind.is_computation] for order in schedule.orders]
-    dag = dag_of(schedule)
-    marks = ProgressMarks((-1, 2, 5, 8), (0.0, 0.2, 0.4, 0.7), (0.1, 0.3, 0.5, 0.8))
-    for rank in range(3):
-        looks = looks_at(schedule, marks, rank)
-        assert looks[0] == 0
-        for mark, look in list(zip(marks.after, looks, strict=True))[1:]:
-            needed = ancestors(dag.nodes.index(computed[0][mark]), dag.edges)
-            assert all(dag.nodes.index(one) not in needed for one in computed[rank][look:])
+class Noting(ReplicaPlans):
+    """Plans that note what they are paced by."""
+
+    def __init__(self) -> None:
+        super().__init__([index()] * REPLICAS, forecast_error=0.01)
+        self.reported: list[list[float]] = []
+
+    def pace(self, index: int, predicted_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bool:
+        self.reported.append(predicted_s.tolist())
+        return super().pace(index, predicted_s)
 
 
-def ancestors(node: int, edges: tuple[tuple[int, int], ...]) -> set[int]:
-    """A node and all that runs before it."""
-    found = {node}
-    while more := {before for before, after in edges if after in found} - found:
-        found |= more
-    return found
-
-
-def pacer(group: dist.ProcessGroup, plans: ReplicaPlans, *, marks: ProgressMarks) -> IterationPacer:
-    exchange = ProgressExchange(group, marks=len(marks.share), replicas=REPLICAS, replica=0, waits=True)
-    return IterationPacer(
-        plans,
-        exchange,
-        forecast(),
-        looks=looks_at(planned().schedule, marks, 0),
-        speaks=True,
-        usual_s=np.full(REPLICAS, index().objective_s),
-    )
-
-
-def test_an_iteration_s_marks_are_told_and_taken_once_each(group: dist.ProcessGroup) -> None:
-    marks = forecast().marks
-    plans = ReplicaPlans([index()] * REPLICAS, marks=marks)
-    one = pacer(group, plans, marks=marks)
+def test_an_iteration_s_loads_are_reported_and_taken_once(group: dist.ProcessGroup) -> None:
+    plans = Noting()
+    one = pacer(group, plans)
     for n in range(3):
         plans.will_run(n)
         one.foretell(equal(900.0))
-        assert one.knows_loads
-        one.begins(n, 10.0)
-        for position in range(2 * MICROBATCHES):
-            one.before(position)
-            one.after(position, 10.0 + position)
+        one.begins(n)
+        for _ in range(2 * MICROBATCHES):
+            assert not one.changes()
         one.ends()
-        assert plans.plans == [index().objective] * REPLICAS, "the other replica tells nothing"
+        assert plans.plans == [index().objective] * REPLICAS, "the other replica reports nothing"
+    assert plans.reported == [[pytest.approx(0.9 * index().objective_s), -math.inf]] * 3
 
 
 @pytest.mark.parametrize("loads", [None, [], equal(1.0)[:-1]])
 def test_loads_of_another_number_are_none(group: dist.ProcessGroup, loads: list[Load] | None) -> None:
-    marks = forecast().marks
-    one = pacer(group, ReplicaPlans([index()] * REPLICAS, marks=marks), marks=marks)
+    plans = Noting()
+    one = pacer(group, plans)
+    plans.will_run(0)
+    one.foretell(equal(900.0))
     one.foretell(loads)
-    assert not one.knows_loads
+    one.begins(0)
+    one.ends()
+    assert plans.reported == [[-math.inf, -math.inf]]
 
 
 class Gone:
@@ -146,21 +115,10 @@ class Gone:
 
 
 def test_ranks_that_are_lost_within_an_iteration_are_reported_at_its_end() -> None:
-    marks = forecast().marks
-    plans = ReplicaPlans([index()] * REPLICAS, marks=marks)
-    one = pacer(cast("dist.ProcessGroup", Gone()), plans, marks=marks)
+    plans = Noting()
+    one = pacer(cast("dist.ProcessGroup", Gone()), plans)
     plans.will_run(0)
-    one.begins(0, 10.0)
-    for position in range(2 * MICROBATCHES):
-        one.before(position)
-        one.after(position, 10.0 + position)
-    with pytest.raises(EngineError, match="a rank fell silent"):
+    one.begins(0)
+    assert not one.changes()
+    with pytest.raises(EngineError, match="silent"):
         one.ends()
-
-
-def test_what_is_not_told_is_the_usual() -> None:
-    numbers = np.array([[0.5, -math.inf], [2.0, -math.inf], [0.01, -math.inf]])
-    outlook = outlook_of(numbers, np.array([3.0, 3.0]), 0.1)
-    assert outlook.by_load.tolist() == [True, False]
-    assert outlook.left_s.tolist() == [2.0, 3.0]
-    assert outlook.known.tolist() == [True, False], "how far it is was not told either"
