@@ -37,27 +37,8 @@ def power_w(plans: PlanSet) -> NDArray[np.float64]:
     return power
 
 
-def rank_power_w(plans: PlanSet, time_s: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Return the mean power of every rank of a pipeline at every plan, over its own time or another one.
-
-    What waits at a low clock save is shared alike by all ranks.
-
-    Shape: [ranks, plans].
-    """
-    own_j = np.zeros((plans.schedule.ranks, len(plans)))
-    for rank in range(plans.schedule.ranks):
-        for column, instruction in plans.computations_of(rank):
-            options = plans.options[instruction.stage, instruction.kind]
-            effective_j = options.energy_j - plans.blocking_power_w * options.time_s
-            own_j[rank] += plans.blended(column, effective_j)
-    own_j += (plans.effective_energy_j - own_j.sum(axis=0)) / plans.schedule.ranks
-    lasts_s = plans.iteration_time_s if time_s is None else time_s
-    power: NDArray[np.float64] = own_j / lasts_s + plans.blocking_power_w
-    return power
-
-
 def power_table(plans: PlanSet) -> list[PowerPoint]:
-    """Return every plan that is worth its time, the fastest first; those that swing more are left out.
+    """Return every plan that is worth its time, the fastest first.
 
     A plan is worth its time where no faster one takes as little power.
 

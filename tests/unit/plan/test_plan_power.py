@@ -1,11 +1,11 @@
-"""Power of every plan: against the plan's own energy, its ranks, and swings by brute force."""
+"""Power of every plan: against the plan's own energy, and swings by brute force."""
 
 import numpy as np
 import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.plan.playing.costs import costs_of, largest_change
-from perseus_ds.plan.power import power_table, power_w, rank_power_w
+from perseus_ds.plan.power import power_table
 
 PLANS = hand_made()
 
@@ -14,10 +14,6 @@ def test_power_is_what_the_plan_takes_over_its_time() -> None:
     for point in power_table(PLANS):
         assert point.power_w == pytest.approx(costs_of(PLANS.plan(point.plan)).power.mean_w)
         assert point.energy_j == pytest.approx(point.power_w * point.iteration_time_s)
-
-
-def test_ranks_add_up_to_the_pipeline() -> None:
-    assert rank_power_w(PLANS).sum(axis=0) == pytest.approx(power_w(PLANS))
 
 
 def test_slower_rows_take_less() -> None:
