@@ -32,7 +32,9 @@ def test_what_was_removed_is_refused_with_what_to_do_instead(
     removed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*removed.split(), "a", "--", "b"]) == 1
-    assert capsys.readouterr().err == f"perseus-ds: `{removed}` was removed ({REMOVED_OPTIONS[removed]})\n"
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"`{removed}`" in line
+    assert REMOVED_OPTIONS[removed] in line
 
 
 def test_a_removed_option_of_the_command_to_run_is_not_ours(
@@ -101,7 +103,8 @@ def test_an_error_of_the_system_is_one_line(
 
     monkeypatch.setattr("perseus_ds.cli.machine.doctor.run", fail)
     assert main(["doctor"]) == 1
-    assert capsys.readouterr().err == "perseus-ds: /root/plan.json: Permission denied\n"
+    [line] = capsys.readouterr().err.splitlines()
+    assert "/root/plan.json" in line
 
 
 def test_only_the_called_command_has_its_arguments() -> None:

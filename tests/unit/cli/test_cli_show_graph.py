@@ -64,18 +64,18 @@ def test_dot_draws_every_instruction_and_precedence(
     perseus: Program, plan_file: Path, plan: FrequencyPlan
 ) -> None:
     text = written(perseus, plan_file, ".dot").read_text()
-    assert text.startswith("digraph plan {")
+    assert text.startswith("digraph")
     assert re.search(r'"0F0" \[label="0F0\\n[0-9-]+ MHz", color="(red|black)", stage="0"', text)
     drawn = [line.partition("[")[0].strip() for line in text.splitlines()[2:-1]]
     assert {name for name in drawn if "->" not in name} == {f'"{i}"' for i in plan.of.computations()}
-    assert '"0F0" -> "1F0"' in drawn
+    assert ['"0F0"', '"1F0"'] in [name.split(" -> ") for name in drawn]
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("plan.svg", "no format of that name (a graph is written as .graphml, .dot, .json)"),
-        ("taken.dot", "Is a directory (give a file that can be written)"),
+        ("plan.svg", ".graphml"),
+        ("taken.dot", "directory"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_one_line(
@@ -83,4 +83,6 @@ def test_a_file_that_cannot_be_written_is_one_line(
 ) -> None:
     plan_file.with_name("taken.dot").mkdir()
     path = plan_file.parent / name
-    assert refused("show", plan_file, "--graph", path) == f"{path}: {said}"
+    line = refused("show", plan_file, "--graph", path)
+    assert line.startswith(str(path))
+    assert said in line

@@ -56,7 +56,8 @@ def test_the_gpu_model_brings_waiting_power_and_slow_changes(
     assert [len(one["x"]) for one in (before, after)] == [20, 20]
     energy_kj = sum(after["y"][1]) / sum(before["y"][1])
     assert 100.0 * (1.0 - energy_kj) == pytest.approx(found["saving_pct"], abs=0.5)
-    assert drawn["power"]["panels"] == ["power of the job, kW"]
+    [panel] = drawn["power"]["panels"]
+    assert "kW" in panel
 
 
 def test_waits_take_what_the_plan_was_made_with_where_the_profile_does_not_say(

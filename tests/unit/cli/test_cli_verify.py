@@ -25,7 +25,8 @@ def test_a_bound_that_is_too_good_is_refused(refused: Callable[..., str], plan_f
     bounds[0] -= 0.02 * content["baseline"]["energy_j"]
     plan_file.write_text(json.dumps(content | {KEY: digest_of(content)}))
     line = refused("verify", plan_file)
-    assert line.startswith(f"{plan_file} contradicts itself: plan 0: its bound on effective energy")
+    assert line.startswith(str(plan_file))
+    assert "plan 0" in line
 
 
 def test_low_waits_save_more(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
@@ -41,9 +42,8 @@ def test_low_waits_save_more(perseus: Program, profile_csv: Path, tmp_path: Path
 
 def test_low_waits_need_the_power_of_waiting(refused: Callable[..., str], profile_csv: Path) -> None:
     line = refused("plan", profile_csv, *SIZES, "--waits", "auto")
-    assert (
-        line == f"{profile_csv} does not record what waiting takes by clock (give --wait-power-w MHZ:W,...)"
-    )
+    assert line.startswith(str(profile_csv))
+    assert "--wait-power-w" in line
 
 
 def test_a_latency_longer_than_a_computation_is_said(perseus: Program, profile_csv: Path) -> None:

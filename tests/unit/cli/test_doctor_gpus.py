@@ -42,7 +42,7 @@ def block(tmp_path: Path, **keys: object) -> Path:
         ("GPU-", []),
         ("abc", []),
         ("GPU-deadbeef", []),
-        (" 1 , 0 ", ALL),
+        (" 1 ,0 ", ALL),
         ("MIG-GPU-x/1/0", []),
         ("all", []),
         ("0;1", [0]),

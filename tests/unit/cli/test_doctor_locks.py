@@ -77,7 +77,7 @@ def test_a_clock_that_was_locked_by_somebody(on_node: Program, node: fake_nvml.F
     assert "GPU 1" in said
     assert "720 MHz" in said
     assert "restore_clock_mhz" in said
-    assert "perseus-ds clocks reset --all" in said
+    assert "reset --all" in said
     assert NOTHING not in on_node("doctor").out
 
 
