@@ -71,7 +71,7 @@ def test_a_csv_is_read_within_bounds_and_a_pipe_is_not_waited_for(tmp_path: Path
     else:
         file.touch()
         os.truncate(file, bytes_)
-    with pytest.raises(ProfileError, match=r"k\.csv (is not an ordinary file|has 1073741824 bytes)"):
+    with pytest.raises(ProfileError, match=r"k\.csv .*(ordinary|1073741824)"):
         read_kernel_profile(file)
 
 
@@ -152,7 +152,7 @@ def test_damage_is_named_by_its_key(tmp_path: Path) -> None:
     file, content = good_json(tmp_path)
     del content["measured"][0]["first"][0]["energy_j"]  # type: ignore[index]
     file.write_text(json.dumps(content))
-    with pytest.raises(ProfileError, match=r"k\.json: measured\.0\.first\.0\.energy_j: .*required"):
+    with pytest.raises(ProfileError, match=r"k\.json: measured\.0\.first\.0\.energy_j"):
         read_kernel_profile(file)
 
 

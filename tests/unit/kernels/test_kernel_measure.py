@@ -115,7 +115,7 @@ def test_pairs_of_a_device_with_memory_clocks() -> None:
 def test_one_dimension_where_the_memory_clock_cannot_be_set() -> None:
     gpu = gpu_of("a100-sxm4-80gb")
     why_not = memory_probe(gpu)
-    assert why_not == "it has one memory clock, 1593 MHz"
+    assert "1593 MHz" in str(why_not)
     assert {p.memory_mhz for p in candidate_pairs(gpu.capabilities(), memory=why_not is None)} == {None}
 
 

@@ -39,27 +39,27 @@ def test_a_small_file_that_inflates_to_twice_what_is_allowed_is_refused(content:
     first, again = (squeeze.compress(megabyte) + squeeze.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
     bomb = first + again * 127
     content["choice"]["zlib_b85_row_differences"] = base64.b85encode(bomb).decode()
-    assert "choices that are not 3x4" in refused(content)
+    assert "3x4" in refused(content)
     content["choice"]["shape"] = [1 << 20, 1 << 10]
-    assert "choices of 1073741824 bytes, 67108864 are allowed" in refused(content)
+    assert "1073741824 bytes" in refused(content)
 
 
 def test_too_many_instructions_are_refused_before_they_are_made(content: dict[str, Any]) -> None:
     content["schedule"]["orders"][0] = "0F0 " * 1_000_000
-    assert "1000003 instructions, 400000 are allowed" in refused(content)
+    assert "1000003 instructions" in refused(content)
 
 
 @pytest.mark.parametrize(
     ("clocks", "why"),
     [
-        ([True, 1000], "is no list of numbers"),
-        ([1400, -1000], "clock_mhz has -1000, expected 1 to 100000"),
-        ([1400, 1e308], "clock_mhz has 1e+308"),
-        ([1400, 1000.5], "no whole number of MHz"),
-        ([1400, "1000"], "is no list of numbers"),
-        ([1400, [1000]], "is no list of numbers"),
-        ({"0": 1400}, "is no list of numbers"),
-        ([], "columns of unequal length"),
+        ([True, 1000], "list"),
+        ([1400, -1000], "-1000"),
+        ([1400, 1e308], "1e+308"),
+        ([1400, 1000.5], "whole"),
+        ([1400, "1000"], "list"),
+        ([1400, [1000]], "list"),
+        ({"0": 1400}, "list"),
+        ([], "unequal"),
     ],
 )
 def test_clocks_that_are_none_are_refused(content: dict[str, Any], clocks: object, why: str) -> None:
@@ -83,5 +83,5 @@ def test_numbers_that_mean_nothing_are_refused(content: dict[str, Any], key: str
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
-        with pytest.raises(PlanFormatError, match=f"{path}.* (is not an ordinary file|[Dd]irectory)"):
+        with pytest.raises(PlanFormatError, match=f"{path}.*([Dd]irectory|ordinary)"):
             read_plans(path)

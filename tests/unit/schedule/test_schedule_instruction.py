@@ -24,7 +24,7 @@ def test_parses_back_what_it_printed(instruction: Instruction) -> None:
     "text", ["", "F0", "2F", "2Q0", "2f0", " 2F0", "2F0\n", "-1F0", "2F0.5", "٢F0", "2FB0"]
 )
 def test_refuses_other_text_and_says_the_kinds(text: str) -> None:
-    with pytest.raises(InvalidScheduleError, match=r"is not <stage><kind><microbatch> like 2F0 \(kinds: F B"):
+    with pytest.raises(InvalidScheduleError, match="kinds: F"):
         Instruction.parse(text)
 
 

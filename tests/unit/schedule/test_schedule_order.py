@@ -109,12 +109,12 @@ def test_orders_side_by_side_without_timing() -> None:
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(0, 1), (1, 0), (-1, 4)])
 def test_refuses_sizes_that_make_no_pipeline(stages: int, microbatches: int) -> None:
-    with pytest.raises(InvalidScheduleError, match="do not make a pipeline"):
+    with pytest.raises(InvalidScheduleError, match="pipeline"):
         textbook("1f1b", stages=stages, microbatches=microbatches)
 
 
 def test_refuses_an_unknown_name_and_says_the_known_ones() -> None:
-    with pytest.raises(InvalidScheduleError, match=r"'1f2b' is not known \(known: 1f1b, gpipe, gpipe-fifo, "):
+    with pytest.raises(InvalidScheduleError, match=r"'1f2b'.*1f1b, gpipe"):
         textbook("1f2b", stages=2, microbatches=2)
 
 

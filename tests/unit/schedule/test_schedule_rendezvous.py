@@ -100,5 +100,5 @@ def test_two_ways_in_one_commit_do_not_wait_for_each_other() -> None:
     one_by_one = schedule(
         "0F0 0SA0 0F1 0SA1 0RG0 0B0 0RG1 0B1", "1RA0 1F0 1B0 1SG0 1RA1 1F1 1B1 1SG1", microbatches=2
     )
-    with pytest.raises(InvalidScheduleError, match=r"never ends: .*0SA1.* waits for"):
+    with pytest.raises(InvalidScheduleError, match="0SA1"):
         validate(one_by_one)

@@ -75,7 +75,7 @@ def test_a_time_that_no_plan_of_so_few_changes_keeps_is_refused() -> None:
     )
     problem = replace(problem, tables=tables)
     frontier = solve_frontier(problem)
-    with pytest.raises(InfeasibleError, match="no plan changes a clock so seldom"):
+    with pytest.raises(InfeasibleError, match="seldom"):
         timelines(problem, frontier, np.array([frontier.t_min_s]), lanes, Allowance(group_per_s=0.5))
 
 
