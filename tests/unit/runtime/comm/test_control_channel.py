@@ -29,7 +29,7 @@ def test_what_rank_0_makes_is_what_comes(channel: ControlChannel) -> None:
 
 
 def test_what_fails_is_raised_as_it_is(channel: ControlChannel) -> None:
-    with pytest.raises(ConfigError, match="no such key"):
+    with pytest.raises(ConfigError, match="key"):
         channel.broadcast_result(refuse)
-    with pytest.raises(ConfigError, match="no such key"):
+    with pytest.raises(ConfigError, match="key"):
         channel.gather_results(refuse)

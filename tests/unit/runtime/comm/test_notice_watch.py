@@ -63,7 +63,7 @@ def test_complaints_are_said_once_and_only_when_asked(
     assert capsys.readouterr().err == ""
     watch.report()
     watch.report()
-    assert capsys.readouterr().err == "perseus: half a file: ignored\n"
+    assert capsys.readouterr().err.count("half a") == 1
     watch.close()
 
 

@@ -53,7 +53,7 @@ def test_a_memory_clock_that_cannot_be_set_is_kept_as_the_error() -> None:
     requests.put(Request((Ask(1200, memory_mhz=810),), clock.now_s()))
     clock.pass_s(1.0)
     assert isinstance(requests.error, DeviceUnsupportedError)
-    assert "one memory clock" in str(requests.error)
+    assert "memory clock" in str(requests.error)
     assert gpu.achieved().clock_mhz == 1200
 
 

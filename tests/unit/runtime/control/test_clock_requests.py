@@ -220,7 +220,7 @@ def test_a_thread_that_cannot_prepare_itself_asks_for_nothing(host: VirtualHost)
     requests.put(Request((Ask(900),), host.now_s()))
     host.sleep(SECOND)
     assert gpu.asked == []
-    assert "no such device" in str(requests.error)
+    assert "device" in str(requests.error)
 
 
 @dataclass
@@ -331,7 +331,7 @@ def test_a_thread_a_guard_and_virtual_time_ask_alike(
     assert gave_way, "no request of these plans gives way to another"
 
 
-@pytest.mark.parametrize("error", [DeviceLostError("gone"), OSError("the guard's pipe broke")])
+@pytest.mark.parametrize("error", [DeviceLostError("gone"), OSError("pipe broke")])
 def test_the_first_error_is_kept_and_nothing_is_asked_after_it(
     gpu: NotingGpu, requests: ClockRequests, error: Exception
 ) -> None:

@@ -34,5 +34,5 @@ def test_the_next_higher_clock_stands_for_one_that_is_refused(desk: DeskGpu) -> 
 
 def test_a_device_that_takes_no_clock_at_all_ends_the_asking(desk: DeskGpu) -> None:
     desk.refuses = DeviceUnsupportedError("locks no clocks")
-    with pytest.raises(DeviceUnsupportedError, match="locks no clocks"):
+    with pytest.raises(DeviceUnsupportedError, match="locks"):
         asked(desk, 900)

@@ -212,4 +212,4 @@ def test_all_leave_where_one_failed_or_trains_batches_of_another_size() -> None:
     assert (job.leaving.silent, job.leaving.tells) == (True, False)
     job.iteration(4, replace(GOOD, sizes=(4, 6)))
     assert job.leaving is not None
-    assert "batches of 4 and of 6 microbatches" in str(job.leaving.error)
+    assert "6 microbatches" in str(job.leaving.error)

@@ -33,15 +33,13 @@ def test_clocks_of_the_grid_pass() -> None:
 
 
 def test_a_clock_that_the_gpu_has_not_is_named() -> None:
-    with pytest.raises(
-        PlanMismatchError, match=rf"the plan in run asks rank 0 for {CLOCKS[0]} MHz; its GPU has"
-    ):
+    with pytest.raises(PlanMismatchError, match=rf"rank 0.*{CLOCKS[0]} MHz"):
         checked(PLANS, CLOCKS[1:])
 
 
 def test_the_clock_of_waits_counts_too() -> None:
     low = replace(PLANS, wait_clock=WaitClock(345, 10.0, 20.0, ClockChange()))
-    with pytest.raises(PlanMismatchError, match="for 345 MHz"):
+    with pytest.raises(PlanMismatchError, match="345 MHz"):
         checked(low)
     checked(low, (*CLOCKS, 345))
 
@@ -54,6 +52,6 @@ def test_memory_clocks_of_timelines_count_too() -> None:
         own, time_s=[*own.time_s, lasts_s], energy_j=[*own.energy_j, 1.0], timelines=(line,)
     )
     plans = replace(PLANS, options={**PLANS.options, key: with_memory})
-    with pytest.raises(PlanMismatchError, match=rf"for {CLOCKS[0]} MHz and a memory clock of 810 MHz"):
+    with pytest.raises(PlanMismatchError, match=rf"{CLOCKS[0]} MHz.*810 MHz"):
         checked(plans)
     checked(plans, memory=(1593, 810))

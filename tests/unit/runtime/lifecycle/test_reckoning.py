@@ -55,9 +55,9 @@ def test_a_rank_by_itself_counts_what_it_missed_once(log: EventLog) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (NOTHING, "a clock was not reached"),
-        (replace(NOTHING, idle=1), "the GPU was idle"),
-        (Calibration(0.1, None, None, None, None, 0), "looked too rarely"),
+        (NOTHING, "not reached"),
+        (replace(NOTHING, idle=1), "idle"),
+        (Calibration(0.1, None, None, None, None, 0), "rarely"),
         (DeviceLostError("gone"), "gone"),
     ],
 )
@@ -70,4 +70,4 @@ def test_what_cannot_be_measured_is_as_declared_and_said_once(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert why in said[0]
-    assert "reckoning with 20 ms" in said[0]
+    assert "20 ms" in said[0]

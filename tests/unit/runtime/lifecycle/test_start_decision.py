@@ -147,7 +147,7 @@ def test_a_shared_directory_is_no_reason_to_stop(directory: RunDirectory) -> Non
     directory.path.chmod(0o777)
     assert opened(directory).action is StartAction.RUN
     (line,) = directory.shared_with()
-    assert line.startswith(f"{directory.path} can be written by everyone: files that others put there")
+    assert line.startswith(f"{directory.path} ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to a group that it is not in")
@@ -157,7 +157,8 @@ def test_a_group_of_others_is_named_and_the_file_is_believed(directory: RunDirec
     assert directory.shared_with() == []  # the owner's own group, as a umask of 002 leaves it
     os.chown(directory.plan, -1, 54321)
     (line,) = directory.shared_with()
-    assert "plan.json can be written by group 54321: a group's changes are believed" in line
+    assert "plan.json" in line
+    assert "54321" in line
     assert opened(directory).action is StartAction.RUN
 
 
@@ -169,31 +170,31 @@ def test_a_link_to_a_plan_of_ours_is_followed(directory: RunDirectory, tmp_path:
 
 
 def test_run_without_a_plan_says_what_to_do(directory: RunDirectory) -> None:
-    with pytest.raises(PlanMismatchError, match=r"perseus\.mode is 'run' and there is no plan") as refused:
+    with pytest.raises(PlanMismatchError, match=r"perseus\.mode is 'run'") as refused:
         opened(directory, mode="run")
-    assert refused.value.hint == "use mode automatic once"
+    assert "automatic" in str(refused.value.hint)
 
 
 def test_run_with_another_jobs_plan_says_where_they_differ(directory: RunDirectory) -> None:
     leave_plan(directory)
-    with pytest.raises(PlanMismatchError, match=r"gpu is A100, this job's is H100"):
+    with pytest.raises(PlanMismatchError, match=r"gpu .*A100.*H100"):
         opened(directory, OTHER, mode="run")
 
 
 def test_differences_name_every_key() -> None:
     ours = {"gpu": "A100", "stages": "2", "driver": "1"}
     assert differences(ours, ours) == ""
-    assert differences(ours, {"gpu": "H100", "stages": "2"}) == (
-        "gpu is H100, this job's is A100; driver is not given, this job's is 1"
-    )
+    gpu, driver = differences(ours, {"gpu": "H100", "stages": "2"}).split("; ")
+    assert "H100" in gpu.partition("A100")[0]
+    assert driver.startswith("driver ")
 
 
 def test_a_setting_of_power_differs_only_from_another_one() -> None:
     ours = {"gpu": "A100", "power_limit": "300 W"}
     assert differences(ours, {"gpu": "A100"}) == "", "older files and some drivers do not state it"
-    assert differences(ours, {"gpu": "A100", "power_limit": "400 W"}) == (
-        "power_limit is 400 W, this job's is 300 W"
-    )
+    told = differences(ours, {"gpu": "A100", "power_limit": "400 W"})
+    assert told.startswith("power_limit ")
+    assert "400 W" in told.partition("300 W")[0]
 
 
 MIXED = replace(
@@ -238,5 +239,5 @@ def test_replicas_with_different_gpus_open_as_the_least_prepared(
 def test_a_plan_of_one_kind_of_gpu_serves_no_other(directory: RunDirectory) -> None:
     leave_all(directory, "plan.json")
     directory.plan_of(1).write_bytes(directory.plan.read_bytes())
-    with pytest.raises(PlanMismatchError, match=r"plan\.1\.json was made for another job: gpu"):
+    with pytest.raises(PlanMismatchError, match=r"plan\.1\.json .*gpu"):
         opened(directory, MIXED, mode="run")

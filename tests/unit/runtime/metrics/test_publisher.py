@@ -40,8 +40,8 @@ class Troubled:
         pytest.param([None], [], id="no trouble"),
         pytest.param([CHANGED, None], [], id="read while it changed, once"),
         pytest.param([CHANGED, None, CHANGED, None], [], id="and again later"),
-        pytest.param([CHANGED], ["RuntimeError: dictionary changed size during iteration"], id="for ever"),
-        pytest.param([RuntimeError("CUDA error")], ["RuntimeError: CUDA error"], id="another RuntimeError"),
+        pytest.param([CHANGED], ["RuntimeError"], id="for ever"),
+        pytest.param([RuntimeError("CUDA error")], ["RuntimeError"], id="another RuntimeError"),
         pytest.param(
             [KeyError("a"), KeyError("b"), KeyError("a")], ["KeyError: 'a'", "KeyError: 'b'"], id="two"
         ),

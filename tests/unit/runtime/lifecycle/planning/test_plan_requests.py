@@ -39,27 +39,31 @@ def test_what_the_gpu_can_run_is_kept_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("gpu", "memory", "reason"),
     [
-        ("a100-sxm4-80gb", True, "its memory clock cannot be set: it has one memory clock, 1593 MHz"),
-        ("rtx-3080-ti", False, "memory clocks are set on simulated GPUs only"),
+        ("a100-sxm4-80gb", True, "1593 MHz"),
+        ("rtx-3080-ti", False, "simulated"),
     ],
 )
 def test_memory_clocks_that_are_not_set_are_left_out(gpu: str, *, memory: bool, reason: str) -> None:
     found = sorted_out(WHOLE, LOW, SLOW_MEMORY, gpu=gpu, memory=memory)
     assert [one.timelines for one in found.instructions] == [(WHOLE, LOW)]
-    assert (found.left_out, found.reason) == (1, reason)
+    assert found.left_out == 1
+    assert reason in found.reason
 
 
 @pytest.mark.parametrize(
     ("pair", "reason"),
     [
-        (ClockPair(None, 901), "901 MHz is not a clock of this GPU"),
-        (ClockPair(5002, 900), "5002 MHz is not a memory clock of this GPU"),
+        (ClockPair(None, 901), "901 MHz"),
+        (ClockPair(5002, 900), "5002 MHz"),
     ],
 )
 def test_clocks_that_the_gpu_has_not_are_named(pair: ClockPair, reason: str) -> None:
     found = sorted_out(line(ClockPair(), pair))
-    assert (found.instructions, found.left_out, found.reason) == ((), 1, reason)
+    assert (found.instructions, found.left_out) == ((), 1)
+    assert reason in found.reason
 
 
 def test_a_stage_that_is_not_there_is_left_out() -> None:
-    assert sorted_out(WHOLE, stage=2) == Playable((), 1, "there is no stage 2")
+    found = sorted_out(WHOLE, stage=2)
+    assert (found.instructions, found.left_out) == ((), 1)
+    assert "stage 2" in found.reason
