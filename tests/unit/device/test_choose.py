@@ -89,8 +89,8 @@ IN_A_CONTAINER = "the guard would die with its container"
         (None, False, True, "guarded"),
         (IN_A_CONTAINER, True, True, "guarded"),
         (IN_A_CONTAINER, False, True, "read only"),
-        (IN_A_CONTAINER, False, False, "as it is"),
-        (None, True, False, "as it is"),
+        (IN_A_CONTAINER, False, False, "as is"),
+        (None, True, False, "as is"),
     ],
 )
 def test_a_clock_that_will_be_set_has_a_guard_that_is_safe_or_none(

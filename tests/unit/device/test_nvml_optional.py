@@ -23,18 +23,20 @@ def driver(**answers: object) -> SimpleNamespace:
     [
         (7, (9501, 810), None),
         (8, (9501, 810), None),
-        (6, (9501, 810), "that needs Ampere or newer"),
-        (9, (2619, 1593), "Hopper takes one only at the next load of the driver"),
+        (6, (9501, 810), "Ampere"),
+        (9, (2619, 1593), "Hopper"),
         (10, (2619, 1593), None),
-        (7, (1593,), "there is one memory clock only"),
-        (7, (), "it lists no memory clocks"),
+        (7, (1593,), "one"),
+        (7, (), "no memory"),
     ],
 )
 def test_which_memory_clocks_can_be_locked(
     architecture: int, clocks_mhz: tuple[int, ...], why_not: str | None
 ) -> None:
     nvml = driver(nvmlDeviceGetArchitecture=architecture)
-    assert why_no_memory_clock(nvml, None, clocks_mhz) == why_not
+    told = why_no_memory_clock(nvml, None, clocks_mhz)
+    assert (told is None) == (why_not is None)
+    assert why_not is None or why_not in str(told)
 
 
 def test_signs_of_work() -> None:
@@ -43,11 +45,9 @@ def test_signs_of_work() -> None:
         nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=3),
         nvmlDeviceGetMemoryInfo=SimpleNamespace(used=256 << 20),
     )
-    assert [sign(busy, None) for sign in (process_on, load_on, memory_used_on)] == [
-        "process 7 computes on it",
-        "its load is 3 %",
-        "256 MiB of it are in use",
-    ]
+    assert "7" in str(process_on(busy, None))
+    assert "3 %" in str(load_on(busy, None))
+    assert "256 MiB" in str(memory_used_on(busy, None))
     free = driver(
         nvmlDeviceGetComputeRunningProcesses=[],
         nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=0),
