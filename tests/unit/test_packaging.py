@@ -130,7 +130,5 @@ def test_the_demo_installs_no_tools_and_tests_add_them(tmp_path: Path) -> None:
 
 def test_an_environment_that_is_not_there_is_refused() -> None:
     told = subprocess.run([ROOT / "scripts" / "setup", "tests"], capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stderr.strip()) == (
-        1,
-        "setup: there is no environment 'tests' (demo, or nothing for all)",
-    )
+    assert told.returncode == 1
+    assert "'tests'" in told.stderr

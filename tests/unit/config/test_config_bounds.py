@@ -35,5 +35,5 @@ def test_a_wrong_file_is_one_line_with_its_name(tmp_path: Path, text: bytes, why
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero")):
-        with pytest.raises(ConfigError, match=f"{path} is not an ordinary file"):
+        with pytest.raises(ConfigError, match=f"{path} .*ordinary"):
             load(path, {})

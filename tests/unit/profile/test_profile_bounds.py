@@ -50,17 +50,17 @@ def test_more_clocks_than_any_grid_has_are_refused(file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"clock_mhz": True}, "points[0].clock_mhz is True (expected a whole number"),
-        ({"clock_mhz": 1410.0}, "points[0].clock_mhz is 1410.0"),
-        ({"clock_mhz": 10**9}, "the clock is not"),
-        ({"clock_mhz": -1410}, "points[0].clock_mhz is -1410"),
-        ({"time_s": 1e308}, "points[0].time_s is 1e+308"),
-        ({"energy_j": True}, "points[0].energy_j is True"),
-        ({"time_sd_s": -0.1}, "points[0].time_sd_s is -0.1"),
-        ({"stage": True}, "stage is True"),
-        ({"stage": 10**9}, "stage is 1000000000"),
-        ({"stage": "0" * 1_000_000}, "stage is '000"),
-        ({"kind": "F" * 1_000_000}, "points[0].kind is 'FFF"),
+        ({"clock_mhz": True}, "points[0].clock_mhz"),
+        ({"clock_mhz": 1410.0}, "points[0].clock_mhz"),
+        ({"clock_mhz": 10**9}, "clock"),
+        ({"clock_mhz": -1410}, "points[0].clock_mhz"),
+        ({"time_s": 1e308}, "points[0].time_s"),
+        ({"energy_j": True}, "points[0].energy_j"),
+        ({"time_sd_s": -0.1}, "points[0].time_sd_s"),
+        ({"stage": True}, "stage"),
+        ({"stage": 10**9}, "stage"),
+        ({"stage": "0" * 1_000_000}, "stage"),
+        ({"kind": "F" * 1_000_000}, "points[0].kind"),
     ],
 )
 def test_points_that_mean_nothing_are_refused(file: Path, change: dict[str, Any], why: str) -> None:

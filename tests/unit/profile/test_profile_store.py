@@ -206,10 +206,10 @@ def test_a_profile_of_before_calibrations_is_read(file: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        (7, "calibration is not an object"),
-        ({"up_s": "fast"}, "calibration.up_s is 'fast'"),
-        ({"call_s": -1.0}, "calibration.call_s is -1.0"),
-        ({"unreached": None}, "calibration.unreached is None"),
+        (7, "calibration"),
+        ({"up_s": "fast"}, "calibration.up_s"),
+        ({"call_s": -1.0}, "calibration.call_s"),
+        ({"unreached": None}, "calibration.unreached"),
     ],
 )
 def test_a_damaged_calibration_is_refused_by_its_key(file: Path, wrong: object, named: str) -> None:
@@ -239,11 +239,11 @@ def test_how_a_profile_is_laid_out_is_not_its_content(file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"tokens": -0.1}, "loads[0].tokens is -0.1"),
-        ({"mean": {"tokens": -1.0, "squares": 0.0}}, "loads[0].tokens is -1.0"),
-        ({"r2": 1.5}, "loads[0].r2 is 1.5"),
-        ({"samples": 0}, "loads[0].samples is 0"),
-        ({"covariance": [0.0] * 5}, "not six finite numbers"),
+        ({"tokens": -0.1}, "loads[0].tokens"),
+        ({"mean": {"tokens": -1.0, "squares": 0.0}}, "loads[0].tokens"),
+        ({"r2": 1.5}, "loads[0].r2"),
+        ({"samples": 0}, "loads[0].samples"),
+        ({"covariance": [0.0] * 5}, "finite"),
     ],
 )
 def test_loads_that_mean_nothing_are_refused(file: Path, change: dict[str, Any], why: str) -> None:

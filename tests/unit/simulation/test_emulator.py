@@ -191,7 +191,7 @@ def test_a_lost_pipeline_uses_nothing_and_comes_back(plans: PlanSet) -> None:
     assert not np.isnan(found.own_s[4:]).any()
     whole, half = found.energy_j[1].sum(), found.energy_j[3].sum()
     assert half == pytest.approx(whole / 2, rel=1e-6)
-    with pytest.raises(ConfigError, match="all pipelines are lost"):
+    with pytest.raises(ConfigError, match="all pipelines"):
         emulator.play(2, [parse_disturbance("lost:pipeline=1"), parse_disturbance("lost:pipeline=0")])
 
 
@@ -215,14 +215,14 @@ def test_the_same_seed_is_the_same_job_whatever_the_threads(plans: PlanSet) -> N
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ClusterShape(pipelines=0), "pipelines is 0"),
-        (lambda: ClusterShape(tensor=0), "tensor is 0"),
-        (lambda: parse_disturbance("sleepy:pipeline=1"), "not a kind"),
-        (lambda: parse_disturbance("slow:pipeline=1"), "needs pipeline and factor"),
-        (lambda: parse_disturbance("slow:pipeline=1,factor=0.5"), "factor is '0.5'"),
-        (lambda: parse_disturbance("slow:pipeline=-1,factor=2"), "pipeline is '-1'"),
-        (lambda: parse_disturbance("slow:pipeline=1,factor=2,where=3"), "'where=3' is not understood"),
-        (lambda: parse_disturbance("link:pipeline=1,seconds=nan"), "seconds is 'nan'"),
+        (lambda: ClusterShape(pipelines=0), "pipelines"),
+        (lambda: ClusterShape(tensor=0), "tensor"),
+        (lambda: parse_disturbance("sleepy:pipeline=1"), "kind"),
+        (lambda: parse_disturbance("slow:pipeline=1"), "factor"),
+        (lambda: parse_disturbance("slow:pipeline=1,factor=0.5"), "0.5"),
+        (lambda: parse_disturbance("slow:pipeline=-1,factor=2"), "pipeline"),
+        (lambda: parse_disturbance("slow:pipeline=1,factor=2,where=3"), "where=3"),
+        (lambda: parse_disturbance("link:pipeline=1,seconds=nan"), "seconds"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(call: Callable[[], object], message: str) -> None:
@@ -241,5 +241,5 @@ def test_what_does_not_exist_in_the_job_is_refused(plans: PlanSet) -> None:
             emulator.play(1, [parse_disturbance(text)])
     with pytest.raises(ConfigError, match="0 iterations"):
         emulator.play(0)
-    with pytest.raises(PlanError, match="the profile has 3"):
+    with pytest.raises(PlanError, match="profile"):
         Emulator(plans, textbook_profile((1.0, 1.0, 1.0)), ClusterShape())

@@ -61,7 +61,7 @@ def test_sequences_stand_where_the_file_says(tmp_path: Path) -> None:
     loads = parse_loads(file(tmp_path, PLACED + rows))
     assert loads.of(0, pipelines=1, microbatches=2) == [[Load(7.0, 25.0), Load(10.0, 100.0)]]
     assert loads.of(3, pipelines=1, microbatches=2) == [[Load(1.0, 1.0), Load(2.0, 4.0)]]
-    with pytest.raises(PerseusError, match=r"loads\.csv has no row for iteration 0, replica 1, microbatch 0"):
+    with pytest.raises(PerseusError, match=r"loads\.csv .*replica 1"):
         loads.of(0, pipelines=2, microbatches=2)
 
 
