@@ -42,7 +42,7 @@ def meet(rank: int, variable: str | None) -> Met:
 @pytest.mark.parametrize(
     ("variable", "why"),
     [
-        (None, "control traffic uses 10.9.0."),
+        (None, "10.9.0."),
         ("^lo", "GLOO_SOCKET_IFNAME=^lo"),
         ("ib0", "GLOO_SOCKET_IFNAME=ib0"),
         ("eth0", ""),

@@ -66,10 +66,7 @@ def test_a_name_that_leads_nowhere_on_one_rank_is_named_at_once(tmp_path: Path) 
     straggler = {"set_load": "lengths_of_rank_0.loads"}
     content = config(perseus=block(tmp_path / "run", mode="observe", straggler=straggler))
     said = run_ranks(2, named_on_rank_0, content, str(tmp_path))
-    assert (
-        sum("rank 1: perseus.straggler.set_load is 'lengths_of_rank_0.loads'" in a for a in lines(said[0]))
-        == 1
-    )
+    assert sum("rank 1: perseus.straggler.set_load" in line for line in lines(said[0])) == 1
     assert lines(said[1]) == []
     assert [one.value for one in said] == [one.value for one in run_ranks(2, trained, config(), STEPS, {})]
 

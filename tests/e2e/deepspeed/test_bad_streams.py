@@ -107,10 +107,10 @@ def trained(rank: int, host: Host, perseus: dict[str, Any] | None) -> tuple[list
 @pytest.mark.parametrize(
     ("host", "said"),
     [
-        (endless, f"{OFF}the schedule Endless has not ended after 200000 steps"),
-        (changing, f"{OFF}a rank ran"),
-        (apart_from_the_start, f"{OFF}the ranks of stage 0 run different schedules"),
-        (apart_later, f"{OFF}ranks train batches of 4 and of 6 microbatches at once"),
+        (endless, "Endless"),
+        (changing, "rank ran"),
+        (apart_from_the_start, "stage 0"),
+        (apart_later, "6 microbatches"),
     ],
     ids=["never ends", "changes between batches", "ranks disagree", "ranks disagree later"],
 )
@@ -119,6 +119,6 @@ def test_one_line_and_training_goes_on(tmp_path: Path, host: Host, said: str) ->
     plain = run_ranks(REPLICAS, trained, host, None)
     assert [one.value for one in served] == [(one.value[0], False) for one in plain]
     told = [line for one in served for line in lines(one) if line.startswith(OFF)]
-    assert [line for line in told if not line.startswith(said)] == []
-    assert len([line for line in lines(served[0]) if line.startswith(said)]) == 1, told
+    assert [line for line in told if said not in line] == []
+    assert len([line for line in lines(served[0]) if said in line]) == 1, told
     assert all(len(line) < 300 for line in told)

@@ -85,8 +85,8 @@ def test_the_saving_is_that_of_batches_that_are_all_alike(
 
 
 def test_the_user_is_told(in_turn: tuple[Path, list[Said]]) -> None:
-    (line,) = [line for line in lines(in_turn[1][0]) if "microbatches differ in size" in line]
-    assert "the plan is for the mean size" in line
-    assert any("is for microbatches of" in line for line in lines(in_turn[1][0]))
-    assert any("measured:" in line and "for microbatches of" in line for line in lines(in_turn[1][0]))
+    (line,) = [line for line in lines(in_turn[1][0]) if "differ in" in line]
+    assert "mean size" in line
+    assert any("is for" in line and "microbatches of" in line for line in lines(in_turn[1][0]))
+    assert any("measured:" in line and "microbatches of" in line for line in lines(in_turn[1][0]))
     assert not any("contradicts" in line for line in lines(in_turn[1][0]))

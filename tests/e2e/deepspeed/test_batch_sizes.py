@@ -43,7 +43,7 @@ def test_losses_are_those_of_the_same_ramp_without_us(ramped: tuple[Path, list[S
 def test_the_sweep_goes_on_across_the_ramp(ramped: tuple[Path, list[Said]]) -> None:
     run_dir, said = ramped
     assert names(run_dir).count("profiled") == 1
-    assert not any("run at default clocks" in line for line in lines(said[0]))
+    assert not any("run at" in line for line in lines(said[0]))
     assert [one["microbatches"] for one in events(run_dir) if one["event"] == "batch_size"] == [4, 8]
 
 
@@ -70,6 +70,7 @@ def test_plans_are_found_again_and_a_new_size_gets_its_own(
     said = run_ranks(STAGES, trained, config(8, perseus=block(tmp_path)), AGAIN)
     told = lines(said[0])
     assert any("running plan" in line for line in told)
-    assert "perseus: batches of 2 microbatches: planning beside the training" in told
-    assert not any("batches of 8 microbatches: planning" in line or "profiling" in line for line in told)
+    assert any("2 microbatches:" in line and "planning" in line for line in told)
+    assert not any("8 microbatches:" in line and "planning" in line for line in told)
+    assert not any("profiling" in line for line in told)
     assert read_plans(tmp_path / "plan.m2.json").fingerprint["microbatches"] == "2"

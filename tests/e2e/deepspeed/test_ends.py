@@ -40,5 +40,5 @@ def test_a_job_leaves_its_report_or_the_reason_for_its_absence(
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "run")
     content = config(gradient_clipping=1.0, perseus=block(run_dir))
     said = run_ranks(4, to_its_end, content, steps)[0].output
-    assert ("no saving was measured" in said) == (not measured)
+    assert ("no saving" in said) == (not measured)
     assert ("report.html" in said) == (run_dir / "report.html").exists() == measured

@@ -34,7 +34,8 @@ def test_autotuning_switches_us_off(tmp_path: Path) -> None:
     content = config(perseus=block(tmp_path / "run"), autotuning={"enabled": True})
     said = run_ranks(2, built_only, content)
     assert [one.value[1] for one in said] == [False, False]
-    assert lines(said[0]) == ["perseus: off: autotuning measures the job itself"]
+    [line] = lines(said[0])
+    assert "autotuning" in line
     assert not (tmp_path / "run").exists()
 
 
@@ -80,7 +81,7 @@ def test_deepspeeds_timers_crash_the_job_without_us() -> None:
     assert crashes_with_timers(deepspeed.__version__)
     done = timed(None)
     assert done.returncode != 0
-    assert "timer has already been started" in done.stderr
+    assert "already been" in done.stderr
 
 
 def warned(rank: int, content: Mapping[str, Any]) -> str:
@@ -95,8 +96,8 @@ def warned(rank: int, content: Mapping[str, Any]) -> str:
 def test_the_user_is_told_beforehand(tmp_path: Path) -> None:
     content = config(perseus=block(tmp_path), wall_clock_breakdown=True)
     said = run_ranks(2, warned, content)
-    assert "crashes pipeline jobs with wall_clock_breakdown" in lines(said[0])[0]
-    assert "turn both off" in lines(said[0])[0]
+    assert "wall_clock_breakdown" in lines(said[0])[0]
+    assert "both off" in lines(said[0])[0]
 
 
 def of_another_release(rank: int, content: Mapping[str, Any]) -> list[str]:
@@ -106,6 +107,6 @@ def of_another_release(rank: int, content: Mapping[str, Any]) -> list[str]:
 
 def test_a_release_that_was_not_tested_is_served_and_said(tmp_path: Path) -> None:
     said = run_ranks(2, of_another_release, config(perseus=block(tmp_path / "run", mode="observe")))
-    assert [line for line in lines(said[0]) if "DeepSpeed 99.0 was not tested (tested: " in line] != []
-    assert "attached to 2 stages" in lines(said[0])[0]
+    assert [line for line in lines(said[0]) if "DeepSpeed 99.0" in line] != []
+    assert "2 stages" in lines(said[0])[0]
     assert lines(said[1]) == []

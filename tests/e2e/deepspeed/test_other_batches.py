@@ -38,7 +38,7 @@ def resized(rank: int, content: Mapping[str, Any]) -> Seen:
     some(WARM_UP, "at first")
     engine.set_train_batch_size(12)
     some(1, "switching")
-    some(OTHER, "with other microbatches")
+    some(OTHER, "with others")
     engine.set_train_batch_size(8)
     some(WARM_UP, "back again")
     return Seen(losses, asked)
@@ -54,11 +54,10 @@ def test_microbatches_that_no_plan_is_for_run_at_default_clocks(
     assert [one.value.losses for one in said] == [one.value.losses for one in plain]
     for one in said[:-1]:  # the last stage is on the critical path throughout
         assert one.value.asked["at first"] > 0
-        assert one.value.asked["with other microbatches"] == 0
+        assert one.value.asked["with others"] == 0
         assert one.value.asked["back again"] > 0
-    why = f"mode is run, and no plan in {run_dir} is for them"
-    about = [line for line in lines(said[0]) if "6 microbatches" in line]
-    assert about == [f"perseus: batches of 6 microbatches run at default clocks: {why}"]
+        about = [line for line in lines(said[0]) if "6 microbatches" in line]
+    assert [str(run_dir) in line for line in about] == [True]
 
 
 def evaluated(rank: int, content: Mapping[str, Any], steps: int) -> list[str]:

@@ -131,7 +131,7 @@ def test_one_line_names_what_is_wrong(refused: list[Said], blocks: dict[str, Cas
     said = next(active_plan for active_plan in refused[0].output.split("== ") if active_plan.startswith(name))
     lines = [line for line in said.splitlines() if line.startswith("perseus: ")]
     assert len(lines) == 1
-    assert lines[0].startswith("perseus: off, training goes on at default clocks: ")
+    assert "off, training" in lines[0]
     for rank_status in blocks[name].named:
         assert rank_status in lines[0]
     assert "unexpected" not in lines[0]

@@ -142,7 +142,7 @@ def test_the_group_that_cannot_be_joined_is_the_one_that_is_named(group: Path) -
     (threaded / "cgroup.type").write_text("threaded")
     peer = Peer(os.getpid(), 0, 0, cgroup=f"/{group.relative_to(ROOT)}", devices="/")
     try:
-        with pytest.raises(DevicePermissionError, match=f"{group}/cgroup.procs cannot be joined"):
+        with pytest.raises(DevicePermissionError, match=f"{group}/cgroup.procs"):
             may_open(peer, "/dev/null")
     finally:
         threaded.rmdir()

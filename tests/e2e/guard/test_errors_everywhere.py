@@ -121,10 +121,8 @@ def test_a_journal_of_another_boot_puts_nothing_back(node: FakeNvml) -> None:
     journaled(node, boot="another")
     node.state.gpu[0].locked_mhz = 0
     told = reset(node)
-    assert (told.returncode, told.stdout) == (
-        0,
-        f"{UUID.format(0)}: nothing to put back: its journal is of an earlier boot\n",
-    )
+    assert told.returncode == 0
+    assert "earlier boot" in told.stdout
     assert list(journal.journaled()) == []
 
 
