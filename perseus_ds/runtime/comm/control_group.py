@@ -18,16 +18,12 @@ from perseus_ds.runtime.comm.interfaces import VARIABLE, Reach
 
 
 def control_group(
-    name: str,
-    reach: Reach,
-    *,
-    patience: timedelta,
-    at_once: bool = False,
+    name: str, reach: Reach, *, patience: timedelta, at_once: bool = False
 ) -> dist.ProcessGroup:
     """Make the group of all ranks, in no step with them: a rank that has something for another connects then.
 
-    ``at_once``: every rank connects to
-    every other now. A lazy connection makes a message wait until its receiver asks for it.
+    ``at_once``: every rank connects to every other now. A lazy connection makes a message wait until its
+    receiver asks for it.
 
     Its collectives go round a ring and along trees. A rank has at most ``2 + log2(ranks)`` connections, where
     a group of torch.distributed has one to every other rank. ``name`` is alike on all ranks and used once.
