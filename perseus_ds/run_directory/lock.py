@@ -196,7 +196,13 @@ def _hold(path: Path) -> None:
     thread = threading.Thread(target=_touch, args=(path / _FILE, over), name="perseus-lock", daemon=True)
     _held[path] = thread, over
     thread.start()
-    atexit.register(release, path)
+
+
+@atexit.register
+def _release_all() -> None:
+    """Release at the end of the process what no job has released."""
+    for path in list(_held):
+        release(path)
 
 
 def _touch(lock: Path, over: threading.Event) -> None:
