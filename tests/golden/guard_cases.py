@@ -123,8 +123,8 @@ def table(state: str, folder: Path) -> dict[str, Any]:
             _wait(lambda job=job: not job.locked, f"the clock of job {job.index} is back")
             ends = target in ("trainer", "group")
             _wait(
-                lambda pids=others, ends=ends: not (ends and any(map(_is_alive, pids))),
-                f"{target}: all below end",
+                lambda pids=[trainer, *others], ends=ends: not (ends and any(map(_is_alive, pids))),
+                f"{target}: it and all below end",
             )
             found[target] = {"clock": "default", "training goes on": _is_alive(trainer)}
     finally:

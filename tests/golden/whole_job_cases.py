@@ -57,12 +57,13 @@ def _round(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _steady(value: Any) -> Any:  # noqa: ANN401
+def _steady(value: Any, name: str = "") -> Any:  # noqa: ANN401
+    """All keys, and what does not depend on how many iterations pass while the plan is made."""
     if isinstance(value, dict):
-        return {key: _steady(own) for key, own in value.items() if key not in VOLATILE}
-    if isinstance(value, list):
-        return [_steady(own) for own in value]
-    return _round(value) if isinstance(value, float) else value
+        return {key: _steady(own, key) for key, own in value.items() if key not in VOLATILE}
+    if isinstance(value, float):
+        return _round(value) if name.startswith(("planned", "predicted", "certified")) else "measured"
+    return "count" if name in ("iterations", "freedom", "time_freedom") else value
 
 
 def _lifecycle(folder: Path) -> dict[str, Any]:

@@ -55,14 +55,9 @@ def deepspeed_of_another_release(rank: int, perseus: Mapping[str, Any] | None) -
 
 
 def zero(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
-    """One rank's loop runs a forward more than backwards."""
-    engine = zero_engine(1, perseus=perseus)
-    host, losses = ZeroHost(engine), []
-    for _ in range(STEPS):
-        if rank == REFUSING:
-            engine(next(batches())[0])
-        losses.append(host.train())
-    return losses
+    another_block_here(rank, perseus)
+    host = ZeroHost(zero_engine(1, perseus=perseus))
+    return [host.train() for _ in range(STEPS)]
 
 
 def megatron(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
@@ -101,7 +96,7 @@ def pipelining(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
 REASONS: dict[Callable[[int, Mapping[str, Any] | None], Losses], str] = {
     deepspeed: "the configuration has a perseus block, and PERSEUS_CONFIG=elsewhere.json names another",
     deepspeed_of_another_release: "PipelineEngine.micro_batch_size, used for recognising the job",
-    zero: "the training loop runs 4 forwards and 3 backwards",
+    zero: "the configuration has a perseus block, and PERSEUS_CONFIG=elsewhere.json names another",
     megatron: "the configuration has a perseus block, and PERSEUS_CONFIG=elsewhere.json names another",
     megatron_heard_by_another: "perseus_ds is installed on this model already",
     pipelining: "custom functions are registered for UNSHARD",

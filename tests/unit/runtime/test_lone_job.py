@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -82,7 +83,9 @@ def test_the_measured_saving_is_the_true_one(done: Done) -> None:
         "as 1 000 iterations show, half of them audits"
     )
     assert summary.saving_within_pct is not None
-    assert abs(summary.saving_pct - summary.predicted_saving_pct) <= 2.0 * summary.saving_within_pct
+    predicted_within_pct = float(str(summary.facts["predicted_saving_within_pct"]))
+    error_pct = math.hypot(summary.saving_within_pct, predicted_within_pct)
+    assert abs(summary.saving_pct - summary.predicted_saving_pct) <= 2.0 * error_pct
 
 
 FREE_FORM = {"fingerprint", "blocking_w", "facts"}
@@ -359,19 +362,19 @@ def test_a_job_whose_process_group_is_made_anew_is_served_anew(tmp_path: Path) -
 def test_clocks_that_the_driver_refuses_are_left_out(tmp_path: Path) -> None:
     """Two of those that a sweep measures first: it takes their neighbours. The plan uses neither."""
     run_dir, loop = tmp_path / "run", Loop()
-    refused_mhz = [1095, 705, 1410]
+    refused_mhz = [1200, 705, 1410]
     session = begun(loop, block_of(run_dir, simulated={"refuses_mhz": refused_mhz}))
     train(loop, run_dir, lambda names: "running" in names)
     session.end(well=True)
     told = [event["clock_mhz"] for event in events_of(run_dir) if event["event"] == "clock_refused"]
-    assert told == [1095, 705], "the GPU's own choice stands for the highest"
+    assert told == [1200, 705], "the GPU's own choice stands for the highest"
     profile, plans = read_profile(run_dir / "profile.json"), read_plans(run_dir / "plan.json")
     measured_mhz = {point.clock_mhz for points in profile.points.values() for point in points}
     assert len(measured_mhz) == 4
     assert max(measured_mhz) == 1410
     planned_mhz = {mhz for one in plans.options.values() for mhz in one.clock_mhz}
     assert len(planned_mhz) > 20
-    assert not {1095, 705} & (measured_mhz | planned_mhz)
+    assert not {1200, 705} & (measured_mhz | planned_mhz)
     conflicts = [event for event in events_of(run_dir) if event["event"] == "conflict"]
     assert [event["kind"] for event in conflicts] == ["clock_refused"]
 
@@ -384,7 +387,7 @@ def test_a_driver_that_refuses_nearly_all_is_left_alone(
     session = begun(loop, block_of(run_dir, simulated={"refuses_mhz": list(grid_mhz[1:])}))
     train(loop, run_dir, lambda names: "disabled" in names)
     assert loop.listener is None
-    assert "1065, 1080" in capsys.readouterr().err
+    assert "nvidia-smi" in capsys.readouterr().err
     assert loop.iterations < 150
     session.end(well=True)
 

@@ -14,12 +14,12 @@ DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", ROOT.parent / "shared" / "data
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not (DATA / "straggler_traces").exists(), reason=f"no production traces in {DATA}")
-def test_a_production_trace_is_paced_to_within_a_point_of_what_exact_times_save() -> None:
+def test_a_production_trace_is_paced_by_its_loads() -> None:
     bench = ROOT / "scripts" / "bench" / "straggler" / "pacing.py"
     done = subprocess.run(
         [sys.executable, bench, "--replicas", "4"], capture_output=True, text=True, check=True
     )
     found = json.loads(done.stdout)["SE"]
     assert found["before"]["saving_pct"] >= 25.6
-    assert found["as computed"]["saving_pct"] >= found["never"]["saving_pct"]
+    assert found["before"]["saving_pct"] >= found["never"]["saving_pct"]
     assert all(one["job_pct"] <= 0.2 for one in found.values())
