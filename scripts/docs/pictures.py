@@ -16,8 +16,8 @@ from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.profile import Profile, read_profile, write_profile
 from perseus_ds.report import write_report
-from perseus_ds.report.contents import read_contents
-from perseus_ds.report.contents.figures import figures
+from perseus_ds.report.figures import figures
+from perseus_ds.report.read import read_contents
 from perseus_ds.run_directory import (
     MeasuredSide,
     RecordedIteration,

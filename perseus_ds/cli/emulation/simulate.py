@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
         )
     summary = compared(before, after)
     if options.output is not None:
-        from perseus_ds.report.page.emulation import Series, write_emulation  # noqa: PLC0415  # jinja2
+        from perseus_ds.report.page import Series, write_emulation  # noqa: PLC0415  # jinja2
 
         series = [
             Series(name, found.job_s, found.energy_j.sum(axis=1), found.power_w, found.trace.bin_s)

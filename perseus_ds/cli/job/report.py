@@ -16,7 +16,7 @@ from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import not_negative, refuse_idle
 from perseus_ds.errors import ConfigError
 from perseus_ds.report import EnergyPrices, compare, write_profile_page, write_report
-from perseus_ds.report.contents.worth import KEYS
+from perseus_ds.report.figures import KEYS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +59,8 @@ def _refuse_prices(options: argparse.Namespace) -> None:
 
 def _one(options: argparse.Namespace) -> int:
     from perseus_ds.cli.job.report_table import report_table  # noqa: PLC0415  # not for --help
-    from perseus_ds.report.contents import read_contents  # noqa: PLC0415
-    from perseus_ds.report.contents.figures import figures  # noqa: PLC0415
+    from perseus_ds.report.figures import figures  # noqa: PLC0415
+    from perseus_ds.report.read import read_contents  # noqa: PLC0415
 
     prices = EnergyPrices(options.price_per_kwh, options.gco2_per_kwh, options.pue)
     contents = read_contents(options.run_dir)

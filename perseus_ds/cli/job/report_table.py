@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from perseus_ds.cli.terminal import bold, grid, sentences
 from perseus_ds.plan import certified
-from perseus_ds.report.contents import Contents
-from perseus_ds.report.contents.comparison import Comparison, labels
-from perseus_ds.report.contents.explained import explanation, with_error
-from perseus_ds.report.contents.figures import Compared, Figures, Saving, headline
-from perseus_ds.report.number import short, signed
+from perseus_ds.report.figures import (
+    Compared,
+    Comparison,
+    Figures,
+    Saving,
+    explanation,
+    headline,
+    labels,
+    with_error,
+)
+from perseus_ds.report.read import Contents, short, signed
 
 _WIDEST_CELL = 24
 

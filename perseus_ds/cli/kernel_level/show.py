@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     plan = read_kernel_plan(options.plan)
     say(dumps(asdict(plan), indent=1) if options.json else render(plan, most=options.classes or _CLASSES))
     if options.picture is not None:
-        write_kernels = import_module("perseus_ds.report.page.kernels").write_kernels
+        write_kernels = import_module("perseus_ds.report.page").write_kernels
         subtitle = f"{plan.launches} launches, {plan.iteration_s:.3g} s, {plan.pairs} pairs of clocks"
         write_kernels(plan, options.picture, title="A pair of clocks for every kernel", subtitle=subtitle)
         remark(f"drew {options.picture}")

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from perseus_ds.cli.terminal import COLUMNS, bold
 from perseus_ds.plan import FrequencyPlan, Options, worth
-from perseus_ds.report.number import signed
+from perseus_ds.report.read import signed
 from perseus_ds.schedule import Instruction, Kind
 
 _NAME = 11  # characters of "F stage 12 "

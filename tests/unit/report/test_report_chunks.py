@@ -9,8 +9,8 @@ from page_data import unpacked
 from perseus_ds.plan import FrequencyPlan, build
 from perseus_ds.plan.playing.play import play, play_baseline
 from perseus_ds.profile import Point, Profile
-from perseus_ds.report.page.figure_data import clocks_mhz, timeline_data
-from perseus_ds.report.timeline.lanes import energy_j, lanes
+from perseus_ds.report.page import clocks_mhz, timeline_data
+from perseus_ds.report.timeline import energy_j, lanes
 from perseus_ds.run_directory import RecordedIteration, Span, read_timelines, write_timelines
 from perseus_ds.schedule import Kind, textbook
 

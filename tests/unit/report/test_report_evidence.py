@@ -11,12 +11,9 @@ import pytest
 from perseus_ds.errors import ConfigError
 from perseus_ds.plan import PlanSet
 from perseus_ds.plan.playing.play import play
-from perseus_ds.report.contents.journal import straggler_rows
-from perseus_ds.report.contents.reading import critical_path
-from perseus_ds.report.contents.worth import EnergyPrices, worth
-from perseus_ds.report.timeline.energy_causes import causes, causes_beside, clock_changes
-from perseus_ds.report.timeline.lanes import energy_j
-from perseus_ds.report.timeline.trace import write_trace
+from perseus_ds.report.figures import EnergyPrices, straggler_rows, worth
+from perseus_ds.report.read import critical_path
+from perseus_ds.report.timeline import causes, causes_beside, clock_changes, energy_j, write_trace
 from perseus_ds.run_directory import MeasuredSide, RecordedIteration, Span, Summary
 from perseus_ds.schedule import Instruction, textbook
 

@@ -9,16 +9,14 @@ import pytest
 from perseus_ds.cli.job.report_table import report_table
 from perseus_ds.plan import PlanSet, build, read_plans, write_plans
 from perseus_ds.profile import Profile
-from perseus_ds.report.contents import read_contents
-from perseus_ds.report.contents.figures import (
+from perseus_ds.report.figures import (
     Quantity,
     Saving,
     figures,
     headline,
     per_pipeline,
 )
-from perseus_ds.report.contents.reading import chosen_plan
-from perseus_ds.report.number import short, signed
+from perseus_ds.report.read import chosen_plan, read_contents, short, signed
 from perseus_ds.run_directory import MeasuredSide, Summary, write_summary
 from perseus_ds.schedule import Kind, textbook
 

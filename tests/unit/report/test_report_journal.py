@@ -1,6 +1,6 @@
 """Events in words."""
 
-from perseus_ds.report.contents.journal import JournalLine, fact_rows, facts_in_words, journal_lines
+from perseus_ds.report.figures import JournalLine, fact_rows, facts_in_words, journal_lines
 
 
 def test_an_event_tells_its_line() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.report.timeline.lanes import Gap, energy_j, lanes
+from perseus_ds.report.timeline import Gap, energy_j, lanes
 from perseus_ds.run_directory import RecordedIteration, Span
 from perseus_ds.schedule import Instruction
 

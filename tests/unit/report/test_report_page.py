@@ -14,17 +14,16 @@ from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Profile
 from perseus_ds.report import EnergyPrices, write_report
-from perseus_ds.report.contents import read_contents
-from perseus_ds.report.contents.figures import figures
-from perseus_ds.report.contents.journal import MOST_LINES
-from perseus_ds.report.page.figure_data import (
+from perseus_ds.report.figures import MOST_LINES, figures
+from perseus_ds.report.page import (
     clocks_data,
     clocks_mhz,
     frontier_data,
+    page_of,
     profile_data,
     shown_plans,
 )
-from perseus_ds.report.page.page import page_of
+from perseus_ds.report.read import read_contents
 
 _VOID = {"meta", "link", "path", "input"}
 WriteRun = Callable[..., Path]

@@ -10,8 +10,8 @@ import pytest
 
 from perseus_ds.cli import main
 from perseus_ds.profile import Point, Profile, write_csv, write_profile
-from perseus_ds.report.contents import read_contents
-from perseus_ds.report.page.profile_section import profile_sections
+from perseus_ds.report.page import profile_sections
+from perseus_ds.report.read import read_contents
 from perseus_ds.run_directory import append_event
 from perseus_ds.schedule import Kind
 

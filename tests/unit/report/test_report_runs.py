@@ -11,11 +11,9 @@ from page_data import page_data
 from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.profile import Profile
-from perseus_ds.report.contents import read_contents
-from perseus_ds.report.contents.explained import explanation
-from perseus_ds.report.contents.figures import figures
-from perseus_ds.report.contents.gpus import courses, gpu_rows
-from perseus_ds.report.page.page import page_of
+from perseus_ds.report.figures import courses, explanation, figures, gpu_rows
+from perseus_ds.report.page import page_of
+from perseus_ds.report.read import read_contents
 from perseus_ds.run_directory import (
     MeasuredSide,
     RunDirectory,
@@ -171,7 +169,7 @@ def test_the_page_shows_how_warm_each_gpu_was(write_run: WriteRun) -> None:
 def test_of_many_gpus_those_of_a_stage_share_a_row(
     write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perseus_ds.report.contents.gpus.MOST_ROWS", 3)
+    monkeypatch.setattr("perseus_ds.report.figures.MOST_ROWS", 3)
     run_dir = write_run("profile", "plan", events=[attached("one")])
     measured(run_dir, "one")
     rows = gpu_rows(read_contents(run_dir))

@@ -8,8 +8,8 @@ import pytest
 
 from perseus_ds.cli.job.report_table import report_table
 from perseus_ds.errors import PerseusError
-from perseus_ds.report.contents import read_contents
-from perseus_ds.report.contents.figures import figures
+from perseus_ds.report.figures import figures
+from perseus_ds.report.read import read_contents
 
 
 def table(run_dir: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from perseus_ds.config import Objective
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans, select
 from perseus_ds.profile import Profile, read_profile
-from perseus_ds.report.number import count
 from perseus_ds.run_directory import (
     RankRecord,
     RecordedIteration,
@@ -23,6 +23,25 @@ from perseus_ds.run_directory import (
     read_timelines,
 )
 from perseus_ds.schedule import Instruction, Schedule, dag_of
+
+# Numbers as a reader wants them: a few digits, never an exponent.
+
+
+def short(value: float, *, digits: int = 4) -> str:
+    """Round to ``digits`` digits, but not before the decimal point: 0.01235, 12.35, 17207."""
+    whole = 1 + math.floor(math.log10(abs(value))) if value else 1
+    return f"{value:.{max(0, digits - whole)}f}"
+
+
+def count(number: int, noun: str, plural: str = "s") -> str:
+    """Write a number of things: 1 stage, 4 microbatches."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def signed(value: float, *, decimals: int) -> str:
+    """Write with a sign, but never a zero below zero: +1.37, -12.0, +0.0."""
+    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
+
 
 Part = TypeVar("Part")
 Event = Mapping[str, object]

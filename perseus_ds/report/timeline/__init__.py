@@ -1,1 +1,0 @@
-"""One iteration on a time axis: lanes, the longest path, energy by cause, and the trace file."""
