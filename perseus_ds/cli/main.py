@@ -26,23 +26,17 @@ class Command:
 
 
 COMMANDS = {
-    "doctor": Command("machine.doctor", "what is here, what the plugin would use, and what would go wrong"),
-    "run": Command("job.run", "start a training job with the plugin's flags set"),
-    "plan": Command("planning.plan", "turn a profile into a frontier of plans"),
-    "show": Command("planning.show", "one plan of a frontier, instruction by instruction; or a profile"),
-    "verify": Command("planning.verify", "check a plan file by code apart from the planner"),
-    "simulate": Command(
-        "emulation.simulate", "run a plan in a job of any size, on emulated GPUs in virtual time"
-    ),
-    "report": Command("job.report", "write the page and the pictures of a run directory"),
-    "notify": Command("job.notify", "announce a straggler or a power cap to a running job"),
-    "kernels": Command(
-        "kernel_level.kernels", "a pair of clocks for every kernel: trace, measure, plan, show"
-    ),
-    "clocks": Command("machine.clocks", "put default clocks back"),
-    "guardd": Command(
-        "machine.guardd", "the privileged node service: clocks for jobs without the right to set them"
-    ),
+    "doctor": Command("doctor", "what is here, what the plugin would use, and what would go wrong"),
+    "run": Command("run", "start a training job with the plugin's flags set"),
+    "plan": Command("plan", "turn a profile into a frontier of plans"),
+    "show": Command("show", "one plan of a frontier, instruction by instruction; or a profile"),
+    "verify": Command("verify", "check a plan file by code apart from the planner"),
+    "simulate": Command("simulate", "run a plan in a job of any size, on emulated GPUs in virtual time"),
+    "report": Command("report", "write the page and the pictures of a run directory"),
+    "notify": Command("notify", "announce a straggler or a power cap to a running job"),
+    "kernels": Command("kernels", "a pair of clocks for every kernel: trace, measure, plan, show"),
+    "clocks": Command("clocks", "put default clocks back"),
+    "guardd": Command("guardd", "the privileged node service: clocks for jobs without the right to set them"),
 }
 
 _EPILOG = "Exit codes: 0 done, 1 refused with a reason, 2 wrong usage. `perseus-ds COMMAND --help` lists all."

@@ -1,14 +1,96 @@
-"""What commands print, where, and the exit codes that scripts rely on."""
+"""Print results, tables and remarks; read numbers and words of the command line."""
 
 from __future__ import annotations
 
+import argparse
+import io
+import math
+import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal, TextIO
 
-from perseus_ds.cli.terminal import for_stream
-from perseus_ds.errors import ProfileError
+from perseus_ds.config import AUTOMATIC, auto_of, literals_of, shown
+from perseus_ds.errors import ConfigError, ProfileError
+
+# Tables and sentences for a terminal: 80 columns, and colour only where a person looks.
+
+COLUMNS = 80
+
+
+def is_watched(stream: TextIO) -> bool:
+    """Whether a person reads this stream in a terminal."""
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def grid(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1) -> str:
+    """Lay rows out in columns; the first ``texts`` columns are text and the others numbers, flush right.
+
+    Headings are bold in a terminal, unless ``NO_COLOR`` is set. Nothing wraps: the caller keeps rows short.
+    """
+    from rich.console import Console  # noqa: PLC0415  # a tenth of a second that only tables pay
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    drawn = io.StringIO()
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(headings)
+    )
+    for place, heading in enumerate(headings):
+        table.add_column(
+            Text(heading), justify="left" if place < texts else "right", no_wrap=True, overflow="crop"
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    coloured = _is_coloured()
+    console = Console(
+        file=drawn, width=COLUMNS, force_terminal=coloured, no_color=not coloured, legacy_windows=False
+    )
+    console.print(table)
+    return "\n".join(line.rstrip() for line in drawn.getvalue().splitlines())
+
+
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """Return "1 stage", "4 stages"."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def bold(text: str) -> str:
+    """Emphasise a line where a person looks."""
+    return f"\x1b[1m{text}\x1b[0m" if _is_coloured() else text
+
+
+def _is_coloured() -> bool:
+    return is_watched(sys.stdout) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def sentences(text: str, *, indent: str = "  ") -> str:
+    """Fold text at 80 columns, each line of it by itself; continued lines are indented."""
+    return "\n".join(_folded(line, COLUMNS, indent) for line in text.splitlines())
+
+
+def for_stream(text: str, stream: TextIO) -> str:
+    """Fold what is wider than the terminal that it goes to; a file or a pipe gets every line whole."""
+    if not is_watched(stream):
+        return text
+    width = shutil.get_terminal_size((COLUMNS, 24)).columns
+    return "\n".join(_folded(line, width, "  ") for line in text.splitlines())
+
+
+def _folded(line: str, width: int, indent: str) -> str:
+    if len(line) <= width or "\x1b" in line:
+        return line
+    return "\n".join(
+        textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    )
+
 
 DONE = 0
 REFUSED = 1
@@ -54,3 +136,92 @@ def bar(what: str) -> Iterator[Callable[[float], None] | None]:
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=1.0)
         yield lambda done: progress.update(task, completed=done)
+
+
+# Numbers and words on the command line: read strictly, refused in words.
+
+
+def positive(text: str) -> float:
+    """Read a finite number above 0."""
+    value = _number(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def not_negative(text: str) -> float:
+    """Read a finite number from 0 on."""
+    value = _number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value
+
+
+def not_negative_or_auto(text: str) -> float | Literal["auto"]:
+    """Read a finite number from 0 on, or the word ``automatic``."""
+    try:
+        return "auto" if text in {"auto", AUTOMATIC} else not_negative(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error} (or {AUTOMATIC})") from None
+
+
+def one_of(setting: object) -> Callable[[str], str]:
+    """Make the reader of a flag that takes the words of a setting, "automatic" for "auto"."""
+
+    def word(text: str) -> str:
+        if auto_of(text) not in literals_of(setting):
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {words_of(setting)}")
+        return str(auto_of(text))
+
+    return word
+
+
+def words_of(setting: object) -> str:
+    """The words that such a flag takes, for its help."""
+    return "{" + ",".join(shown(str(word)) for word in literals_of(setting)) + "}"
+
+
+def count(text: str) -> int:
+    """Read a whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def index(text: str) -> int:
+    """Read a whole number from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def refuse_idle(remedy: str, **flags: object) -> None:
+    """Refuse flags that would do nothing as the others are; one that was not given is None or False.
+
+    Raises:
+        ConfigError: naming the first of them.
+    """
+    for name, value in flags.items():
+        if value is not None and value is not False:
+            raise ConfigError(f"--{name.replace('_', '-')} would have no effect", hint=remedy)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
+    return value
+
+
+def waiting_powers(text: str) -> dict[int, float]:
+    """Parse ``1410:85.4,300:56.4``: power in watts of a waiting GPU by clock in MHz."""
+    powers: dict[int, float] = {}
+    for pair in text.split(","):
+        clock, colon, power = pair.partition(":")
+        if not colon or not clock.strip().isdecimal() or int(clock) in powers:
+            raise argparse.ArgumentTypeError(f"{pair!r} is not MHZ:W, each clock once")
+        powers[int(clock)] = not_negative(power)
+    return powers

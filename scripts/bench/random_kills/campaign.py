@@ -16,7 +16,7 @@ from pathlib import Path
 from cases import Case, drawn
 from node import TRAINER, Node
 
-import perseus_ds.cli.machine.clocks  # noqa: F401 - here, so that forks have it
+import perseus_ds.cli.clocks  # noqa: F401 - here, so that forks have it
 from perseus_ds.cli.main import main
 
 _LIMIT_S = 60.0

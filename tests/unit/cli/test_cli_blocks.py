@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_program import Program
 
-from perseus_ds.cli.machine.hook_status import HookStatus
+from perseus_ds.cli.job_config import HookStatus
 from perseus_ds.config import parse, read_block
 from perseus_ds.errors import PerseusError
 from perseus_ds.runtime.startup.usable import check_usable
@@ -18,7 +18,7 @@ ARMED = HookStatus("python", "perseus_ds._autoload:arm", "1", "2.7.1", "0.19.8",
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("perseus_ds.cli.job.run.hook_status", lambda _: ARMED)
+    monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: ARMED)
     for name in ("PERSEUS_CONFIG", "PERSEUS_MODE", "PERSEUS_DEVICE", "PERSEUS_RUN_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)

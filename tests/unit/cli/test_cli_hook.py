@@ -5,8 +5,8 @@ import json
 import pytest
 from cli_program import Program
 
-from perseus_ds.cli.machine import hook_status as module
-from perseus_ds.cli.machine.hook_status import hook_status
+from perseus_ds.cli import job_config
+from perseus_ds.cli.job_config import hook_status
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_megatron_or_a_file_will_do(versions: dict[str, str | None]) -> None:
 
 
 def test_no_entry_point(versions: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "entry_points", lambda **_: [])
+    monkeypatch.setattr(job_config, "entry_points", lambda **_: [])
     assert "entry point" in hook_status({}, version_of=versions.get).reason
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_program import Program
 
-from perseus_ds.cli.job.job_config import read_job_config
+from perseus_ds.cli.job_config import read_job_config
 from perseus_ds.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[3] / "configs"

@@ -90,7 +90,7 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def interrupt(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perseus_ds.cli.machine.doctor.run", interrupt)
+    monkeypatch.setattr("perseus_ds.cli.doctor.run", interrupt)
     assert main(["doctor"]) == 130
     assert capsys.readouterr() == ("", "")
 
@@ -101,7 +101,7 @@ def test_an_error_of_the_system_is_one_line(
     def fail(_: object) -> int:
         raise PermissionError(13, "Permission denied", "/root/plan.json")
 
-    monkeypatch.setattr("perseus_ds.cli.machine.doctor.run", fail)
+    monkeypatch.setattr("perseus_ds.cli.doctor.run", fail)
     assert main(["doctor"]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert "/root/plan.json" in line

@@ -205,7 +205,7 @@ def test_a_failed_check_is_a_refusal(
     def fail(_: object) -> int:
         raise CertificateError("plan 3 states iteration time 1 s; recomputed it is 2 s")
 
-    monkeypatch.setattr("perseus_ds.cli.planning.plan.verify", fail)
+    monkeypatch.setattr("perseus_ds.cli.plan.verify", fail)
     assert "plan 3" in refused("plan", profile_csv, *SIZES, "--verify")
 
 

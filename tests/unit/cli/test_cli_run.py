@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 from cli_program import Program
 
-from perseus_ds.cli.job.job_config import read_job_config
-from perseus_ds.cli.job.run import deepspeed_json_of
-from perseus_ds.cli.machine.hook_status import HookStatus
+from perseus_ds.cli.job_config import HookStatus, read_job_config
+from perseus_ds.cli.run import deepspeed_json_of
 
 ARMED = HookStatus("python", "perseus_ds._autoload:arm", "1", "2.7.1", "0.19.8", "", "")
 
 
 @pytest.fixture(autouse=True)
 def armed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_ds.cli.job.run.hook_status", lambda _: ARMED)
+    monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: ARMED)
     for name in ("PERSEUS_CONFIG", "PERSEUS_MODE", "PERSEUS_DEVICE", "PERSEUS_RUN_DIR"):
         monkeypatch.delenv(name, raising=False)
 
@@ -132,7 +131,7 @@ def test_a_job_that_does_not_ask_for_us(refused: Callable[..., str], tmp_path: P
 
 def test_an_unarmed_hook(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     off = HookStatus("python", None, "0", "2.7.1", "0.19.8", "it is off", "turn it on")
-    monkeypatch.setattr("perseus_ds.cli.job.run.hook_status", lambda _: off)
+    monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: off)
     assert "turn it on" in refused("run", "--", "true")
 
 

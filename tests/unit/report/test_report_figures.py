@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.cli.job.report_table import report_table
+from perseus_ds.cli.report import report_table
 from perseus_ds.plan import PlanSet, build, read_plans, write_plans
 from perseus_ds.profile import Profile
 from perseus_ds.report.figures import (

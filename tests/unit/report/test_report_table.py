@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.cli.job.report_table import report_table
+from perseus_ds.cli.report import report_table
 from perseus_ds.errors import PerseusError
 from perseus_ds.report.figures import figures
 from perseus_ds.report.read import read_contents

@@ -16,10 +16,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from perseus_ds.cli.job.job_config import read_block_file, read_job_config
-from perseus_ds.cli.machine.hook_status import hook_status
-from perseus_ds.cli.output import remark
-from perseus_ds.cli.quantity import one_of, words_of
+from perseus_ds.cli.job_config import hook_status, read_block_file, read_job_config
+from perseus_ds.cli.output import one_of, remark, words_of
 from perseus_ds.config import ENABLED_BY_FILE, Mode
 from perseus_ds.config.settings import DeviceSetting
 from perseus_ds.errors import ConfigError, EngineError

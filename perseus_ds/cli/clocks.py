@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from perseus_ds.cli.machine.local_gpus import local_gpus
+from perseus_ds.cli.gpus import local_gpus
 from perseus_ds.cli.output import DONE, REFUSED, say
 from perseus_ds.device.guard import Outcome, Repair, repair, reset
 from perseus_ds.errors import DeviceUnavailableError

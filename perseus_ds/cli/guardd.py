@@ -33,8 +33,7 @@ from functools import partial
 from pathlib import Path
 
 from perseus_ds import __version__
-from perseus_ds.cli.output import DONE, REFUSED, remark, say, say_now
-from perseus_ds.cli.quantity import count
+from perseus_ds.cli.output import DONE, REFUSED, count, remark, say, say_now
 from perseus_ds.device.guard import (
     DEFAULT_RULES,
     Policy,

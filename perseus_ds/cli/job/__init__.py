@@ -1,1 +1,0 @@
-"""Commands about a training job: start it, inform it, report on it."""

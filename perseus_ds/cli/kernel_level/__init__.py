@@ -1,1 +1,0 @@
-"""Commands about clocks of single kernels."""

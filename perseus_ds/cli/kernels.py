@@ -1,0 +1,392 @@
+"""The kernel level: which pair of clocks each kernel of an iteration wants, and what that saves.
+
+trace    note what the instructions of a running job are made of
+measure  replay each kernel class of a trace at every pair of clocks
+plan     choose pairs: no time lost, some lost, least energy times time; by kernel, instruction, pass
+show     print a plan again, or draw it
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from importlib import import_module
+from json import dumps
+from pathlib import Path
+
+from perseus_ds.cli.output import (
+    DONE,
+    bar,
+    count,
+    grid,
+    not_negative,
+    positive,
+    refuse_idle,
+    remark,
+    say,
+    sentences,
+)
+from perseus_ds.cli.run import checked_environment, job_of
+from perseus_ds.device import ClockChange, DeviceRequest, Gpu, SimulatedGpu, SimulatedSettings
+from perseus_ds.device.choose import choose
+from perseus_ds.device.simulated import MODELS, VirtualTime
+from perseus_ds.errors import ConfigError
+from perseus_ds.kernels import (
+    KernelClass,
+    KernelPlan,
+    KernelProfile,
+    kernel_plan,
+    read_kernel_plan,
+    read_kernel_profile,
+    read_trace,
+    write_kernel_csv,
+    write_kernel_plan,
+    write_kernel_profile,
+    write_trace,
+)
+from perseus_ds.kernels.choose import launch_costs, smoothed
+from perseus_ds.kernels.counter_window import Replay
+from perseus_ds.kernels.measure import WindowPatience
+from perseus_ds.kernels.measure_trace import CORE_CLOCKS, measure_trace
+from perseus_ds.kernels.segment import ChangeCost, timelines_of
+from perseus_ds.kernels.simulated_replay import simulated_replay
+from perseus_ds.kernels.summary import LATENCIES_S, KernelTotal
+from perseus_ds.kernels.trace import merged
+from perseus_ds.plan.timelines import write_timelines
+from perseus_ds.run_directory import RunDirectory
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions of ``perseus-ds kernels``."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    for name, summary, description, add, act in (
+        (
+            "trace",
+            "run a job and note the kernels of its instructions",
+            _TRACE,
+            add_trace_arguments,
+            run_trace,
+        ),
+        (
+            "measure",
+            "time and energy of every kernel class at every pair of clocks",
+            _MEASURE,
+            add_measure_arguments,
+            run_measure,
+        ),
+        (
+            "plan",
+            "the best pairs, and what each level, goal and switching latency saves",
+            _PLAN,
+            add_plan_arguments,
+            run_plan,
+        ),
+        ("show", "a plan as table, JSON or picture", _SHOW, add_show_arguments, run_show),
+    ):
+        sub = actions.add_parser(
+            name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        sub.set_defaults(act=act)
+        add(sub)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what was asked for."""
+    code: int = options.act(options)
+    return code
+
+
+_TRACE = """Run a job and note what its instructions are made of.
+
+What stands after `--` is the job as you would start it. After a few iterations, --iterations of
+them run under PyTorch's profiler, at default clocks, and count for no measurement. The rest of the
+job is as ever. On CUDA a launch is an operator with its kernels, else an operator that computes.
+All ranks write what they saw to the run directory; TRACE joins it.
+"""
+
+ITERATIONS = 2
+_BY_SIGNAL = 128  # as shells number an end by signal
+
+
+def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds kernels trace``."""
+    parser.usage = "%(prog)s [-h] --run-dir R -o TRACE [--iterations N] [-- JOB]"
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="TRACE", help="write it here")
+    parser.add_argument("--iterations", type=count, metavar="N", help=f"how many (default {ITERATIONS})")
+    parser.add_argument(
+        "--run-dir", type=Path, required=True, metavar="R", help="in place of the block's run_dir"
+    )
+    parser.add_argument(
+        "job", nargs=argparse.REMAINDER, metavar="JOB", help="without one: join what a job has left in R"
+    )
+
+
+def run_trace(options: argparse.Namespace) -> int:
+    """Run the job where there is one, join what its ranks traced."""
+    if not options.job:
+        refuse_idle("it belongs to a job after --", iterations=options.iterations)
+    iterations = options.iterations or ITERATIONS
+    os.environ["PERSEUS_TRACE_KERNELS"] = str(iterations)
+    directory = RunDirectory(options.run_dir)
+    if options.job:
+        for old in directory.kernels.glob("rank*.json"):
+            old.unlink()
+        code = _traced(options.job, options.run_dir)
+        if code != DONE:
+            return code
+    files = sorted(directory.kernels.glob("rank*.json"))
+    if not files:
+        raise ConfigError(
+            f"{directory.kernels}: no rank has written a trace",
+            hint=f"the job must train {iterations + 3} iterations or more",
+        )
+    trace = merged([read_trace(file) for file in files])
+    write_trace(trace, options.output)
+    overhead = "" if trace.overhead_pct is None else f"; traced iterations took {trace.overhead_pct:+.0f} %"
+    say(
+        f"{len(trace.sequences)} instructions, {trace.launches} launches per iteration of "
+        f"{len(trace.classes)} kernel classes{overhead}: {options.output}"
+    )
+    if trace.shortfall:
+        remark(f"{options.output}: {trace.shortfall}")
+    return DONE
+
+
+def _traced(words: list[str], run_dir: Path) -> int:
+    """Run the job, with the block's ``run_dir`` replaced; return its exit code (128 + n after signal n)."""
+    job = job_of(words)
+    options = argparse.Namespace(config=None, mode=None, device=None, run_dir=str(run_dir))
+    code = os.spawnvpe(os.P_WAIT, job[0], job, checked_environment(options, job))  # noqa: S606  # the user's own
+    return code if code >= 0 else _BY_SIGNAL - code
+
+
+_MEASURE = """Measure the kernel classes of a trace.
+
+Each class is launched again and again at every pair of clocks, until power stands still, then for
+three windows of two seconds. What would be chosen is measured a second time. A class that cannot be
+replayed is named and stays at the default clocks. With --simulated the same is done on a simulated
+GPU, in virtual time. A profile whose name ends in .csv is written as a table.
+
+On a real GPU this sets its clocks through the guard: give it a GPU on which nothing else runs.
+"""
+
+_NOISE = 0.005
+
+
+def add_measure_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds kernels measure``."""
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="PROFILE", help=".json or .csv")
+    parser.add_argument(
+        "--simulated", choices=sorted(MODELS), metavar="GPU", help=f"one of {', '.join(MODELS)}"
+    )
+    parser.add_argument("--noise", type=positive, help="of the simulated GPU (default 0.005)")
+    parser.add_argument("--seed", type=int, help="of the simulated GPU")
+    parser.add_argument(
+        "--core-clocks", type=count, default=CORE_CLOCKS, help="how many (default %(default)s)"
+    )
+    parser.add_argument("--window-s", type=positive, default=2.0, help="of each measurement (default 2)")
+    parser.add_argument("--windows", type=count, default=3, help="for each pair (default 3)")
+
+
+def run_measure(options: argparse.Namespace) -> int:
+    """Measure, write, state what was left out."""
+    if options.simulated is None:
+        refuse_idle("it belongs to --simulated", noise=options.noise, seed=options.seed)
+    trace = read_trace(options.trace)
+    gpu, find = _simulated(options) if options.simulated else _real()
+    patience = WindowPatience(window_s=options.window_s, windows=options.windows)
+    with gpu, bar("measuring") as progress:
+        profile = measure_trace(
+            gpu, trace, find, core_clocks=options.core_clocks, patience=patience, progress=progress
+        )
+    _write(profile, options.output)
+    for kernel, reason in profile.left_out.items():
+        remark(f"left at the default clocks: {kernel}: {reason}")
+    if profile.why_not_memory is not None:
+        remark(f"core clocks only: {profile.why_not_memory}")
+    say(
+        f"measured {len(profile.points)} of {len(trace.classes)} kernel classes at {len(profile.pairs)} "
+        f"pairs of clocks on {profile.fingerprint['gpu']}: {options.output}"
+    )
+    return DONE
+
+
+def _simulated(options: argparse.Namespace) -> tuple[Gpu, Callable[[KernelClass], Replay]]:
+    noise = _NOISE if options.noise is None else options.noise
+    settings = SimulatedSettings(
+        gpu=options.simulated, seed=options.seed or 0, noise=noise, counter_noise=noise / 2
+    )
+    gpu = SimulatedGpu(settings, time=VirtualTime())
+    return gpu, lambda kernel: simulated_replay(gpu, kernel)
+
+
+def _real() -> tuple[Gpu, Callable[[KernelClass], Replay]]:
+    replay = import_module("perseus_ds.runtime.tracing.replay")
+    device, uuid = replay.cuda_device()
+    choice = choose(DeviceRequest("auto", local_rank=0, uuid=uuid, lock=True))
+    remark(f"measuring on {choice.gpu.identify().name} ({choice.reason})")
+    return choice.gpu, partial(replay.replay_of, device=device)
+
+
+def _write(profile: KernelProfile, path: Path) -> None:
+    if path.suffix.lower() == ".csv":
+        write_kernel_csv(profile, path)
+    else:
+        write_kernel_profile(profile, path)
+
+
+_SHOW = """Show what `kernels plan -o` wrote: as table, as JSON, or as a page with figures
+(--picture FILE.html).
+"""
+
+_NAME, _CLASSES = 28, 20
+
+
+def add_show_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds kernels show``."""
+    parser.add_argument("plan", type=Path, metavar="PLAN", help="what `kernels plan -o` wrote")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.add_argument("--classes", type=count, metavar="N", help=f"how many (default {_CLASSES})")
+    parser.add_argument("--picture", type=Path, metavar="PAGE", help="draw it into this HTML page")
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Print, and draw where asked."""
+    if options.json:
+        refuse_idle("--json prints every class", classes=options.classes)
+    plan = read_kernel_plan(options.plan)
+    say(dumps(asdict(plan), indent=1) if options.json else render(plan, most=options.classes or _CLASSES))
+    if options.picture is not None:
+        write_kernels = import_module("perseus_ds.report.page").write_kernels
+        subtitle = f"{plan.launches} launches, {plan.iteration_s:.3g} s, {plan.pairs} pairs of clocks"
+        write_kernels(plan, options.picture, title="A pair of clocks for every kernel", subtitle=subtitle)
+        remark(f"drew {options.picture}")
+    return DONE
+
+
+def render(plan: KernelPlan, *, most: int = _CLASSES) -> str:
+    """Lay a plan out in three tables."""
+    parts = [_classes(plan, most), _totals(plan), _left(plan)]
+    if plan.why_not_memory is not None:
+        parts.append(f"core clocks only: {plan.why_not_memory}")
+    if plan.left_out:
+        parts.append(f"{len(plan.left_out)} classes stay at the default clocks:\n" + "\n".join(plan.left_out))
+    return "\n\n".join(parts)
+
+
+def _classes(plan: KernelPlan, most: int) -> str:
+    rows = [
+        [
+            row.kernel if len(row.kernel) <= _NAME else f"{row.kernel[: _NAME - 2]}..",
+            str(row.launches),
+            f"{row.time_share_pct:.2f}",
+            f"{row.energy_share_pct:.2f}",
+            row.pair,
+            f"{row.time_pct:+.2f}",
+            f"{row.energy_pct:+.2f}",
+        ]
+        for row in plan.classes[:most]
+    ]
+    head = f"{plan.launches} launches, {plan.iteration_s:.4g} s of kernels per iteration, {plan.pairs} pairs"
+    left = [f"... and {len(plan.classes) - most} more"] if len(plan.classes) > most else []
+    headings = ("kernel class", "launches", "time %", "energy %", "best pair", "time", "energy")
+    return "\n".join([head, "", grid(headings, rows), *left])
+
+
+def _totals(plan: KernelPlan) -> str:
+    rows = [
+        [
+            *(one.goal, one.level, one.scope, f"{one.time_pct:+.2f}", f"{one.energy_pct:+.2f}"),
+            *(f"{one.gap_pct:.4f}", _how(one)),
+        ]
+        for one in plan.totals
+    ]
+    note = "+-: by a second measurement; chosen: by the measurement it was chosen from, too good"
+    headings = ("goal", "level", "scope", "time %", "energy %", "gap %", "error")
+    return f"{grid(headings, rows, texts=3)}\n{sentences(note)}"
+
+
+def _how(total: KernelTotal) -> str:
+    return f"+- {total.energy_se_pct:.2f}" if total.confirmed else "chosen"
+
+
+def _left(plan: KernelPlan) -> str:
+    rows = [
+        [f"{1e3 * one.latency_s:.4g} ms", f"{one.time_pct:+.2f}", f"{one.energy_pct:+.2f}", str(one.changes)]
+        for one in plan.left
+    ]
+    headings = ("switching latency", "time %", "energy %", "changes per iteration")
+    return f"{grid(headings, rows)}\n(no time lost)"
+
+
+_PLAN = """Choose the pair of clocks of every kernel class.
+
+PROFILE states what each class costs at each pair. It is the JSON of `kernels measure`, or a CSV
+with the columns kernel,shapes,dtype,memory_mhz,clock_mhz,time_s,energy_j. TRACE states how often
+and in which order they run. Prints the classes by their energy with their best pair, and the totals
+by level, goal and scope. Then prints what is left at switching latencies from 0 to 40 ms. With -o
+all of it goes to a file, for `kernels show`.
+"""
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds kernels plan``."""
+    parser.add_argument(
+        "profile", type=Path, metavar="PROFILE", help="what `kernels measure` wrote, or a CSV"
+    )
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
+    parser.add_argument(
+        "--slower", type=not_negative, default=10.0, metavar="PCT", help="the tolerance shown (default 10)"
+    )
+    parser.add_argument(
+        "--latency-ms",
+        type=not_negative,
+        action="append",
+        metavar="MS",
+        help="a switching latency to plan with; may be given several times (default: 0 to 40)",
+    )
+    parser.add_argument(
+        "--dwell-ms",
+        type=not_negative,
+        default=0.0,
+        metavar="MS",
+        help="shortest run of one pair (default 0)",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write what was found to this file")
+    parser.add_argument(
+        "--timelines",
+        type=Path,
+        metavar="FILE",
+        help="write each instruction's frontier, for changes that take the last --latency-ms (default 40)",
+    )
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    """Choose, write, print."""
+    latencies_s = LATENCIES_S if options.latency_ms is None else [ms / 1e3 for ms in options.latency_ms]
+    profile, trace = read_kernel_profile(options.profile), read_trace(options.trace)
+    if trace.shortfall:
+        remark(f"{options.trace}: {trace.shortfall}")
+    plan = kernel_plan(
+        profile,
+        trace,
+        tau=options.slower / 100.0,
+        latencies_s=latencies_s,
+        dwell_s=options.dwell_ms / 1e3,
+    )
+    if options.timelines is not None:
+        change = ChangeCost(ClockChange.lasting(latencies_s[-1]), options.dwell_ms / 1e3)
+        costs = launch_costs(smoothed(profile), trace)
+        lines = timelines_of(
+            costs, trace, change, spared_w=profile.spared_w, temperature_c=profile.temperature_c
+        )
+        write_timelines(lines, options.timelines)
+    if options.output is not None:
+        write_kernel_plan(plan, options.output)
+    say(dumps(asdict(plan), indent=1) if options.json else render(plan))
+    return DONE

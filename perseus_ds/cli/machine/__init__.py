@@ -1,1 +1,0 @@
-"""Commands about this machine: its GPUs, its hook, its node service."""

@@ -1,1 +1,0 @@
-"""Commands about profiles and plans."""
