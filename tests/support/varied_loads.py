@@ -14,7 +14,7 @@ from jobs import SURE, UNEVEN, block
 from ranks import Said, batches, build, config, run_ranks
 
 import perseus_ds
-from perseus_ds.config.load_function import LoadFunction
+from perseus_ds.config.load import LoadFunction
 from perseus_ds.device.simulated import opened
 
 Train = Callable[[int, Mapping[str, Any], int], object]

@@ -13,7 +13,7 @@ from ranks import batches, build, config, run_ranks
 from varied_loads import SIMULATED, lengths_of
 
 import perseus_ds
-from perseus_ds.config.load_function import LoadFunction
+from perseus_ds.config.load import LoadFunction
 
 pytestmark = pytest.mark.e2e
 

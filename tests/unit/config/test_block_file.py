@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.config import ENABLED_BY_FILE, read_block, refuse_two_blocks
-from perseus_ds.config.block_file import text_digest
+from perseus_ds.config.load import text_digest
 from perseus_ds.errors import ConfigError
 
 

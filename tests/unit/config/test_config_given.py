@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.config import load
-from perseus_ds.config.given import given_config
+from perseus_ds.config.load import given_config
 from perseus_ds.errors import ConfigError
 
 BLOCK = '{"perseus": {"enabled": true, "run_dir": "runs/\u00fc>?~\u00ff"}} // and a comment'

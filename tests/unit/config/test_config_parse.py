@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from perseus_ds.config import FLAGS, Mode, PerseusConfig, is_enabled, load, parse
-from perseus_ds.config.removed import REMOVED_KEYS
+from perseus_ds.config.load import REMOVED_KEYS
 from perseus_ds.errors import ConfigError
 
 NAN = float("nan")

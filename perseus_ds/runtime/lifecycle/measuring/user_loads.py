@@ -10,7 +10,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import cast
 
-from perseus_ds.config.load_function import LoadFunction, load_function
+from perseus_ds.config.load import LoadFunction, load_function
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.comm.control_channel import ControlChannel

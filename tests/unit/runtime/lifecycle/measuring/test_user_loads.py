@@ -15,7 +15,7 @@ from listeners import Noting
 
 import perseus_ds
 from perseus_ds.config import parse
-from perseus_ds.config.load_function import LoadFunction, load_function
+from perseus_ds.config.load import LoadFunction, load_function
 from perseus_ds.errors import ConfigError
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.lifecycle.measuring.user_loads import UserLoads, given_by_all
