@@ -33,7 +33,7 @@ def set_load(function: Callable[[int, int], object] | None) -> None:
 
     ``function(iteration, microbatches)`` returns one entry for each microbatch: its number of tokens, or a
     list of the lengths of its sequences. Call it on every rank, before the first iteration. A function that
-    raises, takes longer than ``straggler.load_limit_s`` or returns anything else is not asked again.
+    raises, takes longer than 0.1 s or returns anything else is not asked again.
 
     Raises:
         ConfigError: it is no function.

@@ -49,7 +49,7 @@ _LEAST_CLOCKS = 2
 
 @dataclass(frozen=True, slots=True)
 class BackendAnswer:
-    """What one backend states when ``auto`` asks it; ``refusal`` is empty where it can serve every GPU."""
+    """Answer of one backend to ``automatic``; ``refusal`` is empty where it can serve every GPU."""
 
     name: str
     summary: str
@@ -64,7 +64,7 @@ def answers(used: LocalGpus, *, lock: bool) -> Iterator[BackendAnswer]:
         refusals: list[str] = []
         for index in [gpu.identity.index for gpu in used.gpus] or sorted(used.known) or [0]:
             try:
-                priorities.append(backend.priority(DeviceRequest("auto", local_rank=index, lock=lock)))
+                priorities.append(backend.priority(DeviceRequest("automatic", local_rank=index, lock=lock)))
             except DeviceError as error:
                 refusals.append(str(error))
         refusal = "; ".join(dict.fromkeys(refusals))
@@ -81,7 +81,7 @@ def of_device(
     setting: str, answers: tuple[BackendAnswer, ...], chosen: BackendAnswer, found: LocalGpus
 ) -> Iterator[Finding]:
     """Return what the device that the job asks for cannot do here."""
-    if setting == "auto" and chosen.name == "null" and not found.known:
+    if setting == "automatic" and chosen.name == "null" and not found.known:
         why = next((one for one in found.refused), None)
         yield Finding(
             "no GPU that we know: jobs run at default clocks and save nothing"
@@ -345,7 +345,7 @@ def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
     hook, gpus = hook_status(), local_gpus()
     used = visible_gpus(gpus, os.environ)
     job, of_config = _of_config(config, hook)
-    setting = "auto" if job is None else job.device
+    setting = "automatic" if job is None else job.device
     lock = job is None or job.mode not in {"observe", "off"}
     answered = tuple(answers(used, lock=lock))
     by_itself = [answer for answer in answered if answer.priority is not None and answer.priority >= 0]
@@ -362,7 +362,7 @@ def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
         checks=quick_checks(gpus),
         visible=used.known,
         backends=answered,
-        device=chosen if setting == "auto" else setting,
+        device=chosen if setting == "automatic" else setting,
         chosen=chosen,
         chosen_because=because,
         findings=(

@@ -14,11 +14,11 @@ from perseus_ds.adapters.deepspeed_engine.facts import settings_of
 from perseus_ds.config import (
     ENABLED_BY_FILE,
     PerseusConfig,
-    given_config,
     load,
     parse,
     read_block,
     read_deepspeed_json,
+    read_source,
     refuse_two_blocks,
 )
 from perseus_ds.errors import ConfigError, PerseusError
@@ -70,7 +70,7 @@ def read_job_config(
     elif file:
         perseus = read_block_file(file, environment)
     content = read_deepspeed_json(source)
-    name = given_config(source).name
+    name = read_source(source)[0]
     off = perseus is None or perseus.mode == "off"
     refusal = None if off else settings_of(content, replicas=1).refusal()
     findings = [*_findings(content, deepspeed_version)]

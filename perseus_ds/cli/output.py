@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TextIO
 
-from perseus_ds.config import AUTOMATIC, auto_of, literals_of, shown
+from perseus_ds.config import AUTOMATIC
 from perseus_ds.errors import ConfigError, ProfileError
 
 # Tables and sentences for a terminal: 80 columns, and colour only where a person looks.
@@ -157,28 +157,12 @@ def not_negative(text: str) -> float:
     return value
 
 
-def not_negative_or_auto(text: str) -> float | Literal["auto"]:
+def not_negative_or_automatic(text: str) -> float | Literal["automatic"]:
     """Read a finite number from 0 on, or the word ``automatic``."""
     try:
-        return "auto" if text in {"auto", AUTOMATIC} else not_negative(text)
+        return "automatic" if text in {"auto", AUTOMATIC} else not_negative(text)
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f"{error} (or {AUTOMATIC})") from None
-
-
-def one_of(setting: object) -> Callable[[str], str]:
-    """Make the reader of a flag that takes the words of a setting, "automatic" for "auto"."""
-
-    def word(text: str) -> str:
-        if auto_of(text) not in literals_of(setting):
-            raise argparse.ArgumentTypeError(f"{text!r} is not one of {words_of(setting)}")
-        return str(auto_of(text))
-
-    return word
-
-
-def words_of(setting: object) -> str:
-    """The words that such a flag takes, for its help."""
-    return "{" + ",".join(shown(str(word)) for word in literals_of(setting)) + "}"
 
 
 def count(text: str) -> int:

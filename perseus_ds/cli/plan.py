@@ -17,7 +17,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from perseus_ds.cli.output import (
     DONE,
@@ -27,17 +27,15 @@ from perseus_ds.cli.output import (
     grid,
     names_profile,
     not_negative,
-    not_negative_or_auto,
-    one_of,
+    not_negative_or_automatic,
     positive,
     refuse_idle,
     remark,
     say,
     sentences,
     waiting_powers,
-    words_of,
 )
-from perseus_ds.config import Objective, shown
+from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import (
@@ -129,8 +127,8 @@ def _by_flags(options: argparse.Namespace, profile: Profile) -> PlanRequest:
         schedule,
         fingerprint=profile.fingerprint,
         blocking_power_w=_blocking_power_w(profile, options),
-        reserve_pct=_said(options.reserve_pct, 0.0 if options.loads is None else "auto"),
-        split=options.split or "auto",
+        reserve_pct=_said(options.reserve_pct, 0.0 if options.loads is None else "automatic"),
+        split=options.split or "automatic",
         waits=options.waits or "never",
         timelines=_timelines(options, None),
         budget=_budget(options, ChangeBudget()),
@@ -148,13 +146,14 @@ def _budget(options: argparse.Namespace, otherwise: ChangeBudget) -> ChangeBudge
 
 def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) -> PlanRequest:
     """Lay the flags over the job's request; its fingerprint states what they changed."""
-    reserve_pct = _said(options.reserve_pct, job.reserve_pct if options.loads is None else "auto")
+    reserve_pct = _said(options.reserve_pct, job.reserve_pct if options.loads is None else "automatic")
     split, waits = _said(options.split, job.split), _said(options.waits, job.waits)
     budget = _budget(options, job.budget)
     fingerprint = {
         **job.fingerprint,
         "reserve_pct": reserve_in_words(reserve_pct),
-        "clock_changes": f"split {split}, waits {waits}{budget}{_timelines_told(options, job)}",
+        "clock_changes": f"split {split}, waits {waits}{budget}".replace("automatic", "auto")
+        + _timelines_told(options, job),
     }
     schedule = job.schedule
     if _another_schedule(options, schedule):
@@ -224,8 +223,8 @@ def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> 
         ("schedule", _in_words(asked.schedule), _in_words(job.schedule)),
         ("blocking power", f"{asked.blocking_power_w:g} W", f"{job.blocking_power_w:g} W"),
         ("reserve", _with_unit(asked.reserve_pct), _with_unit(job.reserve_pct)),
-        ("split", shown(asked.split), shown(job.split)),
-        ("waits", shown(asked.waits), shown(job.waits)),
+        ("split", asked.split, job.split),
+        ("waits", asked.waits, job.waits),
         ("budget of changes", str(asked.budget) or "none", str(job.budget) or "none"),
         ("timelines", asked.timelines or "none", job.timelines or "none"),
     )
@@ -241,7 +240,7 @@ def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> 
 
 
 def _with_unit(reserve: Reserve) -> str:
-    return shown(reserve) if reserve == "auto" else f"{reserve:g} %"
+    return reserve if reserve == "automatic" else f"{reserve:g} %"
 
 
 def _in_words(schedule: Schedule) -> str:
@@ -524,14 +523,12 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
     """What clocks may do."""
     parser.add_argument(
         "--waits",
-        type=one_of(Wait),
-        metavar=words_of(Wait),
+        choices=get_args(Wait),
         help="lower the clock in long waits; default: the job's, else never",
     )
     parser.add_argument(
         "--split",
-        type=one_of(Split),
-        metavar=words_of(Split),
+        choices=get_args(Split),
         help="change clocks inside computations; default: the job's, else automatic",
     )
     parser.add_argument(
@@ -546,7 +543,7 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
     """How iterations turn out: durations that vary, other ways to run them, and their power."""
     parser.add_argument(
         "--reserve-pct",
-        type=not_negative_or_auto,
+        type=not_negative_or_automatic,
         metavar="PCT|automatic",
         help="plan stretched computations as if they took so much longer (automatic: as their durations"
         " varied in the profile); default: the job's, else 0",
@@ -595,7 +592,7 @@ def run(options: argparse.Namespace) -> int:
         refuse_idle("give --node-changes-per-s", gpus_per_node=options.gpus_per_node)
     if options.loads is not None:
         profile = _at_loads(profile, options.loads, request.schedule)
-    if request.reserve_pct == "auto" and profile.variation() is None:
+    if request.reserve_pct == "automatic" and profile.variation() is None:
         remark(f"{options.profile} does not record how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
     with names_profile(options.profile), bar("planning") as progress:
         plans = build(
@@ -638,7 +635,7 @@ def _profile(options: argparse.Namespace, measured: Profile) -> Profile:
         remark(f"{options.profile}: one computation takes {longest_s:g} s; times are read as seconds, not ms")
     if options.wait_power_w is not None:
         profile = replace(profile, blocking_w=options.wait_power_w)
-    if options.waits == "auto" and not profile.blocking_w:
+    if options.waits == "automatic" and not profile.blocking_w:
         raise PlanError(
             f"{options.profile} does not record what waiting takes by clock",
             hint="give --wait-power-w MHZ:W,...",

@@ -15,9 +15,10 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from perseus_ds.cli.job_config import hook_status, read_block_file, read_job_config
-from perseus_ds.cli.output import one_of, remark, words_of
+from perseus_ds.cli.output import remark
 from perseus_ds.config import ENABLED_BY_FILE, Mode
 from perseus_ds.config.settings import DeviceSetting
 from perseus_ds.errors import ConfigError, EngineError
@@ -31,13 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="C", help="a file with the perseus block, where the job has no DeepSpeed JSON"
     )
-    parser.add_argument(
-        "--mode", type=one_of(Mode), metavar=words_of(Mode), help="in place of the block's mode"
-    )
+    parser.add_argument("--mode", choices=get_args(Mode), help="in place of the block's mode")
     parser.add_argument(
         "--device",
-        type=one_of(DeviceSetting),
-        metavar=words_of(DeviceSetting),
+        choices=get_args(DeviceSetting),
         help="in place of the block's device",
     )
     parser.add_argument("--run-dir", metavar="R", help="in place of the block's run_dir")

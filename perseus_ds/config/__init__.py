@@ -1,24 +1,20 @@
-"""The ``perseus`` block of the DeepSpeed JSON: read, checked, frozen."""
+"""The ``perseus`` block: its keys (`settings`), and how it is read and checked (`load`)."""
 
 from perseus_ds.config.load import (
-    AUTOMATIC,
     ENABLED_BY_FILE,
     FLAGS,
-    auto_of,
-    given_config,
     is_enabled,
-    literals_of,
     load,
     parse,
     read_block,
     read_deepspeed_json,
-    record_of,
+    read_source,
     refuse_two_blocks,
     resolved,
-    shown,
     text_digest,
 )
 from perseus_ds.config.settings import (
+    AUTOMATIC,
     AuditSettings,
     MetricsSettings,
     Mode,
@@ -41,17 +37,13 @@ __all__ = [
     "Policy",
     "ProfileSettings",
     "StragglerSettings",
-    "auto_of",
-    "given_config",
     "is_enabled",
-    "literals_of",
     "load",
     "parse",
     "read_block",
     "read_deepspeed_json",
-    "record_of",
+    "read_source",
     "refuse_two_blocks",
     "resolved",
-    "shown",
     "text_digest",
 ]

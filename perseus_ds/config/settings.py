@@ -1,31 +1,65 @@
-"""What a user can set in the ``perseus`` block, with every default."""
+"""The keys of the ``perseus`` block: every one with its meaning, its range and its default."""
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Interval, Len
+from pydantic import AfterValidator, Field
 
-Mode = Literal["auto", "profile", "run", "observe", "off"]
-DeviceSetting = Literal["auto", "nvml", "guardd", "amdsmi", "simulated", "null"]
+AUTOMATIC = "automatic"
+"""What other tools call "auto": HF Trainer and Accelerate end a job whose DeepSpeed JSON holds that word.
+
+Source: accelerate/utils/dataclasses.py @ 1.15.0, ``DeepSpeedPlugin.fill_match``.
+"""
+
+Mode = Literal["automatic", "profile", "run", "observe", "off"]
+DeviceSetting = Literal["automatic", "nvml", "guardd", "amdsmi", "simulated", "null"]
 Policy = Literal["no_slowdown", "max_slowdown", "min_energy", "deadline", "power_cap"]
 OnError = Literal["disable", "raise"]
-Switch = Literal["auto", "never"]
+Switch = Literal["automatic", "never"]
 
-Settling = Annotated[float, Interval(ge=0.0, le=3600.0)]
-Percent = Annotated[float, Interval(gt=0.0, le=1000.0)]
-Seconds = Annotated[float, Interval(gt=0.0, le=1e6)]
-Watts = Annotated[float, Interval(gt=0.0, le=1e9)]
-Folder = Annotated[str, Len(1, 4096)]
+
+def _expanded(path: str) -> str:
+    """Expand the home directory at the beginning of a path.
+
+    Raises:
+        ValueError: no file can have that name, nobody would see it, or it was meant for a shell.
+    """
+    if not path.strip() or not path.isprintable():
+        raise ValueError("the path of a file or folder")
+    if variable := re.search(r"\$([A-Za-z_]\w*)", path):
+        raise ValueError(f"a path; an environment variable is written ${{oc.env:{variable[1]}}}")
+    expanded = os.path.expanduser(path)  # noqa: PTH111  # a Path would lose "./"
+    if expanded.startswith("~"):
+        raise ValueError("a home directory that exists")
+    return expanded
+
+
+Settling = Annotated[float, Field(ge=0.0, le=3600.0)]
+Percent = Annotated[float, Field(gt=0.0, le=1000.0)]
+Seconds = Annotated[float, Field(gt=0.0, le=1e6)]
+Watts = Annotated[float, Field(gt=0.0, le=1e9)]
+PerSecond = Annotated[float, Field(ge=0.0, le=1e6)]
+Text = Annotated[str, Field(min_length=1, max_length=4096)]
+Folder = Annotated[Text, AfterValidator(_expanded)]
+
+
+class _Section:
+    """A part of the block: unknown keys are refused."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class Objective(_Section):
     """Which point of the frontier to run at when nobody straggles.
 
     ``reserve_pct`` keeps that much of every stretched computation's duration in reserve. Durations vary, and
-    a plan that fills all slack to the last bit would lose speed to the variation. "auto" keeps what the
+    a plan that fills all slack to the last bit would lose speed to the variation. "automatic" keeps what the
     profiled variation asks for. ``split`` lets a computation change its clock while it runs, ``waits`` lowers
     the clock in long waits. ``timelines`` names a file of further ways to run each instruction
     (`perseus-ds kernels plan --timelines`). ``changes_per_s`` and ``node_changes_per_s`` are how often the
@@ -36,80 +70,77 @@ class Objective:
     max_slowdown_pct: Percent | None = None
     deadline_s: Seconds | None = None
     power_cap_w: Watts | None = None
-    reserve_pct: Annotated[float, Interval(ge=0.0, le=20.0)] | Literal["auto"] = "auto"
-    split: Switch = "auto"
+    reserve_pct: Annotated[float, Field(ge=0.0, le=20.0)] | Literal["automatic"] = "automatic"
+    split: Switch = "automatic"
     waits: Switch = "never"
-    changes_per_s: Annotated[float, Interval(ge=0.0, le=1e6)] | None = None
-    node_changes_per_s: Annotated[float, Interval(ge=0.0, le=1e6)] | None = None
+    changes_per_s: PerSecond | None = None
+    node_changes_per_s: PerSecond | None = None
     timelines: Folder | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileSettings:
+class ProfileSettings(_Section):
     """How the sweep over clocks is done inside training.
 
-    ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator); ``min_window_s`` is
-    the least time measured at one clock, ``max_clocks`` the most clocks tried, of five that
-    lie between the highest and half of it. While the sweep lasts, training is slowed by ``max_slower_pct`` at
-    most: iterations at default clocks lie between. ``settle_s`` is how long a cold GPU warms up before the
-    first of them is measured, at most half as long as the sweep takes.
+    ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator). ``min_window_s`` is
+    the least time measured at one clock, ``max_clocks`` the most clocks tried, of five that lie between the
+    highest and half of it. While the sweep lasts, training is slowed by ``max_slower_pct`` at most:
+    iterations at default clocks lie between. ``settle_s`` is how long a cold GPU warms up before
+    the first of them is measured, at most half as long as the sweep takes.
     """
 
-    min_window_s: Annotated[float, Interval(gt=0.0, le=86_400.0)] = 5.0
-    max_clocks: Annotated[int, Interval(ge=2, le=1000)] | None = None
-    max_slower_pct: Annotated[float, Interval(gt=0.0, le=1000.0)] = 8.0
+    min_window_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 5.0
+    max_clocks: Annotated[int, Field(ge=2, le=1000)] | None = None
+    max_slower_pct: Percent = 8.0
     reuse: bool = True
-    warmup_iterations: Annotated[int, Interval(ge=1, le=10_000)] = 3
+    warmup_iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
     settle_s: Settling = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class AuditSettings:
+class AuditSettings(_Section):
     """How often a few iterations run at default clocks, so that the saving is measured, not promised.
 
-    ``settle_s`` is how long a GPU is given after a change of sides. For that long it has the other side's
+    ``settle_s`` is how long a GPU is given after a change of sides: for that long it has the other side's
     temperature, and leakage follows the temperature. It takes at most a fifth of ``every_iterations``.
     """
 
-    every_iterations: Annotated[int, Interval(ge=0, le=1_000_000_000)] = 500
-    iterations: Annotated[int, Interval(ge=1, le=1000)] = 3
+    every_iterations: Annotated[int, Field(ge=0, le=1_000_000_000)] = 500
+    iterations: Annotated[int, Field(ge=1, le=1000)] = 3
     settle_s: Settling = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class StragglerSettings:
+class StragglerSettings(_Section):
     """Whether to answer stragglers, and what time answers may cost over the last 1 000 iterations.
 
-    ``set_load`` names a function ("module.function") that gives the loads of an iteration's microbatches
-    before it begins; it is waited for ``load_limit_s`` at most. ``read_ahead`` reads these microbatches from
-    the data iterator beforehand and counts them. ``pacing`` "auto" paces replicas to the longest by the loads
-    of their microbatches, where these are known before an iteration and explain its duration.
+    ``loads`` is how the loads of an iteration's microbatches are known before it begins: a function
+    ("module.function"), or "read_ahead", which reads them from the data iterator and counts them. ``pacing``
+    "automatic" paces replicas to the longest by these loads, where they explain durations.
     """
 
     enabled: bool = True
-    max_cost_pct: Annotated[float, Interval(ge=0.0, le=100.0)] = 0.2
-    set_load: Folder | None = None
-    load_limit_s: Annotated[float, Interval(gt=0.0, le=60.0)] = 0.1
-    read_ahead: bool = False
-    pacing: Literal["auto", "never"] = "auto"
+    max_cost_pct: Annotated[float, Field(ge=0.0, le=100.0)] = 0.2
+    loads: Text | None = None
+    pacing: Switch = "automatic"
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsSettings:
+class MetricsSettings(_Section):
     """Whether every rank leaves its numbers for monitoring, and for whom.
 
     ``folder`` is where the files of node_exporter's textfile collector go; None: ``metrics`` in the run
-    directory. ``port`` is that of an endpoint for Prometheus on
-    the node's first rank; the next rank's is one higher.
+    directory. ``port`` is that of an endpoint for Prometheus on the node's first rank; the next rank's is
+    one higher.
     """
 
     enabled: bool = False
     folder: Folder | None = None
-    port: Annotated[int, Interval(ge=1, le=65_535)] | None = None
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class PerseusConfig:
+class PerseusConfig(_Section):
     """The whole block; ``simulated`` is read by the simulated device alone.
 
     ``allow_unguarded_container`` sets clocks also where nothing would put them back, should the container be
@@ -118,13 +149,13 @@ class PerseusConfig:
     """
 
     enabled: bool = False
-    mode: Mode = "auto"
+    mode: Mode = "automatic"
     run_dir: Folder = "perseus_runs/default"
-    device: DeviceSetting = "auto"
+    device: DeviceSetting = "automatic"
     on_error: OnError = "disable"
     allow_unguarded_container: bool = False
-    restore_clock_mhz: Annotated[int, Interval(ge=1, le=100_000)] | None = None
-    trace_kernels: Annotated[int, Interval(ge=0, le=100)] = 0
+    restore_clock_mhz: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    trace_kernels: Annotated[int, Field(ge=0, le=100)] = 0
     objective: Objective = field(default_factory=Objective)
     profile: ProfileSettings = field(default_factory=ProfileSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)

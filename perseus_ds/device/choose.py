@@ -49,15 +49,15 @@ def backends() -> tuple[Backend, ...]:
 def choose(request: DeviceRequest) -> Choice:
     """Open the device that a request names, or the best one that works here.
 
-    ``auto`` opens a GPU only where torch has named it: another one may be somebody else's.
+    ``automatic`` opens a GPU only where torch has named it: another one may be somebody else's.
 
     Raises:
         ConfigError: no backend has that name.
-        DeviceError: the named backend cannot work here; ``auto`` never raises it for want of a device.
+        DeviceError: the named backend cannot work here; ``automatic`` never raises it for want of a device.
     """
-    if request.setting == "auto" and request.uuid is None and request.pci_bus_id is None:
+    if request.setting == "automatic" and request.uuid is None and request.pci_bus_id is None:
         return Choice(_open_null(request), "null", f"automatic: {_ON_CPU}")
-    if request.setting == "auto":
+    if request.setting == "automatic":
         return _best(request)
     backend = _named(request.setting)
     backend.priority(request)
@@ -94,7 +94,7 @@ def _named(setting: str) -> Backend:
     for backend in _BACKENDS:
         if backend.name == setting:
             return backend
-    names = ", ".join(("auto", *(backend.name for backend in _BACKENDS)))
+    names = ", ".join(("automatic", *(backend.name for backend in _BACKENDS)))
     raise ConfigError(f"device: got {setting!r}", hint=f"one of {names}")
 
 

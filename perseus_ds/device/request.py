@@ -13,14 +13,14 @@ from perseus_ds.device.simulated import SimulatedSettings
 class DeviceRequest:
     """The device that one rank wants.
 
-    ``uuid`` or ``pci_bus_id`` is torch's own device on CUDA or HIP. Without either, ``auto`` takes no GPU,
-    and a backend that is asked for by name takes ``local_rank`` as its index. ``lock``: clocks will be set,
-    not only read. ``allow_unguarded_container``: they are set even where the guard would be killed with its
-    container and leave a clock locked. ``restore_clock_mhz`` is what our own
-    guard puts back (None: the default).
+    ``uuid`` or ``pci_bus_id`` is torch's own device on CUDA or HIP. Without either, ``automatic`` takes no
+    GPU, and a backend that is asked for by name takes ``local_rank`` as its index. ``lock``: clocks will be
+    set, not only read. ``allow_unguarded_container``: they are set even where the guard would be killed with
+    its container and leave a clock locked. ``restore_clock_mhz`` is what our own guard puts back (None: the
+    default).
     """
 
-    setting: str = "auto"
+    setting: str = "automatic"
     local_rank: int = 0
     uuid: str | None = None
     pci_bus_id: str | None = None
@@ -43,7 +43,7 @@ class Choice:
 class Backend:
     """One way to reach a GPU.
 
-    ``priority`` returns how good it would be for a request (``auto`` takes the highest; below zero means
+    ``priority`` returns how good it would be for a request (``automatic`` takes the highest; below zero means
     never by itself). It raises `DeviceError` with the reason why it cannot work here.
     """
 

@@ -80,7 +80,7 @@ def _with_errors(made: PlanSet, profile: Profile, known: Profile) -> PlanSet:
 
 def _reserving(problem: PlanProblem, reserve_pct: Reserve, switching: Switching) -> PlanProblem:
     """Keep a reserve; an automatic one is the least with which durations that vary cost no time."""
-    if reserve_pct == "auto":
+    if reserve_pct == "automatic":
         reserve_pct = least_reserve_pct(
             Draws.of(problem, slow_first=not switching.budget.limits),
             lambda pct: fastest(problem.reserving(pct), switching),

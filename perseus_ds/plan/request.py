@@ -32,7 +32,7 @@ class PlanRequest:
     fingerprint: Mapping[str, str]
     blocking_power_w: float
     reserve_pct: Reserve
-    split: Split = "auto"
+    split: Split = "automatic"
     waits: Wait = "never"
     budget: ChangeBudget = field(default_factory=ChangeBudget)
     timelines: str | None = None
@@ -74,21 +74,28 @@ def read_request(path: Path) -> PlanRequest:
         raise PlanError(f"{path} is not a planning request: {type(error).__name__} {error}") from error
 
 
-def _request(content: dict[str, Any]) -> PlanRequest:
+def _request(written: dict[str, Any]) -> PlanRequest:
+    content, objective = _in_full(written), written.get("objective")
+    reserve = content["reserve_pct"]
     orders = tuple(tuple(map(Instruction.parse, order.split())) for order in content["orders"])
     unknown = tuple(map(str, content.get("unknown", [])))
     return PlanRequest(
         Schedule(str(content["schedule"]), int(content["microbatches"]), orders, unknown),
         fingerprint={str(key): str(value) for key, value in content["fingerprint"].items()},
         blocking_power_w=float(content["blocking_power_w"]),
-        reserve_pct="auto" if content["reserve_pct"] == "auto" else float(content["reserve_pct"]),
+        reserve_pct=reserve if reserve == "automatic" else float(reserve),
         split=content["split"],
         waits=content["waits"],
         budget=_budget(content.get("budget", {})),
         timelines=content.get("timelines"),
-        objective=None if content.get("objective") is None else Objective(**content["objective"]),
+        objective=None if objective is None else Objective(**_in_full(objective)),
         change=None if content.get("change") is None else ClockChange(**content["change"]),
     )
+
+
+def _in_full(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Write "auto", as earlier releases wrote it, as "automatic"."""
+    return {key: "automatic" if value == "auto" else value for key, value in row.items()}
 
 
 def _budget(row: Mapping[str, Any]) -> ChangeBudget:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from statistics import fmean
 
-from perseus_ds.config import AUTOMATIC
 from perseus_ds.errors import ConfigError
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.plan.playing.play import Played, play, play_baseline
@@ -644,10 +642,9 @@ def _shown(value: object) -> str:
         return ", ".join(map(_shown, value)) or "none"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    return f"{value:.5g}" if isinstance(value, float) else _AUTO.sub(AUTOMATIC, str(value))
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-_AUTO = re.compile(r"\bauto\b")  # the word of records, which users write in full
 _UNITS = {"_s": " s", "_j": " J", "_w": " W", "_mhz": " MHz", "_pct": " %", "_us": " us", "_ms": " ms"}
 
 

@@ -18,7 +18,6 @@ from markupsafe import Markup
 from numpy.typing import ArrayLike, NDArray
 
 from perseus_ds import __version__
-from perseus_ds.config import shown
 from perseus_ds.kernels import KernelPlan
 from perseus_ds.plan import FrequencyPlan, PlanSet, certified
 from perseus_ds.profile import Computation, Point, Profile, read_profile, smoothed
@@ -533,7 +532,7 @@ def _head(contents: Contents) -> Iterator[tuple[str, str]]:
         yield "last event", f"{times[-1][:10]} {times[-1][11:16]} UTC"
     for name, key in (("host of rank 0", "host"), ("mode", "mode"), ("device", "device"), ("run", "run")):
         if attached.get(key):
-            yield name, shown(str(attached[key]))
+            yield name, str(attached[key])
     yield "folder", str(contents.run_dir)
     for name, key in (("GPU", "gpu"), ("driver", "driver"), ("torch", "torch"), ("DeepSpeed", "deepspeed")):
         if fingerprint.get(key):

@@ -50,7 +50,7 @@ def _flat(content: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str
 
 @cache
 def schema() -> Json:
-    """Build the block's JSON Schema: pydantic's, as strict as the reader, with the words that users write."""
+    """Build the block's JSON Schema: pydantic's, as strict as the reader."""
     whole = _schema_of(PerseusConfig, "")
     parts = whole["properties"]
     assert isinstance(parts, dict)
@@ -78,7 +78,7 @@ def _schema_of(kind: type[object], prefix: str) -> Json:
         if section is not None and field.default_factory is not None:
             properties[field.name] = _schema_of(_class_of(kind, field.name), f"{prefix}{field.name}.")
         elif f"{prefix}{field.name}" != "simulated":
-            properties[field.name] = {"description": _meaning(prefix + field.name)} | _in_words(own)
+            properties[field.name] = {"description": _meaning(prefix + field.name)} | own
         else:
             properties[field.name] = {}
     return {"type": "object", "properties": properties, "additionalProperties": False}
@@ -91,16 +91,6 @@ def _section(content: Mapping[str, object], own: Mapping[str, object]) -> object
 def _class_of(kind: type[object], name: str) -> type[object]:
     default = getattr(kind(), name)
     return type(default)
-
-
-def _in_words(own: Json) -> Json:
-    """Replace "auto" by the word that every client accepts; null is accepted where that is the default."""
-    text = json.loads(json.dumps(own).replace('"auto"', '"automatic"'))
-    assert isinstance(text, dict)
-    if text.get("default") == "automatic" and "null" not in text.get("enum", ()):
-        choices = text.pop("anyOf", None) or [{key: text.pop(key) for key in ("enum", "type") if key in text}]
-        return {"anyOf": [*choices, {"type": "null"}]} | text
-    return text
 
 
 def _meaning(key: str) -> str:
@@ -136,8 +126,7 @@ def _table(prefix: str, names: list[str], record: object) -> str:
 
 
 def _row(key: str, default: object) -> str:
-    shown = json.dumps(default).replace('"auto"', '"automatic"')
-    return f"| `{key}` | {_values(_of(schema(), key))} | `{shown}` | {_meaning(key)} |"
+    return f"| `{key}` | {_values(_of(schema(), key))} | `{json.dumps(default)}` | {_meaning(key)} |"
 
 
 def _of(found: Mapping[str, object], key: str) -> Mapping[str, object]:

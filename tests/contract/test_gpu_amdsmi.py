@@ -74,7 +74,7 @@ def test_a_device_that_is_not_there_is_named(amd_node: FakeAmdsmi) -> None:
 
 
 def test_auto_does_not_take_what_nobody_has_tried_on_a_real_gpu(amd_node: FakeAmdsmi) -> None:
-    assert choose(DeviceRequest("auto")).backend != "amdsmi"
+    assert choose(DeviceRequest("automatic")).backend != "amdsmi"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_without_the_right_to_lock_it_stands_behind_all_that_may(
     node: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service that can set clocks for this user is the better choice then."""
-    request = DeviceRequest("auto")
+    request = DeviceRequest("automatic")
     priorities = {one.name: one.priority for one in backends()}
     with_right = priorities["nvml"](request)
     monkeypatch.setattr("perseus_ds.device.nvidia.nvml.missing_right", lambda: "user 1000 is not root")
@@ -75,10 +75,10 @@ def test_without_the_right_to_lock_it_stands_behind_all_that_may(
 
 def test_automatic_takes_no_gpu_by_its_number(node: FakeNvml) -> None:
     """A job on the CPU of a GPU node: the GPUs here are others'."""
-    choice = choose(DeviceRequest("auto", local_rank=1))
+    choice = choose(DeviceRequest("automatic", local_rank=1))
     assert (choice.backend, choice.gpu.capabilities().can_lock) == ("null", False)
     assert "CPU" in choice.reason
-    with choose(DeviceRequest("auto", local_rank=0, uuid=UUID.format(1))).gpu as gpu:
+    with choose(DeviceRequest("automatic", local_rank=0, uuid=UUID.format(1))).gpu as gpu:
         assert gpu.identify().index == 1
 
 
@@ -86,7 +86,7 @@ def test_without_the_right_to_lock_auto_reads_and_says_so(
     node: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perseus_ds.device.nvidia.nvml.missing_right", lambda: "user 1000 is not root")
-    choice = choose(DeviceRequest("auto", uuid=UUID.format(0)))
+    choice = choose(DeviceRequest("automatic", uuid=UUID.format(0)))
     assert choice.backend == "nvml"
     assert not choice.gpu.capabilities().can_lock
     assert "user 1000" in choice.reason

@@ -176,6 +176,6 @@ CASES = {
     "lifecycle": _lifecycle,
     "demo": _demo,
     "eight ranks, a straggler, a killed rank": _eight_ranks,
-    "plans 8x12 at 5 changes per s": partial(_budget, "8x12", 5.0, "auto"),
+    "plans 8x12 at 5 changes per s": partial(_budget, "8x12", 5.0, "automatic"),
     "plans 8x8 of whole clocks": partial(_budget, "8x8", None, "never"),
 }

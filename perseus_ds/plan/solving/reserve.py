@@ -14,7 +14,7 @@ from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.solving.variation import Draws
 from perseus_ds.solver import Plans
 
-Reserve = float | Literal["auto"]
+Reserve = float | Literal["automatic"]
 """Percent by which stretched computations are planned longer than they last on average."""
 
 ALLOWED_PCT = 0.1
@@ -30,8 +30,8 @@ MOST_PCT = 20.0
 
 
 def reserve_in_words(reserve: Reserve) -> str:
-    """As fingerprints name it: without the unit."""
-    return reserve if reserve == "auto" else f"{reserve:g}"
+    """As fingerprints name it: without the unit, and "auto" as files of all releases have it."""
+    return "auto" if reserve == "automatic" else f"{reserve:g}"
 
 
 def least_reserve_pct(draws: Draws | None, fastest: Callable[[float], Plans]) -> float:

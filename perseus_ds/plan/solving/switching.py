@@ -10,22 +10,22 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.profile import Profile
 
-Split = Literal["auto", "never"]
-Wait = Literal["auto", "never"]
+Split = Literal["automatic", "never"]
+Wait = Literal["automatic", "never"]
 
 
 @dataclass(frozen=True, slots=True)
 class Switching:
     """How clocks change, and what a plan may do with it.
 
-    ``split`` "auto" lets a computation change its clock while it runs, "never" keeps one clock for each.
-    No part of one is shorter than a call takes. ``waits`` "auto" lowers the
+    ``split`` "automatic" lets a computation change its clock while it runs, "never" keeps one clock for each.
+    No part of one is shorter than a call takes. ``waits`` "automatic" lowers the
     clock in waits that are long enough, where the power of waiting is known by clock. ``budget`` states how
     often a clock may change.
     """
 
     change: ClockChange = field(default_factory=ClockChange)
-    split: Split = "auto"
+    split: Split = "automatic"
     waits: Wait = "never"
     budget: ChangeBudget = field(default_factory=ChangeBudget)
 
@@ -40,10 +40,10 @@ class Switching:
         return cls(change)
 
     def __post_init__(self) -> None:
-        if self.split not in {"auto", "never"}:
-            raise PlanError(f"split is {self.split!r}", hint="auto or never")
-        if self.waits not in {"auto", "never"}:
-            raise PlanError(f"waits is {self.waits!r}", hint="auto or never")
+        if self.split not in {"automatic", "never"}:
+            raise PlanError(f"split is {self.split!r}", hint="automatic or never")
+        if self.waits not in {"automatic", "never"}:
+            raise PlanError(f"waits is {self.waits!r}", hint="automatic or never")
 
     @property
     def least_part_s(self) -> float:

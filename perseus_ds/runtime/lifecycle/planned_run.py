@@ -253,7 +253,7 @@ def is_paced(
     if unknown:
         why = (
             "the loads of an iteration are not known before it begins (replica "
-            f"{', '.join(map(str, unknown))}); straggler.set_load or straggler.read_ahead can change that"
+            f"{', '.join(map(str, unknown))}); straggler.loads can change that"
         )
     elif explained < LEAST_EXPLAINED:
         why = f"loads explain {100.0 * explained:.0f} % of how durations vary, less than half"

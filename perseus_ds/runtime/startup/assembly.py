@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from perseus_ds.config.load import READ_AHEAD
 from perseus_ds.device import AskedClocks, Capabilities
 from perseus_ds.device.conflict import is_capped
 from perseus_ds.device.simulated import SimulatedGpu
@@ -211,13 +212,13 @@ class Assembly:
     def _told_loads(self, listener: InstructionListener) -> InstructionListener:
         """Have batches bring their loads: by the user's function, or read ahead where that is asked for."""
         settings, log = self._context.config.straggler, self._context.log
-        if settings.read_ahead and not getattr(self._adapter, "read_ahead", bool)():
+        if settings.loads == READ_AHEAD and not getattr(self._adapter, "read_ahead", bool)():
             log.event("loads_not_read_ahead", f"read_ahead has no effect with {self._adapter.name}")
-        function = given_by_all(self._context.channel, settings.set_load, log)
+        function = given_by_all(self._context.channel, settings.loads, log)
         if function is None:
             return listener
         rank = self._context.job.rank
-        asked = UserLoads(listener, function, limit_s=settings.load_limit_s, log=log, rank=rank)
+        asked = UserLoads(listener, function, log=log, rank=rank)
         self._undo.append(asked.close)
         return asked
 

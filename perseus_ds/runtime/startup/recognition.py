@@ -183,4 +183,5 @@ def _clock_changes(objective: Objective) -> str:
     """What a plan may do with clocks: one made for another answer is not used."""
     budget = ChangeBudget(objective.changes_per_s, objective.node_changes_per_s)
     told = f"split {objective.split}, waits {objective.waits}{budget}"
+    told = told.replace("automatic", "auto")  # as files of all releases have it
     return told if objective.timelines is None else f"{told}, timelines {objective.timelines}"

@@ -23,9 +23,9 @@ LOW_W, LOW_MHZ = 56.4, 300  # a waiting A100 at a low clock, from one public log
 _SLOW = ClockChange(call_s=0.005, settle_up_s=0.005, settle_down_s=0.005)
 ADDED = {
     "ours, split": Switching(),
-    "ours, split, low waits": Switching(waits="auto"),
+    "ours, split, low waits": Switching(waits="automatic"),
     "ours, 10 ms per change": Switching(_SLOW, split="never"),
-    "ours, split, low waits, 10 ms": Switching(_SLOW, waits="auto"),
+    "ours, split, low waits, 10 ms": Switching(_SLOW, waits="automatic"),
 }
 """What our model has beside the paper's: clocks that change within a computation, low clocks in waits,
 changes that take their time."""

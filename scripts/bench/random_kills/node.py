@@ -89,7 +89,7 @@ class Node:
 
     def start(self, case: Case) -> subprocess.Popen[str]:
         """Start the case's trainer, below a launcher or in a container where the case has one."""
-        device = "auto" if case.service else {"nvidia": "nvml", "amd": "amdsmi"}[case.vendor]
+        device = "automatic" if case.service else {"nvidia": "nvml", "amd": "amdsmi"}[case.vendor]
         words = [sys.executable, str(TRAINER), str(case.number), case.how, device]
         if case.victim == "launcher":
             words = [sys.executable, str(self.launcher), *words]

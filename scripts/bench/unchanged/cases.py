@@ -76,7 +76,7 @@ def budget(**given: object) -> Switching:
 
 
 FREE, PARTS, NEVER = Switching(), switched(), switched(split="never")
-WAITS, NEVER_WAITS = switched(waits="auto"), switched(split="never", waits="auto")
+WAITS, NEVER_WAITS = switched(waits="automatic"), switched(split="never", waits="automatic")
 
 
 def _plans(data: Path) -> Iterator[tuple[str, Callable[[], Arrays]]]:
@@ -136,7 +136,7 @@ def _plans(data: Path) -> Iterator[tuple[str, Callable[[], Arrays]]]:
         )
     ):
         stages, clocks = int(sizes.split("x")[0].split("/")[0]), (4, 9, 20, 38)[seed % 4]
-        more = {"reserve_pct": "auto"} if seed % 5 == 3 else {}  # noqa: PLR2004
+        more = {"reserve_pct": "automatic"} if seed % 5 == 3 else {}  # noqa: PLR2004
         yield case(f"drawn {seed}", partial(_drawn, seed, stages, clocks), order, sizes, kind, **more)
     for seed in (30, 31, 32):
         yield case(
@@ -152,7 +152,7 @@ KINDS = {
     "never, waits": NEVER_WAITS,
     "0 per s": budget(per_gpu_per_s=0.0),
     "5 per s": budget(per_gpu_per_s=5.0),
-    "5 per s, waits": budget(per_gpu_per_s=5.0, waits="auto"),
+    "5 per s, waits": budget(per_gpu_per_s=5.0, waits="automatic"),
     "5 per s, never": budget(per_gpu_per_s=5.0, split="never"),
     "12 per node": budget(per_node_per_s=12.0, gpus_per_node=2),
 }

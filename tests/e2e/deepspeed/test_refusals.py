@@ -42,7 +42,7 @@ def cases(lifecycle: Lifecycle, root: Path) -> dict[str, Case]:
     a_file = root / "file"
     a_file.write_text("")
     return {
-        "unknown key": Case({**plain, "modus": "auto"}, ("perseus.modus",)),
+        "unknown key": Case({**plain, "modus": "automatic"}, ("perseus.modus",)),
         "wrong type": Case({**plain, "profile": {"min_window_s": "long"}}, ("perseus.profile.min_window_s",)),
         "no meaning": Case(
             {**plain, "profile": {"min_window_s": -1.0}}, ("perseus.profile.min_window_s", "-1")

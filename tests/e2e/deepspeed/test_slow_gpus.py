@@ -117,7 +117,7 @@ def course(folder: Path, layout: str, cap: str, spell: str, *, mode: str) -> Cou
 def test_a_job_with_a_slow_gpu_is_no_slower_than_at_default_clocks(
     tmp_path: Path, layout: str, cap: str, spell: str
 ) -> None:
-    ours = course(tmp_path, layout, cap, spell, mode="auto")
+    ours = course(tmp_path, layout, cap, spell, mode="automatic")
     default = course(tmp_path, layout, cap, spell, mode="observe")
     slower = ours.time_s / default.time_s - 1.0
     sys.stdout.write(f"\n{layout}, {cap} {spell}: {100.0 * slower.mean():+.3f} % slower")

@@ -28,7 +28,7 @@ class Container:
     def __init__(
         self,
         *,
-        device: str = "auto",
+        device: str = "automatic",
         first: bool = True,
         seed: int = 0,
         risk: bool = False,

@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 MANIFEST = Path(__file__).parents[3] / "scripts" / "guardd" / "kubernetes.yaml"
-TRAINER = [sys.executable, str(Path(__file__).with_name("trainer.py")), "1", "runs", "auto"]
+TRAINER = [sys.executable, str(Path(__file__).with_name("trainer.py")), "1", "runs", "automatic"]
 """Stands for the manifest's ``deepspeed train.py``."""
 
 

@@ -53,7 +53,7 @@ def test_a_client_takes_a_lease_and_sigterm_gives_the_clock_back(node: FakeNvml,
     clocks = ("--floor-mhz", "600", "--restore-clock-mhz", "1200")
     with guardd(path, *clocks, "--allow", "gpus=*") as service:
         assert path.stat().st_mode & 0o777 == 0o660
-        choice = choose(DeviceRequest("auto", uuid=UUID.format(1)))
+        choice = choose(DeviceRequest("automatic", uuid=UUID.format(1)))
         assert choice.backend == "guardd"
         assert choice.gpu.capabilities().clocks_mhz[-1] == 600
         choice.gpu.lock_clock(900)

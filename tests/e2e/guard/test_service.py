@@ -95,7 +95,7 @@ def start(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_a_job_without_rights_locks_through_the_service(node: FakeNvml, start: Callable[..., Daemon]) -> None:
     start(EVERYTHING)
-    choice = choose(DeviceRequest("auto", uuid=UUID.format(1)))
+    choice = choose(DeviceRequest("automatic", uuid=UUID.format(1)))
     assert choice.backend == "guardd"
     choice.gpu.lock_clock(900)
     assert eventually(lambda: node.locked_mhz() == [0, 900])

@@ -49,7 +49,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
         run_dir,
         simulated=SIMULATED,
         profile={"min_window_s": 10.0, "max_clocks": 3, "warmup_iterations": 2},
-        straggler={"read_ahead": True, "load_limit_s": 60.0},
+        straggler={"loads": "read_ahead"},
     )
     return run_dir, run_ranks(SHAPE.ranks, trained, course)
 

@@ -67,7 +67,7 @@ def test_waits_take_what_the_plan_was_made_with_where_the_profile_does_not_say(
     plan, named = tmp_path / "low.json", tmp_path / "named.json"
     powers = ("--blocking-power-w", 70, "--wait-power-w", "1400:70,300:30")
     made = perseus(
-        "plan", profile_csv, "--stages", 2, "--microbatches", 3, *powers, "--waits", "auto", "-o", plan
+        "plan", profile_csv, "--stages", 2, "--microbatches", 3, *powers, "--waits", "automatic", "-o", plan
     )
     assert made.code == 0
     write_profile(replace(read_profile(profile_csv), blocking_w={1400: 70.0, 300: 30.0}), named)

@@ -31,7 +31,7 @@ def test_a_bound_that_is_too_good_is_refused(refused: Callable[..., str], plan_f
 
 def test_low_waits_save_more(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
     path = tmp_path / "low.json"
-    low = ("--waits", "auto", "--wait-power-w", "1400:70,400:40", "--switch-latency-ms", 4, "-o", path)
+    low = ("--waits", "automatic", "--wait-power-w", "1400:70,400:40", "--switch-latency-ms", 4, "-o", path)
     found = [
         json.loads(perseus("plan", profile_csv, *SIZES, *words, "--json").out)["rows"][0]["saving_pct"]
         for words in ((), low)
@@ -41,7 +41,7 @@ def test_low_waits_save_more(perseus: Program, profile_csv: Path, tmp_path: Path
 
 
 def test_low_waits_need_the_power_of_waiting(refused: Callable[..., str], profile_csv: Path) -> None:
-    line = refused("plan", profile_csv, *SIZES, "--waits", "auto")
+    line = refused("plan", profile_csv, *SIZES, "--waits", "automatic")
     assert line.startswith(str(profile_csv))
     assert "--wait-power-w" in line
 

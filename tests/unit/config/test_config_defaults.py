@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.config import PerseusConfig, auto_of, parse
+from perseus_ds.config import PerseusConfig, parse
 from perseus_ds.errors import ConfigError
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "block.md"
@@ -26,7 +26,7 @@ def defaults(block: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 def test_defaults_are_those_of_the_reference() -> None:
     said = {
-        row["key"]: None if row["default"] is None else auto_of(json.loads(row["default"]))
+        row["key"]: None if row["default"] is None else json.loads(row["default"])
         for row in ROW.finditer(PAGE.read_text())
         if not row["key"].startswith("simulated.")
     }

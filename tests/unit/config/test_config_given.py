@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.config import load
-from perseus_ds.config.load import given_config
+from perseus_ds.config.load import read_source
 from perseus_ds.errors import ConfigError
 
 BLOCK = '{"perseus": {"enabled": true, "run_dir": "runs/\u00fc>?~\u00ff"}} // and a comment'
@@ -62,4 +62,4 @@ def test_what_only_looks_like_base64_is_none() -> None:
     """A character that no alphabet has is not passed over: it may be a name with a slip in it."""
     word = base64.b64encode(b'{"train_batch_size": 4}').decode()
     with pytest.raises(ConfigError, match="No such"):
-        given_config(f"{word[:8]}.{word[8:]}")
+        read_source(f"{word[:8]}.{word[8:]}")

@@ -32,7 +32,7 @@ def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_driver")
 def test_with_nothing_there_auto_takes_null_and_says_why() -> None:
-    choice = choose(DeviceRequest("auto", uuid="GPU-of-torch"))
+    choice = choose(DeviceRequest("automatic", uuid="GPU-of-torch"))
     assert choice.backend == "null"
     assert "libnvidia-ml.so.1" in choice.reason
     assert "amdsmi: " in choice.reason

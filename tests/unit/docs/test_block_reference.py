@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 ACCEPTED = [
     {},
     {"enabled": True, "mode": "automatic", "objective": {"policy": "deadline", "deadline_s": 3}},
-    {"mode": None, "objective": {"reserve_pct": 2.5, "split": None}, "profile": {"max_clocks": None}},
+    {"objective": {"reserve_pct": 2.5}, "profile": {"max_clocks": None}},
     {"device": "simulated", "simulated": {"gpu": "a40", "ranks": {"3": {"gpu": "a100-sxm4-80gb"}}}},
 ]
 REFUSED = [

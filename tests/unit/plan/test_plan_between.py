@@ -100,7 +100,7 @@ def test_where_no_two_plans_lie_around_a_time_nothing_is_added(plans: PlanSet) -
     [
         (Switching(split="never"), False),
         (Switching(budget=ChangeBudget(3.0)), False),
-        (Switching(ClockChange.lasting(0.002), waits="auto"), True),
+        (Switching(ClockChange.lasting(0.002), waits="automatic"), True),
     ],
 )
 def test_what_a_mixture_could_break_is_left_alone(switching: Switching, *, waiting: bool) -> None:

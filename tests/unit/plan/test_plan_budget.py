@@ -40,7 +40,7 @@ def _point(clock_mhz: int, base_s: float) -> Point:
 
 
 def planned(
-    budget: ChangeBudget, *, split: str = "auto", waits: str = "never", microbatches: int = MICROBATCHES
+    budget: ChangeBudget, *, split: str = "automatic", waits: str = "never", microbatches: int = MICROBATCHES
 ) -> PlanSet:
     return planned_once(budget, split, waits, microbatches)
 
@@ -56,7 +56,7 @@ def planned_once(budget: ChangeBudget, split: str, waits: str, microbatches: int
     )
 
 
-@pytest.mark.parametrize(("split", "waits"), [("auto", "auto"), ("never", "never")])
+@pytest.mark.parametrize(("split", "waits"), [("automatic", "automatic"), ("never", "never")])
 @pytest.mark.parametrize("budget", [ChangeBudget(6.0), ChangeBudget(5.0, 9.0, gpus_per_node=2)])
 def test_no_gpu_is_asked_more_often_than_allowed(budget: ChangeBudget, split: str, waits: str) -> None:
     plans = planned(budget, split=split, waits=waits)
@@ -88,9 +88,9 @@ def test_fewer_changes_never_save_more_than_all() -> None:
     assert all(more >= fewer - 0.15 for more, fewer in pairwise(savings))
 
 
-@pytest.mark.parametrize("reserve", [0.0, "auto"])
+@pytest.mark.parametrize("reserve", [0.0, "automatic"])
 def test_where_the_shortest_time_asks_for_more_changes_than_allowed_longer_ones_are_planned(
-    reserve: float | Literal["auto"],
+    reserve: float | Literal["automatic"],
 ) -> None:
     """With errors in a profile the fastest clock of forwards may be a lower one than that of backwards."""
     wrong = {
@@ -204,7 +204,7 @@ def test_changes_are_counted_around_the_iteration() -> None:
 def test_waits_get_their_share_of_the_changes() -> None:
     """Low waits within a budget never save less than without them, and stay within it."""
     for rate in (10.0, 8.0, 6.0):
-        low, high = (planned(ChangeBudget(rate), waits=waits) for waits in ("auto", "never"))
+        low, high = (planned(ChangeBudget(rate), waits=waits) for waits in ("automatic", "never"))
         assert verify(low) == len(low)
         assert low.plan(0).saving_pct >= high.plan(0).saving_pct - 0.05
         assert len(low.waits)

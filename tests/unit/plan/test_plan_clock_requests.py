@@ -24,10 +24,12 @@ CHANGES = [
 
 
 @functools.cache
-def planned(change: ClockChange, split: Split = "auto") -> FrequencyPlan:
+def planned(change: ClockChange, split: Split = "automatic") -> FrequencyPlan:
     schedule = textbook("1f1b", stages=4, microbatches=6)
     profile = replace(textbook_profile([1.0, 1.1, 1.2, 1.3]), blocking_w={1410: 70.0, LOW_MHZ: 50.0})
-    plans = build(profile, schedule, blocking_power_w=70.0, switching=Switching(change, split, waits="auto"))
+    plans = build(
+        profile, schedule, blocking_power_w=70.0, switching=Switching(change, split, waits="automatic")
+    )
     return plans.plan(len(plans) // 3)
 
 

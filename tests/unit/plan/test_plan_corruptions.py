@@ -30,7 +30,7 @@ Damage = Callable[[dict[str, Any]], None]
 @pytest.fixture(scope="module")
 def plans() -> PlanSet:
     profile = dataclasses.replace(textbook_profile([1.0, 1.1, 1.3]), blocking_w={1410: 70.0, 705: 50.0})
-    switching = Switching(ClockChange(0.002, 0.004, 0.003), waits="auto")
+    switching = Switching(ClockChange(0.002, 0.004, 0.003), waits="automatic")
     schedule = textbook("1f1b", stages=3, microbatches=4)
     fingerprint = {"gpu": "A100", "stages": "3"}
     return build(profile, schedule, blocking_power_w=70.0, switching=switching, fingerprint=fingerprint)

@@ -25,14 +25,14 @@ HIGH_W, LOW_W = 70.0, 50.0
 CHANGE = ClockChange(0.002, 0.004, 0.003)
 
 
-def planned(waits: str, split: str = "auto") -> PlanSet:
+def planned(waits: str, split: str = "automatic") -> PlanSet:
     profile = dataclasses.replace(textbook_profile([1.0, 1.1, 1.3]), blocking_w={1410: HIGH_W, 705: LOW_W})
     schedule = textbook("1f1b", stages=3, microbatches=4)
     switching = Switching(CHANGE, split=split, waits=waits)
     return build(profile, schedule, blocking_power_w=HIGH_W, switching=switching)
 
 
-@pytest.fixture(scope="module", params=["auto", "never"])
+@pytest.fixture(scope="module", params=["automatic", "never"])
 def plans(request: pytest.FixtureRequest) -> PlanSet:
     return planned(request.param)
 
@@ -78,7 +78,7 @@ def test_power_swings_between_what_the_stretches_take(steady: PlanSet) -> None:
 
 
 def test_low_waits_take_less_at_the_trough() -> None:
-    plans = planned("auto")
+    plans = planned("automatic")
     lowest_w = [costs_of(plans.plan(index)).power.least_w for index in range(0, len(plans), 7)]
     assert min(lowest_w) >= 3 * LOW_W
     assert len(plans.waits)

@@ -75,7 +75,7 @@ def test_a_plan_of_a_profile_of_few_executions_lasts_as_expected() -> None:
     for seed in range(8):
         profile = smoothed(drawn(seed))
         plans = build(
-            profile, SCHEDULE, blocking_power_w=WAITING_W, reserve_pct="auto", switching=Switching()
+            profile, SCHEDULE, blocking_power_w=WAITING_W, reserve_pct="automatic", switching=Switching()
         )
         found = expected(plans.plan(0), profile, plans.change, variation=profile.variation())
         promised.append(found.slowdown_pct)

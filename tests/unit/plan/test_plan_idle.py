@@ -80,7 +80,7 @@ def plans() -> PlanSet:
     )
     change = ClockChange(call_s=0.002, settle_up_s=0.01, settle_down_s=0.005)
     schedule = Schedule(whole.name, whole.microbatches, orders)
-    return build(profile, schedule, blocking_power_w=70.0, switching=Switching(change, waits="auto"))
+    return build(profile, schedule, blocking_power_w=70.0, switching=Switching(change, waits="automatic"))
 
 
 def test_ranks_behind_the_first_begin_and_end_low(plans: PlanSet) -> None:

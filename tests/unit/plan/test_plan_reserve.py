@@ -39,7 +39,10 @@ def varying(share: float, profile: Profile = SILENT) -> Profile:
 
 def plans_of(profile: Profile, reserve_pct: float | None = None) -> PlanSet:
     return build(
-        profile, SCHEDULE, blocking_power_w=70.0, reserve_pct="auto" if reserve_pct is None else reserve_pct
+        profile,
+        SCHEDULE,
+        blocking_power_w=70.0,
+        reserve_pct="automatic" if reserve_pct is None else reserve_pct,
     )
 
 
@@ -91,7 +94,7 @@ def test_a_plan_that_changes_clocks_seldom_needs_no_more() -> None:
         varying(0.02),
         SCHEDULE,
         blocking_power_w=70.0,
-        reserve_pct="auto",
+        reserve_pct="automatic",
         switching=Switching(budget=ChangeBudget(1.0)),
     )
     assert 0.0 <= seldom.reserve_pct < often.reserve_pct
@@ -106,7 +109,10 @@ def test_loads_that_differ_ask_for_all_the_slack_that_they_take() -> None:
     """Beside a heavier stage there is slack on average, and none where a microbatch is long."""
     alike, unequal = (
         build(
-            replace(varying(0.001), size_variation=share), SCHEDULE, blocking_power_w=60.0, reserve_pct="auto"
+            replace(varying(0.001), size_variation=share),
+            SCHEDULE,
+            blocking_power_w=60.0,
+            reserve_pct="automatic",
         )
         for share in (0.0, 0.4)
     )
@@ -125,7 +131,7 @@ def test_where_loads_differ_the_plan_loses_no_time_that_matters(latency_s: float
     change = ClockChange(call_s=latency_s / 2, settle_up_s=latency_s / 2, settle_down_s=latency_s / 2)
     unequal = replace(varying(0.01), size_variation=0.3)
     plans = build(
-        unequal, SCHEDULE, blocking_power_w=70.0, reserve_pct="auto", switching=Switching(change=change)
+        unequal, SCHEDULE, blocking_power_w=70.0, reserve_pct="automatic", switching=Switching(change=change)
     )
     conditions = Conditions(loads=parse_loads("lognormal:0.3", seed=5))
     emulator = Emulator(plans, SILENT, ClusterShape(change=change), conditions=conditions)

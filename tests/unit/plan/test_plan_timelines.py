@@ -78,7 +78,7 @@ LINES = (1.0, 0.8), (1.2, 0.6)
 GOOD = given(*LINES)
 
 
-@pytest.mark.parametrize("split", ["never", "auto"])
+@pytest.mark.parametrize("split", ["never", "automatic"])
 def test_no_plan_needs_more_than_without_timelines(split: Split) -> None:
     """Timelines that are good for something and such that are good for nothing."""
     without = planned(split=split)

@@ -30,7 +30,7 @@ class Case(NamedTuple):
     schedule: str
     microbatches: int
     latency_s: float
-    split: str = "auto"
+    split: str = "automatic"
     waits: str = "never"
     reserve_pct: float = 0.0
 
@@ -104,7 +104,7 @@ CASES = (
     Case("gpt3", "1f1b", 12, 0.0),
     Case("gpt3", "1f1b", 12, 0.01),
     Case("gpt3", "1f1b", 12, 0.04),
-    Case("gpt3", "1f1b", 12, 0.01, waits="auto", reserve_pct=0.5),
+    Case("gpt3", "1f1b", 12, 0.01, waits="automatic", reserve_pct=0.5),
     Case("gpt3", "gpipe", 6, 0.02),
     Case("noisy", "1f1b", 8, 0.01),
     Case("noisy", "1f1b", 20, 0.03),

@@ -129,7 +129,7 @@ def test_what_waiting_spares_is_one_number_and_no_more_than_it_takes(plans: Plan
 def test_a_wait_goes_down_and_not_up() -> None:
     profile = dataclasses.replace(textbook_profile([1.0, 1.4]), blocking_w={HIGHEST_MHZ: 70.0, 705: 50.0})
     schedule = textbook("1f1b", stages=2, microbatches=3)
-    plans = build(profile, schedule, blocking_power_w=70.0, switching=Switching(waits="auto"))
+    plans = build(profile, schedule, blocking_power_w=70.0, switching=Switching(waits="automatic"))
     assert plans.wait_clock is not None
     assert verify(plans) == len(plans)
     up = dataclasses.replace(plans.wait_clock, clock_mhz=HIGHEST_MHZ)

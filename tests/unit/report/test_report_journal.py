@@ -24,7 +24,7 @@ def test_facts_within_facts_have_rows_of_their_own_and_no_syntax() -> None:
     facts = {
         "worth": {"baseline": {"energy_j": 2.5}},
         "clocks_mhz": [1410, 705],
-        "reserve_pct": "auto",
+        "reserve_pct": "automatic",
     }
     rows = fact_rows(facts | {"simulated": True, "rows": [{"a_s": 1.0}]})
     assert {tuple(name.split(", ")): text.split() for name, text in rows} == {

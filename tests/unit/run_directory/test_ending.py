@@ -22,7 +22,7 @@ def journal(*names: str, **facts: object) -> list[dict[str, object]]:
     ],
 )
 def test_it_says_how_far_it_came_and_what_to_do(until: str, says: str) -> None:
-    found = why_unmeasured(journal(*COURSE[: COURSE.index(until) + 1], "ended", mode="auto"))
+    found = why_unmeasured(journal(*COURSE[: COURSE.index(until) + 1], "ended", mode="automatic"))
     assert found is not None
     assert says in found
 

@@ -190,7 +190,7 @@ def test_nobody_is_judged_by_batches_of_another_size(microbatches: int, *, found
 def test_waits_at_low_clocks_take_what_the_plan_says_where_changes_are_free() -> None:
     measured = Profile(profile(4).points, blocking_power_w=WAITING_W, blocking_w={1000: WAITING_W, 500: 4.0})
     schedule = textbook("1f1b", stages=4, microbatches=4)
-    plans = build(measured, schedule, blocking_power_w=WAITING_W, switching=Switching(waits="auto"))
+    plans = build(measured, schedule, blocking_power_w=WAITING_W, switching=Switching(waits="automatic"))
     assert plans.wait_clock is not None
     emulator = Emulator(plans, measured, ClusterShape())
     for index in (0, len(plans) // 2):

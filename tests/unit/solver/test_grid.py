@@ -11,7 +11,7 @@ from perseus_ds.solver import REACH
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("split", "times"), [("auto", 2.0), ("never", 2.1)])
+@pytest.mark.parametrize(("split", "times"), [("automatic", 2.0), ("never", 2.1)])
 def test_plans_stand_closest_where_the_cost_falls_most(split: str, times: float) -> None:
     """From one to the next by twice what a look-up may lose at most; evenly in time it were four times.
 

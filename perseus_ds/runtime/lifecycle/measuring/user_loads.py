@@ -17,6 +17,8 @@ from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Load
 
+LIMIT_S = 0.1
+"""How long training waits for the function in an iteration."""
 _PATIENCE = 3
 _MOST_LENGTHS = 1_000_000
 """Sequences of a microbatch: what lists more is taken to list without end."""
@@ -25,7 +27,7 @@ _MOST_LENGTHS = 1_000_000
 class UserLoads(PassingListener):
     """A listener in front of all others: batches have the loads that the user's function gives.
 
-    The function runs in a thread of its own while training waits for it, ``limit_s`` at most. A function is
+    The function runs in a thread of its own while training waits for it, ``LIMIT_S`` at most. A function is
     not asked again if it is slower a few times, raises, or returns what are no loads of these microbatches.
     One line gives the reason, and iterations are taken as if their loads were unknown.
     """
@@ -35,14 +37,12 @@ class UserLoads(PassingListener):
         listener: InstructionListener,
         function: LoadFunction,
         *,
-        limit_s: float,
         log: EventLog,
         rank: int = 0,
     ) -> None:
         super().__init__(listener)
         self._whose = f" on rank {rank}" if rank else ""
         self._function: LoadFunction | None = function
-        self._limit_s = limit_s
         self._log = log
         self._iteration = 0
         self._asked: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
@@ -65,7 +65,7 @@ class UserLoads(PassingListener):
 
     def _loads(self, microbatches: int) -> tuple[Load, ...] | None:
         self._asked.put((self._iteration, microbatches))
-        until = time.monotonic() + self._limit_s
+        until = time.monotonic() + LIMIT_S
         about = -1
         while about < self._iteration:
             try:
@@ -73,7 +73,7 @@ class UserLoads(PassingListener):
             except Empty:
                 self._late += 1
                 if self._late == _PATIENCE:
-                    limit = f"{self._limit_s:g} s (straggler.load_limit_s) {_PATIENCE} times"
+                    limit = f"{LIMIT_S:g} s {_PATIENCE} times"
                     self._go_without(f"took longer than {limit}")
                 return None
         if isinstance(answer, BaseException):

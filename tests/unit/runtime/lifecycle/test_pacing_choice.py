@@ -49,7 +49,7 @@ class Ranks:
 
 
 def chosen(known: tuple[bool, ...] = ALL_KNOW, *, r2: float = 0.98) -> tuple[bool, str]:
-    ranks = Ranks(known, "auto", 2)
+    ranks = Ranks(known, "automatic", 2)
     fits = {key: replace(fit, r2=r2) for key, fit in FITS.items()}
     paced = is_paced(ranks.context, fits, loads_known=True, named="")
     assert [event for event, _ in ranks.events] == ["pacing_choice"], "one line states what was chosen"
@@ -70,7 +70,7 @@ def test_loads_that_explain_too_little_speak_against_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pacing", "replicas", "fits"), [("never", 2, FITS), ("auto", 1, FITS), ("auto", 2, {})]
+    ("pacing", "replicas", "fits"), [("never", 2, FITS), ("automatic", 1, FITS), ("automatic", 2, {})]
 )
 def test_where_it_is_no_question_nothing_is_exchanged_or_stated(
     pacing: str, replicas: int, fits: dict[tuple[int, Kind], LoadFit]

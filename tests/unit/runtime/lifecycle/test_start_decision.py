@@ -53,10 +53,10 @@ def opened(
 @pytest.mark.parametrize(
     ("mode", "job", "move"),
     [
-        ("auto", JOB, StartAction.RUN),
-        ("auto", LARGER, StartAction.PLAN),
-        ("auto", SHRUNK, StartAction.RUN),
-        ("auto", OTHER, StartAction.PROFILE),
+        ("automatic", JOB, StartAction.RUN),
+        ("automatic", LARGER, StartAction.PLAN),
+        ("automatic", SHRUNK, StartAction.RUN),
+        ("automatic", OTHER, StartAction.PROFILE),
         ("run", JOB, StartAction.RUN),
         ("profile", JOB, StartAction.PROFILE),
         ("observe", JOB, StartAction.OBSERVE),
@@ -73,7 +73,7 @@ def test_with_plan_and_profile(directory: RunDirectory, mode: str, job: Job, mov
 
 @pytest.mark.parametrize(
     ("mode", "move"),
-    [("auto", StartAction.PROFILE), ("profile", StartAction.PROFILE), ("observe", StartAction.OBSERVE)],
+    [("automatic", StartAction.PROFILE), ("profile", StartAction.PROFILE), ("observe", StartAction.OBSERVE)],
 )
 def test_with_nothing(directory: RunDirectory, mode: str, move: StartAction) -> None:
     assert opened(directory, mode=mode).action is move
