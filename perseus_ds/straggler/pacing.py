@@ -14,8 +14,8 @@ _Replicas = NDArray[np.float64]
 _SIGMAS = np.linspace(0.0, 6.0, 241)
 _LATE_AT = np.vectorize(lambda x: NormalDist().pdf(x) - x * NormalDist().cdf(-x))(_SIGMAS)
 """What a normal number exceeds so many deviations by on average, in deviations."""
-_BEYOND = 1.96  # standard errors that one of twenty predictions is off by
-_USUALLY = 0.05
+_BEYOND = 1.96  # standard errors that one of fifty predictions may be off by
+_USUALLY = 0.02
 _STEP = 0.7  # of the scale's logarithm where all of an iteration's predictions are off by more
 _LEAST, _MOST = 0.1, 1e3
 
@@ -27,9 +27,10 @@ class Pacing:
     first, and is then learned from how far predictions were off. Where they are off by too much it takes all
     slack: nobody is slowed by what is not known well. A NaN error slows nobody.
 
-    The error is scaled such that one prediction in twenty is off by more than 1.96 of it. That quantile is
-    followed step by step, each of a bounded length, so that no single iteration moves it far. It rises
-    nineteen times faster than it falls.
+    The error is scaled such that one prediction in fifty is off by more than 1.96 of it (of normal errors it
+    would be one in twenty): few replicas learn from few numbers, which repeat. That quantile is followed step
+    by step, each of a bounded length, so that no single iteration moves it far. It rises 49 times faster than
+    it falls.
 
     Source: H. Robbins and S. Monro, A stochastic approximation method (1951), for a quantile.
     """

@@ -81,5 +81,5 @@ BEHIND = 0.02
 LEAST_MOVE = 0.002
 """Relative change of a limit that is worth another plan."""
 
-EXCESS_PACED = 0.0008
+EXCESS_PACED = 0.0005
 """How much longer iterations may become on average because predictions of the longest replica err."""

@@ -64,6 +64,7 @@ class ActivePlan(ClockPolicy):
         self._pace = Pace(1)
         self._changed_after: int | None = None
         self._present = self._schedule()
+        self._unpaced: ClockSchedule | None = None
         self.observed: JobStatus | None = None
 
     @property
@@ -103,6 +104,7 @@ class ActivePlan(ClockPolicy):
 
     def begins(self, sequencer: ClockSequencer) -> None:
         """Begin this stage's part of the present plan."""
+        self._unpaced = None
         if self._will_tell is not None and self._pacer is not None:
             self._pacer.begins(self._will_tell)
         self._present.begins(sequencer)
@@ -110,13 +112,19 @@ class ActivePlan(ClockPolicy):
     def before(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due while the computation runs, by another plan once replicas are paced."""
         if self._will_tell is not None and self._pacer is not None and self._pacer.changes():
-            self._present = self._schedule()
+            self._unpaced, self._present = self._present, self._schedule()
             self._present.stands(sequencer)
         self._present.before(sequencer)
 
     def after(self, sequencer: ClockSequencer) -> None:
-        """Ask for what is due now that it is over."""
+        """Request the clocks that follow a computation.
+
+        A paced replica leaves its low clock after its last computation, while it waits for the others: a
+        change that is requested at the next iteration's begin would come one latency into it.
+        """
         self._present.after(sequencer)
+        if self._unpaced is not None and sequencer.position == self._schedules.computations:
+            sequencer.request(self._unpaced.opening[0])
 
     @property
     def sync_time_s(self) -> float | None:

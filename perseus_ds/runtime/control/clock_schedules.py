@@ -19,7 +19,7 @@ class ClockSchedules:
         self._plans = plans
         self._rank = pipeline_rank
         self._change = change
-        self._computations = len(plans.computations_of(pipeline_rank))
+        self.computations = len(plans.computations_of(pipeline_rank))
         self._schedules: dict[tuple[int, bool], ClockSchedule] = {}
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class ClockSchedules:
             chosen = self._plans.plan(plan)
             requests = clock_requests(chosen, self._rank, self._change, on_pace=on_pace)
             opening = opening_clocks(chosen, self._rank, requests)
-            self._schedules[key] = ClockSchedule.of(requests, opening, self._computations)
+            self._schedules[key] = ClockSchedule.of(requests, opening, self.computations)
         return self._schedules[key]
 
     @cached_property
@@ -44,7 +44,7 @@ class ClockSchedules:
         """The highest clock of the plans throughout."""
         own = [self._plans.options[i.stage, i.kind] for _, i in self._plans.computations_of(self._rank)]
         highest_mhz = max(int(max(options.clock_mhz)) for options in own)
-        return ClockSchedule.of((), (highest_mhz, None), self._computations)
+        return ClockSchedule.of((), (highest_mhz, None), self.computations)
 
     def time_s(self, plan: int) -> float:
         """How long an iteration lasts by a plan."""

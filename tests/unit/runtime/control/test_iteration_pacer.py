@@ -8,19 +8,27 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch.distributed as dist
 from straggler_cluster import STAGES, index, planned
 
+from perseus_ds.config import Objective
+from perseus_ds.device import ClockChange
 from perseus_ds.errors import EngineError
+from perseus_ds.plan import select
 from perseus_ds.profile import LoadFit, Profile
 from perseus_ds.runtime.comm.control_group import control_group
 from perseus_ds.runtime.comm.interfaces import Reach
 from perseus_ds.runtime.comm.load_exchange import LoadExchange
+from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
+from perseus_ds.runtime.control.clock_requests import Request, Requests
+from perseus_ds.runtime.control.clock_schedules import ClockSchedules
+from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer
-from perseus_ds.schedule import Load
+from perseus_ds.schedule import Kind, Load
 from perseus_ds.simulation import textbook_profile
 from perseus_ds.straggler import Forecast, ReplicaPlans
 
@@ -105,6 +113,38 @@ def test_loads_of_another_number_are_none(group: dist.ProcessGroup, loads: list[
     one.begins(0)
     one.ends()
     assert plans.reported == [[-math.inf, -math.inf]]
+
+
+class BesideALonger(ReplicaPlans):
+    """Plans of which the other replica always reports twice the usual time."""
+
+    def __init__(self) -> None:
+        super().__init__([index()] * REPLICAS, forecast_error=0.001)
+
+    def pace(self, index: int, predicted_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bool:
+        return super().pace(index, np.array([predicted_s[0], 2.0 * predicted_s[0]]))
+
+
+def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(group: dist.ProcessGroup) -> None:
+    put: list[Request] = []
+    schedules = ClockSchedules(planned(), pipeline_rank=0, change=ClockChange.lasting(0.02))
+    plans = BesideALonger()
+    active_plan = ActivePlan(
+        schedules, select(planned(), Objective()), watch=ReplicaWatch(plans, pacer=pacer(group, plans))
+    )
+    sequencer = ClockSequencer(mock.Mock(spec=Requests, put=put.append), lambda: 0.0, moment=lambda: None)
+    active_plan.meet(equal(1000.0))
+    active_plan.will_run(0)
+    usual = schedules.of(index().objective).opening[0]
+    sequencer.begin(active_plan)
+    for kind in [Kind.FORWARD, Kind.BACKWARD] * MICROBATCHES:
+        sequencer.before(kind)
+        lowest = put[-1].asks[-1]
+        sequencer.after(kind)
+    assert lowest.clock_mhz is not None
+    assert usual.clock_mhz is not None
+    assert lowest.clock_mhz < usual.clock_mhz
+    assert put[-1].asks == (usual,)
 
 
 class Gone:
