@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.profile import at_size, differ, elasticity
+from perseus_ds.profile import differ
 from perseus_ds.run_directory import MeasuredSide
 from perseus_ds.runtime.measure.accounting import Sample, Total
 from perseus_ds.runtime.measure.robust import alike, robust_mean
 
 _Numbers = NDArray[np.float64]
+_STEEPEST = 2.0  # attention grows with the square of a sequence, and nothing grows faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +86,32 @@ def at_one_size(sides: Sequence[Side]) -> list[Side]:
     How time and energy grow with size follows from both together, each about its own mean. Energy grows with
     what all ranks worked on, time with what the slowest replica did, which all others wait for.
     """
-    sizes = np.concatenate([side.size for side in sides])
-    longest = np.concatenate([side.longest for side in sides])
-    if not (differ(sizes) or differ(longest)):
+    if not any(differ(np.concatenate(every)) for every in _sizes_of(sides)):
         return list(sides)
-    slower = elasticity(*((side.longest, side.time_s) for side in sides))
-    dearer = elasticity(*((side.size, side.energy_j) for side in sides))
+    sizes, longest = _sizes_of(sides)
+    times_s = _at_mean_size([side.time_s for side in sides], longest)
+    energies_j = _at_mean_size([side.energy_j for side in sides], sizes)
     return [
-        replace(
-            side,
-            time_s=at_size(side.time_s, side.longest, float(longest.mean()), power=slower),
-            energy_j=at_size(side.energy_j, side.size, float(sizes.mean()), power=dearer),
-        )
-        for side in sides
+        replace(side, time_s=time_s, energy_j=energy_j)
+        for side, time_s, energy_j in zip(sides, times_s, energies_j, strict=True)
     ]
+
+
+def _sizes_of(sides: Sequence[Side]) -> tuple[list[_Numbers], list[_Numbers]]:
+    return [side.size for side in sides], [side.longest for side in sides]
+
+
+def _at_mean_size(values: Sequence[_Numbers], sizes: Sequence[_Numbers]) -> list[_Numbers]:
+    """Scale by a power of size: the slope of a log-log line, with a level for each side; else 1."""
+    mean = float(np.concatenate(sizes).mean())
+    if min(side.min() for side in sizes) <= 0.0:
+        return list(values)
+    lines = [(np.log(size), np.log(value)) for size, value in zip(sizes, values, strict=True) if differ(size)]
+    power = 1.0
+    if lines:
+        x, y = (np.concatenate([one - one.mean() for one in side]) for side in zip(*lines, strict=True))
+        power = float(np.clip((x @ y) / (x @ x), 0.0, _STEEPEST))
+    return [value * (mean / size) ** power for value, size in zip(values, sizes, strict=True)]
 
 
 def _alike(samples: Sequence[Sample], period_s: float | None) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucketed_images import SHAPES, bucketed, buckets_of, image_engine, images, load_of, simulated
+from bucketed_images import SHAPES, bucketed, buckets_of, image_engine, images, simulated
 from jobs import SURE, events, lines
 from ranks import Said, config, run_ranks
 from varied_loads import (
@@ -60,12 +60,8 @@ def test_losses_are_those_without_us(jobs: BothWays) -> None:
     assert [one.value.losses for one in jobs.without] == plain
 
 
-def test_loads_are_the_images(jobs: BothWays) -> None:
+def test_loads_of_images_explain_durations(jobs: BothWays) -> None:
     profile = read_profile(jobs.run_dir / "profile.json")
-    assert set(profile.seen_loads) == {
-        tuple(tuple(map(load_of, buckets_of(r, n, MICROBATCHES))) for r in range(REPLICAS))
-        for n in range(PERIOD)
-    }
     assert all(fit.r2 > 0.99 for fit in profile.loads.values())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from packed_pipeline import in_tuples, packed_engine
-from packed_sequences import lengths_of, packed, simulated
+from packed_sequences import packed, simulated
 from ranks import config, run_ranks
 from varied_loads import (
     BothWays,
@@ -26,7 +26,6 @@ from varied_loads import (
 )
 
 from perseus_ds.profile import read_profile
-from perseus_ds.schedule import Load
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -64,12 +63,8 @@ def test_losses_are_those_without_us(jobs: BothWays) -> None:
 
 
 @pytest.mark.parametrize("job", ["with", "without"])
-def test_loads_are_the_sums_of_lengths_and_of_their_squares(jobs: BothWays, job: str) -> None:
+def test_loads_explain_durations(jobs: BothWays, job: str) -> None:
     profile = read_profile(jobs.run_dir / f"{job}_profile.json")
-    known = {
-        tuple(tuple(map(Load.of_lengths, lengths_of(r, n, MICROBATCHES))) for r in range(2)) for n in range(3)
-    }
-    assert set(profile.seen_loads) == known
     for fit in profile.loads.values():
         assert fit.r2 > 0.99
         assert fit.squares > 0.0

@@ -24,11 +24,10 @@ from varied_loads import (
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 
 from megatron_jobs import Job, Shape
-from packed_sequences import lengths_of, simulated
+from packed_sequences import simulated
 
 import perseus_ds
 from perseus_ds.profile import read_profile
-from perseus_ds.schedule import Load
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -60,13 +59,8 @@ def test_losses_and_weights_are_those_without_us(packed: BothWays) -> None:
     assert [one.value.losses for one in packed.without] == plain
 
 
-def test_loads_are_the_sums_of_lengths_and_of_their_squares(packed: BothWays) -> None:
+def test_loads_explain_durations(packed: BothWays) -> None:
     profile = read_profile(packed.run_dir / "profile.json")
-    known = {
-        tuple(tuple(map(Load.of_lengths, lengths_of(r, n, SHAPE.microbatches))) for r in range(2))
-        for n in range(3)
-    }
-    assert set(profile.seen_loads) == known
     for fit in profile.loads.values():
         assert fit.r2 > 0.99
         assert fit.squares > 0.0

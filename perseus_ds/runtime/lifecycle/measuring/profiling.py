@@ -23,7 +23,6 @@ from perseus_ds.profile import (
 )
 from perseus_ds.profile.estimating.estimate import Estimate, estimate
 from perseus_ds.profile.estimating.thermal import Thermal, Warming, Warmth
-from perseus_ds.profile.following import follows_clock
 from perseus_ds.profile.next_clock import filed
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -244,7 +243,6 @@ def profile_of(
         leakage=warming.leakage,
         leakage_se=warming.leakage_se,
         fixed_s=_fixed_s(windows),
-        follows=_follows(sweep.clocks_mhz, windows),
         fingerprint=dict(context.job.profile_fingerprint(group)),
         window_s=context.config.profile.min_window_s,
         calibration=context.reckoning.calibration if group == 0 else None,  # rank 0's GPU is of the first
@@ -266,16 +264,6 @@ def load_fits(windows: Sequence[Pooled]) -> dict[Computation, LoadFit]:
     """Fit relative durations to the loads of all windows, whatever their clocks; empty where none differ."""
     fits = {key: fit_of(sums) for key, sums in joined_loads(window.loads for window in windows).items()}
     return {key: fit for key, fit in fits.items() if fit is not None}
-
-
-def _follows(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> dict[Computation, float]:
-    """Of every transfer the share that follows the clock, which all ranks shared in a window."""
-    found = {
-        key: follows_clock(clocks_mhz[: len(windows)], [window.fixed_s[key] for window in windows])
-        for key in windows[0].fixed_s
-        if key[1].is_transfer and all(key in window.fixed_s for window in windows)
-    }
-    return {key: share for key, share in found.items() if share}
 
 
 def _fixed_s(windows: Sequence[Pooled]) -> dict[Computation, float]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from perseus_ds.device.conflict import is_held
 from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
@@ -252,7 +251,6 @@ class Sweeping:
             profile = profile_of(
                 context, sweep, windows, warming=warmings[group], group=group, grid_mhz=grids_mhz[group]
             )
-            profile = replace(profile, seen_loads=self._loads.iterations if profile.loads else ())
             if group == 0:
                 self._loads.log_fits(profile.loads)
             if context.job.rank == 0:

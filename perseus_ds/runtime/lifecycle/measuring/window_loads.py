@@ -10,7 +10,6 @@ import numpy as np
 
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import Interval, LoadFit, differ
-from perseus_ds.profile.loads.seen_loads import SeenLoads, kept
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.schedule import Kind, Load, mean_load
@@ -62,12 +61,6 @@ class WindowLoads:
         self._own_means: dict[int, Load] | None = None
         self._seen: list[Load] = []
         self._refused = 0
-        self._iterations: list[tuple[tuple[Load, ...], ...]] = []
-
-    @property
-    def iterations(self) -> SeenLoads:
-        """Loads of whole iterations, as many as a profile keeps; none where they are alike."""
-        return kept(self._iterations)
 
     def shared(self, window: Sequence[Iteration]) -> tuple[list[Iteration], dict[int, Load]]:
         """Return a window with its loads, and by model stage the load to bring it to; collective.
@@ -82,7 +75,6 @@ class WindowLoads:
         loads = [load for one in counted for load in one.each()]
         self._see(loads)
         self._refuse_one_load(loads)
-        self._iterations += _whole_iterations(counted)
         mine = next((one for one in counted if one.replica == own), None)
         if self._mean is None or mine is None:
             self._own_means = self._own_means or _means(window)
@@ -157,22 +149,6 @@ def _counted(replica: int, window: Sequence[Iteration]) -> Counted | None:
 
 def _differ(loads: Sequence[Load]) -> bool:
     return bool(loads) and differ(np.array([load.tokens for load in loads]))
-
-
-def _whole_iterations(counted: Sequence[Counted]) -> list[tuple[tuple[Load, ...], ...]]:
-    """Iterations of which every microbatch of every replica was shared.
-
-    Shape: each [replicas][microbatches].
-    """
-    replicas = [loads for _, loads in sorted({one.replica: one.loads for one in reversed(counted)}.items())]
-    numbers = sorted({iteration for loads in replicas for iteration, _ in loads.keys() - {_ALL}})
-    found = [tuple(_of_iteration(loads, number) for loads in replicas) for number in numbers]
-    most = max((len(one) for replicas in found for one in replicas), default=0)
-    return [one for one in found if all(len(loads) == most for loads in one)]
-
-
-def _of_iteration(loads: Mapping[_Key, tuple[float, float]], number: int) -> tuple[Load, ...]:
-    return tuple(Load(*loads[key]) for key in sorted(loads.keys()) if key[0] == number)
 
 
 def _holds_first(window: Sequence[Iteration]) -> bool:

@@ -107,17 +107,3 @@ def test_loads_that_explain_nothing_are_said_with_the_figure() -> None:
     silent = MagicMock()
     WindowLoads(silent).log_fits({})
     assert not silent.log.event.called
-
-
-def test_whole_iterations_are_kept_as_they_were_seen() -> None:
-    """Those of which all replicas shared all; a replica whose loads are all alike shares none by number."""
-    ranks = Ranks()
-    ranks.first_stage(1, [Load(1.0), Load(2.0), Load(3.0), Load(4.0)])
-    ranks.first_stage(0, list(COUNTED))
-    loads = WindowLoads(ranks.context(0))
-    loads.shared(window(1, [None] * 4))
-    first, then = (tuple(COUNTED[2 * n : 2 * n + 2]) for n in range(2))
-    assert loads.iterations == (
-        (first, (Load(1.0), Load(2.0))),
-        (then, (Load(3.0), Load(4.0))),
-    )
