@@ -15,7 +15,6 @@ from perseus_ds.plan.playing.saving_errors import TWICE, error_of_saving
 from perseus_ds.plan.playing.time_errors import time_errors
 from perseus_ds.plan.record import Expected, FrequencyPlan, PlanSet
 from perseus_ds.profile import Computation, Profile, smoothed
-from perseus_ds.profile.loads.seen_loads import SeenLoads
 from perseus_ds.profile.loads.sizes import log_normal
 from perseus_ds.schedule import Dag, dag_of
 
@@ -68,13 +67,10 @@ def expected(
 
     The plan itself counts every wait at one power, every computation at its own clock and every duration as
     its mean. Really a lower clock comes into force when its computation has begun, and a GPU waits at the
-    clock of what follows. A transfer may last as its sender's clock lets it (``profile.follows``). An
-    iteration lasts as long as the longest of paths that vary: the reserve lets a part of that through. A GPU
-    that runs slower is cooler and leaks less (``profile.leakage``). ``variation`` is by what share each
-    computation's duration varies; ``replicas`` wait for each other at the end of an iteration.
-
-    Iterations may differ in length, alike in all their microbatches. Then each length that the profile saw
-    is computed: clocks change late by fixed times, so that time does not scale. That holds for one replica.
+    clock of what follows. An iteration lasts as long as the longest of paths that vary: the reserve lets a
+    part of that through. A GPU that runs slower is cooler and leaks less (``profile.leakage``).
+    ``variation`` is by what share each computation's duration varies; ``replicas`` wait for each other at
+    the end of an iteration.
 
     The profile's own errors of time make an iteration longer too: of paths that are alike as profiled one
     really is the longest. They are drawn as the durations are.
@@ -84,8 +80,7 @@ def expected(
     Cost: a pass over the schedule's graph for every draw, `_MOST_NODES` nodes in all.
     """
     dag, profile = dag_of(plan.of.schedule), smoothed(profile)
-    lengths = profile.seen_loads if replicas == 1 and not profile.size_variation else ()
-    factor = _drawn(profile, dag, variation or {}, lengths)
+    factor = _factors(dag, variation or {}, profile.size_variation)
     errors = time_errors(plan, profile, dag, factor, variation or {})
     before, after = _baseline(plan, dag, factor), _planned(plan, profile, change, dag, factor)
     before_s, before_j = before.beside(replicas, errors.before_s)
@@ -95,22 +90,13 @@ def expected(
     saving = 1.0 - (float(after_j.sum()) - spared_j) / whole_j
     leaked = spared_j / whole_j * profile.leakage_se / leakage if leakage else 0.0
     error = math.hypot(error_of_saving(plan, profile, whole_j, 1.0 - saving), leaked, LEFT_OUT)
-    drawn = _error_of_mean(_by_length(after.time_s / before.time_s, len(lengths)))
+    drawn = _error_of_mean(after.time_s / before.time_s)
     return Expected(
         saving_pct=100.0 * saving,
         slowdown_pct=100.0 * (after_s / before_s - 1.0),
         within_pct=100.0 * TWICE * error,
         slowdown_within_pct=100.0 * TWICE * math.hypot(errors.ratio, drawn, LEFT_OUT_OF_TIME),
     )
-
-
-def _drawn(profile: Profile, dag: Dag, variation: Mapping[Computation, float], lengths: SeenLoads) -> Floats:
-    """Iterations as they might turn out, each as long as one that was seen where ``lengths`` are given.
-
-    Shape: [nodes, draws].
-    """
-    factor = _factors(dag, variation, profile.size_variation)
-    return factor * _lengths(profile, dag, lengths, factor.shape[1]) if lengths else factor
 
 
 def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: float) -> Floats:
@@ -129,25 +115,6 @@ def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: f
         sizes = log_normal(size_variation, random.standard_normal((microbatch.max() + 1, draws)))
         factor *= sizes[microbatch]
     return factor
-
-
-def _lengths(profile: Profile, dag: Dag, seen: SeenLoads, draws: int) -> Floats:
-    """How much more work than on average every node is, in iterations as they were seen, one after another.
-
-    Clocks change inside computations after fixed times, and late by a fixed time. So an iteration that is
-    longer or shorter than the mean one does not scale.
-
-    Shape: [nodes, draws]; of a single draw, as many as iterations were seen.
-    """
-    most = max(_LEAST_DRAWS, min(_MOST_NODES // len(dag.nodes), _MOST_DRAWS))
-    order = np.arange(draws if draws > 1 else min(len(seen), most)) % len(seen)
-    shares = np.ones((len(dag.nodes), len(order)))
-    for row, node in enumerate(dag.nodes):
-        fit = profile.loads.get((node.stage, node.kind))
-        if fit is not None and node.microbatch < len(seen[0][0]):
-            takes = np.array([fit.factor(one[0][node.microbatch]) for one in seen])[order]
-            shares[row] = takes / takes.mean()
-    return shares
 
 
 def _baseline(plan: FrequencyPlan, dag: Dag, factor: Floats) -> _PaperSide:
@@ -201,15 +168,6 @@ def spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
     It is cooler by what it takes less, that included.
     """
     return leakage * (before_w - after_w) / (1.0 - leakage)
-
-
-def _by_length(ratios: Floats, lengths: int) -> Floats:
-    """The mean of each length that was seen: to draw one again shows nothing of those that were not seen.
-
-    Shape: ``ratios`` [draws], lengths in turn; returns [lengths], or all draws of fewer turns than two.
-    """
-    turns = len(ratios) // lengths if lengths else 0
-    return ratios[: turns * lengths].reshape(turns, lengths).mean(axis=0) if turns > 1 else ratios
 
 
 def _error_of_mean(values: Floats) -> float:

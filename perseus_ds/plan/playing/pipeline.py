@@ -23,7 +23,6 @@ from perseus_ds.plan.playing.paper_gpu import PaperGpu
 from perseus_ds.plan.playing.play import Played, play
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.profile import Profile
-from perseus_ds.profile.following import lasts_times
 from perseus_ds.schedule import Dag, Instruction
 
 Floats = NDArray[np.float64]
@@ -70,7 +69,6 @@ class PaperPipeline:
     def __init__(self, plan: FrequencyPlan, profile: Profile, change: ClockChange, dag: Dag) -> None:
         plans, ranks = plan.of, range(plan.of.schedule.ranks)
         self._options, self._fixed_s, self._dag = plans.options, plans.fixed_s, dag
-        self._follows, self._highest_mhz = profile.follows, max(profile.clocks_mhz)
         spared_w = {mhz: watts for one in plans.options.values() for mhz, watts in one.spared_w.items()}
         self._played = {one.instruction: self._guarded(one, spared_w) for one in play(plan)}
         self._order = dag.topological()
@@ -102,8 +100,7 @@ class PaperPipeline:
             if node.kind.is_computation:
                 ends_s[row] = self._compute(row, max(start_s, self.now_s), float(factor[row]))
             else:
-                start_s = max(start_s, self.now_s)
-                ends_s[row] = start_s + self._fixed_s[node.stage, node.kind] * self._times(row, start_s)
+                ends_s[row] = max(start_s, self.now_s) + self._fixed_s[node.stage, node.kind]
         self.wait_until(float(ends_s.max()))
 
     def wait_until(self, moment_s: float) -> None:
@@ -118,16 +115,6 @@ class PaperPipeline:
             return one
         options = self._options[one.instruction.stage, one.instruction.kind]
         return replace(one, energy_j=one.energy_j + guarding_j(one, options, spared_w))
-
-    def _times(self, row: int, start_s: float) -> float:
-        """How many times as long a transfer lasts as at the highest clock, at its sender's."""
-        node = self._dag.nodes[row]
-        share = self._follows.get((node.stage, node.kind), 0.0)
-        if not share:
-            return 1.0
-        gpu = self.gpus[self._rank[row]]
-        gpu.wait_until(start_s)
-        return lasts_times(share, clock_mhz=gpu.clocks[0], highest_mhz=self._highest_mhz)
 
     def _compute(self, row: int, start_s: float, factor: float) -> float:
         instruction, rank = self._dag.nodes[row], self._rank[row]

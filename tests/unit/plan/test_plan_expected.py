@@ -8,8 +8,8 @@ import pytest
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import Baseline, Expected, FrequencyPlan, Options, PlanSet, expected
 from perseus_ds.plan.options import Segment
-from perseus_ds.profile import LoadFit, Point, Profile
-from perseus_ds.schedule import Instruction, Kind, Load, Schedule, textbook
+from perseus_ds.profile import Point, Profile
+from perseus_ds.schedule import Kind, textbook
 
 FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0, 180.0]))
 BACKWARD = Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([430.0, 400.0]))
@@ -73,36 +73,6 @@ def expected_j(plan: FrequencyPlan, change: ClockChange, waiting_w: dict[int, fl
 @pytest.mark.parametrize("plan", [WITH_A_WAIT, WITHOUT_A_WAIT])
 def test_with_free_changes_and_one_waiting_power_it_is_the_plans_own(plan: FrequencyPlan) -> None:
     assert expected_j(plan, ClockChange(), SAME) == pytest.approx(plan.energy_j)
-
-
-SENT = Schedule(
-    name="two stages",
-    microbatches=1,
-    orders=tuple(
-        tuple(map(Instruction.parse, order.split())) for order in ("0F0 0SA0 0RG0 0B0", "1RA0 1F0 1B0 1SG0")
-    ),
-)
-SENDS = {(0, Kind.SEND_ACTIVATION): 0.2, (1, Kind.SEND_GRAD): 0.2}
-
-
-@pytest.mark.parametrize(("share", "iteration_s"), [(0.0, 8.4), (0.5, 8.48), (1.0, 8.56)])
-def test_a_transfer_lasts_as_its_senders_clock_lets_it(share: float, iteration_s: float) -> None:
-    """Both senders are at 1000 MHz as soon as what they send is computed: 0.28 s of 0.2 s at 1400 MHz."""
-    baseline = Baseline(iteration_time_s=6.4, energy_j=BASELINE_J, blocking_power_w=50.0)
-    plans = replace(
-        WITH_A_WAIT.of,
-        schedule=SENT,
-        fixed_s=SENDS,
-        baseline=baseline,
-        iteration_time_s=np.array([8.4]),
-        t_min_s=8.4,
-        t_star_s=8.4,
-    )
-    profile = replace(
-        profile_of(WITH_A_WAIT, SAME), fixed_s=SENDS, follows=dict.fromkeys(SENDS, share) if share else {}
-    )
-    found = expected(plans.plan(0), profile, ClockChange())
-    assert 6.4 * (1.0 + found.slowdown_pct / 100.0) == pytest.approx(iteration_s)
 
 
 def test_a_gpu_waits_at_the_clock_of_what_follows() -> None:
@@ -287,41 +257,3 @@ def test_few_executions_are_known_as_all_clocks_say_that_they_vary() -> None:
     after_s, before_s = (1.4, 2.8, 2.8), (1.0, 2.0, 2.0)  # 1F, 1B, 0B; 0F runs at one clock in both
     variance = sum((one / 6.0) ** 2 for one in after_s) + sum((8.0 * one / 36.0) ** 2 for one in before_s)
     assert found.slowdown_within_pct == pytest.approx(1.96 * 1.414 * variance**0.5, rel=0.15)
-
-
-def test_iterations_of_other_lengths_are_each_played() -> None:
-    """Alike within an iteration; a change of clock takes as long in a short iteration as in a long one."""
-    plain = profile_of(WITHOUT_A_WAIT, SAME)
-    mean, even, uneven = (
-        expected(WITHOUT_A_WAIT, one, HALF_A_SECOND).slowdown_pct
-        for one in (plain, of_lengths(plain, 10.0, 10.0), of_lengths(plain, 2.0, 18.0))
-    )
-    assert even == pytest.approx(mean)
-    assert uneven < mean - 1.0, "a short one is over before its lower clock is in force"
-
-
-def test_lengths_that_were_not_seen_are_not_known_by_drawing_again() -> None:
-    """Two lengths that plans make slower by unlike shares leave the mean as unsure, however many draws."""
-    profile = of_lengths(profile_of(WITHOUT_A_WAIT, SAME), 2.0, 18.0)
-    drawn_once, drawn_often = (
-        expected(WITHOUT_A_WAIT, profile, HALF_A_SECOND, variation=variation).slowdown_within_pct
-        for variation in ({}, VARY)
-    )
-    assert drawn_once > 2.0
-    assert drawn_often == pytest.approx(drawn_once, rel=0.2)
-
-
-def test_iterations_of_other_lengths_scale_where_clocks_change_at_once() -> None:
-    plain = profile_of(WITHOUT_A_WAIT, SAME)
-    at_once = ClockChange.lasting(0.0)
-    mean, uneven = (
-        expected(WITHOUT_A_WAIT, one, at_once).slowdown_pct for one in (plain, of_lengths(plain, 2.0, 18.0))
-    )
-    assert uneven == pytest.approx(mean)
-
-
-def of_lengths(profile: Profile, *tokens: float) -> Profile:
-    """The same of a job whose iterations had these lengths, and durations in proportion."""
-    fit = LoadFit(Load(10.0, 100.0), base=0.0, tokens=1.0, squares=0.0, scatter=0.0, r2=1.0, samples=8)
-    seen = tuple(((Load(one, one * one),),) for one in tokens)
-    return replace(profile, loads=dict.fromkeys(profile.points, fit), seen_loads=seen)
