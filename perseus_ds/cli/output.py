@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import math
 import os
 import shutil
@@ -12,9 +13,8 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, TextIO
 
-from perseus_ds.config import AUTOMATIC
 from perseus_ds.errors import ConfigError, ProfileError
 
 # Tables and sentences for a terminal: 80 columns, and colour only where a person looks.
@@ -157,12 +157,22 @@ def not_negative(text: str) -> float:
     return value
 
 
-def not_negative_or_automatic(text: str) -> float | Literal["automatic"]:
-    """Read a finite number from 0 on, or the word ``automatic``."""
-    try:
-        return "automatic" if text in {"auto", AUTOMATIC} else not_negative(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error} (or {AUTOMATIC})") from None
+def settings(words: Sequence[str]) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` as often as it was given: a number, true, false or null as JSON has it, else text.
+
+    Raises:
+        ConfigError: a word without "=", or a key that was given twice.
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or key in found:
+            raise ConfigError(f"--set {word}", hint="expected KEY=VALUE, each key once")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
 
 
 def count(text: str) -> int:
@@ -198,14 +208,3 @@ def _number(text: str) -> float:
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text} is not a finite number")
     return value
-
-
-def waiting_powers(text: str) -> dict[int, float]:
-    """Parse ``1410:85.4,300:56.4``: power in watts of a waiting GPU by clock in MHz."""
-    powers: dict[int, float] = {}
-    for pair in text.split(","):
-        clock, colon, power = pair.partition(":")
-        if not colon or not clock.strip().isdecimal() or int(clock) in powers:
-            raise argparse.ArgumentTypeError(f"{pair!r} is not MHZ:W, each clock once")
-        powers[int(clock)] = not_negative(power)
-    return powers

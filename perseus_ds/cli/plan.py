@@ -3,10 +3,14 @@
 PROFILE is a profile.json of a run directory, or a CSV as Zeus writes it. Its columns are
 stage,instruction,frequency,time,energy with forward or backward, MHz, s, J. Beside the
 plan_request.json that the job left in the run directory it is planned as the job plans. `mode: run`
-takes the file that -o writes there as plan.json. A line names what flags change of that. Prints the
-fastest time T_min, the time of least effective energy T*, and what some points of the frontier
-save. Also prints how far the plans are from a certified lower bound. With -o the whole frontier
-goes to a plan file, for `perseus-ds show` and for training.
+takes the file that -o writes there as plan.json. A line names what options change of that. Prints
+the fastest time T_min, the time of least effective energy T*, and what some points of the frontier
+save, with a certified bound on how much better they could be.
+
+--set KEY=VALUE takes the keys of the block's section objective: reserve_pct, split, waits,
+changes_per_s, node_changes_per_s, timelines and the policies. Further keys: chunks (stages on one
+GPU), group (microbatches that pass a chunk together), gpus_per_node, and switch_latency_ms (plan
+for changes of clock that take so long).
 """
 
 from __future__ import annotations
@@ -15,9 +19,10 @@ import argparse
 import csv
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import Any
 
 from perseus_ds.cli.output import (
     DONE,
@@ -26,18 +31,15 @@ from perseus_ds.cli.output import (
     counted,
     grid,
     names_profile,
-    not_negative,
-    not_negative_or_automatic,
     positive,
-    refuse_idle,
     remark,
     say,
     sentences,
-    waiting_powers,
+    settings,
 )
-from perseus_ds.config import Objective
+from perseus_ds.config import Objective, parse
 from perseus_ds.device import ClockChange
-from perseus_ds.errors import PlanError
+from perseus_ds.errors import ConfigError, PlanError
 from perseus_ds.plan import (
     FrequencyPlan,
     PlanRequest,
@@ -49,65 +51,187 @@ from perseus_ds.plan import (
     select_for,
     too_little_reserve,
     unslowed_s,
-    verify,
     write_plans,
 )
 from perseus_ds.plan.between import with_plan_within
-from perseus_ds.plan.budget import GPUS_PER_NODE, ChangeBudget
+from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.playing.costs import PlanCosts, costs_of
 from perseus_ds.plan.playing.expected import with_power_ratio
 from perseus_ds.plan.profile_error import EntryError, FewClocks, few_clocks, profile_error
-from perseus_ds.plan.solving.reserve import UNKNOWN_PCT, Reserve, reserve_in_words
-from perseus_ds.plan.solving.switching import Split, Switching, Wait
+from perseus_ds.plan.solving.reserve import UNKNOWN_PCT, reserve_in_words
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.timelines import read_timelines
 from perseus_ds.profile import Profile, read_profile, smoothed
 from perseus_ds.run_directory import RunDirectory
-from perseus_ds.schedule import TEXTBOOK, Schedule, dag_of, textbook
-
-# The request of ``perseus-ds plan``: as the job beside the profile asks, where flags do not override it.
-
-T = TypeVar("T")
+from perseus_ds.schedule import TEXTBOOK, Schedule, textbook
 
 ASSUMED_BLOCKING_POWER_W = 83.64  # A100; Perseus artifact (ml-energy/zeus, branch kronos)
-_OF_A_RUN = re.compile(r"profile(?:\.(\d+))?\.json")
+FRONTIER_COLUMNS = ("iteration_time_s", "energy_j", "effective_energy_j", "lower_bound_j")
+SLOWDOWNS_PCT = (1.0, 2.0, 5.0, 10.0, 20.0)
+_NAME_IN_A_RUN = re.compile(r"profile(?:\.(\d+))?\.json")
+_LONG_S = 10.0
+_COUNTS = ("chunks", "group", "gpus_per_node")
+_LATENCY = "switch_latency_ms"
 
 
-def request_of(options: argparse.Namespace, profile: Profile) -> PlanRequest:
-    """Take the job's own request from the profile's run directory, else what the flags state.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds plan``."""
+    parser.add_argument("profile", type=Path, metavar="PROFILE", help="profile.json, or a CSV of Zeus")
+    parser.add_argument("--stages", type=count, metavar="S", help="stages of the model; default: the job's")
+    parser.add_argument(
+        "--microbatches", type=count, metavar="M", help="microbatches of an iteration; default: the job's"
+    )
+    parser.add_argument(
+        "--schedule",
+        choices=TEXTBOOK,
+        metavar="NAME",
+        help=f"{', '.join(TEXTBOOK)}; default: the job's, else 1f1b",
+    )
+    parser.add_argument(
+        "--blocking-power-w",
+        type=positive,
+        metavar="W",
+        help="power of one GPU that waits; default: the profile's, else 83.64 (A100)",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the block; see above"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write all plans to this file")
+    parser.add_argument(
+        "--frontier-csv", type=Path, metavar="F", help="write time, energy, bound of every plan"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
 
-    What flags change of the job's request is reported in one line.
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, write what was asked for, print the summary."""
+    measured = read_profile(options.profile)
+    profile, given = smoothed(measured, scatter=True), _given(options.set)
+    longest_s = max((profile.of(*key)[0].time_s for key in profile.points), default=0.0)
+    if longest_s > _LONG_S:
+        remark(f"{options.profile}: one computation takes {longest_s:g} s; times are read as seconds, not ms")
+    request = request_of(options, given, profile)
+    if request.waits == "automatic" and not profile.blocking_w:
+        raise PlanError(
+            f"{options.profile} does not record the power of a waiting GPU by clock, which waits=automatic"
+            " needs",
+            hint="a profile.json of a job has it, under blocking_w",
+        )
+    if request.reserve_pct == "automatic" and profile.variation() is None:
+        remark(f"{options.profile} does not record how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
+    with names_profile(options.profile), bar("planning") as progress:
+        plans = build(
+            profile,
+            request.schedule,
+            blocking_power_w=request.blocking_power_w,
+            reserve_pct=request.reserve_pct,
+            switching=_switching(request, given, profile),
+            timelines=() if request.timelines is None else read_timelines(Path(request.timelines)),
+            fingerprint=request.fingerprint,
+            progress=progress,
+        )
+    plans = with_plan_within(plans, request.objective)
+    error, few = profile_error(profile, plans), few_clocks(measured)
+    scatter = str(few) if few is not None and few.scatter_pct is not None else None
+    errors = str(error) if error is not None and error.matters else None
+    for line in filter(None, (doubt(plans), too_little_reserve(plans), scatter, errors)):
+        remark(line)
+    if options.output is not None:
+        write_plans(with_power_ratio(plans, profile, plans.change), options.output)
+    if options.frontier_csv is not None:
+        with options.frontier_csv.open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(FRONTIER_COLUMNS)
+            rows.writerows(zip(*(getattr(plans, name).tolist() for name in FRONTIER_COLUMNS), strict=True))
+    summary = summarise(plans, error=error, few=few)
+    say(json.dumps(asdict(summary), indent=1) if options.json else render(summary))
+    return DONE
+
+
+def _given(words: Sequence[str]) -> dict[str, Any]:
+    """Read --set: keys of the section ``objective`` as the block's reader checks them, and our own.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    given = {key.removeprefix("objective."): value for key, value in settings(words).items()}
+    for key in _COUNTS:
+        if key in given and not (type(given[key]) is int and given[key] >= 1):
+            raise ConfigError(f"--set {key}={given[key]}", hint="expected a whole number from 1 on")
+    latency_ms = given.get(_LATENCY, 0.0)
+    if type(latency_ms) not in {int, float} or not 0.0 <= latency_ms <= _LONG_S * 1e3:
+        raise ConfigError(f"--set {_LATENCY}={latency_ms}", hint="expected milliseconds, 0 or more")
+    if "gpus_per_node" in given and "node_changes_per_s" not in given:
+        raise ConfigError("--set gpus_per_node would have no effect", hint="set node_changes_per_s as well")
+    own = {key: value for key, value in given.items() if key in {*_COUNTS, _LATENCY}}
+    section = {key: value for key, value in given.items() if key not in own}
+    try:
+        objective = parse({"objective": section}, {}).objective
+    except ConfigError as error:
+        message = error.message.replace("perseus.objective.", "")
+        raise ConfigError(f"--set: {message}", hint=error.hint) from error
+    return own | {key: getattr(objective, key) for key in section}
+
+
+def request_of(options: argparse.Namespace, given: dict[str, Any], profile: Profile) -> PlanRequest:
+    """Take the request of the job that measured the profile, with what options change of it.
 
     Raises:
         PlanError: no request there and no sizes given, or sizes that do not fit the profile.
     """
-    if (job := _request_beside(options.profile, profile)) is None:
-        return _by_flags(options, profile)
-    asked = _changed(job, options, profile)
-    _tell(job, asked, options)
+    job = _job_request(options.profile, profile)
+    if job is None and (options.stages is None or options.microbatches is None):
+        raise PlanError(
+            f"no job's plan_request.json beside {options.profile}", hint="give --stages and --microbatches"
+        )
+    schedule, fingerprint = _schedule(options, given, profile, job), profile.fingerprint
+    base = job or PlanRequest(schedule, profile.fingerprint, _blocking_power_w(options, profile), 0.0)
+    objective = base.objective or Objective()
+    asked = replace(
+        base,
+        schedule=schedule,
+        blocking_power_w=options.blocking_power_w or base.blocking_power_w,
+        reserve_pct=given.get("reserve_pct", base.reserve_pct),
+        split=given.get("split", base.split),
+        waits=given.get("waits", base.waits),
+        budget=ChangeBudget(
+            given.get("changes_per_s", base.budget.per_gpu_per_s),
+            given.get("node_changes_per_s", base.budget.per_node_per_s),
+            given.get("gpus_per_node", base.budget.gpus_per_node),
+        ),
+        timelines=given.get("timelines", base.timelines),
+        objective=replace(objective, **given_policy) if (given_policy := _policy(given)) else base.objective,
+    )
+    if options.blocking_power_w is not None:
+        _check_blocking_power(profile, asked.blocking_power_w, options.profile)
+    if job is None:
+        return asked
+    if schedule is job.schedule:
+        of_timelines = f", timelines {asked.timelines}"
+        if asked.timelines == job.timelines:  # as the job's fingerprint names them
+            of_timelines = "".join(job.fingerprint.get("clock_changes", "").partition(", timelines ")[1:])
+        changes = f"split {asked.split}, waits {asked.waits}{asked.budget}".replace("automatic", "auto")
+        fingerprint = {
+            **job.fingerprint,
+            "reserve_pct": reserve_in_words(asked.reserve_pct),
+            "clock_changes": changes + of_timelines,
+        }
+    asked = replace(asked, fingerprint=fingerprint)
+    _remark_changes(job, asked, given)
     return asked
 
 
-def switching_of(request: PlanRequest, options: argparse.Namespace, profile: Profile) -> Switching:
-    """Take the flags, else the profile's calibration; a latency is a call and, as long, its settling."""
-    switching = Switching.of(profile)
-    if options.switch_latency_ms is not None:
-        half_s = options.switch_latency_ms / 2e3
-        shortest_s = min(point.time_s for points in profile.points.values() for point in points)
-        if 2.0 * half_s > shortest_s:
-            remark(
-                f"a change of {options.switch_latency_ms:g} ms is longer than the shortest computation"
-                f" ({1e3 * shortest_s:.3g} ms): clocks are asked for in the one before"
-            )
-        switching = Switching(ClockChange(half_s, half_s, half_s))
-    return replace(switching, split=request.split, waits=request.waits, budget=request.budget)
+def _policy(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that choose a plan, without those that shape the frontier."""
+    keys = ("policy", "max_slowdown_pct", "deadline_s", "power_cap_w")
+    return {key: given[key] for key in keys if key in given}
 
 
-def _request_beside(file: Path, profile: Profile) -> PlanRequest | None:
-    """The request of the job that measured this profile; None without one, or where it is another job's."""
-    if (name := _OF_A_RUN.fullmatch(file.name)) is None:
-        return None
-    path = RunDirectory(file.parent).request_of(int(name[1] or 0))
-    if not path.exists():
+def _job_request(file: Path, profile: Profile) -> PlanRequest | None:
+    """Read the request beside a profile; None without one, or where another job wrote it."""
+    name = _NAME_IN_A_RUN.fullmatch(file.name)
+    path = None if name is None else RunDirectory(file.parent).request_of(int(name[1] or 0))
+    if path is None or not path.exists():
         return None
     request = read_request(path)
     other = [key for key, value in profile.fingerprint.items() if request.fingerprint.get(key) != value]
@@ -117,152 +241,83 @@ def _request_beside(file: Path, profile: Profile) -> PlanRequest | None:
     return request
 
 
-def _by_flags(options: argparse.Namespace, profile: Profile) -> PlanRequest:
-    if options.stages is None or options.microbatches is None:
-        raise PlanError(
-            f"no job's plan_request.json beside {options.profile}", hint="give --stages and --microbatches"
-        )
-    schedule = _textbook(options, profile, options.schedule or "1f1b")
-    return PlanRequest(
-        schedule,
-        fingerprint=profile.fingerprint,
-        blocking_power_w=_blocking_power_w(profile, options),
-        reserve_pct=_said(options.reserve_pct, 0.0 if options.loads is None else "automatic"),
-        split=options.split or "automatic",
-        waits=options.waits or "never",
-        timelines=_timelines(options, None),
-        budget=_budget(options, ChangeBudget()),
-    )
-
-
-def _budget(options: argparse.Namespace, otherwise: ChangeBudget) -> ChangeBudget:
-    """The budget of changes: what flags state, else the job's."""
-    return ChangeBudget(
-        _said(options.changes_per_s, otherwise.per_gpu_per_s),
-        _said(options.node_changes_per_s, otherwise.per_node_per_s),
-        _said(options.gpus_per_node, otherwise.gpus_per_node),
-    )
-
-
-def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) -> PlanRequest:
-    """Lay the flags over the job's request; its fingerprint states what they changed."""
-    reserve_pct = _said(options.reserve_pct, job.reserve_pct if options.loads is None else "automatic")
-    split, waits = _said(options.split, job.split), _said(options.waits, job.waits)
-    budget = _budget(options, job.budget)
-    fingerprint = {
-        **job.fingerprint,
-        "reserve_pct": reserve_in_words(reserve_pct),
-        "clock_changes": f"split {split}, waits {waits}{budget}".replace("automatic", "auto")
-        + _timelines_told(options, job),
-    }
-    schedule = job.schedule
-    if _another_schedule(options, schedule):
-        schedule, fingerprint = _textbook(options, profile, _name(options, schedule), schedule), {}
-    if options.blocking_power_w is not None:
-        _check_waiting(profile, options.blocking_power_w, options.profile)
-    return replace(
-        job,
-        schedule=schedule,
-        fingerprint=fingerprint or profile.fingerprint,
-        blocking_power_w=_said(options.blocking_power_w, job.blocking_power_w),
-        reserve_pct=reserve_pct,
-        split=split,
-        waits=waits,
-        budget=budget,
-        timelines=_timelines(options, job.timelines),
-    )
-
-
-def _timelines(options: argparse.Namespace, job: str | None) -> str | None:
-    return job if options.timelines is None else str(options.timelines)
-
-
-def _timelines_told(options: argparse.Namespace, job: PlanRequest) -> str:
-    """As the fingerprint of a job with these timelines names them."""
-    if options.timelines is not None:
-        return f", timelines {options.timelines}"
-    _, mark, told = job.fingerprint.get("clock_changes", "").partition(", timelines ")
-    return mark + told
-
-
-def _said(flag: T | None, otherwise: T) -> T:
-    return otherwise if flag is None else flag
-
-
-def _another_schedule(options: argparse.Namespace, schedule: Schedule) -> bool:
-    asked = (options.schedule, options.stages, options.microbatches, options.chunks, options.group)
-    jobs = (schedule.name, schedule.stages, schedule.microbatches, None, None)
-    return any(flag not in {None, own} for flag, own in zip(asked, jobs, strict=True))
-
-
-def _name(options: argparse.Namespace, schedule: Schedule) -> str:
-    name: str = options.schedule or schedule.name
+def _schedule(
+    options: argparse.Namespace, given: dict[str, Any], profile: Profile, job: PlanRequest | None
+) -> Schedule:
+    """Return the job's schedule where the options describe it, else a textbook's of the sizes asked for."""
+    own = None if job is None else job.schedule
+    chunks, group = given.get("chunks"), given.get("group")
+    if own is not None and chunks is group is None:
+        asked = (options.schedule, options.stages, options.microbatches)
+        theirs = (own.name, own.stages, own.microbatches)
+        if all(one in {None, other} for one, other in zip(asked, theirs, strict=True)):
+            return own
+    name = options.schedule or ("1f1b" if own is None else own.name)
     if name not in TEXTBOOK:
         raise PlanError(f"the job's schedule {name} has one size", hint=f"--schedule {' or '.join(TEXTBOOK)}")
-    return name
-
-
-def _textbook(
-    options: argparse.Namespace, profile: Profile, name: str, job: Schedule | None = None
-) -> Schedule:
-    stages = options.stages or (profile.stages if job is None else job.stages)
+    stages = options.stages or (profile.stages if own is None else own.stages)
     if profile.stages != stages:
         raise PlanError(
             f"{options.profile} has {counted(profile.stages, 'stage')}, --stages is {stages}",
             hint=f"give --stages {profile.stages}",
         )
-    microbatches = options.microbatches or (1 if job is None else job.microbatches)
-    return textbook(
-        name, stages=stages, microbatches=microbatches, chunks=options.chunks, group=options.group
-    )
+    microbatches = options.microbatches or (1 if own is None else own.microbatches)
+    return textbook(name, stages=stages, microbatches=microbatches, chunks=chunks, group=group)
 
 
-def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> None:
-    """Describe whose plan it is, and what is not as the job has it."""
-    found = (
-        ("schedule", _in_words(asked.schedule), _in_words(job.schedule)),
-        ("blocking power", f"{asked.blocking_power_w:g} W", f"{job.blocking_power_w:g} W"),
-        ("reserve", _with_unit(asked.reserve_pct), _with_unit(job.reserve_pct)),
-        ("split", asked.split, job.split),
-        ("waits", asked.waits, job.waits),
-        ("budget of changes", str(asked.budget) or "none", str(job.budget) or "none"),
-        ("timelines", asked.timelines or "none", job.timelines or "none"),
+def _switching(request: PlanRequest, given: dict[str, Any], profile: Profile) -> Switching:
+    """Take the profile's calibration, or a latency: a call and, as long, its settling."""
+    switching = Switching.of(profile)
+    if _LATENCY in given:
+        half_s = given[_LATENCY] / 2e3
+        shortest_s = min(point.time_s for points in profile.points.values() for point in points)
+        if 2.0 * half_s > shortest_s:
+            remark(
+                f"a change of {given[_LATENCY]:g} ms is longer than the shortest computation"
+                f" ({1e3 * shortest_s:.3g} ms): clocks are asked for in the one before"
+            )
+        switching = Switching(ClockChange(half_s, half_s, half_s))
+    return replace(switching, split=request.split, waits=request.waits, budget=request.budget)
+
+
+def _remark_changes(job: PlanRequest, asked: PlanRequest, given: dict[str, Any]) -> None:
+    """Report in one line whose plan it is, and what is not as the job has it."""
+    theirs, ours = (
+        {
+            "schedule": f"{one.schedule.name} {one.schedule.stages} x {one.schedule.microbatches} of"
+            f" {sum(map(len, one.schedule.orders))} instructions",
+            "blocking power": f"{one.blocking_power_w:g} W",
+            "reserve": one.reserve_pct if one.reserve_pct == "automatic" else f"{one.reserve_pct:g} %",
+            "split": one.split,
+            "waits": one.waits,
+            "budget of changes": str(one.budget) or "none",
+            "timelines": one.timelines or "none",
+        }
+        for one in (job, asked)
     )
-    differs = [f"{what} {ours} (the job: {jobs})" for what, ours, jobs in found if ours != jobs]
-    if options.switch_latency_ms is not None:
-        differs.append(f"a change of clock takes {options.switch_latency_ms:g} ms (the job: as calibrated)")
-    if options.wait_power_w is not None:
-        differs.append("waiting power by clock (the job: as measured)")
+    differs = [
+        f"{name} {ours[name]} (the job: {theirs[name]})" for name in ours if ours[name] != theirs[name]
+    ]
+    if _LATENCY in given:
+        differs.append(f"a change of clock takes {given[_LATENCY]:g} ms (the job: as calibrated)")
     if differs:
         remark(f"not as the job plans: {'; '.join(differs)}")
     else:
-        remark(f"as the job plans: {_in_words(job.schedule)}, reserve {_with_unit(job.reserve_pct)}")
+        remark(f"as the job plans: {theirs['schedule']}, reserve {theirs['reserve']}")
 
 
-def _with_unit(reserve: Reserve) -> str:
-    return reserve if reserve == "automatic" else f"{reserve:g} %"
-
-
-def _in_words(schedule: Schedule) -> str:
-    extent = sum(map(len, schedule.orders))
-    return f"{schedule.name} {schedule.stages} x {schedule.microbatches} of {extent} instructions"
-
-
-def _blocking_power_w(profile: Profile, options: argparse.Namespace) -> float:
-    if options.blocking_power_w is None and profile.blocking_power_w is not None:
-        return profile.blocking_power_w
-    stated_w: float | None = options.blocking_power_w
+def _blocking_power_w(options: argparse.Namespace, profile: Profile) -> float:
+    stated_w: float | None = options.blocking_power_w or profile.blocking_power_w
     if stated_w is None:
-        stated_w = ASSUMED_BLOCKING_POWER_W
         remark(
-            f"assuming a blocking power (one GPU that waits) of {stated_w} W (A100, Perseus artifact);"
-            " give --blocking-power-w"
+            f"assuming a blocking power (one GPU that waits) of {ASSUMED_BLOCKING_POWER_W} W (A100, Perseus"
+            " artifact); give --blocking-power-w"
         )
-    _check_waiting(profile, stated_w, options.profile)
-    return stated_w
+        _check_blocking_power(profile, ASSUMED_BLOCKING_POWER_W, options.profile)
+    return stated_w or ASSUMED_BLOCKING_POWER_W
 
 
-def _check_waiting(profile: Profile, blocking_power_w: float, file: Path) -> None:
+def _check_blocking_power(profile: Profile, blocking_power_w: float, file: Path) -> None:
     """Refuse a waiting GPU that takes more power than one that computes at its highest clock.
 
     Raises:
@@ -277,11 +332,6 @@ def _check_waiting(profile: Profile, blocking_power_w: float, file: Path) -> Non
                 f" than the {blocking_power_w:g} W of a GPU that waits",
                 hint="give --blocking-power-w for this GPU; times are seconds, energies joules of one GPU",
             )
-
-
-# What ``perseus-ds plan`` prints: the frontier in a few figures.
-
-SLOWDOWNS_PCT = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +355,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """A frontier in figures; ``checked`` states how many plans ``--verify`` has passed."""
+    """A frontier in figures, as ``--json`` prints it."""
 
     ranks: int
     stages: int
@@ -323,26 +373,18 @@ class PlanSummary:
     solve_time_s: float
     reserve_pct: float
     variation_slowdown_pct: float | None
-    checked: int | None
     rows: tuple[Row, ...]
     costs: PlanCosts
     profile_error: EntryError | None = None
     few_clocks: FewClocks | None = None
 
-    def as_json(self) -> dict[str, object]:
-        """Return plain values, units in the keys."""
-        return asdict(self)
-
 
 def summarise(
-    plans: PlanSet,
-    *,
-    checked: int | None = None,
-    error: EntryError | None = None,
-    few: FewClocks | None = None,
+    plans: PlanSet, *, error: EntryError | None = None, few: FewClocks | None = None
 ) -> PlanSummary:
     """Read the figures off the frontier."""
-    rows = [_row("no slowdown", select(plans, Objective()))]
+    unslowed = select(plans, Objective())
+    rows = [_row("no slowdown", unslowed)]
     for pct in SLOWDOWNS_PCT:
         limit_s = unslowed_s(plans) * (1.0 + pct / 100.0)
         if limit_s < plans.iteration_time_s[-1]:
@@ -367,29 +409,73 @@ def summarise(
         solve_time_s=plans.solve_time_s,
         reserve_pct=plans.reserve_pct,
         variation_slowdown_pct=plans.variation_slowdown_pct,
-        checked=checked,
         rows=tuple(rows),
-        costs=costs_of(select(plans, Objective())),
+        costs=costs_of(unslowed),
         profile_error=error,
         few_clocks=few,
     )
 
 
+def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Row:
+    """Read one row off; the straggler is as slow as asked, else as the plan itself.
+
+    Both sides last as long as the straggler: arXiv 2312.06902, equation 3.
+    """
+    plans = plan.of
+    until_s = max(straggler_s, plan.iteration_time_s, plans.baseline.iteration_time_s)
+    waiting_w = plans.baseline.blocking_power_w * plans.schedule.ranks
+    waiting_j = waiting_w * (until_s - plans.baseline.iteration_time_s)
+    effective_j = float(plans.effective_energy_j[select_for(plans, until_s).index])
+    planned_j = effective_j + plans.blocking_total_w * until_s
+    return Row(
+        name=name,
+        iteration_time_s=plan.iteration_time_s,
+        slowdown_pct=plan.slowdown_pct,
+        energy_j=plan.energy_j,
+        saving_pct=plan.saving_pct,
+        saving_within_pct=plan.saving_within_pct,
+        gap_pct=float(plans.gap_pct[plan.index]),
+        straggler_saving_pct=100.0 * (1.0 - planned_j / (plans.baseline.energy_j + waiting_j)),
+    )
+
+
 def render(summary: PlanSummary) -> str:
     """Lay the figures out for a terminal, 80 columns wide."""
-    s = summary
+    s, costs = summary, summary.costs
+    stages = counted(s.stages, "stage") + ("" if s.stages == s.ranks else f" on {counted(s.ranks, 'GPU')}")
     head = (
-        f"{_stages(s)}, {counted(s.microbatches, 'microbatch', 'es')}, {s.schedule};"
+        f"{stages}, {counted(s.microbatches, 'microbatch', 'es')}, {s.schedule};"
         f" blocking power (one GPU that waits) {s.blocking_power_w:g} W\n"
         f"all clocks at maximum: {s.baseline_iteration_time_s:.6g} s, {s.baseline_energy_j:.6g} J;"
         f" fastest plan (T_min) {s.t_min_s:.6g} s\n"
         f"slowest plan (T*) {s.t_star_s:.6g} s: beyond it lower clocks save nothing, even in waits\n"
     )
+    within = ["+- %"] if any(row.saving_within_pct is not None for row in s.rows) else []
+    headings = ["plan", "time s", "slower %", "energy J", "saving %", *within, "gap %", "straggler %"]
+    rows = [
+        [
+            row.name,
+            f"{row.iteration_time_s:.6g}",
+            f"{row.slowdown_pct:z.2f}",
+            f"{row.energy_j:.6g}",
+            f"{row.saving_pct:z.2f}",
+            *([] if row.saving_within_pct is None else [f"{row.saving_within_pct:.2f}"]),
+            f"{row.gap_pct:z.3f}",
+            f"{row.straggler_saving_pct:z.2f}",
+        ]
+        for row in s.rows
+    ]
+    after, before = costs.power, costs.power_before
     foot = (
         f"\n{s.plans} plans, solved in {s.solve_time_s:.2f} s; gap to the certified bound in the model of"
-        f" this profile, over each plan's time: mean {s.gap_mean_pct:.3f} %, worst {s.gap_worst_pct:.3f} %"
+        f" this profile, over each plan's time: mean {s.gap_mean_pct:.3f} %, worst {s.gap_worst_pct:.3f} %\n"
+        f"no slowdown: at most {costs.changes} changes of one GPU's clock per iteration,"
+        f" {costs.changes_per_s:.3g} per second; {costs.splits} computations"
+        " change theirs while they run.\nWaiting takes"
+        f" {costs.waiting_j:.5g} J (before {costs.waiting_before_j:.5g} J); the pipeline's power is"
+        f" {after.mean_w:.0f} W on average, {after.least_w:.0f} to {after.peak_w:.0f} W"
+        f" (before {before.mean_w:.0f} W, {before.least_w:.0f} to {before.peak_w:.0f} W)"
     )
-    foot += "\n" + _costs_line(s.costs)
     if s.reserve_pct:
         foot += f"\nreserve: stretched computations are planned {s.reserve_pct:g} % longer, as durations vary"
     if s.variation_slowdown_pct is not None:
@@ -399,273 +485,4 @@ def render(summary: PlanSummary) -> str:
         )
     if s.few_clocks is not None and s.few_clocks.scatter_pct is None:
         foot += f"\n{s.few_clocks}"
-    if s.checked is not None:
-        foot += f"\nverified: {s.checked} plans, their times, energies and bounds"
-    table = grid(_headings(s), [_cells(row) for row in s.rows])
-    return "\n".join([head, table, sentences(foot)])
-
-
-def _costs_line(costs: PlanCosts) -> str:
-    """What the first row asks of clocks and of the site."""
-    after, before = costs.power, costs.power_before
-    return (
-        f"no slowdown: at most {costs.changes} changes of one GPU's clock per iteration,"
-        f" {costs.changes_per_s:.3g} per second; {costs.splits} computations"
-        " change theirs while they run.\nWaiting takes"
-        f" {costs.waiting_j:.5g} J (before {costs.waiting_before_j:.5g} J); the pipeline's power is"
-        f" {after.mean_w:.0f} W on average, {after.least_w:.0f} to {after.peak_w:.0f} W"
-        f" (before {before.mean_w:.0f} W, {before.least_w:.0f} to {before.peak_w:.0f} W)"
-    )
-
-
-def _knows_errors(summary: PlanSummary) -> bool:
-    return any(row.saving_within_pct is not None for row in summary.rows)
-
-
-def _headings(summary: PlanSummary) -> list[str]:
-    within = ["+- %"] if _knows_errors(summary) else []
-    return ["plan", "time s", "slower %", "energy J", "saving %", *within, "gap %", "straggler %"]
-
-
-def _stages(summary: PlanSummary) -> str:
-    if summary.stages == summary.ranks:
-        return counted(summary.stages, "stage")
-    return f"{counted(summary.stages, 'stage')} on {counted(summary.ranks, 'GPU')}"
-
-
-def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Row:
-    """Read one row off; the straggler is as slow as asked, else as the plan itself."""
-    return Row(
-        name=name,
-        iteration_time_s=plan.iteration_time_s,
-        slowdown_pct=plan.slowdown_pct,
-        energy_j=plan.energy_j,
-        saving_pct=plan.saving_pct,
-        saving_within_pct=plan.saving_within_pct,
-        gap_pct=float(plan.of.gap_pct[plan.index]),
-        straggler_saving_pct=_straggler_saving_pct(plan.of, max(straggler_s, plan.iteration_time_s)),
-    )
-
-
-def _straggler_saving_pct(plans: PlanSet, straggler_s: float) -> float:
-    """Compare both over the straggler's time: arXiv 2312.06902, equation 3."""
-    until_s = max(straggler_s, plans.baseline.iteration_time_s)
-    waiting_w = plans.baseline.blocking_power_w * plans.schedule.ranks
-    waiting_j = waiting_w * (until_s - plans.baseline.iteration_time_s)
-    effective_j = float(plans.effective_energy_j[select_for(plans, until_s).index])
-    planned_j = effective_j + plans.blocking_total_w * until_s
-    return 100.0 * (1.0 - planned_j / (plans.baseline.energy_j + waiting_j))
-
-
-def _cells(row: Row) -> list[str]:
-    return [
-        row.name,
-        f"{row.iteration_time_s:.6g}",
-        f"{row.slowdown_pct:z.2f}",
-        f"{row.energy_j:.6g}",
-        f"{row.saving_pct:z.2f}",
-        *([] if row.saving_within_pct is None else [f"{row.saving_within_pct:.2f}"]),
-        f"{row.gap_pct:z.3f}",
-        f"{row.straggler_saving_pct:z.2f}",
-    ]
-
-
-_LONG_S = 10.0
-FRONTIER_COLUMNS = ("iteration_time_s", "energy_j", "effective_energy_j", "lower_bound_j")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``perseus-ds plan``."""
-    parser.add_argument("profile", type=Path, metavar="PROFILE", help="profile.json, or a CSV of Zeus")
-    parser.add_argument("--stages", type=count, metavar="S", help="stages of the model; default: the job's")
-    parser.add_argument(
-        "--microbatches", type=count, metavar="M", help="microbatches of an iteration; default: the job's"
-    )
-    parser.add_argument(
-        "--schedule",
-        choices=TEXTBOOK,
-        metavar="NAME",
-        help=f"{', '.join(TEXTBOOK)}; default: the job's, else 1f1b",
-    )
-    parser.add_argument(
-        "--chunks",
-        type=count,
-        metavar="V",
-        help="stages that one GPU holds; default: 1, with zbv and dualpipe-v 2",
-    )
-    parser.add_argument(
-        "--group", type=count, metavar="G", help="microbatches that pass a chunk together; default: the ranks"
-    )
-    parser.add_argument(
-        "--blocking-power-w",
-        type=positive,
-        metavar="W",
-        help="power of one GPU that waits; default: the profile's, else 83.64 (A100)",
-    )
-    parser.add_argument(
-        "--wait-power-w",
-        type=waiting_powers,
-        metavar="MHZ:W,...",
-        help="power of a waiting GPU by clock; default: the profile's",
-    )
-    _add_clocks(parser)
-    _add_iteration(parser)
-    _add_budget(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write all plans to this file")
-    parser.add_argument(
-        "--frontier-csv", type=Path, metavar="F", help="write time, energy, bound of every plan"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.add_argument("--verify", action="store_true", help="check every plan and its bound again")
-
-
-def _add_clocks(parser: argparse.ArgumentParser) -> None:
-    """What clocks may do."""
-    parser.add_argument(
-        "--waits",
-        choices=get_args(Wait),
-        help="lower the clock in long waits; default: the job's, else never",
-    )
-    parser.add_argument(
-        "--split",
-        choices=get_args(Split),
-        help="change clocks inside computations; default: the job's, else automatic",
-    )
-    parser.add_argument(
-        "--switch-latency-ms",
-        type=not_negative,
-        metavar="MS",
-        help="plan for changes of clock that take so long; default: as the profile was calibrated",
-    )
-
-
-def _add_iteration(parser: argparse.ArgumentParser) -> None:
-    """How iterations turn out: durations that vary, other ways to run them, and their power."""
-    parser.add_argument(
-        "--reserve-pct",
-        type=not_negative_or_automatic,
-        metavar="PCT|automatic",
-        help="plan stretched computations as if they took so much longer (automatic: as their durations"
-        " varied in the profile); default: the job's, else 0",
-    )
-    parser.add_argument(
-        "--loads",
-        metavar="FILE|KIND:...",
-        help="plan for microbatches of these lengths (as `simulate --loads`), with a reserve that they need",
-    )
-    parser.add_argument(
-        "--timelines",
-        type=Path,
-        metavar="FILE",
-        help="further ways to run each instruction: of `kernels plan --timelines`, or made elsewhere",
-    )
-
-
-def _add_budget(parser: argparse.ArgumentParser) -> None:
-    """How often clocks may change."""
-    parser.add_argument(
-        "--changes-per-s",
-        type=not_negative,
-        metavar="N",
-        help="change one GPU's clock at most so often; default: no limit",
-    )
-    parser.add_argument(
-        "--node-changes-per-s",
-        type=not_negative,
-        metavar="N",
-        help="change the clocks of a node's GPUs together at most so often; default: no limit",
-    )
-    parser.add_argument(
-        "--gpus-per-node",
-        type=count,
-        metavar="G",
-        help=f"GPUs of the pipeline that share a node; default: {GPUS_PER_NODE}",
-    )
-
-
-def run(options: argparse.Namespace) -> int:
-    """Plan, write what was asked for, print the summary."""
-    measured = read_profile(options.profile)
-    profile = _profile(options, measured)
-    request = request_of(options, profile)
-    if request.budget.per_node_per_s is None:
-        refuse_idle("give --node-changes-per-s", gpus_per_node=options.gpus_per_node)
-    if options.loads is not None:
-        profile = _at_loads(profile, options.loads, request.schedule)
-    if request.reserve_pct == "automatic" and profile.variation() is None:
-        remark(f"{options.profile} does not record how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
-    with names_profile(options.profile), bar("planning") as progress:
-        plans = build(
-            profile,
-            request.schedule,
-            blocking_power_w=request.blocking_power_w,
-            reserve_pct=request.reserve_pct,
-            switching=switching_of(request, options, profile),
-            timelines=() if request.timelines is None else read_timelines(Path(request.timelines)),
-            verify=options.verify,
-            fingerprint=request.fingerprint,
-            progress=progress,
-        )
-    plans = with_plan_within(plans, request.objective)
-    error, few = profile_error(profile, plans), few_clocks(measured)
-    _remark_doubts(plans, error, few)
-    checked = verify(plans) if options.verify else None
-    if options.output is not None:
-        write_plans(with_power_ratio(plans, profile, plans.change), options.output)
-    if options.frontier_csv is not None:
-        _write_frontier(plans, options.frontier_csv)
-    summary = summarise(plans, checked=checked, error=error, few=few)
-    say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
-    return DONE
-
-
-def _remark_doubts(plans: PlanSet, error: EntryError | None, few: FewClocks | None) -> None:
-    """Remark every doubt about the plans."""
-    errors = str(error) if error is not None and error.matters else None
-    scatter = str(few) if few is not None and few.scatter_pct is not None else None
-    for line in filter(None, (doubt(plans), too_little_reserve(plans), scatter, errors)):
-        remark(line)
-
-
-def _profile(options: argparse.Namespace, measured: Profile) -> Profile:
-    """Draw the profile to its curves, with the power of waiting that was given."""
-    profile = smoothed(measured, scatter=True)
-    longest_s = max((profile.of(*key)[0].time_s for key in profile.points), default=0.0)
-    if longest_s > _LONG_S:
-        remark(f"{options.profile}: one computation takes {longest_s:g} s; times are read as seconds, not ms")
-    if options.wait_power_w is not None:
-        profile = replace(profile, blocking_w=options.wait_power_w)
-    if options.waits == "automatic" and not profile.blocking_w:
-        raise PlanError(
-            f"{options.profile} does not record what waiting takes by clock",
-            hint="give --wait-power-w MHZ:W,...",
-        )
-    return profile
-
-
-def _at_loads(profile: Profile, told: str, schedule: Schedule) -> Profile:
-    """Have durations vary as these loads make them, and by a percent at one load where that is not known."""
-    from perseus_ds.simulation.emulator.lengths import parse_loads  # noqa: PLC0415  # the whole emulator
-
-    loads = parse_loads(told)
-    loads.check(microbatches=schedule.microbatches)
-    if profile.variation() is None:
-        remark(f"the profile does not record how durations vary: {UNKNOWN_PCT:g} % is assumed at one load")
-        points = {
-            key: tuple(replace(point, time_sd_s=UNKNOWN_PCT / 100.0 * point.time_s) for point in own)
-            for key, own in profile.points.items()
-        }
-        profile = replace(profile, points=points)
-    return replace(profile, size_variation=loads.variation(profile, dag_of(schedule).nodes))
-
-
-def _write_frontier(plans: PlanSet, path: Path) -> None:
-    """Write all plans, iteration time ascending.
-
-    ``energy_j`` and ``lower_bound_j`` are totals of one pipeline over the row's own iteration time.
-    """
-    columns = (getattr(plans, name).tolist() for name in FRONTIER_COLUMNS)
-    with path.open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(FRONTIER_COLUMNS)
-        rows.writerows(zip(*columns, strict=True))
+    return "\n".join([head, grid(headings, rows), sentences(foot)])

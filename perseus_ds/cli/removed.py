@@ -7,13 +7,23 @@ from collections.abc import Sequence
 from perseus_ds.errors import ConfigError
 
 REMOVED_OPTIONS = {
-    "plan --feedback": "plans no longer correct themselves; `--reserve-pct` keeps a reserve for durations"
-    " that vary",
-    "plan --dwell-ms": "`--changes-per-s` bounds how often a clock changes, and saves more",
+    **{
+        f"plan --{key.replace('_', '-')}": f"write `--set {key}=VALUE`"
+        for key in (
+            *("chunks", "group", "waits", "split", "switch_latency_ms", "reserve_pct", "timelines"),
+            *("changes_per_s", "node_changes_per_s", "gpus_per_node"),
+        )
+    },
+    "plan --verify": "`perseus-ds verify PLAN` checks every plan of the file",
+    "plan --loads": "a job's profile knows how loads vary; `--set reserve_pct=PCT` keeps a reserve",
+    "plan --wait-power-w": "write a waiting GPU's watts by clock into profile.json, under `blocking_w`",
+    "plan --feedback": "plans no longer correct themselves; `--set reserve_pct=PCT` keeps a reserve",
+    "plan --dwell-ms": "`--set changes_per_s=N` bounds how often a clock changes, and saves more",
     "plan --max-swing": "plans are not chosen by how their power changes; `show --power` prints `swing_w`",
     "hook": "`doctor` states whether the start-up hook is in place; `doctor --json` has it under `hook`",
     "convert": "`show PROFILE.json --format csv` prints the CSV, `show PROFILE.csv --format json` ours",
     "simulate --clocks": "edit the clocks in PLAN, or plan with other keys of the block",
+    "show --beside": "write `--straggler S`",
     "show --max-swing": "choose rows of `show --power` by their `swing_w`",
     "notify --per": "a power cap is for the whole job: multiply watts of one pipeline by their number",
     "notify --node": "give each job a `--power-cap` of its own",

@@ -1,6 +1,6 @@
 """One plan of a frontier, instruction by instruction.
 
-Without a choice it is the plan that loses no time. `--beside S` is the plan that a job runs while
+Without a choice it is the plan that loses no time. `--straggler S` is the plan that a job runs while
 it waits for a straggler of S seconds. The table has a row per stage and a clock in MHz per
 microbatch. ~1200 is the mean of a computation that changes its clock at moments of its own; m comes
 with its memory clock. The formats csv and json have one record per computation, and one for each
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _USAGE = """perseus-ds show [-h] [--format {table,csv,json}] [--graph FILE] [--power]
                        [--max-slowdown PCT | --deadline S | --power-cap W | --min-energy |
-                        --plan N | --beside S]
+                        --plan N | --straggler S]
                        PLAN"""  # argparse breaks no line between alternatives
 
 
@@ -85,7 +85,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="plan N, counted from 0, the fastest first",
     )
     which.add_argument(
-        "--beside", type=positive, metavar="S", help="what runs beside a straggler of S seconds per iteration"
+        "--straggler",
+        type=positive,
+        metavar="S",
+        help="what runs beside a straggler of S seconds per iteration",
     )
     parser.add_argument(
         "--graph",
@@ -106,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
             "--power prints every plan: leave it out for one plan",
             graph=options.graph,
             plan=options.plan_number,
-            beside=options.beside,
+            straggler=options.straggler,
             max_slowdown=options.max_slowdown,
             deadline=options.deadline,
             power_cap=options.power_cap,
@@ -232,7 +235,7 @@ def show(options: argparse.Namespace) -> int:
     elif options.format == "json":
         say(json.dumps(_as_json(plan), indent=1))
     else:
-        beside = "" if options.beside is None else f"{sentences(waiting(plan, options.beside))}\n"
+        beside = "" if options.straggler is None else f"{sentences(waiting(plan, options.straggler))}\n"
         say(f"{headline(plan, _name(plan, stored))}\n{beside}\n{clock_grid(plan)}")
     return DONE
 
@@ -251,7 +254,7 @@ def _show_profile(options: argparse.Namespace, no_plan: PlanFormatError) -> int:
         f"{options.plan} is a profile",
         graph=options.graph,
         plan=options.plan_number,
-        beside=options.beside,
+        straggler=options.straggler,
         max_slowdown=options.max_slowdown,
         deadline=options.deadline,
         power_cap=options.power_cap,
@@ -286,10 +289,10 @@ def _chosen(plans: PlanSet, options: argparse.Namespace) -> FrequencyPlan:
                 hint=f"its plans are 0 to {len(plans) - 1}, the fastest first",
             )
         return plans.plan(options.plan_number)
-    if options.beside is not None:
+    if options.straggler is not None:
         from perseus_ds.straggler import FrontierIndex  # noqa: PLC0415  # heavy, and seldom asked for
 
-        return plans.plan(FrontierIndex.of(plans, Objective()).within(options.beside))
+        return plans.plan(FrontierIndex.of(plans, Objective()).within(options.straggler))
     objective = _objective(options)
     return select(with_plan_within(plans, objective), objective)
 

@@ -245,7 +245,7 @@ def run(options: argparse.Namespace) -> int:
             loads.check(microbatches=plans.schedule.microbatches, pipelines=options.pipelines)
         emulator = Emulator(plans, profile, cluster, conditions=_conditions(options, loads))
     if loads is not None and not plans.load_variation:
-        remark(f"{options.plan} was made for microbatches of one length; `plan --loads` keeps a reserve")
+        remark(f"{options.plan} is for microbatches of one length; `plan --set reserve_pct=PCT` keeps some")
     troubles = [parse_disturbance(text) for text in options.straggler]
     with bar("default clocks") as progress:
         before = emulator.play(options.iterations, troubles, always=DEFAULT_CLOCKS, progress=progress)

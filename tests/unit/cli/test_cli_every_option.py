@@ -39,15 +39,15 @@ ITERATION_S = 0.69
 @pytest.mark.thorough
 @pytest.mark.parametrize("per_s", [0, pytest.param(3, marks=pytest.mark.slow), 6])
 def test_a_gpu_changes_its_clock_at_most_so_often(perseus: Program, profile_csv: Path, per_s: int) -> None:
-    rows = clocks(perseus, profile_csv, "--changes-per-s", per_s)
+    rows = clocks(perseus, profile_csv, "--set", f"changes_per_s={per_s}")
     assert max(map(changes, rows)) <= per_s * ITERATION_S
-    assert max(map(changes, clocks(perseus, profile_csv, "--split", "never"))) > 6 * ITERATION_S - 2
+    assert max(map(changes, clocks(perseus, profile_csv, "--set", "split=never"))) > 6 * ITERATION_S - 2
 
 
 @pytest.mark.thorough
 def test_the_gpus_of_a_node_share_their_changes(perseus: Program, profile_csv: Path) -> None:
     for gpus in (1, 2):
-        rows = clocks(perseus, profile_csv, "--node-changes-per-s", 3, "--gpus-per-node", gpus)
+        rows = clocks(perseus, profile_csv, "--set", "node_changes_per_s=3", "--set", f"gpus_per_node={gpus}")
         budget = read_plans(profile_csv.with_name("budget.json")).budget
         assert budget is not None
         assert (budget.per_node_per_s, budget.gpus_per_node) == (3.0, gpus)
@@ -64,7 +64,6 @@ def test_the_gpus_of_a_node_share_their_changes(perseus: Program, profile_csv: P
         ("show", "PLAN", "--power", "--max-slowdown", 0),
         ("simulate", "PLAN", "PROFILE", "--seed", 0),
         ("simulate", "PLAN", "PROFILE", "--unanswered"),
-        ("plan", "PROFILE", *SIZES, "--gpus-per-node", 2),
         ("kernels", "measure", "TRACE", "-o", "out.json", "--seed", 1),
         ("kernels", "measure", "TRACE", "-o", "out.json", "--noise", 1),
         ("kernels", "trace", "--run-dir", "R", "-o", "out.json", "--iterations", 3),

@@ -21,7 +21,7 @@ def split_csv(tmp_path: Path) -> Path:
 
 def test_two_stages_on_one_gpu(perseus: Program, split_csv: Path, tmp_path: Path) -> None:
     words = ("--stages", 2, "--microbatches", 3, "--blocking-power-w", 70, "--schedule", "zbv")
-    answer = perseus("plan", split_csv, *words, "--json", "--verify", "-o", tmp_path / "plan.json")
+    answer = perseus("plan", split_csv, *words, "--json", "-o", tmp_path / "plan.json")
     assert answer.code == 0
     found = json.loads(answer.out)
     assert (found["stages"], found["ranks"]) == (2, 1)
@@ -32,7 +32,7 @@ def test_two_stages_on_one_gpu(perseus: Program, split_csv: Path, tmp_path: Path
 
 def test_chunks_are_said(perseus: Program, profile_csv: Path) -> None:
     words = ("--stages", 2, "--microbatches", 2, "--blocking-power-w", 70)
-    chunked = perseus("plan", profile_csv, *words, "--schedule", "interleaved", "--chunks", 2).out
+    chunked = perseus("plan", profile_csv, *words, "--schedule", "interleaved", "--set", "chunks=2").out
     assert chunked.startswith("2 stages")
     assert perseus("plan", profile_csv, *words).out.startswith("2 stages, ")
 
@@ -42,10 +42,13 @@ REFUSED = {
         ("--schedule", "zbv"),
         "the profile has no backward input of stage 1",
     ),
-    "one chunk too many": (("--schedule", "interleaved", "--chunks", 3), "2 stages do not fill ranks of 3"),
-    "chunks where there are none": (("--chunks", 2), "1f1b with 2 chunks on every rank does not exist"),
-    "a group where there is none": (("--group", 2), "1f1b has no groups of microbatches"),
-    "too few microbatches": (("--schedule", "dualpipe-v", "--chunks", 1), "dualpipe-v with 1 chunks"),
+    "one chunk too many": (
+        ("--schedule", "interleaved", "--set", "chunks=3"),
+        "2 stages do not fill ranks of 3",
+    ),
+    "chunks where there are none": (("--set", "chunks=2"), "1f1b with 2 chunks on every rank does not exist"),
+    "a group where there is none": (("--set", "group=2"), "1f1b has no groups of microbatches"),
+    "too few microbatches": (("--schedule", "dualpipe-v", "--set", "chunks=1"), "dualpipe-v with 1 chunks"),
 }
 
 

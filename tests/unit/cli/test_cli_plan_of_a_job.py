@@ -71,10 +71,10 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
         3,
         "--schedule",
         "gpipe",
-        "--split",
-        "automatic",
-        "--reserve-pct",
-        1.5,
+        "--set",
+        "split=automatic",
+        "--set",
+        "reserve_pct=1.5",
     )
     assert perseus("plan", run_dir / "profile.json", "-o", run_dir / "a.json").code == 0
     answer = perseus("plan", run_dir / "profile.json", *words, "-o", run_dir / "b.json")
@@ -83,15 +83,15 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
 
 
 FLAGS: list[tuple[tuple[object, ...], str, dict[str, str]]] = [
-    (("--reserve-pct", 3), "reserve 3", {"reserve_pct": "3"}),
-    (("--reserve-pct", "automatic"), "reserve automatic", {"reserve_pct": "auto"}),
+    (("--set", "reserve_pct=3"), "reserve 3", {"reserve_pct": "3"}),
+    (("--set", "reserve_pct=automatic"), "reserve automatic", {"reserve_pct": "auto"}),
     (
-        ("--split", "never"),
+        ("--set", "split=never"),
         "split never",
         {"clock_changes": "split never, waits never"},
     ),
     (("--blocking-power-w", 70), "power 70", {}),
-    (("--switch-latency-ms", 2), "takes 2", {}),
+    (("--set", "switch_latency_ms=2"), "takes 2", {}),
 ]
 
 

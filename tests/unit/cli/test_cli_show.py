@@ -166,7 +166,9 @@ def test_beside_a_straggler_stands_what_a_job_would_run(
     """No slower than the straggler, and no other plan as fast takes less beside it."""
     for times in (0.5, 1.02, 1.3, 10.0):
         straggler_s = times * plans.baseline.iteration_time_s
-        shown = json.loads(perseus("show", plan_file, "--beside", str(straggler_s), "--format", "json").out)
+        shown = json.loads(
+            perseus("show", plan_file, "--straggler", str(straggler_s), "--format", "json").out
+        )
         if straggler_s < plans.baseline.iteration_time_s:
             assert shown["iteration_time_s"] == pytest.approx(select(plans, Objective()).iteration_time_s)
             continue
@@ -179,7 +181,7 @@ def test_beside_a_straggler_the_wait_is_counted_on_both_sides(
     perseus: Program, plan_file: Path, plans: PlanSet
 ) -> None:
     baseline, straggler_s = plans.baseline, 2.0 * plans.baseline.iteration_time_s
-    told = perseus("show", plan_file, "--beside", str(straggler_s)).out
+    told = perseus("show", plan_file, "--straggler", str(straggler_s)).out
     line = " ".join(told[told.index("beside a straggler") :].split())
     waited_j = baseline.energy_j + 70.0 * 2 * (straggler_s - baseline.iteration_time_s)
     least_j = float(plans.effective_energy_j.min()) + 70.0 * 2 * straggler_s
@@ -188,7 +190,9 @@ def test_beside_a_straggler_the_wait_is_counted_on_both_sides(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("words", [["--plan", "1.5"], ["--plan", "0", "--beside", "3"], ["--beside", "0"]])
+@pytest.mark.parametrize(
+    "words", [["--plan", "1.5"], ["--plan", "0", "--straggler", "3"], ["--straggler", "0"]]
+)
 def test_what_is_no_choice_is_a_mistake_in_usage(perseus: Program, plan_file: Path, words: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         perseus("show", plan_file, *words)

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from cli_program import Program
 
 from perseus_ds.files.digest import KEY, digest_of
+from perseus_ds.profile import read_profile, write_profile
 
 SIZES = ("--stages", 2, "--microbatches", 3, "--blocking-power-w", 70)
 
@@ -30,10 +31,11 @@ def test_a_bound_that_is_too_good_is_refused(refused: Callable[..., str], plan_f
 
 
 def test_low_waits_save_more(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
-    path = tmp_path / "low.json"
-    low = ("--waits", "automatic", "--wait-power-w", "1400:70,400:40", "--switch-latency-ms", 4, "-o", path)
+    profile, path = tmp_path / "profile.json", tmp_path / "low.json"
+    write_profile(replace(read_profile(profile_csv), blocking_w={1400: 70.0, 400: 40.0}), profile)
+    low = ("--set", "waits=automatic", "--set", "switch_latency_ms=4", "-o", path)
     found = [
-        json.loads(perseus("plan", profile_csv, *SIZES, *words, "--json").out)["rows"][0]["saving_pct"]
+        json.loads(perseus("plan", profile, *SIZES, *words, "--json").out)["rows"][0]["saving_pct"]
         for words in ((), low)
     ]
     assert found[1] > found[0] + 1.0
@@ -41,27 +43,12 @@ def test_low_waits_save_more(perseus: Program, profile_csv: Path, tmp_path: Path
 
 
 def test_low_waits_need_the_power_of_waiting(refused: Callable[..., str], profile_csv: Path) -> None:
-    line = refused("plan", profile_csv, *SIZES, "--waits", "automatic")
+    line = refused("plan", profile_csv, *SIZES, "--set", "waits=automatic")
     assert line.startswith(str(profile_csv))
-    assert "--wait-power-w" in line
+    assert "blocking_w" in line
 
 
 def test_a_latency_longer_than_a_computation_is_said(perseus: Program, profile_csv: Path) -> None:
-    answer = perseus("plan", profile_csv, *SIZES, "--switch-latency-ms", 80)
+    answer = perseus("plan", profile_csv, *SIZES, "--set", "switch_latency_ms=80")
     assert answer.code == 0
     assert "80 ms" in answer.err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--switch-latency-ms", -1),
-        ("--wait-power-w", "1400"),
-        ("--wait-power-w", "9:1,9:2"),
-        ("--split", "no"),
-    ],
-)
-def test_bad_flags_are_wrong_usage(perseus: Program, profile_csv: Path, words: tuple[object, ...]) -> None:
-    with pytest.raises(SystemExit) as end:
-        perseus("plan", profile_csv, *SIZES, *words)
-    assert end.value.code == 2
