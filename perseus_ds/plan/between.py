@@ -19,8 +19,8 @@ from perseus_ds.plan.splits import Splits
 from perseus_ds.profile import Computation
 from perseus_ds.schedule import dag_of
 from perseus_ds.solver import OptionTable
-from perseus_ds.solver.hull import Hull, hull_of
-from perseus_ds.solver.splitting.split import long_enough
+from perseus_ds.solver.network import Hull, hull_of
+from perseus_ds.solver.splits import long_enough
 
 _ROUNDING = 1e-9  # of sums of up to a million doubles
 

@@ -9,7 +9,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import coo_array
 
 from perseus_ds.solver import OptionTable, Problem
-from perseus_ds.solver.hull import hull_of
+from perseus_ds.solver.network import hull_of
 
 
 def relaxed_cost(problem: Problem, time_s: float) -> float:

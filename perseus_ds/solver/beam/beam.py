@@ -11,7 +11,7 @@ from perseus_ds.solver.beam.guide import Guide
 from perseus_ds.solver.beam.levels import LaneOutlook, Levels
 from perseus_ds.solver.beam.turns import Origins, Search, run
 from perseus_ds.solver.compiling.compiled import compiled
-from perseus_ds.solver.paths import Graph
+from perseus_ds.solver.network import Graph
 from perseus_ds.solver.problem import Indices, Ints
 
 

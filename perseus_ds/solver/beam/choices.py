@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.solver.compiling.compiled import compiled, inner
-from perseus_ds.solver.hull import pareto
+from perseus_ds.solver.network import Whole, pareto
 from perseus_ds.solver.problem import Floats, Indices, Ints
-from perseus_ds.solver.whole import Whole
 
 
 class Choices(NamedTuple):

@@ -12,10 +12,8 @@ from perseus_ds.solver.beam.beam import beam
 from perseus_ds.solver.beam.choices import Choices, choices_of
 from perseus_ds.solver.beam.guide import guide_at
 from perseus_ds.solver.beam.splice import Plan, convex, plan_of, spliced
-from perseus_ds.solver.dual import bounds_at
-from perseus_ds.solver.parametric.frontier import Frontier
-from perseus_ds.solver.plans import Plans, blended, undominated
-from perseus_ds.solver.problem import Floats, Problem
+from perseus_ds.solver.frontier import Frontier, bounds_at
+from perseus_ds.solver.problem import Floats, Plans, Problem, blended, undominated
 
 BEAMS, ACTIVITIES = 192, 50_000
 """Times at most that get a beam of their own, more where they make so many activities; others are spliced."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.solver.compiling.compiled import compiled, inlined, inner
-from perseus_ds.solver.paths import Graph
+from perseus_ds.solver.network import Graph
 from perseus_ds.solver.problem import Floats, Indices, Ints
 
 Codes = NDArray[np.uint64]

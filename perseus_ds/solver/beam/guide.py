@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.solver.beam.choices import Choices, places_within
-from perseus_ds.solver.dual import activity_flow, precedence_flow
-from perseus_ds.solver.parametric.frontier import Frontier
-from perseus_ds.solver.paths import latest_starts
+from perseus_ds.solver.frontier import Frontier, activity_flow, precedence_flow
+from perseus_ds.solver.network import latest_starts
 from perseus_ds.solver.problem import Floats, Indices, Ints
 
 BAND = 3

@@ -6,8 +6,8 @@ import bisect
 from dataclasses import dataclass
 
 from perseus_ds.solver.beam.choices import Choices
+from perseus_ds.solver.network import Whole
 from perseus_ds.solver.problem import Indices
-from perseus_ds.solver.whole import Whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)

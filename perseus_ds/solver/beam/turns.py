@@ -15,7 +15,7 @@ from perseus_ds.solver.beam.front import Codes, Front, Workspace, level_code, nt
 from perseus_ds.solver.beam.guide import Guide
 from perseus_ds.solver.beam.levels import LaneOutlook, Levels
 from perseus_ds.solver.compiling.compiled import compiled, inlined, inner, number
-from perseus_ds.solver.paths import Graph
+from perseus_ds.solver.network import Graph
 from perseus_ds.solver.problem import Indices, Ints
 
 HASTE = 10_000.0

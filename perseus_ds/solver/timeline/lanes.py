@@ -9,8 +9,8 @@ import numpy as np
 from perseus_ds.errors import SolverError
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.levels import Levels
+from perseus_ds.solver.network import Whole
 from perseus_ds.solver.problem import Indices, Ints
-from perseus_ds.solver.whole import Whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)

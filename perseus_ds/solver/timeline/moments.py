@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.solver.parametric.frontier import Frontier, solve_frontier
-from perseus_ds.solver.paths import earliest_starts
-from perseus_ds.solver.plans import blended
-from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem
-from perseus_ds.solver.splitting.split import long_enough, optimal_shares
+from perseus_ds.solver.frontier import Frontier, solve_frontier
+from perseus_ds.solver.network import Whole, earliest_starts
+from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem, blended
+from perseus_ds.solver.splits import long_enough, optimal_shares
 from perseus_ds.solver.timeline.freedom import Freedom
 from perseus_ds.solver.timeline.lanes import Lanes
-from perseus_ds.solver.whole import Whole
 
 AS_LONG = 1.0 + 1e-9
 """Times that differ by less are one."""

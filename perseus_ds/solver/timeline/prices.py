@@ -18,12 +18,11 @@ import numpy as np
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.levels import Levels
 from perseus_ds.solver.compiling.compiled import compiled, inner
-from perseus_ds.solver.paths import Graph
+from perseus_ds.solver.network import Graph, Whole
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.allowance import Rung
 from perseus_ds.solver.timeline.answers import LaneTable, follow, look_back
 from perseus_ds.solver.timeline.spread import Spread, spread_out
-from perseus_ds.solver.whole import Whole
 
 ROUNDS = 100
 """Answers that are averaged."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.solver.compiling.compiled import inner
-from perseus_ds.solver.paths import Graph
+from perseus_ds.solver.network import Graph
 from perseus_ds.solver.problem import Floats, Ints
 
 

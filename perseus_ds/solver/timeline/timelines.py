@@ -11,11 +11,9 @@ from perseus_ds.errors import InfeasibleError
 from perseus_ds.solver.beam.beam import beam
 from perseus_ds.solver.beam.choices import places_within
 from perseus_ds.solver.beam.guide import BAND, Guide, guide_at
-from perseus_ds.solver.dual import bounds_at
-from perseus_ds.solver.parametric.frontier import Frontier
-from perseus_ds.solver.paths import longest_seconds
-from perseus_ds.solver.plans import Plans, blended, undominated
-from perseus_ds.solver.problem import Floats, Indices, Problem
+from perseus_ds.solver.frontier import Frontier, bounds_at
+from perseus_ds.solver.network import longest_seconds
+from perseus_ds.solver.problem import Floats, Indices, Plans, Problem, blended, undominated
 from perseus_ds.solver.timeline.allowance import Allowance, Rung
 from perseus_ds.solver.timeline.freedom import freedom_of
 from perseus_ds.solver.timeline.lanes import Lanes, leveled

@@ -6,9 +6,9 @@ import numpy as np
 
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.levels import Levels
+from perseus_ds.solver.network import Whole
 from perseus_ds.solver.problem import Indices
 from perseus_ds.solver.timeline.lanes import Lanes
-from perseus_ds.solver.whole import Whole
 
 
 def one_level_each(

@@ -1,9 +1,9 @@
 """Savings and CPU time of plans under budgets of clock changes, and of plans with whole clocks.
 
-Run: ``python scripts/bench/frontier/budgets.py [PATTERN ...]``; with ``PYTHONPATH`` set to another checkout it
-measures that one. Every row states the saving at the time of all clocks at maximum, the mean saving over a
-hundred times from there to the end of the frontier (each reads the nearest faster plan), and the CPU seconds of the
-whole build after the machine code has been loaded.
+Run: ``python scripts/bench/frontier/budgets.py [PATTERN ...]``. With ``PYTHONPATH`` set to another checkout
+it measures that one. Every row states the saving at the time of all clocks at maximum, the mean saving over a
+hundred times from there to the end of the frontier (each reads the nearest faster plan), and the CPU seconds
+of the whole build after the machine code has been loaded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,12 @@ def cases() -> Iterator[tuple[str, Profile, int, Switching]]:
     for clocks in (38, 8, 5):
         for microbatches in (12, 48, 96):
             fewer = _with_clocks(profile, clocks)
-            yield f"whole {clocks} clocks 8x{microbatches}", fewer, microbatches, Switching(CHANGE, split="never")
+            yield (
+                f"whole {clocks} clocks 8x{microbatches}",
+                fewer,
+                microbatches,
+                Switching(CHANGE, split="never"),
+            )
 
 
 def _with_clocks(profile: Profile, count: int) -> Profile:

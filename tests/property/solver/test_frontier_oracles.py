@@ -179,7 +179,7 @@ def test_a_corrupted_plan_is_refused(field: str) -> None:
 
 
 def test_fewer_snapshots_still_prove_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_ds.solver.parametric.trail.MEMORY", 50_000)
+    monkeypatch.setattr("perseus_ds.solver.frontier.MEMORY", 50_000)
     problem = noisy_pipeline(3, stages=3, microbatches=5, points=9)
     frontier = solve_frontier(problem)
     assert len(frontier.kept) < len(frontier)

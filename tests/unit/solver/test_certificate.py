@@ -17,7 +17,7 @@ from perseus_ds.solver import (
     discretise,
     solve_frontier,
 )
-from perseus_ds.solver.dual import activity_flow, dual_value, precedence_flow
+from perseus_ds.solver.frontier import activity_flow, dual_value, precedence_flow
 
 SMALL = 1e-6
 """A thousand times what sums may be off by rounding: to be refused all the same."""

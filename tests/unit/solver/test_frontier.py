@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from perseus_ds.solver import OptionTable, Problem, solve_frontier
-from perseus_ds.solver.parametric import trail as trails
-from perseus_ds.solver.parametric.frontier import Result
+from perseus_ds.solver import frontier as trails
+from perseus_ds.solver.frontier import Result
 
 
 def chain(length: int = 4) -> Problem:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.solver import OptionTable, Problem
-from perseus_ds.solver.paths import FEW, graph_of, longest_seconds
+from perseus_ds.solver.network import FEW, graph_of, longest_seconds
 
 
 def random_problem(count: int) -> Problem:

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.solver import OptionTable, Problem, solve_frontier, split
-from perseus_ds.solver.splitting.corner import corner_durations
-from perseus_ds.solver.splitting.reclaim import reclaimed
-from perseus_ds.solver.splitting.split import long_enough
+from perseus_ds.solver.splits import corner_durations, long_enough, reclaimed
 
 FAST_OR_SLOW = OptionTable(np.array([1.0, 2.0]), np.array([4.0, 1.0]))
 DEAR = OptionTable(np.array([1.0, 2.0]), np.array([9.0, 1.0]))

@@ -5,12 +5,10 @@ import pytest
 
 from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.solver import OptionTable, Problem
+from perseus_ds.solver import sweep as augment
 from perseus_ds.solver.compiling.compiled import interpreted
-from perseus_ds.solver.parametric import augment
-from perseus_ds.solver.parametric.network import network_of
-from perseus_ds.solver.parametric.state import HIGH, HIGHEST, PATIENCE, start_of
-from perseus_ds.solver.parametric.sweep import room_for, sweep
-from perseus_ds.solver.whole import whole_of
+from perseus_ds.solver.network import network_of, whole_of
+from perseus_ds.solver.sweep import HIGH, HIGHEST, PATIENCE, room_for, start_of, sweep
 
 
 def problem(stages: int, microbatches: int) -> Problem:

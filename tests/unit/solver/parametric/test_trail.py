@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 
-from perseus_ds.solver import OptionTable, Problem
-from perseus_ds.solver.parametric import trail as trails
-from perseus_ds.solver.parametric.network import network_of
-from perseus_ds.solver.parametric.state import start_of
-from perseus_ds.solver.parametric.sweep import Breakpoints
-from perseus_ds.solver.parametric.trail import Trail
-from perseus_ds.solver.whole import whole_of
+from perseus_ds.solver import OptionTable, Problem, frontier
+from perseus_ds.solver.frontier import Trail
+from perseus_ds.solver.network import network_of, whole_of
+from perseus_ds.solver.sweep import Breakpoints, start_of
 
 EVERY = [100, 90, 80, 70, 60, 50, 40]
 
@@ -48,7 +45,7 @@ def test_a_stretch_may_be_written_anew_and_few_snapshots_do_not_hold_all_the_mem
     copied: bool,  # noqa: FBT001
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trails, "MEMORY", 24 * rows)
+    monkeypatch.setattr(frontier, "MEMORY", 24 * rows)
     found, written = trail(1000), stretch(EVERY)
     found.add(written, len(EVERY))
     written.event[:], written.flow[:] = -1, -1
@@ -58,7 +55,7 @@ def test_a_stretch_may_be_written_anew_and_few_snapshots_do_not_hold_all_the_mem
 
 
 def test_where_snapshots_would_fill_the_memory_every_second_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trails, "MEMORY", 24 * 5)
+    monkeypatch.setattr(frontier, "MEMORY", 24 * 5)
     found, rows = trail(1000), stretch(EVERY)
     found.add(rows, len(EVERY))
     assert found.kept == [0, 2, 4, 6, 7]

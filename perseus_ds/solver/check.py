@@ -9,12 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
-from perseus_ds.solver.dual import activity_flow, dual_value, dual_values, members_of, precedence_flow
-from perseus_ds.solver.hull import Hull, hull_of
-from perseus_ds.solver.parametric.frontier import Frontier
-from perseus_ds.solver.paths import Graph, graph_of, longest_seconds
-from perseus_ds.solver.plans import Plans, blended
-from perseus_ds.solver.problem import Floats, Ints, Problem
+from perseus_ds.solver.frontier import (
+    Frontier,
+    activity_flow,
+    dual_value,
+    dual_values,
+    members_of,
+    precedence_flow,
+)
+from perseus_ds.solver.network import Graph, Hull, graph_of, hull_of, longest_seconds
+from perseus_ds.solver.problem import Floats, Ints, Plans, Problem, blended
 
 ROUNDING = 1e-9
 """Share by which sums of floats may differ from the same sums in another order or in whole numbers."""

@@ -1,0 +1,476 @@
+"""The exact frontier of a problem, the bounds that it proves, and the times that are worth a plan."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.errors import InfeasibleError
+from perseus_ds.solver.network import SINK, SOURCE, Network, Whole, network_of, whole_of
+from perseus_ds.solver.problem import Floats, Indices, Ints, Plans, Problem, undominated
+from perseus_ds.solver.sweep import Breakpoints, State, room_for, start_of, sweep
+
+# The breakpoints that a sweep has found, and snapshots of those wanted, as many as memory allows.
+
+MEMORY = 2**29
+"""Bytes that snapshots may take; when they would take more, every second one is dropped."""
+
+FEW = 8
+"""Snapshots that fill less than this part of the memory are copied out of it."""
+
+
+class Trail:
+    """Breakpoints, time falling; those numbered in ``kept`` have a snapshot.
+
+    The newest always does. Of the others whose number ``stride`` divides those do whose neighbours ``wanted``
+    accepts: totals of the shorter and of the longer one.
+
+    Units: ticks and units of price.
+    """
+
+    def __init__(self, wanted: Callable[[int, int], bool], state: State) -> None:
+        event = state.nodes["time"]
+        rows = max(MEMORY // (8 * (len(event) + len(state.arcs))), 2) + 1
+        self.total: list[int] = [int(event[SINK] - event[SOURCE])]
+        self.price: list[int] = [0]
+        self.kept: list[int] = []
+        self.stride = 1
+        self._wanted = wanted
+        self._event = np.empty((rows, len(event)), np.int64)  # the system gives memory when it is written to
+        self._flow = np.empty((rows, len(state.arcs)), np.int64)
+        self._keep(event, np.zeros(len(state.arcs), np.int64))
+
+    def add(self, found: Breakpoints, count: int) -> None:
+        """Append the first ``count`` of a stretch, and copy the snapshots that stay.
+
+        The newest of a stretch stays until the next one comes.
+        """
+        for row in range(count):
+            total = int(found.total[row])
+            if self.kept[-1:] == [len(self.total) - 1] and not self._stays(total):
+                self.kept.pop()
+            self.total.append(total)
+            self.price.append(int(found.price[row]))
+            if row + 1 == count or self._stays(int(found.total[row + 1])):
+                self._keep(found.event[row], found.flow[row])
+
+    def snapshots(self) -> tuple[Ints, Ints]:
+        """Return event times and flows, time ascending; few are copied: they do not hold all the memory.
+
+        Shape: [snapshots, nodes], [snapshots, arcs].
+        """
+        count = len(self.kept)
+        event, flow = self._event[:count][::-1], self._flow[:count][::-1]
+        return (event.copy(), flow.copy()) if FEW * count < len(self._event) else (event, flow)
+
+    def _stays(self, shorter: int) -> bool:
+        """Whether the newest keeps its snapshot when one of this total follows it."""
+        number = len(self.total) - 1
+        return number % self.stride == 0 and self._wanted(shorter, self.total[max(number - 1, 0)])
+
+    def _keep(self, event: Ints, flow: Ints) -> None:
+        row = len(self.kept)
+        self._event[row], self._flow[row] = event, flow
+        self.kept.append(len(self.total) - 1)
+        if len(self.kept) == len(self._event):
+            self._thin()
+
+    def _thin(self) -> None:
+        """Drop every second snapshot, but not the ends."""
+        self.stride *= 2
+        last = len(self.kept) - 1
+        stay = [row for row, number in enumerate(self.kept) if row in {0, last} or number % self.stride == 0]
+        for to, row in enumerate(stay):
+            self._event[to], self._flow[to] = self._event[row], self._flow[row]
+        self.kept[:] = [self.kept[row] for row in stay]
+
+
+CHUNK = 16
+
+
+class Result(Enum):
+    """How the sweep ended."""
+
+    COMPLETE = "the whole frontier, from the least time to the least cost"
+    UNTIL = "the frontier from the least time to the wanted time"
+    DOWN_TO = "the frontier from the wanted time to the least cost"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frontier:
+    """The exact piecewise-linear frontier of time against cost, time ascending.
+
+    ``price_w[k]`` is what a second less costs between ``time_s[k]`` and ``time_s[k + 1]``. At the ``kept``
+    breakpoints (all of them, unless they would fill MEMORY) ``event`` holds the times of the network's nodes
+    in ticks. ``flow`` holds the flow on its arcs in units of price: a certificate of optimality from there to
+    the next breakpoint.
+
+    Shape: ``time_s``, ``cost_j`` [breakpoints]; ``price_w`` [breakpoints - 1]; ``kept`` [snapshots];
+    ``event`` [snapshots, nodes]; ``flow`` [snapshots, arcs].
+    """
+
+    whole: Whole
+    network: Network
+    crossing: Indices
+    result: Result
+    time_s: Floats
+    cost_j: Floats
+    price_w: Floats
+    kept: Ints
+    event: Ints
+    flow: Ints
+    t_min_s: float
+    t_star_s: float
+    solve_time_s: float
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def cost_at(self, time_s: Floats | float) -> Floats:
+        """Least cost of the relaxed problem; constant from T* on.
+
+        Raises:
+            InfeasibleError: a time below T_min.
+        """
+        self.refuse_below(time_s)
+        return np.asarray(np.interp(time_s, self.time_s, self.cost_j))
+
+    def durations_at(self, time_s: float) -> Floats:
+        """Durations in seconds, one per activity, that reach the least cost within ``time_s``.
+
+        Raises:
+            InfeasibleError: a time below T_min.
+        """
+        left, right, share = self.bracket(time_s)
+        return self._durations(left) * (1.0 - share) + self._durations(right) * share
+
+    def bracket(self, time_s: float) -> tuple[int, int, float]:
+        """Name the snapshots before and after a time, and the share of the way between them.
+
+        Raises:
+            InfeasibleError: a time below T_min.
+        """
+        self.refuse_below(time_s)
+        kept_s = self.time_s[self.kept]
+        left = int(np.searchsorted(kept_s, time_s, side="right")) - 1
+        right = min(left + 1, len(kept_s) - 1)
+        share = (time_s - kept_s[left]) / (kept_s[right] - kept_s[left]) if right > left else 0.0
+        return left, right, float(share)
+
+    def _durations(self, snapshot: int) -> Floats:
+        count = len(self.whole.problem)
+        event, to = self.event[snapshot], self.network.to
+        window = event[to[self.network.ahead[:count]]] - event[to[self.network.back[:count]]]
+        return self.whole.tick.real(np.clip(window, self.whole.fastest, self.whole.slowest))
+
+    def refuse_below(self, time_s: Floats | float) -> None:
+        """Name T_min to whom asks for less.
+
+        Raises:
+            InfeasibleError: a time below T_min.
+        """
+        least = float(np.min(time_s))
+        if least < self.t_min_s:
+            raise InfeasibleError(
+                f"no plan takes {least:.9g} s: T_min is {self.t_min_s:.9g} s", hint="ask for T_min or later"
+            )
+
+
+def solve_frontier(
+    problem: Problem,
+    *,
+    until_s: float | None = None,
+    down_to_s: float = 0.0,
+    around_s: Floats | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Frontier:
+    """Compute the least cost for every iteration time from T_min to T* (or to ``until_s``).
+
+    The sweep comes from T* and ends at the first breakpoint within ``down_to_s``: what is shorter is not
+    known then. With ``around_s`` only the breakpoints on either side of these times keep a snapshot.
+    ``progress`` is called with the completed share of the way from T* to T_min.
+
+    Raises:
+        SolverError: a cycle, or numbers that do not fit the integer scale.
+        InfeasibleError: ``until_s`` is below T_min.
+    Cost: one Dijkstra and few phases of flow per breakpoint.
+    Source: Fulkerson 1961; Kelley 1961; Phillips and Dessouky 1977; Dinic 1970.
+    """
+    began = time.perf_counter()
+    whole = whole_of(problem)
+    least, most = whole.longest(whole.fastest), whole.longest(whole.slowest)
+    until = most if until_s is None else _until(whole, least, until_s)
+    network, crossing = network_of(whole)
+    state = start_of(whole, network)
+    trail = Trail(_wanted(until, None if around_s is None else whole.tick.whole(around_s), most), state)
+    found = room_for(CHUNK, network)
+    end = max(least, int(whole.tick.whole(np.array(down_to_s))) - 1)  # rounded: a tick less is within it
+    while int(trail.total[-1]) > end:
+        trail.add(found, sweep(state, end, found, len(trail.total), trail.stride))
+        if progress is not None:
+            progress((most - int(trail.total[-1])) / (most - least))
+    return _frontier(whole, network, crossing, trail, least, until=until, began=began)
+
+
+def _wanted(until: int, around: Ints | None, most: int) -> Callable[[int, int], bool]:
+    """Which breakpoints keep a snapshot, by the totals of the shorter and of the longer one beside each.
+
+    Of those longer than ``until`` only the last does.
+    """
+    times = None if around is None else np.sort(np.minimum(around, most))
+
+    def is_wanted(shorter: int, longer: int) -> bool:
+        if times is None:
+            return shorter < until
+        first = int(np.searchsorted(times, shorter - 1))  # rounded: a tick more or less is beside it
+        return shorter < until and first < len(times) and int(times[first]) <= longer + 1
+
+    return is_wanted
+
+
+def _until(whole: Whole, least: int, until_s: float) -> int:
+    until = int(whole.tick.whole(np.array(until_s)))
+    if until < least:
+        t_min_s = float(whole.tick.real(np.array(least)))
+        raise InfeasibleError(
+            f"no plan takes {until_s:.9g} s: T_min is {t_min_s:.9g} s", hint="ask for T_min or later"
+        )
+    return until
+
+
+def _frontier(
+    whole: Whole, network: Network, crossing: Indices, trail: Trail, least: int, *, until: int, began: float
+) -> Frontier:
+    total, price = np.array(trail.total[::-1]), np.array(trail.price[::-1])
+    time_s = whole.tick.real(total)
+    last = min(int(np.searchsorted(total, until)), len(total) - 1)
+    event, flow = trail.snapshots()
+    return Frontier(
+        whole=whole,
+        network=network,
+        crossing=crossing,
+        result=_ended(total, last, least),
+        time_s=time_s[: last + 1],
+        cost_j=_costs(whole, trail)[: last + 1],
+        price_w=whole.price.real(price[:last]),
+        kept=len(total) - 1 - np.array(trail.kept[::-1]),
+        event=event,
+        flow=flow,
+        t_min_s=float(whole.tick.real(np.array(least))),
+        t_star_s=float(time_s[-1]),
+        solve_time_s=time.perf_counter() - began,
+    )
+
+
+def _ended(total: Ints, last: int, least: int) -> Result:
+    if total[0] > least:
+        return Result.DOWN_TO
+    return Result.COMPLETE if last == len(total) - 1 else Result.UNTIL
+
+
+def _costs(whole: Whole, trail: Trail) -> Floats:
+    """Sum what every segment costs, from the least cost upwards, exactly in whole numbers; time ascending."""
+    least_j = np.array([hull.cost_j[-1] for hull in whole.hulls])[whole.problem.table_of]
+    spent = [0]
+    for price, (longer, shorter) in zip(trail.price[1:], pairwise(trail.total), strict=True):
+        spent.append(spent[-1] + price * (longer - shorter))
+    units_j = 10.0 ** -(whole.tick.digits + whole.price.digits)
+    return math.fsum(least_j) + np.array([float(units) for units in reversed(spent)]) * units_j
+
+
+# What a flow proves: no choice of options costs less within a given time (Lagrange's bound).
+
+AT_ONCE = 64
+"""So many flows are looked at together: what numpy costs by the call is shared, and memory stays small."""
+
+
+def precedence_flow(frontier: Frontier, snapshot: int | Sequence[int]) -> Floats:
+    """Flow on every precedence in watts; where events were merged, that of the only activity concerned.
+
+    Shape: returns [precedences], or [snapshots, precedences] of several.
+    """
+    problem, flow = frontier.whole.problem, frontier.flow[snapshot]
+    count = len(problem)
+    lone = np.bincount(problem.before, minlength=count)[problem.before] == 1
+    onward = lone & (frontier.whole.delay == 0)
+    carried = np.where(onward, flow.take(problem.before, axis=-1), flow.take(problem.after, axis=-1))
+    carried[..., frontier.crossing] = flow[..., count:]
+    return frontier.whole.price.real(carried)
+
+
+def activity_flow(frontier: Frontier, snapshot: int | Sequence[int]) -> Floats:
+    """Flow on every activity in watts.
+
+    Shape: returns [activities], or [snapshots, activities] of several.
+    """
+    return frontier.whole.price.real(frontier.flow[snapshot][..., : len(frontier.whole.problem)])
+
+
+def dual_value(problem: Problem, through_w: Floats, across_w: Floats) -> tuple[float, float]:
+    """Return one flow's bound at time zero, and how much it falls per second (`dual_values`)."""
+    bases_j, worths_w = dual_values(problem, members_of(problem), through_w[None], across_w[None])
+    return float(bases_j[0]), float(worths_w[0])
+
+
+def members_of(problem: Problem) -> list[NDArray[np.intp]]:
+    """The activities of every table."""
+    counts = np.bincount(problem.table_of, minlength=len(problem.tables))
+    return np.split(np.argsort(problem.table_of, kind="stable"), np.cumsum(counts)[:-1])
+
+
+def dual_values(
+    problem: Problem, members: Sequence[NDArray[np.intp]], through_w: Floats, across_w: Floats
+) -> tuple[Floats, Floats]:
+    """Return the bounds' values at time zero, and how much each falls per second.
+
+    For a flow that is conserved, every plan within ``T`` costs at least the first less ``T`` times the
+    second. A plan's cost plus its flow-weighted durations and delays is at least the sum of the least that
+    each activity can have. All paths together carry the flow for at most ``T``.
+
+    Shape: ``members`` [tables], the activities of each; ``through_w`` [flows, activities]; ``across_w``
+    [flows, precedences]; returns [flows] twice.
+    """
+    totals_j = np.array([row_w @ problem.delay_s for row_w in across_w])  # rounded alike in any company
+    for table, where in zip(problem.tables, members, strict=True):
+        flow_w = through_w.take(where, axis=1)
+        options_j = table.cost_j[:, None, None] + table.duration_s[:, None, None] * flow_w
+        totals_j += options_j.min(axis=0).sum(axis=1)
+    starts = np.bincount(problem.after, minlength=len(problem)) == 0
+    return totals_j, through_w[:, starts].sum(axis=1)
+
+
+def bounds_at(frontier: Frontier, times_s: Floats) -> Floats:
+    """Return the best bound that the snapshots around each time prove."""
+    snapshots = {at for time_s in times_s for at in frontier.bracket(float(time_s))[:2]}
+    lines = _lines(frontier, snapshots)
+    best = [
+        max(lines[at][0] - lines[at][1] * time_s for at in frontier.bracket(float(time_s))[:2])
+        for time_s in times_s
+    ]
+    return np.array(best)
+
+
+def total_bounds(frontier: Frontier, times_s: Floats, base_power_w: float) -> Floats:
+    """Bound cost plus ``base_power_w`` times duration, over all plans that take at most each time.
+
+    A flow's line falls with the time as long as the flow is worth more than the base power. Its least value
+    is then the one at the wanted time, else the one at T_min. Two flows on either side of the base power mix
+    to one that is worth exactly that: a bound that holds for every duration.
+    """
+    worth_w = np.append(frontier.price_w, 0.0)[frontier.kept]
+    turn = int(np.searchsorted(-worth_w, -base_power_w))
+    around = {at for at in (turn - 1, turn) if 0 <= at < len(frontier.kept)}
+    times_s = np.maximum(times_s, frontier.t_min_s)
+    near = [set(frontier.bracket(float(time_s))[:2]) | around for time_s in times_s]
+    lines = _lines(frontier, set().union(*near))
+    always_j = _mixed([lines[at] for at in sorted(around)], base_power_w)
+    return np.array(
+        [
+            max(always_j, *(_least(lines[at], base_power_w, frontier.t_min_s, time_s) for at in snapshots))
+            for snapshots, time_s in zip(near, times_s.tolist(), strict=True)
+        ]
+    )
+
+
+def _least(line: tuple[float, float], base_power_w: float, t_min_s: float, time_s: float) -> float:
+    """The least value of one flow's line between T_min and ``time_s``, base power included."""
+    base_j, worth_w = line
+    return base_j + (base_power_w - worth_w) * (time_s if worth_w >= base_power_w else t_min_s)
+
+
+def _mixed(lines: list[tuple[float, float]], base_power_w: float) -> float:
+    """What two flows prove, mixed so that they are worth the base power; nothing where it is not between."""
+    (high_j, high_w), (low_j, low_w) = lines[0], lines[-1]
+    if not high_w >= base_power_w >= low_w:
+        return -np.inf
+    share = (base_power_w - low_w) / (high_w - low_w) if high_w > low_w else 1.0
+    return share * high_j + (1.0 - share) * low_j
+
+
+def _lines(frontier: Frontier, snapshots: Iterable[int]) -> dict[int, tuple[float, float]]:
+    """What each snapshot's flow proves at time zero, and how much that falls per second."""
+    problem, every = frontier.whole.problem, sorted(snapshots)
+    members = members_of(problem)
+    lines: dict[int, tuple[float, float]] = {}
+    for some in (every[first : first + AT_ONCE] for first in range(0, len(every), AT_ONCE)):
+        through_w, across_w = activity_flow(frontier, some), precedence_flow(frontier, some)
+        bases_j, worths_w = dual_values(problem, members, through_w, across_w)
+        lines |= dict(zip(some, zip(bases_j.tolist(), worths_w.tolist(), strict=True), strict=True))
+    return lines
+
+
+# Which iteration times are worth a plan, and which plans are worth keeping.
+
+STEP = 0.0005
+"""Share of the total that the least cost may fall from one tried time to the next."""
+REACH = 0.001
+"""Share of the total that the bound may fall from one kept plan to the next."""
+
+
+def plan_times(
+    problem: Problem, frontier: Frontier, *, base_power_w: float = 0.0, step: float = STEP
+) -> Floats:
+    """Choose times from T_min to the frontier's end, time ascending, corners of the frontier where near.
+
+    A look-up by a time between two gets the plan of the faster. It loses at most ``step`` of the total, which
+    is the cost plus ``base_power_w`` over the iteration time.
+
+    Cost: linear in the times chosen.
+    """
+    del problem
+    total_j = float(np.abs(frontier.cost_j + base_power_w * frontier.time_s).min())
+    drop_j = float(frontier.cost_j[0] - frontier.cost_j[-1])
+    most = len(frontier.time_s) if total_j <= 0.0 else int(np.ceil(drop_j / (step * total_j)))
+    count = max(2, min(most + 1, MOST))
+    levels_j = np.linspace(frontier.cost_j[0], frontier.cost_j[-1], count)
+    even_s = np.interp(levels_j, frontier.cost_j[::-1], frontier.time_s[::-1])
+    return np.unique(_snapped(frontier, even_s))
+
+
+MOST = 2000
+"""Times that are tried at most: a frontier that falls to almost nothing has no natural number of steps."""
+
+
+def _snapped(frontier: Frontier, even_s: Floats) -> Floats:
+    """Move every time back to the last corner since the time before it: there most real options fit."""
+    corner_s = frontier.time_s[np.searchsorted(frontier.time_s, even_s, side="right") - 1]
+    since_s = np.concatenate((even_s[:1], even_s[:-1]))
+    return np.where((corner_s > since_s) | (corner_s == even_s), corner_s, even_s)
+
+
+def worth_keeping(plans: Plans, *, base_power_w: float = 0.0) -> Plans:
+    """Drop plans far from their bound while a faster one stays near enough.
+
+    The first and the last stay. From one kept plan to the next the bound falls by at most `REACH` of the
+    total, as far as the plans given allow it.
+
+    Cost: quadratic in plans, in vectors.
+    """
+    total_j = np.abs(plans.bound_j + base_power_w * plans.time_s)
+    gap_j = plans.cost_j - plans.bound_j
+    kept = np.ones(len(plans), dtype=np.bool_)
+    for worst in np.argsort(-gap_j, kind="stable"):
+        before, after = np.flatnonzero(kept[:worst]), np.flatnonzero(kept[worst + 1 :]) + worst + 1
+        if not len(before) or not len(after):
+            continue
+        fall_j = plans.bound_j[before[-1]] - plans.bound_j[after[0]]
+        kept[worst] = fall_j > REACH * total_j[worst]
+    return plans.at(np.flatnonzero(kept).astype(np.int32))
+
+
+def best_of(frontier: Frontier, *sets: Plans) -> Plans:
+    """Keep of all the plans those that no other beats, with the bounds that the frontier proves.
+
+    The sets may come from problems with fewer options, as long as those that they name stand first in
+    the tables of the frontier's problem.
+    """
+    every = Plans.stacked(sets)
+    best = every.at(undominated(every.time_s, every.cost_j))
+    return replace(best, bound_j=bounds_at(frontier, np.maximum(best.time_s, frontier.t_min_s)))

@@ -1,1 +1,0 @@
-"""The exact frontier: a parametric flow from the least cost down to the least time."""

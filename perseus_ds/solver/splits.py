@@ -1,0 +1,467 @@
+"""Plans that are the relaxed optimum itself: an activity may do its work at two options in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.solver.compiling.compiled import compiled, inlined, inner, number, tiered
+from perseus_ds.solver.frontier import Frontier, bounds_at
+from perseus_ds.solver.network import (
+    SINK,
+    SOURCE,
+    Graph,
+    Network,
+    earliest_starts,
+    latest_starts,
+    longest_seconds,
+)
+from perseus_ds.solver.problem import Floats, Indices, Ints, Plans, Problem, blended, undominated
+from perseus_ds.solver.sweep import pop, push
+
+# A corner of the optimal face: as few durations between two options as an optimal basis allows.
+
+# ruff: noqa: PLR0917 - records and arrays by position: compiled code knows no keywords
+
+
+OPEN = 2**62
+"""A window without an upper end: what carries no flow may wait."""
+LATER, EARLIER, MEMBERS = 0, 1, 2
+MOVING = -1
+"""The name of the group that moves."""
+TICKS = 2
+"""Ticks within which a window counts as closed: events between two breakpoints are rounded."""
+
+
+class ArcWindows(NamedTuple):
+    """Arcs between events, the steps at every event, and how far apart an arc's ends may be without a loss.
+
+    Units: ticks.
+    Shape: ``first`` [events + 1]; ``arc`` [steps]; the others [arcs].
+    """
+
+    first: Indices
+    arc: Indices
+    ahead: Indices
+    tail: Indices
+    head: Indices
+    least: Ints
+    most: Ints
+
+
+class Groups(NamedTuple):
+    """Events that hold each other, as lists: the group of each, who follows, and a group's last and size.
+
+    Shape: [events].
+    """
+
+    group: Ints
+    following: Ints
+    last: Ints
+    size: Ints
+
+
+class Moving(NamedTuple):
+    """The group that moves, and arcs between it and what stands still, in heaps of their own for both ways.
+
+    ``keys`` are places on the way at which an arc stops it, ``steps`` those of the arcs. ``tally``: how many
+    are in each heap, and how many members it has.
+
+    Units: ticks.
+    Shape: ``keys``, ``steps`` [2, steps]; ``member`` [events]; ``tally`` [3].
+    """
+
+    keys: Ints
+    steps: Indices
+    member: Indices
+    tally: Ints
+
+
+def corner_durations(frontier: Frontier, time_s: float) -> Ints:
+    """Return optimal durations in ticks within ``time_s``, as many of them as can be those of an option.
+
+    The flow states what is optimal. An activity whose flow is at the edge of two rungs may last anything
+    between them, every other has its one duration. Where flow waits nothing waits longer. Between two
+    breakpoints the mean of both is optimal too, but splits what either splits. So events that hold each other
+    move as one until something else stops them, and so on: a corner.
+
+    Raises:
+        InfeasibleError: a time below T_min.
+    Cost: linear in the network for a breakpoint; O(arcs log arcs) between two.
+    Source: Megiddo 1991 (from an optimal solution to an optimal basis), here on potentials of a network.
+    """
+    network, whole = frontier.network, frontier.whole
+    left, right, share = frontier.bracket(time_s)
+    way = frontier.event[right] - frontier.event[left]
+    event = frontier.event[left] + np.floor(way * share).astype(np.int64)
+    flow = frontier.flow[left]
+    least, most = _windows(flow, network)
+    tail, head = network.to[network.back], network.to[network.ahead]
+    if share:
+        _move(event, ArcWindows(network.first, network.arc, network.ahead, tail, head, least, most))
+    count = len(whole.problem)
+    return np.asarray(np.clip(event[head[:count]] - event[tail[:count]], whole.fastest, whole.slowest))
+
+
+def _windows(flow: Ints, network: Network) -> tuple[Ints, Ints]:
+    """Between which lengths every arc may be without a loss, at this flow."""
+    bottom, length, top = network.bottom, network.length, network.top
+    rung = bottom.copy()
+    higher = np.flatnonzero(top[rung] <= flow)
+    while len(higher):
+        rung[higher] += 1
+        higher = higher[top[rung[higher]] <= flow[higher]]
+    at_edge = (rung > bottom) & (top[rung - 1] == flow)
+    most = np.where(flow == 0, OPEN, length[np.where(at_edge, rung - 1, rung)])
+    return length[rung], most
+
+
+@tiered
+def _move(event: Ints, windows: ArcWindows) -> None:
+    """Shift groups of events that hold each other until all hang on the source."""
+    count = len(event)
+    each, alone = np.arange(count).astype(np.int64), np.full(count, -1).astype(np.int64)
+    groups = Groups(each, alone, each.copy(), np.ones(count, dtype=np.int64))
+    _unite(groups, SOURCE, SINK)
+    for which in range(len(windows.tail)):
+        _hold(event, windows, groups, which)
+    keys, steps = np.empty((2, len(windows.arc)), np.int64), np.empty((2, len(windows.arc)), np.int32)
+    moving = Moving(keys, steps, np.empty(count, np.int32), np.zeros(3, np.int64))
+    still = groups.group[SOURCE]
+    for node in range(count):
+        if groups.group[node] != still:
+            _move_one(event, windows, groups, moving, node)
+
+
+@inner
+def _move_one(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, node: int) -> None:
+    """Shift the group of one node, and all that it meets, until it meets the source's; add it to that.
+
+    Arcs to what stands still wait in two heaps, by how far the group may be when they stop it.
+    """
+    tally, still, way, met = moving.tally, groups.group[SOURCE], number(0), False
+    tally[LATER] = tally[EARLIER] = tally[MEMBERS] = 0
+    _join(event, windows, groups, moving, groups.group[node], way)
+    while not met:
+        later, earlier = _nearest(windows, groups, moving, LATER), _nearest(windows, groups, moving, EARLIER)
+        side = LATER if later - way < earlier + way else EARLIER
+        way = later if side == LATER else -earlier
+        while tally[side] > 0 and moving.keys[side, 0] <= (way if side == LATER else -way) + TICKS:
+            other = groups.group[_other_end(windows, moving.steps[side, 0])]
+            _drop(moving, side)
+            if other == still:
+                met = True
+            elif other != MOVING:
+                _join(event, windows, groups, moving, other, way)
+    for place in range(tally[MEMBERS]):
+        member = moving.member[place]
+        event[member] += way
+        groups.group[member] = still
+
+
+@inner
+def _join(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, name: int, way: int) -> None:
+    """Let a group move from here on: its events are those at the beginning of the way."""
+    begin, member = moving.tally[MEMBERS], name
+    while member >= 0:
+        groups.group[member] = MOVING
+        event[member] -= way
+        moving.member[moving.tally[MEMBERS]] = member
+        moving.tally[MEMBERS] += 1
+        member = groups.following[member]
+    for place in range(begin, moving.tally[MEMBERS]):
+        member = moving.member[place]
+        for step in range(windows.first[member], windows.first[member + 1]):
+            other = _other_end(windows, step)
+            if groups.group[other] != MOVING:
+                _wait(windows, moving, step, event[other] - event[member])
+
+
+@inner
+def _wait(windows: ArcWindows, moving: Moving, step: int, apart: int) -> None:
+    """Note where on the way, later and earlier, an arc to an event that stands still stops the group."""
+    which = windows.arc[step]
+    leaves = windows.ahead[which] == step
+    least, most = windows.least[which], windows.most[which]
+    nearest, farthest = (apart - least, most - apart) if leaves else (most + apart, -apart - least)
+    if leaves or most < OPEN:
+        _add(moving, LATER, nearest, step)
+    if not leaves or most < OPEN:
+        _add(moving, EARLIER, farthest, step)
+
+
+@inner
+def _add(moving: Moving, side: int, key: int, step: int) -> None:
+    push(moving.keys[side], moving.steps[side], moving.tally[side], key, step)
+    moving.tally[side] += 1
+
+
+@inner
+def _drop(moving: Moving, side: int) -> None:
+    pop(moving.keys[side], moving.steps[side], moving.tally[side])
+    moving.tally[side] -= 1
+
+
+@inner
+def _nearest(windows: ArcWindows, groups: Groups, moving: Moving, side: int) -> int:
+    """The first place on the way where an arc to what stands still stops the group; OPEN if none does."""
+    while moving.tally[side] > 0:
+        if groups.group[_other_end(windows, moving.steps[side, 0])] != MOVING:
+            return int(moving.keys[side, 0])
+        _drop(moving, side)
+    return OPEN
+
+
+@inlined
+def _other_end(windows: ArcWindows, step: int) -> int:
+    which = windows.arc[step]
+    return int(windows.head[which] if windows.ahead[which] == step else windows.tail[which])
+
+
+@inner
+def _hold(event: Ints, windows: ArcWindows, groups: Groups, which: int) -> None:
+    """Unite the ends of an arc whose window is closed."""
+    tail, head = windows.tail[which], windows.head[which]
+    window = event[head] - event[tail]
+    if window <= windows.least[which] + TICKS or window >= windows.most[which] - TICKS:
+        _unite(groups, tail, head)
+
+
+@inner
+def _unite(groups: Groups, one: int, other: int) -> None:
+    """Put the smaller group behind the larger; a group is named after its first member."""
+    group, following, last, size = groups
+    large, small = group[one], group[other]
+    if large == small:
+        return
+    if size[large] < size[small]:
+        large, small = small, large
+    member = small
+    while member >= 0:
+        group[member] = large
+        member = following[member]
+    following[last[large]] = small
+    last[large] = last[small]
+    size[large] += size[small]
+
+
+# Give the time that rounding gained to activities that can still become slower.
+
+# ruff: noqa: PLR0917 - records and arrays by position: compiled code knows no keywords
+
+
+def reclaimed(frontier: Frontier, duration_s: Floats, time_s: float, least_part_s: float) -> Ints:
+    """Lengthen what has slack, dearest first, up to the slowest option; in ticks.
+
+    An activity that may not be split stops at an option, any other where its slack ends.
+
+    Cost: linear in activities, and in those that each longer one moves.
+    """
+    whole = frontier.whole
+    problem = whole.problem
+    duration = np.floor(whole.tick.whole(duration_s)).astype(np.int64)
+    end = max(int(whole.tick.whole(np.array(time_s))), whole.longest(duration))
+    hulls = whole.hulls
+    least_j = np.array([hull.cost_j[-1] for hull in hulls])[problem.table_of]
+    cost_j = np.empty(len(problem))
+    for table, hull in enumerate(hulls):
+        mine = problem.table_of == table
+        cost_j[mine] = hull.cost_at(whole.tick.real(duration[mine]))
+    room = np.maximum(whole.slowest - duration, 1)
+    order = np.argsort((least_j - cost_j) / room, kind="stable")
+    first = np.concatenate(([0], np.cumsum([len(hull.option) for hull in hulls]))).astype(np.int64)
+    lengths = np.concatenate([whole.tick.whole(hull.duration_s) for hull in hulls])
+    least = int(whole.tick.whole(np.array(least_part_s)))
+    packed = PackedHulls(first, lengths, problem.table_of.astype(np.int64), least)
+    _lengthen(whole.graph, whole.delay, duration, end, order, packed)
+    return duration
+
+
+class PackedHulls(NamedTuple):
+    """Lengths of all hulls, one behind the other, each activity's hull, and the shortest part of a split.
+
+    Units: ticks.
+    Shape: ``first`` [hulls + 1]; ``length`` [points]; ``table_of`` [activities].
+    """
+
+    first: Ints
+    length: Ints
+    table_of: Ints
+    least: int
+
+
+class Direction(NamedTuple):
+    """A graph from one of its ends: how far from that end each activity starts, and in what order they come.
+
+    From the other end time runs backwards: what was after comes before.
+
+    Shape: ``start``, ``rank`` [activities]; ``first`` [activities + 1]; ``onward``, ``arc`` [precedences].
+    """
+
+    start: Ints
+    rank: Ints
+    first: Indices
+    onward: Indices
+    arc: Indices
+
+
+class RankHeap(NamedTuple):
+    """A heap of activities by rank, and which of them are in it.
+
+    Shape: [activities].
+    """
+
+    keys: Ints
+    nodes: Indices
+    waiting: NDArray[np.bool_]
+
+
+@compiled
+def _lengthen(graph: Graph, delay: Ints, duration: Ints, end: int, order: Ints, hulls: PackedHulls) -> None:
+    count = len(duration)
+    rank, backwards = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    soon, late = earliest_starts(graph, delay, duration), latest_starts(graph, delay, duration, end)
+    for place in range(count):
+        one = graph.order[place]
+        rank[one], backwards[one] = place, -place
+        late[one] = end - late[one] - duration[one]
+    ahead = Direction(soon, rank, graph.first_after, graph.after, graph.after_arc)
+    back = Direction(late, backwards, graph.first_before, graph.before, graph.before_arc)
+    queue = RankHeap(np.empty(count, np.int64), np.empty(count, np.int32), np.zeros(count, np.bool_))
+    for one in order:
+        longer = _longest_within(hulls, hulls.table_of[one], end - late[one] - soon[one])
+        if longer > duration[one]:
+            duration[one] = longer
+            _move_on(ahead, delay, duration, queue, one)
+            _move_on(back, delay, duration, queue, one)
+
+
+@inner
+def _longest_within(hulls: PackedHulls, table: int, most: int) -> int:
+    """The longest duration that fits: an option's, or a split behind it, both parts long enough."""
+    lengths, at, above = hulls.length, hulls.first[table], hulls.first[table + 1]
+    while at + 1 < above and lengths[at + 1] <= most:
+        at += 1
+    if at + 1 < above:  # as much of the slower option as fits
+        fast, slow = lengths[at], lengths[at + 1]
+        part = (most - fast) / (slow - fast)
+        if part > 0.0 and fast > 0:
+            part = min(part, 1.0 - hulls.least / fast)
+            if part * slow >= hulls.least:
+                return int(fast + np.int64(part * (slow - fast)))
+    return int(lengths[at])
+
+
+@inner
+def _move_on(side: Direction, delay: Ints, duration: Ints, queue: RankHeap, one: int) -> None:
+    """Move the starts that the end of ``one`` now holds up, in topological order."""
+    start, rank, first, onward, arc = side
+    keys, nodes, waiting = queue
+    push(keys, nodes, 0, rank[one], one)
+    size = number(1)
+    while size > 0:
+        here = nodes[0]
+        pop(keys, nodes, size)
+        size -= 1
+        waiting[here] = False
+        for row in range(first[here], first[here + 1]):
+            then = onward[row]
+            ready = start[here] + duration[here] + delay[arc[row]]
+            if ready > start[then]:
+                start[then] = ready
+                if not waiting[then]:
+                    waiting[then] = True
+                    push(keys, nodes, size, rank[then], then)
+                    size += 1
+
+
+FARTHEST = 2**51
+"""Further than any two lengths can be apart in ticks."""
+BLOCK = 64
+"""Plans whose options are looked up at once."""
+GRAIN = 2**20
+"""Shares of work are whole multiples of 1 / GRAIN: less than any clock change can be timed by."""
+
+
+def split(problem: Problem, frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> Plans:
+    """Choose for every wanted time the optimal durations, each from the two options around it.
+
+    A duration between two options is exactly on the hull when part of the work is done at one and the rest at
+    the other. With ``least_part_s`` 0 what is left of a gap is rounding. No part is shorter than
+    ``least_part_s``: the faster option takes over where one would be, and the time that it gains is given to
+    others.
+
+    Raises:
+        InfeasibleError: a wanted time below T_min.
+    Cost: linear in activities per time.
+    """
+    frontier.refuse_below(times_s)
+    choice, other, share = optimal_shares(frontier, np.sort(np.asarray(times_s)), least_part_s)
+    duration_s, cost_j = blended(problem, choice, other, share)
+    time_s = longest_seconds(problem, frontier.whole.graph, duration_s)
+    total_j = cost_j.sum(axis=1)
+    best = undominated(time_s, total_j)
+    bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
+    return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
+
+
+def optimal_shares(
+    frontier: Frontier, times_s: Floats, least_part_s: float
+) -> tuple[Indices, Indices, Floats]:
+    """The two options of every activity and the share of the first, which is the faster, for every time.
+
+    Shape: returns [times, activities] each.
+    """
+    blocks = np.split(np.asarray(times_s), range(BLOCK, len(times_s), BLOCK))
+    rows = [_plans(frontier, block_s.tolist(), least_part_s) for block_s in blocks]
+    choice, other, share = (np.concatenate(column) for column in zip(*rows, strict=True))
+    return choice, other, share
+
+
+def _plans(
+    frontier: Frontier, times_s: Sequence[float], least_part_s: float
+) -> tuple[Indices, Indices, Floats]:
+    duration = np.array([corner_durations(frontier, time_s) for time_s in times_s])
+    choice, other, share = _around(frontier, duration, least_part_s)
+    if least_part_s <= 0.0:
+        return choice, other, share
+    duration_s, _ = blended(frontier.whole.problem, choice, other, share)
+    rows = zip(duration_s, times_s, strict=True)
+    duration = np.array([reclaimed(frontier, row_s, time_s, least_part_s) for row_s, time_s in rows])
+    return _around(frontier, duration, least_part_s)
+
+
+def _around(frontier: Frontier, duration: Ints, least_part_s: float) -> tuple[Indices, Indices, Floats]:
+    """Name the options on the hull around every duration; no part is shorter than allowed.
+
+    Shape: ``duration`` [plans, activities]; returns the same.
+    """
+    whole = frontier.whole
+    table, hulls = whole.problem.table_of.astype(np.int64), whole.hulls
+    sizes = np.array([len(hull.option) for hull in hulls])
+    lengths = whole.tick.whole(np.concatenate([hull.duration_s for hull in hulls]))
+    option = np.concatenate([hull.option for hull in hulls]).astype(np.int32)
+    duration_s = np.concatenate([hull.duration_s for hull in hulls])
+    last = np.cumsum(sizes) - 1
+    row = np.repeat(np.arange(len(hulls)), sizes)  # hull behind hull, each ascending: one sorted column
+    at = np.searchsorted(row * FARTHEST + lengths, table * FARTHEST + duration + TICKS, side="right") - 1
+    at = np.clip(at, (last - sizes + 1)[table], last[table])
+    above = np.minimum(at + 1, last[table])
+    between = (duration > lengths[at] + TICKS) & (above > at)
+    width = np.where(between, lengths[above] - lengths[at], 1)
+    fast = np.where(between, (lengths[above] - duration) / width, 1.0)
+    fast = long_enough(fast, duration_s[at], duration_s[above], least_part_s)
+    return option[at], np.where(fast < 1.0, option[above], option[at]), fast
+
+
+def long_enough(fast: Floats, fast_s: Floats, slow_s: Floats, least_s: float) -> Floats:
+    """Share of the faster option: more of it, or all, where a part would be too short; none stays none."""
+    if least_s <= 0.0:
+        return np.minimum(1.0, np.ceil(fast * GRAIN) / GRAIN)
+    alone = np.divide(least_s, fast_s, out=np.full_like(fast_s, np.inf), where=fast_s > 0.0)
+    more = np.where((fast > 0.0) & (fast < 1.0), np.maximum(fast, alone), fast)
+    more = np.ceil(more * GRAIN) / GRAIN
+    return np.where((more <= 0.0) | ((1.0 - more) * slow_s >= least_s), more, 1.0)

@@ -1,1 +1,0 @@
-"""Plans that are the relaxed optimum itself: a few activities do their work at two options in turn."""
