@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from perseus_ds.cli.gpus import local_gpus
 from perseus_ds.cli.output import DONE, REFUSED, say
-from perseus_ds.device.guard import Outcome, Repair, repair, reset
+from perseus_ds.device.guard.claim.repair import Outcome, Repair, repair, reset
 from perseus_ds.errors import DeviceUnavailableError
 
 _FAILED_BESIDE_A_LIVING_JOB = 3

@@ -36,8 +36,9 @@ from perseus_ds.cli.output import DONE, REFUSED, say
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig
 from perseus_ds.device import Calibration, DeviceRequest, Gpu, calibrate_together
 from perseus_ds.device.choose import backends, choose
-from perseus_ds.device.guard import container, control_group, is_held, left_behind
+from perseus_ds.device.guard import container, control_group
 from perseus_ds.device.guard.claim.journal import BACKENDS
+from perseus_ds.device.guard.claim.left_behind import is_held, left_behind
 from perseus_ds.device.rights import missing_right
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError
 from perseus_ds.runtime.comm.interfaces import VARIABLE, reach_of

@@ -34,21 +34,14 @@ from pathlib import Path
 
 from perseus_ds import __version__
 from perseus_ds.cli.output import DONE, REFUSED, count, remark, say, say_now
-from perseus_ds.device.guard import (
-    DEFAULT_RULES,
-    Policy,
-    Repair,
-    Rule,
-    ServiceSettings,
-    container,
-    left_behind,
-    read_rules,
-    rule_of,
-    run_service,
-)
+from perseus_ds.device.guard import container
 from perseus_ds.device.guard.claim.journal import BACKENDS
+from perseus_ds.device.guard.claim.left_behind import left_behind
+from perseus_ds.device.guard.claim.repair import Repair
 from perseus_ds.device.guard.protocol import Value
-from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
+from perseus_ds.device.guard.service.policy import Policy, Rule
+from perseus_ds.device.guard.service.rules_file import DEFAULT_RULES, read_rules, rule_of
+from perseus_ds.device.guard.service.service import DEFAULT_SOCKET, ServiceSettings, run_service
 from perseus_ds.device.guard.service.service_log import ServiceLog, is_journal, log_event
 from perseus_ds.device.guard.service.status import ServiceStatus, service_status
 from perseus_ds.device.guardd import connect

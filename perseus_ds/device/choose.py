@@ -8,7 +8,8 @@ from typing import NoReturn
 from perseus_ds.device import guardd
 from perseus_ds.device.amd import amdsmi
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard import container, guarded
+from perseus_ds.device.guard import container
+from perseus_ds.device.guard.client.guarded_gpu import guarded
 from perseus_ds.device.null import NullGpu
 from perseus_ds.device.nvidia import nvml
 from perseus_ds.device.read_through import ReadThroughGpu

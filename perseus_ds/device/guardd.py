@@ -7,7 +7,8 @@ import socket
 from pathlib import Path
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard import GuardClient, GuardedGpu
+from perseus_ds.device.guard.client.guard_client import GuardClient
+from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu
 from perseus_ds.device.guard.protocol import KIND, encode, first_answer, refused
 from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.device.nvidia.nvml import NvmlGpu

@@ -7,7 +7,7 @@ from fake_nvml import FakeNvml
 from gpu_contract import GpuContract
 
 from perseus_ds.device import DeviceRequest, Gpu
-from perseus_ds.device.guard import GuardedGpu, guarded
+from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu, guarded
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import ValueRefusedError
 

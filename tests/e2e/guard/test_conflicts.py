@@ -8,7 +8,8 @@ from fake_nvml import FakeNvml
 
 from perseus_ds.device import ConflictKind, DeviceRequest, OperatorSettings
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard import GuardedGpu, Outcome, repair
+from perseus_ds.device.guard.claim.repair import Outcome, repair
+from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 
 pytestmark = pytest.mark.e2e

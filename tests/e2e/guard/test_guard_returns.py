@@ -15,7 +15,8 @@ from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
 
 from perseus_ds.device import ConflictKind, DeviceRequest
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard import GuardClient, GuardedGpu
+from perseus_ds.device.guard.client.guard_client import GuardClient
+from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu
 from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard, spawn
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import DevicePermissionError
@@ -173,7 +174,8 @@ def test_a_driver_that_hangs_to_the_end_is_said(node: FakeNvml, capfd: pytest.Ca
 SUSPENDED = """
 import sys, time
 from perseus_ds.device import DeviceRequest
-from perseus_ds.device.guard import GuardClient, GuardedGpu
+from perseus_ds.device.guard.client.guard_client import GuardClient
+from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu
 from perseus_ds.device.guard.client.spawned_guard import spawn
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 sock, process = spawn()

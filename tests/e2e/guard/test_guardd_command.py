@@ -19,8 +19,8 @@ from test_service import eventually
 from perseus_ds.cli.main import parse
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard import read_rules
 from perseus_ds.device.guard.claim.folder import place
+from perseus_ds.device.guard.service.rules_file import read_rules
 from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.errors import DevicePermissionError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fake_nvml import UUID, FakeNvml
 
-from perseus_ds.device.guard import Outcome, repair
+from perseus_ds.device.guard.claim.repair import Outcome, repair
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.device.request import DeviceRequest
 

@@ -14,7 +14,7 @@ from test_kills import Job, alive, eventually, free
 
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard import Outcome, repair
+from perseus_ds.device.guard.claim.repair import Outcome, repair
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import DevicePermissionError
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from perseus_ds.device.guard import Policy, rule_of
 from perseus_ds.device.guard.service.peer import Peer
+from perseus_ds.device.guard.service.policy import Policy
+from perseus_ds.device.guard.service.rules_file import rule_of
 from perseus_ds.errors import ConfigError, DevicePermissionError
 
 ALICE = Peer(pid=10, uid=1000, gid=100, cgroup="/kubepods/pod1")

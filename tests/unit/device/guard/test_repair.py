@@ -8,10 +8,10 @@ import pytest
 from desk_gpu import INDEX, DeskGpu
 
 from perseus_ds.device import Gpu
-from perseus_ds.device.guard import Outcome, repair
 from perseus_ds.device.guard.claim import journal
 from perseus_ds.device.guard.claim.journal import Journal, boot_id
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
+from perseus_ds.device.guard.claim.repair import Outcome, repair
 from perseus_ds.errors import DeviceLostError
 
 LOST = tuple(f"GPU-{INDEX}-{place}" for place in range(3))
