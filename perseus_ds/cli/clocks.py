@@ -19,8 +19,8 @@ from collections.abc import Iterator
 
 from perseus_ds.cli.gpus import local_gpus
 from perseus_ds.cli.output import DONE, REFUSED, say
-from perseus_ds.device.guard.claim.repair import Outcome, Repair, repair, reset
 from perseus_ds.errors import DeviceUnavailableError
+from perseus_ds.guard.repair import Outcome, Repair, repair, reset
 
 _FAILED_BESIDE_A_LIVING_JOB = 3
 _LOOK_S, _RESET_S = 1.0, 5.0  # with a driver that refuses to list its GPUs

@@ -36,11 +36,10 @@ from perseus_ds.cli.output import DONE, REFUSED, say
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig
 from perseus_ds.device import Calibration, DeviceRequest, Gpu, calibrate_together
 from perseus_ds.device.choose import backends, choose
-from perseus_ds.device.guard import container, control_group
-from perseus_ds.device.guard.claim.journal import BACKENDS
-from perseus_ds.device.guard.claim.left_behind import is_held, left_behind
 from perseus_ds.device.rights import missing_right
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError
+from perseus_ds.guard import spawn
+from perseus_ds.guard.journal import BACKENDS, is_held, left_behind
 from perseus_ds.runtime.comm.interfaces import VARIABLE, reach_of
 
 # What would go wrong in training with the hook, the device and the GPUs that are here.
@@ -103,14 +102,14 @@ def of_device(
 
 def of_container(chosen: BackendAnswer) -> Iterator[Finding]:
     """Report that the job's own guards could leave clocks locked, where the node's service is not there."""
-    why_not = container.why_unguarded()
+    why_not = spawn.why_unguarded()
     if why_not is not None and chosen.name not in {"guardd", "null"}:
-        yield Finding(f"no clock is set here: {why_not}", container.REMEDY)
+        yield Finding(f"no clock is set here: {why_not}", spawn.REMEDY)
 
 
 def of_control_group(chosen: BackendAnswer) -> Iterator[Finding]:
     """Report that a kill of the job's whole control group would take its guards too."""
-    why = control_group.why_killed_together()
+    why = spawn.why_killed_together()
     if why is not None and chosen.name in BACKENDS:
         yield Finding(
             f"who kills a job's whole control group (systemd, oomd) leaves its clocks locked: {why}",

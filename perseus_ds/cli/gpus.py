@@ -17,10 +17,10 @@ from perseus_ds.cli.job_config import Finding
 from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity, OperatorSettings
 from perseus_ds.device.choose import backends
 from perseus_ds.device.conflict import apparent_lock_mhz
-from perseus_ds.device.guard.claim.patience import insist, whatever
 from perseus_ds.device.nvidia.nvml import load_nvml
 from perseus_ds.device.nvidia.nvml_errors import translated
 from perseus_ds.errors import DeviceError
+from perseus_ds.guard.claim import insist, whatever
 
 
 @dataclass(frozen=True, slots=True)

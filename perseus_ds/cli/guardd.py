@@ -34,18 +34,21 @@ from pathlib import Path
 
 from perseus_ds import __version__
 from perseus_ds.cli.output import DONE, REFUSED, count, remark, say, say_now
-from perseus_ds.device.guard import container
-from perseus_ds.device.guard.claim.journal import BACKENDS
-from perseus_ds.device.guard.claim.left_behind import left_behind
-from perseus_ds.device.guard.claim.repair import Repair
-from perseus_ds.device.guard.protocol import Value
-from perseus_ds.device.guard.service.policy import Policy, Rule
-from perseus_ds.device.guard.service.rules_file import DEFAULT_RULES, read_rules, rule_of
-from perseus_ds.device.guard.service.service import DEFAULT_SOCKET, ServiceSettings, run_service
-from perseus_ds.device.guard.service.service_log import ServiceLog, is_journal, log_event
-from perseus_ds.device.guard.service.status import ServiceStatus, service_status
-from perseus_ds.device.guardd import connect
 from perseus_ds.errors import ConfigError, DeviceError, PerseusError
+from perseus_ds.guard import spawn
+from perseus_ds.guard.guardd import connect
+from perseus_ds.guard.journal import BACKENDS, left_behind
+from perseus_ds.guard.log import ServiceLog, is_journal, log_event
+from perseus_ds.guard.policy import DEFAULT_RULES, Policy, Rule, read_rules, rule_of
+from perseus_ds.guard.protocol import Value
+from perseus_ds.guard.repair import Repair
+from perseus_ds.guard.service import (
+    DEFAULT_SOCKET,
+    ServiceSettings,
+    ServiceStatus,
+    run_service,
+    service_status,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -145,7 +148,7 @@ def _serve(options: argparse.Namespace, lines: _Lines) -> int:
     policy = own if read is None else read()
     if not policy.rules:
         lines.remark("no_rule", "no rule: the service answers, and refuses everybody")
-    if not container.in_nodes_pid_namespace():
+    if not spawn.in_nodes_pid_namespace():
         line = (
             "not in the node's PID namespace: the service ends with its container, and does not see who asks"
         )

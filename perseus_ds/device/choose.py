@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NoReturn
 
-from perseus_ds.device import guardd
 from perseus_ds.device.amd import amdsmi
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard import container
-from perseus_ds.device.guard.client.guarded_gpu import guarded
 from perseus_ds.device.null import NullGpu
 from perseus_ds.device.nvidia import nvml
 from perseus_ds.device.read_through import ReadThroughGpu
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
 from perseus_ds.errors import ConfigError, DeviceError, DevicePermissionError
+from perseus_ds.guard import guardd, spawn
+from perseus_ds.guard.guarded_gpu import guarded
 
 
 class ReadOnlyGpu(ReadThroughGpu):
@@ -112,9 +111,9 @@ def _guarded_if_safe(gpu: Gpu, request: DeviceRequest, backend: str) -> Gpu:
     """Put a guard before a clock that will be set, unless its guard could leave it locked."""
     if not request.lock or not gpu.capabilities().can_lock:
         return gpu
-    why_not = None if request.allow_unguarded_container else container.why_unguarded()
+    why_not = None if request.allow_unguarded_container else spawn.why_unguarded()
     if why_not is not None:
-        return ReadOnlyGpu(gpu, f"{why_not}: {container.REMEDY}")
+        return ReadOnlyGpu(gpu, f"{why_not}: {spawn.REMEDY}")
     return guarded(gpu, backend, request.restore_clock_mhz)
 
 

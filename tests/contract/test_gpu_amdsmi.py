@@ -17,15 +17,15 @@ from gpu_contract import GpuContract
 from perseus_ds.device import DeviceRequest, EventReason, Gpu
 from perseus_ds.device.amd.amdsmi import AmdGpu, load_amdsmi
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard.claim import journal
-from perseus_ds.device.guard.claim.journal import Journal
-from perseus_ds.device.guard.claim.repair import Outcome, repair
-from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu
 from perseus_ds.errors import (
     DevicePermissionError,
     DeviceUnavailableError,
     DeviceUnsupportedError,
 )
+from perseus_ds.guard import journal
+from perseus_ds.guard.guarded_gpu import GuardedGpu
+from perseus_ds.guard.journal import Journal
+from perseus_ds.guard.repair import Outcome, repair
 
 
 @pytest.fixture

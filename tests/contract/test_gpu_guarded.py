@@ -7,9 +7,9 @@ from fake_nvml import FakeNvml
 from gpu_contract import GpuContract
 
 from perseus_ds.device import DeviceRequest, Gpu
-from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu, guarded
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import ValueRefusedError
+from perseus_ds.guard.guarded_gpu import GuardedGpu, guarded
 
 
 @pytest.mark.e2e

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from perseus_ds.device import EventReason, Gpu
-from perseus_ds.device.guard.claim.openers import open_gpu
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
+from perseus_ds.guard.claim import open_gpu
 
 
 class GpuContract:

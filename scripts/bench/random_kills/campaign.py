@@ -169,7 +169,7 @@ def _kinds(words: Sequence[str]) -> Iterator[str]:
 
 
 def _is_guard(words: Sequence[str]) -> bool:
-    return "perseus_ds.device.guard" in words
+    return "perseus_ds.guard" in words
 
 
 def _is_ours(words: Sequence[str]) -> bool:

@@ -137,7 +137,7 @@ class Node:
         wait_until(lambda: not self.locked and not self._guards(), 60.0)
 
     def _guards(self) -> list[int]:
-        return [pid for pid, words in self.processes().items() if "perseus_ds.device.guard" in words]
+        return [pid for pid, words in self.processes().items() if "perseus_ds.guard" in words]
 
     def close(self) -> None:
         """Unmount the disk."""

@@ -8,9 +8,9 @@ from fake_nvml import FakeNvml
 
 from perseus_ds.device import ConflictKind, DeviceRequest, OperatorSettings
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard.claim.repair import Outcome, repair
-from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
+from perseus_ds.guard.guarded_gpu import GuardedGpu
+from perseus_ds.guard.repair import Outcome, repair
 
 pytestmark = pytest.mark.e2e
 

@@ -13,9 +13,9 @@ import pytest
 from fake_nvml import FakeNvml
 from test_service import eventually
 
-from perseus_ds.device.guard.control_group import NAME
-from perseus_ds.device.guard.service.peer import Peer, may_open
 from perseus_ds.errors import DevicePermissionError
+from perseus_ds.guard.policy import Peer, may_open
+from perseus_ds.guard.spawn import NAME
 
 pytestmark = pytest.mark.e2e
 

@@ -15,8 +15,8 @@ from fake_nvml import UUID, FakeNvml
 from pods import Pod, control_group, image, missing, slice_of_pods
 from test_service import eventually
 
-from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 from perseus_ds.errors import DeviceUnavailableError
+from perseus_ds.guard.claim import OwnershipLock
 
 yaml = pytest.importorskip("yaml")
 

@@ -10,12 +10,12 @@ from test_tired_driver import left_locked, reset
 
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard.claim import journal
-from perseus_ds.device.guard.claim.journal import Journal
-from perseus_ds.device.guard.claim.repair import Outcome, repair
-from perseus_ds.device.guard.claim.repair import reset as reset_all
-from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard
 from perseus_ds.device.nvidia.nvml import NvmlGpu
+from perseus_ds.guard import journal
+from perseus_ds.guard.journal import Journal
+from perseus_ds.guard.repair import Outcome, repair
+from perseus_ds.guard.repair import reset as reset_all
+from perseus_ds.guard.spawn import SpawnedGuard
 
 pytestmark = pytest.mark.e2e
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.device.guard.client.spawned_guard import spawn
+from perseus_ds.guard.spawn import spawn
 
 pytestmark = pytest.mark.e2e
 

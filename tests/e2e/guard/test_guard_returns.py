@@ -15,11 +15,11 @@ from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
 
 from perseus_ds.device import ConflictKind, DeviceRequest
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard.client.guard_client import GuardClient
-from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu
-from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard, spawn
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import DevicePermissionError
+from perseus_ds.guard.client import GuardClient
+from perseus_ds.guard.guarded_gpu import GuardedGpu
+from perseus_ds.guard.spawn import SpawnedGuard, spawn
 
 pytestmark = pytest.mark.e2e
 
@@ -174,9 +174,9 @@ def test_a_driver_that_hangs_to_the_end_is_said(node: FakeNvml, capfd: pytest.Ca
 SUSPENDED = """
 import sys, time
 from perseus_ds.device import DeviceRequest
-from perseus_ds.device.guard.client.guard_client import GuardClient
-from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu
-from perseus_ds.device.guard.client.spawned_guard import spawn
+from perseus_ds.guard.client import GuardClient
+from perseus_ds.guard.guarded_gpu import GuardedGpu
+from perseus_ds.guard.spawn import spawn
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 sock, process = spawn()
 gpu = GuardedGpu(NvmlGpu(DeviceRequest("nvml")), GuardClient(sock), lease_s=0.6)

@@ -19,10 +19,10 @@ from test_service import eventually
 from perseus_ds.cli.main import parse
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard.claim.folder import place
-from perseus_ds.device.guard.service.rules_file import read_rules
-from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.errors import DevicePermissionError
+from perseus_ds.guard.journal import place
+from perseus_ds.guard.policy import read_rules
+from perseus_ds.guard.service import DEFAULT_SOCKET
 
 pytestmark = pytest.mark.e2e
 

@@ -12,7 +12,7 @@ from fake_nvml import FakeNvml
 from test_kills import alive, eventually
 from test_service import EVERYTHING, Daemon
 
-from perseus_ds.device.guard.serving.launchers import launchers_above
+from perseus_ds.guard.connection import launchers_above
 
 pytestmark = pytest.mark.e2e
 

@@ -129,7 +129,7 @@ def press_ctrl_c(job: Job) -> None:
 
 
 def kill_every_guard(job: Job) -> None:
-    for guard in job.below("perseus_ds.device.guard"):
+    for guard in job.below("perseus_ds.guard"):
         os.kill(guard, signal.SIGKILL)
 
 
@@ -138,7 +138,7 @@ def test_ranks_whose_launcher_is_gone_train_on_at_default_clocks(
     node_of_four: FakeNvml, job: Job, tmp_path: Path, blow: Callable[[Job], None]
 ) -> None:
     planned(node_of_four, tmp_path)
-    guards, ranks = job.below("perseus_ds.device.guard"), job.below("--local_rank=")
+    guards, ranks = job.below("perseus_ds.guard"), job.below("--local_rank=")
     struck_s = time.monotonic()
     blow(job)
     assert eventually(lambda: not any(map(command_line, guards)), 60)
@@ -187,7 +187,7 @@ def test_however_the_job_ends(
     node_of_four: FakeNvml, job: Job, tmp_path: Path, blow: Callable[[Job], None]
 ) -> None:
     planned(node_of_four, tmp_path)
-    guards = job.below("perseus_ds.device.guard")
+    guards = job.below("perseus_ds.guard")
     assert len(guards) == 4
     with ended_s(job.below("--local_rank=2")[-1]) as end:
         struck_s = time.monotonic()

@@ -19,7 +19,7 @@ from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
 
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard.protocol import KIND
+from perseus_ds.guard.protocol import KIND
 
 pytestmark = pytest.mark.e2e
 

@@ -18,8 +18,8 @@ from fake_nvml import UUID, FakeNvml
 
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard.protocol import KIND, MAX_BYTES
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError, DeviceUnsupportedError
+from perseus_ds.guard.protocol import KIND, MAX_BYTES
 
 pytestmark = pytest.mark.e2e
 

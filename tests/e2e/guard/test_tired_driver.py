@@ -14,9 +14,9 @@ from test_kills import Job, alive, eventually, free
 
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import choose
-from perseus_ds.device.guard.claim.repair import Outcome, repair
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import DevicePermissionError
+from perseus_ds.guard.repair import Outcome, repair
 
 pytestmark = pytest.mark.e2e
 

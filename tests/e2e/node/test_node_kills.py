@@ -39,7 +39,7 @@ def pairs() -> list[Pair]:
         if folder.name.isdecimal():
             with suppress(OSError):
                 words = (folder / "cmdline").read_bytes().split(b"\0")
-                if b"perseus_ds.device.guard" in words and parent_of(int(words[-2])) == os.getpid():
+                if b"perseus_ds.guard" in words and parent_of(int(words[-2])) == os.getpid():
                     found.append(Pair(int(words[-2]), int(folder.name)))
     return found
 

@@ -105,9 +105,7 @@ def test_a_guard_that_hangs_is_the_end_of_control_and_not_of_training(node: Fake
     stopped: list[int] = []
 
     def stop() -> None:
-        stopped.append(
-            next(pid for pid, words in node.processes().items() if "perseus_ds.device.guard" in words)
-        )
+        stopped.append(next(pid for pid, words in node.processes().items() if "perseus_ds.guard" in words))
         os.kill(stopped[0], signal.SIGSTOP)
 
     with beside(when(lambda: happened("measured")(run_dir) and locked(node), stop)):

@@ -7,7 +7,7 @@ import fake_nvml
 import pytest
 from cli_program import Program
 
-from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
+from perseus_ds.guard.claim import OwnershipLock
 
 pytestmark = pytest.mark.usefixtures("cuda_torch")
 

@@ -6,9 +6,9 @@ import fake_nvml
 import pytest
 from cli_program import Program
 
-from perseus_ds.device.guard.claim import journal
-from perseus_ds.device.guard.claim.journal import Journal
-from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
+from perseus_ds.guard import journal
+from perseus_ds.guard.claim import OwnershipLock
+from perseus_ds.guard.journal import Journal
 
 TAKEN_OUT = "GPU-12345678-0000-0000-0000-000000000007"
 

@@ -7,9 +7,9 @@ import fake_nvml
 import pytest
 from cli_program import Program
 
-from perseus_ds.device.guard.claim import journal
-from perseus_ds.device.guard.claim.journal import Journal
-from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
+from perseus_ds.guard import journal
+from perseus_ds.guard.claim import OwnershipLock
+from perseus_ds.guard.journal import Journal
 
 UUID = fake_nvml.UUID.format(0)
 NOTHING = "nothing stands in the way"

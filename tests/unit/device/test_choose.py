@@ -8,8 +8,8 @@ import pytest
 from perseus_ds.device import Backend, Capabilities, DeviceRequest, Gpu, NullGpu, SimulatedGpu
 from perseus_ds.device.amd import amdsmi
 from perseus_ds.device.choose import ReadOnlyGpu, backends, choose
-from perseus_ds.device.guard import container
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError
+from perseus_ds.guard import spawn
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_clock_that_will_be_set_has_a_guard_that_is_safe_or_none(
         return gpu
 
     monkeypatch.setattr(sys.modules[choose.__module__], "guarded", guarded)
-    monkeypatch.setattr(container, "why_unguarded", lambda: why_not)
+    monkeypatch.setattr(spawn, "why_unguarded", lambda: why_not)
     monkeypatch.setattr(amdsmi, "AmdGpu", Lockable)
     choice = choose(DeviceRequest("amdsmi", lock=lock, allow_unguarded_container=allowed))
     assert asked == (["amdsmi"] if taken == "guarded" else [])

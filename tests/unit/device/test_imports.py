@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("room", ["perseus_ds.device", "perseus_ds.device.guard"])
+@pytest.mark.parametrize("room", ["perseus_ds.device", "perseus_ds.guard"])
 def test_a_room_is_imported_without_torch_and_vendor_libraries(room: str) -> None:
     code = (
         f"import sys, {room}; print(sorted({{'torch', 'deepspeed', 'pynvml', 'numpy'}} & set(sys.modules)))"

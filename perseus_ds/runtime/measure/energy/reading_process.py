@@ -19,8 +19,8 @@ from fcntl import F_SETPIPE_SZ, fcntl
 from queue import SimpleQueue
 from typing import Any
 
-from perseus_ds.device.guard.claim.openers import open_gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
+from perseus_ds.guard.claim import open_gpu
 from perseus_ds.runtime.measure.energy.gpu_reader import GpuReader, GpuReading
 
 _PIPE_BYTES = 1 << 20  # as much as Linux lets any user have: looks of ten minutes

@@ -12,10 +12,10 @@ from virtual_host import VirtualHost, closing
 
 from perseus_ds.device import NullGpu, RequestCounts
 from perseus_ds.device.clock_agenda import LATE_S, DatedClock
-from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
-from perseus_ds.device.guard.serving.control import Control
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.errors import DeviceLostError
+from perseus_ds.guard.claim import GpuClaim
+from perseus_ds.guard.writer import Control
 from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request
 
 SECOND = 1.0

@@ -1,1 +1,0 @@
-"""The claim on one GPU: ownership, what stood before, the journal of it, and the way back."""

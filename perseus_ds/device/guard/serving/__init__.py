@@ -1,1 +1,0 @@
-"""In the guard: one client served, its requests written, its end answered by a restored clock."""

@@ -1,0 +1,98 @@
+"""A client and the guard's end of its connection, over a real socket pair, without a driver."""
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.device import NullGpu
+from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
+from perseus_ds.guard.claim import OwnershipLock
+from perseus_ds.guard.client import GuardClient
+from perseus_ds.guard.connection import ClientConnection, Terms
+from perseus_ds.guard.policy import EVERYTHING, Peer
+from perseus_ds.guard.protocol import KIND, MAX_BYTES, encode, refusal
+
+INDEX = 1
+TAKE = {"do": "take", "uuid": f"null-{INDEX}", "owner": "test", "backend": "nvml", "lease_s": 30}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path))
+
+
+class LostGpu(NullGpu):
+    """One that falls off the bus at its first reading of a chosen kind."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(INDEX)
+        setattr(self, what, self._fall)
+
+    def _fall(self) -> None:
+        raise DeviceLostError("gone")
+
+
+@pytest.mark.parametrize("what", ["achieved", pytest.param("operator_settings", marks=pytest.mark.slow)])
+def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_again(what: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    connection = ClientConnection(theirs, Peer(0, 0, 0), Terms(lambda: EVERYTHING, lambda *_: LostGpu(what)))
+    with ours:
+        ours.send(encode(TAKE))
+        connection.receive()
+        answer = json.loads(ours.recv(MAX_BYTES))
+        assert (answer["is"], answer["kind"]) == ("refused", "DeviceLostError")
+        OwnershipLock(f"null-{INDEX}", "the next").release()
+        assert connection.end() is None
+
+
+@pytest.fixture
+def taken() -> tuple[GuardClient, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    theirs.send(b'{"is":"taken","floor_mhz":0}')
+    client = GuardClient(ours)
+    client.take("null-0", "test")
+    return client, theirs
+
+
+def test_a_guards_last_words_are_heard_though_it_left_ours_unread(
+    taken: tuple[GuardClient, socket.socket], ended: Callable[[GuardClient], None]
+) -> None:
+    client, guard = taken
+    client.request(900)  # stays unread, with the request to take: the kernel resets the connection
+    guard.send(encode(refusal(DeviceUnavailableError("the job's launcher is gone"))))
+    guard.close()
+    ended(client)
+    assert "launcher" in str(client.failure)
+
+
+def test_a_guard_that_goes_without_a_word_is_said_to_be_gone(
+    taken: tuple[GuardClient, socket.socket], ended: Callable[[GuardClient], None]
+) -> None:
+    client, guard = taken
+    guard.close()
+    ended(client)
+    assert "gone" in str(client.failure)
+
+
+@pytest.fixture
+def ended() -> Callable[[GuardClient], None]:
+    def wait(client: GuardClient) -> None:
+        client._listener.join(20)
+        assert not client._listener.is_alive()
+
+    return wait
+
+
+def test_who_takes_no_gpu_has_half_a_minute() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    before_s = time.monotonic()
+    connection = ClientConnection(theirs, Peer(0, 0, 0), Terms(lambda: EVERYTHING, lambda *_: NullGpu(INDEX)))
+    after_s = time.monotonic()
+    with ours:
+        assert before_s + 30.0 <= connection.due_s() <= after_s + 30.0
+        assert not connection.idle
+        connection.end()

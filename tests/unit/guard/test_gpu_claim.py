@@ -1,0 +1,161 @@
+"""A GPU taken and given back: what lies on disk at every call, and what an earlier guard left."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from desk_gpu import UUID, DeskGpu
+
+from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
+from perseus_ds.guard import journal
+from perseus_ds.guard.claim import GpuClaim, OwnershipLock, restore
+from perseus_ds.guard.journal import Journal, boot_id
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path / "guard"))
+    return tmp_path / "guard"
+
+
+def test_no_clock_is_set_without_a_journal_and_none_is_freed_before_it_is_put_back() -> None:
+    def held_and_journaled(_: int | None) -> None:
+        found = journal.read(UUID)
+        assert found is not None
+        assert found.boot_id == boot_id()
+        with pytest.raises(DeviceUnavailableError, match="by job"):
+            OwnershipLock(UUID, "other")
+
+    gpu = DeskGpu(before=held_and_journaled)
+    claim = GpuClaim(gpu, "job")
+    claim.lock_clock(900)
+    journal.remove(UUID)
+    claim.lock_clock(705)  # somebody removed it: it is there again before the driver is asked
+    claim.release()
+    assert gpu.calls == [900, 705, None]
+    assert journal.read(UUID) is None
+    OwnershipLock(UUID, "the next").release()
+
+
+def test_a_clock_that_cannot_be_put_back_leaves_its_journal_and_frees_the_lock() -> None:
+    gpu = DeskGpu()
+    claim = GpuClaim(gpu, "job", patience_s=0.0)
+    claim.lock_clock(900)
+    gpu.moved_mhz = 900  # whatever is asked, it stays
+    with pytest.raises(DeviceError, match="900 MHz"):
+        claim.release()
+    assert journal.read(UUID) is not None
+    OwnershipLock(UUID, "the next").release()
+
+
+def test_a_lock_that_does_not_come_back_is_named() -> None:
+    gpu = DeskGpu()
+    gpu.moved_mhz = 705
+    with pytest.raises(DeviceError, match="705 MHz"):
+        restore(gpu, 900, for_s=0.0)
+
+
+def left(boot: str, restore_clock_mhz: int | None = 1200) -> None:
+    journal.write(Journal(UUID, "A100", restore_clock_mhz, "a job that died", 1, boot))
+
+
+def test_what_an_earlier_guard_left_is_put_right_before_anything_else() -> None:
+    left(boot_id())
+    gpu = DeskGpu()
+    gpu.locked_mhz = 705
+    claim = GpuClaim(gpu, "job")
+    assert gpu.calls == [1200, None]
+    assert claim.locked_before_mhz == 1200, "stated for that job, not for this one"
+    claim.release()
+    assert gpu.calls == [1200, None, None]
+
+
+def test_a_gpu_that_looks_locked_is_warned_of_and_gets_default_clocks_then_and_at_the_end() -> None:
+    gpu = DeskGpu()
+    gpu.locked_mhz = 900
+    claim = GpuClaim(gpu, "job")
+    assert (claim.locked_before_mhz, gpu.calls) == (900, [None])
+    claim.lock_clock(705)
+    claim.release()
+    assert gpu.calls == [None, 705, None]
+
+
+def test_a_gpu_that_ramps_up_is_never_locked() -> None:
+    """Three equal readings below the maximum were once an operator's lock, put back for good."""
+    gpu = DeskGpu()
+    gpu.moved_mhz = 1200
+    claim = GpuClaim(gpu, "job", patience_s=0.0)
+    gpu.moved_mhz = None
+    claim.release()
+    assert (set(gpu.calls), gpu.locked_mhz) == ({None}, None)
+
+
+def test_the_clock_that_an_operator_states_comes_back() -> None:
+    gpu = DeskGpu()
+    gpu.locked_mhz = 1200
+    claim = GpuClaim(gpu, "job", restore_clock_mhz=1200)
+    assert (claim.locked_before_mhz, gpu.calls, journal.read(UUID).restore_clock_mhz) == (None, [], 1200)
+    claim.lock_clock(705)
+    claim.release()
+    assert gpu.calls == [705, 1200]
+
+
+def test_a_stated_clock_that_the_gpu_has_not_is_refused_by_its_key() -> None:
+    gpu = DeskGpu()
+    with pytest.raises(DeviceUnsupportedError, match="restore_clock_mhz 1201"):
+        GpuClaim(gpu, "job", restore_clock_mhz=1201)
+    assert gpu.calls == []
+    OwnershipLock(UUID, "the next").release()
+
+
+def test_a_stated_clock_that_the_gpu_has_not_keeps_no_crashed_job_s_clock() -> None:
+    left(boot_id(), None)
+    gpu = DeskGpu()
+    gpu.locked_mhz = 705
+    with pytest.raises(DeviceUnsupportedError, match="restore_clock_mhz"):
+        GpuClaim(gpu, "job", restore_clock_mhz=1201)
+    assert gpu.calls == [None]
+
+
+def test_clocks_do_not_outlive_a_boot_and_neither_does_what_a_journal_says() -> None:
+    left("another boot")
+    gpu = DeskGpu()
+    claim = GpuClaim(gpu, "job")
+    assert (gpu.calls, claim.restore_clock_mhz) == ([], None)
+    written = journal.read(UUID)
+    assert (written.boot_id, written.restore_clock_mhz) == (boot_id(), None)
+    claim.release()
+    assert gpu.calls == [None]
+
+
+@pytest.mark.parametrize(("journaled_mhz", "put_back_mhz"), [(1190, 1200), (2000, None), (300, None)])
+def test_a_journaled_clock_that_the_gpu_has_not_is_the_nearest_or_none(
+    journaled_mhz: int, put_back_mhz: int | None
+) -> None:
+    left(boot_id(), journaled_mhz)
+    gpu = DeskGpu()
+    claim = GpuClaim(gpu, "job")
+    assert gpu.calls[:1] == [put_back_mhz]
+    assert f"{journaled_mhz} MHz" in claim.remarks[0]
+    claim.release()
+
+
+def test_a_journal_that_cannot_be_read_costs_its_gpu_one_line() -> None:
+    left(boot_id())
+    journal.path_of(UUID).write_text("{")
+    gpu = DeskGpu()
+    claim = GpuClaim(gpu, "job")
+    assert gpu.calls == [None]
+    assert len(claim.remarks) == 1
+    claim.release()
+    assert list(journal.journaled()) == []
+
+
+def test_a_journal_that_cannot_be_written_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(entry: Journal) -> None:
+        raise DeviceError(f"no room for {dataclasses.asdict(entry)['uuid']}")
+
+    monkeypatch.setattr(journal, "write", full)
+    with pytest.raises(DeviceError, match="no room"):
+        GpuClaim(DeskGpu(), "job")
+    OwnershipLock(UUID, "the next").release()

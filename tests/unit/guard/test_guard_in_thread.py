@@ -1,0 +1,399 @@
+"""A whole guard but its process: client, connection, writer and claim over a socket pair, in a thread."""
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from desk_gpu import UUID, DeskGpu
+
+from perseus_ds.device.clock_agenda import DatedClock
+from perseus_ds.device.conflict import ConflictKind, Sighting
+from perseus_ds.errors import (
+    DeviceError,
+    DeviceUnavailableError,
+    DeviceUnsupportedError,
+    ValueRefusedError,
+)
+from perseus_ds.guard import journal
+from perseus_ds.guard.claim import OwnershipLock
+from perseus_ds.guard.client import GuardClient
+from perseus_ds.guard.connection import ClientConnection, Terms, serve
+from perseus_ds.guard.guarded_gpu import GuardedGpu, guarded
+from perseus_ds.guard.policy import EVERYTHING, Peer, Policy, Rule
+from perseus_ds.guard.protocol import KIND, MAX_BYTES, encode, refusal
+
+LONG_S = 30.0
+PEER = Peer(0, 1000, 1000)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path))
+
+
+class Guard:
+    """A guard that serves one client in a thread."""
+
+    def __init__(self, gpu: DeskGpu, policy: Policy = EVERYTHING) -> None:
+        self.gpu = gpu
+        self.client, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+        self.stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self.connection = ClientConnection(theirs, PEER, Terms(lambda: policy, lambda *_: gpu))
+        self.restored: list[bool] = []
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        self.restored.append(serve(self.connection, {self.stop: "told to"}))
+
+    def ended(self) -> bool:
+        """Whether it came to its end, and put its GPU back."""
+        self.thread.join(LONG_S)
+        return self.restored == [True]
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Guard]]:
+    guards: list[Guard] = []
+
+    def start(gpu: DeskGpu | None = None, policy: Policy = EVERYTHING) -> Guard:
+        guards.append(Guard(gpu or DeskGpu(), policy))
+        return guards[-1]
+
+    yield start
+    for guard in guards:
+        os.eventfd_write(guard.stop, 1)
+        guard.thread.join(LONG_S)
+        guard.client.close()
+        os.close(guard.stop)
+
+
+Start = Callable[..., Guard]
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    """Until something is so."""
+    until_s = time.monotonic() + LONG_S
+    while not true():
+        assert time.monotonic() < until_s, "it never was"
+        time.sleep(0.001)
+
+
+def test_what_is_asked_is_done_in_order_and_put_back_at_the_end(started: Start) -> None:
+    guard = started()
+    client = GuardClient(guard.client)
+    client.take(UUID, "job")
+    for clock_mhz in (900, 900, 705):
+        client.request(clock_mhz)
+        figures = client.sync(LONG_S)
+    assert guard.gpu.calls == [900, 705]
+    assert (figures["asked"], figures["applied"], figures["retries"]) == (3, 2, 0)
+    client.request(None)
+    client.sync(LONG_S)
+    client.close()
+    assert guard.ended()
+    assert guard.gpu.calls[:3] == [900, 705, None]
+    assert guard.gpu.locked_mhz is None
+    assert guard.gpu.closed == 1
+    OwnershipLock(UUID, "the next").release()
+    assert journal.read(UUID) is None
+
+
+def test_below_the_floor_the_guard_sets_the_floor(started: Start) -> None:
+    guard = started(policy=Policy((Rule(),), floor_mhz=890))
+    client = GuardClient(guard.client)
+    assert client.take(UUID, "job").floor_mhz == 890
+    client.request(705)
+    client.sync(LONG_S)
+    assert guard.gpu.calls == [900]
+    client.close()
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy((Rule(uid=1),)), Policy((Rule(frozenset({"GPU-7"})),))])
+def test_who_may_not_have_a_gpu_never_opens_it(started: Start, policy: Policy) -> None:
+    guard = started(policy=policy)
+    with pytest.raises(DeviceError, match="user 1000"):
+        GuardClient(guard.client).take(UUID, "job")
+    assert guard.gpu.closed == 0
+    OwnershipLock(UUID, "the next").release()
+
+
+def test_a_gpu_of_another_job_is_refused_by_the_device_controller() -> None:
+    asked: list[tuple[Peer, str]] = []
+
+    def may_open(peer: Peer, device: str) -> bool:
+        asked.append((peer, device))
+        return False
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    gpu = DeskGpu()
+    gpu.device_file = lambda: "/dev/nvidia3"
+    policy = Policy((Rule(own=True),))
+    connection = ClientConnection(theirs, PEER, Terms(lambda: policy, lambda *_: gpu, may_open=may_open))
+    with ours:
+        ours.send(encode({"do": "take", "uuid": UUID, "owner": "job", "backend": "nvml", "lease_s": 30}))
+        assert connection.receive()
+        assert json.loads(ours.recv(MAX_BYTES))["kind"] == "DevicePermissionError"
+        assert connection.end() is None
+    assert asked == [(PEER, "/dev/nvidia3")]
+
+
+def answers(connection: ClientConnection, ours: socket.socket, message: object) -> dict[str, object]:
+    ours.send(message if isinstance(message, bytes) else json.dumps(message).encode())
+    assert connection.receive(), "the connection still stands"
+    return json.loads(ours.recv(MAX_BYTES))
+
+
+TAKE = {"do": "take", "uuid": UUID, "owner": "job", "backend": "nvml", "lease_s": 30}
+WRONG = {
+    "no JSON": b"{",
+    "no verb": {"uuid": UUID},
+    "another verb": {"do": "burn"},
+    "a clock that it has not": {"do": "lock", "number": 1, "clock_mhz": 901},
+    "a clock of text": {"do": "lock", "number": 1, "clock_mhz": "900"},
+    "a clock of truth": {"do": "lock", "number": 1, "clock_mhz": True},
+    "no number": {"do": "lock", "clock_mhz": 900},
+    "a second GPU": TAKE | {"uuid": "GPU-2"},
+}
+
+
+@pytest.mark.parametrize("message", WRONG.values(), ids=WRONG)
+def test_what_makes_no_sense_is_refused_and_the_clock_left_alone(message: object) -> None:
+    gpu = DeskGpu()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    connection = ClientConnection(theirs, PEER, Terms(lambda: EVERYTHING, lambda *_: gpu))
+    with ours:
+        assert not connection.has_taken
+        assert answers(connection, ours, TAKE)["is"] == "taken"
+        assert connection.has_taken
+        assert answers(connection, ours, message)["is"] == "refused"
+        connection.step()
+        assert gpu.calls == []
+        assert connection.end() is None
+
+
+@pytest.mark.parametrize("verb", ["lock", "reset", "sync", "beat"])
+def test_before_a_gpu_is_taken_nothing_is_done(verb: str) -> None:
+    gpu = DeskGpu()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    connection = ClientConnection(theirs, PEER, Terms(lambda: EVERYTHING, lambda *_: gpu))
+    with ours:
+        answer = answers(connection, ours, {"do": verb, "number": 1, "clock_mhz": 900})
+        assert (answer["is"], answer["kind"]) == ("refused", "DeviceUnavailableError")
+        assert connection.end() is None
+    assert gpu.calls == []
+
+
+def test_a_flood_is_read_in_turns_and_the_connection_stands() -> None:
+    gpu = DeskGpu()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    connection = ClientConnection(theirs, PEER, Terms(lambda: EVERYTHING, lambda *_: gpu))
+    with ours:
+        answers(connection, ours, TAKE)
+        ours.setblocking(False)
+        sent = 0
+        try:
+            for sent in range(1, 5000):
+                ours.send(encode({"do": "lock", "number": sent, "clock_mhz": (900, 705)[sent % 2]}))
+        except BlockingIOError:
+            sent -= 1
+        for _ in range(-(-sent // 512) + 1):
+            assert connection.receive()
+        connection.step()
+        assert gpu.calls == [(900, 705)[sent % 2]]
+        connection.end()
+
+
+def test_the_client_beats_while_it_has_nothing_to_say() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    theirs.send(b'{"is":"taken","floor_mhz":0}')
+    client = GuardClient(ours)
+    client.take(UUID, "job", lease_s=0.3)
+    theirs.settimeout(LONG_S)
+    said = [json.loads(theirs.recv(MAX_BYTES))["do"] for _ in range(3)]
+    assert said == ["take", "beat", "beat"]
+    client.close()
+    theirs.close()
+
+
+def test_a_refusal_ends_what_the_client_may_ask(started: Start) -> None:
+    guard = started()
+    client = GuardClient(guard.client)
+    client.take(UUID, "job")
+    client.request(901)
+    with pytest.raises(DeviceUnsupportedError, match="901 MHz"):
+        client.sync(LONG_S)
+    with pytest.raises(DeviceUnsupportedError):
+        client.request(900)
+    client.close()
+    with pytest.raises(DeviceUnavailableError, match="is closed"):
+        client.request(900)
+    client.close()
+
+
+@pytest.fixture
+def desk(started: Start) -> tuple[Guard, GuardedGpu]:
+    guard = started(DeskGpu().without_persistence(), Policy((Rule(),), floor_mhz=800))
+    return guard, GuardedGpu(DeskGpu(), GuardClient(guard.client))
+
+
+def test_a_guarded_gpu_is_read_here_and_set_there(desk: tuple[Guard, GuardedGpu]) -> None:
+    guard, gpu = desk
+    assert gpu.capabilities().clocks_mhz == (1410, 1200, 900)
+    gpu.lock_clock(900)
+    gpu.sync()
+    assert guard.gpu.calls == [900]
+    with pytest.raises(DeviceUnsupportedError):
+        gpu.lock_clock(705)
+    gpu.reset_clock()
+    gpu.sync()
+    assert guard.gpu.calls == [900, None]
+    assert gpu.given_up() is None
+    gpu.close()
+    assert guard.ended(), "who closes hangs up"
+    gpu.reset_clock()
+    assert isinstance(gpu.given_up(), DeviceUnavailableError)
+
+
+def test_a_clock_that_the_driver_refuses_ends_nothing(started: Start) -> None:
+    guard = started(DeskGpu())
+    guard.gpu.refuses_mhz = {1200}
+    gpu = GuardedGpu(DeskGpu(), GuardClient(guard.client))
+    gpu.lock_clock(1200)
+    with pytest.raises(ValueRefusedError, match="1200 MHz"):
+        gpu.sync()
+    assert gpu.refused_mhz() == {1200}
+    assert [one.kind for one in gpu.conflicts()] == [ConflictKind.CLOCK_REFUSED]
+    gpu.lock_clock(900)
+    gpu.sync()
+    assert guard.gpu.calls == [1410, 900]
+    assert gpu.given_up() is None
+    gpu.close()
+
+
+def test_what_the_guard_saw_is_counted_by_kind(desk: tuple[Guard, GuardedGpu]) -> None:
+    _, gpu = desk
+    gpu.sync()
+    kind = ConflictKind.PERSISTENCE_OFF
+    assert gpu.conflicts() == (Sighting(kind, kind.text, 1),)
+    gpu.close()
+
+
+def test_the_end_of_the_parent_ends_the_guard(started: Start) -> None:
+    guard = started()
+    client = GuardClient(guard.client)
+    client.take(UUID, "job")
+    client.request(900)
+    client.sync(LONG_S)
+    os.eventfd_write(guard.stop, 1)
+    assert guard.ended()
+    assert guard.gpu.locked_mhz is None
+    client.close()
+
+
+@pytest.mark.slow
+def test_a_gpu_that_is_not_put_back_is_complained_of(
+    started: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guard = started()
+    client = GuardClient(guard.client)
+    client.take(UUID, "job")
+    client.request(900)
+    client.sync(LONG_S)
+    guard.gpu.refuses = DeviceUnsupportedError("no such thing")
+    client.close()
+    guard.thread.join(2 * LONG_S)  # it insists for 30 s
+    assert guard.restored == [False]
+    [said] = capsys.readouterr().err.splitlines()
+    assert "such thing" in said
+    assert "900 MHz" in said
+    assert "clocks reset" in said
+
+
+class Ended:
+    """A guard process that has ended well."""
+
+    pid, returncode = 1, 0
+
+    def wait(self, timeout: float | None = None) -> int:
+        return 0
+
+
+def test_a_guard_that_refuses_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    with theirs:
+        theirs.send(encode(refusal(DeviceUnavailableError("held by another job"))))
+        monkeypatch.setattr(sys.modules[guarded.__module__], "spawn", lambda _: (ours, Ended()))
+        reader = DeskGpu()
+        with pytest.raises(DeviceUnavailableError, match="another job"):
+            guarded(reader)
+    assert descriptors() == before
+    assert reader.closed == 1
+
+
+def test_what_is_due_later_is_made_by_the_guard_in_order(started: Start) -> None:
+    guard = started()
+    client = GuardClient(guard.client)
+    assert client.take(UUID, "job").dated
+    now_s = time.monotonic()
+    client.dated.ask([DatedClock(now_s, 900), DatedClock(now_s + 0.02, 1200), DatedClock(now_s + 0.04, 705)])
+    client.dated.ask([DatedClock(now_s + 0.03, 1410)])
+    wait_for(lambda: 1410 in guard.gpu.calls)
+    assert guard.gpu.calls in ([900, 1200, 1410], [1200, 1410], [900, 1410], [1410])  # on a slow host
+    client.close()
+    assert guard.ended()
+
+
+def test_a_guard_of_another_time_namespace_is_given_no_moments() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    theirs.send(b'{"is":"taken","floor_mhz":0,"beats":true,"now_s":%.3f}' % 1e9)
+    client = GuardClient(ours)
+    assert not client.take(UUID, "job").dated
+    client.close()
+    theirs.close()
+
+
+def test_a_driver_that_hangs_is_known_within_a_few_latencies_and_so_is_its_return(started: Start) -> None:
+    """A higher clock that could not be written in time: nobody has heard of it, and control is in doubt."""
+    hang = threading.Event()
+    gpu = DeskGpu(lambda clock_mhz: None if clock_mhz != 1200 else (hang.wait(LONG_S), None)[1])
+    guard = started(gpu)
+    client = GuardClient(guard.client)
+    guarded_gpu = GuardedGpu(DeskGpu(), client)
+    guarded_gpu.expect(call_s=0.0, latency_s=0.02)
+    dated = guarded_gpu.dated_clocks()
+    assert dated is not None
+    dated.ask([DatedClock(time.monotonic(), 900)])
+    assert guarded_gpu.in_control()
+    dated.ask([DatedClock(time.monotonic(), 1200)])
+    wait_for(lambda: not guarded_gpu.in_control())
+    assert [sighting.kind for sighting in guarded_gpu.conflicts()] == [ConflictKind.NOT_STORED]
+    hang.set()
+    wait_for(guarded_gpu.in_control)
+    assert dated.counts.late == 1
+    assert dated.counts.longest_late_s > 3 * 0.02
+    guarded_gpu.close()
+
+
+def test_higher_clocks_in_time_leave_no_doubt(started: Start) -> None:
+    guard = started()
+    gpu = GuardedGpu(DeskGpu(), GuardClient(guard.client))
+    gpu.expect(call_s=0.0, latency_s=10.0)
+    dated = gpu.dated_clocks()
+    assert dated is not None
+    for clock_mhz in (900, 1200, 900, 1410) * 5:
+        dated.ask([DatedClock(time.monotonic(), clock_mhz)])
+        assert gpu.in_control()
+    wait_for(lambda: guard.gpu.locked_mhz == 1410)
+    assert gpu.conflicts() == ()
+    gpu.close()

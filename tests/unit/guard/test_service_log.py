@@ -1,0 +1,100 @@
+"""What the service logs: whole lines, bounded, and never waited for."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.guard.log import ServiceLog, is_journal, log_event
+
+
+@contextmanager
+def logging_on(*, as_json: bool = True) -> Iterator[ServiceLog]:
+    log = ServiceLog(as_json=as_json)
+    log.start()
+    yield log
+    log.close()
+
+
+def test_an_event_is_one_object_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with logging_on():
+        log_event("lease_taken", "two\nlines", gpu="GPU-1", owner='a "job"', clock_mhz=None)
+        log_event("conflict", "another tool", logging.WARNING, kind="foreign_lock")
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert first.pop("time").endswith("+00:00")
+    assert first == {
+        "level": "info",
+        "event": "lease_taken",
+        "message": "two?lines",
+        "gpu": "GPU-1",
+        "owner": 'a "job"',
+    }
+    assert (second["level"], second["kind"]) == ("warning", "foreign_lock")
+
+
+def test_a_flood_of_one_user_is_counted_and_hides_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
+    with logging_on():
+        for _ in range(5000):
+            log_event("lease_refused", "no rule", uid=7)
+        log_event("lease_taken", "a lease", uid=8)
+    entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert len(entries) < 100
+    assert entries[-1]["event"] == "lease_taken"
+    assert len(entries) - 1 + entries[-1]["left_out"] == 5000
+
+
+def test_words_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    with logging_on(as_json=False):
+        log_event("lease_taken", "GPU-1 is taken", gpu="GPU-1")
+    assert capsys.readouterr().err == "perseus_ds guard: GPU-1 is taken\n"
+
+
+def test_without_a_service_errors_alone_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    log_event("lease_taken", "GPU-1 is taken")
+    log_event("lease_ended", "its clock may stay locked", logging.ERROR)
+    assert capsys.readouterr().err == "perseus_ds guard: its clock may stay locked\n"
+
+
+class FullPipe(io.StringIO):
+    """A log that takes nothing until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.let.wait(60.0)
+        return super().write(text)
+
+
+def test_a_log_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = FullPipe()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    with logging_on():
+        for number in range(3000):  # more than may wait; would never return
+            log_event(f"event {number}", "")
+        pipe.let.set()
+    numbers = [int(json.loads(line)["event"].split()[1]) for line in pipe.getvalue().splitlines()]
+    assert numbers == sorted(numbers)
+    assert 1000 < len(numbers) < 3000
+
+
+def test_systemd_s_journal_is_known_by_its_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = os.fstat(2)
+    assert not is_journal()
+    monkeypatch.setenv("JOURNAL_STREAM", f"{here.st_dev}:{here.st_ino}")
+    assert is_journal()
+    other = (tmp_path / "other").open("w")
+    with other:
+        there = os.fstat(other.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{there.st_dev}:{there.st_ino}")
+        assert not is_journal()
