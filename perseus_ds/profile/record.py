@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.profile.loads.load_fit import LoadFit
-from perseus_ds.profile.loads.seen_loads import SeenLoads
 from perseus_ds.schedule import Kind
 
 Computation = tuple[int, Kind]
@@ -67,17 +66,16 @@ class Profile:
     """All points of one job, with what identifies the job.
 
     ``fixed_s`` holds the mean durations of what no clock changes (transfers, loading, reduction, step), at
-    the highest clock. ``follows`` is what share of a transfer's grows as the clock of its sender falls.
-    ``blocking_w`` is the power of a waiting GPU by clock. ``fingerprint`` names model, partition, shapes, GPU
-    and driver: a profile serves only the job that it was measured in. ``calibration`` is how its GPUs change
-    clocks.
+    the highest clock. ``blocking_w`` is the power of a waiting GPU by clock. ``fingerprint`` names model,
+    partition, shapes, GPU and driver: a profile serves only the job that it was measured in. ``calibration``
+    is how its GPUs change clocks.
 
     ``size_variation`` is by what share the sizes of an iteration's microbatches vary (standard deviation).
     ``leakage`` is how many watts more a GPU takes for every watt that it took on average before, since it is
     warmer. ``leakage_se`` is its standard error. Energies are as at the temperature of default clocks.
     ``loads`` state how durations follow the loads of microbatches, where these differ and are counted.
     ``errors`` are of the points that were drawn to curves (`profile.smoothing`); files hold none.
-    ``seen_loads`` are iterations of them that were seen. ``grid_mhz`` are clocks that the GPU has and that
+    ``grid_mhz`` are clocks that the GPU has and that
     were not measured. Curves predict what computations take there (`profile.smoothing`).
     """
 
@@ -91,10 +89,8 @@ class Profile:
     size_variation: float = 0.0
     leakage: float = 0.0
     leakage_se: float = 0.0
-    follows: Mapping[Computation, float] = field(default_factory=dict)
     loads: Mapping[Computation, LoadFit] = field(default_factory=dict)
     errors: Mapping[Computation, CurveErrors] = field(default_factory=dict)
-    seen_loads: SeenLoads = ()
     grid_mhz: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -115,7 +111,6 @@ class Profile:
                 _check_point(f"stage {stage} {kind.words} at {point.clock_mhz} MHz", point)
         for (stage, kind), time_s in self.fixed_s.items():
             _check_not_negative(f"stage {stage} {kind.words}: time", time_s)
-            _check_share(f"stage {stage} {kind.words}: follows_clock", self.follows.get((stage, kind), 0.0))
         for clock_mhz, power_w in self.blocking_w.items():
             _check_not_negative(f"blocking power at {clock_mhz} MHz", power_w)
             if not 0 <= clock_mhz <= _MOST_MHZ:
@@ -200,8 +195,3 @@ def _check_point(where: str, point: Point) -> None:
 def _check_not_negative(what: str, value: float) -> None:
     if isinstance(value, bool) or not 0 <= value <= _MOST:
         raise ProfileError(f"{what} is {value}", hint="expected a finite number, 0 or more")
-
-
-def _check_share(what: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ProfileError(f"{what} is {value}", hint="expected a share from 0 to 1")

@@ -25,7 +25,6 @@ from perseus_ds.files.fields import (
 )
 from perseus_ds.profile.estimating.thermal import MOST_LEAKAGE
 from perseus_ds.profile.loads.load_fit import LoadFit
-from perseus_ds.profile.loads.seen_loads import seen_of, seen_rows
 from perseus_ds.profile.record import Computation, Point, Profile
 from perseus_ds.profile.rows import computation_row, key_of, point_of, point_row
 from perseus_ds.profile.zeus_csv import read_csv
@@ -60,7 +59,7 @@ def profile_json(profile: Profile) -> str:
         "leakage_se": profile.leakage_se,
         "blocking_power_w": profile.blocking_power_w,
         "blocking_w": {str(clock): power for clock, power in profile.blocking_w.items()},
-        "fixed_s": [_fixed_row(profile, key) for key in profile.fixed_s],
+        "fixed_s": [computation_row(key) | {"time_s": time_s} for key, time_s in profile.fixed_s.items()],
         "calibration": None if profile.calibration is None else asdict(profile.calibration),
         "points": [
             computation_row(key) | point_row(point)
@@ -73,8 +72,6 @@ def profile_json(profile: Profile) -> str:
             computation_row(key) | asdict(fit) | {"covariance": list(fit.covariance)}
             for key, fit in profile.loads.items()
         ]
-    if profile.seen_loads:
-        content["seen_loads"] = seen_rows(profile.seen_loads)
     if profile.grid_mhz:
         content["grid_mhz"] = list(profile.grid_mhz)
     return json.dumps(content | {KEY: digest_of(content)}, indent=1)
@@ -115,11 +112,6 @@ def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> 
     return profile
 
 
-def _fixed_row(profile: Profile, key: Computation) -> dict[str, object]:
-    follows = {"follows_clock": profile.follows[key]} if key in profile.follows else {}
-    return computation_row(key) | {"time_s": profile.fixed_s[key]} | follows
-
-
 def _check_digest(content: Content) -> None:
     try:
         check_digest(content)
@@ -144,8 +136,7 @@ def _profile(content: Content) -> Profile:
         points={key: tuple(of_key) for key, of_key in points.items()},
         blocking_power_w=real_or_none(content, "blocking_power_w", least=0, most=MOST),
         blocking_w={_clock_mhz(clock): within("blocking_w", _watts, blocking, clock) for clock in blocking},
-        fixed_s={key: time_s for key, (time_s, _) in fixed},
-        follows={key: share for key, (_, share) in fixed if share},
+        fixed_s=dict(fixed),
         fingerprint=texts(content.get("fingerprint"), "fingerprint"),
         window_s=real_or_none(content, "window_s", least=0, most=MOST),
         calibration=read_calibration(content.get("calibration")),
@@ -153,14 +144,12 @@ def _profile(content: Content) -> Profile:
         leakage=real({"leakage": 0.0, **content}, "leakage", least=0.0, most=MOST_LEAKAGE),
         leakage_se=real({"leakage_se": 0.0, **content}, "leakage_se", least=0.0, most=MOST_LEAKAGE),
         loads=dict(loads),
-        seen_loads=seen_of(content.get("seen_loads", [])),
         grid_mhz=_grid_mhz(content.get("grid_mhz", [])),
     )
 
 
-def _fixed(row: Content) -> tuple[Computation, tuple[float, float]]:
-    share = real({"follows_clock": 0.0, **row}, "follows_clock", least=0.0, most=1.0)
-    return key_of(row), (real(row, "time_s", least=0, most=MOST), share)
+def _fixed(row: Content) -> tuple[Computation, float]:
+    return key_of(row), real(row, "time_s", least=0, most=MOST)
 
 
 def _load_fit(row: Content) -> tuple[Computation, LoadFit]:
