@@ -7,7 +7,7 @@ from perseus_ds.profile.curves.drawing import drawn_shares, time_factor
 from perseus_ds.profile.curves.smoothing import smoothed
 from perseus_ds.profile.estimating.window import CounterTrace, Interval, Window
 from perseus_ds.profile.loads.load_fit import LoadFit, LoadSums, fit_of
-from perseus_ds.profile.loads.sizes import at_size, differ, elasticity
+from perseus_ds.profile.loads.sizes import differ
 from perseus_ds.profile.record import Computation, CurveErrors, Point, Profile
 from perseus_ds.profile.store import profile_json, read_profile, write_profile
 from perseus_ds.profile.sweep import Sweep, candidate_clocks
@@ -24,11 +24,9 @@ __all__ = [
     "Profile",
     "Sweep",
     "Window",
-    "at_size",
     "candidate_clocks",
     "differ",
     "drawn_shares",
-    "elasticity",
     "fit_of",
     "profile_csv",
     "profile_json",

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import ProfileError
-from perseus_ds.profile.loads.sizes import elasticity
 from perseus_ds.schedule import Load
 
 _Numbers = NDArray[np.float64]
@@ -153,9 +152,8 @@ class AtLoad:
 def at_load(seconds: _Numbers, loads: Sequence[Load | None], wanted: Load | None) -> AtLoad:
     """Bring durations to the load that is ``wanted``, by what they themselves show of it.
 
-    Too few for a fit show by which power of its tokens an execution lasts. Where one load alone was seen,
-    work is taken to be in proportion to it. Executions whose load nobody counted are left out; where that is
-    all of them they stand as they are.
+    Where they are too few or too alike for a fit, work is taken to be in proportion to its tokens. Executions
+    whose load nobody counted are left out; where that is all of them they stand as they are.
     """
     known = [load for load in loads if load is not None]
     if wanted is None or not known or wanted.tokens <= 0.0:
@@ -166,7 +164,7 @@ def at_load(seconds: _Numbers, loads: Sequence[Load | None], wanted: Load | None
     fit = fit_of(sums)
     if fit is None:
         tokens = np.array([load.tokens for load in known])
-        factor = np.where(tokens > 0.0, tokens / wanted.tokens, 1.0) ** elasticity((tokens, seconds))
+        factor = np.where(tokens > 0.0, tokens / wanted.tokens, 1.0)
     else:
         at = max(fit.factor(wanted), _LEAST_SHARE)
         factor = np.maximum([fit.factor(load) / at for load in known], _LEAST_SHARE)

@@ -1,4 +1,4 @@
-"""Bring what was measured on batches of different shapes to one size, so that clocks can be compared."""
+"""Variation of sizes and durations: whether batches differ, and by how much."""
 
 from __future__ import annotations
 
@@ -8,43 +8,11 @@ from numpy.typing import NDArray
 _Numbers = NDArray[np.float64]
 
 _ALIKE_WITHIN = 0.02
-_MOST = 2.0  # attention grows with the square of a sequence, and nothing grows faster
-_UNKNOWN = 1.0  # work in proportion to its size, where one size alone was seen
-
-
-def elasticity(*groups: tuple[_Numbers, _Numbers]) -> float:
-    """By which power of its size a value grows, on a log-log line; 1 where no group's sizes differ.
-
-    Each group (sizes, values) has a level of its own: other clocks, state.
-
-    Shape: both of a group [samples], positive.
-    """
-    centred = [
-        (np.log(sizes) - np.log(sizes).mean(), np.log(values) - np.log(values).mean())
-        for sizes, values in groups
-        if differ(sizes)
-    ]
-    if not centred:
-        return _UNKNOWN
-    x, y = (np.concatenate(side) for side in zip(*centred, strict=True))
-    return float(np.clip((x @ y) / (x @ x), 0.0, _MOST))
 
 
 def differ(sizes: _Numbers) -> bool:
     """Whether samples are of more than one size; one that is not reported (0) states nothing."""
     return bool(len(sizes) > 1 and sizes.min() > 0 and sizes.max() > (1.0 + _ALIKE_WITHIN) * sizes.min())
-
-
-def at_size(values: _Numbers, sizes: _Numbers, size: float, *, power: float | None = None) -> _Numbers:
-    """What the values would have been at one size; as they are where sizes are not reported.
-
-    ``power`` is how they grow with it; by itself what they show.
-    """
-    if size <= 0 or not len(sizes) or sizes.min() <= 0:
-        return values
-    power = elasticity((sizes, values)) if power is None else power
-    adjusted: _Numbers = values * (size / sizes) ** power
-    return adjusted
 
 
 def variation(sizes: _Numbers, microbatches: _Numbers) -> float:

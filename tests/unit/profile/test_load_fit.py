@@ -95,17 +95,14 @@ def test_few_executions_or_equal_loads_are_not_fitted() -> None:
     assert fit_of(LoadSums.of([Load(0.0)] * 50, [0.1] * 50)) is None
 
 
-@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
-def test_a_few_executions_are_brought_to_one_load_by_what_they_show(power: float) -> None:
-    """Fewer than a fit needs, as in windows of an iteration or two."""
-    loads = [Load(tokens, tokens**2) for tokens in (50.0, 100.0, 200.0, 125.0)]
-    seconds = np.array([0.3 * (load.tokens / 100.0) ** power for load in loads])
-    assert at_load(seconds, loads, Load(100.0, 10_000.0)).seconds == pytest.approx([0.3] * 4)
-
-
-def test_executions_of_one_load_are_taken_to_be_in_proportion_to_it() -> None:
-    brought = at_load(np.array([0.6, 0.6]), [Load(200.0, 40_000.0)] * 2, Load(100.0, 10_000.0))
-    assert brought.seconds == pytest.approx([0.3, 0.3])
+@pytest.mark.parametrize("tokens", [(50.0, 100.0, 200.0, 125.0), (200.0, 200.0)])
+def test_few_or_equal_executions_are_taken_to_be_in_proportion_to_their_load(
+    tokens: tuple[float, ...],
+) -> None:
+    loads = [Load(own, own**2) for own in tokens]
+    seconds = np.array([0.3 * load.tokens / 100.0 for load in loads])
+    brought = at_load(seconds, loads, Load(100.0, 10_000.0))
+    assert brought.seconds == pytest.approx([0.3] * len(tokens))
 
 
 def test_a_profile_knows_its_computations_at_a_load() -> None:
