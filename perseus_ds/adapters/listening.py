@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
+from typing import TYPE_CHECKING
 
 from perseus_ds.adapters.replacing import marked
-from perseus_ds.runtime.adapter import GuardedListener
-from perseus_ds.schedule import Kind, Load
+
+if TYPE_CHECKING:
+    from perseus_ds.runtime.adapter import GuardedListener
+    from perseus_ds.schedule import Kind, Load
 
 Call = Callable[..., object]
-Loaded = Callable[[tuple[object, ...], Mapping[str, object]], Load | None]
+Loaded = Callable[[tuple[object, ...], Mapping[str, object]], "Load | None"]
 
 
 def around(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from typing import TYPE_CHECKING
 
 from perseus_ds.errors import ConfigError
 from perseus_ds.runtime.metrics.metric import Form, Labels, Metric, MetricSample
+
+if TYPE_CHECKING:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 
 class _Collected:
@@ -21,6 +22,8 @@ class _Collected:
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         """Return one family for each metric that there is; values that are not finite are left out."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415  # an extra
+
         rows: dict[Metric, list[MetricSample]] = {}
         for one in self._samples():
             if math.isfinite(one.value):
@@ -36,6 +39,8 @@ class _Collected:
 
 def text_of(samples: Sequence[MetricSample], labels: Labels) -> bytes:
     """Return samples in the text format that node_exporter's collector reads."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  # an extra
+
     registry = CollectorRegistry()
     registry.register(_Collected(lambda: samples, labels))
     return bytes(generate_latest(registry))
@@ -47,6 +52,8 @@ def serve(port: int, samples: Callable[[], Sequence[MetricSample]], labels: Labe
     Raises:
         ConfigError: the port is taken.
     """
+    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415  # an extra
+
     registry = CollectorRegistry()
     registry.register(_Collected(samples, labels))
     try:
