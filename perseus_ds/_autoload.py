@@ -22,14 +22,14 @@ from threading import get_ident
 from types import ModuleType
 
 DOORS = {
-    "deepspeed.runtime.pipe.engine": "perseus_ds.adapters.deepspeed.door",
-    "deepspeed.runtime.engine": "perseus_ds.adapters.zero.door",
+    "deepspeed.runtime.pipe.engine": "perseus_ds.adapters.deepspeed",
+    "deepspeed.runtime.engine": "perseus_ds.adapters.deepspeed_zero",
 }
 """Modules that show that a framework is there, and the door that watches it."""
 
 DOORS_BY_FILE = {
-    "megatron.core.pipeline_parallel.schedules": "perseus_ds.adapters.megatron.door",
-    "torch.distributed.pipelining.schedules": "perseus_ds.adapters.pipelining.door",
+    "megatron.core.pipeline_parallel.schedules": "perseus_ds.adapters.megatron",
+    "torch.distributed.pipelining.schedules": "perseus_ds.adapters.torch_pipelining",
 }
 """The same for frameworks that ``PERSEUS_CONFIG`` alone can switch on, as those of other packages are."""
 

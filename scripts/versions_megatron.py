@@ -13,7 +13,7 @@ from listeners import Noting
 from megatron_jobs import Job, Shape, adapter_of
 
 import perseus_ds
-from perseus_ds.adapters.megatron.seam import megatron_version
+from perseus_ds.adapters.megatron import megatron_version
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.schedule import Kind
 

@@ -8,8 +8,8 @@ from types import ModuleType
 
 from perseus_ds.errors import UnsupportedEngineError
 
-_DOORS = ("deepspeed", "zero", "megatron", "pipelining")
-"""Adapters, by folder; the first whose door serves a host gets it, ours before those of other packages."""
+_DOORS = ("deepspeed", "deepspeed_zero", "megatron", "torch_pipelining")
+"""Adapters, by module; the first whose door serves a host gets it, ours before those of other packages."""
 
 
 def door_of(host: object) -> ModuleType:
@@ -22,7 +22,7 @@ def door_of(host: object) -> ModuleType:
         UnsupportedEngineError: no adapter knows such a thing.
     """
     others = [point.value for point in entry_points(group="perseus_ds.adapters")]
-    for name in (*(f"perseus_ds.adapters.{name}.door" for name in _DOORS), *others):
+    for name in (*(f"perseus_ds.adapters.{name}" for name in _DOORS), *others):
         door = _imported(name)
         if door.serves(host):
             return door

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
-from perseus_ds.adapters.deepspeed_engine.facts import settings_of
+from perseus_ds.adapters.deepspeed_settings import settings_of
 from perseus_ds.config import (
     ENABLED_BY_FILE,
     PerseusConfig,

@@ -124,7 +124,7 @@ def test_an_error_of_ours_never_breaks_the_import(where: str) -> None:
     program = {
         "import": "import sys; sys.meta_path = Broken(sys.meta_path); import torch",
         "arm": "import sys, perseus_ds._autoload as hook; sys.meta_path = Broken(sys.meta_path); hook.arm()",
-        "arrival": f"import sys; sys.modules['perseus_ds.adapters.deepspeed.door'] = None; import {WATCHED}",
+        "arrival": f"import sys; sys.modules['perseus_ds.adapters.deepspeed'] = None; import {WATCHED}",
     }[where]
     broken = """
 class Broken(list):

@@ -31,8 +31,7 @@ with warnings.catch_warnings():  # of what is not installed: apex, transformer e
     from megatron.core.transformer.transformer_config import TransformerConfig
     from packed_attention import PackedAttention, forward_step
 
-from perseus_ds.adapters.megatron.adapter import MegatronAdapter
-from perseus_ds.adapters.megatron.one_pass import OnePass
+from perseus_ds.adapters.megatron import MegatronAdapter, OnePass
 
 VOCABULARY, SEQUENCE, SIZE = 32, 8, 2
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perseus_ds.adapters.deepspeed.orders import order_of
+from perseus_ds.adapters.deepspeed import order_of
 from perseus_ds.device.simulated import GpuModel, SimulatedSettings, Work, model_named, physics
 from perseus_ds.plan import build, write_plans
 from perseus_ds.plan.solving.switching import Switching

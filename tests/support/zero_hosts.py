@@ -12,8 +12,7 @@ import torch
 from ranks import Layer, config
 from torch import nn
 
-from perseus_ds.adapters.zero.adapter import ZeroAdapter
-from perseus_ds.adapters.zero.orders import order_of
+from perseus_ds.adapters.deepspeed_zero import ZeroAdapter, order_of
 from perseus_ds.schedule import Kind
 
 MICROBATCHES = 3

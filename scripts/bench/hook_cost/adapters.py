@@ -14,8 +14,8 @@ from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
 
-from perseus_ds.adapters.deepspeed.hooks import Hooks as DeepSpeedHooks
-from perseus_ds.adapters.pipelining.hooks import Hooks as PipeliningHooks
+from perseus_ds.adapters.deepspeed import Hooks as DeepSpeedHooks
+from perseus_ds.adapters.torch_pipelining import Hooks as PipeliningHooks
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.measure.recorder import Recorder

@@ -17,9 +17,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from zero_hosts import ZeroHost, zero_engine
 
-from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
-from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter
-from perseus_ds.adapters.pipelining.seam import check
+from perseus_ds.adapters.deepspeed import DeepSpeedAdapter
+from perseus_ds.adapters.torch_pipelining import PipeliningAdapter, check
 from perseus_ds.runtime.adapter import Adapter
 
 pytestmark = pytest.mark.e2e

@@ -11,8 +11,8 @@ import test_deepspeed_contract as whole
 import torch.distributed as dist
 from deepspeed_hosts import one_f_one_b
 
-from perseus_ds.adapters.deepspeed import hooks
-from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
+from perseus_ds.adapters import deepspeed as hooks
+from perseus_ds.adapters.deepspeed import DeepSpeedAdapter
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place
 from perseus_ds.schedule import Kind, Load

@@ -15,8 +15,7 @@ from deepspeed_hosts import dualpipe_v, one_f_one_b, preference, users_own
 from ranks import run_ranks
 from torch import nn
 
-from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
-from perseus_ds.adapters.deepspeed.seam import KINDS
+from perseus_ds.adapters.deepspeed import KINDS, DeepSpeedAdapter
 from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e
@@ -95,9 +94,9 @@ class EngineHost:
 class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset(KINDS.values())
     required = ("grid", "micro_batches", "micro_batch_size", "_INSTRUCTION_MAP", "_exec_schedule")
-    counting = ("perseus_ds.adapters.deepspeed.inputs.counted", "perseus_ds.adapters.reading_ahead.counted")
+    counting = ("perseus_ds.adapters.deepspeed.counted", "perseus_ds.adapters.input_size.counted")
     framework = ("deepspeed",)
-    door = "perseus_ds.adapters.deepspeed.door"
+    door = "perseus_ds.adapters.deepspeed"
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         return [said.value for said in run_ranks(ranks, body)]

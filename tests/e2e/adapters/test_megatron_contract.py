@@ -13,7 +13,7 @@ from adapter_contract import AdapterContract
 from ranks import run_ranks
 from torch import nn
 
-from perseus_ds.adapters.megatron.seam import PASSES, REQUIRED_NAMES, STEPS
+from perseus_ds.adapters.megatron import PASSES, REQUIRED_NAMES, STEPS
 from perseus_ds.schedule import Kind
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
@@ -94,9 +94,9 @@ class ModelHost:
 class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.REDUCE_GRADS})
     required = tuple(one.name for one in REQUIRED_NAMES)
-    counting = ("perseus_ds.adapters.reading_ahead.counted",)
+    counting = ("perseus_ds.adapters.input_size.counted",)
     framework = ("megatron",)
-    door = "perseus_ds.adapters.megatron.door"
+    door = "perseus_ds.adapters.megatron"
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         return [said.value for said in run_ranks(ranks, body)]

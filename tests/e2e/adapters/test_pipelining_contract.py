@@ -12,8 +12,7 @@ from pipelines import Pipeline
 from ranks import run_ranks
 from torch import nn
 
-from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter
-from perseus_ds.adapters.pipelining.seam import SCHEDULE_NAMES, STAGE_NAMES, check
+from perseus_ds.adapters.torch_pipelining import SCHEDULE_NAMES, STAGE_NAMES, PipeliningAdapter, check
 from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e
@@ -83,9 +82,9 @@ class PipelineHost:
 class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset(kind for kind in Kind if kind.is_computation)
     required = tuple(NAMES)
-    counting = ("perseus_ds.adapters.pipelining.hooks.chunks_counted",)
+    counting = ("perseus_ds.adapters.torch_pipelining.chunks_counted",)
     framework = ("torch.distributed.pipelining",)
-    door = "perseus_ds.adapters.pipelining.door"
+    door = "perseus_ds.adapters.torch_pipelining"
     schedule = "1F1B"
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:

@@ -7,8 +7,7 @@ from deepspeed_hosts import MICROBATCHES, one_f_one_b
 from ranks import batches, run_ranks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
-from perseus_ds.adapters.deepspeed.hooks import Hooks
+from perseus_ds.adapters.deepspeed import DeepSpeedAdapter, Hooks
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.schedule import Kind, Load
 

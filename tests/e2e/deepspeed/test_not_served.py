@@ -15,7 +15,7 @@ import pytest
 from jobs import block, lines
 from ranks import batches, build, config, losses, run_ranks
 
-from perseus_ds.adapters.deepspeed.seam import crashes_with_timers
+from perseus_ds.adapters.deepspeed import crashes_with_timers
 
 SUPPORT = str(Path(__file__).parents[2] / "support")
 

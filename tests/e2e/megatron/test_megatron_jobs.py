@@ -18,7 +18,7 @@ pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 from megatron_jobs import Job, Shape
 
 import perseus_ds
-from perseus_ds.adapters.megatron.seam import PASSES, STEPS
+from perseus_ds.adapters.megatron import PASSES, STEPS
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import Kind

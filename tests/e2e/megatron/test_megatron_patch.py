@@ -49,7 +49,7 @@ AFTER = """
 parse_args()
 import sys
 from megatron.core.pipeline_parallel import schedules
-from perseus_ds.adapters.megatron.wrapping import wrappings_of
+from perseus_ds.adapters.megatron import wrappings_of
 print("ATTACHED", len(list(wrappings_of(schedules))), os.environ.get("PERSEUS_CONFIG"))
 """
 

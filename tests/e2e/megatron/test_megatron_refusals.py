@@ -18,8 +18,8 @@ pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 from megatron_jobs import Job, Shape
 
 import perseus_ds
-from perseus_ds.adapters.megatron import door
-from perseus_ds.adapters.megatron.seam import PASSES
+from perseus_ds.adapters import megatron as door
+from perseus_ds.adapters.megatron import PASSES
 
 pytestmark = pytest.mark.e2e
 

@@ -14,7 +14,7 @@ from ranks import run_ranks
 from torch.distributed.pipelining import schedules
 
 import perseus_ds
-from perseus_ds.adapters.pipelining import door
+from perseus_ds.adapters import torch_pipelining
 
 pytestmark = pytest.mark.e2e
 
@@ -30,7 +30,7 @@ def train(rank: int, name: str, steps: int) -> list[list[str]]:
 
 def by_file(rank: int, name: str, file: str) -> tuple[list[list[str]], bool]:
     os.environ["PERSEUS_CONFIG"] = file
-    door.watch(schedules)
+    torch_pipelining.watch(schedules)
     pipeline = Pipeline(name, 4)
     losses = [pipeline.train() for _ in range(3)]
     return losses, "_maybe_compute_loss" in vars(pipeline.schedule)

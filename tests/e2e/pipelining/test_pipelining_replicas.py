@@ -14,8 +14,7 @@ from ranks import run_ranks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter
-from perseus_ds.adapters.pipelining.seam import check
+from perseus_ds.adapters.torch_pipelining import PipeliningAdapter, check
 from perseus_ds.runtime.adapter import SyncPoint
 from perseus_ds.schedule import Kind
 
@@ -30,7 +29,7 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from perseus_ds.adapters.pipelining.data_parallel import data_parallel_of
+from perseus_ds.adapters.torch_pipelining import data_parallel_of
 
 def told(module):
     try:

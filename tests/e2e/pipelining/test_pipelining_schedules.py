@@ -9,8 +9,7 @@ import pytest
 from pipelines import SCHEDULES, Pipeline, calls_of
 from ranks import run_ranks
 
-from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter
-from perseus_ds.adapters.pipelining.seam import check
+from perseus_ds.adapters.torch_pipelining import PipeliningAdapter, check
 from perseus_ds.runtime.adapter import Batch, Place
 from perseus_ds.runtime.joining import joined
 from perseus_ds.schedule import Kind, Load, dag_of

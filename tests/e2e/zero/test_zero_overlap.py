@@ -9,8 +9,8 @@ from ranks import Layer, config, run_ranks
 from torch import nn
 from zero_hosts import ZeroHost, zero_engine
 
-from perseus_ds.adapters.deepspeed_engine.facts import EngineSettings, settings_of
-from perseus_ds.adapters.zero.seam import settings_of_engine as stated
+from perseus_ds.adapters.deepspeed_settings import EngineSettings, settings_of
+from perseus_ds.adapters.deepspeed_zero import settings_of_engine as stated
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import SyncPoint
 

@@ -14,8 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perseus_ds.adapters.counting import chunks_counted, counted
-from perseus_ds.adapters.reading_ahead import ReadAhead
+from perseus_ds.adapters.input_size import ReadAhead, chunks_counted, counted
 from perseus_ds.schedule import Load
 
 MOST = 10_000

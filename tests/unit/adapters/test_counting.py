@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from perseus_ds.adapters.counting import chunks_counted, counted
+from perseus_ds.adapters.input_size import chunks_counted, counted
 from perseus_ds.schedule import Load
 
 

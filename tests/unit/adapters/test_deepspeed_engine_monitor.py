@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.adapters.deepspeed_engine.adapter import EngineAdapter
+from perseus_ds.adapters.deepspeed import EngineAdapter
 
 Row = tuple[str, float, int]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from perseus_ds.adapters.reading_ahead import ReadAhead
+from perseus_ds.adapters.input_size import ReadAhead
 from perseus_ds.schedule import Load
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseus_ds.adapters.replacing import after_building, before_first
+from perseus_ds.adapters.base import after_building, before_first
 from perseus_ds.errors import ConfigError
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from perseus_ds.adapters.deepspeed.adapter import weight_of
+from perseus_ds.adapters.deepspeed import weight_of
 
 
 class Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.adapters.deepspeed.hooks import Hooks
+from perseus_ds.adapters.deepspeed import Hooks
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.schedule import Kind, Load
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.adapters.deepspeed.orders import order_of, unknown_of
-from perseus_ds.adapters.deepspeed.seam import is_training
+from perseus_ds.adapters.deepspeed import is_training, order_of, unknown_of
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime import joining
 from perseus_ds.runtime.adapter import Place

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from perseus_ds.adapters.deepspeed.seam import (
+from perseus_ds.adapters.deepspeed import (
     KINDS,
     LATER,
     REQUIRED_NAMES,
     check,
     crashes_with_timers,
 )
-from perseus_ds.adapters.deepspeed_engine.facts import TESTED_DEEPSPEED, raw_config
+from perseus_ds.adapters.deepspeed_settings import TESTED_DEEPSPEED, raw_config
 from perseus_ds.errors import UnsupportedEngineError
 
 COMMANDS = {type(name, (), {}): print for name in KINDS}

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from perseus_ds.adapters.megatron.orders import check_table, left_out_of, order_of
+from perseus_ds.adapters.megatron import check_table, left_out_of, order_of
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.schedule import Order
 

@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from perseus_ds.adapters.megatron.seam import MODULE, REQUIRED_NAMES, check, refuse_unsupported
+from perseus_ds.adapters.megatron import MODULE, REQUIRED_NAMES, check, refuse_unsupported
 from perseus_ds.errors import UnsupportedEngineError
 
 

@@ -7,8 +7,7 @@ from types import ModuleType
 import pytest
 from torch import nn
 
-from perseus_ds.adapters.megatron.hooks import Hooks
-from perseus_ds.adapters.megatron.seam import PASSES, STEPS
+from perseus_ds.adapters.megatron import PASSES, STEPS, Hooks
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.schedule import Kind, Load
 

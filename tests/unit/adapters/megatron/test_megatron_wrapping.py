@@ -6,9 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from perseus_ds.adapters.megatron.one_pass import OnePass
-from perseus_ds.adapters.megatron.seam import PASSES
-from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of
+from perseus_ds.adapters.megatron import PASSES, OnePass, Wrapping, wrappings_of
 
 NAME = PASSES[1]
 

@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from perseus_ds.adapters.megatron.adapter import Writers
+from perseus_ds.adapters.megatron import Writers
 
 SHOWN = {"rank0_energy_per_iteration_j": 812.0, "rank0_power_w": 290.0, "plan": 3.0}
 

@@ -11,8 +11,7 @@ import pytest
 import torch.distributed as dist
 from torch import nn
 
-from perseus_ds.adapters.pipelining.data_parallel import DataParallel, data_parallel_of
-from perseus_ds.adapters.pipelining.seam import Stage
+from perseus_ds.adapters.torch_pipelining import DataParallel, Stage, data_parallel_of
 
 
 @contextmanager

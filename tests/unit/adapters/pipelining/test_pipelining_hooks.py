@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.adapters.pipelining.hooks import Hooks
+from perseus_ds.adapters.torch_pipelining import Hooks
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.schedule import Kind, Load

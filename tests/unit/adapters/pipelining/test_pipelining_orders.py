@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.adapters.pipelining.orders import single_order, written_order
+from perseus_ds.adapters.torch_pipelining import single_order, written_order
 from perseus_ds.errors import UnsupportedEngineError
 
 

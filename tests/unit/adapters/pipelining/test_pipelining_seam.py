@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from perseus_ds.adapters.pipelining.seam import SCHEDULE_NAMES, STAGE_NAMES, check
-from perseus_ds.adapters.required_names import RequiredName
+from perseus_ds.adapters.base import RequiredName
+from perseus_ds.adapters.torch_pipelining import SCHEDULE_NAMES, STAGE_NAMES, check
 from perseus_ds.errors import UnsupportedEngineError
 
 

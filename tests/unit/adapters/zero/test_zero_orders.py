@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseus_ds.adapters.zero.orders import FirstIteration, order_of, resized
+from perseus_ds.adapters.deepspeed_zero import FirstIteration, order_of, resized
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.schedule import Kind, Schedule, validate

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import cast
 
-from perseus_ds.adapters.required_names import Release
+from perseus_ds.adapters.base import Release
 from perseus_ds.config import ENABLED_BY_FILE, is_enabled
 from perseus_ds.errors import UnsupportedEngineError
 

@@ -1,0 +1,159 @@
+"""Parts that all adapters share: wrappers on a framework's objects, and checks of the names relied on.
+
+Imports neither torch nor a framework.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from perseus_ds.errors import PerseusError, UnsupportedEngineError
+
+if TYPE_CHECKING:
+    from perseus_ds.runtime.adapter import GuardedListener
+    from perseus_ds.schedule import Kind, Load
+
+Call = Callable[..., object]
+
+_MARK = "__perseus_ds__"
+
+_watched: WeakSet[type] = WeakSet()
+
+
+def marked(function: Call) -> Call:
+    """Mark a function as ours: how what we have put there is recognised."""
+    setattr(function, _MARK, function)
+    return function
+
+
+def is_ours(function: object) -> bool:
+    """Whether a function is one of ours; a wrapper of somebody else's may have copied its attributes."""
+    return function is not None and getattr(function, _MARK, None) is function
+
+
+def take_back(holder: object) -> None:
+    """Remove whatever of ours an instance bears."""
+    for name in [name for name, thing in vars(holder).items() if is_ours(thing)]:
+        del vars(holder)[name]
+
+
+def after_building(kind: type, act: Callable[[object], None]) -> None:
+    """Have something done with every instance of a class once it is built; twice is once."""
+    if kind in _watched:
+        return
+    _watched.add(kind)
+    original = kind.__init__  # type: ignore[misc]
+
+    @wraps(original)
+    def built(host: object, *args: object, **kwargs: object) -> None:
+        original(host, *args, **kwargs)
+        try:
+            act(host)
+        except PerseusError:
+            raise  # "on_error": "raise"
+        except Exception as error:  # noqa: BLE001  # the host wins
+            sys.stderr.write(f"perseus: off, training goes on at default clocks: {error}\n")
+
+    kind.__init__ = built  # type: ignore[misc]
+
+
+def before_first(host: object, name: str, begin: Callable[..., bool]) -> None:
+    """Have ``begin`` called with the arguments of a method's calls, on one instance, until it returns True.
+
+    From then on the method is what stands there: the host's own, or what has been put there meanwhile. Where
+    ``begin`` fails it is the host's own again.
+    """
+    original = getattr(host, name)
+
+    @wraps(original)
+    def first(*args: object, **kwargs: object) -> object:
+        try:
+            present = getattr(host, name) if begin(*args, **kwargs) else original
+        except PerseusError:
+            raise  # "on_error": "raise"
+        except Exception as error:  # noqa: BLE001  # the host wins
+            sys.stderr.write(f"perseus: off, training goes on at default clocks: {error}\n")
+            take_back(host)
+            present = original
+        return present(*args, **kwargs)
+
+    vars(host)[name] = marked(first)
+
+
+# Around a framework's own calls: instructions that are announced to a guarded listener.
+
+Loaded = Callable[[tuple[object, ...], Mapping[str, object]], "Load | None"]
+
+
+def around(
+    guard: GuardedListener,
+    kind: Kind,
+    original: Call,
+    *,
+    begins: bool = True,
+    ends: bool = True,
+    load: Loaded | None = None,
+) -> Call:
+    """Announce an instruction around what runs it; where several calls are one, it ``begins`` or ``ends``.
+
+    ``load`` reads off a call's arguments how much it works on.
+    """
+
+    @wraps(original)
+    def listened(*args: object, **kwargs: object) -> object:
+        if not guard.wanted:
+            return original(*args, **kwargs)
+        if begins:
+            guard.before(kind, None if load is None else partial(load, args, kwargs))
+        result = original(*args, **kwargs)
+        if ends:
+            guard.after(kind)
+        return result
+
+    return marked(listened)
+
+
+# Names of a framework that no one promised us: each with its use, checked before an engine is served.
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredName:
+    """One name, a member's of a member with a dot between, and what for."""
+
+    name: str
+    use: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The release of a framework that is imported ("DeepSpeed 0.19.8"), and those tested."""
+
+    name: str
+    tested: Sequence[str]
+
+    def check(self, holder: object, required: Iterable[RequiredName], *, where: str) -> None:
+        """Return if a holder, which messages call ``where``, has all of some names.
+
+        Raises:
+            UnsupportedEngineError: naming what is missing, the release found and those tested.
+        """
+        for one in required:
+            if not _has(holder, one.name.split(".")):
+                raise self.unsupported(f"{where}.{one.name}, used for {one.use}, is not there")
+
+    def unsupported(self, what: str) -> UnsupportedEngineError:
+        """Return what is not as in the releases tested."""
+        return UnsupportedEngineError(f"{self.name}: {what}", hint=f"tested: {', '.join(self.tested)}")
+
+
+def _has(holder: object, path: Iterable[str]) -> bool:
+    for name in path:
+        if not hasattr(holder, name):
+            return False
+        holder = getattr(holder, name)
+    return True

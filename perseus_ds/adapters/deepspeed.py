@@ -1,0 +1,708 @@
+"""Pipeline engines of DeepSpeed: hooks on the instance, the order read off the engine's own schedule."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, wraps
+from itertools import count
+from types import ModuleType
+from typing import Protocol, cast
+
+import torch
+import torch.distributed as dist
+
+from perseus_ds.adapters.base import (
+    RequiredName,
+    after_building,
+    around,
+    before_first,
+    is_ours,
+    marked,
+    take_back,
+)
+from perseus_ds.adapters.deepspeed_settings import (
+    TESTED_DEEPSPEED,
+    asked,
+    deepspeed_release,
+    deepspeed_version,
+    is_pipeline,
+    switched_on,
+)
+from perseus_ds.adapters.input_size import ReadAhead, counted
+from perseus_ds.errors import EngineError, UnsupportedEngineError
+from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.joining import joined
+from perseus_ds.runtime.matmul_weight import Module, matmul_weight
+from perseus_ds.runtime.module_words import modules_in_words
+from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
+
+# Every name of DeepSpeed and torch that we rely on and that no one promised us, checked before use.
+
+KINDS: Mapping[str, Kind] = {
+    "LoadMicroBatch": Kind.LOAD,
+    "ForwardPass": Kind.FORWARD,
+    "BackwardPass": Kind.BACKWARD,
+    "BackwardOnlyPass": Kind.BACKWARD_INPUT,
+    "WeightPass": Kind.BACKWARD_WEIGHT,
+    "CommitP2P": Kind.COMMIT,
+    "SendActivation": Kind.SEND_ACTIVATION,
+    "RecvActivation": Kind.RECV_ACTIVATION,
+    "SendGrad": Kind.SEND_GRAD,
+    "RecvGrad": Kind.RECV_GRAD,
+    "ReduceTiedGrads": Kind.REDUCE_TIED,
+    "ReduceGrads": Kind.REDUCE_GRADS,
+    "OptimizerStep": Kind.STEP,
+}
+"""DeepSpeed's instruction classes and our words for them.
+
+The split backward is that of Megatron-DeepSpeed's zero-bubble schedule, ``CommitP2P`` that of DualPipe-V.
+"""
+
+LATER = ("BackwardOnlyPass", "WeightPass", "CommitP2P")
+"""Classes that not every release, and not every schedule, has."""
+
+MOST_STEPS = 200_000
+"""Of one rank in one iteration: fifty thousand microbatches take fewer."""
+
+_TRAINS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.STEP})
+
+Handler = Callable[..., object]
+
+
+class PipeSchedule(Protocol):
+    """What we use of ``deepspeed.runtime.pipe.schedule.PipeSchedule``."""
+
+    micro_batches: int
+    stages: int
+
+    def __init__(self, micro_batches: int, stages: int, stage_id: int) -> None: ...
+
+    def steps(self) -> Iterable[Iterable[object]]:
+        """Yield the lists of instructions of every step."""
+
+
+class Grid(Protocol):
+    """What we use of ``PipelineParallelGrid``."""
+
+    pipe_parallel_size: int
+    data_parallel_size: int
+    model_parallel_size: int
+
+    def get_data_parallel_rank(self) -> int:
+        """Which replica this rank belongs to."""
+
+
+class PipelineEngine(Protocol):
+    """What we use of ``deepspeed.runtime.pipe.engine.PipelineEngine``."""
+
+    _INSTRUCTION_MAP: dict[type, Handler]
+    grid: Grid
+    num_stages: int
+    stage_id: int
+    micro_batches: int
+    micro_batch_size: int
+    global_rank: int
+    global_steps: int
+    local_rank: int
+
+    def _exec_schedule(self, pipe_schedule: PipeSchedule) -> None: ...
+
+
+REQUIRED_NAMES = (
+    RequiredName("_exec_schedule", "knowing when an iteration starts and ends"),
+    RequiredName("_INSTRUCTION_MAP", "running around every instruction"),
+    RequiredName("grid", "knowing replica and stage"),
+    RequiredName("num_stages", "the pipeline's depth"),
+    RequiredName("stage_id", "this rank's place in it"),
+    RequiredName("micro_batches", "recognising changed batches"),
+    RequiredName("micro_batch_size", "recognising the job"),
+    RequiredName("global_rank", "speaking once"),
+    RequiredName("_config", "reading the perseus block"),
+    RequiredName("module", "recognising the job"),
+)
+
+
+def check(engine: object) -> PipelineEngine:
+    """Return the engine with its type, if everything that we rely on is there.
+
+    Raises:
+        UnsupportedEngineError: naming what is missing, the DeepSpeed found and those tested.
+    """
+    release = deepspeed_release()
+    release.check(engine, REQUIRED_NAMES, where="PipelineEngine")
+    found = cast("PipelineEngine", engine)
+    instructions = {kind.__name__ for kind in found._INSTRUCTION_MAP}  # noqa: SLF001  # the seam itself
+    missing = [name for name in KINDS if name not in instructions and name not in LATER]
+    if missing:
+        raise release.unsupported(
+            f"instruction {', '.join(missing)} is not in PipelineEngine._INSTRUCTION_MAP"
+        )
+    return found
+
+
+def is_training(schedule: PipeSchedule) -> bool:
+    """Whether a schedule trains: whether its stream holds a backward or an optimizer step.
+
+    ``eval_batch`` runs the same instructions without them, under whatever class. A stream is walked once for
+    every class, size and ``forward_only``, up to its first such instruction. One that has none and does not
+    end does not train.
+    """
+    key = (
+        type(schedule),
+        schedule.micro_batches,
+        schedule.stages,
+        getattr(schedule, "stage_id", None),
+        getattr(schedule, "forward_only", None),
+    )
+    if key not in _trains:
+        try:
+            _trains[key] = any(KINDS.get(type(command).__name__) in _TRAINS for command in commands(schedule))
+        except UnsupportedEngineError:
+            _trains[key] = False
+    return _trains[key]
+
+
+def commands(pipe_schedule: PipeSchedule) -> Iterator[object]:
+    """Walk a rank's stream; each call of ``steps`` makes a new one.
+
+    Raises:
+        UnsupportedEngineError: it has not ended after more instructions than any iteration has.
+    """
+    for walked, step in enumerate(pipe_schedule.steps()):
+        yield from step
+        if walked >= MOST_STEPS:
+            raise UnsupportedEngineError(
+                f"the schedule {type(pipe_schedule).__name__} has not ended after {MOST_STEPS} steps",
+                hint="its steps() has to end with the iteration",
+            )
+
+
+_trains: dict[tuple[object, ...], bool] = {}
+
+
+def crashes_with_timers(release: str) -> bool:
+    """Whether this DeepSpeed ends every pipeline job that has its own timers on (0.18.3 to 0.19.8)."""
+    numbers = tuple(int(part) for part in release.split("+", maxsplit=1)[0].split(".")[:3] if part.isdigit())
+    return (0, 18, 3) <= numbers <= (0, 19, 8)
+
+
+def watch(module: ModuleType) -> None:
+    """Look at every PipelineEngine after it is built; called once DeepSpeed's pipeline module is there."""
+    after_building(module.PipelineEngine, attach)
+
+
+def serves(host: object) -> bool:
+    """Whether this is a pipeline engine of DeepSpeed's."""
+    return is_pipeline(host)
+
+
+def attach(engine: object, *, config: Mapping[str, object] | None = None) -> None:
+    """Serve this engine from its first training iteration on, if it is asked for.
+
+    ``config`` is a block given in code; without it the engine's own configuration, or ``PERSEUS_CONFIG``,
+    states.
+
+    Waiting until then lets subclasses finish their construction. Calling it again, or for an engine
+    without an enabled ``perseus`` block, does nothing. What goes wrong is one line in the log and training
+    at default clocks, unless the block has ``"on_error": "raise"``.
+    """
+    wanted = asked(engine, config)
+    if wanted is None or "_exec_schedule" in vars(engine):
+        return
+    from perseus_ds.runtime.startup.activation import decline, say  # noqa: PLC0415  # heavy, and now needed
+
+    try:
+        found = check(engine)
+    except Exception as error:  # noqa: BLE001  # the host wins
+        decline(error, wanted.block)
+        return
+    if wanted.tunes_itself:
+        say("off: autotuning measures the job itself")
+        return
+    if warning := _timers(found, wanted.content):
+        say(warning)
+
+    def begin(pipe_schedule: PipeSchedule) -> bool:
+        if not is_training(pipe_schedule):
+            return False
+        take_back(engine)
+        _activate(found, pipe_schedule, wanted.block)
+        return True
+
+    before_first(engine, "_exec_schedule", begin)
+
+
+def detach(engine: object) -> None:
+    """Give the engine its own methods and the GPU its own clocks back; collective in effect, not in kind."""
+    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+
+    deactivate(engine)
+    take_back(engine)
+
+
+def _activate(engine: PipelineEngine, pipe_schedule: PipeSchedule, block: object) -> None:
+    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
+
+    activate(engine, partial(DeepSpeedAdapter, engine, pipe_schedule), block=block)
+
+
+def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:
+    """Describe beforehand what will otherwise look like our doing."""
+    on = content.get("wall_clock_breakdown") is True or switched_on(content.get("flops_profiler"))
+    if not on or engine.num_stages == 1 or not crashes_with_timers(deepspeed_version()):
+        return ""
+    return (
+        f"DeepSpeed {deepspeed_version()} crashes pipeline jobs with wall_clock_breakdown or "
+        "flops_profiler on ('timer has already been started'), with us or without: turn both off"
+    )
+
+
+# The engine's own instruction streams, in our words.
+
+_OF_THE_BUFFER = frozenset(
+    {Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.SEND_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD}
+)
+"""Kinds that work on the microbatch whose forward ran last in their buffer; all others go in turn."""
+
+_OF_A_STAGE = _OF_THE_BUFFER | {Kind.FORWARD, Kind.BACKWARD_WEIGHT, Kind.RECV_ACTIVATION}
+"""Kinds that work for one model stage; all others a rank does as a whole."""
+
+
+def order_of(pipe_schedule: PipeSchedule, rank: int, *, without: Collection[Kind] = ()) -> Order:
+    """Give every command of one rank its model stage and its microbatch.
+
+    A rank runs stage ``rank``, and in phase 1 of DualPipe-V stage ``2 * ranks - 1 - rank``. The n-th forward
+    of a stage is microbatch n. A backward is that of the forward in the same buffer, in whatever order they
+    come. Weight gradients follow the input gradients first in, first out. ``without`` are kinds that do
+    nothing on this rank.
+    """
+    mirrored = 2 * pipe_schedule.stages - 1 - rank
+    order = [one for one in _numbered(pipe_schedule, rank, mirrored) if one.kind not in without]
+    return tuple(_in_turn(order))
+
+
+def unknown_of(pipe_schedule: PipeSchedule) -> tuple[str, ...]:
+    """Name the instructions that we have no word for, in the order of their first turn."""
+    names = dict.fromkeys(type(command).__name__ for command in commands(pipe_schedule))
+    return tuple(name for name in names if name not in KINDS)
+
+
+def _in_turn(order: Collection[Instruction]) -> Iterator[Instruction]:
+    """Number transfers by their turn where there are more of them than forwards: some come twice."""
+    counts = Counter((one.stage, one.kind) for one in order)
+    turns: defaultdict[tuple[int, Kind], count[int]] = defaultdict(count)
+    for one in order:
+        repeated = one.kind.is_transfer and counts[one.stage, one.kind] > counts[one.stage, Kind.FORWARD]
+        yield replace(one, microbatch=next(turns[one.stage, one.kind])) if repeated else one
+
+
+def _numbered(pipe_schedule: PipeSchedule, rank: int, mirrored: int) -> Iterator[Instruction]:
+    turns: Counter[tuple[int, Kind]] = Counter()
+    held: dict[tuple[int, object], int] = {}
+    weights: defaultdict[int, deque[int]] = defaultdict(deque)
+    for command in commands(pipe_schedule):
+        kind = KINDS.get(type(command).__name__, Kind.UNKNOWN)
+        stage = mirrored if kind in _OF_A_STAGE and getattr(command, "phase", 0) == 1 else rank
+        buffer = (stage, getattr(command, "buffer_id", None))
+        number = turns[stage, kind]
+        turns[stage, kind] += 1
+        if kind is Kind.FORWARD:
+            held[buffer] = number
+        elif kind in _OF_THE_BUFFER:
+            number = held.get(buffer, number)
+        elif kind is Kind.BACKWARD_WEIGHT and weights[stage]:
+            number = weights[stage].popleft()
+        if kind is Kind.BACKWARD_INPUT:
+            weights[stage].append(number)
+        yield Instruction(stage, kind, number)
+
+
+# How much each forward of a pipeline engine works on: counted on the host, where it takes a batch.
+
+NEXT_BATCH = "_next_batch"
+"""The method that takes a microbatch from the data iterator; without it shapes alone are counted."""
+
+
+class _Buffers(Protocol):
+    """What we use of ``PipelineEngine``: where it keeps the inputs of a forward, and where they come from."""
+
+    pipe_buffers: dict[str, list[object]]
+    is_pipe_partitioned: bool
+    data_iterator: Iterator[object] | None
+
+    def is_first_stage(self) -> bool:
+        """Whether inputs come from the data."""
+
+
+class _Tensor(Protocol):
+    """What we use of a tensor."""
+
+    shape: Sequence[int]
+
+
+class Inputs:
+    """What one engine's forwards work on.
+
+    The first stage's microbatches are counted as they leave the data iterator, before they are copied to the
+    device. What a later stage receives is known by its shape alone.
+
+    Source: ``_exec_load_micro_batch``, ``_next_batch``, ``_exec_forward_pass``, deepspeed@0.19.8.
+    """
+
+    def __init__(self, engine: PipelineEngine) -> None:
+        self._engine = engine
+        self._loaded: list[Load | None] = []
+        self._ahead: ReadAhead | None = None
+
+    def install(self, guard: GuardedListener) -> None:
+        """Count what the engine takes from its data iterator."""
+        original = getattr(self._engine, NEXT_BATCH, None)
+        if original is not None:
+            vars(self._engine)[NEXT_BATCH] = self._around_next(original, guard)
+
+    def load_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Load | None:
+        """Return the load of a forward that is about to be issued."""
+        if self._loaded and self._is_first():
+            return self._loaded.pop(0)
+        return _load_of_shape(args, kwargs)
+
+    def begin(self, microbatches: int, *, reads_ahead: bool) -> tuple[Load, ...] | None:
+        """Begin a training iteration; return its loads where they are read ahead, and this rank has data.
+
+        Within the iteration alone the engine's data iterator is another one (`end`).
+        """
+        self._loaded.clear()
+        engine = cast("_Buffers", self._engine)
+        data = getattr(engine, "data_iterator", None)
+        if not reads_ahead or data is None or not self._is_first():
+            return None
+        if self._ahead is None or not self._ahead.reads(data):
+            self._ahead = ReadAhead(data)
+        engine.data_iterator = self._ahead
+        return self._ahead.loads(microbatches)
+
+    def end(self) -> None:
+        """Give the engine its own iterator back, unless some of what was read was not asked for."""
+        engine, ahead = cast("_Buffers", self._engine), self._ahead
+        if ahead is None or not ahead.is_empty:
+            return
+        self._ahead = None
+        if engine.data_iterator is ahead:
+            engine.data_iterator = ahead.data
+
+    def _around_next(self, original: Callable[..., object], guard: GuardedListener) -> Callable[..., object]:
+        @wraps(original)
+        def counting(*args: object, **kwargs: object) -> object:
+            batch = original(*args, **kwargs)
+            guard.run(partial(self._count, batch), None)
+            return batch
+
+        return marked(counting)
+
+    def _count(self, batch: object) -> None:
+        inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
+        self._loaded.append(counted(inputs))
+
+    def _is_first(self) -> bool:
+        ask = getattr(self._engine, "is_first_stage", None)
+        return bool(ask()) if callable(ask) else False
+
+
+def _load_of_shape(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Load | None:
+    """Count a forward's first input, which lies in its buffer by now.
+
+    Where tensor-parallel peers share the work of sending, the first of what was received is its description
+    and the second this rank's part. None where the engine keeps its inputs elsewhere.
+    """
+    holder = cast("_Buffers", args[0])
+    try:
+        inputs = holder.pipe_buffers["inputs"][cast("int", kwargs.get("buffer_id"))]
+        if not isinstance(inputs, tuple):
+            return Load.of_shape(cast("_Tensor", inputs).shape)
+        described = holder.is_pipe_partitioned and not holder.is_first_stage()
+        return Load.of_shape(cast("_Tensor", inputs[1 if described else 0]).shape)
+    except Exception:  # noqa: BLE001  # an engine may keep anything there
+        return None
+
+
+# Stand between the engine and its instructions: on one instance, keeping and calling the originals.
+
+_INSTANCE_ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule", NEXT_BATCH)
+
+
+class Hooks:
+    """Instance attributes on one engine; no class, no module is touched.
+
+    The engine looks both names up through ``self``, so that instance attributes suffice (unchanged in
+    DeepSpeed from 0.12.6 to 0.19.8). ``silent`` are kinds that do nothing on this stage and are not in its
+    order.
+    """
+
+    def __init__(
+        self, engine: PipelineEngine, listener: InstructionListener, *, silent: Collection[Kind] = ()
+    ) -> None:
+        self._engine = engine
+        self._guard = GuardedListener(listener, self.remove)
+        self._silent = silent
+        self._inputs = Inputs(engine)
+        self.reads_ahead = False
+        self.present: PipeSchedule | None = None
+        self._before = {name: vars(engine)[name] for name in _INSTANCE_ATTRIBUTES if name in vars(engine)}
+
+    def install(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            EngineError: we listen already.
+        """
+        engine = self._engine
+        if is_ours(engine._exec_schedule):  # noqa: SLF001
+            raise EngineError("perseus_ds is installed on this engine already")
+        kinds = {command: KINDS.get(command.__name__, Kind.UNKNOWN) for command in engine._INSTRUCTION_MAP}  # noqa: SLF001  # the seam
+        engine._INSTRUCTION_MAP = {  # noqa: SLF001
+            command: handler
+            if kinds[command] in self._silent
+            else around(
+                self._guard,
+                kinds[command],
+                handler,
+                load=self._inputs.load_of if kinds[command] is Kind.FORWARD else None,
+            )
+            for command, handler in engine._INSTRUCTION_MAP.items()  # noqa: SLF001
+        }
+        self._inputs.install(self._guard)
+        vars(engine)["_exec_schedule"] = self._around_schedule(engine._exec_schedule)  # noqa: SLF001
+
+    def remove(self) -> None:
+        """Give the engine back what it had; safe to call twice, also from within an iteration."""
+        self._guard.wanted = False
+        for name in _INSTANCE_ATTRIBUTES:
+            vars(self._engine).pop(name, None)
+        vars(self._engine).update(self._before)
+
+    def _around_schedule(self, exec_schedule: Callable[[PipeSchedule], None]) -> Callable[..., object]:
+        @wraps(exec_schedule)
+        def listened(pipe_schedule: PipeSchedule) -> None:
+            if not self._guard.run(partial(is_training, pipe_schedule), default=False):
+                self._guard.other_begins()
+                exec_schedule(pipe_schedule)
+                return
+            try:
+                self._guard.iteration(
+                    partial(self._batch, pipe_schedule), partial(exec_schedule, pipe_schedule)
+                )
+            finally:
+                self._inputs.end()
+
+        return marked(listened)
+
+    def _batch(self, pipe_schedule: PipeSchedule) -> Batch:
+        self.present = pipe_schedule
+        microbatches = pipe_schedule.micro_batches
+        return Batch(microbatches, loads=self._inputs.begin(microbatches, reads_ahead=self.reads_ahead))
+
+
+# What adapters of DeepSpeed's engines have alike: device, release, monitor, and groups of experts.
+
+_EVERY = 10  # DeepSpeed's own default for steps_per_print
+
+
+class _HostEngine(Protocol):
+    """What we use of an engine."""
+
+    global_rank: int
+
+
+class _Monitor(Protocol):
+    """What we use of ``deepspeed.monitor.monitor.MonitorMaster``: TensorBoard, W&B, Comet and CSV."""
+
+    enabled: bool
+
+    def write_events(self, event_list: list[tuple[str, float, int]]) -> None:
+        """Write (name, value, samples) to every monitor that is on."""
+
+
+class EngineAdapter:
+    """The members of an adapter that need no more than an engine, of whatever kind."""
+
+    def __init__(self, engine: _HostEngine) -> None:
+        self._engine = engine
+
+    @property
+    def local_rank(self) -> int:
+        """As the launcher states, else as if there were one node."""
+        return int(os.environ.get("LOCAL_RANK", self._engine.global_rank))
+
+    @property
+    def device(self) -> torch.device:
+        """The engine's own."""
+        return torch.device(getattr(self._engine, "device", "cpu"))
+
+    def skipped_steps(self) -> int:
+        """How many optimizer steps this engine has skipped so far, since fp16 gradients overflowed."""
+        skipped = getattr(self._engine, "skipped_steps", 0)
+        return skipped if isinstance(skipped, int) else 0
+
+    @property
+    def scalars_every(self) -> int | None:
+        """DeepSpeed's ``steps_per_print``; None where no monitor is on, or on another rank than 0."""
+        if self._engine.global_rank != 0 or self._monitor is None or not self._monitor.enabled:
+            return None
+        ask = getattr(self._engine, "steps_per_print", None)
+        steps = ask() if callable(ask) else None
+        return steps if isinstance(steps, int) and steps > 0 else _EVERY
+
+    def write_scalars(self, scalars: Mapping[str, float]) -> None:
+        """Write ``Perseus/...`` beside ``Train/Samples/...``, over the same number of samples."""
+        assert self._monitor is not None
+        samples = int(getattr(self._engine, "global_samples", 0))
+        self._monitor.write_events([(f"Perseus/{name}", value, samples) for name, value in scalars.items()])
+
+    @property
+    def _monitor(self) -> _Monitor | None:
+        return cast("_Monitor | None", getattr(self._engine, "monitor", None))
+
+    @property
+    def _untested(self) -> str:
+        return untested("DeepSpeed", deepspeed_version(), TESTED_DEEPSPEED)
+
+
+def coupled_by_experts(module: torch.nn.Module) -> tuple[int, ...]:
+    """The ranks that this one meets in its layers of experts; none where there are none, or all are here.
+
+    ``MOELayer`` and ``AutoEPMoELayer`` carry their group; layers may spread over groups of several sizes.
+
+    Source: ``_set_ep_group`` in deepspeed/moe/sharded_moe.py@0.19.8.
+    """
+    groups = (getattr(one, "ep_group", None) for one in module.modules())
+    found = {rank for group in groups if group is not None for rank in dist.get_process_group_ranks(group)}
+    return tuple(sorted(found)) if len(found) > 1 else ()
+
+
+# One pipeline engine of DeepSpeed, as the runtime sees it.
+
+
+class DeepSpeedAdapter(EngineAdapter):
+    """A `PipelineEngine`, and the schedule object of its first training batch on this rank."""
+
+    name = "deepspeed"
+    sync_point = SyncPoint.REDUCTION
+    adjoining = True
+    """Nothing is computed between two instructions (``PipelineEngine._exec_schedule``, 0.12.6 to 0.19.8)."""
+
+    _engine: PipelineEngine
+
+    def __init__(self, engine: PipelineEngine, pipe_schedule: PipeSchedule) -> None:
+        super().__init__(engine)
+        self._pipe_schedule = pipe_schedule
+        self._module = cast("torch.nn.Module", vars(engine)["_modules"]["module"])
+        self._silent = frozenset() if getattr(self._module, "tied_comms", None) else {Kind.REDUCE_TIED}
+        self._hooks: Hooks | None = None
+        self._reads_ahead = False
+
+    @property
+    def _present(self) -> PipeSchedule:
+        """The schedule object of the training batch that began last."""
+        return (self._hooks and self._hooks.present) or self._pipe_schedule
+
+    def place(self) -> Place:
+        """Read stage, replica and this rank's own stream."""
+        check(self._engine)
+        rank = self._engine.stage_id
+        chunks = chunks_of(self._module, rank=rank, ranks=self._engine.num_stages)
+        return Place(
+            pipeline_rank=rank,
+            replica=self._engine.grid.get_data_parallel_rank(),
+            order=order_of(self._present, rank, without=self._silent),
+            parameters={stage: chunk.parameters for stage, chunk in chunks.items()},
+            weights={stage: chunk.weight for stage, chunk in chunks.items()},
+            dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in self._module.parameters()})),
+            unknown=unknown_of(self._present),
+            modules=modules_in_words([self._module], device_type=self.device.type),
+            untested=self._untested,
+            coupled=coupled_by_experts(self._module),
+        )
+
+    def schedule(self, places: Sequence[Place]) -> Schedule:
+        """Join the streams as every stage's own schedule object gave them."""
+        return joined(places, name=f"deepspeed.{type(self._pipe_schedule).__name__}")
+
+    def traits(self) -> Mapping[str, str]:
+        """Return what else a measurement depends on."""
+        return {
+            "tensor_parallel": str(self._engine.grid.model_parallel_size),
+            "micro_batch_size": str(self._engine.micro_batch_size),
+            "deepspeed": deepspeed_version(),
+        }
+
+    def install(self, listener: InstructionListener) -> None:
+        """Put hooks into this instance."""
+        self._hooks = Hooks(self._engine, listener, silent=self._silent)
+        self._hooks.reads_ahead = self._reads_ahead
+        self._hooks.install()
+
+    def read_ahead(self) -> bool:
+        """Count the microbatches of an iteration before it begins, on the first stage."""
+        self._reads_ahead = True
+        return True
+
+    def remove(self) -> None:
+        """Take them out again."""
+        if self._hooks is not None:
+            self._hooks.remove()
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One model stage on this rank: its parameters, and the weights among them that multiply."""
+
+    parameters: int
+    weight: float
+
+
+def chunks_of(module: object, *, rank: int, ranks: int) -> Mapping[int, Chunk]:
+    """Return stage ``rank``, and with DualPipe-V its mirror ``2 * ranks - 1 - rank`` as well.
+
+    A layer that two chunks of a rank share counts in both.
+
+    Source: ``PipelineModule.forward_funcs``, ``DualPipeVModule.phase_funcs``, deepspeed@0.19.8.
+    """
+    phases = cast("list[list[object]] | None", getattr(module, "phase_funcs", None))
+    if phases is not None:
+        first, second = phases
+        return {rank: _chunk(first), 2 * ranks - 1 - rank: _chunk(second)}
+    whole = cast("Module", module)
+    layers = getattr(module, "forward_funcs", None)
+    return {rank: Chunk(_count([whole]), weight_of([module] if layers is None else layers))}
+
+
+def weight_of(layers: Iterable[object]) -> float:
+    """Count the weights that multiply in some layers.
+
+    An embedding counts only where a tied layer brings its own forward function
+    (``TiedLayerSpec(forward_fn=...)``: the language-model head). What is neither module nor tied layer weighs
+    nothing.
+    """
+    return float(sum(_weight_of_layer(layer) for layer in layers))
+
+
+def _chunk(layers: list[object]) -> Chunk:
+    modules = [part for layer in layers for part in _modules(layer)]
+    return Chunk(_count(modules), weight_of(layers))
+
+
+def _count(modules: Iterable[Module]) -> int:
+    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+
+
+def _modules(layer: object) -> list[Module]:
+    parts = layer.args if isinstance(layer, partial) else (layer,)
+    return [part for part in parts if isinstance(part, Module)]
+
+
+def _weight_of_layer(layer: object) -> int:
+    tied = isinstance(layer, partial)
+    return sum(matmul_weight(part, embeddings=tied) for part in _modules(layer))

@@ -1,1 +1,0 @@
-"""What every engine of DeepSpeed has, with a pipeline or without: its configuration, release, monitors."""

@@ -1,0 +1,695 @@
+"""Models that train in megatron-core's schedules: functions of its module, wrapped while a pass trains."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial, wraps
+from types import ModuleType
+from typing import Protocol, Self, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from perseus_ds.adapters.base import Release, RequiredName, around
+from perseus_ds.adapters.input_size import ReadAhead
+from perseus_ds.config import ENABLED_BY_FILE
+from perseus_ds.errors import EngineError, UnsupportedEngineError
+from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.joining import joined
+from perseus_ds.runtime.matmul_weight import matmul_weight
+from perseus_ds.runtime.module_words import modules_in_words
+from perseus_ds.runtime.startup.activation import say
+from perseus_ds.schedule import (
+    Instruction,
+    Kind,
+    Load,
+    Order,
+    Schedule,
+    first_forwards,
+    last_backwards,
+    textbook,
+    with_rendezvous,
+)
+
+# All that we rely on in megatron-core: names of one module, checked before use, and what we cannot serve.
+
+MODULE = "megatron.core.pipeline_parallel.schedules"
+
+TESTED_MEGATRON = ("0.12.3", "0.13.1", "0.14.0", "0.15.3", "0.16.1")
+"""Releases on which `scripts/versions` runs a whole job."""
+
+INTERLEAVED = "forward_backward_pipelining_with_interleaving"
+PASSES = (
+    "forward_backward_no_pipelining",
+    "forward_backward_pipelining_without_interleaving",
+    INTERLEAVED,
+)
+"""Functions that run one iteration, called with keywords alone."""
+
+STEPS = {"forward_step": Kind.FORWARD, "backward_step": Kind.BACKWARD}
+"""Functions that they call for every microbatch, looked up by name at each call."""
+
+Function = Callable[..., object]
+
+PASS_NAMES = tuple(RequiredName(name, "knowing when an iteration starts and ends") for name in PASSES)
+REQUIRED_NAMES = (
+    *PASS_NAMES,
+    *(RequiredName(name, "running around every instruction") for name in STEPS),
+    RequiredName("get_schedule_table", "checking the order of an interleaved pipeline"),
+    RequiredName("get_model_config", "knowing what cannot be served"),
+    RequiredName("parallel_state.get_pipeline_model_parallel_rank", "knowing this rank's place"),
+    RequiredName("parallel_state.get_pipeline_model_parallel_world_size", "the pipeline's depth"),
+    RequiredName("parallel_state.get_data_parallel_rank", "knowing the replica"),
+    RequiredName("parallel_state.get_tensor_model_parallel_world_size", "recognising the job"),
+    RequiredName("parallel_state.get_context_parallel_world_size", "recognising the job"),
+    RequiredName("parallel_state.get_expert_model_parallel_world_size", "knowing who waits for whom"),
+    RequiredName("parallel_state.get_expert_tensor_and_model_parallel_group", "knowing who waits for whom"),
+)
+"""Every name relied on, and what for; the same in all releases tested, and in 0.17 to 0.20 as far as read."""
+
+_REFUSED = {
+    "overlap_moe_expert_parallel_comm": (
+        "a forward and a backward run at once, past the functions that perseus_ds listens to",
+        "it would need a function around each of the two",
+    ),
+    "hybrid_context_parallel": (
+        (
+            "every pass deals its samples anew, so that ranks run other numbers of computations in every "
+            "iteration, unknown until it has begun"
+        ),
+        "all ranks would have to know the groups of samples before a pass",
+    ),
+}
+"""Why, and what would have to change."""
+
+
+_MULTIMODULE = {"MultiModuleProcessGroupCollection", "MultiModulePipelineCommunicator"}
+"""Classes that a pass is called with where encoders and the language model have pipelines of their own.
+
+Source: ``forward_backward_pipelining_without_interleaving`` of megatron-core 0.17 and later.
+"""
+
+
+def megatron_version() -> str:
+    """The release that is imported; its package reports it itself."""
+    return str(getattr(sys.modules.get("megatron.core"), "__version__", "of no known release"))
+
+
+def check(module: ModuleType) -> None:
+    """Return if everything that we rely on is there.
+
+    Raises:
+        UnsupportedEngineError: naming what is missing, the release found and those tested.
+    """
+    check_names(module, REQUIRED_NAMES)
+    if "current_microbatch" not in inspect.signature(module.forward_step).parameters:
+        raise UnsupportedEngineError(
+            f"{MODULE} is not megatron-core's own: its forward_step has no current_microbatch",
+            hint="Megatron-DeepSpeed is served through DeepSpeed's engine: start it with --deepspeed",
+        )
+
+
+def check_names(module: ModuleType, names: Iterable[RequiredName]) -> None:
+    """Return if some of those names are there.
+
+    Raises:
+        UnsupportedEngineError: naming what is missing, the release found and those tested.
+    """
+    Release(f"megatron-core {megatron_version()}", TESTED_MEGATRON).check(module, names, where=MODULE)
+
+
+def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
+    """Return if a job of this configuration, called with these keywords, runs what its order states.
+
+    Raises:
+        UnsupportedEngineError: with the reason.
+    """
+    reasons = {name: told for name, told in _REFUSED.items() if getattr(config, name, False)}
+    if _MULTIMODULE & {type(thing).__name__ for thing in keywords.values()}:
+        reasons["a pipeline of several modules"] = (
+            (
+                "each has stages of its own, and backwards run in backward_step_multimodule, past the "
+                "functions that perseus_ds listens to"
+            ),
+            "one schedule would have to hold the stages of all modules",
+        )
+    if _one_graph(config):
+        reasons["a CUDA graph of the full iteration"] = (
+            "there is no point where a clock could be asked for",
+            "graphs of single layers are served",
+        )
+    for what, (why, change) in reasons.items():
+        raise UnsupportedEngineError(
+            f"{what} cannot be served: {why}; {change}", hint="train without it, or without us"
+        )
+
+
+def _one_graph(config: object) -> bool:
+    """Whether one graph holds the iteration; the scope is a name in 0.14 and 0.15, enumerators from 0.16."""
+    scope = getattr(config, "cuda_graph_scope", None) or ()
+    scopes = [scope] if isinstance(scope, str) or not isinstance(scope, Sequence) else scope
+    names = {getattr(one, "name", one) for one in scopes}
+    implementation = getattr(config, "cuda_graph_impl", None)
+    captures = implementation == "local" or getattr(config, "enable_cuda_graph", False)
+    return implementation == "full_iteration" or (bool(captures) and "full_iteration" in names)
+
+
+def watch(module: ModuleType) -> None:
+    """Serve the first model that trains in this module; called right after its import."""
+    attach(module)
+
+
+def serves(host: object) -> bool:
+    """Whether this is megatron-core's module of schedules."""
+    return isinstance(host, ModuleType) and host.__name__ == MODULE
+
+
+def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) -> None:
+    """Serve the first model that trains in this module, from its first training pass on, if it is asked for.
+
+    ``config`` is a block given in code; without it ``PERSEUS_CONFIG`` states. Calling it again does nothing.
+    What goes wrong is one line in the log and training at default clocks, unless the block has ``"on_error":
+    "raise"``.
+    """
+    if config is None and not os.environ.get(ENABLED_BY_FILE):
+        return
+    from perseus_ds.runtime.startup.activation import activate, decline  # noqa: PLC0415
+
+    block = None if config is None else {"enabled": True, **config}
+    try:
+        check_names(module, PASS_NAMES)
+    except Exception as error:  # noqa: BLE001  # the host wins
+        decline(error, block)
+        return
+    if any(wrappings_of(module)):
+        return
+
+    def first(present: OnePass, call: Callable[[], object]) -> object:
+        if not present.trains:
+            return call()
+        waiting.remove()
+        activate(module, partial(MegatronAdapter, present), block=block)
+        return getattr(module, present.name)(**present.keywords)
+
+    waiting = Wrapping(module, first)
+
+
+def detach(module: ModuleType) -> None:
+    """Give the module its own functions and the GPU its own clocks back."""
+    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+
+    deactivate(module)
+    for waiting in wrappings_of(module):
+        waiting.remove()
+
+
+# One call of a function that runs a pass: whose model, how many microbatches, of what shape.
+
+
+@dataclass(frozen=True, slots=True)
+class OnePass:
+    """The keywords of a call; all releases take them under these names."""
+
+    module: ModuleType
+    name: str
+    keywords: Mapping[str, object]
+
+    @property
+    def trains(self) -> bool:
+        """Whether it runs backwards."""
+        return not self.keywords.get("forward_only", False)
+
+    @property
+    def chunks(self) -> list[nn.Module]:
+        """The model chunks of this rank, one without virtual stages."""
+        model = self.keywords.get("model")
+        return list(model) if isinstance(model, list) else [cast("nn.Module", model)]
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether ranks hold several chunks."""
+        return self.name == INTERLEAVED
+
+    @property
+    def config(self) -> object:
+        """The model's configuration."""
+        return self.module.get_model_config(self.chunks[0])
+
+    @property
+    def batch(self) -> Batch:
+        """What a plan must fit."""
+        sizes = [self.keywords.get(name) for name in ("micro_batch_size", "seq_length", "decoder_seq_length")]
+        shape = " x ".join(str(size) for size in sizes if size is not None)
+        return Batch(cast("int", self.keywords.get("num_microbatches")), shape)
+
+    def replace_keyword(self, name: str, value: object) -> None:
+        """Have the call made with another value, before it is made."""
+        cast("dict[str, object]", self.keywords)[name] = value
+
+    @property
+    def load(self) -> Load | None:
+        """Return the load of a microbatch, as the call informs it: so many sequences of one length."""
+        sizes = [self.keywords.get(name) for name in ("micro_batch_size", "seq_length")]
+        known = [size for size in sizes if isinstance(size, int)]
+        return Load.of_shape(known) if len(known) == len(sizes) else None
+
+    def place(self) -> tuple[int, int, int]:
+        """Return pipeline rank, pipeline ranks and replica: by the call's groups, else by Megatron's own."""
+        state, groups = self.module.parallel_state, self.keywords.get("pg_collection")
+        pipeline, data = getattr(groups, "pp", None), getattr(groups, "dp", None)
+        return (
+            pipeline.rank() if pipeline else state.get_pipeline_model_parallel_rank(),
+            pipeline.size() if pipeline else state.get_pipeline_model_parallel_world_size(),
+            data.rank() if data else state.get_data_parallel_rank(),
+        )
+
+    @property
+    def coupled(self) -> tuple[int, ...]:
+        """The ranks that exchange tokens with this one in MoE layers; none without expert parallelism."""
+        state, groups = self.module.parallel_state, self.keywords.get("pg_collection")
+        if state.get_expert_model_parallel_world_size() == 1:
+            return ()
+        experts = getattr(groups, "tp_ep", None) or state.get_expert_tensor_and_model_parallel_group()
+        return tuple(dist.get_process_group_ranks(experts))
+
+
+# Megatron's instruction orders in our words; pure.
+
+
+def order_of(
+    rank: int, *, ranks: int, microbatches: int, chunks: int = 1, group: int | None = None, reduces: bool
+) -> Order:
+    """What one pipeline rank runs: 1F1B, or interleaved 1F1B where it holds several chunks.
+
+    Chunk c of a rank is model stage ``c * ranks + rank``. The reduction is one instruction of the rank, where
+    its model ``reduces``, and the step is what lies between two passes.
+    """
+    name, stages = ("interleaved", ranks * chunks) if chunks > 1 else ("1f1b", ranks)
+    book = textbook(name, stages=stages, microbatches=microbatches, chunks=chunks, group=group)
+    tail = (Kind.REDUCE_GRADS, Kind.STEP) if reduces else (Kind.STEP,)
+    return (*book.orders[rank], *(Instruction(rank, kind, 0) for kind in tail))
+
+
+def check_table(table: Sequence[tuple[int, int]], order: Order, *, ranks: int, chunks: int) -> None:
+    """Compare our passes with Megatron's own table of (microbatch, chunk).
+
+    Raises:
+        UnsupportedEngineError: this release runs another order.
+    """
+    forwards = [(i.microbatch, i.stage // ranks) for i in order if i.kind is Kind.FORWARD]
+    backwards = [(i.microbatch, chunks - 1 - i.stage // ranks) for i in order if i.kind is Kind.BACKWARD]
+    if not forwards == backwards == [tuple(row) for row in table]:
+        raise UnsupportedEngineError(
+            "get_schedule_table of this megatron-core gives another interleaved order than ours",
+            hint="train without virtual pipeline stages, or without perseus_ds",
+        )
+
+
+def left_out_of(order: Order, reducing: Iterable[object]) -> frozenset[Instruction]:
+    """What contains a wait for other replicas: forwards that wait for parameters, backwards that reduce.
+
+    ``reducing`` are Megatron's data-parallel modules, whose ``ddp_config`` states what they overlap.
+    """
+    overlaps = [getattr(one, "ddp_config", None) for one in reducing]
+    gathers = any(getattr(one, "overlap_param_gather", False) for one in overlaps)
+    reduces = any(getattr(one, "overlap_grad_reduce", False) for one in overlaps)
+    return frozenset(
+        (first_forwards(order) if gathers else frozenset())
+        | (last_backwards(order) if reduces else frozenset())
+    )
+
+
+# The functions that run a pass, wrapped until further notice.
+
+Around = Callable[[OnePass, Callable[[], object]], object]
+
+_WRAPPING = "__perseus_wrapping__"
+
+
+class Wrapping:
+    """Have ``around(pass, call)`` run every pass of a module.
+
+    ``model`` is whose passes it is for. Several may stand around each other, with other people's wrappers
+    among them, and are removed in any order. Jobs keep the function that they once asked for: a removed
+    wrapper calls the one that serves now.
+    """
+
+    def __init__(self, module: ModuleType, around: Around, *, model: object = None) -> None:
+        self.model = model
+        self.removed = False
+        self._module = module
+        self._around = around
+        self._inside = False
+        for name in PASSES:
+            setattr(module, name, self._wrapped(name, getattr(module, name)))
+
+    def remove(self) -> None:
+        """Put the module's own functions back, as far as nobody else stands around us; safe to call twice."""
+        self.removed = True
+        for name in PASSES:
+            function = getattr(self._module, name)
+            while (ours := _ours(function)) is not None and ours.removed:
+                function = function.__wrapped__
+            setattr(self._module, name, function)
+
+    def _wrapped(self, name: str, original: Function) -> Function:
+        @wraps(original)
+        def passing(*args: object, **kwargs: object) -> object:
+            if self._inside:
+                return original(*args, **kwargs)
+            self._inside = True
+            try:
+                if self.removed:
+                    there = getattr(self._module, name)
+                    serving = _ours(there)
+                    waits = serving is not None and not serving._inside  # noqa: SLF001  # one of our own
+                    return (there if waits else original)(*args, **kwargs)
+                present = OnePass(self._module, name, kwargs)
+                return self._around(present, lambda: original(*args, **kwargs))
+            finally:
+                self._inside = False
+
+        vars(passing)[_WRAPPING] = self, passing
+        return passing
+
+
+def wrappings_of(module: ModuleType) -> Iterator[Wrapping]:
+    """Yield what stands around a module's passes and is not removed, outermost first."""
+    function: object = getattr(module, PASSES[0])
+    while function is not None:
+        if (ours := _ours(function)) is not None and not ours.removed:
+            yield ours
+        function = getattr(function, "__wrapped__", None)
+
+
+def _ours(function: object) -> Wrapping | None:
+    """Whose wrapper this is; one of somebody else's may have copied its attributes."""
+    wrapping, passing = getattr(function, _WRAPPING, (None, None))
+    return wrapping if passing is function else None
+
+
+# Stand between a pass and its instructions: module globals, kept, called and put back.
+
+_DATA = "data_iterator"
+_SYNC = "finish_grad_sync"
+"""What Megatron's data-parallel modules are known by: there replicas wait for each other."""
+
+
+class Hooks:
+    """Listen to the passes of one model, in a module that others may train in as well.
+
+    The three functions that run a pass stay wrapped. The two that run a microbatch, and each chunk's
+    ``finish_grad_sync``, are wrapped within a wanted pass of this model alone, which looks them up at every
+    call: evaluations and other models run Megatron's own.
+    """
+
+    def __init__(self, module: ModuleType, chunks: list[nn.Module], listener: InstructionListener) -> None:
+        self._module = module
+        self._first = chunks[0]
+        self._reducing = reducing(chunks)
+        self._guard = GuardedListener(listener, self.remove)
+        self._wrapping: Wrapping | None = None
+        self._load: Load | None = None
+        self._told = False
+        self.reads_ahead = False
+        self._ahead: ReadAhead | None = None
+        self.present: OnePass | None = None
+        self._undo: list[Callable[[], object]] = []
+
+    def install(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            EngineError: somebody listens to this model already.
+        """
+        if any(other.model is self._first for other in wrappings_of(self._module)):
+            raise EngineError("perseus_ds is installed on this model already")
+        self._wrapping = Wrapping(self._module, self._around_pass, model=self._first)
+
+    def remove(self) -> None:
+        """Give the module back what it had; safe to call twice, also from within a pass."""
+        self._guard.wanted = False
+        self._mute()
+        if self._wrapping is not None:
+            self._wrapping.remove()
+            self._wrapping = None
+
+    def _around_pass(self, present: OnePass, call: Callable[[], object]) -> object:
+        if not self._guard.run(partial(self._is_ours, present), default=False):
+            self._guard.other_begins()
+            return call()
+        try:
+            return self._guard.iteration(partial(self._batch, present), call, prepare=self._listen)
+        finally:
+            self._mute()
+
+    def _is_ours(self, present: OnePass) -> bool:
+        """Whether a pass trains the first model of this process, the only one that is served."""
+        if not present.trains:
+            return False
+        if present.chunks[0] is self._first:
+            return True
+        self._say_once()
+        return False
+
+    def _batch(self, present: OnePass) -> Batch:
+        self.present, self._load = present, present.load
+        return replace(present.batch, loads=self._read_ahead(present))
+
+    def _read_ahead(self, present: OnePass) -> tuple[Load, ...] | None:
+        """Count the microbatches of a pass before it, where this rank is the first stage and has them.
+
+        The keywords are those that the call is made with.
+        """
+        data = present.keywords.get(_DATA)
+        if not self.reads_ahead or not hasattr(data, "__next__") or present.place()[0] > 0:
+            return None
+        if self._ahead is None or not self._ahead.reads(data):
+            self._ahead = ReadAhead(cast("Iterator[object]", data))
+        present.replace_keyword(_DATA, self._ahead)
+        return self._ahead.loads(present.batch.microbatches)
+
+    def _say_once(self) -> None:
+        """Inform the user that another model trains in this process, and what becomes of it."""
+        if not self._told:
+            self._told = True
+            say("a second model trains in this process: it runs at default clocks; the first one is served")
+
+    def _listen(self) -> None:
+        for name, kind in STEPS.items():
+            load = self._load_of if kind is Kind.FORWARD else None
+            self._replace(
+                self._module, name, around(self._guard, kind, getattr(self._module, name), load=load)
+            )
+        for chunk in self._reducing:
+            first, last = chunk is self._reducing[0], chunk is self._reducing[-1]
+            original = cast("Function", getattr(chunk, _SYNC))
+            listened = around(self._guard, Kind.REDUCE_GRADS, original, begins=first, ends=last)
+            self._replace(chunk, _SYNC, listened)
+
+    def _load_of(self, *_: object) -> Load | None:
+        return self._load
+
+    def _replace(self, owner: object, name: str, listened: Function) -> None:
+        own = vars(owner)
+        self._undo.append(
+            partial(own.update, {name: own[name]}) if name in own else partial(own.pop, name, None)
+        )
+        own[name] = listened
+
+    def _mute(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+
+def reducing(chunks: list[nn.Module]) -> list[nn.Module]:
+    """Find what reduces each chunk's gradients: the chunk itself, or a module inside (NeMo nests them)."""
+    found = (next((m for m in chunk.modules() if hasattr(m, _SYNC)), None) for chunk in chunks)
+    return [one for one in found if one is not None]
+
+
+# A model that trains in megatron-core's schedules, as the runtime sees it.
+
+_SCRIPT = "megatron.training.global_vars"
+_NAMES = {"rank0_energy_per_iteration_j": "iter-energy/gpu", "rank0_power_w": "power/gpu"}
+_PLAIN = (bool, int, float, str, torch.dtype)
+
+
+class _Board(Protocol):
+    def add_scalar(self, name: str, value: float, iteration: int) -> None: ...
+
+
+class _Log(Protocol):
+    def log(self, values: Mapping[str, float], iteration: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Megatron-LM's own TensorBoard and Weights & Biases writers, where its training script runs.
+
+    The script makes them on the last rank; ``every`` is how often they are written to.
+
+    Source: megatron/training/{global_vars,training}.py @ core_r0.16.0, which names both scalars.
+    """
+
+    board: _Board | None
+    log: _Log | None
+    every: int
+    iteration: Callable[[], int]
+
+    @classmethod
+    def found(cls) -> Self | None:
+        """Look for them; None where there are none, or Megatron's energy monitor writes (--log-energy)."""
+        script = sys.modules.get(_SCRIPT)
+        try:
+            arguments = getattr(script, "get_args")()  # noqa: B009  # another release's names end nothing
+            board = getattr(script, "get_tensorboard_writer")()  # noqa: B009
+            log = getattr(script, "get_wandb_writer")()  # noqa: B009
+        except (AttributeError, AssertionError):
+            return None
+        if (board is None and log is None) or getattr(arguments, "log_energy", False):
+            return None
+        every = getattr(arguments, "tensorboard_log_interval", None) or 1
+        return cls(board, log, int(every), lambda: int(getattr(arguments, "curr_iteration", 0) or 0))
+
+    def write(self, scalars: Mapping[str, float]) -> None:
+        """Write what this rank's GPU took, under Megatron's names."""
+        values = {name: scalars[ours] for ours, name in _NAMES.items() if ours in scalars}
+        if self.board is not None:
+            for name, value in values.items():
+                self.board.add_scalar(name, value, self.iteration())
+        if self.log is not None and values:
+            self.log.log(values, self.iteration())
+
+
+class MegatronAdapter:
+    """The model chunks of this rank, and the first training pass over them."""
+
+    name = "megatron"
+
+    def __init__(self, first: OnePass) -> None:
+        self._first = first
+        self._hooks: Hooks | None = None
+        self._reads_ahead = False
+        self._writers = Writers.found()
+
+    @property
+    def sync_point(self) -> SyncPoint:
+        """The reduction; none where nothing of Megatron's reduces, or FSDP gathers parameters in forwards."""
+        reduces = reducing(self._first.chunks)
+        sharded = any("fsdp" in type(one).__name__.lower() for one in reduces)
+        return SyncPoint.REDUCTION if reduces and not sharded else SyncPoint.UNMARKED
+
+    @property
+    def local_rank(self) -> int:
+        """As the launcher states, else as if there were one node."""
+        return int(os.environ.get("LOCAL_RANK", dist.get_rank()))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self._first.chunks[0].parameters()).device
+
+    def place(self) -> Place:
+        """Read stage and replica, and derive this rank's order."""
+        check(self._first.module)
+        refuse_unsupported(self._first.config, self._first.keywords)
+        rank, ranks, replica = self._first.place()
+        chunks = {number * ranks + rank: chunk for number, chunk in enumerate(self._first.chunks)}
+        dtypes = {str(p.dtype).removeprefix("torch.") for c in chunks.values() for p in c.parameters()}
+        order = self._order(rank, ranks, self._present.batch.microbatches)
+        return Place(
+            pipeline_rank=rank,
+            replica=replica,
+            order=order,
+            parameters={stage: sum(p.numel() for p in one.parameters()) for stage, one in chunks.items()},
+            weights={stage: float(matmul_weight(one)) for stage, one in chunks.items()},
+            dtypes=" ".join(sorted(dtypes)),
+            left_out=left_out_of(order, reducing(self._first.chunks)),
+            modules=modules_in_words(self._first.chunks, device_type=self.device.type),
+            untested=untested("megatron-core", megatron_version(), TESTED_MEGATRON),
+            coupled=self._first.coupled,
+        )
+
+    def schedule(self, places: Sequence[Place]) -> Schedule:
+        """Join the orders of all pipeline ranks; in 1F1B both ends of a transfer wait for each other."""
+        name = f"megatron.{self._first.name.removeprefix('forward_backward_')}"
+        schedule = joined(places, name=name)
+        return schedule if self._first.interleaved else with_rendezvous(schedule)
+
+    def traits(self) -> Mapping[str, str]:
+        """Return what else a measurement depends on."""
+        state = self._first.module.parallel_state
+        experts = state.get_expert_model_parallel_world_size()
+        return {
+            "tensor_parallel": str(state.get_tensor_model_parallel_world_size()),
+            "context_parallel": str(state.get_context_parallel_world_size()),
+            **({"expert_parallel": str(experts)} if experts > 1 else {}),
+            "microbatch": self._first.batch.shape,
+            "transformer": " ".join(sorted(_set_by_user(self._first.config))),
+            "megatron": megatron_version(),
+        }
+
+    def install(self, listener: InstructionListener) -> None:
+        """Put hooks into the module, for this model."""
+        if self._hooks is None:
+            self._hooks = Hooks(self._first.module, self._first.chunks, listener)
+            self._hooks.reads_ahead = self._reads_ahead
+        self._hooks.install()
+
+    def read_ahead(self) -> bool:
+        """Count the microbatches of a pass before it, on the first stage."""
+        self._reads_ahead = True
+        return True
+
+    def remove(self) -> None:
+        """Take them out again."""
+        if self._hooks is not None:
+            self._hooks.remove()
+
+    def write_scalars(self, scalars: Mapping[str, float]) -> None:
+        """Show what this rank's GPU takes in the training script's own writers."""
+        if self._writers is not None:
+            self._writers.write(scalars)
+
+    @property
+    def scalars_every(self) -> int | None:
+        """As often as the script writes its own; None on ranks without a writer."""
+        return None if self._writers is None else self._writers.every
+
+    @property
+    def _present(self) -> OnePass:
+        """The training pass that began last."""
+        return (self._hooks and self._hooks.present) or self._first
+
+    def _order(self, rank: int, ranks: int, microbatches: int) -> Order:
+        first = self._first
+        chunks, group = len(first.chunks), None
+        if first.interleaved:
+            group = getattr(first.config, "microbatch_group_size_per_vp_stage", None) or ranks
+        order = order_of(
+            rank,
+            ranks=ranks,
+            microbatches=microbatches,
+            chunks=chunks,
+            group=group,
+            reduces=bool(reducing(first.chunks)),
+        )
+        if group is not None:
+            table = first.module.get_schedule_table(microbatches, chunks, group)
+            check_table(table, order, ranks=ranks, chunks=chunks)
+        return order
+
+
+def _set_by_user(config: object) -> list[str]:
+    """Every plain setting that is not at its default: what the model's time depends on, and little more."""
+    if not is_dataclass(config):
+        return []
+    settings = {field.name: getattr(config, field.name, None) for field in fields(config)}
+    defaults = {field.name: field.default for field in fields(config)}
+    return [f"{n}={v}" for n, v in settings.items() if isinstance(v, _PLAIN) and v != defaults[n]]

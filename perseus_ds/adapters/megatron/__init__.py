@@ -1,1 +1,0 @@
-"""megatron-core's pipeline schedules: Megatron-LM, NeMo, Megatron-Bridge."""

@@ -1,1 +1,0 @@
-"""The pipeline schedules of torch.distributed.pipelining."""

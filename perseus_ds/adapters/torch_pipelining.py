@@ -1,0 +1,600 @@
+"""Schedules of torch.distributed.pipelining: hooked on the instances of a schedule and its stages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, wraps
+from types import ModuleType
+from typing import Protocol, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
+
+from perseus_ds.adapters.base import (
+    Release,
+    RequiredName,
+    after_building,
+    around,
+    before_first,
+    is_ours,
+    marked,
+    take_back,
+)
+from perseus_ds.adapters.input_size import chunks_counted
+from perseus_ds.errors import EngineError, UnsupportedEngineError
+from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.joining import joined
+from perseus_ds.runtime.matmul_weight import matmul_weight
+from perseus_ds.runtime.module_words import modules_in_words
+from perseus_ds.schedule import Instruction, Kind, Order, Schedule, first_forwards, last_backwards, textbook
+
+
+def watch(module: ModuleType) -> None:
+    """Look at every schedule after it is built; called once torch's schedules are there."""
+    after_building(module._PipelineSchedule, attach)  # noqa: SLF001  # the seam: the base of all of them
+
+
+def serves(host: object) -> bool:
+    """Whether this is a schedule of torch.distributed.pipelining's."""
+    return any(kind.__name__ == "_PipelineSchedule" for kind in type(host).__mro__)
+
+
+def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> None:
+    """Serve this schedule from its first training step on.
+
+    ``config`` is a block given in code; without it ``PERSEUS_CONFIG`` states. Waiting until then lets
+    subclasses write their orders down. Calling it again does nothing. What goes wrong is one line in the log
+    and training at default clocks, unless the block has ``"on_error": "raise"``.
+    """
+    if config is None and not os.environ.get("PERSEUS_CONFIG"):
+        return
+    if "step" in vars(schedule):
+        return
+    block = None if config is None else {"enabled": True, **config}
+
+    def begin(*args: object, **kwargs: object) -> bool:
+        if not getattr(schedule, "_has_backward", True):
+            return False
+        take_back(schedule)
+        _activate(schedule, block, (*args, *kwargs.values()))
+        return True
+
+    before_first(schedule, "step", begin)
+
+
+def detach(schedule: object) -> None:
+    """Give the schedule its own methods and the GPU its own clocks back."""
+    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+
+    deactivate(schedule)
+    take_back(schedule)
+
+
+def _activate(host: object, block: object, inputs: tuple[object, ...]) -> None:
+    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
+
+    activate(host, lambda: PipeliningAdapter(check(host), _shapes(inputs)), block=block)
+
+
+def _shapes(inputs: tuple[object, ...]) -> str:
+    """Write down the shapes of a batch: "8x128 8x128"."""
+    shapes = [getattr(one, "shape", None) for one in inputs]
+    return " ".join("x".join(map(str, shape)) for shape in shapes if shape is not None)
+
+
+# Every name of torch.distributed.pipelining that we rely on and no one promised us, checked before use.
+
+TESTED_TORCH = ("2.13.0",)
+"""Releases on which all seven schedules were run with us attached."""
+
+OLDEST_TORCH = (2, 13)
+
+Handler = Callable[..., object]
+
+
+class ComputationType(Protocol):
+    """What we use of ``schedules._ComputationType``."""
+
+    name: str
+
+
+class Action(Protocol):
+    """What we use of ``schedules._Action``, an instruction of the schedule's own representation."""
+
+    stage_index: int
+    computation_type: ComputationType
+    microbatch_index: int | None
+    sub_actions: Sequence[Action] | None
+
+
+class Stage(Protocol):
+    """What we use of ``torch.distributed.pipelining.PipelineStage``."""
+
+    submod: torch.nn.Module
+    device: torch.device
+    stage_index: int
+    num_stages: int
+    group_rank: int
+    group_size: int
+    is_last: bool
+    forward_one_chunk: Handler
+    backward_one_chunk: Handler
+    backward_weight_one_chunk: Handler
+    perform_reduce_grad: Handler
+
+
+class PipelineSchedule(Protocol):
+    """What we use of ``schedules._PipelineSchedule``."""
+
+    _n_microbatches: int
+    _has_backward: bool
+    _maybe_compute_loss: Handler
+    step: Handler
+
+
+SCHEDULE_NAMES = (
+    RequiredName("step", "knowing when an iteration starts and ends"),
+    RequiredName("_n_microbatches", "recognising the job"),
+    RequiredName("_has_backward", "distinguishing training from evaluation"),
+    RequiredName("_maybe_compute_loss", "knowing when the last stage's forward ends"),
+)
+STAGE_NAMES = (
+    RequiredName("forward_one_chunk", "running around every forward"),
+    RequiredName("backward_one_chunk", "running around every backward"),
+    RequiredName("backward_weight_one_chunk", "running around every weight gradient"),
+    RequiredName("perform_reduce_grad", "knowing where replicas wait for each other"),
+    RequiredName("submod", "recognising the job"),
+    RequiredName("device", "knowing where it computes"),
+    RequiredName("stage_index", "its place in the model"),
+    RequiredName("num_stages", "the model's depth"),
+    RequiredName("group_rank", "this rank's place in the pipeline"),
+    RequiredName("group_size", "the pipeline's width"),
+    RequiredName("is_last", "knowing who computes the loss"),
+)
+
+
+def check(schedule: object) -> PipelineSchedule:
+    """Return the schedule with its type, if everything that we rely on is there.
+
+    Raises:
+        UnsupportedEngineError: naming what is missing, the torch found and those tested.
+    """
+    release = Release(f"torch {torch.__version__}", [f"torch {', '.join(TESTED_TORCH)}"])
+    if _numbers(torch.__version__) < OLDEST_TORCH:
+        raise release.unsupported("its pipelining is older than any that was tested")
+    release.check(schedule, SCHEDULE_NAMES, where=type(schedule).__name__)
+    found = cast("PipelineSchedule", schedule)
+    stages = stages_of(found)
+    if not stages:
+        raise release.unsupported(f"{type(schedule).__name__} has neither _stages nor _stage")
+    for stage in stages:
+        release.check(stage, STAGE_NAMES, where=type(stage).__name__)
+    handled = getattr(schedule, "_comp_type_to_function_map", {})
+    if handled:
+        names = ", ".join(sorted(kind.name for kind in handled))
+        raise UnsupportedEngineError(
+            f"custom functions are registered for {names}: they run in place of the stages' own methods",
+            hint="train without register_custom_function, or without perseus_ds",
+        )
+    return found
+
+
+def stages_of(schedule: PipelineSchedule) -> Sequence[Stage]:
+    """Return the model stages that this rank holds."""
+    several = getattr(schedule, "_stages", None)
+    if several is not None:
+        return cast("Sequence[Stage]", several)
+    return [cast("Stage", one) for one in [getattr(schedule, "_stage", None)] if one is not None]
+
+
+def splits_rows(schedule: PipelineSchedule) -> bool:
+    """Whether a batch is split along its first dimension: nobody reported otherwise."""
+    given = (getattr(schedule, name, None) for name in ("_args_chunk_spec", "_kwargs_chunk_spec"))
+    return all(spec is None for spec in given)
+
+
+def actions_of(schedule: PipelineSchedule) -> Sequence[Sequence[Action]] | None:
+    """Return what all ranks of the pipeline run, as torch wrote it down; None where it did not."""
+    actions = getattr(schedule, "pipeline_order_with_comms", None)
+    return None if actions is None else [actions[rank] for rank in sorted(actions)]
+
+
+def classes_of(host: object) -> Iterator[str]:
+    """Name the classes of an object, its own first."""
+    return (kind.__name__ for kind in type(host).__mro__)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("+", maxsplit=1)[0].split(".")[:2])
+
+
+# What torch's schedules run, in our words.
+
+KINDS: Mapping[str, Kind] = {
+    "FORWARD": Kind.FORWARD,
+    "FULL_BACKWARD": Kind.BACKWARD,
+    "BACKWARD_INPUT": Kind.BACKWARD_INPUT,
+    "BACKWARD_WEIGHT": Kind.BACKWARD_WEIGHT,
+    "REDUCE_GRAD": Kind.REDUCE_GRADS,
+}
+"""torch's computation types and our words for them."""
+
+BETWEEN = frozenset({"SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD"})
+"""Types that are waited for outside of all that we run around: transfers are buffered."""
+
+SINGLE = {"Schedule1F1B": "1f1b", "ScheduleGPipe": "gpipe-fifo"}
+"""Schedules of one stage per rank run code of their own: what torch writes down of 1F1B is not what it runs.
+
+Source: ``Schedule1F1B._get_pipeline_order`` of torch 2.13.0, whose last rank begins with microbatch 1.
+"""
+
+
+def written_order(actions: Iterable[Action], *, reduces: bool) -> Order:
+    """Read one rank's order off torch's own representation.
+
+    ``reduces`` is whether ``REDUCE_GRAD`` waits for anybody.
+
+    Raises:
+        UnsupportedEngineError: an instruction that we do not know.
+    """
+    kinds = {name: kind for name, kind in KINDS.items() if reduces or kind is not Kind.REDUCE_GRADS}
+    return _with_step([_named(one, kinds[name]) for one, name in _flat(actions) if name in kinds])
+
+
+def single_order(names: Iterable[str], *, rank: int, ranks: int, microbatches: int, reduces: bool) -> Order:
+    """Derive the order of a schedule with one stage per rank from the names of its classes.
+
+    Raises:
+        UnsupportedEngineError: the user's own class, of which nobody can state what it runs.
+    """
+    names = list(names)
+    known = next((SINGLE[name] for name in names if name in SINGLE), None)
+    if known is None:
+        raise UnsupportedEngineError(
+            f"{names[0]} runs one stage per rank in an order that is written down nowhere",
+            hint=f"known: {', '.join(SINGLE)}, and every schedule with pipeline_order_with_comms",
+        )
+    order = list(textbook(known, stages=ranks, microbatches=microbatches).orders[rank])
+    return _with_step([*order, Instruction(rank, Kind.REDUCE_GRADS, 0)] if reduces else order)
+
+
+def _with_step(order: Sequence[Instruction]) -> Order:
+    """Add what comes between two calls of ``step``: the optimizer."""
+    return (*order, Instruction(min(i.stage for i in order), Kind.STEP, 0))
+
+
+def _named(action: Action, kind: Kind) -> Instruction:
+    return Instruction(action.stage_index, kind, action.microbatch_index or 0)
+
+
+def _flat(actions: Iterable[Action]) -> Iterator[tuple[Action, str]]:
+    """Take overlapped pairs apart: without a custom function torch runs them one after the other."""
+    for action in actions:
+        name = action.computation_type.name
+        if name == "OVERLAP_F_B":
+            yield from _flat(action.sub_actions or ())
+        elif name in KINDS or name in BETWEEN:
+            yield action, name
+        else:
+            raise UnsupportedEngineError(f"the schedule has an action {name} that we do not know")
+
+
+# Which replica a rank belongs to, read off what its stages' modules are wrapped in.
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallel:
+    """Where this rank stands among those that hold the same stage.
+
+    torch numbers no replicas. The group over which the gradients are reduced does: ranks with the same
+    place in it are one replica, tensor-parallel peers included. ``reduces`` is whether
+    ``perform_reduce_grad`` is where replicas wait; ``gathers`` whether they also wait in every forward.
+    """
+
+    name: str
+    replica: int = 0
+    replicas: int = 1
+    reduces: bool = False
+    gathers: bool = False
+    precision: str = ""
+
+    def in_words(self) -> str:
+        """What of it changes how long computations take: never how many replicas there are."""
+        gathers = ", gathers in every forward" if self.gathers else ""
+        return f"{self.name}{gathers}{self.precision and f', in {self.precision}'}"
+
+
+class _MixedPrecision(Protocol):
+    """What we use of ``MixedPrecisionPolicy``."""
+
+    param_dtype: object
+
+
+class _ParamGroup(Protocol):
+    """What we use of ``FSDPParamGroup``."""
+
+    mesh_info: object
+    mp_policy: _MixedPrecision
+    _reshard_after_forward: bool
+
+
+class _FsdpState(Protocol):
+    """What we use of ``FSDPState``."""
+
+    _auto_reshard_after_forward: bool | None
+    _fsdp_param_groups: Sequence[_ParamGroup]
+
+
+def data_parallel_of(stages: Sequence[Stage]) -> DataParallel:
+    """Recognise FSDP2 (also its replicated form), DDP, or neither.
+
+    Raises:
+        UnsupportedEngineError: stages, or parts of one, that are reduced over different groups.
+    """
+    found = {_of_module(stage.submod) for stage in stages}
+    if len(found) > 1:
+        raise UnsupportedEngineError(
+            "the stages of one rank are wrapped in different ways: "
+            + ", ".join(sorted(f"{one.name} of {one.replicas}" for one in found)),
+            hint="wrap all of them alike",
+        )
+    return found.pop()
+
+
+def _of_module(module: Module) -> DataParallel:
+    if isinstance(module, DistributedDataParallel):
+        group = module.process_group
+        return DataParallel("DDP", dist.get_rank(group), dist.get_world_size(group))
+    if isinstance(module, FSDPModule):
+        return _of_fsdp(module)
+    return DataParallel("none")
+
+
+def _of_fsdp(module: Module) -> DataParallel:
+    """Look at all groups of parameters that are gathered and reduced together.
+
+    A root whose resharding is left to FSDP2 keeps its parameters.
+
+    Source: ``perform_reduce_grad`` in torch/distributed/pipelining/stage.py, ``FSDPState`` in
+    torch/distributed/fsdp/_fully_shard/_fsdp_state.py, both @2.13.0.
+    """
+    places, precisions, gathers = set(), set(), False
+    try:
+        for part in module.modules():
+            if not isinstance(part, FSDPModule):
+                continue
+            state = cast("_FsdpState", part._get_fsdp_state())  # noqa: SLF001  # the seam
+            kept = part is module and state._auto_reshard_after_forward  # noqa: SLF001
+            for group in state._fsdp_param_groups:  # noqa: SLF001
+                places.add(_place(group.mesh_info))
+                precisions.add(str(group.mp_policy.param_dtype or "").removeprefix("torch."))
+                gathers |= group._reshard_after_forward and not kept  # noqa: SLF001
+    except AttributeError as error:
+        raise UnsupportedEngineError(f"FSDP2 has changed: {error}", hint="tested: torch 2.13") from error
+    if len(places) > 1:
+        raise UnsupportedEngineError(
+            "parts of one stage are sharded over different groups of ranks (expert parallelism): "
+            "its replicas wait for each other in every layer",
+            hint="train without expert parallelism, or without perseus_ds",
+        )
+    replica, replicas = places.pop() if places else (0, 1)
+    precision = " ".join(sorted(precisions)).strip()
+    return DataParallel("FSDP2", replica, replicas, reduces=True, gathers=gathers, precision=precision)
+
+
+def _place(mesh_info: object) -> tuple[int, int]:
+    """Return this rank's place in the group that reduces, and its size: replicated times sharded."""
+    place, size = 0, 1
+    for name in ("replicate_process_group", "shard_process_group"):
+        group = getattr(mesh_info, name, None)
+        if group is not None:
+            place = place * dist.get_world_size(group) + dist.get_rank(group)
+            size *= dist.get_world_size(group)
+    return place, size
+
+
+# Stand between a schedule and its stages: on these instances, keeping and calling the originals.
+
+
+class Hooks:
+    """Instance attributes on one schedule and its stages; no class, no module is touched.
+
+    torch looks all of them up through the instances (2.13). ``reduces`` is whether the reduction waits for
+    other replicas and is in the order.
+    """
+
+    def __init__(self, schedule: PipelineSchedule, listener: InstructionListener, *, reduces: bool) -> None:
+        self._schedule = schedule
+        self._guard = GuardedListener(listener, self.remove)
+        self._reduces = reduces
+        self._found: list[tuple[object, str, Handler | None]] = []
+
+    def install(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            EngineError: we listen already.
+        """
+        schedule = self._schedule
+        if is_ours(schedule.step):
+            raise EngineError("perseus_ds is installed on this schedule already")
+        self._put(schedule, "step", self._around_step(schedule.step))
+        self._put(schedule, "_maybe_compute_loss", self._around_loss(schedule._maybe_compute_loss))  # noqa: SLF001  # the seam
+        for stage in stages_of(schedule):
+            forward = self._around(Kind.FORWARD, stage.forward_one_chunk, ends=not stage.is_last)
+            self._put(stage, "forward_one_chunk", forward)
+            self._put(stage, "backward_one_chunk", self._around_backward(stage.backward_one_chunk))
+            weight = self._around(Kind.BACKWARD_WEIGHT, stage.backward_weight_one_chunk)
+            self._put(stage, "backward_weight_one_chunk", weight)
+            if self._reduces:
+                reduction = self._around(Kind.REDUCE_GRADS, stage.perform_reduce_grad)
+                self._put(stage, "perform_reduce_grad", reduction)
+
+    def remove(self) -> None:
+        """Give everything back as it was; safe to call twice, also from within an iteration."""
+        self._guard.wanted = False
+        for holder, name, before in reversed(self._found):
+            vars(holder).pop(name, None)
+            if before is not None:
+                vars(holder)[name] = before
+        self._found.clear()
+
+    def _put(self, holder: object, name: str, ours: Handler) -> None:
+        self._found.append((holder, name, vars(holder).get(name)))
+        vars(holder)[name] = ours
+
+    def _around(self, kind: Kind, handler: Handler, *, ends: bool = True) -> Handler:
+        """Of the last stage's forward only the beginning: the loss belongs to it, and comes after it."""
+        return around(self._guard, kind, handler, ends=ends)
+
+    def _around_backward(self, handler: Handler) -> Handler:
+        """A whole one, or the first half where torch asks for that only."""
+        whole, half = (self._around(kind, handler) for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT))
+
+        @wraps(handler)
+        def listened(*args: object, **kwargs: object) -> object:
+            return (whole if kwargs.get("full_backward", True) else half)(*args, **kwargs)
+
+        return marked(listened)
+
+    def _around_loss(self, handler: Handler) -> Handler:
+        @wraps(handler)
+        def listened(stage: Stage, *args: object, **kwargs: object) -> object:
+            result = handler(stage, *args, **kwargs)
+            if stage.is_last:
+                self._guard.after(Kind.FORWARD)
+            return result
+
+        return marked(listened)
+
+    def _around_step(self, step: Callable[..., object]) -> Callable[..., object]:
+        schedule = self._schedule
+        microbatches = schedule._n_microbatches  # noqa: SLF001  # the seam; torch fixes it
+        counts = any(getattr(stage, "stage_index", None) == 0 for stage in stages_of(schedule))
+
+        @wraps(step)
+        def listened(*args: object, **kwargs: object) -> object:
+            if not schedule._has_backward:  # noqa: SLF001  # the seam
+                self._guard.other_begins()
+                return step(*args, **kwargs)
+
+            def batch() -> Batch:
+                counted = counts and splits_rows(schedule)
+                return Batch(
+                    microbatches, loads=chunks_counted([*args, kwargs], microbatches) if counted else None
+                )
+
+            return self._guard.iteration(batch, partial(step, *args, **kwargs))
+
+        return marked(listened)
+
+
+# One schedule of torch.distributed.pipelining, as the runtime sees it.
+
+
+class PipeliningAdapter:
+    """A schedule and the model stages that this rank holds; ``inputs`` are the first batch's shapes."""
+
+    name = "pipelining"
+
+    def __init__(self, schedule: PipelineSchedule, inputs: str = "") -> None:
+        self._schedule = schedule
+        self._stages = sorted(stages_of(schedule), key=lambda stage: stage.stage_index)
+        self._inputs = inputs
+        self._data_parallel = data_parallel_of(self._stages)
+        self._hooks: Hooks | None = None
+
+    @property
+    def sync_point(self) -> SyncPoint:
+        """FSDP2's reduction, where it is the last that a rank does and the only place to wait.
+
+        With several chunks on a rank those reduced early make the others wait. DDP reduces within the last
+        backward. Parameters resharded after every forward are gathered, and waited for, in the next.
+        """
+        alone = self._data_parallel.reduces and not self._data_parallel.gathers
+        return SyncPoint.REDUCTION if alone and len(self._stages) == 1 else SyncPoint.UNMARKED
+
+    @property
+    def local_rank(self) -> int:
+        """As the launcher states, else as if there were one node."""
+        return int(os.environ.get("LOCAL_RANK", dist.get_rank()))
+
+    @property
+    def device(self) -> torch.device:
+        """The stages' own."""
+        return torch.device(self._stages[0].device)
+
+    def place(self) -> Place:
+        """Read stages, replica and this rank's own order."""
+        parameters = {s.stage_index: list(s.submod.parameters()) for s in self._stages}
+        dtypes = {str(p.dtype).removeprefix("torch.") for some in parameters.values() for p in some}
+        order = self._order()
+        return Place(
+            pipeline_rank=self._stages[0].group_rank,
+            replica=self._data_parallel.replica,
+            order=order,
+            parameters={stage: sum(p.numel() for p in some) for stage, some in parameters.items()},
+            weights={s.stage_index: float(matmul_weight(s.submod)) for s in self._stages},
+            dtypes=" ".join(sorted(dtypes)),
+            inputs=self._inputs,
+            left_out=self._waiting(order),
+            modules=modules_in_words([s.submod for s in self._stages], device_type=self.device.type),
+            untested=untested("torch", torch.__version__, TESTED_TORCH),
+        )
+
+    def schedule(self, places: Sequence[Place]) -> Schedule:
+        """Join the orders as every rank read them off its own schedule object."""
+        name = f"torch.{type(self._schedule).__name__}"
+        return joined(places, name=name)
+
+    def traits(self) -> Mapping[str, str]:
+        """Return what else a measurement depends on."""
+        return {"data_parallel": self._data_parallel.in_words()}
+
+    def install(self, listener: InstructionListener) -> None:
+        """Put hooks into these instances.
+
+        Raises:
+            EngineError: there are some already.
+        """
+        hooks = Hooks(self._schedule, listener, reduces=self._data_parallel.reduces)
+        hooks.install()
+        self._hooks = hooks
+
+    def remove(self) -> None:
+        """Take them out again."""
+        if self._hooks is not None:
+            self._hooks.remove()
+            self._hooks = None
+
+    @property
+    def scalars_every(self) -> int | None:
+        """Torch shows no scalars of its own."""
+        return None
+
+    def write_scalars(self, scalars: Mapping[str, float]) -> None:
+        """Nobody looks."""
+
+    def _order(self) -> Order:
+        first, reduces = self._stages[0], self._data_parallel.reduces
+        written = actions_of(self._schedule)
+        if written is not None:
+            return written_order(written[first.group_rank], reduces=reduces)
+        return single_order(
+            classes_of(self._schedule),
+            rank=first.group_rank,
+            ranks=first.group_size,
+            microbatches=self._schedule._n_microbatches,  # noqa: SLF001  # the seam
+            reduces=reduces,
+        )
+
+    def _waiting(self, order: Order) -> frozenset[Instruction]:
+        """What is not to be measured: DDP's reduction, and FSDP2's first gathering, are waited for inside."""
+        if self._data_parallel.replicas == 1:
+            return frozenset()
+        return last_backwards(order) if self._data_parallel.name == "DDP" else first_forwards(order)
