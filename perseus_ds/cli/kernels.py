@@ -55,7 +55,7 @@ from perseus_ds.kernels.segment import ChangeCost, timelines_of
 from perseus_ds.kernels.simulated_replay import simulated_replay
 from perseus_ds.kernels.summary import LATENCIES_S, KernelTotal
 from perseus_ds.kernels.trace import merged
-from perseus_ds.plan.timelines import write_timelines
+from perseus_ds.plan.record import write_timelines
 from perseus_ds.run_directory import RunDirectory
 
 

@@ -53,14 +53,11 @@ from perseus_ds.plan import (
     unslowed_s,
     write_plans,
 )
-from perseus_ds.plan.between import with_plan_within
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.playing.costs import PlanCosts, costs_of
-from perseus_ds.plan.playing.expected import with_power_ratio
-from perseus_ds.plan.profile_error import EntryError, FewClocks, few_clocks, profile_error
-from perseus_ds.plan.solving.reserve import UNKNOWN_PCT, reserve_in_words
-from perseus_ds.plan.solving.switching import Switching
-from perseus_ds.plan.timelines import read_timelines
+from perseus_ds.plan.expected import EntryError, FewClocks, few_clocks, profile_error, with_power_ratio
+from perseus_ds.plan.problem import Switching
+from perseus_ds.plan.record import ChangeBudget, read_timelines
+from perseus_ds.plan.reserve import UNKNOWN_PCT, reserve_in_words
+from perseus_ds.plan.select import PlanCosts, costs_of, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smoothed
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.schedule import TEXTBOOK, Schedule, textbook

@@ -42,9 +42,8 @@ from perseus_ds.cli.output import (
 from perseus_ds.config import Objective
 from perseus_ds.errors import PlanError, PlanFormatError, ProfileError
 from perseus_ds.plan import FrequencyPlan, Options, PlanSet, doubt, read_plans, select, worth
-from perseus_ds.plan.between import with_plan_within
-from perseus_ds.plan.playing.play import Played, play
-from perseus_ds.plan.power import PowerPoint, power_table
+from perseus_ds.plan.clock_requests import Played, play
+from perseus_ds.plan.select import PowerPoint, power_table, with_plan_within
 from perseus_ds.profile import profile_csv, profile_json, read_profile
 from perseus_ds.report.read import signed
 from perseus_ds.run_directory import write_whole

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, recompute, state what was checked."""
-    from perseus_ds.plan.checking.by_another_road import (  # noqa: PLC0415  # scipy: not for --help
+    from perseus_ds.plan.check import (  # noqa: PLC0415  # scipy: not for --help
         check_bounds_by_lp,
         check_times_by_networkx,
     )

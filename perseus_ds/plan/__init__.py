@@ -1,23 +1,28 @@
 """From a profile to a frontier of plans, to the one that a job runs at.
 
-``plan.checking.by_another_road`` is imported by those who prove bounds: it brings scipy.
+``plan.check`` is imported by those who prove bounds: it brings scipy.
 """
 
-from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.build import build
-from perseus_ds.plan.checking.doubt import doubt
-from perseus_ds.plan.checking.verify import verify
-from perseus_ds.plan.checking.wording import certified, worth
-from perseus_ds.plan.options import Options, Segment
-from perseus_ds.plan.plan_file.store import dumps, loads, read_plans, write_plans
-from perseus_ds.plan.playing.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
-from perseus_ds.plan.playing.expected import expected
-from perseus_ds.plan.record import Baseline, Expected, FrequencyPlan, PlanSet
+from perseus_ds.plan.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
+from perseus_ds.plan.expected import expected
+from perseus_ds.plan.file import dumps, loads, read_plans, write_plans
+from perseus_ds.plan.problem import Switching
+from perseus_ds.plan.record import (
+    Baseline,
+    ChangeBudget,
+    Expected,
+    FrequencyPlan,
+    Options,
+    PlanSet,
+    Portion,
+    Segment,
+    Splits,
+)
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
-from perseus_ds.plan.select import select, select_for, unslowed_s
-from perseus_ds.plan.solving.reserve import too_little_reserve
-from perseus_ds.plan.solving.switching import Switching
-from perseus_ds.plan.splits import Portion, Splits
+from perseus_ds.plan.reserve import doubt, too_little_reserve
+from perseus_ds.plan.select import certified, select, select_for, unslowed_s, worth
+from perseus_ds.plan.verify import verify
 
 __all__ = [
     "OPENING",

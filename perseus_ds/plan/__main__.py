@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.errors import InfeasibleError, PerseusError, SlowChangeError
-from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.build import build
-from perseus_ds.plan.plan_file.store import write_plans
-from perseus_ds.plan.playing.expected import expected, with_power_ratio
-from perseus_ds.plan.record import PlanSet
+from perseus_ds.plan.expected import expected, with_power_ratio
+from perseus_ds.plan.file import write_plans
+from perseus_ds.plan.problem import Switching
+from perseus_ds.plan.record import InstructionTimelines, PlanSet, read_timelines
 from perseus_ds.plan.request import PlanRequest, read_request
-from perseus_ds.plan.select import select
-from perseus_ds.plan.solving.switching import Switching
-from perseus_ds.plan.step_back import PROMPT_S, step_back_after
-from perseus_ds.plan.timelines import InstructionTimelines, read_timelines
+from perseus_ds.plan.select import select, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smoothed
+
+# Low priority for what takes long: a short plan is made at once, a long one leaves the training first.
+
+PROMPT_S = 3.0
+"""Processor seconds at the job's own priority: enough for most plans, and once in a job."""
+NICE = 10
+_LOWEST = 19
+_LEAST_PAUSE_S = 0.05
+
+
+def step_back_after(cpu_s: float) -> None:
+    """Lower the priority of the calling thread once this process has used so many processor seconds.
+
+    At low priority from the start a plan of one processor second took a minute on a host whose processors
+    were all busy. Linux has a priority for each thread, and a thread sees to it: the solver does not come
+    back to the interpreter for seconds.
+    """
+    caller = threading.get_native_id()
+
+    def watch() -> None:
+        while (left_s := cpu_s - time.process_time()) > 0.0:
+            time.sleep(max(left_s, _LEAST_PAUSE_S))
+        priority = os.getpriority(os.PRIO_PROCESS, caller)
+        os.setpriority(os.PRIO_PROCESS, caller, min(priority + NICE, _LOWEST))
+
+    threading.Thread(target=watch, name="perseus-step-back", daemon=True).start()
 
 
 def main(arguments: list[str]) -> int:

@@ -4,24 +4,276 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from perseus_ds.errors import PlanError
-from perseus_ds.plan.checking.doubt import time_error_pct
-from perseus_ds.plan.playing.saving_errors import savings_within_pct
-from perseus_ds.plan.record import Baseline, PlanSet
-from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
-from perseus_ds.plan.solving.margins import margins_s
-from perseus_ds.plan.solving.order import in_order
-from perseus_ds.plan.solving.problem import PlanProblem, problem_of
-from perseus_ds.plan.solving.reserve import Reserve, least_reserve_pct
-from perseus_ds.plan.solving.strategy import fastest, leaner, solve, with_timelines
-from perseus_ds.plan.solving.switching import FREE, Switching
-from perseus_ds.plan.solving.variation import Draws
-from perseus_ds.plan.timelines import InstructionTimelines
-from perseus_ds.plan.waits import WaitClock, Waits
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.errors import InfeasibleError, PlanError, SlowChangeError
+from perseus_ds.plan.expected import savings_within_pct
+from perseus_ds.plan.problem import FREE, PlanProblem, Switching, clocks_mhz, in_order, problem_of
+from perseus_ds.plan.record import MANY, Baseline, ChangeBudget, InstructionTimelines, PlanSet, changes_of
+from perseus_ds.plan.reserve import Draws, Reserve, least_reserve_pct, margins_s, time_error_pct
+from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock, Waits, idles, low_waits
 from perseus_ds.profile import Profile, smoothed
 from perseus_ds.schedule import Schedule, validate
-from perseus_ds.solver import Frontier, Plans, check_frontier, check_plans, total_bounds
+from perseus_ds.solver import (
+    REACH,
+    STEP,
+    Frontier,
+    Plans,
+    best_of,
+    blended,
+    check_frontier,
+    check_plans,
+    discretise,
+    plan_times,
+    solve_frontier,
+    split,
+    total_bounds,
+    undominated,
+    worth_keeping,
+)
+from perseus_ds.solver.problem import Floats
+from perseus_ds.solver.timeline import Allowance, Lanes, timelines
+
+# From a problem to plans: its frontier, the times worth a plan, and the strategy that makes them.
+
+ONE_WAIT = 2
+"""Changes that one low wait takes: within a budget it is also tried to leave as many to waits."""
+_ROUNDING = 1e-9  # of sums of up to a million doubles
+
+
+class Solved(NamedTuple):
+    """A frontier and plans on it, as the solver numbers them."""
+
+    frontier: Frontier
+    plans: Plans
+
+
+def solve(
+    problem: PlanProblem,
+    switching: Switching,
+    *,
+    also_s: float = 0.0,
+    progress: Callable[[float], None] | None = None,
+) -> Solved:
+    """Solve the relaxed problem, and make plans of it that change clocks no more often than they may.
+
+    ``also_s`` is a time that gets a plan of its own where it lies on the frontier.
+
+    Raises:
+        PlanError: a budget that no plan meets, or changes that take longer than an iteration.
+        SolverError: the problem cannot be solved as stated.
+    """
+    frontier = _frontier(problem, switching, progress)
+    return Solved(frontier, _planned(problem, frontier, switching, also_s))
+
+
+def fastest(problem: PlanProblem, switching: Switching, *, also_s: float = 0.0) -> Plans:
+    """Make the plan for the shortest time alone, and one for ``also_s`` where it lies on the frontier.
+
+    Where no plan for the shortest time changes clocks so seldom, plans for longer times are made too. In a
+    profile with errors the fastest clock of one computation need not be that of the next.
+
+    Raises:
+        PlanError, SolverError: as ``solve``.
+    """
+    frontier = _frontier(problem, switching, None)
+    try:
+        return _at(problem, frontier, switching, np.array([frontier.t_min_s]), also_s)
+    except PlanError:
+        return _planned(problem, frontier, switching, also_s)
+
+
+def leaner(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> list[Plans]:
+    """Make plans that leave as many changes to waits as waits may want; none without a budget."""
+    lean = switching.budget.less(ONE_WAIT, frontier.t_min_s)
+    if lean is None:
+        return []
+    try:
+        return [_planned(problem, frontier, replace(switching, budget=lean), also_s)]
+    except PlanError:  # no plan changes so seldom: waits get what is left
+        return []
+
+
+def with_timelines(problem: PlanProblem, without: Plans, switching: Switching, also_s: float) -> Solved:
+    """Keep the best of plans with timelines as whole options, and of those that know clocks only."""
+    frontier = _frontier(problem, switching, None)
+    times_s = plan_times(problem.activities, frontier, base_power_w=problem.total_w)
+    found = _whole(problem, frontier, times_s, switching)
+    also = discretise(problem.activities, frontier, np.array([max(also_s, frontier.t_min_s)]))
+    return Solved(frontier, best_of(frontier, without, found, also))
+
+
+def _frontier(
+    problem: PlanProblem, switching: Switching, progress: Callable[[float], None] | None
+) -> Frontier:
+    """Solve the relaxed problem.
+
+    Raises:
+        SlowChangeError: changes that would not be in force before the iteration that wants them is over.
+    """
+    frontier = solve_frontier(problem.activities, progress=progress)
+    if switching.change.longest_s >= frontier.t_min_s and switching.budget.per_gpu_per_s != 0.0:
+        raise SlowChangeError(
+            f"a change of clock takes {switching.change.longest_s:.3g} s and the fastest iteration"
+            f" {frontier.t_min_s:.3g} s: no plan that changes clocks can run",
+            hint="changes_per_s 0 gives every GPU one clock",
+        )
+    return frontier
+
+
+def _planned(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> Plans:
+    step = STEP if _strategy(switching) is _whole else REACH
+    times_s = plan_times(problem.activities, frontier, base_power_w=problem.total_w, step=step)
+    return _at(problem, frontier, switching, times_s, also_s)
+
+
+def _at(
+    problem: PlanProblem, frontier: Frontier, switching: Switching, times_s: Floats, also_s: float
+) -> Plans:
+    if frontier.t_min_s * (1.0 + _ROUNDING) < also_s < frontier.t_star_s:
+        times_s = np.union1d(times_s, [also_s])
+    return _strategy(switching)(problem, frontier, times_s, switching)
+
+
+def _strategy(switching: Switching) -> Callable[[PlanProblem, Frontier, Floats, Switching], Plans]:
+    return _within_budget if switching.budget.limits else _freely(switching)
+
+
+def _freely(switching: Switching) -> Callable[[PlanProblem, Frontier, Floats, Switching], Plans]:
+    return _whole if switching.split == "never" else _split
+
+
+def _split(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:
+    """Where clocks may change freely: both parts of what is split are long enough for a change of clock."""
+    return split(problem.activities, frontier, times_s, least_part_s=switching.least_part_s)
+
+
+def _whole(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:  # noqa: ARG001
+    """Where every computation runs at one option, a clock or a timeline: the plans that are worth it."""
+    plans = discretise(problem.activities, frontier, times_s)
+    return worth_keeping(plans, base_power_w=problem.total_w)
+
+
+def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:
+    """Where clocks may change only so often: timelines of clocks for every GPU, parts in the order of time.
+
+    Raises:
+        PlanError: a budget that no plan meets.
+    """
+    budget, options = switching.budget, problem.options.values()
+    lower = -np.concatenate([one.clock_mhz for one in options])  # the highest clock is level 0
+    levels = [np.searchsorted(np.unique(lower), -one.clock_mhz).astype(np.int32) for one in options]
+    levels += [np.zeros(0, np.int32) for _ in problem.fixed_s]
+    lanes = Lanes(
+        orders=tuple(problem.columns[rank.start : rank.stop] for rank in problem.ranks),
+        level_of=tuple(levels),
+    )
+    allowance = Allowance(budget.per_gpu_per_s, budget.per_node_per_s, budget.node_of(len(lanes)))
+    most = 2 * np.array([len(order) for order in lanes.orders])  # into a computation, and once within it
+    if allowance.within(frontier.t_min_s, len(lanes)).allows(most):
+        return _freely(switching)(problem, frontier, times_s, switching)
+    least_part_s = np.inf if switching.split == "never" else switching.least_part_s
+    try:
+        return timelines(problem.activities, frontier, times_s, lanes, allowance, least_part_s=least_part_s)
+    except InfeasibleError as error:
+        raise PlanError(f"budget of changes: {error.message}", hint=error.hint) from error
+
+
+# Low clocks in the waits of solved plans: which are worth their changes, and what all others take.
+
+
+def wait_clock_of(
+    blocking_w: Mapping[int, float], blocking_power_w: float, switching: Switching
+) -> WaitClock | None:
+    """The clock at which waiting takes least, the highest of several; None where none takes less.
+
+    ``blocking_w`` is the power of waiting by clock.
+    """
+    if switching.waits == "never" or not blocking_w:
+        return None
+    power_w, lower_mhz = min((power_w, -clock_mhz) for clock_mhz, power_w in blocking_w.items())
+    if power_w >= blocking_power_w:
+        return None
+    return WaitClock(-lower_mhz, power_w, blocking_power_w, switching.change)
+
+
+def lowered(
+    problem: PlanProblem, plans: Plans, clock: WaitClock, budget: ChangeBudget
+) -> tuple[Plans, Waits]:
+    """Lower the clock in every wait that is long enough; add what all other waits take beyond that.
+
+    The problem was solved as if every wait took the least: what is added is what the bound does not see.
+    With a budget the longest waits go down, as far as its changes reach.
+    """
+    columns = problem.columns
+    duration_s, _ = blended(problem.activities, plans.choice, plans.other, plans.share)
+    start_s = problem.dag.starts_of_many(duration_s.T, problem.fixed_s)
+    end_s = start_s[columns] + duration_s.T[columns]
+    idle_times = idles(problem.schedule, problem.fixed_s)
+    waits = low_waits(
+        idle_times, problem.ranks, start_s=start_s[columns], end_s=end_s, time_s=plans.time_s, clock=clock
+    )
+    if budget.limits:
+        waits = _affordable(problem, plans, waits, idle_times, budget)
+    high_s = problem.schedule.ranks * plans.time_s - _busy_s(problem, plans) - waits.total_s(len(plans))
+    cost_j = plans.cost_j + (clock.high_power_w - clock.power_w) * high_s
+    kept = undominated(plans.time_s, cost_j)
+    return replace(plans, cost_j=cost_j).at(kept), waits.of(kept)
+
+
+def cheapest(found: Sequence[tuple[Plans, Waits]]) -> tuple[Plans, Waits]:
+    """Keep of several sets of plans those that no other beats, with their waits."""
+    if len(found) == 1:
+        return found[0]
+    every = Plans.stacked([plans for plans, _ in found])
+    first = np.cumsum([0, *(len(plans) for plans, _ in found[:-1])])
+    kept = undominated(every.time_s, every.cost_j)
+    number = np.full(len(every), -1, np.int32)
+    number[kept] = np.arange(len(kept))
+    plan = number[np.concatenate([waits.plan + at for (_, waits), at in zip(found, first, strict=True)])]
+    column, low_s = (
+        np.concatenate([getattr(waits, name) for _, waits in found]) for name in ("column", "low_s")
+    )
+    order = np.lexsort((plan, column))
+    order = order[plan[order] >= 0]
+    return every.at(kept), Waits(plan[order], column[order], low_s[order])
+
+
+def _busy_s(problem: PlanProblem, plans: Plans) -> NDArray[np.float64]:
+    """What all computations of each plan really last, without reserve."""
+    nodes, busy_s = problem.dag.nodes, np.zeros(len(plans))
+    for column in problem.columns.tolist():
+        time_s = problem.options[nodes[column].stage, nodes[column].kind].time_s
+        share = plans.share[:, column]
+        busy_s += share * time_s[plans.choice[:, column]] + (1.0 - share) * time_s[plans.other[:, column]]
+    return busy_s
+
+
+def _affordable(
+    problem: PlanProblem, plans: Plans, waits: Waits, idle_times: Sequence[Idle], budget: ChangeBudget
+) -> Waits:
+    """Keep the longest waits of every plan while GPU and node have changes left for going down and up."""
+    first, last = (
+        clocks_mhz(problem, options[:, problem.columns]) for options in (plans.choice, plans.other)
+    )
+    changes = changes_of(problem.ranks, first, last)
+    idle_of = {idle.column: idle for idle in idle_times}
+    kept = np.zeros(len(waits), dtype=np.bool_)
+    for row in np.argsort(-waits.low_s, kind="stable").tolist():
+        plan, idle = int(waits.plan[row]), idle_of[int(waits.column[row])]
+        more = 2
+        if idle.position != BEGINNING:
+            following = problem.ranks[idle.rank][idle.until or 0]
+            more = 1 + int(last[plan, idle.column] == first[plan, following])
+        only = slice(plan, plan + 1)
+        left = budget.left(changes[:, only], plans.time_s[only])[idle.rank, 0]
+        if left == MANY or left >= more:
+            changes[idle.rank, plan] += more
+            kept[row] = True
+    return Waits(waits.plan[kept], waits.column[kept], waits.low_s[kept])
 
 
 def build(

@@ -2,20 +2,407 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device import ClockChange
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.idle import Idle, idles
-from perseus_ds.plan.options import Options
-from perseus_ds.plan.splits import Portion, Splits
-from perseus_ds.plan.waits import WaitClock, Waits
+from perseus_ds.device import ClockChange, ClockPair
+from perseus_ds.errors import PlanError, ProfileError
+from perseus_ds.plan.waits import Idle, WaitClock, Waits, idles
 from perseus_ds.profile import Computation
-from perseus_ds.schedule import Instruction, Schedule
+from perseus_ds.run_directory.whole_file import read_record, write_record
+from perseus_ds.schedule import Instruction, Kind, Schedule
+
+# Computations that change their clock while they run: to which option, after how much work.
+
+
+class Portion(NamedTuple):
+    """A share of a computation's work, done at one of its options."""
+
+    option: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Splits:
+    """All split computations of a PlanSet, column by column and there plan by plan.
+
+    A computation does ``share`` of its work at the option that ``PlanSet.choice`` names, then the rest at
+    ``option``. Time and energy are linear in the share, so a split lies on the hull of the options.
+
+    Shape: four vectors of one length.
+    """
+
+    plan: NDArray[np.int32]
+    column: NDArray[np.int32]
+    option: NDArray[np.uint16]
+    share: NDArray[np.float64]
+
+    @classmethod
+    def none(cls) -> Splits:
+        """Whole computations only."""
+        empty = np.zeros(0, np.int32)
+        return cls(empty, empty, np.zeros(0, np.uint16), np.zeros(0))
+
+    @classmethod
+    def of(
+        cls,
+        choice: NDArray[np.uint8] | NDArray[np.uint16],
+        rest: NDArray[np.uint8] | NDArray[np.uint16],
+        share: NDArray[np.float64],
+    ) -> Splits:
+        """Gather what is split from full matrices.
+
+        Shape: [plans, computations] all three.
+        """
+        column, plan = np.nonzero(((share < 1.0) & (choice != rest)).T)
+        return cls(
+            plan.astype(np.int32),
+            column.astype(np.int32),
+            rest[plan, column].astype(np.uint16),
+            share[plan, column],
+        )
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def of_column(self, column: int) -> slice:
+        """Where one computation's splits stand.
+
+        Cost: logarithmic in splits: what is looked for is of the column's own type, or all would be copied.
+        """
+        ends = np.array((column, column + 1), dtype=self.column.dtype)
+        return slice(*np.searchsorted(self.column, ends).tolist())
+
+    def of_plan(self, plan: int) -> dict[int, tuple[int, float]]:
+        """Option of the rest and share before it, by column."""
+        rows = np.flatnonzero(self.plan == plan)
+        pairs = zip(self.option[rows].tolist(), self.share[rows].tolist(), strict=True)
+        return dict(zip(self.column[rows].tolist(), pairs, strict=True))
+
+
+# Ways to run an instruction along a timeline of clocks, as a kernel scheduler gives them to the planner.
+
+FORMAT = "perseus-kernel-timelines"
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """From this moment of the instruction on, its kernels run at this pair.
+
+    ``offset_s`` counts from the instruction's beginning, as planned; ``launch`` is the first launch.
+    """
+
+    launch: int
+    offset_s: float
+    pair: ClockPair
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSegments:
+    """One way to run an instruction, and what it costs; the first step begins with it.
+
+    Raises:
+        ProfileError: a number that cannot be, or steps that do not ascend from the beginning.
+    """
+
+    time_s: float
+    energy_j: float
+    steps: tuple[TimelineStep, ...]
+
+    def __post_init__(self) -> None:
+        for name, value in (("time", self.time_s), ("energy", self.energy_j)):
+            if not (math.isfinite(value) and value > 0):
+                raise ProfileError(f"a timeline: {name} is {value}", hint="expected a finite number above 0")
+        offsets = [step.offset_s for step in self.steps]
+        if not offsets or offsets[0] != 0.0:
+            raise ProfileError("a timeline does not begin with its instruction", hint="first offset_s is 0")
+        if not all(a < b < self.time_s for a, b in pairwise(offsets)):
+            raise ProfileError("the steps of a timeline do not ascend within its time")
+
+
+@dataclass(frozen=True, slots=True)
+class AtDefault:
+    """Time and energy at the default pair of clocks.
+
+    Raises:
+        ProfileError: a number that is not above 0.
+    """
+
+    time_s: float
+    energy_j: float
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(value) and value > 0 for value in (self.time_s, self.energy_j)):
+            raise ProfileError(
+                f"at the default pair: {self.time_s} s, {self.energy_j} J", hint="expected numbers above 0"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionTimelines:
+    """The ways to run one instruction of a stage, fastest first: its options for a pipeline planner.
+
+    ``default`` is what it takes at the default pair by the same measurement, where that is known.
+    ``spared_w`` is what a GPU that waits spares (W) at memory clocks below its own. ``temperature_c`` is
+    what all energies were brought to; None: each timeline was measured as warm as it makes the GPU.
+    """
+
+    stage: int
+    kind: Kind
+    timelines: tuple[ClockSegments, ...]
+    default: AtDefault | None = None
+    spared_w: tuple[tuple[int, float], ...] = ()
+    temperature_c: float | None = None
+
+    def __post_init__(self) -> None:
+        name = f"{self.kind.name.lower()} of stage {self.stage}"
+        if not self.timelines:
+            raise ProfileError(f"{name} has no timeline")
+        for memory_mhz, watts in self.spared_w:
+            if memory_mhz < 1 or not 0.0 <= watts < math.inf:
+                raise ProfileError(
+                    f"{name}: waiting at a memory clock of {memory_mhz} MHz spares {watts} W",
+                    hint="expected MHz above 0 and watts from 0 on",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _TimelinesFile:
+    instructions: tuple[InstructionTimelines, ...]
+
+
+def write_timelines(instructions: tuple[InstructionTimelines, ...], path: Path) -> None:
+    """Write atomically: a reader sees the old file or the new one."""
+    write_record(path, FORMAT, _TimelinesFile, _TimelinesFile(instructions))
+
+
+def read_timelines(path: Path) -> tuple[InstructionTimelines, ...]:
+    """Read the timelines of instructions, ours or those of another kernel scheduler.
+
+    Raises:
+        ProfileError: naming the file and what is wrong in it.
+    """
+    return read_record(path, FORMAT, _TimelinesFile, remedy="plan again").instructions
+
+
+# The ways to run one computation: at one clock, or along a timeline of clocks that its kernels are given.
+
+AS_LONG = 1e-6
+"""The stretches of a timeline add up to its time, but for this share of it."""
+
+
+class Segment(NamedTuple):
+    """A stretch of a computation at one clock; ``memory_mhz`` None is the device's own memory clock."""
+
+    clock_mhz: int
+    memory_mhz: int | None
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Options:
+    """The ways that one computation can run, and what they cost: whole clocks first, then timelines.
+
+    A timeline changes clocks at moments of its own, between kernels: it is not split. ``spared_w`` is what
+    a GPU that waits behind one spares (W) by its memory clock. ``margin_s`` is what a clock is planned longer
+    for the profile's own errors (`margins_s`); None without errors. ``leaks_alike`` states whether
+    timelines are as warm as the whole clocks: at the temperature of default clocks.
+
+    Shape: ``clock_mhz``, ``margin_s`` [clocks], highest first; ``time_s``, ``energy_j`` [clocks + timelines].
+    """
+
+    clock_mhz: NDArray[np.int64]
+    time_s: NDArray[np.float64]
+    energy_j: NDArray[np.float64]
+    timelines: tuple[tuple[Segment, ...], ...] = ()
+    spared_w: Mapping[int, float] = field(default_factory=dict)
+    margin_s: NDArray[np.float64] | None = None
+    leaks_alike: bool = False
+
+    def planned_s(self, reserve_pct: float) -> NDArray[np.float64]:
+        """Durations to plan with: slower than at the fastest clock they are longer by reserve and margin."""
+        slower = self.time_s > self.time_s[: len(self.clock_mhz)].min()
+        kept_s = np.where(slower, self.time_s * (1.0 + reserve_pct / 100.0), self.time_s)
+        if self.margin_s is not None:
+            clocks = len(self.clock_mhz)
+            kept_s[:clocks] += np.where(slower[:clocks], self.margin_s, 0.0)
+        return kept_s
+
+    def segments(self, option: int) -> tuple[Segment, ...]:
+        """What clocks are held in the order of time, and for how long."""
+        clocks = len(self.clock_mhz)
+        if option < clocks:
+            return (Segment(int(self.clock_mhz[option]), None, float(self.time_s[option])),)
+        return self.timelines[option - clocks]
+
+    def mean_mhz(self, option: int) -> float:
+        """The core clock, averaged over the duration."""
+        segments = self.segments(option)
+        lasts_s = sum(one.duration_s for one in segments)
+        return sum(one.clock_mhz * one.duration_s for one in segments) / lasts_s
+
+    def with_timelines(self, given: InstructionTimelines) -> Options:
+        """Add timelines.
+
+        Where it is known what they were found to take at the default clocks, they are scaled to what was
+        measured there. The parts that the job's own measurement sees and the kernels' does not are in all of
+        them alike. A clock that was left to the device is the highest.
+        """
+        times, joules = 1.0, 1.0
+        if given.default is not None:
+            times = float(self.time_s[0]) / given.default.time_s
+            joules = float(self.energy_j[0]) / given.default.energy_j
+        highest_mhz = int(self.clock_mhz[0])
+        lines = tuple(_segments(one, times, highest_mhz) for one in given.timelines)
+        return replace(
+            self,
+            time_s=np.append(self.time_s, [sum(s.duration_s for s in line) for line in lines]),
+            energy_j=np.append(self.energy_j, [one.energy_j * joules for one in given.timelines]),
+            timelines=self.timelines + lines,
+            spared_w={**self.spared_w, **dict(given.spared_w)},
+            leaks_alike=given.temperature_c is not None,
+        )
+
+
+def joined(
+    options: Mapping[tuple[int, Kind], Options], given: Sequence[InstructionTimelines]
+) -> dict[tuple[int, Kind], Options]:
+    """Add the timelines of all instructions.
+
+    Raises:
+        PlanError: timelines of an instruction that is not planned.
+    """
+    found = dict(options)
+    for one in given:
+        key = (one.stage, one.kind)
+        if key not in found:
+            raise PlanError(
+                f"there are timelines for the {one.kind.name.lower()} of stage {one.stage}, which this job"
+                " does not run",
+                hint="give the timelines of this job's kernels",
+            )
+        found[key] = found[key].with_timelines(one)
+    return found
+
+
+def _segments(timeline: ClockSegments, times: float, highest_mhz: int) -> tuple[Segment, ...]:
+    """Steps as stretches; those whose clocks are alike are one."""
+    ends_s = [*(step.offset_s for step in timeline.steps[1:]), timeline.time_s]
+    segments: list[Segment] = []
+    for step, end_s in zip(timeline.steps, ends_s, strict=True):
+        clock_mhz = step.pair.clock_mhz or highest_mhz
+        one = Segment(clock_mhz, step.pair.memory_mhz, times * (end_s - step.offset_s))
+        if segments and segments[-1][:2] == one[:2]:
+            one = one._replace(duration_s=segments.pop().duration_s + one.duration_s)
+        segments.append(one)
+    return tuple(segments)
+
+
+# How often clocks may change: by GPU and by node, and what a plan makes of it.
+
+GPUS_PER_NODE = 8
+"""Ranks of a pipeline that share a driver, where nobody states how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBudget:
+    """At most so many changes of clock per second; None is without limit.
+
+    The calls of a node's GPUs queue in one driver: ``per_node_per_s`` is for ``gpus_per_node`` ranks of a
+    pipeline together, in their order.
+
+    Raises:
+        PlanError: a value that is not a number, or is negative.
+    """
+
+    per_gpu_per_s: float | None = None
+    per_node_per_s: float | None = None
+    gpus_per_node: int = GPUS_PER_NODE
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if value is not None and not (math.isfinite(value) and value >= 0.0):
+                raise PlanError(
+                    f"budget of changes: {part.name} is {value!r}", hint="expected a finite number, 0 or more"
+                )
+        if self.gpus_per_node < 1:
+            raise PlanError(f"budget of changes: {self.gpus_per_node} GPUs per node", hint="at least 1")
+
+    def __str__(self) -> str:
+        """What it forbids, as fingerprints state it; empty where that is nothing."""
+        said = ""
+        if self.per_gpu_per_s is not None:
+            said += f", {self.per_gpu_per_s:g} changes per second and GPU"
+        if self.per_node_per_s is not None:
+            said += f", {self.per_node_per_s:g} per node of {self.gpus_per_node}"
+        return said
+
+    @property
+    def limits(self) -> bool:
+        """Whether it forbids anything."""
+        return (self.per_gpu_per_s, self.per_node_per_s) != (None, None)
+
+    def less(self, changes: int, time_s: float) -> ChangeBudget | None:
+        """Leave so many changes of every GPU in an iteration to others; None where too few are left."""
+        per_s = changes / time_s
+        gpu = None if self.per_gpu_per_s is None else self.per_gpu_per_s - per_s
+        node = None if self.per_node_per_s is None else self.per_node_per_s - self.gpus_per_node * per_s
+        left = [limit for limit in (gpu, node) if limit is not None]
+        if not left or min(left) * time_s < 1.0:
+            return None
+        return replace(self, per_gpu_per_s=gpu, per_node_per_s=node)
+
+    def node_of(self, ranks: int) -> NDArray[np.int32]:
+        """The node of every rank of a pipeline."""
+        return (np.arange(ranks) // self.gpus_per_node).astype(np.int32)
+
+    def left(self, changes: NDArray[np.int64], time_s: NDArray[np.float64]) -> NDArray[np.int64]:
+        """How many changes each GPU may still make; negative where it makes too many.
+
+        What is left of a node's is what each of its GPUs could take alone.
+
+        Shape: ``changes`` [ranks, plans], ``time_s`` [plans]; returns [ranks, plans].
+        """
+        left = np.full(changes.shape, MANY)
+        if self.per_gpu_per_s is not None:
+            left = allowed(self.per_gpu_per_s, time_s) - changes
+        if self.per_node_per_s is not None:
+            node = self.node_of(len(changes))
+            together = np.zeros((int(node.max()) + 1, changes.shape[1]), np.int64)
+            np.add.at(together, node, changes)
+            left = np.minimum(left, (allowed(self.per_node_per_s, time_s) - together)[node])
+        return left
+
+
+MANY = np.int64(2**62)
+
+
+def allowed(per_s: float, time_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole changes in an iteration of that length."""
+    return np.floor(per_s * time_s * (1.0 + 1e-12)).astype(np.int64)
+
+
+def changes_of(
+    ranks: Sequence[Sequence[int]], first_mhz: NDArray[np.int64], last_mhz: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """How often each rank's clock changes in an iteration, the way back to its first clock included.
+
+    Shape: ``ranks`` columns of each in running order; clocks that computations begin and end at
+    [plans, computations]; returns [ranks, plans].
+    """
+    changes = np.zeros((len(ranks), len(first_mhz)), np.int64)
+    for rank, columns in enumerate(ranks):
+        begin, end = first_mhz[:, columns], last_mhz[:, columns]
+        changes[rank] = (begin != end).sum(axis=1) + (begin != np.roll(end, 1, axis=1)).sum(axis=1)
+    return changes
 
 
 @dataclass(frozen=True, slots=True)

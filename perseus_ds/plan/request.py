@@ -11,9 +11,9 @@ from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import read_json
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.solving.reserve import Reserve
-from perseus_ds.plan.solving.switching import Split, Wait
+from perseus_ds.plan.problem import Split, Wait
+from perseus_ds.plan.record import ChangeBudget
+from perseus_ds.plan.reserve import Reserve
 from perseus_ds.run_directory import write_json
 from perseus_ds.schedule import Instruction, Schedule
 

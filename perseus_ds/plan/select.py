@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.plan.record import FrequencyPlan, PlanSet
+from perseus_ds.plan.clock_requests import Played, clock_requests, play, play_baseline
+from perseus_ds.plan.problem import narrow, slow_first
+from perseus_ds.plan.record import Expected, FrequencyPlan, PlanSet, Splits
+from perseus_ds.plan.waits import columns_of
+from perseus_ds.profile import Computation
+from perseus_ds.schedule import dag_of
+from perseus_ds.solver import OptionTable
+from perseus_ds.solver.network import Hull, hull_of
+from perseus_ds.solver.splits import long_enough
 
 
 def select(plans: PlanSet, objective: Objective) -> FrequencyPlan:
@@ -87,3 +102,422 @@ def _under_cap(plans: PlanSet, power_cap_w: float) -> FrequencyPlan:
             hint="raise the cap",
         )
     return plans.plan(int(fits[0]))
+
+
+# A plan for a time between two of the frontier: the durations of both, mixed.
+
+Floats = NDArray[np.float64]
+
+
+def with_plan_within(plans: PlanSet, objective: Objective | None) -> PlanSet:
+    """Add the plan that uses up the time that an objective allows; the same plans where it names no time."""
+    until_s = None if objective is None else latest_s(plans, objective)
+    return plans if until_s is None else with_plan_at(plans, until_s)
+
+
+def with_plan_at(plans: PlanSet, time_s: float) -> PlanSet:
+    """Add the plan for a time between two plans, where computations may be split as they need.
+
+    Longest paths are convex in the durations, and so is the cost of each computation. So durations mixed
+    between two plans take no longer than their times mixed, and cost no more than their costs mixed. Plans
+    stay as they are where no two plans lie around the time. So they do where a budget of changes, low waits
+    or whole computations forbid that.
+
+    Cost: linear in computations and edges.
+    """
+    after = bisect_right(plans.iteration_time_s, time_s)
+    if plans.budget.limits or plans.wait_clock is not None or not len(plans.splits):
+        return plans
+    if not 0 < after < len(plans) or _has_timelines(plans):
+        return plans
+    early_s, late_s = plans.iteration_time_s[after - 1 : after + 1].tolist()
+    if time_s <= early_s * (1.0 + _ROUNDING):
+        return plans
+    late_share = (time_s * (1.0 - _ROUNDING) - early_s) / (late_s - early_s)
+    fast, slow, share = _parts(plans, _mixed_s(plans, after, late_share))
+    lasts_s, cost_j = _lasting(plans, fast, slow, share)
+    if not (early_s < lasts_s <= time_s and cost_j < plans.effective_energy_j[after - 1]):
+        return plans
+    return _inserted(plans, after, (lasts_s, cost_j), (fast, slow, share))
+
+
+def _has_timelines(plans: PlanSet) -> bool:
+    return any(options.timelines for options in plans.options.values())
+
+
+def _mixed_s(plans: PlanSet, after: int, late_share: float) -> Floats:
+    """How long each computation lasts between two plans.
+
+    Shape: [computations].
+    """
+    keys = [(i.stage, i.kind) for i in plans.computations()]
+    planned_s = {key: options.planned_s(plans.reserve_pct) for key, options in plans.options.items()}
+    around = np.array([plans.blended(column, planned_s[key]) for column, key in enumerate(keys)])
+    return np.asarray(around[:, after - 1] * (1.0 - late_share) + around[:, after] * late_share)
+
+
+def _hulls(plans: PlanSet) -> dict[Computation, Hull]:
+    return {
+        key: hull_of(
+            OptionTable(
+                options.planned_s(plans.reserve_pct),
+                options.energy_j - plans.blocking_power_w * options.time_s,
+            )
+        )
+        for key, options in plans.options.items()
+    }
+
+
+def _parts(plans: PlanSet, lasts_s: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """The two options around every duration, and the share of the faster; no part is shorter than a change.
+
+    Shape: [computations] each.
+    """
+    hulls, change = _hulls(plans), plans.change
+    fast, slow, share = [], [], []
+    for instruction, own_s in zip(plans.computations(), lasts_s.tolist(), strict=True):
+        hull = hulls[instruction.stage, instruction.kind]
+        at = int(np.clip(bisect_right(hull.duration_s, own_s) - 1, 0, max(0, len(hull.duration_s) - 2)))
+        above = min(at + 1, len(hull.duration_s) - 1)
+        fast_s, slow_s = hull.duration_s[at : at + 1], hull.duration_s[above : above + 1]
+        part = np.clip((slow_s - own_s) / (slow_s - fast_s), 0.0, 1.0) if above > at else np.ones(1)
+        kept = float(long_enough(part, fast_s, slow_s, change.call_s + change.stall_s)[0])
+        fast.append(int(hull.option[at if kept > 0.0 else above]))
+        slow.append(int(hull.option[above if kept < 1.0 else at]))
+        share.append(kept if kept > 0.0 else 1.0)
+    return np.array(fast), np.array(slow), np.array(share)
+
+
+def _lasting(
+    plans: PlanSet, fast: NDArray[np.int64], slow: NDArray[np.int64], share: Floats
+) -> tuple[float, float]:
+    """Longest path and effective energy of the new plan."""
+    dag, columns = dag_of(plans.schedule), enumerate(plans.computations())
+    planned_s, cost_j = {}, 0.0
+    for column, instruction in columns:
+        options = plans.options[instruction.stage, instruction.kind]
+        shares = np.array([share[column], 1.0 - share[column]])
+        both = [fast[column], slow[column]]
+        planned_s[instruction] = float(shares @ options.planned_s(plans.reserve_pct)[both])
+        cost_j += float(shares @ (options.energy_j - plans.blocking_power_w * options.time_s)[both])
+    lasts_s = [planned_s.get(node, plans.fixed_s.get((node.stage, node.kind), 0.0)) for node in dag.nodes]
+    starts_s = dag.earliest_starts(lasts_s, plans.fixed_s)
+    return max(start + own for start, own in zip(starts_s, lasts_s, strict=True)), cost_j
+
+
+def _inserted(
+    plans: PlanSet,
+    after: int,
+    figures: tuple[float, float],
+    parts: tuple[NDArray[np.int64], NDArray[np.int64], Floats],
+) -> PlanSet:
+    """Put the new plan behind the one before it."""
+    fast, slow, share = parts
+    clocks = [plans.options[i.stage, i.kind].clock_mhz for i in plans.computations()]
+    fast_mhz, slow_mhz = (
+        np.array([[own[option] for own, option in zip(clocks, which, strict=True)]]) for which in (fast, slow)
+    )
+    turned = slow_first(columns_of(plans.schedule), fast_mhz, slow_mhz)[0] & (share < 1.0)
+    first = narrow(np.where(turned, slow, fast)[None])
+    rest = narrow(np.where(turned, fast, slow)[None])
+    own = Splits.of(first, rest, np.where(turned, 1.0 - share, share)[None])
+    old = plans.splits
+    plan = np.concatenate([old.plan + (old.plan >= after), np.full(len(own), after, old.plan.dtype)])
+    columns = np.concatenate([old.column, own.column])
+    order = np.lexsort((plan, columns))
+    splits = Splits(
+        plan[order].astype(np.int32),
+        columns[order],
+        np.concatenate([old.option, own.option])[order],
+        np.concatenate([old.share, own.share])[order],
+    )
+    total_j, effective_j = _bounds_j(plans, after, figures[0])
+    return replace(
+        plans,
+        iteration_time_s=np.insert(plans.iteration_time_s, after, figures[0]),
+        effective_energy_j=np.insert(plans.effective_energy_j, after, figures[1]),
+        lower_bound_j=np.insert(plans.lower_bound_j, after, total_j),
+        effective_bound_j=np.insert(plans.effective_bound_j, after, effective_j),
+        choice=np.concatenate([plans.choice[:after], first, plans.choice[after:]]),
+        splits=splits,
+        expected=_moved(plans.expected, after),
+        saving_within_pct=_mixed(plans, plans.saving_within_pct, after, figures[0]),
+        power_ratio=_mixed(plans, plans.power_ratio, after, figures[0]),
+    )
+
+
+def _mixed(plans: PlanSet, column: Floats | None, after: int, time_s: float) -> Floats | None:
+    """Add the new plan's value: about a mixture, as the plan is of the two around it."""
+    if column is None:
+        return None
+    return np.insert(column, after, np.interp(time_s, plans.iteration_time_s, column))
+
+
+def _moved(known: Mapping[int, Expected], after: int) -> dict[int, Expected]:
+    """What is known of plans by index, where there is one more."""
+    return {index + (index >= after): one for index, one in known.items()}
+
+
+def _bounds_j(plans: PlanSet, after: int, time_s: float) -> tuple[float, float]:
+    """Bounds on total and effective energy between two plans, from those of the plans around.
+
+    The least effective energy is convex in the time: beyond two plans it lies above the line through them.
+    The lines are through plans that are not so near to each other that rounding turns them.
+    """
+    times_s, bound_j = plans.iteration_time_s, plans.effective_bound_j
+    apart_s = (times_s[after] - times_s[after - 1]) / 2.0
+    sooner = np.flatnonzero(times_s[:after] <= times_s[after - 1] - apart_s)
+    later = np.flatnonzero(times_s >= times_s[after] + apart_s)
+    lines = [(0.0, float(bound_j[after]))]  # W, J at no time
+    lines += [_line(plans, int(sooner[-1]), after - 1)] if len(sooner) else []
+    lines += [_line(plans, after, int(later[0]))] if len(later) else []
+    corners_s = [(b - a) / (w - v) for (w, a), (v, b) in combinations(lines, 2) if w != v]
+    begin_s = float(times_s[after - 1])
+    total_j = min(
+        max(slope_w * at_s + zero_j for slope_w, zero_j in lines) + plans.blocking_total_w * at_s
+        for at_s in (begin_s, time_s, *(corner_s for corner_s in corners_s if begin_s < corner_s < time_s))
+    )
+    total_j = max(min(total_j, float(plans.lower_bound_j[after - 1])), float(plans.lower_bound_j[after]))
+    return total_j, max(slope_w * time_s + zero_j for slope_w, zero_j in lines)
+
+
+def _line(plans: PlanSet, first: int, second: int) -> tuple[float, float]:
+    """Slope and value at no time of the line through two plans' bounds on effective energy."""
+    (a_s, b_s), (a_j, b_j) = plans.iteration_time_s[[first, second]], plans.effective_bound_j[[first, second]]
+    slope_w = float((b_j - a_j) / (b_s - a_s))
+    return slope_w, float(a_j - slope_w * a_s)
+
+
+# What a certificate states, in the same words everywhere: log, report, ``show``.
+
+
+def certified(gap_pct: float) -> str:
+    """Return how good a plan is, and in what world."""
+    return f"{_proved(gap_pct)} for this profile"
+
+
+def worth(slowdown_pct: float, saving_pct: float, gap_pct: float, within_pct: float | None = None) -> str:
+    """State in one short line what a plan is worth, and how good it provably is.
+
+    ``within_pct`` is half of the interval of the saving; None where nobody knows it.
+    """
+    slower = f"{slowdown_pct:+.2f} % time"
+    speed = "same speed" if slower in {"+0.00 % time", "-0.00 % time"} else slower
+    return f"{speed}, saves {saving_pct:.1f}{within(within_pct)} % ({_proved(gap_pct)})"
+
+
+def within(pct: float | None) -> str:
+    """Return half of an interval as it stands behind its figure, rounded up; nothing where it is unknown."""
+    return "" if pct is None else f" +- {math.ceil(10.0 * pct - 1e-6) / 10.0:.1f}"
+
+
+def _proved(gap_pct: float) -> str:
+    """Rounded up, and never to nothing."""
+    within = max(1.0, math.ceil(100.0 * gap_pct - 1e-6)) / 100.0
+    return f"proved optimal within {within:.2f} %"
+
+
+# What a plan asks of clocks and of the site: changes per second, energy in waits, the swing of power.
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Power of one pipeline over an iteration: mean, and how far it swings.
+
+    Units: watts, all GPUs together.
+    """
+
+    mean_w: float
+    least_w: float
+    peak_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCosts:
+    """Figures of one plan beside all clocks at maximum.
+
+    ``changes`` are those of the GPU that changes most often, in one iteration; ``waiting_j`` is the energy of
+    all waits of a pipeline.
+    """
+
+    changes: int
+    changes_per_s: float
+    splits: int
+    waiting_j: float
+    waiting_before_j: float
+    power: Power
+    power_before: Power
+
+
+def costs_of(plan: FrequencyPlan) -> PlanCosts:
+    """Run the plan and its baseline, and add up.
+
+    Cost: a pass over the schedule's graph for each rank.
+    """
+    plans, after, before = plan.of, play(plan), play_baseline(plan.of)
+    every = range(plans.schedule.ranks)
+    changes = max(len(clock_requests(plan, rank, plans.change, played=after)) for rank in every)
+    high_w, ranks = plans.baseline.blocking_power_w, plans.schedule.ranks
+    before_s = plans.baseline.iteration_time_s
+    return PlanCosts(
+        changes=changes,
+        changes_per_s=changes / plan.iteration_time_s,
+        splits=sum(len(one.parts) > 1 for one in after),
+        waiting_j=max(0.0, plan.energy_j - sum(one.energy_j for one in after)),
+        waiting_before_j=max(0.0, plans.baseline.energy_j - sum(one.energy_j for one in before)),
+        power=_power(after, _lowered(plan, after), plan.iteration_time_s, ranks * high_w, high_w),
+        power_before=_power(before, [], before_s, ranks * high_w, high_w),
+    )
+
+
+def _lowered(plan: FrequencyPlan, played: Sequence[Played]) -> list[tuple[float, float, float]]:
+    """Beginning, end and change of power of every wait at the low clock, cut where the iteration ends."""
+    clock, total_s = plan.of.wait_clock, plan.iteration_time_s
+    if clock is None:
+        return []
+    computed = {one.instruction: one for one in played if one.parts}
+    spans = []
+    for rank in range(plan.of.schedule.ranks):
+        own = [computed[instruction] for _, instruction in plan.of.computations_of(rank)]
+        times_s = np.array([one.start_s for one in own]), np.array([one.end_s for one in own])
+        for idle in plan.low_waits(rank):
+            idle_s, until_s = (float(moment) for moment in idle.span_s(*times_s, np.array(total_s)))
+            low_s, begin_s = float(clock.low_s(np.array(until_s - idle_s))), idle_s + clock.down_s
+            for shift_s in (0.0, total_s):
+                left_s, right_s = max(begin_s - shift_s, 0.0), min(begin_s + low_s - shift_s, total_s)
+                if right_s > left_s:
+                    spans.append((left_s, right_s, clock.power_w - clock.high_power_w))
+    return spans
+
+
+def _power(
+    played: Sequence[Played],
+    lowered: Sequence[tuple[float, float, float]],
+    total_s: float,
+    waiting_w: float,
+    each_w: float,
+) -> Power:
+    """Sum the power of all ranks piece by piece."""
+    lasts_s, level_w = _levels(played, lowered, total_s, waiting_w, each_w)
+    real = lasts_s > 1e-9 * total_s
+    mean_w = float((level_w * lasts_s).sum() / total_s)
+    return Power(mean_w, float(level_w[real].min()), float(level_w[real].max()))
+
+
+def _levels(
+    played: Sequence[Played],
+    lowered: Sequence[tuple[float, float, float]],
+    total_s: float,
+    waiting_w: float,
+    each_w: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How long the pipeline has each power, and that power.
+
+    Shape: [pieces] each.
+    """
+    steps = [(start_s, add_w) for start_s, _, add_w in lowered]
+    steps += [(end_s, -add_w) for _, end_s, add_w in lowered]
+    for one in played:
+        at_s = one.start_s
+        for part in one.parts:
+            if part.duration_s > 0.0:
+                add_w = part.energy_j / part.duration_s - each_w
+                steps += [(at_s, add_w), (at_s + part.duration_s, -add_w)]
+            at_s += part.duration_s
+    steps.sort()
+    moments_s = np.array([0.0, *(when for when, _ in steps), total_s])
+    return np.diff(moments_s), waiting_w + np.cumsum([0.0, *(add for _, add in steps)])
+
+
+def swing_w(plan: FrequencyPlan, within_s: float = 1.0) -> float:
+    """Return the largest change of one pipeline's power within some seconds, iteration after iteration.
+
+    Cost: a pass over the schedule's graph, and one over its pieces.
+    """
+    played, plans, total_s = play(plan), plan.of, plan.iteration_time_s
+    high_w = plans.baseline.blocking_power_w
+    lasts_s, level_w = _levels(played, _lowered(plan, played), total_s, plans.schedule.ranks * high_w, high_w)
+    real = lasts_s > 1e-9 * total_s
+    return largest_change(lasts_s[real], level_w[real], within_s)
+
+
+def largest_change(lasts_s: NDArray[np.float64], level: NDArray[np.float64], within_s: float) -> float:
+    """Return the largest difference of two values of a periodic step function at most ``within_s`` apart.
+
+    Shape: ``lasts_s`` and ``level`` [pieces], one period.
+    Cost: linear in the pieces that a window and a period hold.
+    """
+    periods = 1 + math.ceil(min(within_s, lasts_s.sum()) / lasts_s.sum())
+    ends_s, levels = np.cumsum(np.tile(lasts_s, periods)), np.tile(level, periods)
+    first, largest = 0, 0.0
+    highest: deque[int] = deque()
+    lowest: deque[int] = deque()
+    for at, value in enumerate(levels.tolist()):
+        begins_s = ends_s[at] - lasts_s[at % len(lasts_s)]
+        while ends_s[first] < begins_s - within_s:
+            first += 1
+        for queue, sign in ((highest, 1.0), (lowest, -1.0)):
+            while queue and queue[0] < first:
+                queue.popleft()
+            while queue and sign * levels[queue[-1]] <= sign * value:
+                queue.pop()
+            queue.append(at)
+        largest = max(largest, float(levels[highest[0]] - levels[lowest[0]]))
+    return largest
+
+
+# What power a pipeline takes at every plan: the table that schedulers choose from.
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPoint:
+    """One plan as a scheduler sees it, of one pipeline, each over its own iteration time.
+
+    ``slowdown_pct`` and ``saving_pct`` are against default clocks, ``swing_w`` is the largest change of power
+    within a second.
+    """
+
+    plan: int
+    power_w: float
+    iteration_time_s: float
+    slowdown_pct: float
+    energy_j: float
+    saving_pct: float
+    swing_w: float
+
+
+def power_w(plans: PlanSet) -> NDArray[np.float64]:
+    """Return the mean power of one pipeline at every plan.
+
+    Shape: [plans].
+    """
+    power: NDArray[np.float64] = plans.energy_j / plans.iteration_time_s
+    return power
+
+
+def power_table(plans: PlanSet) -> list[PowerPoint]:
+    """Return every plan that is worth its time, the fastest first.
+
+    A plan is worth its time where no faster one takes as little power.
+
+    Cost: a pass over the schedule's graph for each plan.
+    """
+    power, least_w = power_w(plans), np.inf
+    table = []
+    for index in range(len(plans)):
+        if power[index] >= least_w:
+            continue
+        plan = plans.plan(index)
+        least_w = float(power[index])
+        table.append(
+            PowerPoint(
+                plan=index,
+                power_w=least_w,
+                iteration_time_s=plan.iteration_time_s,
+                slowdown_pct=plan.slowdown_pct,
+                energy_j=plan.energy_j,
+                saving_pct=plan.saving_pct,
+                swing_w=swing_w(plan),
+            )
+        )
+    return table

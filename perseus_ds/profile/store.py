@@ -30,7 +30,7 @@ from perseus_ds.profile.rows import computation_row, key_of, point_of, point_row
 from perseus_ds.profile.zeus_csv import read_csv
 from perseus_ds.run_directory import write_whole
 from perseus_ds.schedule import Load
-from perseus_ds.schedule.load import MOST_LOAD
+from perseus_ds.schedule.instruction import MOST_LOAD
 
 FORMAT = "perseus-profile"
 VERSION = 1

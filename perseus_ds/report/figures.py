@@ -11,7 +11,7 @@ from statistics import fmean
 
 from perseus_ds.errors import ConfigError
 from perseus_ds.plan import FrequencyPlan, PlanSet
-from perseus_ds.plan.playing.play import Played, play, play_baseline
+from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.report.read import Contents, count, read_contents, short, signed
 from perseus_ds.run_directory import CourseRow, MeasuredSide, RankRecord, Summary
 

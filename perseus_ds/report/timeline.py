@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perseus_ds.files.fields import MOST
 from perseus_ds.plan import FrequencyPlan, PlanSet
-from perseus_ds.plan.playing.play import Played, play, play_baseline
+from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.run_directory import RecordedIteration, Span, write_whole
 from perseus_ds.schedule import Instruction
 

@@ -4,18 +4,193 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import InvalidScheduleError
-from perseus_ds.schedule.graph import Graph, cycle, in_turn, packed, starts
+from perseus_ds.schedule.data_flow import handovers
 from perseus_ds.schedule.instruction import Instruction, Kind
+from perseus_ds.schedule.schedule import Order, Schedule
 
 if TYPE_CHECKING:
     import networkx as nx
+
+# A graph packed row after row: an order in which all can run, and the longest paths to every node.
+
+Indices = NDArray[np.int32]
+Seconds = NDArray[np.float64]
+
+
+class Graph(NamedTuple):
+    """Nodes in topological order, with their predecessors and successors packed row after row.
+
+    Row ``i`` of ``before`` is ``before[first_before[i]:first_before[i + 1]]``; ``before_arc`` names the
+    edge it came from. Likewise for what comes after. Nodes of a cycle are missing in ``order``.
+
+    Shape: ``order`` [nodes]; ``first_before``, ``first_after`` [nodes + 1]; the others [edges].
+    """
+
+    order: Indices
+    first_before: Indices
+    before: Indices
+    before_arc: Indices
+    first_after: Indices
+    after: Indices
+    after_arc: Indices
+
+
+def packed(nodes: int, before: Indices, after: Indices) -> Graph:
+    """Pack the edges ``before[e] -> after[e]`` and order the nodes.
+
+    Cost: linear, after sorting the edges.
+    """
+    first_before, before_arc = _rows(after, nodes)
+    first_after, after_arc = _rows(before, nodes)
+    followers = after[after_arc]
+    order = _topological(first_before, first_after, followers)
+    return Graph(order, first_before, before[before_arc], before_arc, first_after, followers, after_arc)
+
+
+def _rows(key: Indices, count: int) -> tuple[Indices, Indices]:
+    edges = np.argsort(key, kind="stable").astype(np.int32)
+    first = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(np.bincount(key, minlength=count), out=first[1:])
+    return first, edges
+
+
+def _topological(first_before: Indices, first_after: Indices, after: Indices) -> Indices:
+    """Order the nodes so that each comes after all it waits for; those of a cycle are left out.
+
+    Source: Kahn 1962. In Python, since it runs once per graph and compiling it takes as long as a million
+    steps.
+    """
+    waits, first, followers = np.diff(first_before).tolist(), first_after.tolist(), after.tolist()
+    order = [node for node, count in enumerate(waits) if count == 0]
+    for node in order:
+        for follower in followers[first[node] : first[node + 1]]:
+            waits[follower] -= 1
+            if waits[follower] == 0:
+                order.append(follower)
+    return np.array(order, dtype=np.int32)
+
+
+def cycle(graph: Graph) -> list[int]:
+    """Nodes of which each must end before the next starts, the lowest first and last; empty if none."""
+    if len(graph.order) == len(graph.first_before) - 1:
+        return []
+    import networkx as nx  # noqa: PLC0415  # heavy, and a graph seldom has a cycle
+
+    nodes = np.repeat(np.arange(len(graph.first_before) - 1), np.diff(graph.first_before))
+    found = nx.find_cycle(nx.DiGraph(zip(graph.before.tolist(), nodes.tolist(), strict=True)))
+    circle = [node for node, _ in found]
+    lowest = circle.index(min(circle))
+    return [*circle[lowest:], *circle[: lowest + 1]]
+
+
+def starts(graph: Graph, delay: list[float], lasts: list[float]) -> list[float]:
+    """When each node starts if nothing waits longer than it must.
+
+    Units: one for all. ``delay`` [edges] is how long after the end of its first each edge lets its second
+    start, ``lasts`` [nodes].
+    """
+    first, after, edges = graph.first_after.tolist(), graph.after.tolist(), graph.after_arc.tolist()
+    start = [0.0] * len(lasts)
+    for node in graph.order.tolist():
+        end = start[node] + lasts[node]
+        for row in range(first[node], first[node + 1]):
+            start[after[row]] = max(start[after[row]], end + delay[edges[row]])
+    return start
+
+
+def in_turn(
+    graph: Graph, delay: list[float], lasts: Callable[[int], Seconds | float]
+) -> Iterator[tuple[int, Seconds, Seconds]]:
+    """Yield every node with its starts and ends, in topological order, for many sets of durations at once.
+
+    ``lasts`` gives a node's durations [sets]. Starts are kept only until their node is over.
+    """
+    first, after, edges = graph.first_after.tolist(), graph.after.tolist(), graph.after_arc.tolist()
+    zero, start = np.zeros(()), dict[int, Seconds]()
+    for node in graph.order.tolist():
+        begin = start.pop(node, zero)
+        end = np.asarray(begin + lasts(node))
+        yield node, begin, end
+        for row in range(first[node], first[node + 1]):
+            follower, ready = after[row], end + delay[edges[row]]
+            start[follower] = np.maximum(start[follower], ready) if follower in start else ready
+
+
+_BEGIN = 0  # the place of what all wait for
+
+
+class LongestPaths:
+    """When every node ends if nothing waits longer than it must, for one set of durations after another.
+
+    What does not change from one pass to the next is prepared.
+
+    ``delay`` [edges] is as in `starts`. Nodes that wait for more than two others get places between that last
+    for no time. So a pass looks at two places for each.
+
+    Cost: a pass takes about 0.08 us for each node, some twelve times less than `starts`.
+    """
+
+    def __init__(self, graph: Graph, delay: Sequence[float]) -> None:
+        nodes = len(graph.first_before) - 1
+        self._place = np.zeros(nodes, dtype=np.intp)
+        self._first: list[int] = []
+        self._second: list[int] = []
+        self._delay: list[float] = []
+        begin, before, edges = graph.first_before.tolist(), graph.before.tolist(), graph.before_arc.tolist()
+        for node in graph.order.tolist():
+            rows = range(begin[node], begin[node + 1])
+            self._add(sorted((delay[edges[row]], int(self._place[before[row]])) for row in rows))
+            self._place[node] = len(self._first)
+        followed = np.diff(graph.first_after) > 0
+        self._ends = self._place[~followed].tolist()
+        self._lasts = np.zeros(len(self._first))
+
+    def _add(self, waits_for: list[tuple[float, int]]) -> None:
+        """Add the place of a node that waits for some places, each with its delay, the least delay first."""
+        here = _BEGIN
+        if waits_for and waits_for[0][0] == 0.0:
+            _, here = waits_for.pop(0)
+        while len(waits_for) > 1:
+            here = self._put(here, waits_for.pop(0))
+        self._put(here, waits_for[0] if waits_for else (0.0, here))
+
+    def _put(self, first: int, second: tuple[float, int]) -> int:
+        self._first.append(first)
+        self._second.append(second[1])
+        self._delay.append(second[0])
+        return len(self._first)
+
+    def place(self, node: int) -> int:
+        """Return where a node's end stands in `ends`."""
+        return int(self._place[node])
+
+    def ends(self, lasts: Seconds) -> list[float]:
+        """Return the ends of all places.
+
+        Shape: ``lasts`` [nodes]; returns [places + 1], the first of them the begin.
+        """
+        self._lasts[self._place - 1] = lasts
+        ends = [0.0]
+        add = ends.append
+        for first, second, late, own in zip(
+            self._first, self._second, self._delay, self._lasts.tolist(), strict=True
+        ):
+            one, other = ends[first], ends[second] + late
+            add((one if one > other else other) + own)  # noqa: FURB136  # a call costs as much as the rest
+        return ends
+
+    def over(self, ends: Sequence[float]) -> float:
+        """Return when all is over."""
+        return max((ends[place] for place in self._ends), default=0.0)
+
 
 Edge = tuple[int, int]
 
@@ -120,3 +295,84 @@ class Dag:
         """
         self.topological()
         return starts(self.graph, self.delays_s(fixed_s or {}), list(durations))
+
+
+# Joining the orders of all ranks into one graph: running order, transfers, and the data between stages.
+
+Pair = tuple[Instruction, Instruction]
+_SENDER = {
+    Kind.RECV_ACTIVATION: (Kind.SEND_ACTIVATION, -1),
+    Kind.RECV_GRAD: (Kind.SEND_GRAD, +1),
+}
+_SENDS = frozenset(kind for kind, _ in _SENDER.values())
+
+
+@lru_cache(maxsize=4)
+def dag_of(schedule: Schedule) -> Dag:
+    """Join the orders of all ranks into one graph; the last few are kept, as one is asked for many times.
+
+    A transfer that stands in the orders is one node, named after its sender. Both ends wait for each other
+    (gloo always, NCCL for all but small messages). So what follows it on either rank follows what came before
+    it on both. Transfers queued for a ``COMMIT`` are posted by it together and each waits for its own other
+    end. In orders without transfers the data of neighbouring stages is handed over through
+    buffers: nobody waits to send. A tied reduction is one node for all stages that take part.
+
+    Raises:
+        InvalidScheduleError: an instruction without its other end, its input or a rank of its own.
+    """
+    node_of = _nodes(schedule)
+    nodes = tuple(dict.fromkeys(node_of.values()))
+    position = {node: index for index, node in enumerate(nodes)}
+    in_order = [(node_of[a], node_of[b]) for order in schedule.orders for a, b in _running(order)]
+    direct, buffered = handovers(schedule)
+    edges = dict.fromkeys((position[a], position[b]) for a, b in [*in_order, *direct, *buffered])
+    delayed = {(position[a], position[b]): send for (a, b), send in buffered.items()}
+    return Dag(nodes, tuple(edges), delayed)
+
+
+def _running(order: Order) -> Iterator[Pair]:
+    """What follows what on one rank: the next in line, but transfers only what they were queued behind."""
+    if not any(i.kind is Kind.COMMIT for i in order):
+        yield from pairwise(order)
+        return
+    last: list[Instruction] = []
+    queued: list[Instruction] = []
+    for instruction in order:
+        if instruction.kind.is_transfer:
+            queued.append(instruction)
+            continue
+        yield from ((before, instruction) for before in last)
+        if instruction.kind is Kind.COMMIT:
+            yield from ((before, transfer) for before in last for transfer in queued)
+            yield from ((transfer, instruction) for transfer in queued)
+            queued = []
+        last = [instruction]
+    for transfer in queued:
+        raise InvalidScheduleError(f"{transfer} is queued, and no commit follows it")
+
+
+def _nodes(schedule: Schedule) -> Mapping[Instruction, Instruction]:
+    """Pair every instruction with the node that stands for it in the graph."""
+    nodes = {i: _sender(i) or i for order in schedule.orders for i in order}
+    _check_ends(nodes)
+    reductions = [i for i in nodes if i.kind is Kind.REDUCE_TIED]
+    tied = min((i.stage for i in reductions), default=0)
+    return nodes | {i: Instruction(tied, i.kind, i.microbatch) for i in reductions}
+
+
+def _check_ends(nodes: Mapping[Instruction, Instruction]) -> None:
+    """Refuse a transfer of which one end is missing."""
+    received = {node for instruction, node in nodes.items() if instruction is not node}
+    for instruction, node in nodes.items():
+        if node not in nodes:
+            raise InvalidScheduleError(f"{instruction} waits for {node}, which no stage runs")
+        if instruction.kind in _SENDS and instruction not in received:
+            raise InvalidScheduleError(f"{instruction} waits for ever: no stage receives it")
+
+
+def _sender(instruction: Instruction) -> Instruction | None:
+    """Return the other end of what a receive waits for."""
+    if instruction.kind not in _SENDER:
+        return None
+    kind, step = _SENDER[instruction.kind]
+    return Instruction(instruction.stage + step, kind, instruction.microbatch)

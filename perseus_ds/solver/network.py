@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.errors import SolverError
-from perseus_ds.schedule.graph import Graph, cycle, packed
+from perseus_ds.schedule.dag import Graph, cycle, packed
 from perseus_ds.solver.compiling.compiled import tiered
 from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Instruction, Load, dag_of
-from perseus_ds.schedule.graph import LongestPaths
+from perseus_ds.schedule.dag import LongestPaths
 
 _DRAWS = 40
 _LEAST_ERROR = 0.004  # of an iteration: no prediction is better

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build, write_plans
-from perseus_ds.plan.playing.play import Played, play, play_baseline
+from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.profile import Profile, read_profile, write_profile
 from perseus_ds.report import write_report
 from perseus_ds.report.figures import figures

@@ -10,7 +10,7 @@ from typing import Any
 from perseus_ds.adapters.deepspeed import order_of
 from perseus_ds.device.simulated import GpuModel, SimulatedSettings, Work, model_named, physics
 from perseus_ds.plan import build, write_plans
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Point, Profile, candidate_clocks, write_profile
 from perseus_ds.runtime.job import PLAN_ONLY
 from perseus_ds.schedule import Kind, Schedule

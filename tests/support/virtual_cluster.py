@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet
 from perseus_ds.schedule import dag_of
-from perseus_ds.simulation.emulator.emulator import Answers
+from perseus_ds.simulation.emulator import Answers
 from perseus_ds.straggler import FrontierIndex, ReplicaStatus, StragglerDecision
 
 BLOCK = 256

@@ -12,7 +12,7 @@ from perseus_ds.kernels.segment.bounded import runs_at
 from perseus_ds.kernels.segment.dynamic import cheapest_runs
 from perseus_ds.kernels.segment.runs import ChangeCost, Runs, Sequence
 from perseus_ds.kernels.trace import KernelTrace
-from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimelines, TimelineStep
+from perseus_ds.plan.record import AtDefault, ClockSegments, InstructionTimelines, TimelineStep
 
 MOST = 12
 STEADY_SHARE = 0.15

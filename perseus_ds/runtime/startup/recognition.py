@@ -11,8 +11,8 @@ import torch
 
 from perseus_ds.config import Objective, PerseusConfig
 from perseus_ds.device import Gpu
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.solving.reserve import reserve_in_words
+from perseus_ds.plan.record import ChangeBudget
+from perseus_ds.plan.reserve import reserve_in_words
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.coupled_sets import Sets, in_sets

@@ -16,7 +16,7 @@ from perseus_ds.device.simulated import simulated_settings
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded
 from perseus_ds.kernels import read_trace
-from perseus_ds.plan.timelines import read_timelines
+from perseus_ds.plan.record import read_timelines
 from perseus_ds.run_directory import RunDirectory, claim, write_whole
 
 _MOST_BYTES = 1 << 30

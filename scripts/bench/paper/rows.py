@@ -11,7 +11,7 @@ from baselines import Priced
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, build
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, textbook
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from perseus_ds.plan import PlanSet, build
-from perseus_ds.plan.splits import Splits
+from perseus_ds.plan.record import Splits
 from perseus_ds.plan.waits import Waits
 from perseus_ds.profile import LoadFit, Profile
 from perseus_ds.schedule import Load, textbook

@@ -11,9 +11,8 @@ import numpy as np
 
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation.emulator import ClusterShape, Conditions, Emulator
-from perseus_ds.simulation.emulator.disturbance import Disturbance, Trouble
-from perseus_ds.simulation.emulator.result import Emulated
+from perseus_ds.simulation.emulator import ClusterShape, Conditions, Emulated, Emulator
+from perseus_ds.simulation.scenario import Disturbance, Trouble
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 mpl.use("Agg")

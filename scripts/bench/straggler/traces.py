@@ -22,7 +22,7 @@ from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.profile import Point, Profile, read_profile
 from perseus_ds.schedule import Instruction, Kind, textbook
-from perseus_ds.simulation.emulator.emulator import Answers
+from perseus_ds.simulation.emulator import Answers
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W
 from perseus_ds.straggler import FrontierIndex, ReplicaStatus
 

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.simulated import Work, model_named
 from perseus_ds.device.simulated.physics import duration_s, energy_j
-from perseus_ds.plan.solving.problem import PlanProblem, problem_of
-from perseus_ds.plan.solving.strategy import fastest
-from perseus_ds.plan.solving.switching import FREE
+from perseus_ds.plan.build import fastest
+from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
 from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.profile.next_clock import PLACES, next_clock
 from perseus_ds.profile.record import Computation

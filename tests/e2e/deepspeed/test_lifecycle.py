@@ -27,7 +27,7 @@ from schemas import check_file
 
 from perseus_ds.device.simulated import SimulatedSettings
 from perseus_ds.plan import read_plans
-from perseus_ds.plan.solving.reserve import CANDIDATES_PCT, UNKNOWN_PCT
+from perseus_ds.plan.reserve import CANDIDATES_PCT, UNKNOWN_PCT
 from perseus_ds.profile import read_profile, write_profile
 from perseus_ds.schedule import Kind
 

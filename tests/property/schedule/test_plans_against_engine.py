@@ -6,7 +6,7 @@ import pytest
 from engine_in_miniature import read, run
 
 from perseus_ds.plan import PlanSet, build, read_plans, verify, write_plans
-from perseus_ds.plan.playing.play import play, play_baseline
+from perseus_ds.plan.clock_requests import play, play_baseline
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, Schedule, textbook, with_rendezvous
 

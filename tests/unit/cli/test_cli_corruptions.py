@@ -17,7 +17,7 @@ from cli_program import Program
 
 from perseus_ds.files.digest import KEY, digest_of
 from perseus_ds.plan import build, write_plans
-from perseus_ds.plan.playing.play import play
+from perseus_ds.plan.clock_requests import play
 from perseus_ds.profile import write_profile
 from perseus_ds.run_directory import (
     MeasuredSide,

@@ -11,7 +11,7 @@ from cli_program import Program
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, read_plans, select
-from perseus_ds.plan.between import with_plan_within
+from perseus_ds.plan.select import with_plan_within
 from perseus_ds.profile import read_profile
 
 

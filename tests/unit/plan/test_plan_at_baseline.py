@@ -9,7 +9,7 @@ import pytest
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import build, select
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile

@@ -7,10 +7,10 @@ import pytest
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, build, dumps, loads, verify
-from perseus_ds.plan.between import with_plan_at
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.checking.by_another_road import check_bounds_by_lp, check_times_by_networkx
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.check import check_bounds_by_lp, check_times_by_networkx
+from perseus_ds.plan.problem import Switching
+from perseus_ds.plan.record import ChangeBudget
+from perseus_ds.plan.select import with_plan_at
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 

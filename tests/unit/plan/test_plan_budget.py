@@ -11,8 +11,8 @@ import pytest
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import CertificateError, PlanError
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, verify
-from perseus_ds.plan.budget import ChangeBudget, changes_of
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.problem import Switching
+from perseus_ds.plan.record import ChangeBudget, changes_of
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulator

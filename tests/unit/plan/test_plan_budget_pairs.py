@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perseus_ds.plan import build
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.problem import Switching
+from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, textbook
 

@@ -7,10 +7,9 @@ import pytest
 
 from perseus_ds.device import ChangeQueue, ClockChange
 from perseus_ds.plan import OPENING, ClockRequest, build, clock_requests, opening_clocks
-from perseus_ds.plan.playing.clock_requests import requests_of
-from perseus_ds.plan.playing.play import Part, Played, play
+from perseus_ds.plan.clock_requests import Part, Played, play, requests_of
+from perseus_ds.plan.problem import Split, Switching
 from perseus_ds.plan.record import FrequencyPlan
-from perseus_ds.plan.solving.switching import Split, Switching
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 

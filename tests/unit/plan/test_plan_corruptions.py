@@ -17,9 +17,9 @@ from perseus_ds.device import ClockChange
 from perseus_ds.errors import CertificateError, PerseusError
 from perseus_ds.files.digest import KEY, digest_of
 from perseus_ds.plan import PlanSet, build, dumps, loads, verify
-from perseus_ds.plan.checking.by_another_road import check_bounds_by_lp
-from perseus_ds.plan.solving.switching import Switching
-from perseus_ds.plan.splits import Splits
+from perseus_ds.plan.check import check_bounds_by_lp
+from perseus_ds.plan.problem import Switching
+from perseus_ds.plan.record import Splits
 from perseus_ds.plan.waits import Waits
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile

@@ -10,11 +10,10 @@ import pytest
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import FrequencyPlan, PlanSet, build
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.playing.costs import costs_of
-from perseus_ds.plan.playing.play import Played, play, play_baseline
-from perseus_ds.plan.solving.order import slow_first
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.clock_requests import Played, play, play_baseline
+from perseus_ds.plan.problem import Switching, slow_first
+from perseus_ds.plan.record import ChangeBudget
+from perseus_ds.plan.select import costs_of
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile

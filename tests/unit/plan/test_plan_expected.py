@@ -7,7 +7,7 @@ import pytest
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import Baseline, Expected, FrequencyPlan, Options, PlanSet, expected
-from perseus_ds.plan.options import Segment
+from perseus_ds.plan.record import Segment
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, textbook
 

@@ -7,9 +7,9 @@ import pytest
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import OPENING, PlanSet, build, clock_requests, verify
-from perseus_ds.plan.idle import BEGINNING, Idle, idles
-from perseus_ds.plan.playing.play import play
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.clock_requests import play
+from perseus_ds.plan.problem import Switching
+from perseus_ds.plan.waits import BEGINNING, Idle, idles
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 

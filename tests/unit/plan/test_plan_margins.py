@@ -10,9 +10,9 @@ import pytest
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build, select
-from perseus_ds.plan.checking.verify import verify
-from perseus_ds.plan.plan_file.store import read_plans, write_plans
-from perseus_ds.plan.solving.margins import margins_s
+from perseus_ds.plan.file import read_plans, write_plans
+from perseus_ds.plan.reserve import margins_s
+from perseus_ds.plan.verify import verify
 from perseus_ds.profile import Profile, smoothed
 from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile

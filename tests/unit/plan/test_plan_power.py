@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from hand_made_plan import hand_made
 
-from perseus_ds.plan.playing.costs import costs_of, largest_change
-from perseus_ds.plan.power import power_table
+from perseus_ds.plan.select import costs_of, largest_change, power_table
 
 PLANS = hand_made()
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from perseus_ds.plan import build
-from perseus_ds.plan.profile_error import EntryError, few_clocks, profile_error
-from perseus_ds.plan.solving.margins import margins_s
-from perseus_ds.plan.solving.problem import PlanProblem, problem_of
-from perseus_ds.plan.solving.strategy import fastest
-from perseus_ds.plan.solving.switching import FREE
+from perseus_ds.plan.build import fastest
+from perseus_ds.plan.expected import EntryError, few_clocks, profile_error
+from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
+from perseus_ds.plan.reserve import margins_s
 from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W, gpt3_profile

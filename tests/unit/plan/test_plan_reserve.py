@@ -9,9 +9,9 @@ import pytest
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, build, select
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.solving.reserve import ALLOWED_PCT, CANDIDATES_PCT, UNKNOWN_PCT
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.problem import Switching
+from perseus_ds.plan.record import ChangeBudget
+from perseus_ds.plan.reserve import ALLOWED_PCT, CANDIDATES_PCT, UNKNOWN_PCT
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import (

@@ -8,7 +8,7 @@ import pytest
 from perseus_ds.device.simulated import Work, model_named
 from perseus_ds.device.simulated.physics import duration_s, energy_j
 from perseus_ds.plan import PlanSet, build, dumps, loads
-from perseus_ds.plan.between import with_plan_at
+from perseus_ds.plan.select import with_plan_at
 from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.schedule import Kind, textbook
 

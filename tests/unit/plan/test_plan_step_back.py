@@ -12,7 +12,7 @@ pytestmark = pytest.mark.thorough
 
 SCRIPT = """
 import os, time
-from perseus_ds.plan.step_back import NICE, step_back_after
+from perseus_ds.plan.__main__ import NICE, step_back_after
 before = os.nice(0)
 step_back_after({after_s})
 def work(cpu_s):
@@ -58,7 +58,7 @@ def test_it_does_so_while_the_solver_keeps_the_main_thread() -> None:
     """Compiled code does not come back to the interpreter: a signal's handler would wait for it."""
     script = """
 import os, threading, time
-from perseus_ds.plan.step_back import NICE, step_back_after
+from perseus_ds.plan.__main__ import NICE, step_back_after
 import numpy as np
 main, seen = threading.get_native_id(), []
 def look():

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as st_numpy
 from perseus_ds.errors import PlanFormatError
 from perseus_ds.files.digest import KEY, digest_of
 from perseus_ds.plan import PlanSet, dumps, loads, read_plans, write_plans
-from perseus_ds.plan.plan_file.packing import pack_matrix, unpack_matrix
+from perseus_ds.plan.file import pack_matrix, unpack_matrix
 
 
 def assert_same(read: PlanSet, written: PlanSet) -> None:

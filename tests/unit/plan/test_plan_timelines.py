@@ -13,12 +13,16 @@ from perseus_ds.device import ClockChange
 from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.errors import PlanError, PlanFormatError, ProfileError
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.options import Options
-from perseus_ds.plan.playing.clock_requests import requests_of
-from perseus_ds.plan.playing.play import Part, Played, play
-from perseus_ds.plan.solving.switching import Split, Switching
-from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimelines, TimelineStep
+from perseus_ds.plan.clock_requests import Part, Played, play, requests_of
+from perseus_ds.plan.problem import Split, Switching
+from perseus_ds.plan.record import (
+    AtDefault,
+    ChangeBudget,
+    ClockSegments,
+    InstructionTimelines,
+    Options,
+    TimelineStep,
+)
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.simulation.emulator import ClusterShape, Emulator

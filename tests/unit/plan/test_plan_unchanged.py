@@ -14,7 +14,7 @@ import pytest
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, build
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W, gpt3_profile

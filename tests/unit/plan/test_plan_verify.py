@@ -7,9 +7,9 @@ import pytest
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan import PlanSet, build, doubt, verify
-from perseus_ds.plan.checking.by_another_road import check_bounds_by_lp, check_times_by_networkx
-from perseus_ds.plan.playing.play import play, play_baseline
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.check import check_bounds_by_lp, check_times_by_networkx
+from perseus_ds.plan.clock_requests import play, play_baseline
+from perseus_ds.plan.problem import Switching
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.textbook_gpu import HIGHEST_MHZ, textbook_profile
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.plan import PlanSet, build, write_plans
-from perseus_ds.plan.playing.play import Played, play, play_baseline
+from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.run_directory import (
     MeasuredSide,

@@ -7,7 +7,7 @@ import pytest
 from page_data import unpacked
 
 from perseus_ds.plan import FrequencyPlan, build
-from perseus_ds.plan.playing.play import play, play_baseline
+from perseus_ds.plan.clock_requests import play, play_baseline
 from perseus_ds.profile import Point, Profile
 from perseus_ds.report.page import clocks_mhz, timeline_data
 from perseus_ds.report.timeline import energy_j, lanes

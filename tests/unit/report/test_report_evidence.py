@@ -10,7 +10,7 @@ import pytest
 
 from perseus_ds.errors import ConfigError
 from perseus_ds.plan import PlanSet
-from perseus_ds.plan.playing.play import play
+from perseus_ds.plan.clock_requests import play
 from perseus_ds.report.figures import EnergyPrices, straggler_rows, worth
 from perseus_ds.report.read import critical_path
 from perseus_ds.report.timeline import causes, causes_beside, clock_changes, energy_j, write_trace

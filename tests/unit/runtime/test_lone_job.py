@@ -22,7 +22,7 @@ from perseus_ds.device.simulated.timeline import Task
 from perseus_ds.errors import ConfigError, DeviceLostError, PerseusError
 from perseus_ds.files.digest import KEY, digest_of
 from perseus_ds.plan import dumps, read_plans
-from perseus_ds.plan.playing.play import play
+from perseus_ds.plan.clock_requests import play
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory import read_places, read_ranks, read_summary, read_timelines, write_json
 from perseus_ds.runtime.startup.activation import activate, deactivate, session_of

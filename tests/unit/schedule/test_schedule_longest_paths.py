@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_ds.schedule import dag_of, textbook
-from perseus_ds.schedule.graph import LongestPaths, packed, starts
+from perseus_ds.schedule.dag import LongestPaths, packed, starts
 
 EDGES = st.lists(
     st.tuples(st.integers(0, 11), st.integers(0, 11), st.sampled_from([0.0, 0.0, 0.5, 2.0])), max_size=40

@@ -11,10 +11,11 @@ import pytest
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, Splits, build
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.profile.record import Computation
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
+from perseus_ds.simulation.cluster import tables_of
 from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     ClusterShape,
@@ -24,8 +25,7 @@ from perseus_ds.simulation.emulator import (
     means,
     parse_disturbance,
 )
-from perseus_ds.simulation.emulator.disturbance import Disturbance, check_disturbances
-from perseus_ds.simulation.emulator.world import tables_of
+from perseus_ds.simulation.scenario import Disturbance, check_disturbances
 from perseus_ds.straggler import Cause
 
 pytestmark = pytest.mark.thorough

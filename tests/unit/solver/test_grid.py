@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.plan import build
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.problem import Switching
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
 from perseus_ds.solver import REACH

@@ -5,7 +5,7 @@ import pytest
 from straggler_cluster import planned
 
 from perseus_ds.config import Objective
-from perseus_ds.plan.playing.play import play, play_baseline
+from perseus_ds.plan.clock_requests import play, play_baseline
 from perseus_ds.straggler import FrontierIndex, TimeBudget
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, build
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.problem import Switching
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulator, parse_disturbance
 from perseus_ds.simulation.textbook_gpu import textbook_profile

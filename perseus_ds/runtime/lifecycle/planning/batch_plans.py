@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import read_bounded
-from perseus_ds.plan.plan_file.bounds import MOST_BYTES
+from perseus_ds.plan.file import MOST_BYTES
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job, differences

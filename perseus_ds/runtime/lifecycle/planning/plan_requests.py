@@ -9,8 +9,14 @@ from pathlib import Path
 from perseus_ds.config import Objective
 from perseus_ds.device import Calibration, Capabilities, ClockChange
 from perseus_ds.plan import PlanRequest
-from perseus_ds.plan.budget import GPUS_PER_NODE, ChangeBudget
-from perseus_ds.plan.timelines import ClockSegments, InstructionTimelines, read_timelines, write_timelines
+from perseus_ds.plan.record import (
+    GPUS_PER_NODE,
+    ChangeBudget,
+    ClockSegments,
+    InstructionTimelines,
+    read_timelines,
+    write_timelines,
+)
 from perseus_ds.profile import read_profile
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.job_context import JobContext

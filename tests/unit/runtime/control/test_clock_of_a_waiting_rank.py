@@ -4,8 +4,7 @@ import pytest
 
 from perseus_ds.device import ClockChange, SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import VirtualTime
-from perseus_ds.plan.playing.clock_requests import OPENING, requests_of
-from perseus_ds.plan.playing.play import Part, Played
+from perseus_ds.plan.clock_requests import OPENING, Part, Played, requests_of
 from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer
 from perseus_ds.schedule import Instruction, Kind

@@ -10,8 +10,7 @@ from hand_made_plan import hand_made
 
 from perseus_ds.device import Capabilities, ClockChange
 from perseus_ds.errors import PlanMismatchError
-from perseus_ds.plan.options import Segment
-from perseus_ds.plan.record import PlanSet
+from perseus_ds.plan.record import PlanSet, Segment
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.runtime.lifecycle.planned_run import check_clocks
 

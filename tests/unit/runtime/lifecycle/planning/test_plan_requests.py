@@ -5,7 +5,7 @@ import pytest
 from perseus_ds.device import SimulatedGpu, SimulatedSettings
 from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.device.simulated import VirtualTime
-from perseus_ds.plan.timelines import ClockSegments, InstructionTimelines, TimelineStep
+from perseus_ds.plan.record import ClockSegments, InstructionTimelines, TimelineStep
 from perseus_ds.runtime.lifecycle.planning.plan_requests import Playable, playable
 from perseus_ds.schedule import Kind
 

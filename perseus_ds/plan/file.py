@@ -5,9 +5,11 @@ Writer and reader are one file: whoever adds a key sees both, and the shapes tha
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import cast
@@ -20,33 +22,247 @@ from perseus_ds.errors import PerseusError, PlanFormatError
 from perseus_ds.files import parse_json, read_bounded
 from perseus_ds.files.digest import KEY, check_digest, digest_of
 from perseus_ds.files.fields import mapping, real, texts, whole
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.checking.verify import check_figures
-from perseus_ds.plan.options import Options
-from perseus_ds.plan.plan_file.bounds import (
-    MOST,
-    MOST_BYTES,
-    MOST_INSTRUCTIONS,
-    MOST_MHZ,
-    clocks_mhz,
-    parsed_orders,
-    reals,
-    spared_of,
-    timelines_of,
-)
-from perseus_ds.plan.plan_file.packing import (
-    pack_matrix,
-    pack_splits,
-    pack_waits,
-    unpack_matrix,
-    unpack_splits,
-    unpack_waits,
-)
-from perseus_ds.plan.record import Baseline, Expected, PlanSet
-from perseus_ds.plan.waits import WaitClock
+from perseus_ds.plan.record import Baseline, ChangeBudget, Expected, Options, PlanSet, Segment, Splits
+from perseus_ds.plan.verify import check_figures
+from perseus_ds.plan.waits import WaitClock, Waits
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory import write_whole
-from perseus_ds.schedule import Kind, Schedule, validate
+from perseus_ds.schedule import Instruction, Kind, Schedule, validate
+from perseus_ds.solver import GRAIN
+
+# How large the parts of a plan file may be: asked before any work is done with them.
+
+MOST_BYTES = 32 << 20
+MOST_INSTRUCTIONS = 400_000
+MOST_INFLATED_BYTES = 64 << 20  # 100 000 computations x 640 plans
+MOST_MHZ = 100_000
+MOST_SEGMENTS = 1_000_000  # of one computation
+MOST_MEMORY_CLOCKS = 1000
+MOST = 1e12  # seconds, joules, watts: the sums of what is more are not finite
+
+
+def parsed_orders(orders: Sequence[str]) -> tuple[tuple[Instruction, ...], ...]:
+    """Parse the stages' orders.
+
+    Raises:
+        PerseusError: too many instructions, or a text that is not an instruction.
+    """
+    if not isinstance(orders, list) or not all(isinstance(order, str) for order in orders):
+        raise PerseusError("orders is no list of texts")
+    count = sum(order.count(" ") + 1 for order in orders)
+    if count > MOST_INSTRUCTIONS:
+        raise PerseusError(f"{count} instructions, {MOST_INSTRUCTIONS} are allowed")
+    return tuple(tuple(map(Instruction.parse, order.split(" ") if order else ())) for order in orders)
+
+
+def reals(content: Mapping[str, object], key: str, *, least: float = -MOST) -> NDArray[np.float64]:
+    """Return a column of finite numbers.
+
+    Raises:
+        PerseusError: naming the key.
+    """
+    values = _numbers(content, key)
+    column = np.array(values, np.float64)
+    _check_range(column, key, least, MOST)
+    return column
+
+
+def clocks_mhz(content: Mapping[str, object], key: str) -> NDArray[np.int64]:
+    """Return a column of clocks.
+
+    Raises:
+        PerseusError: naming the key.
+    """
+    values = _numbers(content, key)
+    column = np.array(values, np.float64)
+    _check_range(column, key, 1, MOST_MHZ)
+    if any(isinstance(value, float) for value in values):
+        raise PerseusError(f"{key} has a clock that is no whole number of MHz")
+    return np.array(values, np.int64)
+
+
+def timelines_of(content: Mapping[str, object]) -> tuple[tuple[Segment, ...], ...]:
+    """Return the timelines of one computation; none where the file names none.
+
+    Raises:
+        PerseusError: one that is no list of core clock, memory clock or null, and seconds.
+    """
+    lines = content.get("timelines", [])
+    if not isinstance(lines, list) or not all(isinstance(line, list) and line for line in lines):
+        raise PerseusError("timelines is no list of lists")
+    if sum(map(len, lines)) > MOST_SEGMENTS:
+        raise PerseusError(f"timelines of {sum(map(len, lines))} segments, {MOST_SEGMENTS} are allowed")
+    return tuple(tuple(map(_segment, line)) for line in lines)
+
+
+def spared_of(content: Mapping[str, object]) -> dict[int, float]:
+    """Return what waiting spares by memory clock; nothing where the file states nothing.
+
+    Raises:
+        PerseusError: not a list of (MHz, watts).
+    """
+    rows = content.get("spared_w", [])
+    if not isinstance(rows, list) or len(rows) > MOST_MEMORY_CLOCKS:
+        raise PerseusError("spared_w is no list of memory clocks")
+    found = {}
+    for row in rows:
+        if not isinstance(row, list) or len(row) != 2:  # noqa: PLR2004  # MHz and watts
+            raise PerseusError("spared_w has a row that is not memory clock and watts")
+        memory_mhz, watts = row
+        if not (type(memory_mhz) is int and 1 <= memory_mhz <= MOST_MHZ):
+            raise PerseusError(f"spared_w has a clock of {memory_mhz!r:.40}, expected whole MHz")
+        if type(watts) not in {int, float} or not 0.0 <= watts <= MOST:
+            raise PerseusError(f"spared_w has {watts!r:.40} W, expected 0 or more")
+        found[memory_mhz] = float(watts)
+    return found
+
+
+def _segment(row: object) -> Segment:
+    if not isinstance(row, list) or len(row) != len(Segment._fields):
+        raise PerseusError("timelines has a segment that is not core clock, memory clock and seconds")
+    for clock in row[:2]:
+        if clock is not None and not (type(clock) is int and 1 <= clock <= MOST_MHZ):
+            raise PerseusError(f"timelines has a clock of {clock!r:.40}, expected whole MHz")
+    clock_mhz, memory_mhz, duration_s = row
+    if clock_mhz is None or type(duration_s) not in {int, float} or not 0.0 < duration_s <= MOST:
+        raise PerseusError("timelines has a segment without a core clock or without a duration above 0")
+    return Segment(clock_mhz, memory_mhz, float(duration_s))
+
+
+def inflated(
+    packed: bytes, shape: Sequence[int], dtype: np.dtype[np.uint8] | np.dtype[np.uint16]
+) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    """Inflate what must have this shape, and not a byte more.
+
+    Raises:
+        PerseusError: the shape is too large, or not that of the data.
+        zlib.error: the data is damaged.
+    """
+    if not isinstance(shape, list) or any(type(length) is not int or length < 0 for length in shape):
+        raise PerseusError("shape is no list of lengths")
+    wanted = math.prod(shape) * dtype.itemsize
+    if wanted > MOST_INFLATED_BYTES:
+        raise PerseusError(f"choices of {wanted} bytes, {MOST_INFLATED_BYTES} are allowed")
+    raw = zlib.decompressobj().decompress(packed, wanted + 1)
+    if len(raw) != wanted:
+        raise PerseusError(f"choices that are not {'x'.join(map(str, shape))}")
+    return cast("NDArray[np.uint8]", np.frombuffer(raw, dtype).reshape(shape))
+
+
+def _numbers(content: Mapping[str, object], key: str) -> list[int | float]:
+    values = content[key]
+    if not isinstance(values, list) or any(type(value) not in {int, float} for value in values):
+        raise PerseusError(f"{key} is no list of numbers")
+    return values
+
+
+def _check_range(column: NDArray[np.float64], key: str, least: float, most: float) -> None:
+    wrong = ~((column >= least) & (column <= most))
+    if wrong.any():
+        raise PerseusError(f"{key} has {column[wrong][0]:g}, expected {least:g} to {most:g}")
+
+
+# Matrices and vectors of a plan file as text: differences, compressed, in base 85.
+
+Choice = NDArray[np.uint8] | NDArray[np.uint16]
+_DIFFERENCES, _GRAINS = "zlib_b85_row_differences", "share_in_2_to_minus_20"
+
+
+def pack_matrix(choice: Choice) -> dict[str, object]:
+    """Neighbouring plans differ in few places: store differences from row to row."""
+    little = choice.astype(choice.dtype.newbyteorder("<"))
+    first = np.zeros((1, choice.shape[1]), little.dtype)
+    steps = np.diff(little, axis=0, prepend=first)
+    return {"dtype": choice.dtype.name, "shape": list(choice.shape), _DIFFERENCES: _text(steps)}
+
+
+def unpack_matrix(packed: Mapping[str, object]) -> Choice:
+    """Read back what ``pack_matrix`` wrote.
+
+    Raises:
+        PerseusError: another type or shape.
+        zlib.error: damaged data.
+    """
+    name, shape = str(packed["dtype"]), cast("list[int]", packed["shape"])
+    if name not in {"uint8", "uint16"}:
+        raise PerseusError(f"choice is of type {name!r:.20}")
+    dtype = np.dtype(name).newbyteorder("<")
+    steps = inflated(base64.b85decode(cast("str", packed[_DIFFERENCES])), shape, dtype)
+    return cast("NDArray[np.uint8]", np.cumsum(steps, axis=0, dtype=dtype.newbyteorder("=")))
+
+
+def pack_splits(splits: Splits, plans: int) -> dict[str, object]:
+    """Keep where the splits stand as steps from one to the next, shares as whole grains."""
+    return {
+        "count": len(splits),
+        "steps": _steps(splits.column, splits.plan, plans),
+        "option": _text(splits.option.astype("<u2")),
+        _GRAINS: _text(np.rint(splits.share * GRAIN).astype("<u4")),
+    }
+
+
+def unpack_splits(packed: Mapping[str, object], plans: int, computations: int) -> Splits:
+    """Read back what ``pack_splits`` wrote.
+
+    Raises:
+        PerseusError: a split that no plan has, two of one computation, or an impossible share. zlib.error:
+        damaged data.
+    """
+    count = whole(packed, "count", least=0, most=MOST_INFLATED_BYTES // 16)
+    column, plan = _places(packed, count, plans, computations)
+    share = _vector(packed, _GRAINS, count, "<u4") / GRAIN
+    if not ((share > 0.0) & (share < 1.0)).all():
+        raise PerseusError("splits have a share that is not between 0 and 1")
+    option = _vector(packed, "option", count, "<u2").astype(np.uint16)
+    return Splits(plan, column, option, share)
+
+
+def pack_waits(waits: Waits, plans: int) -> dict[str, object]:
+    """Keep where the low waits stand, and how long each is low."""
+    steps = _steps(waits.column, waits.plan, plans)
+    return {"count": len(waits), "steps": steps, "low_s": _text(waits.low_s.astype("<f8"))}
+
+
+def unpack_waits(packed: Mapping[str, object], plans: int, computations: int, ranks: int) -> Waits:
+    """Read back what ``pack_waits`` wrote.
+
+    Raises:
+        PerseusError: a wait that no plan has, two of one, or an impossible time. zlib.error: damaged data.
+    """
+    count = whole(packed, "count", least=0, most=MOST_INFLATED_BYTES // 16)
+    column, plan = _places(packed, count, plans, computations + ranks)
+    low_s = _vector(packed, "low_s", count, "<f8").astype(np.float64)
+    if not (np.isfinite(low_s) & (low_s > 0.0)).all():
+        raise PerseusError("waits have a time that is not above 0")
+    return Waits(plan, column, low_s)
+
+
+def _steps(column: NDArray[np.int32], plan: NDArray[np.int32], plans: int) -> str:
+    """Places in the matrix, column by column, as steps from one to the next."""
+    return _text(np.diff(column.astype(np.int64) * plans + plan, prepend=0).astype("<u4"))
+
+
+def _places(
+    packed: Mapping[str, object], count: int, plans: int, computations: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    steps = _vector(packed, "steps", count, "<u4").astype(np.int64)
+    place = np.cumsum(steps)
+    if count and ((steps[1:] == 0).any() or place[-1] >= plans * computations):
+        raise PerseusError("splits or waits name a computation twice, or one that is not there")
+    column, plan = np.divmod(place, max(plans, 1))
+    return column.astype(np.int32), plan.astype(np.int32)
+
+
+def _text(values: NDArray[np.generic]) -> str:
+    return base64.b85encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 6)).decode()
+
+
+def _vector(packed: Mapping[str, object], key: str, count: int, dtype: str) -> NDArray[np.uint32]:
+    text = packed[key]
+    if not isinstance(text, str):
+        raise PerseusError(f"splits: {key} is no text")
+    return cast("NDArray[np.uint32]", inflated(base64.b85decode(text), [count], np.dtype(dtype)))
+
 
 FORMAT = "perseus-plan"
 VERSION = 3

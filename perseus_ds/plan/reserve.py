@@ -1,20 +1,28 @@
-"""What it does to iterations that computations vary, as they varied in the profile."""
+"""How much slack a plan leaves unused, because durations vary: given, or as much as their variation asks for.
+
+A plan that fills all slack has many paths that are just critical. Of many that vary one is always longer than
+planned, although none is on average.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.plan.options import Options
-from perseus_ds.plan.solving.problem import PlanProblem
-from perseus_ds.profile import Computation
+from perseus_ds.plan.problem import PlanProblem
+from perseus_ds.plan.record import Options, PlanSet
+from perseus_ds.profile import Computation, Profile, drawn_shares, time_factor
 from perseus_ds.profile.loads.sizes import log_normal
 from perseus_ds.schedule import Dag
 from perseus_ds.solver import Plans, blended
+
+# What it does to iterations that computations vary, as they varied in the profile.
 
 _MOST_DRAWS, _LEAST_DRAWS = 200, 20
 _MOST_NUMBERS = 4_000_000  # nodes times draws: 32 MB in each array
@@ -142,3 +150,126 @@ def scatter_pct(
     drawn_s = mean_s[:, None] * log_normal(share[:, None], normal)
     end_s = (dag.starts_of_many(drawn_s, fixed_s) + drawn_s).max(axis=0)
     return float(100.0 * end_s.std() / end_s.mean())
+
+
+Reserve = float | Literal["automatic"]
+"""Percent by which stretched computations are planned longer than they last on average."""
+
+ALLOWED_PCT = 0.1
+"""How much longer the fastest plan's iterations may last, on average, for durations vary."""
+CANDIDATES_PCT = 0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0
+_MORE_PCT = 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 70.0, 100.0, 200.0, 400.0, 1000.0, 3000.0, 10_000.0
+BY_LOAD_PCT = CANDIDATES_PCT + _MORE_PCT
+"""The same where microbatches differ in their loads: then slack that is there on average often is not."""
+UNKNOWN_PCT = 1.0
+"""Reserve where a profile does not state how durations vary: enough for one percent."""
+MOST_PCT = 20.0
+"""What ``objective.reserve_pct`` may be at most."""
+
+
+def reserve_in_words(reserve: Reserve) -> str:
+    """As fingerprints name it: without the unit, and "auto" as files of all releases have it."""
+    return "auto" if reserve == "automatic" else f"{reserve:g}"
+
+
+def least_reserve_pct(draws: Draws | None, fastest: Callable[[float], Plans]) -> float:
+    """Find the least reserve with which the fastest plan loses no time to what varied in the profile.
+
+    ``fastest`` plans for the shortest time with a reserve of so many percent. Returns the largest candidate
+    if none suffices.
+
+    Cost: five plans at most.
+    """
+    if draws is None:
+        return UNKNOWN_PCT
+
+    def is_enough(reserve_pct: float) -> bool:
+        return draws.slowdown_pct(fastest(reserve_pct)) <= ALLOWED_PCT
+
+    candidates = BY_LOAD_PCT if draws.problem.load_variation else CANDIDATES_PCT
+    if is_enough(candidates[0]):
+        return candidates[0]
+    found = bisect_left(candidates, True, lo=1, hi=len(candidates) - 1, key=is_enough)
+    return candidates[found]
+
+
+def too_little_reserve(plans: PlanSet) -> str | None:
+    """Describe by how much iterations last longer than planned; None where an automatic reserve allows it."""
+    slower_pct = plans.variation_slowdown_pct
+    if slower_pct is None or slower_pct <= ALLOWED_PCT:
+        return None
+    most = ", the most that automatic keeps," if plans.reserve_pct == CANDIDATES_PCT[-1] else ""
+    more_pct = min(max(1.0, 2.0 * plans.reserve_pct), MOST_PCT)
+    advice = f"; reserve_pct {more_pct:g} keeps more, for less saving" if more_pct > plans.reserve_pct else ""
+    return (
+        f"a reserve of {plans.reserve_pct:g} %{most} is too little for durations that vary as in the profile:"
+        f" iterations of the fastest plan will last {slower_pct:.2f} % longer on average{advice}"
+    )
+
+
+# By how much longer than profiled durations are planned, for the profile's own errors.
+#
+# An error of a profile is alike in all microbatches, and a plan prefers clocks that are too good by chance.
+# So what a clock costs in time against the highest one is taken as somewhat more than it seems.
+
+SURENESS = 0.5
+"""Standard deviations of what a clock costs in time that are planned beyond its mean.
+
+Found on profiles with errors: 0.5 % of an entry then cost 0.05 % of an
+iteration on average, 2 % cost 0.12 %. More would cost energy.
+"""
+_DRAWS = 400
+
+
+def margins_s(known: Profile) -> Mapping[Computation, NDArray[np.float64]]:
+    """Return what the durations of all computations are planned longer; nothing of those without errors.
+
+    Shape: [clocks] each, highest clock first, for which it is 0.
+    """
+    random = np.random.default_rng(0)
+    found = {}
+    for key in known.points:
+        factor = time_factor(known, key)
+        if factor.any():
+            time_s = np.array([point.time_s for point in known.of(*key)])
+            found[key] = _margin_s(time_s, factor, random)
+    return found
+
+
+def _margin_s(
+    time_s: NDArray[np.float64], factor: NDArray[np.float64], random: np.random.Generator
+) -> NDArray[np.float64]:
+    """By how much more than it seems a clock may cost against the highest one, in all draws of the errors."""
+    normal = random.standard_normal((len(time_s), _DRAWS))
+    drawn_s = time_s[:, None] * drawn_shares(time_s, factor, normal)
+    more_s = (drawn_s - drawn_s[0]) - (time_s - time_s[0])[:, None]
+    return np.asarray(np.maximum(more_s.mean(axis=1) + SURENESS * more_s.std(axis=1), 0.0))
+
+
+# Whether a profile claims what cannot be: plans that are faster than all clocks at maximum.
+
+SURE = 3.0
+"""Standard errors that make a difference more than chance."""
+UNSAID_PCT = 0.5
+"""Error that we grant a profile that states nothing of its own, in percent."""
+
+
+def time_error_pct(profile: Profile) -> float:
+    """By how much a mean duration of this profile may be off: the worst of all points.
+
+    Units: percent of the duration, three standard errors; 0.5 where the profile gives none.
+    """
+    errors = [point.time_se_s / point.time_s for points in profile.points.values() for point in points]
+    return max(100.0 * SURE * max(errors, default=0.0), UNSAID_PCT)
+
+
+def doubt(plans: PlanSet) -> str | None:
+    """Report that a frontier is faster than it can be, if it is by more than the measurement's error."""
+    faster_pct = 100.0 * (1.0 - float(plans.iteration_time_s[0]) / plans.baseline.iteration_time_s)
+    if faster_pct <= plans.time_error_pct:
+        return None
+    return (
+        f"the profile is doubtful: its fastest plan claims to be {faster_pct:.2f} % faster than all clocks at"
+        f" maximum, and durations are known to {plans.time_error_pct:.2g} %. Measure longer"
+        " (perseus.profile.min_window_s)"
+    )

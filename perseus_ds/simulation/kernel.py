@@ -9,9 +9,247 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device.changing.clock_change import queued
-from perseus_ds.simulation.emulator.meter import account, expect
-from perseus_ds.simulation.emulator.records import BARRIER, BUBBLE, LOST, EmulatedIteration, Ints, Play
 from perseus_ds.solver.compiling.compiled import allocating, compiled, inner
+
+# What the compiled kernel reads and writes: plain arrays, grouped by what they describe.
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WORKING, BUBBLE, BARRIER, PEERS = range(4)
+LOST = -1
+CAUSES = ("working", "waiting for other stages", "waiting for other pipelines", "waiting for tensor peers")
+"""What a GPU's energy goes into."""
+PENDING = 8
+"""Most changes of one GPU under way at the end of an iteration."""
+
+
+class Program(NamedTuple):
+    """One pipeline's iteration up to where it meets the others: which rank runs each node, and what follows.
+
+    ``row`` is -1 for what no clock changes, which takes ``fixed_s``; ``crosses`` marks data that travels
+    between ranks.
+
+    Shape: ``rank``, ``row``, ``fixed_s``, ``waits_for`` [nodes]; ``first`` [nodes + 1] bounds each node's
+    part of ``after``, ``delay_s``, ``crosses`` [edges].
+    """
+
+    rank: Ints
+    row: Ints
+    fixed_s: Floats
+    waits_for: Ints
+    first: Ints
+    after: Ints
+    delay_s: Floats
+    crosses: NDArray[np.bool_]
+
+
+class Tables(NamedTuple):
+    """How long work takes and what it draws, at every clock of the grid, ascending.
+
+    Shape: ``clock_mhz``, ``waiting_w`` [clocks]; ``time_s``, ``power_w`` [rows, clocks].
+    """
+
+    clock_mhz: Ints
+    waiting_w: Floats
+    time_s: Floats
+    power_w: Floats
+
+
+class Change(NamedTuple):
+    """The model of a change of clock, as `perseus_ds.device.ClockChange` has it."""
+
+    call_s: float
+    settle_up_s: float
+    settle_down_s: float
+    queue_s: float
+    stall_s: float
+
+
+class PlannedRequests(NamedTuple):
+    """Which clock each rank asks for, and when, in every plan that is run.
+
+    ``offset_s`` counts from the node's start; infinite is at its end, negative that long after
+    it. Clocks are places in the grid.
+    ``opening`` is asked for as an iteration begins; what a rank asks for some time after that stands
+    behind all nodes.
+
+    Shape: ``first`` [plans, nodes + ranks + 1] bounds each part of ``offset_s``, ``clock`` [requests];
+    ``opening`` [plans, ranks].
+    """
+
+    first: Ints
+    offset_s: Floats
+    clock: Ints
+    opening: Ints
+
+
+class Gpus(NamedTuple):
+    """The state of every GPU, and what it has used.
+
+    ``clock`` is in force, ``wanted`` was asked for last. ``row`` is the work at hand (-1: waiting, for
+    ``cause``, LOST: using nothing), of which ``left`` remains until ``done_s`` as things stand. ``since_s``
+    is up to when energy is booked; no work is done before ``paused_s``. ``free_s`` and ``force_s`` are the
+    queue's.
+
+    Shape: [gpus]; ``pending_s``, ``pending`` [gpus, PENDING]; ``energy_j`` [gpus, causes]; ``driver_s``
+    [nodes].
+    """
+
+    clock: Ints
+    wanted: Ints
+    row: Ints
+    cause: Ints
+    left: Floats
+    since_s: Floats
+    done_s: Floats
+    paused_s: Floats
+    free_s: Floats
+    force_s: Floats
+    pending_s: Floats
+    pending: Ints
+    energy_j: Floats
+    changes: Ints
+    driver_s: Floats
+
+
+class EmulatedIteration(NamedTuple):
+    """What one iteration is run with.
+
+    ``plan`` is a place in ``PlannedRequests``. ``factor`` multiplies durations, ``slow`` those of one GPU.
+    ``cap`` is the highest place in the grid that a GPU reaches. ``link_s`` delays what a rank sends,
+    ``input_s`` the first instruction; a rank that is not ``alive`` takes no part. Results: when each rank has
+    come to where it meets the other pipelines, and when each node began and ended. Also whether some GPU was
+    held below its clock.
+
+    Shape: ``plan``, ``alive``, ``input_s``, ``capped`` [pipelines]; ``factor``, ``begun_s``, ``ended_s``
+    [pipelines, nodes]; ``slow``, ``cap`` [gpus]; ``start_s``, ``link_s``, ``arrival_s`` [pipelines, ranks].
+    """
+
+    plan: Ints
+    alive: NDArray[np.bool_]
+    input_s: Floats
+    factor: Floats
+    slow: Floats
+    cap: Ints
+    start_s: Floats
+    link_s: Floats
+    arrival_s: Floats
+    capped: NDArray[np.bool_]
+    begun_s: Floats
+    ended_s: Floats
+
+
+class PowerTrace(NamedTuple):
+    """Energy of the job in bins of time; no bins, no trace.
+
+    Shape: ``energy_j`` [bins].
+    """
+
+    bin_s: float
+    energy_j: Floats
+
+
+class Shape(NamedTuple):
+    """Pipelines ``first`` to ``end - 1``, which share nodes with no others; sizes of the job."""
+
+    first: int
+    end: int
+    ranks: int
+    tensor: int
+    per_node: int
+
+
+class Play(NamedTuple):
+    """All that the kernel is given, but for the iteration itself."""
+
+    shape: Shape
+    program: Program
+    tables: Tables
+    change: Change
+    requests: PlannedRequests
+    gpus: Gpus
+    trace: PowerTrace
+
+
+# Energy of every GPU, booked by cause up to a moment: compiled.
+
+
+@inner
+def spread(trace: PowerTrace, from_s: float, until_s: float, power_w: float) -> None:
+    """Put a power into the bins of the job's trace; what lies beyond the last bin is left out."""
+    place = int(from_s / trace.bin_s)
+    while from_s < until_s and place < len(trace.energy_j):
+        edge_s = min(until_s, (place + 1) * trace.bin_s)
+        trace.energy_j[place] += power_w * (edge_s - from_s)
+        from_s, place = edge_s, place + 1
+
+
+@inner
+def book(
+    books: tuple[Floats, Floats, PowerTrace], gpu: int, cause: int, power_w: float, until_s: float
+) -> None:
+    """Spend a power from where the books end until a moment."""
+    since_s, energy_j, trace = books
+    if until_s > since_s[gpu]:
+        if cause >= 0:
+            energy_j[gpu, cause] += power_w * (until_s - since_s[gpu])
+            if len(trace.energy_j):
+                spread(trace, since_s[gpu], until_s, power_w)
+        since_s[gpu] = until_s
+
+
+@inner
+def account(play: Play, gpu: int, cap: int, until_s: float) -> None:
+    """Book a GPU up to a moment: stalled by a change, working, waiting for its peers, or waiting."""
+    gpus, tables = play.gpus, play.tables
+    books = (gpus.since_s, gpus.energy_j, play.trace)
+    clock = min(gpus.clock[gpu], cap)
+    row, waiting_w = gpus.row[gpu], tables.waiting_w[clock]
+    if row < 0:
+        book(books, gpu, gpus.cause[gpu], waiting_w, until_s)
+        return
+    book(books, gpu, PEERS, waiting_w, min(until_s, gpus.paused_s[gpu]))
+    worked_s = min(until_s, gpus.done_s[gpu]) - gpus.since_s[gpu]
+    if worked_s > 0.0:
+        gpus.left[gpu] = max(0.0, gpus.left[gpu] - worked_s / tables.time_s[row, clock])
+        book(books, gpu, WORKING, tables.power_w[row, clock], min(until_s, gpus.done_s[gpu]))
+    book(books, gpu, PEERS, waiting_w, until_s)
+
+
+@inner
+def expect(play: Play, gpu: int, cap: int, now_s: float) -> None:
+    """Foretell when a GPU that is booked up to now will be done with what it does, if its clock stays."""
+    gpus, tables = play.gpus, play.tables
+    if gpus.left[gpu] > 0.0:
+        begins_s = max(now_s, gpus.paused_s[gpu])
+        clock = min(gpus.clock[gpu], cap)
+        gpus.done_s[gpu] = begins_s + gpus.left[gpu] * tables.time_s[gpus.row[gpu], clock]
+
+
+@compiled
+def settle(play: Play, cap: Ints, until_s: Floats) -> None:
+    """Book every GPU up to its rank's release; clocks that come into force before that count from then on.
+
+    Shape: ``until_s`` [pipelines x ranks].
+    """
+    gpus = play.gpus
+    for gpu in range(len(gpus.clock)):
+        release_s = until_s[gpu // play.shape.tensor]
+        while True:
+            first = -1
+            for k in range(gpus.pending.shape[1]):
+                soon = gpus.pending[gpu, k] >= 0 and gpus.pending_s[gpu, k] <= release_s
+                if soon and (first < 0 or gpus.pending_s[gpu, k] < gpus.pending_s[gpu, first]):
+                    first = k
+            if first < 0:
+                break
+            account(play, gpu, cap[gpu], gpus.pending_s[gpu, first])
+            gpus.clock[gpu] = gpus.pending[gpu, first]
+            gpus.paused_s[gpu] = gpus.pending_s[gpu, first] + play.change.stall_s
+            gpus.pending[gpu, first] = -1
+        account(play, gpu, cap[gpu], release_s)
+
 
 # At one moment things happen in this order: a clock that comes into force serves the work that begins.
 FORCE, DONE, RELEASE, START, ASK = range(5)

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
-from perseus_ds.plan.idle import BEGINNING, Idle, columns_of, idles
-from perseus_ds.plan.options import AS_LONG
-from perseus_ds.plan.record import PlanSet
-from perseus_ds.plan.waits import GUARD_S, GUARD_SHARE, LEAST_WAIT_S
+from perseus_ds.plan.record import AS_LONG, PlanSet
+from perseus_ds.plan.waits import BEGINNING, GUARD_S, GUARD_SHARE, LEAST_WAIT_S, Idle, columns_of, idles
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
 _RELATIVE = 1e-9  # sums of up to a million doubles

@@ -1,1 +1,0 @@
-"""The plan file: how it is written, packed, sealed and bounded."""

@@ -1,1 +1,0 @@
-"""A plan on the axis of time: instructions, requests for clocks, and what both cost."""

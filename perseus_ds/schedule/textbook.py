@@ -1,0 +1,328 @@
+"""The orders by name, and schedules of them."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.schedule.instruction import Instruction, Kind
+from perseus_ds.schedule.schedule import Schedule
+
+# A stage on every rank: GPipe, 1F1B and ZB-H1.
+
+
+def gpipe(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Run the backwards in reverse.
+
+    Source: Huang et al. 2019 (arXiv 1811.06965), figure 2.
+    """
+    del ranks
+    for microbatch in range(microbatches):
+        yield Instruction(rank, Kind.FORWARD, microbatch)
+    for microbatch in reversed(range(microbatches)):
+        yield Instruction(rank, Kind.BACKWARD, microbatch)
+
+
+def gpipe_fifo(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Run the backwards in the order of the forwards.
+
+    Source: torch.distributed.pipelining's ``ScheduleGPipe``, torch 2.13.
+    """
+    del ranks
+    for microbatch in range(microbatches):
+        yield Instruction(rank, Kind.FORWARD, microbatch)
+    for microbatch in range(microbatches):
+        yield Instruction(rank, Kind.BACKWARD, microbatch)
+
+
+def one_f_one_b(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Hold no more microbatches than there are ranks ahead.
+
+    Source: PipeDream-Flush, Narayanan et al. 2021 (arXiv 2006.09503).
+    """
+    warm_up = min(ranks - rank - 1, microbatches)
+    for microbatch in range(warm_up):
+        yield Instruction(rank, Kind.FORWARD, microbatch)
+    for microbatch in range(microbatches - warm_up):
+        yield Instruction(rank, Kind.FORWARD, warm_up + microbatch)
+        yield Instruction(rank, Kind.BACKWARD, microbatch)
+    for microbatch in range(microbatches - warm_up, microbatches):
+        yield Instruction(rank, Kind.BACKWARD, microbatch)
+
+
+def zero_bubble_h1(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Owe ``rank`` weight gradients at most, and repay them, oldest first, while the pipeline drains.
+
+    Backwards that leave the debt as it is stay whole.
+
+    Source: Qi et al. 2023 (arXiv 2401.10241), section 2; as ``ZeroBubbleH1Pipeline`` in Megatron-DeepSpeed
+    4efb479d without ``enable_zbh1_exact_semantics``.
+    """
+    order = _Debtor(rank)
+    warm_up = min(ranks - rank - 1, microbatches)
+    for microbatch in range(warm_up):
+        yield Instruction(rank, Kind.FORWARD, microbatch)
+    for forward in range(warm_up, microbatches):
+        backward = forward - warm_up
+        yield Instruction(rank, Kind.FORWARD, forward)
+        if backward < rank:
+            yield order.input_gradient(backward)
+        elif rank > 0 and forward + 1 == microbatches:
+            yield order.input_gradient(backward)
+            yield order.oldest_weight_gradient()
+        else:
+            yield Instruction(rank, Kind.BACKWARD, backward)
+    for backward in range(microbatches - warm_up, microbatches):
+        if rank == 0:
+            yield Instruction(rank, Kind.BACKWARD, backward)
+        else:
+            yield order.input_gradient(backward)
+            yield order.oldest_weight_gradient()
+    while order.owed:
+        yield order.oldest_weight_gradient()
+
+
+class _Debtor:
+    """The weight gradients that one stage still owes."""
+
+    def __init__(self, stage: int) -> None:
+        self._stage = stage
+        self.owed: deque[int] = deque()
+
+    def input_gradient(self, microbatch: int) -> Instruction:
+        self.owed.append(microbatch)
+        return Instruction(self._stage, Kind.BACKWARD_INPUT, microbatch)
+
+    def oldest_weight_gradient(self) -> Instruction:
+        return Instruction(self._stage, Kind.BACKWARD_WEIGHT, self.owed.popleft())
+
+
+# Several chunks of the model on every rank, in a loop: interleaved 1F1B, with zero bubble, breadth first.
+
+
+def interleaved(
+    rank: int, *, ranks: int, microbatches: int, chunks: int, group: int | None = None
+) -> Iterator[Instruction]:
+    """Alternate forwards and backwards of chunks; chunk c of a rank is model stage ``c * ranks + rank``.
+
+    ``group`` microbatches (by default as many as there are ranks) pass one chunk before they pass the next.
+
+    Source: Narayanan et al. 2021 (arXiv 2104.04473), section 2.2; groups and warm-up as in
+    megatron-core 0.16.1, ``get_schedule_table`` and ``get_pp_rank_microbatches``.
+    """
+    group = group or ranks
+    steps = list(passes(microbatches, chunks, group))
+    warm_up = min(2 * (ranks - rank - 1) + (chunks - 1) * group, len(steps))
+    forwards = [Instruction(c * ranks + rank, Kind.FORWARD, m) for m, c in steps]
+    backwards = [Instruction((chunks - 1 - c) * ranks + rank, Kind.BACKWARD, m) for m, c in steps]
+    yield from forwards[:warm_up]
+    for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
+        yield forward
+        yield backward
+    yield from backwards[len(steps) - warm_up :]
+
+
+def passes(microbatches: int, chunks: int, group: int) -> Iterator[tuple[int, int]]:
+    """Yield microbatch and chunk of a rank's n-th forward: group after group, chunk after chunk."""
+    for first in range(0, microbatches, group):
+        for chunk in range(chunks):
+            for microbatch in range(first, min(first + group, microbatches)):
+                yield microbatch, chunk
+
+
+def interleaved_zero_bubble(
+    rank: int, *, ranks: int, microbatches: int, chunks: int, group: int | None = None
+) -> Iterator[Instruction]:
+    """Follow every input gradient but the first ``rank`` by the oldest weight gradient that is owed.
+
+    Source: Qi et al. 2023 (arXiv 2401.10241), as in torch 2.13's ``ScheduleInterleavedZeroBubble``.
+    """
+    group = group or ranks
+    steps = list(passes(microbatches, chunks, group))
+    warm_up = min(ranks - rank - 1 + (chunks - 1) * group, len(steps))
+    backwards = [((chunks - 1 - chunk) * ranks + rank, microbatch) for microbatch, chunk in steps]
+    for microbatch, chunk in steps[:warm_up]:
+        yield Instruction(chunk * ranks + rank, Kind.FORWARD, microbatch)
+    for step, (stage, backward) in enumerate(backwards):
+        if warm_up + step < len(steps):
+            microbatch, chunk = steps[warm_up + step]
+            yield Instruction(chunk * ranks + rank, Kind.FORWARD, microbatch)
+        yield Instruction(stage, Kind.BACKWARD_INPUT, backward)
+        if step >= rank:
+            owed_stage, owed = backwards[step - rank]
+            yield Instruction(owed_stage, Kind.BACKWARD_WEIGHT, owed)
+    for stage, owed in backwards[max(0, len(backwards) - rank) :]:
+        yield Instruction(stage, Kind.BACKWARD_WEIGHT, owed)
+
+
+def looped_bfs(rank: int, *, ranks: int, microbatches: int, chunks: int) -> Iterator[Instruction]:
+    """Run a chunk's forwards in a row and its backwards in a row, reversed.
+
+    Source: Lamy-Poirier 2022 (arXiv 2211.05953), as in torch 2.13's ``ScheduleLoopedBFS``.
+    """
+    stages = range(rank, ranks * chunks, ranks)
+    for stage in stages:
+        for microbatch in range(microbatches):
+            yield Instruction(stage, Kind.FORWARD, microbatch)
+    for stage in reversed(stages):
+        for microbatch in reversed(range(microbatches)):
+            yield Instruction(stage, Kind.BACKWARD, microbatch)
+
+
+# Two chunks on every rank, laid out as a V: ZBV and DualPipe-V.
+
+F, B, I, W = Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT  # noqa: E741
+Step = tuple[int, Kind]
+
+
+def zero_bubble_v(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Fill the V, alternate both arms, drain; an order made for more microbatches leaves those out.
+
+    Source: Qi et al. 2023 (arXiv 2401.10241), section 6, as in torch 2.13's ``ScheduleZBVZeroBubble``.
+    """
+    down, up = rank, 2 * ranks - 1 - rank
+    done: Counter[Step] = Counter()
+    for stage, kind in _zero_bubble_steps(rank, ranks, max(2 * ranks - 1, microbatches), down, up):
+        microbatch = done[stage, kind]
+        done[stage, kind] += 1
+        if microbatch < microbatches:
+            yield Instruction(stage, kind, microbatch)
+
+
+def _zero_bubble_steps(rank: int, ranks: int, microbatches: int, down: int, up: int) -> Iterator[Step]:
+    ahead = ranks - rank
+    yield from [(down, F)] * (2 * ahead - 1)
+    yield from [(up, F), (down, F)] * rank
+    yield from [(up, F), (up, I), (up, W)] * ahead
+    more = microbatches - (2 * ahead - 1 + rank)
+    yield from [(down, F), (down, I), (down, W), (up, F), (up, I), (up, W)] * more
+    drained = microbatches - ranks - more  # forwards that the upper chunk still owes
+    yield from [(down, I), (down, W), (up, F), (up, I), (up, W)] * drained
+    yield from [(down, I), (up, I)] * rank
+    yield from [(down, I), (down, W)] * ahead
+    yield from [(up, W)] * rank
+    yield from [(down, W)] * rank
+
+
+def dualpipe_v(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Split the backwards that fill the bubble; needs 2 microbatches per rank.
+
+    Source: https://github.com/deepseek-ai/DualPipe, as in torch 2.13's ``ScheduleDualPipeV``.
+    """
+    return _numbered(_dualpipe_steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank))
+
+
+def dualpipe_v_whole(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Keep every backward whole; needs 2 microbatches per rank.
+
+    Source: DeepSpeed 0.19.8's ``DualPipeVSchedule``.
+    """
+    steps = _dualpipe_steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank)
+    return _numbered((stage, B if kind is I else kind) for stage, kind in steps if kind is not W)
+
+
+def _numbered(steps: Iterator[Step]) -> Iterator[Instruction]:
+    """Number the backwards of a stage alike, whole or split; repay weight gradients oldest first."""
+    done: Counter[Step] = Counter()
+    owed: deque[tuple[int, int]] = deque()
+    for stage, kind in steps:
+        if kind is W:
+            if owed:
+                late, microbatch = owed.popleft()
+                yield Instruction(late, W, microbatch)
+            continue
+        way = stage, F if kind is F else B
+        if kind is I:
+            owed.append((stage, done[way]))
+        yield Instruction(stage, kind, done[way])
+        done[way] += 1
+
+
+def _dualpipe_steps(rank: int, ranks: int, microbatches: int, down: int, up: int) -> Iterator[Step]:
+    """The eight steps of the source; a ``W`` stands where one may be repaid."""
+    behind = ranks - rank - 1
+    yield from [(down, F)] * 2 * behind  # 1
+    yield from [(down, F), (up, F)] * (rank + 1)  # 2
+    yield from [(up, I), (up, W), (up, F)] * behind  # 3
+    yield from [(down, F), (up, B), (up, F), (down, B)] * (microbatches - 2 * ranks + rank + 1)  # 4
+    yield from [(up, B), (up, F), (down, B)] * behind  # 5
+    for place in range(2 * (rank + 1)):  # 6: the second half is split
+        yield (up, down)[place % 2], I if place > rank else B
+    yield from [(up, W), (down, I)] * behind  # 7
+    yield from [(up, W)] * (rank + 1)  # 8
+
+
+@dataclass(frozen=True, slots=True)
+class Textbook:
+    """An order and what it asks for: chunks per rank (None: any number), groups, microbatches per rank."""
+
+    order: Callable[..., Iterator[Instruction]]
+    chunks: int | None = 1
+    grouped: bool = False
+    microbatches_per_rank: int = 0
+
+
+TEXTBOOK = {
+    "1f1b": Textbook(one_f_one_b),
+    "gpipe": Textbook(gpipe),
+    "gpipe-fifo": Textbook(gpipe_fifo),
+    "zb-h1": Textbook(zero_bubble_h1),
+    "interleaved": Textbook(interleaved, chunks=None, grouped=True),
+    "interleaved-zb": Textbook(interleaved_zero_bubble, chunks=None, grouped=True),
+    "looped-bfs": Textbook(looped_bfs, chunks=None),
+    "zbv": Textbook(zero_bubble_v, chunks=2),
+    "dualpipe-v": Textbook(dualpipe_v, chunks=2, microbatches_per_rank=2),
+    "dualpipe-v-whole": Textbook(dualpipe_v_whole, chunks=2, microbatches_per_rank=2),
+}
+
+
+def textbook(
+    name: str, *, stages: int, microbatches: int, chunks: int | None = None, group: int | None = None
+) -> Schedule:
+    """Build a named schedule of ``stages`` model stages, ``chunks`` of them on every rank.
+
+    ``chunks`` is 1, or 2 where the order has two arms, if not given. Interleaved orders take any number, and
+    in how large a ``group`` microbatches pass a chunk.
+
+    Raises:
+        InvalidScheduleError: an unknown name, or sizes that make no such pipeline.
+    """
+    if name not in TEXTBOOK:
+        raise InvalidScheduleError(f"schedule {name!r} is not known", hint=f"known: {', '.join(TEXTBOOK)}")
+    if stages < 1 or microbatches < 1 or (group is not None and group < 1):
+        raise InvalidScheduleError(
+            f"{stages} stages and {microbatches} microbatches do not make a pipeline",
+            hint="both are at least 1, as is a group",
+        )
+    book = TEXTBOOK[name]
+    ranks = _ranks(name, book, stages, chunks)
+    if microbatches < ranks * book.microbatches_per_rank:
+        raise InvalidScheduleError(
+            f"{name} on {ranks} ranks needs {ranks * book.microbatches_per_rank} microbatches,"
+            f" got {microbatches}"
+        )
+    order = book.order if book.chunks else partial(book.order, chunks=stages // ranks)
+    if book.grouped:
+        order = partial(order, group=group)
+    elif group is not None:
+        raise InvalidScheduleError(f"{name} has no groups of microbatches", hint="leave the group out")
+    orders = tuple(tuple(order(rank, ranks=ranks, microbatches=microbatches)) for rank in range(ranks))
+    return Schedule(name, microbatches, orders)
+
+
+def _ranks(name: str, book: Textbook, stages: int, chunks: int | None) -> int:
+    """On how many ranks the stages lie."""
+    wanted = chunks if chunks is not None else book.chunks or 1
+    if wanted < 1 or wanted != (book.chunks or wanted):
+        raise InvalidScheduleError(
+            f"{name} with {wanted} chunks on every rank does not exist",
+            hint=f"it has {book.chunks}" if book.chunks else "at least 1",
+        )
+    if stages % wanted:
+        raise InvalidScheduleError(
+            f"{stages} stages do not fill ranks of {wanted} chunks", hint="give a multiple"
+        )
+    return stages // wanted

@@ -1,0 +1,414 @@
+"""The machines of an emulated job: how many pipelines, GPUs per rank and per node, and how clocks change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from perseus_ds.device import ClockChange
+from perseus_ds.errors import ConfigError, PlanError
+from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
+from perseus_ds.profile import Computation, Profile, smoothed
+from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, textbook
+from perseus_ds.simulation.kernel import (
+    CAUSES,
+    PENDING,
+    Change,
+    Floats,
+    Gpus,
+    Ints,
+    PlannedRequests,
+    Program,
+    Tables,
+)
+from perseus_ds.simulation.scenario import EmulatedLoads
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """Pipelines of ``tensor`` GPUs per rank, numbered pipeline by pipeline, rank by rank, node after node.
+
+    ``change`` is how clocks really change, ``reckoned`` what the job believes of it and asks ahead by (None:
+    the truth). ``waiting_w`` is the power of a waiting GPU, a number or by clock; None: as the plans were
+    made with.
+
+    Raises:
+        ConfigError: no pipelines, no GPUs.
+    """
+
+    pipelines: int = 1
+    tensor: int = 1
+    gpus_per_node: int = 8
+    change: ClockChange = field(default_factory=ClockChange)
+    reckoned: ClockChange | None = None
+    waiting_w: Mapping[int, float] | float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("pipelines", "tensor", "gpus_per_node"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}", hint="expected 1 or more")
+
+    def gpus(self, ranks: int) -> int:
+        """Return how many GPUs the job has."""
+        return self.pipelines * ranks * self.tensor
+
+    def islands(self, ranks: int) -> list[tuple[int, int]]:
+        """Split the pipelines into ranges that share nodes with no others."""
+        step = 1
+        while step < self.pipelines and (step * ranks * self.tensor) % self.gpus_per_node:
+            step += 1
+        return [(first, min(first + step, self.pipelines)) for first in range(0, self.pipelines, step)]
+
+
+def idle_gpus(count: int, *, per_node: int, clock: int) -> Gpus:
+    """Return GPUs that wait at a clock and have used nothing yet."""
+    return Gpus(
+        clock=np.full(count, clock, dtype=np.int64),
+        wanted=np.full(count, clock, dtype=np.int64),
+        row=np.full(count, -1, dtype=np.int64),
+        cause=np.ones(count, dtype=np.int64),
+        left=np.zeros(count),
+        since_s=np.zeros(count),
+        done_s=np.zeros(count),
+        paused_s=np.full(count, -np.inf),
+        free_s=np.full(count, -np.inf),
+        force_s=np.full(count, -np.inf),
+        pending_s=np.zeros((count, PENDING)),
+        pending=np.full((count, PENDING), -1, dtype=np.int64),
+        energy_j=np.zeros((count, len(CAUSES))),
+        changes=np.zeros(count, dtype=np.int64),
+        driver_s=np.full(-(-count // per_node), -np.inf),
+    )
+
+
+# From a schedule to what the kernel runs: nodes up to the data-parallel reduction, and what follows it.
+
+_AFTER_ALL = frozenset({Kind.REDUCE_GRADS, Kind.STEP})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobProgram:
+    """What all pipelines run, with names.
+
+    ``rows`` are the computations that rows of the tables stand for. ``by_rank``: each rank meets its peers of
+    the other pipelines alone, for the reduction of its own gradients; else all ranks meet all others.
+    ``reduction_s`` is what a rank does from there until the ranks of a pipeline meet for the norm of the
+    gradients. ``step_s`` is what it does after that.
+
+    Shape: ``nodes`` as in ``program``; ``reduction_s``, ``step_s`` [ranks].
+    """
+
+    program: Program
+    nodes: tuple[Instruction, ...]
+    rows: tuple[Computation, ...]
+    reduction_s: Floats
+    step_s: Floats
+    by_rank: bool
+
+    @property
+    def ranks(self) -> int:
+        """Pipeline ranks."""
+        return len(self.step_s)
+
+
+def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> JobProgram:
+    """Cut the graph where ranks meet their peers of other pipelines, and pack it.
+
+    Raises:
+        InvalidScheduleError: the schedule cannot run.
+    """
+    dag = dag_of(schedule)
+    tails = [tuple(_tail(order)) for order in schedule.orders]
+    cut = frozenset(chain(*tails))
+    nodes = tuple(node for node in dag.nodes if node not in cut)
+    rows = tuple(dict.fromkeys((n.stage, n.kind) for n in nodes if n.kind.is_computation))
+    program = _program(dag, nodes, rows, _ranks(schedule), fixed_s)
+    reduction_s, step_s = zip(*(_tail_s(tail, fixed_s) for tail in tails), strict=True)
+    return JobProgram(program, nodes, rows, np.array(reduction_s), np.array(step_s), by_rank=any(tails))
+
+
+def _program(
+    dag: Dag,
+    nodes: Sequence[Instruction],
+    rows: Sequence[Computation],
+    rank_of: Mapping[Instruction, int],
+    fixed_s: Mapping[Computation, float],
+) -> Program:
+    """Pack the part of the graph between these nodes."""
+    place = {node: index for index, node in enumerate(nodes)}
+    ends = ((place.get(dag.nodes[before]), place.get(dag.nodes[after])) for before, after in dag.edges)
+    edges = sorted(
+        (before, after, delay_s)
+        for (before, after), delay_s in zip(ends, dag.delays_s(fixed_s), strict=True)
+        if before is not None and after is not None
+    )
+    before, after = np.ascontiguousarray(np.array([edge[:2] for edge in edges], np.int64).reshape(-1, 2).T)
+    rank = np.array([rank_of[node] for node in nodes], dtype=np.int64)
+    number = {row: index for index, row in enumerate(rows)}
+    return Program(
+        rank=rank,
+        row=np.array([number.get((node.stage, node.kind), -1) for node in nodes], dtype=np.int64),
+        fixed_s=np.array([_fixed_s(node, fixed_s) for node in nodes]),
+        waits_for=np.bincount(after, minlength=len(nodes)).astype(np.int64),
+        first=np.searchsorted(before, np.arange(len(nodes) + 1)).astype(np.int64),
+        after=after,
+        delay_s=np.array([edge[2] for edge in edges], dtype=np.float64),
+        crosses=rank[before] != rank[after],
+    )
+
+
+def _tail_s(tail: Sequence[Instruction], fixed_s: Mapping[Computation, float]) -> tuple[float, float]:
+    """How long a rank's last instructions take before its step, and from there on."""
+    lasts_s = [_fixed_s(instruction, fixed_s) for instruction in tail]
+    step = next((n for n, instruction in enumerate(tail) if instruction.kind is Kind.STEP), len(tail))
+    return sum(lasts_s[:step]), sum(lasts_s[step:])
+
+
+def _tail(order: tuple[Instruction, ...]) -> Iterator[Instruction]:
+    """Yield an order's instructions from its reduction of gradients (or the step) on."""
+    begun = False
+    for instruction in order:
+        begun = begun or instruction.kind in _AFTER_ALL
+        if begun:
+            yield instruction
+
+
+def _ranks(schedule: Schedule) -> Mapping[Instruction, int]:
+    """Which rank runs each instruction; one that stands for several ranks is its first one's."""
+    ranks: dict[Instruction, int] = {}
+    for rank, order in enumerate(schedule.orders):
+        for instruction in order:
+            ranks.setdefault(instruction, rank)
+    return ranks
+
+
+def _fixed_s(node: Instruction, fixed_s: Mapping[Computation, float]) -> float:
+    return 0.0 if node.kind.is_computation else fixed_s.get((node.stage, node.kind), 0.0)
+
+
+# Which clocks a plan asks for, and when: in the kernel's words.
+
+AT_END_S = float("inf")
+AFTER_OPENING_S = 1e-6
+"""An iteration opens with its clock; what is asked for then comes after it."""
+
+
+class Wanted(NamedTuple):
+    """A clock asked for some time after a computation's start; infinite: at its end; negative: after it."""
+
+    offset_s: float
+    clock_mhz: int
+
+
+class PlanRequests(NamedTuple):
+    """All that a plan asks for; ``opening_mhz`` by rank as an iteration begins, ``opening`` from then on."""
+
+    of_node: Mapping[int, Sequence[Wanted]]
+    opening_mhz: Sequence[int]
+    opening: Mapping[int, Sequence[Wanted]]
+
+
+def steady(clock_mhz: int, job: JobProgram) -> PlanRequests:
+    """One clock for the whole iteration."""
+    return PlanRequests({}, [clock_mhz] * job.ranks, {})
+
+
+def requests_of(
+    plans: PlanSet, plan: int, job: JobProgram, *, change: ClockChange, on_pace: bool
+) -> PlanRequests:
+    """Ask as a job does: every clock ahead by its own latency."""
+    place = {node: index for index, node in enumerate(job.nodes)}
+    chosen = plans.plan(plan)
+    of_node: dict[int, list[Wanted]] = {}
+    opening_mhz: list[int] = []
+    opening: dict[int, list[Wanted]] = {}
+    for rank in range(job.ranks):
+        own = [instruction for _, instruction in plans.computations_of(rank)]
+        requests = clock_requests(chosen, rank, change, on_pace=on_pace)
+        opening_mhz.append(opening_clocks(chosen, rank, requests)[0])
+        for request in requests:
+            offset_s = request.offset_s
+            if request.position == OPENING:
+                after_s = max(offset_s, AFTER_OPENING_S)
+                opening.setdefault(rank, []).append(Wanted(after_s, request.clock_mhz))
+                continue
+            if request.over:
+                offset_s = -offset_s if offset_s else AT_END_S
+            asked = of_node.setdefault(place[own[request.position]], [])
+            asked.append(Wanted(offset_s, request.clock_mhz))
+    return PlanRequests(of_node, opening_mhz, opening)
+
+
+def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> PlannedRequests:
+    """Put several plans' requests into arrays; clocks become places in the grid."""
+    place = {int(clock): index for index, clock in enumerate(clocks_mhz)}
+    nodes = len(job.nodes)
+    first = np.zeros((len(plans), nodes + job.ranks + 1), dtype=np.int64)
+    offsets: list[float] = []
+    clocks: list[int] = []
+    for index, plan in enumerate(plans):
+        wanted = [plan.of_node.get(node, ()) for node in range(nodes)]
+        wanted += [plan.opening.get(rank, ()) for rank in range(job.ranks)]
+        for row, asked in enumerate(wanted):
+            first[index, row] = len(offsets)
+            for offset_s, clock_mhz in asked:
+                offsets.append(offset_s)
+                clocks.append(place[clock_mhz])
+        first[index, -1] = len(offsets)
+    opening = np.array([[place[clock] for clock in plan.opening_mhz] for plan in plans], dtype=np.int64)
+    return PlannedRequests(
+        first,
+        np.array(offsets, dtype=np.float64),
+        np.array(clocks, dtype=np.int64),
+        opening,
+    )
+
+
+# What stays the same while a job is emulated: programs, tables, machines, and what plans ask for.
+
+Asking = tuple[int, bool]
+"""A plan, and whether it is asked for as on pace: lower clocks ahead."""
+
+DEFAULT_CLOCKS = -1
+"""In place of a plan: the highest clock throughout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How real an emulated job is.
+
+    ``noise`` is the relative standard deviation of one computation. ``work`` multiplies all computations of
+    an iteration, over and over (batches of other lengths). An iteration in ``microbatches`` has another
+    number of them and runs at default clocks, as in a job. ``loads`` are what microbatches work on, each its
+    own. ``trace_bin_s`` 0 keeps no power trace.
+    """
+
+    noise: float = 0.0
+    seed: int = 0
+    work: Sequence[float] = (1.0,)
+    microbatches: Mapping[int, int] = field(default_factory=dict)
+    loads: EmulatedLoads | None = None
+    trace_bin_s: float = 0.0
+    threads: int = 2
+
+
+class World:
+    """What stays the same in a job: programs, tables, machines, what plans ask for."""
+
+    def __init__(
+        self, plans: PlanSet, profile: Profile, cluster: ClusterShape, conditions: Conditions
+    ) -> None:
+        if any(options.timelines for options in plans.options.values()):
+            raise PlanError(
+                "the plan has timelines of kernels: an emulated GPU knows computations at whole clocks",
+                hint="emulate a plan made without --timelines",
+            )
+        self.plans, self.cluster, self.conditions = plans, cluster, conditions
+        self._profile = profile
+        self.job = job_program(plans.schedule, plans.fixed_s)
+        waiting_w = _as_planned_w(plans) if cluster.waiting_w is None else cluster.waiting_w
+        planned_mhz = {int(mhz) for options in plans.options.values() for mhz in options.clock_mhz}
+        if plans.wait_clock is not None:
+            planned_mhz.add(plans.wait_clock.clock_mhz)
+        self.tables = tables_of(profile, self.job.rows, waiting_w=waiting_w, clocks_mhz=planned_mhz)
+        self.highest_mhz = max(profile.clocks_mhz)
+        change = cluster.change
+        self.change = Change(
+            change.call_s, change.settle_up_s, change.settle_down_s, change.queue_s, change.stall_s
+        )
+        self._asked: dict[Asking, PlanRequests] = {}
+        self._packed: dict[tuple[Asking, ...], PlannedRequests] = {}
+        self._others: dict[int, JobProgram] = {}
+
+    def requests(self, plans: tuple[Asking, ...]) -> PlannedRequests:
+        """Return what some plans ask for, in this order."""
+        if plans not in self._packed:
+            self._packed[plans] = packed([self._of(plan) for plan in plans], self.job, self.tables.clock_mhz)
+        return self._packed[plans]
+
+    def load_factors(self, job: JobProgram, iteration: int) -> Floats | float:
+        """Return how many times its mean each computation of an iteration takes, for its load.
+
+        Shape: [pipelines, nodes].
+        """
+        loads = self.conditions.loads
+        if loads is None:
+            return 1.0
+        return loads.factors(self._profile, job.nodes, iteration, pipelines=self.cluster.pipelines)
+
+    def other(self, microbatches: int) -> tuple[JobProgram, PlannedRequests]:
+        """Return a batch of another size, at default clocks."""
+        if microbatches not in self._others:
+            name, stages = self.plans.schedule.name, self.plans.schedule.stages
+            schedule = textbook(name, stages=stages, microbatches=microbatches)
+            self._others[microbatches] = job_program(schedule, self.plans.fixed_s)
+        job = self._others[microbatches]
+        return job, packed([steady(self.highest_mhz, job)], job, self.tables.clock_mhz)
+
+    def _of(self, asking: Asking) -> PlanRequests:
+        plan, on_pace = asking
+        if plan == DEFAULT_CLOCKS:
+            return steady(self.highest_mhz, self.job)
+        if asking not in self._asked:
+            reckoned = self.cluster.reckoned or self.cluster.change
+            self._asked[asking] = requests_of(self.plans, plan, self.job, change=reckoned, on_pace=on_pace)
+        return self._asked[asking]
+
+
+def _as_planned_w(plans: PlanSet) -> Mapping[int, float] | float:
+    """Power of a waiting GPU (W) as the plans know it: by clock where some of their waits go down."""
+    clock = plans.wait_clock
+    if clock is None:
+        return plans.blocking_power_w
+    highest_mhz = max(int(options.clock_mhz[0]) for options in plans.options.values())
+    return {highest_mhz: clock.high_power_w, clock.clock_mhz: clock.power_w}
+
+
+def tables_of(
+    profile: Profile,
+    rows: Sequence[Computation],
+    *,
+    waiting_w: Mapping[int, float] | float,
+    clocks_mhz: Iterable[int] = (),
+) -> Tables:
+    """Lay the profile out on one grid of clocks: all that were measured, and ``clocks_mhz``.
+
+    Points are those that plans believe (`smoothed`); between clocks time and power are interpolated. Below
+    the lowest one the work is taken to be bound by the clock: time with 1/f, power with f. That holds for a
+    change that is late and for a clock for waiting. Waiting power is a number, or given by clock,
+    interpolated, flat beyond its ends.
+
+    Raises:
+        IncompleteProfileError: a computation was not measured.
+    """
+    waiting = waiting_w if isinstance(waiting_w, Mapping) else {}
+    believed = smoothed(profile)
+    clocks = np.array(sorted({*believed.clocks_mhz, *clocks_mhz, *waiting}), dtype=np.int64)
+    filled = [_row(believed, row, clocks) for row in rows]
+    return Tables(
+        clock_mhz=clocks,
+        waiting_w=_waiting_w(waiting_w, clocks),
+        time_s=np.array([time_s for time_s, _ in filled]),
+        power_w=np.array([power_w for _, power_w in filled]),
+    )
+
+
+def _row(profile: Profile, row: Computation, clocks: Ints) -> tuple[Floats, Floats]:
+    points = profile.of(*row)[::-1]
+    measured = np.array([point.clock_mhz for point in points], dtype=np.float64)
+    time_s = np.array([point.time_s for point in points])
+    power_w = np.array([point.energy_j / point.time_s for point in points])
+    share = np.minimum(1.0, clocks / measured[0])
+    return np.interp(clocks, measured, time_s) / share, np.interp(clocks, measured, power_w) * share
+
+
+def _waiting_w(waiting_w: Mapping[int, float] | float, clocks: Ints) -> Floats:
+    if not isinstance(waiting_w, Mapping):
+        return np.full(len(clocks), float(waiting_w))
+    known = sorted(waiting_w.items())
+    watts: Floats = np.interp(clocks, [clock for clock, _ in known], [power for _, power in known])
+    return watts

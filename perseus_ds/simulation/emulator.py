@@ -1,0 +1,423 @@
+"""A whole job in virtual time: every instruction, clocks that change when they would, real decisions."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.config import Objective
+from perseus_ds.errors import ConfigError, PlanError
+from perseus_ds.plan import PlanSet
+from perseus_ds.plan.reserve import scatter_pct
+from perseus_ds.profile import Profile
+from perseus_ds.schedule import dag_of
+from perseus_ds.simulation.cluster import (
+    DEFAULT_CLOCKS,
+    Asking,
+    ClusterShape,
+    Conditions,
+    JobProgram,
+    World,
+    idle_gpus,
+)
+from perseus_ds.simulation.kernel import (
+    CAUSES,
+    EmulatedIteration,
+    Floats,
+    Ints,
+    PlannedRequests,
+    Play,
+    PowerTrace,
+    Shape,
+    play_pipelines,
+    settle,
+)
+from perseus_ds.simulation.scenario import (
+    Disturbance,
+    EmulatedLoads,
+    Trouble,
+    check_disturbances,
+    parse_disturbance,
+    parse_loads,
+)
+from perseus_ds.straggler import FrontierIndex, ReplicaPlans, ReplicaStatus, StragglerDecision
+
+__all__ = [
+    "CAUSES",
+    "DEFAULT_CLOCKS",
+    "ClusterShape",
+    "Conditions",
+    "Disturbance",
+    "Emulated",
+    "EmulatedLoads",
+    "Emulator",
+    "Trouble",
+    "means",
+    "parse_disturbance",
+    "parse_loads",
+]
+
+# What an emulated job did, iteration by iteration.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Emulated:
+    """Times and energies of the whole job, decisions, and one pipeline's last iteration node by node.
+
+    ``job_s`` is from release to release of the first rank; ``own_s`` without the wait for other pipelines
+    (NaN: it took no part). Energy is that of all GPUs. ``answers_cost_pct`` is the time that answers to
+    stragglers cost in the last 1 000 iterations, in percent of these.
+
+    Shape: ``job_s``, ``changes`` [iterations]; ``own_s``, ``plan`` [iterations, pipelines]; ``energy_j``
+    [iterations, causes]; ``begun_s``, ``ended_s`` [pipelines, nodes] of the last iteration, from its start.
+    """
+
+    job: JobProgram
+    gpus: int
+    job_s: Floats
+    own_s: Floats
+    plan: Ints
+    energy_j: Floats
+    changes: Ints
+    decisions: tuple[StragglerDecision, ...]
+    trace: PowerTrace
+    begun_s: Floats
+    ended_s: Floats
+    answers_cost_pct: float = 0.0
+
+    @property
+    def iterations(self) -> int:
+        """How many were run."""
+        return len(self.job_s)
+
+    @property
+    def total_j(self) -> float:
+        """Energy of all GPUs over all iterations."""
+        return float(self.energy_j.sum())
+
+    @property
+    def by_cause_j(self) -> Mapping[str, float]:
+        """The same, by what it went into."""
+        return dict(zip(CAUSES, self.energy_j.sum(axis=0).tolist(), strict=True))
+
+    @property
+    def power_w(self) -> Floats:
+        """Mean power of the job in every whole bin of its trace."""
+        whole = int(self.job_s.sum() / self.trace.bin_s)
+        power: Floats = self.trace.energy_j[:whole] / self.trace.bin_s
+        return power
+
+    def changes_per_s(self) -> float:
+        """Changes of clock per second and GPU."""
+        return float(self.changes.sum() / self.gpus / self.job_s.sum())
+
+
+def means(found: Emulated) -> tuple[float, float]:
+    """Mean iteration time and energy, the first iteration (which fills the pipeline's clocks) left out."""
+    after = slice(1, None) if found.iterations > 1 else slice(None)
+    return float(np.mean(found.job_s[after])), float(np.mean(found.energy_j[after].sum(axis=1)))
+
+
+# A job under way: the state of its GPUs, and one iteration after the other.
+
+
+class JobRun:
+    """GPUs, clocks and books of one job; use it as a context, it has threads."""
+
+    def __init__(self, world: World, iterations: int) -> None:
+        if iterations < 1:
+            raise ConfigError(f"{iterations} iterations do not make a job", hint="at least 1")
+        cluster, ranks = world.cluster, world.job.ranks
+        self._world = world
+        self._count = cluster.gpus(ranks)
+        self._top = len(world.tables.clock_mhz) - 1
+        self._gpus = idle_gpus(self._count, per_node=cluster.gpus_per_node, clock=self._top)
+        self._pool = ThreadPoolExecutor(world.conditions.threads)
+        self._traces = [_trace(world, iterations) for _ in range(world.conditions.threads)]
+        self._start_s = np.zeros((cluster.pipelines, ranks))
+        self._random = np.random.default_rng(world.conditions.seed)
+        self._known = np.ones(cluster.pipelines, dtype=np.bool_)
+        self._now: EmulatedIteration | None = None
+        self._job_s = np.zeros(iterations)
+        self._own_s = np.full((iterations, cluster.pipelines), np.nan)
+        self._plan = np.zeros((iterations, cluster.pipelines), dtype=np.int64)
+        self._energy_j = np.zeros((iterations, len(CAUSES)))
+        self._changes = np.zeros(iterations, dtype=np.int64)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._pool.shutdown()
+
+    def iterate(self, n: int, plans: Sequence[Asking], troubles: Sequence[Disturbance]) -> None:
+        """Run iteration ``n`` of all pipelines up to their common release."""
+        world = self._world
+        other = world.conditions.microbatches.get(n, world.plans.schedule.microbatches)
+        if other == world.plans.schedule.microbatches:
+            used = tuple(sorted(set(plans)))
+            job, requests = world.job, world.requests(used)
+            place = np.array([used.index(plan) for plan in plans], dtype=np.int64)
+        else:
+            (job, requests), place = world.other(other), np.zeros(len(plans), dtype=np.int64)
+        self._known[:] = other == world.plans.schedule.microbatches
+        before_j, before = self._gpus.energy_j.sum(axis=0), int(self._gpus.changes.sum())
+        now = self._now = self._iteration(n, job, place, troubles)
+        self._play(job, requests, now)
+        met_s = self._met_s(job, now)
+        released_s = float((met_s + job.reduction_s).max()) + job.step_s  # all meet for the norm
+        release_s = np.broadcast_to(released_s, now.arrival_s.shape).copy()
+        everyone = self._with(job, requests, 0, world.cluster.pipelines, self._traces[0])
+        settle(everyone, now.cap, release_s.ravel())
+        self._plan[n] = [plan for plan, _ in plans]
+        alive = now.alive
+        arrival_s = now.arrival_s[alive, 0] if job.by_rank else now.arrival_s[alive].max(axis=1)
+        self._own_s[n, alive] = arrival_s - now.start_s[alive, 0] + released_s[0] - met_s[0]
+        self._job_s[n] = float((release_s - self._start_s)[:, 0].max())
+        self._energy_j[n] = self._gpus.energy_j.sum(axis=0) - before_j
+        self._changes[n] = int(self._gpus.changes.sum()) - before
+        self._start_s = release_s
+
+    def observed(self, n: int) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return what ranks inform each other of iteration ``n``: own times (NaN: unknown), who is capped."""
+        assert self._now is not None
+        return np.where(self._known, self._own_s[n], np.nan), self._now.capped
+
+    def result(self, decisions: tuple[StragglerDecision, ...], *, answers_cost_pct: float = 0.0) -> Emulated:
+        """Close the books."""
+        assert self._now is not None
+        begun_s = float(self._now.start_s.min())
+        trace = PowerTrace(self._traces[0].bin_s, np.sum([trace.energy_j for trace in self._traces], axis=0))
+        return Emulated(
+            job=self._world.job,
+            gpus=self._count,
+            job_s=self._job_s,
+            own_s=self._own_s,
+            plan=self._plan,
+            energy_j=self._energy_j,
+            changes=self._changes,
+            decisions=decisions,
+            trace=trace,
+            begun_s=self._now.begun_s - begun_s,
+            ended_s=self._now.ended_s - begun_s,
+            answers_cost_pct=answers_cost_pct,
+        )
+
+    def _iteration(
+        self, n: int, job: JobProgram, place: NDArray[np.int64], troubles: Sequence[Disturbance]
+    ) -> EmulatedIteration:
+        cluster, conditions = self._world.cluster, self._world.conditions
+        shape = (cluster.pipelines, len(job.nodes))
+        noise = (
+            conditions.noise * self._random.standard_normal(shape) if conditions.noise else np.zeros(shape)
+        )
+        loaded = self._world.load_factors(job, n)
+        now = EmulatedIteration(
+            plan=place,
+            alive=np.ones(cluster.pipelines, dtype=np.bool_),
+            input_s=np.zeros(cluster.pipelines),
+            factor=np.maximum(0.05, 1.0 + noise) * conditions.work[n % len(conditions.work)] * loaded,
+            slow=np.ones(self._count),
+            cap=np.full(self._count, self._top, dtype=np.int64),
+            start_s=self._start_s,
+            link_s=np.zeros((cluster.pipelines, job.ranks)),
+            arrival_s=np.zeros((cluster.pipelines, job.ranks)),
+            capped=np.zeros(cluster.pipelines, dtype=np.bool_),
+            begun_s=np.full(shape, np.nan),
+            ended_s=np.full(shape, np.nan),
+        )
+        for one in troubles:
+            _beset(now, one, cluster.tensor, self._world.tables.clock_mhz)
+        return now
+
+    def _play(self, job: JobProgram, requests: PlannedRequests, now: EmulatedIteration) -> None:
+        islands = self._world.cluster.islands(job.ranks)
+        threads = len(self._traces)
+
+        def part(thread: int) -> None:
+            for first, end in islands[thread::threads]:
+                play_pipelines(self._with(job, requests, first, end, self._traces[thread]), now)
+
+        list(self._pool.map(part, range(threads)))
+
+    def _with(
+        self, job: JobProgram, requests: PlannedRequests, first: int, end: int, trace: PowerTrace
+    ) -> Play:
+        world = self._world
+        shape = Shape(first, end, job.ranks, world.cluster.tensor, world.cluster.gpus_per_node)
+        return Play(shape, job.program, world.tables, world.change, requests, self._gpus, trace)
+
+    def _met_s(self, job: JobProgram, now: EmulatedIteration) -> Floats:
+        """When each rank has met its peers of the other pipelines, or all have met the last of all."""
+        if not now.alive.any():
+            raise ConfigError("all pipelines are lost at once", hint="leave one that goes on")
+        arrived = now.arrival_s[now.alive]
+        met_s: Floats = arrived.max(axis=0) if job.by_rank else np.full(job.ranks, arrived.max())
+        return met_s
+
+
+def _trace(world: World, iterations: int) -> PowerTrace:
+    """Room for twice the time that the job needs if nothing goes wrong."""
+    bin_s = world.conditions.trace_bin_s
+    if bin_s <= 0.0:
+        return PowerTrace(1.0, np.zeros(0))
+    longest_s = 2.0 * iterations * float(world.plans.iteration_time_s[-1])
+    return PowerTrace(bin_s, np.zeros(int(longest_s / bin_s) + 1))
+
+
+def _beset(now: EmulatedIteration, one: Disturbance, tensor: int, clocks_mhz: Ints) -> None:
+    """Write one trouble into the iteration."""
+    by_place = (*now.link_s.shape, tensor)
+    where = (one.pipeline, *(slice(None) if part is None else part for part in (one.rank, one.gpu)))
+    if one.trouble is Trouble.SLOW:
+        now.slow.reshape(by_place)[where] *= one.amount
+    elif one.trouble is Trouble.CAP:
+        highest = max(0, int(np.searchsorted(clocks_mhz, one.amount, side="right")) - 1)
+        now.cap.reshape(by_place)[where] = np.minimum(now.cap.reshape(by_place)[where], highest)
+    elif one.trouble is Trouble.LINK:
+        now.link_s[where[:2]] += one.amount
+    elif one.trouble is Trouble.INPUT:
+        now.input_s[one.pipeline] += one.amount
+    elif one.trouble is Trouble.LOST:
+        now.alive[one.pipeline] = False
+
+
+class Emulator:
+    """One job: plans, the truth that they are run against, machines, and what decides.
+
+    Raises:
+        IncompleteProfileError: the profile lacks a computation of the plan.
+        PlanError: the profile is of another shape than the plan.
+    """
+
+    def __init__(
+        self,
+        plans: PlanSet,
+        profile: Profile,
+        cluster: ClusterShape,
+        *,
+        objective: Objective | None = None,
+        conditions: Conditions | None = None,
+    ) -> None:
+        if profile.stages != plans.schedule.stages:
+            raise PlanError(
+                f"the plan is for {plans.schedule.stages} stages, the profile has {profile.stages}",
+                hint="give the profile that the plan was made from",
+            )
+        conditions = conditions or Conditions()
+        plans = _told_of_noise(plans, profile, conditions)
+        self._index = FrontierIndex.of(plans, objective or Objective())
+        self._world = World(plans, profile, cluster, conditions)
+
+    @property
+    def frontier_index(self) -> FrontierIndex:
+        """The product's look-up among the plans."""
+        return self._index
+
+    def play(
+        self,
+        iterations: int,
+        disturbances: Iterable[Disturbance] = (),
+        *,
+        answered: bool = True,
+        always: int | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Emulated:
+        """Run a job from a start at default clocks.
+
+        ``answered`` False leaves stragglers without an answer; ``always`` is one plan throughout
+        (DEFAULT_CLOCKS: none).
+
+        Raises:
+            ConfigError: a disturbance of what does not exist, or no iterations.
+        """
+        cluster = self._world.cluster
+        troubles = check_disturbances(
+            disturbances, pipelines=cluster.pipelines, ranks=self._world.job.ranks, tensor=cluster.tensor
+        )
+        answers = Answers([self._index] * cluster.pipelines, answered=answered)
+        with JobRun(self._world, iterations) as run:
+            for n in range(iterations):
+                planned, on_pace = answers.plans, answers.on_pace
+                here = tuple(one for one in troubles if one.at(n))
+                if always is not None:
+                    planned = [always] * len(planned)
+                run.iterate(n, list(zip(planned, on_pace, strict=True)), here)
+                own_s, capped = run.observed(n)
+                answers.observe(ReplicaStatus(own_s, capped, _announced(here, cluster.pipelines)))
+                if progress is not None:
+                    progress((n + 1) / iterations)
+            return run.result(tuple(answers.decisions), answers_cost_pct=answers.cost_pct)
+
+
+def _told_of_noise(plans: PlanSet, profile: Profile, conditions: Conditions) -> PlanSet:
+    """Plans that know how durations vary here, as those from a profile of this job would.
+
+    A CSV does not state it, and no profile knows of loads that are given for the emulation.
+    """
+    loads = conditions.loads
+    if plans.scatter_pct is not None and loads is None:
+        return plans
+    by_load = 0.0 if loads is None else loads.variation(profile, dag_of(plans.schedule).nodes)
+    variation = dict.fromkeys(plans.options, math.hypot(conditions.noise, by_load))
+    told_pct = scatter_pct(dag_of(plans.schedule), plans.options, plans.fixed_s, variation)
+    return replace(plans, scatter_pct=max(told_pct, plans.scatter_pct or 0.0))
+
+
+def _announced(
+    troubles: Iterable[Disturbance], pipelines: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    announced = np.ones(pipelines)
+    for one in troubles:
+        if one.trouble is Trouble.ANNOUNCED:
+            announced[one.pipeline] = max(announced[one.pipeline], one.amount)
+    return announced
+
+
+class Answers:
+    """`ReplicaPlans` as a job asks them: the numbers of iteration n decide what runs from n + ``lag`` on.
+
+    A job collects the numbers of an iteration at the end of the next one: its lag is 2. Like a job, it
+    judges no replica by the first iteration, in which clocks change. ``decisions`` are those in hand as
+    each iteration ends. ``answered`` False runs the objective's plans throughout, for comparison.
+    """
+
+    def __init__(self, indexes: Sequence[FrontierIndex], *, lag: int = 2, answered: bool = True) -> None:
+        self._replica_plans = ReplicaPlans(indexes, answered=answered, exposed=lag)
+        self._under_way = deque(ReplicaStatus.unknown(len(indexes)) for _ in range(lag - 1))
+        self._lag = lag
+        self.decisions: list[StragglerDecision] = []
+
+    @property
+    def plans(self) -> Sequence[int]:
+        """What the next iteration is run at, a plan per replica."""
+        return self._replica_plans.plans
+
+    @property
+    def cost_pct(self) -> float:
+        """What answers have cost over the last 1 000 iterations."""
+        return self._replica_plans.cost_pct
+
+    @property
+    def on_pace(self) -> Sequence[bool]:
+        """Which replicas last as long as the plan that they run predicts."""
+        return self._replica_plans.on_pace
+
+    def observe(self, status: ReplicaStatus) -> None:
+        """End an iteration, of which the replicas report this."""
+        index = len(self.decisions)
+        self._under_way.append(status)
+        self._replica_plans.observe(index + 1 - self._lag, self._under_way.popleft())
+        self._replica_plans.will_run(index + 1)
+        assert self._replica_plans.decision is not None
+        self.decisions.append(self._replica_plans.decision)
