@@ -37,12 +37,10 @@ from perseus_ds.errors import ConfigError
 from perseus_ds.kernels import (
     KernelClass,
     KernelPlan,
-    KernelProfile,
     kernel_plan,
     read_kernel_plan,
     read_kernel_profile,
     read_trace,
-    write_kernel_csv,
     write_kernel_plan,
     write_kernel_profile,
     write_trace,
@@ -168,7 +166,7 @@ _MEASURE = """Measure the kernel classes of a trace.
 Each class is launched again and again at every pair of clocks, until power stands still, then for
 three windows of two seconds. What would be chosen is measured a second time. A class that cannot be
 replayed is named and stays at the default clocks. With --simulated the same is done on a simulated
-GPU, in virtual time. A profile whose name ends in .csv is written as a table.
+GPU, in virtual time.
 
 On a real GPU this sets its clocks through the guard: give it a GPU on which nothing else runs.
 """
@@ -179,7 +177,7 @@ _NOISE = 0.005
 def add_measure_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds kernels measure``."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="PROFILE", help=".json or .csv")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="PROFILE", help="write it here")
     parser.add_argument(
         "--simulated", choices=sorted(MODELS), metavar="GPU", help=f"one of {', '.join(MODELS)}"
     )
@@ -203,7 +201,7 @@ def run_measure(options: argparse.Namespace) -> int:
         profile = measure_trace(
             gpu, trace, find, core_clocks=options.core_clocks, patience=patience, progress=progress
         )
-    _write(profile, options.output)
+    write_kernel_profile(profile, options.output)
     for kernel, reason in profile.left_out.items():
         remark(f"left at the default clocks: {kernel}: {reason}")
     if profile.why_not_memory is not None:
@@ -230,13 +228,6 @@ def _real() -> tuple[Gpu, Callable[[KernelClass], Replay]]:
     choice = choose(DeviceRequest("automatic", local_rank=0, uuid=uuid, lock=True))
     remark(f"measuring on {choice.gpu.identify().name} ({choice.reason})")
     return choice.gpu, partial(replay.replay_of, device=device)
-
-
-def _write(profile: KernelProfile, path: Path) -> None:
-    if path.suffix.lower() == ".csv":
-        write_kernel_csv(profile, path)
-    else:
-        write_kernel_profile(profile, path)
 
 
 _SHOW = """Show what `kernels plan -o` wrote: as table, as JSON, or as a page with figures
@@ -325,8 +316,7 @@ def _left(plan: KernelPlan) -> str:
 
 _PLAN = """Choose the pair of clocks of every kernel class.
 
-PROFILE states what each class costs at each pair. It is the JSON of `kernels measure`, or a CSV
-with the columns kernel,shapes,dtype,memory_mhz,clock_mhz,time_s,energy_j. TRACE states how often
+PROFILE states what each class costs at each pair. It is what `kernels measure` wrote. TRACE states how often
 and in which order they run. Prints the classes by their energy with their best pair, and the totals
 by level, goal and scope. Then prints what is left at switching latencies from 0 to 40 ms. With -o
 all of it goes to a file, for `kernels show`.
@@ -335,9 +325,7 @@ all of it goes to a file, for `kernels show`.
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds kernels plan``."""
-    parser.add_argument(
-        "profile", type=Path, metavar="PROFILE", help="what `kernels measure` wrote, or a CSV"
-    )
+    parser.add_argument("profile", type=Path, metavar="PROFILE", help="what `kernels measure` wrote")
     parser.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
     parser.add_argument(
         "--slower", type=not_negative, default=10.0, metavar="PCT", help="the tolerance shown (default 10)"

@@ -1,6 +1,5 @@
 """The kernel level: what an instruction is made of, and a pair of clocks for every kernel of it."""
 
-from perseus_ds.kernels.csv_file import write_kernel_csv
 from perseus_ds.kernels.json_file import (
     read_kernel_plan,
     read_kernel_profile,
@@ -24,7 +23,6 @@ __all__ = [
     "read_kernel_plan",
     "read_kernel_profile",
     "read_trace",
-    "write_kernel_csv",
     "write_kernel_plan",
     "write_kernel_profile",
     "write_trace",

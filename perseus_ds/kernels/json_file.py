@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perseus_ds.errors import ProfileError
-from perseus_ds.kernels.csv_file import read_kernel_csv
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.summary import KernelPlan
 from perseus_ds.kernels.trace import KernelClass, KernelTrace
@@ -70,13 +69,11 @@ def write_kernel_profile(profile: KernelProfile, path: Path) -> None:
 
 
 def read_kernel_profile(path: Path) -> KernelProfile:
-    """Read a kernel profile: ours, or a CSV when the name ends in ``.csv``.
+    """Read what ``write_kernel_profile`` wrote.
 
     Raises:
         ProfileError: naming the file and what is wrong in it.
     """
-    if path.suffix.lower() == ".csv":
-        return read_kernel_csv(path)
     content = read_record(path, PROFILE, _ProfileFile, remedy="measure the kernels again")
     kernels = [measured.kernel for measured in content.measured]
     if len(set(kernels)) != len(kernels):

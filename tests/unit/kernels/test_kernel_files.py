@@ -1,5 +1,4 @@
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from perseus_ds.kernels import (
     LaunchSequence,
     read_kernel_profile,
     read_trace,
-    write_kernel_csv,
     write_kernel_profile,
     write_trace,
 )
@@ -24,8 +22,6 @@ from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.thorough
 
-HEADER = "kernel,shapes,dtype,memory_mhz,clock_mhz,time_s,energy_j\n"
-GOOD = HEADER + "gemm,8x8 8x8,float16,auto,auto,1e-3,0.3\ngemm,8x8 8x8,float16,5001,auto,1e-3,0.2\n"
 GEMM = KernelClass("gemm", ((8, 8), (8, 8)), "float16")
 
 text = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=1, max_size=8)
@@ -53,29 +49,13 @@ def profiles(draw: st.DrawFn) -> KernelProfile:
 
 
 @given(profile=profiles())
-def test_csv_and_json_give_back_what_was_written(
-    tmp_path_factory: pytest.TempPathFactory, profile: KernelProfile
-) -> None:
-    folder = tmp_path_factory.mktemp("profile")
-    write_kernel_csv(profile, folder / "k.csv")
-    write_kernel_profile(profile, folder / "k.json")
-    assert read_kernel_profile(folder / "k.csv") == profile
-    assert read_kernel_profile(folder / "k.json") == profile
+def test_a_profile_comes_back(tmp_path_factory: pytest.TempPathFactory, profile: KernelProfile) -> None:
+    path = tmp_path_factory.mktemp("profile") / "k.json"
+    write_kernel_profile(profile, path)
+    assert read_kernel_profile(path) == profile
 
 
-@pytest.mark.parametrize("bytes_", [None, 1 << 30])
-def test_a_csv_is_read_within_bounds_and_a_pipe_is_not_waited_for(tmp_path: Path, bytes_: int | None) -> None:
-    file = tmp_path / "k.csv"
-    if bytes_ is None:
-        os.mkfifo(file)
-    else:
-        file.touch()
-        os.truncate(file, bytes_)
-    with pytest.raises(ProfileError, match=r"k\.csv .*(ordinary|1073741824)"):
-        read_kernel_profile(file)
-
-
-def test_json_keeps_what_a_csv_cannot(tmp_path: Path) -> None:
+def test_a_profile_keeps_what_is_not_a_point(tmp_path: Path) -> None:
     profile = KernelProfile(
         {GEMM: (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)},
         left_out={KernelClass("odd"): "no such operator"},
@@ -102,36 +82,9 @@ def test_a_trace_comes_back(tmp_path: Path) -> None:
     assert trace.launches == 13
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("kernel,time_s\n", "memory_mhz"),
-        (HEADER, "no row"),
-        (GOOD + "gemm,8x8 8x8,float16,5001,auto,1,1\n", "row 4.*again"),
-        (GOOD + "gemm,,,5001,1.5,1,1\n", "row 4.*clock_mhz"),
-        (GOOD + "gemm,,,fast,auto,1,1\n", "row 4.*fast"),
-        (GOOD + "gemm,,,-5,auto,1,1\n", "row 4.*memory_mhz"),
-        (GOOD + "gemm,,,auto,auto,1,-0.1\n", "row 4.*energy_j"),
-        (GOOD + "gemm,,,auto,auto,1,\n", "row 4.*energy_j"),
-        (GOOD + "gemm,,,auto,auto,nan,1\n", "row 4.*time_s"),
-        (GOOD + "gemm,8*8,,auto,auto,1,1\n", r"row 4.*shapes"),
-        (GOOD + ",,,auto,auto,1,1\n", "row 4.*kernel"),
-        (GOOD + "gemm,,,auto,auto,1,1,1\n", "row 4.*cells"),
-    ],
-)
-def test_a_bad_row_is_named(tmp_path: Path, content: str, words: str) -> None:
-    file = tmp_path / "k.csv"
-    file.write_text(content)
-    with pytest.raises(ProfileError, match=words) as refused:
-        read_kernel_profile(file)
-    assert str(file) in refused.value.message
-
-
-def test_a_profile_without_the_default_pair_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "k.csv"
-    file.write_text(HEADER + "gemm,,,5001,auto,1,1\n")
-    with pytest.raises(IncompleteProfileError, match=r"default"):
-        read_kernel_profile(file)
+def test_a_profile_without_the_default_pair_is_refused() -> None:
+    with pytest.raises(IncompleteProfileError, match="default"):
+        KernelProfile({GEMM: (KernelPoint(ClockPair(5001, None), 1.0, 1.0),)})
 
 
 def good_json(tmp_path: Path) -> tuple[Path, dict[str, object]]:
