@@ -370,9 +370,7 @@ def run_plan(options: argparse.Namespace) -> int:
     if options.timelines is not None:
         change = ChangeCost(ClockChange.lasting(latencies_s[-1]), options.dwell_ms / 1e3)
         costs = launch_costs(smoothed(profile), trace)
-        lines = timelines_of(
-            costs, trace, change, spared_w=profile.spared_w, temperature_c=profile.temperature_c
-        )
+        lines = timelines_of(costs, trace, change, spared_w=profile.spared_w)
         write_timelines(lines, options.timelines)
     if options.output is not None:
         write_kernel_plan(plan, options.output)

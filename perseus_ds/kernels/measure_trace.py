@@ -11,9 +11,8 @@ from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
 from perseus_ds.kernels.counter_window import Replay
 from perseus_ds.kernels.measure import WindowPatience, measure
-from perseus_ds.kernels.profile import KernelPoint, KernelProfile
+from perseus_ds.kernels.profile import KernelProfile
 from perseus_ds.kernels.trace import KernelClass, KernelTrace
-from perseus_ds.kernels.warmth import WarmGpu, usual_class, warmth_of
 
 CORE_CLOCKS = 9
 _LOWEST_SHARE = 0.3
@@ -73,8 +72,7 @@ def measure_trace(
 ) -> KernelProfile:
     """Measure every class that ``find`` can replay; it raises a `ProfileError` for one that it cannot.
 
-    All energies are brought to the temperature that default clocks end at, where it can be read. After the
-    first measurement the pairs that would be chosen are measured once more, with the default pair.
+    After the first measurement the pairs that would be chosen are measured once more, with the default pair.
     Choices are strict, with tolerance `_TAU`, or by least product; local and global; per kernel and per
     pass.
 
@@ -91,10 +89,9 @@ def measure_trace(
         points[kernel] = measure(gpu, replay, tried, patience)
         if progress is not None:
             progress(0.9 * (done + 1) / len(replays))
-    warmth = warmth_of(gpu, replays[usual_class(points, trace)])
     identity = gpu.identify()
     profile = KernelProfile(
-        _brought(points, warmth),
+        points,
         left_out=left_out,
         why_not_memory=why_not,
         fingerprint={**trace.fingerprint, "gpu": identity.name, "driver": identity.driver},
@@ -103,16 +100,8 @@ def measure_trace(
     second = {kernel: measure(gpu, replays[kernel], again[kernel], patience) for kernel in replays}
     if progress is not None:
         progress(1.0)
-    spared_w = () if why_not is not None else spared_at_rest_w(gpu, patience, warmth)  # last: it cools
-    return replace(profile, second=_brought(second, warmth), spared_w=spared_w)
-
-
-def _brought(
-    points: Mapping[KernelClass, tuple[KernelPoint, ...]], warmth: WarmGpu | None
-) -> dict[KernelClass, tuple[KernelPoint, ...]]:
-    if warmth is None:
-        return dict(points)
-    return {kernel: tuple(map(warmth.brought, found)) for kernel, found in points.items()}
+    spared_w = () if why_not is not None else spared_at_rest_w(gpu, patience)  # last: it cools
+    return replace(profile, second=second, spared_w=spared_w)
 
 
 def chosen_pairs(profile: KernelProfile, trace: KernelTrace) -> Mapping[KernelClass, tuple[ClockPair, ...]]:
@@ -161,10 +150,8 @@ class _Rest:
         self.gpu.sleep(launches * _REST_S)
 
 
-def spared_at_rest_w(
-    gpu: Gpu, patience: WindowPatience, warmth: WarmGpu | None
-) -> tuple[tuple[int, float], ...]:
-    """Watts that each memory clock below the device's own spares while nothing runs, equally warm.
+def spared_at_rest_w(gpu: Gpu, patience: WindowPatience) -> tuple[tuple[int, float], ...]:
+    """Watts that each memory clock below the device's own spares while nothing runs.
 
     How much a waiting GPU takes beside that depends on how it waits; the memory's share does not.
 
@@ -175,6 +162,5 @@ def spared_at_rest_w(
     if not lower:
         return ()
     found = measure(gpu, _Rest(gpu), [DEFAULT_PAIR, *(ClockPair(mhz, None) for mhz in lower)], patience)
-    brought = found if warmth is None else map(warmth.brought, found)
-    own_w, *others_w = (one.energy_j / one.time_s for one in brought)
+    own_w, *others_w = (one.energy_j / one.time_s for one in found)
     return tuple((mhz, max(0.0, own_w - watts)) for mhz, watts in zip(lower, others_w, strict=True))

@@ -15,7 +15,7 @@ from perseus_ds.kernels.trace import KernelClass
 class KernelPoint:
     """One class at one pair: means per launch over ``samples`` windows, and their standard errors.
 
-    ``temperature_c`` is how warm the GPU was, or to what its energy was brought; None: not known.
+    ``temperature_c`` is how warm the GPU was; None: not known.
     """
 
     pair: ClockPair
@@ -57,12 +57,6 @@ class KernelProfile:
             if kernel not in self.points:
                 raise ProfileError(f"{kernel} has a second measurement and no first one")
             _check_points(kernel, points)
-
-    @property
-    def temperature_c(self) -> float | None:
-        """The temperature that all energies are brought to; None where each has its own, or none."""
-        found = {point.temperature_c for points in self.points.values() for point in points}
-        return found.pop() if len(found) == 1 else None
 
     @property
     def pairs(self) -> tuple[ClockPair, ...]:

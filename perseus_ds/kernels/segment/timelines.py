@@ -57,11 +57,10 @@ def timelines_of(
     change: ChangeCost,
     *,
     spared_w: tuple[tuple[int, float], ...] = (),
-    temperature_c: float | None = None,
 ) -> tuple[InstructionTimelines, ...]:
     """Find the frontier of every instruction of a trace, each pair held for ``STEADY_SHARE`` of it.
 
-    ``spared_w`` and ``temperature_c`` are of the profile that the costs come from.
+    ``spared_w`` is of the profile that the costs come from.
     """
     found = []
     for one in trace.sequences:
@@ -71,7 +70,7 @@ def timelines_of(
         sequence = Sequence(kernels, costs, held)
         default = AtDefault(sequence.default_s, sequence.default_j)
         lines = timelines(sequence)
-        found.append(InstructionTimelines(one.stage, one.kind, lines, default, spared_w, temperature_c))
+        found.append(InstructionTimelines(one.stage, one.kind, lines, default, spared_w))
     return tuple(found)
 
 

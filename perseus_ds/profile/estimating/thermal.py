@@ -155,20 +155,6 @@ def kappa_of(warm: Points, cool: Points) -> Kappa | None:
     return _beside_the_usual(seen, weights, power_w)
 
 
-def kappa_along(powers_w: Sequence[float], temperatures_c: Sequence[float]) -> Kappa | None:
-    """Fit the powers of one work at one clock to the temperatures meanwhile; None as in `kappa_of`.
-
-    Shape: ``powers_w``, ``temperatures_c`` [windows], at least three.
-    """
-    power_w, warmer_c = np.array(powers_w), np.array(temperatures_c)
-    warmer_c = warmer_c - warmer_c.mean()
-    squares = float(warmer_c @ warmer_c)
-    slope = float(warmer_c @ power_w) / squares if squares else 0.0
-    rest_w = power_w - power_w.mean() - slope * warmer_c
-    variance = max(float(rest_w @ rest_w) / (len(rest_w) - 2), (1e-6 * float(power_w.mean())) ** 2)
-    return _beside_the_usual(slope * squares / variance, squares / variance, float(power_w.mean()))
-
-
 def _beside_the_usual(seen: float, weights: float, power_w: float) -> Kappa | None:
     """Weight the watts per degree that were seen (``seen`` over ``weights``) with what such parts have."""
     usual, usual_error = _USUAL_PER_K * power_w, _USUAL_ERROR_PER_K * power_w

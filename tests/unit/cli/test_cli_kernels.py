@@ -40,7 +40,6 @@ def test_from_trace_to_picture(trace: Path, capsys: pytest.CaptureFixture[str]) 
         main(["kernels", "plan", str(profile), str(trace), "-o", str(plan), "--timelines", str(lines)]) == 0
     )
     assert all(dict(one.spared_w)[810] > dict(one.spared_w)[5001] > 0.0 for one in read_timelines(lines))
-    assert len({one.temperature_c for one in read_timelines(lines)} - {None}) == 1
     told = capsys.readouterr().out
     assert "second" in told
     assert max(len(line) for line in told.splitlines() if "/" not in line) <= 80

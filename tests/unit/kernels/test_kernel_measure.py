@@ -9,12 +9,10 @@ from perseus_ds.device.record import Capabilities
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.device.simulated.roofline import memory_saving_w
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
-from perseus_ds.kernels import KernelClass, KernelPoint, KernelTrace, LaunchSequence
+from perseus_ds.kernels import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.kernels.measure import WindowPatience, measure
 from perseus_ds.kernels.measure_trace import candidate_pairs, measure_trace, memory_probe, spared_at_rest_w
 from perseus_ds.kernels.simulated_replay import SimulatedReplay, simulated_replay
-from perseus_ds.kernels.warmth import WarmGpu, usual_class, warmth_of
-from perseus_ds.profile.estimating.thermal import Kappa
 from perseus_ds.schedule import Kind
 
 PRODUCT = KernelClass("aten::mm", ((8192, 2048), (2048, 8192)), "bfloat16")
@@ -142,67 +140,28 @@ def test_patience_that_cannot_measure_is_refused(change: dict[str, float]) -> No
 
 def test_what_a_gpu_at_rest_spares_is_its_memorys_power() -> None:
     gpu = gpu_of()
-    warmth = WarmGpu(60.0, Kappa(gpu.model.leakage_w_per_k, 0.01))
-    spared = dict(spared_at_rest_w(gpu, WindowPatience(), warmth))
+    spared = dict(spared_at_rest_w(gpu, WindowPatience()))
     assert set(spared) == set(gpu.model.memory_clocks_mhz[1:])
     for memory_mhz, watts in spared.items():
-        truly_w = memory_saving_w(gpu.model, memory_mhz)
-        assert watts == pytest.approx(truly_w, rel=0.01)
+        assert watts == pytest.approx(memory_saving_w(gpu.model, memory_mhz), rel=0.1)
     gpu.sleep(1.0)
     assert gpu.achieved().memory_clock_mhz == 9501
-    assert spared_at_rest_w(gpu_of("a100-sxm4-80gb"), WindowPatience(), warmth) == ()
-    unread = dict(spared_at_rest_w(gpu_of(), WindowPatience(), None))
-    assert all(watts == pytest.approx(unread[memory_mhz], rel=0.1) for memory_mhz, watts in spared.items())
+    assert spared_at_rest_w(gpu_of("a100-sxm4-80gb"), WindowPatience()) == ()
 
 
-def test_a_gpu_that_becomes_warm_shows_what_a_degree_costs_and_where_it_ends() -> None:
+def test_what_would_be_chosen_is_measured_a_second_time() -> None:
     gpu = gpu_of(noise=0.005)
-    warmth = warmth_of(gpu, simulated_replay(gpu, PRODUCT))
-    assert warmth is not None
-    assert warmth.kappa.w_per_k == pytest.approx(gpu.model.leakage_w_per_k, rel=0.1)
-    assert abs(warmth.kappa.w_per_k - gpu.model.leakage_w_per_k) < 3 * warmth.kappa.error
-    assert warmth.settled_c == pytest.approx(gpu.true_now().temperature_c, abs=1.0)
-
-
-def test_nothing_is_brought_anywhere_where_no_temperature_is_read() -> None:
-    class Unread(SimulatedGpu):
-        def temperature_c(self) -> float | None:
-            return None
-
-    gpu = Unread(SimulatedSettings(gpu="rtx-3080-ti"), time=VirtualTime())
-    assert warmth_of(gpu, simulated_replay(gpu, PRODUCT)) is None
-    (point,) = measure(gpu, simulated_replay(gpu, NORM), [DEFAULT_PAIR], WindowPatience())
-    assert point.temperature_c is None
-    assert WarmGpu(60.0, Kappa(0.3, 0.01)).brought(point) == point
-
-
-def test_all_that_is_measured_of_a_trace_is_of_one_temperature() -> None:
-    gpu = gpu_of(noise=0.005)
-    forward = LaunchSequence(0, Kind.FORWARD, (0, 1, 0), times=4)
-    trace = KernelTrace((PRODUCT, NORM), (forward,))
+    trace = KernelTrace((PRODUCT, NORM), (LaunchSequence(0, Kind.FORWARD, (0, 1, 0), times=4),))
     pairs = (DEFAULT_PAIR, ClockPair(None, 1050), ClockPair(810, 630))
-    find = partial(simulated_replay, gpu)
-    profile = measure_trace(gpu, trace, find, pairs=pairs, patience=WindowPatience(window_s=0.5, windows=2))
-    at_c = profile.temperature_c
-    assert at_c is not None
-    assert all(point.temperature_c == at_c for points in profile.second.values() for point in points)
-    leak_w = gpu.model.leakage_w_per_k * (at_c - gpu.model.reference_c)
+    find, quick = partial(simulated_replay, gpu), WindowPatience(window_s=0.5, windows=2)
+    profile = measure_trace(gpu, trace, find, pairs=pairs, patience=quick)
     for kernel, points in profile.points.items():
+        assert {point.pair for point in points} == set(pairs)
+        again = {point.pair: point for point in profile.second[kernel]}
+        assert DEFAULT_PAIR in again
         for point in points:
-            work = find(kernel).work
             clocks = point.pair.clock_mhz or 1890, point.pair.memory_mhz or 9501
-            time_s, energy_j = gpu.truth.kernel_cost(work, *clocks)
-            assert point.energy_j == pytest.approx(energy_j + leak_w * time_s, rel=0.005)
-
-
-def test_the_class_to_heat_with_takes_what_the_trace_takes() -> None:
-    trace = KernelTrace((PRODUCT, NORM), (LaunchSequence(0, Kind.FORWARD, (0, 1, 1)),))
-    points = {
-        PRODUCT: (KernelPoint(DEFAULT_PAIR, 1.0, 300.0),),
-        NORM: (KernelPoint(DEFAULT_PAIR, 0.1, 20.0),),
-    }
-    assert usual_class(points, trace) == PRODUCT
-    assert (
-        usual_class(points, replace(trace, sequences=(LaunchSequence(0, Kind.FORWARD, (0, *(1,) * 30)),)))
-        == NORM
-    )
+            _, energy_j = gpu.truth.kernel_cost(find(kernel).work, *clocks)
+            assert point.energy_j == pytest.approx(energy_j, rel=0.04), "leakage moves it by some watts"
+            if point.pair in again:
+                assert again[point.pair].energy_j == pytest.approx(point.energy_j, rel=0.04)
