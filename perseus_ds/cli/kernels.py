@@ -3,7 +3,7 @@
 trace    note what the instructions of a running job are made of
 measure  replay each kernel class of a trace at every pair of clocks
 plan     choose pairs: no time lost, some lost, least energy times time; by kernel, instruction, pass
-show     print a plan again, or draw it
+show     print a plan again
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add_plan_arguments,
             run_plan,
         ),
-        ("show", "a plan as table, JSON or picture", _SHOW, add_show_arguments, run_show),
+        ("show", "a plan as table or JSON", _SHOW, add_show_arguments, run_show),
     ):
         sub = actions.add_parser(
             name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -230,8 +230,7 @@ def _real() -> tuple[Gpu, Callable[[KernelClass], Replay]]:
     return choice.gpu, partial(replay.replay_of, device=device)
 
 
-_SHOW = """Show what `kernels plan -o` wrote: as table, as JSON, or as a page with figures
-(--picture FILE.html).
+_SHOW = """Show what `kernels plan -o` wrote: as table or as JSON.
 """
 
 _NAME, _CLASSES = 28, 20
@@ -242,20 +241,14 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", type=Path, metavar="PLAN", help="what `kernels plan -o` wrote")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     parser.add_argument("--classes", type=count, metavar="N", help=f"how many (default {_CLASSES})")
-    parser.add_argument("--picture", type=Path, metavar="PAGE", help="draw it into this HTML page")
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """Print, and draw where asked."""
+    """Print the plan."""
     if options.json:
         refuse_idle("--json prints every class", classes=options.classes)
     plan = read_kernel_plan(options.plan)
     say(dumps(asdict(plan), indent=1) if options.json else render(plan, most=options.classes or _CLASSES))
-    if options.picture is not None:
-        write_kernels = import_module("perseus_ds.report.page").write_kernels
-        subtitle = f"{plan.launches} launches, {plan.iteration_s:.3g} s, {plan.pairs} pairs of clocks"
-        write_kernels(plan, options.picture, title="A pair of clocks for every kernel", subtitle=subtitle)
-        remark(f"drew {options.picture}")
     return DONE
 
 

@@ -45,7 +45,6 @@ from perseus_ds.plan import FrequencyPlan, Options, PlanSet, doubt, read_plans, 
 from perseus_ds.plan.clock_requests import Played, play
 from perseus_ds.plan.select import PowerPoint, power_table, with_plan_within
 from perseus_ds.profile import profile_csv, profile_json, read_profile
-from perseus_ds.report.read import signed
 from perseus_ds.run_directory import write_whole
 from perseus_ds.schedule import Instruction, Kind, dag_of
 
@@ -148,7 +147,7 @@ def waiting(plan: FrequencyPlan, straggler_s: float) -> str:
     planned_j = float(plans.effective_energy_j[plan.index]) + plans.blocking_total_w * until_s
     waited_w = baseline.blocking_power_w * plans.schedule.ranks
     all_j = baseline.energy_j + waited_w * (until_s - baseline.iteration_time_s)
-    saved_pct = signed(100.0 * (1.0 - planned_j / all_j), decimals=2)
+    saved_pct = f"{100.0 * (1.0 - planned_j / all_j):+z.2f}"
     return (
         f"beside a straggler of {straggler_s:.6g} s: {planned_j:.6g} J per pipeline with the wait"
         f" ({saved_pct} % saved of {all_j:.6g} J)"

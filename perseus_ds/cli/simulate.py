@@ -229,7 +229,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     real.add_argument("--stall-ms", type=not_negative, metavar="MS", help="for which a change stops the GPU")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("-o", "--output", type=Path, metavar="PAGE", help="draw iterations and power: HTML")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -254,16 +253,6 @@ def run(options: argparse.Namespace) -> int:
             options.iterations, troubles, answered=not options.unanswered, progress=progress
         )
     summary = compared(before, after)
-    if options.output is not None:
-        from perseus_ds.report.page import Series, write_emulation  # noqa: PLC0415  # jinja2
-
-        series = [
-            Series(name, found.job_s, found.energy_j.sum(axis=1), found.power_w, found.trace.bin_s)
-            for name, found in (("default clocks", before), ("the plan", after))
-        ]
-        write_emulation(
-            series, options.output, subtitle=f"{before.gpus} GPUs, {options.iterations} iterations"
-        )
     say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
     return DONE
 

@@ -1,54 +1,36 @@
-"""The figures of a report, computed once: what the table, the page and the pictures all print."""
+"""Compute what a report states: the saving and what it is worth, each GPU, the course of the run, two runs.
+
+The table on a terminal and the page print the same `Figures`. Measured and predicted savings never stand in
+for each other.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 from statistics import fmean
 
-from perseus_ds.errors import ConfigError
+from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
-from perseus_ds.report.read import Contents, count, read_contents, short, signed
-from perseus_ds.run_directory import CourseRow, MeasuredSide, RankRecord, Summary
+from perseus_ds.report.read import Contents, Event, count, read_contents, short
+from perseus_ds.run_directory import MeasuredSide, RankRecord, RunDirectory, Summary
+from perseus_ds.run_directory.places import read_places
 
-TimeAndEnergy = tuple[float, float]
-
-
-class Quantity(Enum):
-    """What is compared, in words."""
-
-    TIME = "time per iteration"
-    ENERGY = "energy per iteration"
-    POWER = "average power"
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One quantity before and after; ``difference_pct`` is positive for more."""
-
-    quantity: Quantity
-    unit: str
-    baseline: float
-    perseus: float
-
-    @property
-    def name(self) -> str:
-        """The quantity in words."""
-        return self.quantity.value
-
-    @property
-    def difference_pct(self) -> float:
-        """Change against the baseline."""
-        return 100.0 * (self.perseus / self.baseline - 1.0)
+MAX_GPU_ROWS = 64
+"""GPUs that have a row each; of more, those of a stage share one."""
+UNKNOWN = "-"
+SIDES = ("baseline", "perseus")
+_DAY_S = 86_400.0
+_J_PER_KWH = 3.6e6
+_MISSED_PCT = 1.0  # of all changes of clock: from here on they explain a difference
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A saving and its price in time, and where the two numbers come from.
+    """A saving and its price in time, and the source of the two numbers.
 
     ``within_pct`` and ``slowdown_within_pct`` are half of the intervals that hold the true ones 95 times in
     100, None where that is not known.
@@ -60,242 +42,174 @@ class Saving:
     within_pct: float | None = None
     slowdown_within_pct: float | None = None
 
-    def factor(self, quantity: Quantity) -> float:
-        """What it multiplies the baseline's quantity by."""
-        energy, time = 1.0 - self.saving_pct / 100.0, 1.0 + self.slowdown_pct / 100.0
-        return {Quantity.TIME: time, Quantity.ENERGY: energy, Quantity.POWER: energy / time}[quantity]
+    @property
+    def energy(self) -> str:
+        """The saving with its error: ``19.83 ± 0.41 %``."""
+        return with_error(f"{self.saving_pct:.2f}", self.within_pct, 2)
+
+    @property
+    def time(self) -> str:
+        """The change of the iteration time with its error."""
+        return with_error(f"{self.slowdown_pct:+z.2f}", self.slowdown_within_pct, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One quantity at default clocks and at the plan, of all GPUs of the job."""
+
+    name: str
+    baseline: float
+    plan: float
+
+    @property
+    def cells(self) -> list[str]:
+        """Return name, values and difference for a table."""
+        difference = f"{100.0 * (self.plan / self.baseline - 1.0):+z.2f} %"
+        return [self.name, short(self.baseline, digits=5), short(self.plan, digits=5), difference]
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All that is known; ``measured`` and ``predicted`` never stand in for each other.
+    """All that is known of a run.
 
-    ``planned`` is the plan's own figure, ``predicted`` what is expected of it on these GPUs.
+    ``planned`` is the plan's own figure, ``predicted`` what is expected of it on these GPUs. ``scope`` states
+    what the energies count: "GPU boards only, 32 GPUs on 4 nodes".
     """
 
     job: str
+    scope: str
     simulated: bool
-    rows: tuple[Compared, ...]
+    rows: tuple[Row, ...]
     measured: Saving | None
     predicted: Saving | None
     planned: Saving | None
     gap_pct: float | None
 
 
+def with_error(value: str, within: float | None, decimals: int) -> str:
+    """Write ``19.8 ± 0.4 %``; without a known error the number alone."""
+    return f"{value} %" if within is None else f"{value} \N{PLUS-MINUS SIGN} {within:.{decimals}f} %"
+
+
 def figures(contents: Contents) -> Figures:
     """Compute the figures of whatever the run directory holds."""
+    summary, plan = contents.summary, contents.chosen
+    planned = None if plan is None else Saving(plan.saving_pct, plan.slowdown_pct, _plan_name(plan))
     return Figures(
-        job=job_line(contents),
+        job=_job_line(contents),
+        scope=_scope(contents),
         simulated=contents.simulated,
-        rows=_rows(contents),
-        measured=_measured(contents),
-        predicted=_predicted(contents),
-        planned=_planned(contents),
-        gap_pct=None if contents.chosen is None else float(contents.chosen.of.gap_pct[contents.chosen.index]),
+        rows=() if summary is None else tuple(_rows(summary)),
+        measured=None if summary is None else _measured(summary),
+        predicted=planned if planned is None or summary is None else _predicted(planned, summary),
+        planned=planned,
+        gap_pct=None if plan is None else float(plan.of.gap_pct[plan.index]),
     )
 
 
-def job_line(contents: Contents) -> str:
-    """Describe the job in a few words: stages, microbatches, schedule, GPU."""
+def headline(found: Figures) -> str:
+    """State the measured saving, else the predicted one, and which of the two it is."""
+    if saving := found.measured:
+        source = "measured on a simulated GPU" if found.simulated else "measured"
+    elif saving := found.predicted:
+        source = "predicted from a simulated GPU" if found.simulated else "predicted, not yet measured"
+    else:
+        return "Profile of a simulated GPU" if found.simulated else "Profile"
+    energy = with_error(f"{abs(saving.saving_pct):.1f}", saving.within_pct, 1)
+    less = f"{energy} {'less' if saving.saving_pct >= 0 else 'more'} energy"
+    slower = f"{saving.slowdown_pct:+z.1f}"
+    return f"{less} at {'the same speed' if slower == '+0.0' else f'{slower} % time'}, {source}"
+
+
+def _job_line(contents: Contents) -> str:
     words = []
     if contents.plans is not None:
         schedule = contents.plans.schedule
-        words += [
+        words = [
             count(schedule.stages, "stage"),
             count(schedule.microbatches, "microbatch", "es"),
             schedule.name,
         ]
     elif contents.profile is not None:
-        words.append(count(contents.profile.stages, "stage"))
-    if gpu := gpu_name(contents):
-        words.append(gpu)
-    return ", ".join(words) or contents.run_dir.name
-
-
-def gpu_name(contents: Contents) -> str:
-    """Name the GPU, and mark it when it is simulated."""
+        words = [count(contents.profile.stages, "stage")]
     facts = {} if contents.summary is None else contents.summary.facts
-    name = str(facts.get("gpu") or contents.fingerprint.get("gpu") or "")
-    if not contents.simulated or "simulated" in name.lower():
-        return name
-    return f"simulated {name or 'GPU'}"
+    gpu = str(facts.get("gpu") or contents.fingerprint.get("gpu") or "")
+    if contents.simulated and "simulated" not in gpu.lower():
+        gpu = f"simulated {gpu or 'GPU'}"
+    return ", ".join([*words, *filter(None, [gpu])]) or contents.run_dir.name
 
 
-def _rows(contents: Contents) -> tuple[Compared, ...]:
-    summary = contents.summary
-    if summary is None:
-        return ()
-    baseline, perseus = summary.baseline, summary.perseus
-    return (
-        Compared(Quantity.TIME, "s", baseline.iteration_time_s, perseus.iteration_time_s),
-        Compared(Quantity.ENERGY, "J", baseline.energy_j, perseus.energy_j),
-        Compared(Quantity.POWER, "W", _power_w(baseline), _power_w(perseus)),
+def _scope(contents: Contents) -> str:
+    """State what energies count: the boards, as NVML and its like read them, of so many GPUs."""
+    gpus = None if contents.summary is None else contents.summary.facts.get("gpus")
+    if not isinstance(gpus, int):
+        return "GPU boards only"
+    try:
+        nodes = len({place.host for place in read_places(RunDirectory(contents.run_dir).places)})
+    except PerseusError:
+        return f"GPU boards only, {count(gpus, 'GPU')}"
+    return f"GPU boards only, {count(gpus, 'GPU')} on {count(nodes, 'node')}"
+
+
+def _rows(summary: Summary) -> Iterator[Row]:
+    before, after = summary.baseline, summary.perseus
+    yield Row("time per iteration, s", before.iteration_time_s, after.iteration_time_s)
+    yield Row("energy per iteration, J", before.energy_j, after.energy_j)
+    yield Row(
+        "average power, W", before.energy_j / before.iteration_time_s, after.energy_j / after.iteration_time_s
     )
+    counted = summary.facts.get("worth")
+    for unit in ("token", "sample"):
+        key = f"energy_per_{unit}_j"
+        values = [
+            side.get(key)
+            for name in SIDES
+            if isinstance(counted, Mapping) and isinstance(side := counted.get(name), Mapping)
+        ]
+        known = [value for value in values if isinstance(value, int | float) and value > 0]
+        if len(known) == len(SIDES):
+            yield Row(f"energy per {unit}, J", *known)
 
 
-def _power_w(measured: MeasuredSide) -> float:
-    return measured.energy_j / measured.iteration_time_s
-
-
-def _measured(contents: Contents) -> Saving | None:
-    summary = contents.summary
-    if summary is None:
-        return None
+def _measured(summary: Summary) -> Saving:
     source = f"{summary.baseline.iterations} + {summary.perseus.iterations} iterations"
     within = summary.saving_within_pct, summary.slowdown_within_pct
     return Saving(summary.saving_pct, summary.slowdown_pct, source, *within)
 
 
-def _predicted(contents: Contents) -> Saving | None:
-    planned, summary = _planned(contents), contents.summary
-    if planned is None or summary is None:
-        return planned
-    slowdown_pct = _fact(summary, "predicted_slowdown_pct")
+def _predicted(planned: Saving, summary: Summary) -> Saving:
+    """Take what the job expected of its plan; summaries of older jobs know less."""
+    names = ("predicted_slowdown_pct", "predicted_saving_within_pct", "predicted_slowdown_within_pct")
+    slowdown_pct, within_pct, slowdown_within_pct = (
+        None if summary.facts.get(name) is None else float(str(summary.facts[name])) for name in names
+    )
     return replace(
         planned,
         saving_pct=summary.predicted_saving_pct,
         slowdown_pct=planned.slowdown_pct if slowdown_pct is None else slowdown_pct,
-        within_pct=_fact(summary, "predicted_saving_within_pct"),
-        slowdown_within_pct=_fact(summary, "predicted_slowdown_within_pct"),
+        within_pct=within_pct,
+        slowdown_within_pct=slowdown_within_pct,
     )
 
 
-def _fact(summary: Summary, key: str) -> float | None:
-    """A number that summaries of older jobs do not have."""
-    value = summary.facts.get(key)
-    return None if value is None else float(str(value))
-
-
-def _planned(contents: Contents) -> Saving | None:
-    plan = contents.chosen
-    if plan is None:
-        return None
-    return Saving(plan.saving_pct, plan.slowdown_pct, plan_name(plan))
-
-
-def plan_name(plan: FrequencyPlan) -> str:
-    """Name a plan by its place on the frontier: the fastest of 282 plans, plan 12 of 282."""
+def _plan_name(plan: FrequencyPlan) -> str:
     if plan.index == 0:
         return f"the fastest of {count(len(plan.of), 'plan')}"
     return f"plan {plan.index} of {len(plan.of)} (0 is the fastest)"
 
 
-def headline(found: Figures) -> str:
-    """State the measured saving, else the predicted one, and which of the two it is."""
-    if found.measured is not None:
-        how = "measured on a simulated GPU" if found.simulated else "measured"
-        return f"{_in_words(found.measured)}, {how}"
-    if found.predicted is not None:
-        how = "predicted from a simulated GPU" if found.simulated else "predicted, not yet measured"
-        return f"{_in_words(found.predicted)}, {how}"
-    return "Profile of a simulated GPU" if found.simulated else "Profile"
-
-
-def _in_words(saving: Saving) -> str:
-    within = "" if saving.within_pct is None else f" \N{PLUS-MINUS SIGN} {saving.within_pct:.1f}"
-    less = f"{abs(saving.saving_pct):.1f}{within} % {'less' if saving.saving_pct >= 0 else 'more'} energy"
-    slower = signed(saving.slowdown_pct, decimals=1)
-    return f"{less} at the same speed" if slower == "+0.0" else f"{less} at {slower} % time"
-
-
-@dataclass(frozen=True, slots=True)
-class PerPipeline:
-    """Measured points of one pipeline.
-
-    Units: (seconds, joules).
-    """
-
-    baseline: TimeAndEnergy
-    perseus: TimeAndEnergy
-
-
-def per_pipeline(summary: Summary, plans: PlanSet) -> PerPipeline | None:
-    """Divide the job's energy by its pipelines; None if the number of GPUs is not known.
+def per_pipeline(summary: Summary, plans: PlanSet) -> list[tuple[float, float]]:
+    """Return seconds and joules of one pipeline, before and at the plan; empty for an unknown number of GPUs.
 
     A plan covers one GPU per pipeline rank. A job of ``gpus`` runs ``gpus / ranks`` of them, data-parallel
     replicas and the GPUs of a tensor-parallel rank alike.
     """
     gpus = summary.facts.get("gpus")
     if not isinstance(gpus, int) or gpus < plans.schedule.ranks or gpus % plans.schedule.ranks:
-        return None
+        return []
     pipelines = gpus // plans.schedule.ranks
-    return PerPipeline(_of_one(summary.baseline, pipelines), _of_one(summary.perseus, pipelines))
-
-
-def _of_one(measured: MeasuredSide, pipelines: int) -> TimeAndEnergy:
-    return measured.iteration_time_s, measured.energy_j / pipelines
-
-
-# One saving, explained: measured, expected, and in one sentence why they differ.
-
-_WORTH_SAYING_PCT = 1.0  # of all changes of clock
-
-
-def with_error(value: float, within: float | None, *, decimals: int = 1, sign: bool = False) -> str:
-    """Write ``19.8 ± 0.4 %``; without a known error the number alone."""
-    shown = signed(value, decimals=decimals) if sign else f"{value:.{decimals}f}"
-    return f"{shown} %" if within is None else f"{shown} \N{PLUS-MINUS SIGN} {within:.{decimals}f} %"
-
-
-def missed_pct(contents: Contents) -> float:
-    """Of how many changes of clock the moment was missed, in percent of all."""
-    missed = sum(one.missed for one in contents.ranks)
-    return 100.0 * missed / max(1, missed, sum(one.changes for one in contents.ranks))
-
-
-def explanation(contents: Contents, found: Figures) -> str:
-    """State in one sentence whether the measurement agrees with what was expected, and why not."""
-    measured, predicted = found.measured, found.predicted
-    if predicted is None:
-        return ""
-    if measured is None:
-        return f"Nothing is measured yet: {predicted.saving_pct:.1f} % is what the plan is expected to save."
-    difference = measured.saving_pct - predicted.saving_pct
-    if abs(difference) <= _error_of(measured, predicted):
-        return (
-            f"The expected saving, {predicted.saving_pct:.1f} %, was computed from the profile before the"
-            " plan ran; the measurement agrees with it within their errors."
-        )
-    how = "more" if difference > 0 else "less"
-    reasons = list(_reasons(contents)) or [
-        "the profile may no longer describe these GPUs: delete profile.json to measure it again"
-    ]
-    return f"Measured is {abs(difference):.1f} points {how} than expected: {'; '.join(reasons)}."
-
-
-def why_not_as_planned(found: Figures) -> str:
-    """Explain why the expected saving is not the plan's own; empty where they are one number."""
-    planned, predicted = found.planned, found.predicted
-    if planned is None or predicted is None or abs(planned.saving_pct - predicted.saving_pct) < 0.05:  # noqa: PLR2004
-        return ""
-    return (
-        f"The plan file itself states {planned.saving_pct:.1f} %, without the time that clock changes take,"
-        " without waiting at the clock in force, and without the energy that cooler GPUs do not leak. The"
-        " expected saving counts all three."
-    )
-
-
-def _error_of(measured: Saving, predicted: Saving) -> float:
-    """Of the difference, 95 times in 100; an unknown error counts as half a point."""
-    first, second = (0.5 if one.within_pct is None else one.within_pct for one in (measured, predicted))
-    return math.hypot(first, second)
-
-
-def _reasons(contents: Contents) -> Iterator[str]:
-    names = [event.get("event") for event in contents.events]
-    if (late_pct := missed_pct(contents)) > _WORTH_SAYING_PCT:
-        yield f"{late_pct:.1f} % of the clock changes missed their moment"
-    if "straggler" in names:
-        yield "a straggler was present"
-    if "conflict" in names:
-        yield "other programs worked on these GPUs or set their clocks"
-
-
-# What a measured saving is worth: joules, kilowatt-hours, and with prices money and CO2.
-
-_DAY_S = 86_400.0
-_J_PER_KWH = 3.6e6
-KEYS = ("price_per_kwh", "gco2_per_kwh", "pue")
+    sides: tuple[MeasuredSide, ...] = (summary.baseline, summary.perseus)
+    return [(side.iteration_time_s, side.energy_j / pipelines) for side in sides]
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,34 +230,65 @@ class EnergyPrices:
             if value is not None and not (math.isfinite(value) and value >= least):
                 raise ConfigError(f"{key} is {value}", hint=f"expected a number from {least:g} on")
 
+    def per_day(self, summary: Summary) -> dict[str, str]:
+        """Return what the whole job saves in a day of training at its present pace, in words."""
+        saved_j = summary.baseline.energy_j - summary.perseus.energy_j
+        kwh = (self.pue or 1.0) * saved_j * _DAY_S / summary.perseus.iteration_time_s / _J_PER_KWH
+        building = "" if self.pue in {None, 1.0} else f", the building's share with it (PUE {self.pue:g})"
+        found = {f"energy per day of training{building}": f"{short(kwh)} kWh"}
+        if (price := self.price_per_kwh) is not None:
+            found["money per day"] = f"{short(price * kwh)} at {price:g} per kWh"
+        if (grams := self.gco2_per_kwh) is not None:
+            found["CO2 per day"] = f"{short(grams * kwh / 1000.0)} kg at {grams:g} g per kWh"
+        return found
 
-@dataclass(frozen=True, slots=True)
-class Worth:
-    """The whole job's saving per iteration and per day of training at its present pace; None: no price."""
 
-    per_iteration_j: float
-    per_day_kwh: float
-    per_day_money: float | None
-    per_day_kgco2: float | None
+def missed_pct(contents: Contents) -> float:
+    """Return which share of all changes of clock missed its moment, in percent."""
+    missed = sum(one.missed for one in contents.ranks)
+    return 100.0 * missed / max(1, missed, sum(one.changes for one in contents.ranks))
 
 
-def worth(summary: Summary, prices: EnergyPrices) -> Worth:
-    """Count what GPUs save, times what the building takes with them."""
-    saved_j = summary.baseline.energy_j - summary.perseus.energy_j
-    per_day_kwh = (prices.pue or 1.0) * saved_j * _DAY_S / summary.perseus.iteration_time_s / _J_PER_KWH
-    money, grams = prices.price_per_kwh, prices.gco2_per_kwh
-    return Worth(
-        per_iteration_j=saved_j,
-        per_day_kwh=per_day_kwh,
-        per_day_money=None if money is None else money * per_day_kwh,
-        per_day_kgco2=None if grams is None else grams * per_day_kwh / 1000.0,
+def explanation(contents: Contents, found: Figures) -> str:
+    """State in one sentence whether the measurement agrees with what was expected, and why not."""
+    measured, predicted = found.measured, found.predicted
+    if predicted is None:
+        return ""
+    if measured is None:
+        return f"Nothing is measured yet: {predicted.saving_pct:.1f} % is what the plan is expected to save."
+    difference = measured.saving_pct - predicted.saving_pct
+    # An unknown error counts as half a point.
+    errors = (0.5 if one.within_pct is None else one.within_pct for one in (measured, predicted))
+    if abs(difference) <= math.hypot(*errors):
+        return (
+            f"The expected saving, {predicted.saving_pct:.1f} %, was computed from the profile before the"
+            " plan ran; the measurement agrees with it within their errors."
+        )
+    names = [event.get("event") for event in contents.events]
+    missed = missed_pct(contents)
+    reasons = [
+        text
+        for text, holds in (
+            (f"{missed:.1f} % of the clock changes missed their moment", missed > _MISSED_PCT),
+            ("a straggler was present", "straggler" in names),
+            ("other programs worked on these GPUs or set their clocks", "conflict" in names),
+        )
+        if holds
+    ] or ["the profile may no longer describe these GPUs: delete profile.json to measure it again"]
+    more = "more" if difference > 0 else "less"
+    return f"Measured is {abs(difference):.1f} points {more} than expected: {'; '.join(reasons)}."
+
+
+def why_not_as_planned(found: Figures) -> str:
+    """Explain why the expected saving is not the plan's own; empty where they are one number."""
+    planned, predicted = found.planned, found.predicted
+    if planned is None or predicted is None or f"{planned.saving_pct - predicted.saving_pct:z.1f}" == "0.0":
+        return ""
+    return (
+        f"The plan file itself states {planned.saving_pct:.1f} %, without the time that clock changes take,"
+        " without waiting at the clock in force, and without the energy that cooler GPUs do not leak. The"
+        " expected saving counts all three."
     )
-
-
-# What every GPU took and ran at, before and after; a row per stage where there are many GPUs.
-
-MOST_ROWS = 64
-"""GPUs that have a row each; of more, those of a stage share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +296,7 @@ class GpuRow:
     """One GPU, or the mean of a stage's: energy and time of an iteration on both sides, and clocks.
 
     ``clock_mhz`` is the requested clock, the mean over the time computed, at default clocks and at the plan;
-    None where no plan is there. ``temperature_c`` is the mean of either side; None where no sensor was read.
+    None without a plan. ``temperature_c`` is the mean of either side; None where no sensor was read.
     """
 
     name: str
@@ -363,79 +308,58 @@ class GpuRow:
     missed: int
     temperature_c: tuple[float, float] | None = None
 
-    @property
-    def saving_pct(self) -> float:
-        """Energy saved."""
-        before, after = self.energy_j
-        return 100.0 * (1.0 - after / before) if before else 0.0
-
 
 def gpu_rows(contents: Contents) -> list[GpuRow]:
     """Return a row per GPU that measured both sides, by replica and stage."""
     ranks = [one for one in contents.ranks if all(side.iterations for side in one.sides.values())]
-    clocks = clocks_of_ranks(contents)
-    if len(ranks) <= MOST_ROWS:
+    clocks, several = _mean_clocks(contents), any(one.replica for one in ranks)
+    if len(ranks) <= MAX_GPU_ROWS:
         ordered = sorted(ranks, key=lambda one: (one.replica, one.stage, one.rank))
-        return [_gpu_row(_name(one, ranks), [one], clocks) for one in ordered]
-    stages = sorted({one.stage for one in ranks})
-    return [_gpu_row(f"stage {s}", [one for one in ranks if one.stage == s], clocks) for s in stages]
-
-
-def clocks_of_ranks(contents: Contents) -> Mapping[int, tuple[float, float]]:
-    """Mean requested clock of every pipeline rank, weighed by time: default clocks, the plan (MHz)."""
-    if contents.chosen is None:
-        return {}
-    sides = [_clocks(played) for played in (play_baseline(contents.chosen.of), play(contents.chosen))]
-    ranks = contents.chosen.of.schedule.rank_of_stages()
-    found: dict[int, tuple[float, float]] = {}
-    for rank in sorted(set(ranks.values())):
-        stages = [stage for stage, its in ranks.items() if its == rank]
-        before, after = (
-            _mean_mhz([part for stage in stages for part in side.get(stage, [])]) for side in sides
-        )
-        found[rank] = before, after
-    return found
-
-
-def _clocks(played: Sequence[Played]) -> dict[int, list[tuple[int, float]]]:
-    """Clock and seconds of every part of every computation, by stage."""
-    found: dict[int, list[tuple[int, float]]] = {}
-    for one in played:
-        parts = [(part.clock_mhz, part.duration_s) for part in one.parts]
-        found.setdefault(one.instruction.stage, []).extend(parts)
-    return found
-
-
-def _mean_mhz(parts: Sequence[tuple[int, float]]) -> float:
-    whole_s = sum(duration_s for _, duration_s in parts)
-    return sum(mhz * duration_s for mhz, duration_s in parts) / whole_s if whole_s else 0.0
-
-
-def _name(one: RankRecord, ranks: Sequence[RankRecord]) -> str:
-    replica = f", replica {one.replica}" if any(other.replica for other in ranks) else ""
-    return f"GPU {one.rank}: stage {one.stage}{replica}"
+        return [
+            _gpu_row(f"GPU {o.rank}: stage {o.stage}{f', replica {o.replica}' * several}", [o], clocks)
+            for o in ordered
+        ]
+    stages = [[one for one in ranks if one.stage == s] for s in sorted({one.stage for one in ranks})]
+    return [_gpu_row(f"stage {of[0].stage}, mean of {count(len(of), 'GPU')}", of, clocks) for of in stages]
 
 
 def _gpu_row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[float, float]]) -> GpuRow:
-    sides = [[one.sides[side] for one in ranks] for side in ("baseline", "perseus")]
-    before_j, after_j = (fmean(one.energy_j for one in side) for side in sides)
-    before_s, after_s = (fmean(one.iteration_time_s for one in side) for side in sides)
+    before, after = ([one.sides[side] for one in ranks] for side in SIDES)
+    warm = [one.temperature_c for one in ranks if len(one.temperature_c) == len(SIDES)]
     return GpuRow(
-        name=name if len(ranks) == 1 else f"{name}, mean of {len(ranks)} GPUs",
+        name=name,
         gpus=len(ranks),
-        energy_j=(before_j, after_j),
-        time_s=(before_s, after_s),
+        energy_j=(fmean(one.energy_j for one in before), fmean(one.energy_j for one in after)),
+        time_s=(fmean(one.iteration_time_s for one in before), fmean(one.iteration_time_s for one in after)),
         clock_mhz=clocks.get(ranks[0].stage),
         changes=sum(one.changes for one in ranks),
         missed=sum(one.missed for one in ranks),
-        temperature_c=_temperatures_c(ranks),
+        temperature_c=(fmean(one["baseline"] for one in warm), fmean(one["perseus"] for one in warm))
+        if warm
+        else None,
     )
 
 
-def _temperatures_c(ranks: Sequence[RankRecord]) -> tuple[float, float] | None:
-    """Mean temperatures of both sides, over the ranks that know both; None where none does."""
-    warm = [one.temperature_c for one in ranks if len(one.temperature_c) == 2]  # noqa: PLR2004 - sides
-    return (fmean(one["baseline"] for one in warm), fmean(one["perseus"] for one in warm)) if warm else None
+def _mean_clocks(contents: Contents) -> dict[int, tuple[float, float]]:
+    """Return the mean requested clocks of every pipeline rank, weighed by time: default clocks, the plan."""
+    plan = contents.chosen
+    if plan is None:
+        return {}
+    ranks = plan.of.schedule.rank_of_stages()
+    before, after = (_clocks_by_rank(played, ranks) for played in (play_baseline(plan.of), play(plan)))
+    return {rank: (before.get(rank, 0.0), after.get(rank, 0.0)) for rank in sorted(set(ranks.values()))}
+
+
+def _clocks_by_rank(played: Sequence[Played], ranks: Mapping[int, int]) -> dict[int, float]:
+    sums: dict[int, tuple[float, float]] = {}
+    for one in played:
+        for part in one.parts:
+            cycles, time_s = sums.get(ranks[one.instruction.stage], (0.0, 0.0))
+            sums[ranks[one.instruction.stage]] = (
+                cycles + part.clock_mhz * part.duration_s,
+                time_s + part.duration_s,
+            )
+    return {rank: cycles / time_s for rank, (cycles, time_s) in sums.items() if time_s}
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,174 +377,107 @@ class Course:
 
 
 def courses(contents: Contents) -> list[Course]:
-    """Join the ranks' courses, where all of them have the same samples: the slowest's time, all power."""
-    clocks = list(clocks_of_ranks(contents).values())
+    """Join the ranks' samples, where all of them have the same: the slowest's time, the power of all."""
+    clocks = list(_mean_clocks(contents).values())
     found = []
-    for place, side in enumerate(("baseline", "perseus")):
+    for place, side in enumerate(SIDES):
         by_first = [{row.first: row for row in one.course[side]} for one in contents.ranks]
         shared = sorted(set.intersection(*map(set, by_first))) if by_first else []
-        if shared:
-            samples = [[course[first] for course in by_first] for first in shared]
-            times_s = tuple(max(row.time_s for row in rows) for rows in samples)
-            power_w = tuple(map(_course_power_w, samples, times_s))
-            clock_mhz = fmean(pair[place] for pair in clocks) if clocks else None
-            found.append(Course(side, tuple(shared), times_s, power_w, clock_mhz))
+        if not shared:
+            continue
+        samples = [[rows[first] for rows in by_first] for first in shared]
+        time_s = tuple(max(row.time_s for row in rows) for rows in samples)
+        energy_j = [sum(row.energy_j for row in rows) for rows in samples]
+        power_w = tuple(j / s if s else 0.0 for j, s in zip(energy_j, time_s, strict=True))
+        clock_mhz = fmean(pair[place] for pair in clocks) if clocks else None
+        found.append(Course(side, tuple(shared), time_s, power_w, clock_mhz))
     return found
-
-
-def _course_power_w(rows: Sequence[CourseRow], time_s: float) -> float:
-    return sum(row.energy_j for row in rows) / time_s if time_s else 0.0
-
-
-# Two runs beside each other, row by row.
-
-NOT_KNOWN = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One of the two: where it lies, what it holds, its figures."""
-
-    name: str
-    contents: Contents
-    found: Figures
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs, row by row, and in a sentence whether their measured savings differ."""
+    """Two runs side by side, and a sentence on whether their measured savings differ."""
 
-    runs: tuple[Run, Run]
+    labels: tuple[str, str]
     rows: tuple[tuple[str, str, str], ...]
     verdict: str
 
 
 def compare(first: Path, second: Path) -> Comparison:
-    """Read both.
+    """Compare two run directories.
 
     Raises:
         PerseusError: one of them does not exist, or holds nothing of a job.
     """
-    one, other = (_run(path) for path in (first, second))
-    rows = tuple((name, value(one), value(other)) for name, value in _ROWS.items())
-    shown = tuple(row for row in rows if {row[1], row[2]} != {NOT_KNOWN})
-    return Comparison((one, other), shown, _verdict(one, other))
+    runs = [(one, figures(one)) for one in map(read_contents, (first, second))]
+    rows = tuple((name, cell(*runs[0]), cell(*runs[1])) for name, cell in _COMPARED.items())
+    names = (first.name, second.name) if first.name != second.name else (str(first), str(second))
+    shown = tuple(row for row in rows if {row[1], row[2]} != {UNKNOWN})
+    return Comparison(names, shown, _verdict(names, *(found.measured for _, found in runs)))
 
 
-def _run(path: Path) -> Run:
-    contents = read_contents(path)
-    return Run(str(path), contents, figures(contents))
+Cell = Callable[[Contents, Figures], str]
 
 
-def _started(run: Run) -> str:
-    time = str(run.contents.attached.get("time") or "")
-    return f"{time[:10]} {time[11:16]}" if time else NOT_KNOWN
+def _attached(key: str) -> Cell:
+    return lambda contents, _: str(contents.attached.get(key) or UNKNOWN)
 
 
-def _attached(key: str) -> Callable[[Run], str]:
-    return lambda run: str(run.contents.attached.get(key) or NOT_KNOWN)
+def _started(contents: Contents, _: Figures) -> str:
+    time = str(contents.attached.get("time") or "")
+    return f"{time[:10]} {time[11:16]}" if time else UNKNOWN
 
 
-def _saving(saving: Saving | None) -> str:
-    return NOT_KNOWN if saving is None else with_error(saving.saving_pct, saving.within_pct)
+def _side(side: str, quantity: str) -> Cell:
+    return lambda contents, _: (
+        UNKNOWN
+        if contents.summary is None
+        else short(getattr(getattr(contents.summary, side), quantity), digits=5)
+    )
 
 
-def _slowdown(run: Run) -> str:
-    saving = run.found.measured
-    if saving is None:
-        return NOT_KNOWN
-    return with_error(saving.slowdown_pct, saving.slowdown_within_pct, decimals=2, sign=True)
-
-
-def _side(side: str, quantity: str) -> Callable[[Run], str]:
-    def value(run: Run) -> str:
-        summary = run.contents.summary
-        return NOT_KNOWN if summary is None else short(getattr(getattr(summary, side), quantity), digits=5)
-
-    return value
-
-
-def _plan(run: Run) -> str:
-    plan = run.contents.chosen
-    return NOT_KNOWN if plan is None else f"{plan.index} of {len(plan.of)}"
-
-
-def _missed(run: Run) -> str:
-    return f"{missed_pct(run.contents):.1f} %" if run.contents.ranks else NOT_KNOWN
-
-
-_ROWS: dict[str, Callable[[Run], str]] = {
+_COMPARED: dict[str, Cell] = {
     "started (UTC)": _started,
     "host of rank 0": _attached("host"),
     "perseus_ds": _attached("version"),
-    "job": lambda run: run.found.job,
-    "plan (0 is the fastest)": _plan,
-    "energy saved, measured": lambda run: _saving(run.found.measured),
-    "energy saved, expected": lambda run: _saving(run.found.predicted),
-    "iteration time, measured": _slowdown,
+    "job": lambda _, found: found.job,
+    "counted": lambda _, found: found.scope,
+    "plan (0 is the fastest)": lambda contents, _: (
+        UNKNOWN if contents.chosen is None else f"{contents.chosen.index} of {len(contents.chosen.of)}"
+    ),
+    "energy saved, measured": lambda _, found: UNKNOWN if found.measured is None else found.measured.energy,
+    "energy saved, expected": lambda _, found: UNKNOWN if found.predicted is None else found.predicted.energy,
+    "iteration time, measured": lambda _, found: UNKNOWN if found.measured is None else found.measured.time,
     "s per iteration before": _side("baseline", "iteration_time_s"),
     "s per iteration at the plan": _side("perseus", "iteration_time_s"),
     "J per iteration before": _side("baseline", "energy_j"),
     "J per iteration at the plan": _side("perseus", "energy_j"),
-    "missed clock changes": _missed,
+    "missed clock changes": lambda contents, _: (
+        f"{missed_pct(contents):.1f} %" if contents.ranks else UNKNOWN
+    ),
 }
 
 
-def _verdict(one: Run, other: Run) -> str:
-    """Whether the difference of the savings is beyond both errors."""
-    first, second = one.found.measured, other.found.measured
-    if first is None or second is None:
-        missing = [run.name for run, saving in ((one, first), (other, second)) if saving is None]
+def _verdict(names: Sequence[str], one: Saving | None, other: Saving | None) -> str:
+    """Return whether the difference of the savings is beyond both errors."""
+    if one is None or other is None:
+        missing = [name for name, saving in zip(names, (one, other), strict=True) if saving is None]
         return f"No saving was measured in {' and '.join(missing)}: nothing to compare yet."
-    difference = second.saving_pct - first.saving_pct
-    how = f"The second run saves {abs(difference):.1f} points {'more' if difference >= 0 else 'less'}"
-    if first.within_pct is None or second.within_pct is None:
-        return f"{how}; the errors are not known."
-    within = math.hypot(first.within_pct, second.within_pct)
+    difference = other.saving_pct - one.saving_pct
+    text = f"The second run saves {abs(difference):.1f} points {'more' if difference >= 0 else 'less'}"
+    if one.within_pct is None or other.within_pct is None:
+        return f"{text}; the errors are not known."
+    within = math.hypot(one.within_pct, other.within_pct)
     beyond = "more than" if abs(difference) > within else "within"
-    return f"{how}, {beyond} the error of that difference ({within:.1f} points)."
+    return f"{text}, {beyond} the error of that difference ({within:.1f} points)."
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
-    """Short names of the runs, different from each other."""
-    names = [Path(run.name).name for run in runs]
-    return names if len(set(names)) == len(names) else [run.name for run in runs]
-
-
-# The journal in words: one readable line per event, one row per straggler.
-
-Event = Mapping[str, object]
-
-MOST_LINES = 500
-"""Of events, and of stragglers, on a page; the file has all."""
-STRAGGLER_HEADER = ("from", "to", "who", "meet at", "events")
-
-
-@dataclass(frozen=True, slots=True)
-class JournalLine:
-    """One event: when (UTC), what, and the facts that explain it."""
-
-    time: str
-    event: str
-    facts: str
-
-
-def journal_lines(events: Iterable[Mapping[str, object]]) -> Iterator[JournalLine]:
-    """Put every event into words, unknown ones too."""
-    for event in events:
-        yield JournalLine(clock_of(event.get("time")), str(event.get("event", "?")), in_words(event))
-
-
-def in_words(event: Mapping[str, object]) -> str:
-    """Return the line that the job printed for the event, else its facts."""
-    if "line" in event:
-        return str(event["line"])
-    return facts_in_words({key: value for key, value in event.items() if key not in {"time", "event"}})
-
-
-def facts_in_words(facts: Mapping[str, object]) -> str:
-    """Return ``name value, name value``."""
-    return ", ".join(" ".join(row) for row in fact_rows(facts))
+def event_row(event: Event) -> list[str]:
+    """Return time (UTC), name and facts of an event; unknown ones too."""
+    line = event.get("line")
+    facts = {key: value for key, value in event.items() if key not in {"time", "event"}}
+    text = str(line) if line is not None else ", ".join(" ".join(row) for row in fact_rows(facts))
+    return [clock_of(event.get("time")), str(event.get("event", "?")).replace("_", " "), text]
 
 
 def fact_rows(facts: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -632,57 +489,51 @@ def fact_rows(facts: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             continue
         ending = next((one for one in _UNITS if name.endswith(one)), "")
         unit = "" if value is None or isinstance(value, str | bool) else _UNITS.get(ending, "")
-        yield name.removesuffix(ending).replace("_", " "), _shown(value) + unit
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, Mapping):
-        return f"({facts_in_words(value)})"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value)) or "none"
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+        yield name.removesuffix(ending).replace("_", " "), _in_words(value) + unit
 
 
 _UNITS = {"_s": " s", "_j": " J", "_w": " W", "_mhz": " MHz", "_pct": " %", "_us": " us", "_ms": " ms"}
 
 
+def _in_words(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"({', '.join(' '.join(row) for row in fact_rows(value))})"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_in_words, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
 def clock_of(time: object) -> str:
-    """Return HH:MM:SS of an ISO time; anything else as it stands."""
+    """Return HH:MM:SS of an ISO time; anything else as it is."""
     text = str(time or "")
     return text[11:19] if len(text) >= len("2025-01-01T00:00:00") else text
 
 
 def straggler_rows(events: Sequence[Event]) -> list[list[str]]:
-    """Join each straggler's appearance, changes and end to one row."""
-    return [list(row) for row in _straggler_rows(events)]
+    """Join each straggler's appearance, changes and end to one row: from, to, who, meeting time, events."""
+    rows: list[list[str]] = []
+    group: list[Event] = []
+    for event in [*events, None]:
+        name = None if event is None else event.get("event")
+        if event is not None and name == "straggler":
+            group.append(event)
+        elif group and (event is None or name in {"straggler_gone", "ended", "finished"}):
+            end = "still there" if event is None else clock_of(event.get("time"))
+            rows.append(_straggler_row(group, end))
+            group = []
+    return rows
 
 
-def _straggler_rows(events: Sequence[Event]) -> Iterator[tuple[str, ...]]:
-    began: Event | None = None
-    last: Event = {}
-    changes = 0
-    for event in events:
-        if event.get("event") == "straggler":
-            began, last, changes = began or event, event, changes + 1
-        elif event.get("event") in {"straggler_gone", "ended", "finished"} and began is not None:
-            yield _straggler_row(began, last, clock_of(event.get("time")), changes)
-            began, changes = None, 0
-    if began is not None:
-        yield _straggler_row(began, last, "still there", changes)
-
-
-def _straggler_row(began: Event, last: Event, end: str, changes: int) -> tuple[str, ...]:
-    found = last.get("stragglers")
-    slow = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-    who = ", ".join(
-        f"replica {s.get('replica')} x{_number(s.get('slowdown'))} ({s.get('cause')})" for s in slow
-    )
-    sync_s = last.get("sync_time_s")
-    meet = f"{sync_s:.4g} s" if isinstance(sync_s, int | float) else "-"
-    return clock_of(began.get("time")), end, who or "-", meet, str(changes)
-
-
-def _number(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, int | float) else "?"
+def _straggler_row(group: Sequence[Event], end: str) -> list[str]:
+    stragglers, sync_s = group[-1].get("stragglers"), group[-1].get("sync_time_s")
+    slow = [one for one in stragglers if isinstance(one, Mapping)] if isinstance(stragglers, list) else []
+    who = [
+        f"replica {one.get('replica')} x{factor} ({one.get('cause')})"
+        for one in slow
+        for x in [one.get("slowdown")]
+        for factor in [f"{x:.2f}" if isinstance(x, int | float) else "?"]
+    ]
+    meet = f"{sync_s:.4g} s" if isinstance(sync_s, int | float) else UNKNOWN
+    return [clock_of(group[0].get("time")), end, ", ".join(who) or UNKNOWN, meet, str(len(group))]

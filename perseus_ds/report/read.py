@@ -24,8 +24,6 @@ from perseus_ds.run_directory import (
 )
 from perseus_ds.schedule import Instruction, Schedule, dag_of
 
-# Numbers as a reader wants them: a few digits, never an exponent.
-
 
 def short(value: float, *, digits: int = 4) -> str:
     """Round to ``digits`` digits, but not before the decimal point: 0.01235, 12.35, 17207."""
@@ -36,11 +34,6 @@ def short(value: float, *, digits: int = 4) -> str:
 def count(number: int, noun: str, plural: str = "s") -> str:
     """Write a number of things: 1 stage, 4 microbatches."""
     return f"{number} {noun}{'' if number == 1 else plural}"
-
-
-def signed(value: float, *, decimals: int) -> str:
-    """Write with a sign, but never a zero below zero: +1.37, -12.0, +0.0."""
-    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
 
 
 Part = TypeVar("Part")

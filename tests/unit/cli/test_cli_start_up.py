@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = {"torch", "deepspeed", "numba", "scipy", "matplotlib", "omegaconf", "pydantic", "rich", "networkx"}
+HEAVY = {"torch", "deepspeed", "numba", "scipy", "matplotlib", "omegaconf", "rich", "networkx"}
 PROGRAM = """
 import contextlib, io, json, sys
 from perseus_ds.cli import main
@@ -29,7 +29,7 @@ def test_help_loads_no_heavy_library_and_the_list_of_commands_nothing_but_python
     loaded: dict[str, list[str]] = json.loads(told.stdout)
     heavy = {words: sorted(HEAVY.intersection(modules)) for words, modules in loaded.items()}
     assert not any(heavy.values()), heavy
-    assert "numpy" not in loaded["--help"]
+    assert not {"numpy", "pydantic"}.intersection(loaded["--help"])
     assert "perseus_ds.simulation.emulator" not in loaded["plan --help"]
     assert any("numpy" in modules for modules in loaded.values())  # the list can show what is loaded
     assert len(loaded) > 10

@@ -11,9 +11,9 @@ import pytest
 from perseus_ds.errors import ConfigError
 from perseus_ds.plan import PlanSet
 from perseus_ds.plan.clock_requests import play
-from perseus_ds.report.figures import EnergyPrices, straggler_rows, worth
+from perseus_ds.report.figures import EnergyPrices, event_row, fact_rows, straggler_rows
 from perseus_ds.report.read import critical_path
-from perseus_ds.report.timeline import causes, causes_beside, clock_changes, energy_j, write_trace
+from perseus_ds.report.timeline import causes, causes_beside, clock_changes, lanes, write_trace
 from perseus_ds.run_directory import MeasuredSide, RecordedIteration, Span, Summary
 from perseus_ds.schedule import Instruction, textbook
 
@@ -52,7 +52,6 @@ def test_the_critical_path_by_hand() -> None:
 def test_energy_by_cause_adds_up_to_what_the_timeline_says(plans: PlanSet) -> None:
     found = timeline(plans)
     parts = causes(found)
-    assert parts.total_j == pytest.approx(energy_j(found))
     assert min(parts.working_j, parts.bubbles_j) > 0.0
     assert parts.total_j == pytest.approx(plans.plan(0).energy_j, rel=1e-6)
 
@@ -101,22 +100,19 @@ def _summary(**facts: object) -> Summary:
 
 
 def test_what_a_saving_is_worth_counted_by_hand() -> None:
-    found = worth(_summary(), EnergyPrices(price_per_kwh=0.25, gco2_per_kwh=400.0, pue=1.2))
-    per_day_kwh = 1.2 * 1000.0 * 43_200 / 3.6e6
-    assert found.per_iteration_j == 1000.0
-    assert found.per_day_kwh == pytest.approx(per_day_kwh)
-    assert found.per_day_money == pytest.approx(0.25 * per_day_kwh)
-    assert found.per_day_kgco2 == pytest.approx(0.4 * per_day_kwh)
+    """1 kJ less in each iteration of 2 s: 43 200 iterations a day, 12 kWh."""
+    energy, money, co2 = (
+        EnergyPrices(price_per_kwh=0.25, gco2_per_kwh=400.0, pue=1.2).per_day(_summary()).values()
+    )
+    assert (energy, money.split()[0], co2.split()[0]) == ("14.40 kWh", "3.600", "5.760")
 
 
 def test_a_day_is_counted_at_the_pace_that_the_job_has_now() -> None:
     """1 kJ less in each iteration of 2.4 s (2 s before): 36 000 iterations a day, 10 kWh."""
     summary = Summary(MeasuredSide(2.0, 10_000.0, 3), MeasuredSide(2.4, 9_000.0, 3), False, 10.0, {})
-    assert worth(summary, EnergyPrices()).per_day_kwh == pytest.approx(10.0)
-
-
-def test_without_a_price_there_is_no_money() -> None:
-    assert worth(_summary(), EnergyPrices()).per_day_money is None
+    assert list(EnergyPrices().per_day(summary).values()) == ["10.00 kWh"], (
+        "without a price there is no money"
+    )
 
 
 @pytest.mark.parametrize("wrong", [{"price_per_kwh": -1.0}, {"gco2_per_kwh": math.nan}, {"pue": 0.9}])
@@ -173,6 +169,66 @@ def test_the_trace_is_valid_and_its_power_is_the_energy(plans: PlanSet, tmp_path
     when_us, watts = map(np.array, zip(*power, strict=True))
     assert (np.diff(when_us) > 0).all()
     assert watts[-1] == 0.0
-    assert (np.diff(when_us) * watts[:-1]).sum() / 1e6 == pytest.approx(energy_j(found), rel=1e-4)
+    assert (np.diff(when_us) * watts[:-1]).sum() / 1e6 == pytest.approx(causes(found).total_j, rel=1e-4)
     clocks = [e for e in events if e["ph"] == "C" and e["name"].startswith("clock of")]
     assert {e["args"]["MHz"] for e in clocks} == {span.clock_mhz for span in found.spans}
+
+
+def boxes(*spans: tuple[str, float, float, float | None]) -> RecordedIteration:
+    rows = tuple(
+        Span(Instruction.parse(text), start, long, None, watts) for text, start, long, watts in spans
+    )
+    return RecordedIteration("baseline", 1.0, 50.0, simulated=False, spans=rows)
+
+
+@pytest.mark.parametrize(
+    ("spans", "idle_s"),
+    [
+        ([("0B0", 0.6, 0.2, 300.0), ("0F0", 0.1, 0.3, 200.0)], 0.5),
+        ([("0F0", 0.0, 1.0, 200.0)], 0.0),
+        ([("0F0", 0.0, 0.8, 200.0), ("0L0", 0.1, 0.1, None)], 0.2),
+    ],
+    ids=["gaps", "a full lane", "overlapping spans"],
+)
+def test_idle_is_what_no_span_covers(
+    spans: list[tuple[str, float, float, float | None]], idle_s: float
+) -> None:
+    [lane] = lanes(boxes(*spans))
+    assert str(lane.spans[0].instruction) == "0F0"
+    assert lane.idle_s == pytest.approx(idle_s)
+
+
+def test_energy_counts_work_at_its_power_and_all_else_at_blocking_power() -> None:
+    found = boxes(("0F0", 0.0, 0.5, 200.0), ("0AR0", 0.5, 0.3, None), ("1F0", 0.5, 0.5, 100.0))
+    assert causes(found).total_j == pytest.approx(0.5 * 200 + 0.5 * 100 + 50 * (2.0 - 1.0))
+
+
+def test_an_event_tells_its_line_and_an_unknown_one_its_facts_with_units() -> None:
+    event = {"time": "2026-01-02T03:04:05.678+00:00", "event": "running", "plan": 3, "line": "plan 3"}
+    assert event_row(event) == ["03:04:05", "running", "plan 3"]
+    novel = {
+        "event": "brand_new",
+        "clock_mhz": 1200,
+        "saving_pct": 12.345678,
+        "time_s": 0.25,
+        "why_not": "none",
+    }
+    time, name, facts = event_row(novel)
+    assert (time, name) == ("", "brand new")
+    assert {"1200", "MHz", "12.346", "%", "0.25", "s"} <= set(facts.replace(",", "").split())
+
+
+def test_facts_within_facts_have_rows_of_their_own_and_no_syntax() -> None:
+    facts = {
+        "worth": {"baseline": {"energy_j": 2.5}},
+        "clocks_mhz": [1410, 705],
+        "reserve_pct": "automatic",
+    }
+    rows = fact_rows(facts | {"simulated": True, "rows": [{"a_s": 1.0}]})
+    assert {tuple(name.split(", ")): text.split() for name, text in rows} == {
+        ("worth", "baseline", "energy"): ["2.5", "J"],
+        ("clocks",): ["1410,", "705", "MHz"],
+        ("reserve",): ["automatic"],
+        ("simulated",): ["yes"],
+        ("rows",): ["(a", "1", "s)"],
+    }

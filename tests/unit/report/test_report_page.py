@@ -14,14 +14,12 @@ from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Profile
 from perseus_ds.report import EnergyPrices, write_report
-from perseus_ds.report.figures import MOST_LINES, figures
+from perseus_ds.report.figures import figures
 from perseus_ds.report.page import (
-    clocks_data,
+    MAX_LINES,
     clocks_mhz,
-    frontier_data,
     page_of,
-    profile_data,
-    shown_plans,
+    sampled_plans,
 )
 from perseus_ds.report.read import read_contents
 
@@ -140,27 +138,34 @@ def test_the_frontier_has_every_plan_its_bound_and_where_the_job_runs(
 
 
 def test_of_many_plans_those_shown_hold_both_ends_and_the_jobs_own(plans: PlanSet) -> None:
-    shown = shown_plans(plans.plan(7))
+    shown = sampled_plans(plans.plan(7))
     assert {0, 7, len(plans) - 1} <= set(shown)
     assert shown == sorted(set(shown))
     assert len(shown) <= 301
-    assert frontier_data(plans.plan(7), shown, None)["measured"] == []
 
 
-def test_the_clocks_of_every_shown_plan_come_back_from_the_differences(plans: PlanSet) -> None:
-    shown = shown_plans(plans.plan(3))
-    found = clocks_data(plans, shown)
-    differences = unpacked(found["differences"])  # type: ignore[arg-type]
+def test_the_clocks_of_every_shown_plan_come_back_from_the_differences(text: str, plans: PlanSet) -> None:
+    data = page_data(text)
+    shown, found = data["frontier"]["plan"], data["clocks"]
+    differences = unpacked(found["differences"])
     each = np.cumsum(differences.reshape(len(shown), -1), axis=0, dtype=np.uint16)
     assert (each == clocks_mhz(plans, shown).reshape(len(shown), -1)).all()
     assert {found["low"], found["high"]} <= set(each.ravel().tolist())
 
 
-def test_the_profile_is_drawn_with_its_errors(profile: Profile) -> None:
-    (stage, _) = profile_data(profile)["stages"]  # type: ignore[misc]
+def test_the_profile_is_drawn_with_its_errors(text: str, profile: Profile) -> None:
+    stage = page_data(text)["profile"]["stages"][0]
     assert [row["words"] for row in stage["kinds"]] == ["forward", "backward"]
     (first, *_), point = stage["kinds"][0]["points"], profile.points[0, next(k for _, k in profile.points)][0]
-    assert first == pytest.approx([point.clock_mhz, point.time_s, point.energy_j, 0.0, 0.0])
+    assert first == pytest.approx([point.clock_mhz, point.time_s, point.energy_j, 0.0, 0.0], rel=1e-5)
+
+
+def test_the_saving_comes_first_and_events_last(text: str) -> None:
+    headings = re.findall(r"<h2>(.*?)</h2>|<summary>(.*?)</summary>", text)
+    order = [next(filter(None, one)).split(",")[0].split(":")[0] for one in headings]
+    wanted = ["Measured on a simulated GPU", "The frontier", "One iteration", "The profile", "Events"]
+    assert [one for one in order if one in wanted] == wanted
+    assert re.search(r"12\.00 %.*?kWh.*?expected", text, re.DOTALL)
 
 
 def test_the_page_can_go_elsewhere(write_run: WriteRun, tmp_path: Path) -> None:
@@ -182,9 +187,9 @@ def test_a_long_journal_stays_in_its_file(write_run: WriteRun) -> None:
     came_and_went = [{"event": "straggler", "step": 0}, {"event": "straggler_gone", "step": 0}]
     events = [{**event, "step": step} for step in range(600) for event in came_and_went]
     text = page(write_run("plan", events=events))
-    assert text.count("straggler gone<") == MOST_LINES // 2
-    assert f"last {MOST_LINES} of {len(events)}" in text
-    assert f"last {MOST_LINES} of 600" in text
+    assert text.count("straggler gone<") == MAX_LINES // 2
+    assert f"last {MAX_LINES} of {len(events)}" in text
+    assert f"last {MAX_LINES} of 600" in text
     assert ">step 599<" in text
     assert ">step 1<" not in text
 

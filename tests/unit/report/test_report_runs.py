@@ -169,7 +169,7 @@ def test_the_page_shows_how_warm_each_gpu_was(write_run: WriteRun) -> None:
 def test_of_many_gpus_those_of_a_stage_share_a_row(
     write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perseus_ds.report.figures.MOST_ROWS", 3)
+    monkeypatch.setattr("perseus_ds.report.figures.MAX_GPU_ROWS", 3)
     run_dir = write_run("profile", "plan", events=[attached("one")])
     measured(run_dir, "one")
     rows = gpu_rows(read_contents(run_dir))
