@@ -11,7 +11,8 @@ import deepspeed
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import ranks
 
-from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
 
 STEPS = 100
 

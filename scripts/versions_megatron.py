@@ -14,7 +14,8 @@ from megatron_jobs import Job, Shape, adapter_of
 
 import perseus_ds
 from perseus_ds.adapters.megatron import megatron_version
-from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.schedule import Kind
 
 STEPS = 2000

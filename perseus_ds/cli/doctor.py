@@ -34,8 +34,10 @@ from perseus_ds.cli.gpus import (
 from perseus_ds.cli.job_config import Finding, HookStatus, hook_status, read_block_file, read_job_config
 from perseus_ds.cli.output import DONE, REFUSED, say
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig
-from perseus_ds.device import Calibration, DeviceRequest, Gpu, calibrate_together
+from perseus_ds.device.changing.calibration import Calibration, calibrate_together
 from perseus_ds.device.choose import backends, choose
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.request import DeviceRequest
 from perseus_ds.device.rights import missing_right
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError
 from perseus_ds.guard import spawn

@@ -30,9 +30,14 @@ from perseus_ds.cli.output import (
     sentences,
 )
 from perseus_ds.cli.run import checked_environment, job_of
-from perseus_ds.device import ClockChange, DeviceRequest, Gpu, SimulatedGpu, SimulatedSettings
+from perseus_ds.device.changing.clock_change import ClockChange
 from perseus_ds.device.choose import choose
-from perseus_ds.device.simulated import MODELS, VirtualTime
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.models import MODELS
+from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.errors import ConfigError
 from perseus_ds.kernels import (
     KernelClass,
@@ -54,7 +59,7 @@ from perseus_ds.kernels.simulated_replay import simulated_replay
 from perseus_ds.kernels.summary import LATENCIES_S, KernelTotal
 from perseus_ds.kernels.trace import merged
 from perseus_ds.plan.record import write_timelines
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory.paths import RunDirectory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -38,7 +38,7 @@ from perseus_ds.cli.output import (
     settings,
 )
 from perseus_ds.config import Objective, parse
-from perseus_ds.device import ClockChange
+from perseus_ds.device.changing.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, PlanError
 from perseus_ds.plan import (
     FrequencyPlan,
@@ -59,7 +59,7 @@ from perseus_ds.plan.record import ChangeBudget, read_timelines
 from perseus_ds.plan.reserve import UNKNOWN_PCT, reserve_in_words
 from perseus_ds.plan.select import PlanCosts, costs_of, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smoothed
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.schedule import TEXTBOOK, Schedule, textbook
 
 ASSUMED_BLOCKING_POWER_W = 83.64  # A100; Perseus artifact (ml-energy/zeus, branch kronos)

@@ -45,7 +45,7 @@ from perseus_ds.plan import FrequencyPlan, Options, PlanSet, doubt, read_plans, 
 from perseus_ds.plan.clock_requests import Played, play
 from perseus_ds.plan.select import PowerPoint, power_table, with_plan_within
 from perseus_ds.profile import profile_csv, profile_json, read_profile
-from perseus_ds.run_directory import write_whole
+from perseus_ds.run_directory.whole_file import write_whole
 from perseus_ds.schedule import Instruction, Kind, dag_of
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ def _chosen(plans: PlanSet, options: argparse.Namespace) -> FrequencyPlan:
             )
         return plans.plan(options.plan_number)
     if options.straggler is not None:
-        from perseus_ds.straggler import FrontierIndex  # noqa: PLC0415  # heavy, and seldom asked for
+        from perseus_ds.straggler.frontier_index import FrontierIndex  # noqa: PLC0415  # heavy, and seldom asked for
 
         return plans.plan(FrontierIndex.of(plans, Objective()).within(options.straggler))
     objective = _objective(options)

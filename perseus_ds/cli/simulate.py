@@ -38,8 +38,8 @@ from perseus_ds.cli.output import (
     say,
     sentences,
 )
-from perseus_ds.device import ClockChange
-from perseus_ds.device.simulated import model_named
+from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.simulated.models import model_named
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import Profile, read_profile, smoothed
 from perseus_ds.simulation.emulator import (

@@ -11,7 +11,8 @@ from perseus_ds.device.null import NullGpu
 from perseus_ds.device.nvidia import nvml
 from perseus_ds.device.read_through import ReadThroughGpu
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
-from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError, DeviceError, DevicePermissionError
 from perseus_ds.guard import guardd, spawn
 from perseus_ds.guard.guarded_gpu import guarded

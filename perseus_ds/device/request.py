@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.simulated import SimulatedSettings
+from perseus_ds.device.simulated.settings import SimulatedSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import NamedTuple, Protocol
 
-from perseus_ds.device import Gpu
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import DeviceError
 
 _LOOKS = 50

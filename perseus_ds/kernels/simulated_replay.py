@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perseus_ds.device import SimulatedGpu
-from perseus_ds.device.simulated import KernelWork, work_of_operator
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.operators import work_of_operator
+from perseus_ds.device.simulated.roofline import KernelWork
 from perseus_ds.kernels.trace import KernelClass
 
 

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device import ClockChange
+from perseus_ds.device.changing.clock_change import ClockChange
 from perseus_ds.errors import PerseusError, PlanFormatError
 from perseus_ds.files import parse_json, read_bounded
 from perseus_ds.files.digest import KEY, check_digest, digest_of
@@ -26,7 +26,7 @@ from perseus_ds.plan.record import Baseline, ChangeBudget, Expected, Options, Pl
 from perseus_ds.plan.verify import check_figures
 from perseus_ds.plan.waits import WaitClock, Waits
 from perseus_ds.profile import Computation
-from perseus_ds.run_directory import write_whole
+from perseus_ds.run_directory.whole_file import write_whole
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
 from perseus_ds.solver import GRAIN
 

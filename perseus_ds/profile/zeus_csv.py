@@ -12,7 +12,7 @@ from perseus_ds.errors import ProfileError
 from perseus_ds.files import number_in, read_table
 from perseus_ds.files.table import Row
 from perseus_ds.profile.record import Computation, Point, Profile
-from perseus_ds.run_directory import write_whole
+from perseus_ds.run_directory.whole_file import write_whole
 from perseus_ds.schedule import Kind
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")

@@ -12,7 +12,8 @@ from perseus_ds.files.fields import MOST
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.report.read import Event
-from perseus_ds.run_directory import RecordedIteration, Span, write_whole
+from perseus_ds.run_directory.timeline import RecordedIteration, Span
+from perseus_ds.run_directory.whole_file import write_whole
 from perseus_ds.schedule import Instruction
 
 _NAMES = {"baseline": "before: default clocks", "perseus": "after: the plan's clocks"}

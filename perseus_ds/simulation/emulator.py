@@ -48,7 +48,10 @@ from perseus_ds.simulation.scenario import (
     parse_disturbance,
     parse_loads,
 )
-from perseus_ds.straggler import FrontierIndex, ReplicaPlans, ReplicaStatus, StragglerDecision
+from perseus_ds.straggler.decision import StragglerDecision
+from perseus_ds.straggler.frontier_index import FrontierIndex
+from perseus_ds.straggler.observation import ReplicaStatus
+from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 __all__ = [
     "CAUSES",

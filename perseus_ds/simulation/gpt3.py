@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from perseus_ds.device.simulated import Work, model_named
-from perseus_ds.device.simulated.physics import duration_s, energy_j
+from perseus_ds.device.simulated.models import model_named
+from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.errors import ProfileError
 from perseus_ds.profile import Point, Profile, write_csv, write_profile
 from perseus_ds.schedule import Kind

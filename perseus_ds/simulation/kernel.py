@@ -57,7 +57,7 @@ class Tables(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The model of a change of clock, as `perseus_ds.device.ClockChange` has it."""
+    """The model of a change of clock, as `perseus_ds.device.changing.clock_change.ClockChange` has it."""
 
     call_s: float
     settle_up_s: float

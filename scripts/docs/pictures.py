@@ -18,19 +18,13 @@ from perseus_ds.profile import Profile, read_profile, write_profile
 from perseus_ds.report import write_report
 from perseus_ds.report.figures import figures
 from perseus_ds.report.read import read_contents
-from perseus_ds.run_directory import (
-    MeasuredSide,
-    RecordedIteration,
-    RunDirectory,
-    Span,
-    Summary,
-    append_event,
-    write_summary,
-    write_timelines,
-)
+from perseus_ds.run_directory.events import append_event
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.run_directory.summary import MeasuredSide, Summary, write_summary
+from perseus_ds.run_directory.timeline import RecordedIteration, Span, write_timelines
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulated, Emulator, means
-from perseus_ds.straggler import FrontierIndex
+from perseus_ds.straggler.frontier_index import FrontierIndex
 
 GPU = "a100-sxm4-80gb"
 BLOCKING_W = 83.64

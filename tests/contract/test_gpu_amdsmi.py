@@ -14,9 +14,11 @@ import fake_amdsmi
 from fake_amdsmi import UUID, FakeAmdsmi
 from gpu_contract import GpuContract
 
-from perseus_ds.device import DeviceRequest, EventReason, Gpu
 from perseus_ds.device.amd.amdsmi import AmdGpu, load_amdsmi
 from perseus_ds.device.choose import choose
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.record import EventReason
+from perseus_ds.device.request import DeviceRequest
 from perseus_ds.errors import (
     DevicePermissionError,
     DeviceUnavailableError,

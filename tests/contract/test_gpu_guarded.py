@@ -6,8 +6,9 @@ import pytest
 from fake_nvml import FakeNvml
 from gpu_contract import GpuContract
 
-from perseus_ds.device import DeviceRequest, Gpu
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.nvidia.nvml import NvmlGpu
+from perseus_ds.device.request import DeviceRequest
 from perseus_ds.errors import ValueRefusedError
 from perseus_ds.guard.guarded_gpu import GuardedGpu, guarded
 

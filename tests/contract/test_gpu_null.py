@@ -3,7 +3,8 @@
 import pytest
 from gpu_contract import GpuContract
 
-from perseus_ds.device import Gpu, NullGpu
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.null import NullGpu
 
 
 class TestNullGpu(GpuContract):

@@ -9,9 +9,11 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 from gpu_contract import GpuContract
 
-from perseus_ds.device import DeviceRequest, EventReason, Gpu
 from perseus_ds.device.choose import backends, choose
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.nvidia.nvml import NvmlGpu
+from perseus_ds.device.record import EventReason
+from perseus_ds.device.request import DeviceRequest
 from perseus_ds.errors import (
     DeviceLostError,
     DevicePermissionError,

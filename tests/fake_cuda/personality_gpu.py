@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from virtual_host import VirtualHost
 
-from perseus_ds.device import Achieved, Capabilities, Gpu, Identity
-from perseus_ds.device.record import EventReason
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 
 Power = Callable[[float], float]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import perseus_ds
-from perseus_ds.device import ClockChange
-from perseus_ds.device.simulated import SimulatedGpu, opened
+from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
 from perseus_ds.plan import PlanSet, Switching, read_plans, write_plans
 from perseus_ds.plan import build as build_plans
 from perseus_ds.profile import Point, Profile

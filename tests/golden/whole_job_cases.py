@@ -128,7 +128,7 @@ def _until_killed(rank: int, content: Mapping[str, Any]) -> tuple[list[str], str
     from ranks import batches, build
 
     import perseus_ds
-    from perseus_ds.device.simulated import opened
+    from perseus_ds.device.simulated.gpu import opened
 
     engine, data = build(content, stages=len(FORWARD_S)), batches()
     slow = engine.grid.get_data_parallel_rank() == 1
@@ -156,7 +156,7 @@ def _until_killed(rank: int, content: Mapping[str, Any]) -> tuple[list[str], str
 
 def _budget(sizes: str, per_s: float | None, split: str, _: Path) -> dict[str, Any]:
     """Plan the simulated GPU's GPT-3 within a budget of changes, or with one clock per computation."""
-    from perseus_ds.device import ClockChange
+    from perseus_ds.device.changing.clock_change import ClockChange
     from perseus_ds.plan import ChangeBudget
 
     stages, microbatches = map(int, sizes.split("x"))

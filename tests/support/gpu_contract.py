@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from perseus_ds.device import EventReason, Gpu
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.record import EventReason
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
 from perseus_ds.guard.claim import open_gpu
 

@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 from perseus_ds.plan import read_plans
-from perseus_ds.run_directory import MeasuredSide, RunDirectory, Summary, append_event, write_summary
+from perseus_ds.run_directory.events import append_event
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.run_directory.summary import MeasuredSide, Summary, write_summary
 
 
 def leave_run(path: Path, plan: Path) -> None:

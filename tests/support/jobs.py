@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from ranks import PipelineEngine, Said, batches, build, config, run_ranks
 
-from perseus_ds.device.simulated import SimulatedGpu, opened
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
 
 STAGES = 4
 MICROBATCHES = 4

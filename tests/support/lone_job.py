@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 
 from perseus_ds.config import parse
-from perseus_ds.device import SimulatedGpu
-from perseus_ds.device.simulated import opened
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.comm.rendezvous import Meeting
 from perseus_ds.runtime.lifecycle.session import Session

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from perseus_ds.adapters.deepspeed import order_of
-from perseus_ds.device.simulated import GpuModel, SimulatedSettings, Work, model_named, physics
+from perseus_ds.device.simulated import physics
+from perseus_ds.device.simulated.models import GpuModel, model_named
+from perseus_ds.device.simulated.physics import Work
+from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan import build, write_plans
 from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Point, Profile, candidate_clocks, write_profile

@@ -12,7 +12,7 @@ from jobs import events
 from planned_by_physics import deepspeed_schedule, perseus_block, write_plan
 from ranks import PipelineEngine, batches, build, config, run_ranks
 
-from perseus_ds.device.simulated import opened
+from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.measure.accounting import Mode

@@ -2,8 +2,8 @@
 
 import threading
 
-from perseus_ds.device import Achieved, Capabilities, Gpu, Identity
-from perseus_ds.device.record import EventReason
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 
 
 class NotingGpu(Gpu):

@@ -10,7 +10,7 @@ from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
-from perseus_ds.straggler import FrontierIndex
+from perseus_ds.straggler.frontier_index import FrontierIndex
 
 BLOCKING_W = 70.0
 STAGES = (1.0, 1.1, 0.95, 1.2)

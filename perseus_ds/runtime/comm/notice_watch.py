@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.runtime.coupled_sets import Sets
 from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.straggler import Notices
+from perseus_ds.straggler.notices import Notices
 
 _PAUSE_S = 0.5
 """Between two looks. Each takes the interpreter from a training thread for some tenths of a millisecond."""

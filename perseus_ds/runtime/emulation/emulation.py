@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.runtime.adapter import InstructionListener, Place
 from perseus_ds.runtime.emulation.carried_time import CarriedTime, CoupledTime, Neighbours
 from perseus_ds.runtime.emulation.emulated_work import EmulatedWork, StageWork

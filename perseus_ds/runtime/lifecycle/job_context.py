@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perseus_ds.config import PerseusConfig
-from perseus_ds.device import Capabilities
+from perseus_ds.device.record import Capabilities
 from perseus_ds.errors import PerseusError
 from perseus_ds.profile import Profile, read_profile
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.reckoning import Reckoning

@@ -10,7 +10,7 @@ from pathlib import Path
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import PerseusError
 from perseus_ds.profile import read_profile
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.planning.plan_files import found_plans, needed_plans
 

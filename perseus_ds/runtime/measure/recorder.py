@@ -8,7 +8,7 @@ from math import isfinite
 
 from perseus_ds.errors import ScheduleMismatchError, UnsupportedEngineError
 from perseus_ds.profile import Interval
-from perseus_ds.run_directory import NOTHING_MEASURED
+from perseus_ds.run_directory.events import NOTHING_MEASURED
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
 from perseus_ds.schedule import Instruction, Kind, Load, Order, heard

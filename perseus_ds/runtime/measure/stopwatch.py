@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from perseus_ds.device import Gpu
+from perseus_ds.device.gpu import Gpu
 
 Mark = object
 """A point of the stream; only the stopwatch that took it knows more."""

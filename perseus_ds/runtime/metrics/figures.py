@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perseus_ds.device import AskedClocks, Gpu, RequestCounts
+from perseus_ds.device.clock_agenda import AskedClocks, RequestCounts
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import DeviceError
-from perseus_ds.run_directory import RunDirectory, Summary
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.run_directory.summary import Summary
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch

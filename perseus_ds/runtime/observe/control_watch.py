@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from perseus_ds.device import ConflictKind, Gpu
+from perseus_ds.device.conflict import ConflictKind
+from perseus_ds.device.gpu import Gpu
 
 CONTROL = (ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK)
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perseus_ds.run_directory import RunDirectory, append_event
+from perseus_ds.run_directory.events import append_event
+from perseus_ds.run_directory.paths import RunDirectory
 
 _engines: set[int] = set()
 """The numbers of all that were served in this process."""

@@ -7,17 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
-from perseus_ds.device import Sighting
+from perseus_ds.device.conflict import Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
-from perseus_ds.run_directory import (
-    MeasuredSide,
-    RecordedIteration,
-    RunDirectory,
-    Span,
-    Spent,
-    Summary,
-    write_json,
-)
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.run_directory.summary import MeasuredSide, Spent, Summary
+from perseus_ds.run_directory.timeline import RecordedIteration, Span
+from perseus_ds.run_directory.whole_file import write_json
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Total
 from perseus_ds.runtime.measure.robust import robust_mean

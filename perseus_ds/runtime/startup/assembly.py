@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from perseus_ds.config.load import READ_AHEAD
-from perseus_ds.device import AskedClocks, Capabilities
+from perseus_ds.device.clock_agenda import AskedClocks
 from perseus_ds.device.conflict import is_capped
-from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.device.record import Capabilities
+from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.comm.status import StatusExchange, StatusLayout
@@ -38,7 +39,7 @@ from perseus_ds.runtime.observe.rank_report import RankBooks
 from perseus_ds.runtime.observe.scalars import Scalars
 from perseus_ds.runtime.startup.shared_device import SharedDevice
 from perseus_ds.runtime.tracing.kernel_tracing import KernelTracing
-from perseus_ds.straggler import Notices
+from perseus_ds.straggler.notices import Notices
 
 
 class Assembly:

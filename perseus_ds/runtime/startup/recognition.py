@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from perseus_ds.config import Objective, PerseusConfig
-from perseus_ds.device import Gpu
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.reserve import reserve_in_words
 from perseus_ds.runtime.adapter import Adapter, Place

@@ -24,8 +24,8 @@ import numpy as np
 from instances import BLOCKING_W, Tables, measured, noisy, pipeline, source
 from numpy.typing import NDArray
 
-from perseus_ds.device.simulated import Work, model_named
-from perseus_ds.device.simulated.physics import duration_s, energy_j, power_w
+from perseus_ds.device.simulated.models import model_named
+from perseus_ds.device.simulated.physics import Work, duration_s, energy_j, power_w
 from perseus_ds.profile import candidate_clocks
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 from perseus_ds.solver import (

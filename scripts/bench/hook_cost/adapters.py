@@ -16,7 +16,8 @@ from typing import Any
 
 from perseus_ds.adapters.deepspeed import Hooks as DeepSpeedHooks
 from perseus_ds.adapters.torch_pipelining import Hooks as PipeliningHooks
-from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.stopwatch import HostStopwatch

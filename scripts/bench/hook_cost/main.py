@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan import ClockRequest, PlanSet, build
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.comm.control_channel import ControlChannel
@@ -32,7 +33,9 @@ from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSeque
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.stopwatch import HostStopwatch
 from perseus_ds.schedule import Instruction, Kind, textbook
-from perseus_ds.straggler import FrontierIndex, ReplicaPlans, ReplicaStatus
+from perseus_ds.straggler.frontier_index import FrontierIndex
+from perseus_ds.straggler.observation import ReplicaStatus
+from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 BAR_US = 20.0
 STAGES, MICROBATCHES = 4, 8

@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 from bare_host import BareHost, on_ranks, one_f_one_b
 
-from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
 
 MICROBATCHES = 8
 MOST_S = {2.0: 120.0, 15.0: 360.0}

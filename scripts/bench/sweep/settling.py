@@ -19,10 +19,11 @@ import torch
 import torch.distributed as dist
 from bare_host import BareHost, on_ranks, one_f_one_b
 
-from perseus_ds.device.simulated import SimulatedGpu, Work, opened
-from perseus_ds.device.simulated.physics import held_clock_mhz, power_w, rate
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
+from perseus_ds.device.simulated.physics import Work, held_clock_mhz, power_w, rate
 from perseus_ds.profile import read_profile
-from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.schedule import Kind
 
 GPUS = ("a100-sxm4-80gb", "h100-sxm")

@@ -15,8 +15,11 @@ from planned_by_physics import CLOCKS_MHZ, SETTINGS
 from ranks import run_ranks
 from replicas import Book, Spells, planned_job, straggle
 
-from perseus_ds.device import ClockChange
-from perseus_ds.device.simulated import Work, model_named, opened, physics
+from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.simulated import physics
+from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.device.simulated.models import model_named
+from perseus_ds.device.simulated.physics import Work
 from perseus_ds.plan import PlanSet, read_plans
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind

@@ -26,7 +26,7 @@ from jobs import (
 )
 from ranks import PipelineEngine, batches, build, config, run_ranks
 
-from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import DeviceLostError, PerseusError
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile

@@ -25,7 +25,7 @@ from jobs import (
 from ranks import Said, config, run_ranks
 from schemas import check_file
 
-from perseus_ds.device.simulated import SimulatedSettings
+from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan import read_plans
 from perseus_ds.plan.reserve import CANDIDATES_PCT, UNKNOWN_PCT
 from perseus_ds.profile import read_profile, write_profile

@@ -27,11 +27,12 @@ from ranks import build as build_engine
 from replicas import look_once, straggle
 
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated import MODELS, SimulatedSettings
+from perseus_ds.device.simulated.models import MODELS
+from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan import PlanSet, read_plans
 from perseus_ds.profile import read_profile
 from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.straggler import FrontierIndex
+from perseus_ds.straggler.frontier_index import FrontierIndex
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

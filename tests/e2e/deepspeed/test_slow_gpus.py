@@ -15,7 +15,7 @@ from jobs import give_way
 from ranks import batches, build, config, run_ranks
 from zero_hosts import ZeroHost, zero_engine
 
-from perseus_ds.device.simulated import opened
+from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.runtime.startup.activation import session_of
 
 pytestmark = pytest.mark.e2e

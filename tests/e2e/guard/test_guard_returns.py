@@ -13,9 +13,10 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
 
-from perseus_ds.device import ConflictKind, DeviceRequest
 from perseus_ds.device.choose import choose
+from perseus_ds.device.conflict import ConflictKind
 from perseus_ds.device.nvidia.nvml import NvmlGpu
+from perseus_ds.device.request import DeviceRequest
 from perseus_ds.errors import DevicePermissionError
 from perseus_ds.guard.client import GuardClient
 from perseus_ds.guard.guarded_gpu import GuardedGpu

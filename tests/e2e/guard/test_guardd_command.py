@@ -17,8 +17,8 @@ from fake_nvml import UUID, FakeNvml
 from test_service import eventually
 
 from perseus_ds.cli.main import parse
-from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import choose
+from perseus_ds.device.request import DeviceRequest
 from perseus_ds.errors import DevicePermissionError
 from perseus_ds.guard.journal import place
 from perseus_ds.guard.policy import read_rules

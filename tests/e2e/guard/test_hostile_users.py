@@ -15,8 +15,8 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 from test_service import EVERYTHING, PROGRAM, Daemon, ask, eventually, lock, start
 
-from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import choose
+from perseus_ds.device.request import DeviceRequest
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")]

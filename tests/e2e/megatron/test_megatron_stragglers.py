@@ -17,9 +17,9 @@ from megatron_jobs import Job, Shape
 
 import perseus_ds
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated import opened
+from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.plan import read_plans
-from perseus_ds.straggler import FrontierIndex
+from perseus_ds.straggler.frontier_index import FrontierIndex
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

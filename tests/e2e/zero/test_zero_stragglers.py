@@ -15,10 +15,10 @@ from replicas import Book, slowness
 from zero_hosts import ZeroHost, zero_engine
 
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated import opened
+from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.plan import read_plans
 from perseus_ds.schedule import Instruction, Schedule
-from perseus_ds.straggler import FrontierIndex
+from perseus_ds.straggler.frontier_index import FrontierIndex
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from straggler_cluster import index
 
-from perseus_ds.straggler import ReplicaPlans, ReplicaStatus
+from perseus_ds.straggler.observation import ReplicaStatus
+from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 REPLICAS = 5
 weird = st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -1.0])

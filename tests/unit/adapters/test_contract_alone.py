@@ -20,7 +20,7 @@ from adapter_contract import CALLS, ITERATIONS, AdapterContract, Host
 from lone_job import events_of
 
 import perseus_ds
-from perseus_ds.run_directory import why_unmeasured
+from perseus_ds.run_directory.events import why_unmeasured
 from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
 from perseus_ds.schedule import Kind
 

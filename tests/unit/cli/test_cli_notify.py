@@ -12,8 +12,10 @@ import pytest
 from cli_program import Program
 
 import perseus_ds
-from perseus_ds.run_directory import RankPlace, RunDirectory, append_event, write_places
-from perseus_ds.straggler import Notices
+from perseus_ds.run_directory.events import append_event
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.run_directory.places import RankPlace, write_places
+from perseus_ds.straggler.notices import Notices
 
 Refused = Callable[..., str]
 

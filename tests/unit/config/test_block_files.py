@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.config import parse, read_block
-from perseus_ds.device.simulated import simulated_settings
+from perseus_ds.device.simulated.settings import simulated_settings
 
 FILES = sorted((Path(__file__).parents[3] / "configs" / "blocks").glob("*.json"))
 

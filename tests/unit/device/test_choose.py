@@ -5,9 +5,13 @@ from types import ModuleType
 
 import pytest
 
-from perseus_ds.device import Backend, Capabilities, DeviceRequest, Gpu, NullGpu, SimulatedGpu
 from perseus_ds.device.amd import amdsmi
 from perseus_ds.device.choose import ReadOnlyGpu, backends, choose
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.null import NullGpu
+from perseus_ds.device.record import Capabilities
+from perseus_ds.device.request import Backend, DeviceRequest
+from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError
 from perseus_ds.guard import spawn
 

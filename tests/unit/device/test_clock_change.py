@@ -4,7 +4,9 @@ import math
 
 import pytest
 
-from perseus_ds.device import Calibration, ChangeQueue, ClockChange, NullGpu
+from perseus_ds.device.changing.calibration import Calibration
+from perseus_ds.device.changing.clock_change import ChangeQueue, ClockChange
+from perseus_ds.device.null import NullGpu
 from perseus_ds.errors import DeviceError
 
 MEASURED = Calibration(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from perseus_ds.device import Achieved, EventReason
 from perseus_ds.device.conflict import ConflictKind, Reaction, conflicts
+from perseus_ds.device.record import Achieved, EventReason
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from desk_gpu import INDEX, DeskGpu
 
-from perseus_ds.device import Gpu
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.guard import journal
 from perseus_ds.guard.claim import OwnershipLock

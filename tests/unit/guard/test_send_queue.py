@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from perseus_ds.device import DatedClock
+from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.guard.client import DatedRequests, SendQueue
 from perseus_ds.guard.protocol import KIND, MAX_BYTES
 

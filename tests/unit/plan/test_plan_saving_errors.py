@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perseus_ds.device.simulated import Work, model_named
-from perseus_ds.device.simulated.physics import duration_s, energy_j
+from perseus_ds.device.simulated.models import model_named
+from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.plan import PlanSet, build, dumps, loads
 from perseus_ds.plan.select import with_plan_at
 from perseus_ds.profile import Point, Profile, smoothed

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.config import Objective
-from perseus_ds.device import ClockChange
+from perseus_ds.device.changing.clock_change import ClockChange
 from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.errors import PlanError, PlanFormatError, ProfileError
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify

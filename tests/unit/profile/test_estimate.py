@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from simulated_window import play
 
-from perseus_ds.device.simulated import SimulatedSettings
+from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import CounterTrace, Interval, Window
 from perseus_ds.profile.estimating.estimate import estimate

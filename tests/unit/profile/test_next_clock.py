@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perseus_ds.device.simulated import Work, model_named
-from perseus_ds.device.simulated.physics import duration_s, energy_j
+from perseus_ds.device.simulated.models import model_named
+from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.profile.next_clock import PLACES, clocks_held, filed, next_clock
 from perseus_ds.profile.record import Computation

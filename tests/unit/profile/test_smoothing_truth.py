@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perseus_ds.device.simulated import Work, model_named
-from perseus_ds.device.simulated.physics import duration_s, energy_j
+from perseus_ds.device.simulated.models import model_named
+from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.schedule import Kind
 

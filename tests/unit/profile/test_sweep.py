@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from perseus_ds.device.simulated import model_named
+from perseus_ds.device.simulated.models import model_named
 from perseus_ds.profile import Point, Sweep, candidate_clocks
 from perseus_ds.schedule import Kind
 

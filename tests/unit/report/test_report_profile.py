@@ -12,7 +12,7 @@ from perseus_ds.cli import main
 from perseus_ds.profile import Point, Profile, write_csv, write_profile
 from perseus_ds.report.page import profile_sections
 from perseus_ds.report.read import read_contents
-from perseus_ds.run_directory import append_event
+from perseus_ds.run_directory.events import append_event
 from perseus_ds.schedule import Kind
 
 WriteRun = Callable[..., Path]

@@ -14,14 +14,10 @@ from perseus_ds.profile import Profile
 from perseus_ds.report.figures import courses, explanation, figures, gpu_rows
 from perseus_ds.report.page import page_of
 from perseus_ds.report.read import read_contents
-from perseus_ds.run_directory import (
-    MeasuredSide,
-    RunDirectory,
-    Summary,
-    append_event,
-    write_json,
-    write_summary,
-)
+from perseus_ds.run_directory.events import append_event
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.run_directory.summary import MeasuredSide, Summary, write_summary
+from perseus_ds.run_directory.whole_file import write_json
 from perseus_ds.schedule import textbook
 
 WriteRun = Callable[..., Path]

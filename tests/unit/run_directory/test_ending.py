@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.run_directory import why_unmeasured
+from perseus_ds.run_directory.events import why_unmeasured
 
 COURSE = ("attached", "warming_up", "calibrated", "profiling", "profiled", "planning", "running", "measured")
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.run_directory import claim, release
-from perseus_ds.run_directory.lock import STALE_S
+from perseus_ds.run_directory.lock import STALE_S, claim, release
 
 TAKE = """
 import sys, time

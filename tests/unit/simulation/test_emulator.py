@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from perseus_ds.device import ClockChange
+from perseus_ds.device.changing.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, PlanError
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.profile import Point, Profile
@@ -22,7 +22,7 @@ from perseus_ds.simulation.emulator import (
     means,
     parse_disturbance,
 )
-from perseus_ds.straggler import Cause
+from perseus_ds.straggler.decision import Cause
 
 pytestmark = pytest.mark.thorough
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from perseus_ds.straggler import Cause
 from perseus_ds.straggler.controller import StragglerController
+from perseus_ds.straggler.decision import Cause
 from perseus_ds.straggler.observation import ReplicaObservation
 
 

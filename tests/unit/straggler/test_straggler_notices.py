@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.straggler import Notices
+from perseus_ds.straggler.notices import Notices
 
 NOW_S = 1_896_000_000.0
 

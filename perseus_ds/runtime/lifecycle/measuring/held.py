@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from perseus_ds.device import Achieved, ConflictKind
-from perseus_ds.device.conflict import conflicts, is_at, is_held
+from perseus_ds.device.conflict import ConflictKind, conflicts, is_at, is_held
+from perseus_ds.device.record import Achieved
 from perseus_ds.errors import UnmeasurableError
 from perseus_ds.runtime.measure.pooling import Pooled
 

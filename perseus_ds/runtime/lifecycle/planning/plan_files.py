@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perseus_ds.errors import PerseusError, PlanMismatchError
 from perseus_ds.plan import dumps, read_plans
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.job import Job, differences
 
 _OF_A_SIZE = frozenset({"microbatches", "schedule"})

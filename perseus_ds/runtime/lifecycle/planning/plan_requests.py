@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perseus_ds.config import Objective
-from perseus_ds.device import Calibration, Capabilities, ClockChange
+from perseus_ds.device.changing.calibration import Calibration
+from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.record import Capabilities
 from perseus_ds.plan import PlanRequest
 from perseus_ds.plan.record import (
     GPUS_PER_NODE,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from perseus_ds.device import Gpu
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.measure.cuda.calls import Cuda, TorchCuda
 from perseus_ds.runtime.measure.cuda.events import Events, PooledEvent

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 
-from perseus_ds.device import Gpu
+from perseus_ds.device.gpu import Gpu
 
 _CHECKED_S = 1.0
 _LEAST, _MOST = 0.8, 1.25

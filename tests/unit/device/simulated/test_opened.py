@@ -1,6 +1,8 @@
 """Tests find a simulated GPU again by when it was opened."""
 
-from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, VirtualTime, opened
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
+from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.device.simulated.timebase import VirtualTime
 
 
 def a_gpu() -> SimulatedGpu:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.device.simulated import MODELS, Work, model_named, physics
-from perseus_ds.device.simulated.models import GpuModel, interpolate
+from perseus_ds.device.simulated import physics
+from perseus_ds.device.simulated.models import MODELS, GpuModel, interpolate, model_named
+from perseus_ds.device.simulated.physics import Work
 
 A100 = model_named("a100-sxm4-80gb")
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).parents[4].parent / "shared" / "data"))

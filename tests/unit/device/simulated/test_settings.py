@@ -2,7 +2,8 @@
 
 import pytest
 
-from perseus_ds.device import SimulatedGpu, SimulatedSettings, simulated_settings
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_settings
 from perseus_ds.errors import ConfigError
 
 

@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device import EventReason, SimulatedGpu, SimulatedSettings, Work
-from perseus_ds.device.simulated import Task, VirtualTime, physics
+from perseus_ds.device.record import EventReason
+from perseus_ds.device.simulated import physics
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.physics import Work
+from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.device.simulated.timebase import VirtualTime
+from perseus_ds.device.simulated.timeline import Task
 from perseus_ds.errors import DeviceUnsupportedError
 
 WORK = Work(0.4, memory_bound=0.0)

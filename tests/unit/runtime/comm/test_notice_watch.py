@@ -10,7 +10,7 @@ import pytest
 
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.straggler import Announced, Notices
+from perseus_ds.straggler.notices import Announced, Notices
 
 
 class HandNotices(Notices):

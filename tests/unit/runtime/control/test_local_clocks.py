@@ -3,7 +3,7 @@
 import pytest
 from desk_gpu import DeskGpu
 
-from perseus_ds.device import DatedClock
+from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.errors import DeviceUnsupportedError
 from perseus_ds.runtime.control.local_clocks import Act, LocalClocks
 

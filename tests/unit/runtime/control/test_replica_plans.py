@@ -11,9 +11,10 @@ import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.config import Objective
-from perseus_ds.device import ClockChange
+from perseus_ds.device.changing.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, select
-from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
 from perseus_ds.runtime.control.clock_requests import Ask
@@ -22,7 +23,9 @@ from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Ended, Running
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
-from perseus_ds.straggler import FrontierIndex, ReplicaPlans, ReplicaStatus
+from perseus_ds.straggler.frontier_index import FrontierIndex
+from perseus_ds.straggler.observation import ReplicaStatus
+from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 PLANS = hand_made()
 OBJECTIVE = Objective()

@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 
 import pytest
 
-from perseus_ds.device.simulated import SimulatedSettings, simulated_settings
+from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_settings
 from perseus_ds.errors import ConfigError
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.emulation.load_share import LoadShare, SharedLoads

@@ -8,7 +8,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from perseus_ds.errors import DeviceLostError, EngineError, PerseusError
-from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.lifecycle.leaving import followed, parted
 from perseus_ds.runtime.lifecycle.session import Session

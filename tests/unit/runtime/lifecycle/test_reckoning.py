@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from runtime_fakes import NotingGpu
 
-from perseus_ds.device import Calibration
+from perseus_ds.device.changing.calibration import Calibration
 from perseus_ds.errors import DeviceLostError
-from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.lifecycle.reckoning import Answer, Reckoning, joined
 from perseus_ds.runtime.observe.event_log import EventLog
 

@@ -13,7 +13,7 @@ from perseus_ds.config import PerseusConfig, ProfileSettings
 from perseus_ds.errors import PlanError, PlanMismatchError
 from perseus_ds.plan import loads, write_plans
 from perseus_ds.profile import Point, Profile, write_profile
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide

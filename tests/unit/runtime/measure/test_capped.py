@@ -1,7 +1,8 @@
 """Whether a device is held below what is asked: by its clock, and never by its reasons."""
 
-from perseus_ds.device import Achieved, AskedClocks, DatedClock, EventReason
+from perseus_ds.device.clock_agenda import AskedClocks, DatedClock
 from perseus_ds.device.conflict import is_capped
+from perseus_ds.device.record import Achieved, EventReason
 
 SETTLE_S = 0.1
 

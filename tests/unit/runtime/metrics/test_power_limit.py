@@ -6,10 +6,10 @@ from pathlib import Path
 
 from runtime_fakes import NotingGpu
 
-from perseus_ds.device import AskedClocks, RequestCounts
+from perseus_ds.device.clock_agenda import AskedClocks, RequestCounts
 from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.errors import DeviceUnavailableError
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.metrics.figures import RankMetrics, Sources

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.observe.event_log import EventLog, LateWrites
 
 

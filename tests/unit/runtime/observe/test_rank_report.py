@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import MagicMock
 
-from perseus_ds.device import RequestCounts
+from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.profile import Interval
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from lone_job import events_of
 
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.troubles import log_troubles
 

@@ -6,8 +6,9 @@ import pytest
 from runtime_fakes import NotingGpu
 
 import perseus_ds.runtime.startup.shared_device as module
-from perseus_ds.device import Choice, DeviceRequest, SimulatedSettings
-from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.device.request import Choice, DeviceRequest
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.runtime.control.clock_requests import Ask, Request
 from perseus_ds.runtime.startup.shared_device import SharedDevice, shared_device

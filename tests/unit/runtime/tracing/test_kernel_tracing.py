@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from perseus_ds.kernels import read_trace
-from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.tracing.kernel_tracing import SETTLING, KernelTracing

@@ -14,8 +14,9 @@ from fake_cuda import FakeCuda
 from virtual_host import NEVER_S, VirtualHost, closing
 
 from perseus_ds.config import Objective
-from perseus_ds.device import Calibration, Capabilities, calibrate
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.device.changing.calibration import Calibration, calibrate
+from perseus_ds.device.record import Capabilities
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.lifecycle.job_context import JobContext

@@ -6,7 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.planning.batch_sizes import MOST, BatchSizes

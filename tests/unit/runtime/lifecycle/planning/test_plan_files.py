@@ -10,7 +10,7 @@ from hand_made_plan import hand_made
 
 from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan import loads, write_plans
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.job import Job, schedule_traits
 from perseus_ds.runtime.lifecycle.planning.plan_files import files_for, found_plans, needed_plans
 from perseus_ds.schedule import textbook
