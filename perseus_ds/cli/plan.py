@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -65,7 +64,6 @@ from perseus_ds.schedule import TEXTBOOK, Schedule, textbook
 ASSUMED_BLOCKING_POWER_W = 83.64  # A100; Perseus artifact (ml-energy/zeus, branch kronos)
 FRONTIER_COLUMNS = ("iteration_time_s", "energy_j", "effective_energy_j", "lower_bound_j")
 SLOWDOWNS_PCT = (1.0, 2.0, 5.0, 10.0, 20.0)
-_NAME_IN_A_RUN = re.compile(r"profile(?:\.(\d+))?\.json")
 _LONG_S = 10.0
 _COUNTS = ("chunks", "group", "gpus_per_node")
 _LATENCY = "switch_latency_ms"
@@ -226,8 +224,8 @@ def _policy(given: dict[str, Any]) -> dict[str, Any]:
 
 def _job_request(file: Path, profile: Profile) -> PlanRequest | None:
     """Read the request beside a profile; None without one, or where another job wrote it."""
-    name = _NAME_IN_A_RUN.fullmatch(file.name)
-    path = None if name is None else RunDirectory(file.parent).request_of(int(name[1] or 0))
+    files = RunDirectory(file.parent)
+    path = files.request if file.name == files.profile.name else None
     if path is None or not path.exists():
         return None
     request = read_request(path)

@@ -203,7 +203,7 @@ def _plans(
     files: RunDirectory, microbatches: int | None, events: tuple[Event, ...], missing: list[Missing]
 ) -> PlanSet | None:
     """Read the plans for batches of this size; a directory may hold those of several."""
-    own = files.plan if microbatches is None else files.plan_of(0, microbatches)
+    own = files.plan if microbatches is None else files.plan_of(microbatches)
     if files.plan.exists() or not own.exists():
         plans = _part(files.plan, read_plans, events, missing)
         if plans is None or microbatches in {None, plans.schedule.microbatches}:

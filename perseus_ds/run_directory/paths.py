@@ -47,19 +47,14 @@ class RunDirectory:
         """The frontier of plans (``perseus_ds.plan``)."""
         return self.path / "plan.json"
 
-    def profile_of(self, team: int) -> Path:
-        """A team of replicas with the same GPUs has its own; the first one's is ``profile``."""
-        return self.profile if team == 0 else self.path / f"profile.{team}.json"
+    def plan_of(self, microbatches: int) -> Path:
+        """Plans for batches of another size than those of ``plan``."""
+        return self.path / f"plan.m{microbatches}.json"
 
-    def plan_of(self, team: int, microbatches: int | None = None) -> Path:
-        """Likewise; the first team's is ``plan``. Batches of other sizes have files of their own."""
-        whose = f".{team}" if team else ""
-        size = f".m{microbatches}" if microbatches is not None else ""
-        return self.path / f"plan{whose}{size}.json"
-
-    def request_of(self, team: int) -> Path:
-        """What its planning is asked (``perseus_ds.plan``); likewise."""
-        return self.path / ("plan_request.json" if team == 0 else f"plan_request.{team}.json")
+    @property
+    def request(self) -> Path:
+        """The request that plans are made from (``perseus_ds.plan``)."""
+        return self.path / "plan_request.json"
 
     @property
     def kernels(self) -> Path:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from perseus_ds.device.operator_settings import FIELDS
 from perseus_ds.runtime.coupled_sets import Sets, named
-from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.schedule import Instruction, Order, Schedule
 
 PLAN_ONLY = ("microbatches", "schedule", "reserve_pct", "clock_changes")
@@ -33,7 +32,6 @@ class GpuAddress:
 class Job:
     """This rank's place in the job, the job's schedule, and its fingerprint (alike on all ranks).
 
-    ``groups`` are the replicas sorted by their GPUs; where there are several, each has its own fingerprint.
     ``left_out`` is what of this rank's order is not measured (`Place`). ``gpus`` are the devices of each
     replica. Replicas that meet in every layer count as one; ``sets`` are the framework's numbers of those
     that each stands for (`in_sets`). ``addresses`` are the device of every rank, ``places`` its pipeline as
@@ -46,7 +44,6 @@ class Job:
     replica: int
     schedule: Schedule
     fingerprint: Mapping[str, str]
-    groups: tuple[HardwareGroup, ...] = (HardwareGroup((0,)),)
     left_out: frozenset[Instruction] = frozenset()
     gpus: tuple[tuple[GpuAddress, ...], ...] = ()
     sets: Sets = ((0,),)
@@ -73,20 +70,6 @@ class Job:
         """What the log calls each replica, or set of them."""
         return [named(self.sets, replica) for replica in range(self.replicas)]
 
-    @property
-    def mixed(self) -> bool:
-        """Whether some stage runs on another GPU in one replica than in another."""
-        return len(self.groups) > 1
-
-    @property
-    def group(self) -> int:
-        """The group of this rank's replica."""
-        return self.group_of(self.replica)
-
-    def group_of(self, replica: int) -> int:
-        """The group of a replica."""
-        return next((index for index, group in enumerate(self.groups) if replica in group.replicas), 0)
-
     def with_schedule(self, schedule: Schedule, left_out: frozenset[Instruction]) -> Job:
         """Return the same job in batches of another size."""
         return replace(
@@ -96,14 +79,10 @@ class Job:
             fingerprint={**self.fingerprint, **schedule_traits(schedule)},
         )
 
-    def plan_fingerprint(self, group: int = 0) -> Mapping[str, str]:
-        """What a group's plan must agree with."""
-        return {**self.fingerprint, **self.groups[group].own}
-
-    def profile_fingerprint(self, group: int = 0) -> Mapping[str, str]:
-        """What a group's profile must agree with."""
-        whole = self.plan_fingerprint(group)
-        return {key: value for key, value in whole.items() if key not in PLAN_ONLY}
+    @property
+    def profile_fingerprint(self) -> Mapping[str, str]:
+        """The parts that a profile must agree with."""
+        return {key: value for key, value in self.fingerprint.items() if key not in PLAN_ONLY}
 
 
 def schedule_traits(schedule: Schedule) -> Mapping[str, str]:

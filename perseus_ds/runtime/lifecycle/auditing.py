@@ -159,11 +159,9 @@ class Audits:
         self._compared = True
         orders = context.job.schedule.orders
         stages = [sorted({one.stage for one in order if one.kind.is_computation}) for order in orders]
-        for group, replicas in enumerate(context.job.groups):
-            own = [one for one in reports if one.replica in replicas.replicas]
-            known = profile_in(context, group)
-            if known is not None and (line := other_temperature(known, own, stages)):
-                context.log.event("other_temperature", line)
+        known = profile_in(context)
+        if known is not None and (line := other_temperature(known, reports, stages)):
+            context.log.event("other_temperature", line)
 
     def _log_measured(self, context: JobContext, summary: Summary, named: str) -> None:
         fewest = min(summary.perseus.iterations, summary.baseline.iterations)

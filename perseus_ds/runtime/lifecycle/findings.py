@@ -45,13 +45,12 @@ class PlanLines:
                 variation_slowdown_pct=plans.variation_slowdown_pct,
             )
 
-    def running(self, plan: FrequencyPlan, hope: Expected, replicas: Sequence[int]) -> None:
-        """Report the plan that is run, and what is expected of it; ``replicas`` where not all run it."""
+    def running(self, plan: FrequencyPlan, hope: Expected) -> None:
+        """Report the plan that is run, and what is expected of it."""
         plans = plan.of
-        whose = f"replica {', '.join(map(str, replicas))}: " if replicas else ""
         self._context.log.event(
             "running",
-            f"{self._named}{whose}running plan {plan.index} of {len(plans)} (0 is the fastest): "
+            f"{self._named}running plan {plan.index} of {len(plans)} (0 is the fastest): "
             f"{plan.iteration_time_s:.4g} s per iteration{self._context.whose_time} "
             f"({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} expected), "
             f"saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
@@ -67,7 +66,6 @@ class PlanLines:
             predicted_slowdown_within_pct=hope.slowdown_within_pct,
             gap_pct=float(plans.gap_pct[plan.index]),
             solve_time_s=plans.solve_time_s,
-            **({"replicas": list(replicas)} if replicas else {}),
         )
 
 

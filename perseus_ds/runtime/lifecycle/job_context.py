@@ -45,10 +45,10 @@ class JobContext:
         return " (simulated)" if self.simulated else ""
 
 
-def profile_in(context: JobContext, group: int) -> Profile | None:
-    """Read a group's profile, on rank 0, whose the run directory is; None where it has none of this job."""
+def profile_in(context: JobContext) -> Profile | None:
+    """Read the profile, on rank 0, whose the run directory is; None where it has none of this job."""
     try:
-        profile = read_profile(context.directory.profile_of(group))
+        profile = read_profile(context.directory.profile)
     except PerseusError:
         return None
-    return None if differences(context.job.profile_fingerprint(group), profile.fingerprint) else profile
+    return None if differences(context.job.profile_fingerprint, profile.fingerprint) else profile

@@ -62,8 +62,7 @@ class Lifecycle:
     iteration in which the size changes counts for neither side, since clocks change within it.
 
     Blocking exchanges happen here alone. There is one per profiled clock, one per size of batches and one
-    when their plan arrives, and one per audit. Where replicas have different GPUs there is one more for their
-    clocks.
+    when their plan arrives, and one per audit.
     """
 
     def __init__(
@@ -273,8 +272,8 @@ class Lifecycle:
     def _predict(self, start: StartDecision) -> None:
         """Report what a plan that is there would save."""
         context = self._context
-        for text in start.plans:
-            plan = select(loads(text), context.config.objective)
+        if start.plans:
+            plan = select(loads(start.plans), context.config.objective)
             context.log.event(
                 "predicted",
                 f"observing only; the plan would save {plan.saving_pct:.1f} % energy",

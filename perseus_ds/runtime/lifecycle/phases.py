@@ -16,7 +16,7 @@ from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.measure.accounting import Mode, beside
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.sweeps import Sweeps
+from perseus_ds.runtime.measure.sweeps import MeasuredSweep
 
 DEFAULT_CLOCK = FixedClock(None)
 
@@ -119,7 +119,7 @@ class Profiling(Phase):
 
     def __init__(
         self,
-        sweep: Sweeps,
+        sweep: MeasuredSweep,
         length: WindowLength,
         *,
         measured: Callable[[int, Sequence[Iteration]], bool],
@@ -168,9 +168,9 @@ class Profiling(Phase):
             self._run(index + 1, missing + 1)
             return self
         window, self._window = self._window[: self._iterations], []
-        if not self._measured(self._sweep.clock_mhz, window):
+        if not self._measured(self._sweep.sweep.clock_mhz, window):
             self._longer *= 2
-        elif self._sweep.finished:
+        elif self._sweep.sweep.finished:
             return self._then()
         self._prepare()
         if not self._resting:
@@ -196,7 +196,7 @@ class Profiling(Phase):
         """Run the clock from the next iteration on."""
         self._pace.pass_(iterations, self._sweep.slower)
         self._runs = range(first, first + iterations)
-        self.step = Step(self._policy_at(self._sweep.clock_mhz))
+        self.step = Step(self._policy_at(self._sweep.sweep.clock_mhz))
 
     def _rest(self, iterations: int) -> None:
         """Run default clocks for some iterations from the next one on."""

@@ -47,18 +47,16 @@ class PlanWatchers:
 
 
 class PlannedRun:
-    """The frontiers of all groups, and what is chosen of them.
+    """The frontier of plans, and the one that is chosen of it.
 
-    ``context`` is of batches of one size, which ``named`` names where there are several. What is audited is
-    held against the first group's plan. ``loads_known``: this rank knows loads before iterations begin.
-
-    Shape: ``frontiers`` [groups].
+    ``context`` is of batches of one size, which ``named`` names where there are several.
+    ``loads_known``: this rank knows loads before iterations begin.
     """
 
     def __init__(
         self,
         context: JobContext,
-        texts: Sequence[str],
+        text: str,
         *,
         named: str,
         watchers: PlanWatchers,
@@ -66,26 +64,24 @@ class PlannedRun:
         loads_known: bool = False,
     ) -> None:
         self._context = context
-        self._frontiers = [loads(text) for text in texts]
+        self._plans = loads(text)
         self._named = named
         self._lines = PlanLines(context, named)
         self._audits, self._arrivals = watchers.audits, watchers.arrivals
         self._waits, self._loads_known = waits, loads_known
 
     def phase(self) -> Running:
-        """Run this rank's group's plan from now on; collective.
+        """Run the plan from now on; collective.
 
         Raises:
             PlanMismatchError: a clock that a rank's GPU does not have; alike on all.
         """
         context, audit = self._context, self._context.config.audit
-        own = self._frontiers[context.job.group]
         rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
-        context.channel.gather_results(lambda: check_clocks(own, rank, able, where=where))
-        self._fits = self._all_fits()
+        context.channel.gather_results(lambda: check_clocks(self._plans, rank, able, where=where))
+        self._fits = self._known_fits()
         self._chosen = self._choose()
-        for plans in self._frontiers:
-            self._lines.doubts(plans)
+        self._lines.doubts(self._plans)
         return Running(
             self._chosen.active_plan,
             every_iterations=audit.every_iterations,
@@ -124,32 +120,27 @@ class PlannedRun:
 
     def _choose(self, *, paced: bool | None = None) -> _Chosen:
         """Choose plans, and whether replicas are paced by loads where that was not decided; collective."""
-        job, objective = self._context.job, self._context.config.objective
-        plans = [select(one, objective) for one in self._frontiers]
+        objective = self._context.config.objective
+        plan = select(self._plans, objective)
         if paced is None:
-            paced = is_paced(self._context, self._fits[0], loads_known=self._loads_known, named=self._named)
+            paced = is_paced(self._context, self._fits, loads_known=self._loads_known, named=self._named)
         self._paced = paced
-        hopes = [expected_of(self._context, plan, group) for group, plan in enumerate(plans)]
-        for group, plan in enumerate(plans):
-            self._lines.running(plan, hopes[group], job.groups[group].replicas if job.mixed else ())
-        return _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
+        hope = expected_of(self._context, plan)
+        self._lines.running(plan, hope)
+        return _Chosen(plan, hope, self._active(plan, objective))
 
-    def _all_fits(self) -> list[Mapping[Computation, LoadFit]]:
-        """How durations follow loads, as the profile of every group has it; collective."""
-        fits: list[Mapping[Computation, LoadFit]] = self._context.channel.broadcast_result(
-            lambda: [
-                {} if (known := profile_in(self._context, group)) is None else dict(known.loads)
-                for group in range(len(self._frontiers))
-            ]
+    def _known_fits(self) -> Mapping[Computation, LoadFit]:
+        """How durations follow loads by the profile; collective."""
+        fits: Mapping[Computation, LoadFit] = self._context.channel.broadcast_result(
+            lambda: {} if (known := profile_in(self._context)) is None else dict(known.loads)
         )
         return fits
 
     def _active(self, plan: FrequencyPlan, objective: Objective) -> ActivePlan:
         """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
         job, answers = self._context.job, self._context.config.straggler
-        schedules = self._schedules(self._frontiers[job.group])
-        indexes = [FrontierIndex.of(one, objective) for one in self._frontiers]
-        every = [indexes[job.group_of(replica)] for replica in range(job.replicas)]
+        schedules = self._schedules()
+        every = [FrontierIndex.of(self._plans, objective)] * job.replicas
         pipelines = job.ranks // job.schedule.ranks
         if job.replicas == 1 or not answers.enabled:
             return ActivePlan(schedules, plan, replica=job.replica, indexes=every, pipelines=pipelines)
@@ -163,7 +154,6 @@ class PlannedRun:
     ) -> ActivePlan:
         """Prepare the watch over all replicas; collective."""
         job, behind = self._context.job, self._arrivals.behind
-        groups = [job.group_of(replica) for replica in range(job.replicas)]
         forecast = self._forecast(every[0].objective)
         plans = ReplicaPlans(
             every,
@@ -171,7 +161,7 @@ class PlannedRun:
             exposed=2 + behind,
             forecast_error=None if forecast is None else forecast.error,
         )
-        frontiers = [self._frontiers[group] for group in groups]
+        frontiers = [self._plans] * job.replicas
         reporter = StragglerReporter(self._context.log, frontiers, job.gpus, job.names)
         pacer = None if forecast is None else self._pacer(plans, forecast)
         return ActivePlan(
@@ -183,11 +173,11 @@ class PlannedRun:
             pipelines=job.ranks // job.schedule.ranks,
         )
 
-    def _schedules(self, own: PlanSet) -> ClockSchedules:
-        """Prepare this stage's part of every plan of its replica."""
-        self._arrivals.expect(own.fixed_s)
+    def _schedules(self) -> ClockSchedules:
+        """Prepare this stage's part of every plan."""
+        self._arrivals.expect(self._plans.fixed_s)
         return ClockSchedules(
-            own,
+            self._plans,
             pipeline_rank=self._context.job.pipeline_rank,
             change=self._context.reckoning.change,
         )
@@ -196,8 +186,8 @@ class PlannedRun:
         """Foretell iterations by the profile; None where replicas are not paced. Collective."""
         if not self._paced:
             return None
-        profile: Profile | None = self._context.channel.broadcast_result(lambda: profile_in(self._context, 0))
-        return None if profile is None else Forecast(self._frontiers[0], objective, profile)
+        profile: Profile | None = self._context.channel.broadcast_result(lambda: profile_in(self._context))
+        return None if profile is None else Forecast(self._plans, objective, profile)
 
     def _pacer(self, replica_plans: ReplicaPlans, forecast: Forecast) -> IterationPacer:
         """Have this rank report and read reports when iterations begin; collective."""
@@ -213,14 +203,14 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The first group's plan by the objective and what is expected of it; and this rank's, in force."""
+    """The plan by the objective, what is expected of it, and this rank's part in force."""
 
     plan: FrequencyPlan
     expected: Expected
     active_plan: ActivePlan
 
 
-def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expected:
+def expected_of(context: JobContext, plan: FrequencyPlan) -> Expected:
     """Saving and slowdown to hold a measurement against; the plan's own where its profile is not there.
 
     The planner has worked it out, beside the training, for as many replicas and this objective. Else rank 0
@@ -230,7 +220,7 @@ def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expecte
     if known is not None and plan.of.fingerprint.get("replicas") == str(context.job.replicas):
         return known
     own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
-    profile = profile_in(context, group) if context.job.rank == 0 else None
+    profile = profile_in(context) if context.job.rank == 0 else None
     if profile is None or not profile.blocking_w:
         return own
     change, replicas = context.reckoning.change, context.job.replicas
@@ -246,7 +236,7 @@ def is_paced(
     what was chosen. ``loads_known``: this rank knows loads before an iteration begins.
     """
     job, settings = context.job, context.config.straggler
-    if job.replicas == 1 or job.mixed or not settings.enabled or settings.pacing == "never" or not fits:
+    if job.replicas == 1 or not settings.enabled or settings.pacing == "never" or not fits:
         return False
     everyone = cast("list[_Knows]", context.channel.gather((job.replica, job.pipeline_rank, loads_known)))
     unknown = sorted({replica for replica, rank, knows in everyone if rank == 0 and not knows})

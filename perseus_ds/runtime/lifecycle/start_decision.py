@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -12,7 +11,7 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.job import Job, differences
-from perseus_ds.runtime.lifecycle.planning.plan_files import found_plans, needed_plans
+from perseus_ds.runtime.lifecycle.planning.plan_files import found_plan, needed_plan
 
 
 class StartAction(Enum):
@@ -26,14 +25,11 @@ class StartAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """Rank 0's decision, with its reason; ``plans`` are the texts of the plan files for everyone.
-
-    Shape: ``plans`` [groups], empty where they are not all there.
-    """
+    """Rank 0's decision, with its reason; ``plans`` is the text of the plan file for everyone, if any."""
 
     action: StartAction
     reason: str
-    plans: tuple[str, ...] = ()
+    plans: str = ""
 
 
 def decide(
@@ -47,33 +43,31 @@ def decide(
     if config.mode == "observe" or not can_lock:
         unable = f"no clock can be set, so this job saves nothing: {why_not}"
         reason = "mode is observe" if config.mode == "observe" else unable
-        plans, _ = found_plans(job, directory)
-        return StartDecision(StartAction.OBSERVE, reason, tuple(plans.values()))
+        found, _ = found_plan(job, directory)
+        return StartDecision(StartAction.OBSERVE, reason, "" if found is None else found[1])
     if config.mode == "profile":
         return StartDecision(StartAction.PROFILE, "mode is profile")
     if config.mode == "run":
-        return _running(needed_plans(job, directory))
-    plans, why = found_plans(job, directory)
-    if plans:
-        return _running(plans)
-    no_profile = [_why_no_profile(directory, job, group) for group in range(len(job.groups))]
-    if config.profile.reuse and all(one is None for one in no_profile):
+        return _running(*needed_plan(job, directory))
+    found, why = found_plan(job, directory)
+    if found is not None:
+        return _running(*found)
+    no_profile = _why_no_profile(directory, job) if config.profile.reuse else ""
+    if no_profile is None:
         return StartDecision(StartAction.PLAN, f"the profile {directory.profile} fits this job; {why}")
-    refused = filter(None, no_profile) if config.profile.reuse else ()
-    return StartDecision(StartAction.PROFILE, "; ".join([why, *refused]))
+    return StartDecision(StartAction.PROFILE, "; ".join(filter(None, [why, no_profile])))
 
 
-def _running(plans: Mapping[Path, str]) -> StartDecision:
-    first = next(iter(plans))
-    return StartDecision(StartAction.RUN, f"the plan {first} fits this job", tuple(plans.values()))
+def _running(file: Path, text: str) -> StartDecision:
+    return StartDecision(StartAction.RUN, f"the plan {file} fits this job", text)
 
 
-def _why_no_profile(directory: RunDirectory, job: Job, group: int) -> str | None:
+def _why_no_profile(directory: RunDirectory, job: Job) -> str | None:
     """Explain why a profile that is there does not serve; empty without a profile, None where it serves."""
-    file = directory.profile_of(group)
+    file = directory.profile
     try:
         profile = read_profile(file, writers=directory.writers)
     except PerseusError as error:
         return str(error) if file.exists() else ""
-    wrong = differences(job.profile_fingerprint(group), profile.fingerprint)
+    wrong = differences(job.profile_fingerprint, profile.fingerprint)
     return f"{file} is of another job: {wrong}" if wrong else None

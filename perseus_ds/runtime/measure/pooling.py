@@ -13,7 +13,6 @@ from typing import TypeVar
 from perseus_ds.profile import Computation, LoadSums, Point
 from perseus_ds.profile.estimating.estimate import Estimate
 from perseus_ds.profile.estimating.thermal import Thermal, mean_thermal
-from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.schedule import Kind
 
 T = TypeVar("T")
@@ -147,17 +146,6 @@ def both(there: Pooled, back: Pooled) -> Pooled:
         size_variation=fmean([there.size_variation, back.size_variation]),
         loads=joined_loads([there.loads, back.loads]),
     )
-
-
-def pool_groups(measured: Iterable[Measured], groups: Sequence[HardwareGroup]) -> list[Pooled]:
-    """Pool each group by itself, but for the reduction where all meet: the shortest that any replica saw."""
-    everyone = list(measured)
-    if len(groups) == 1:
-        return [pool(everyone)]
-    pools = [pool(one for one in everyone if one.replica in group.replicas) for group in groups]
-    keys = {key for one in pools for key in one.fixed_s if key[1] is Kind.REDUCE_GRADS}
-    reduction_s = {key: min(one.fixed_s[key] for one in pools if key in one.fixed_s) for key in keys}
-    return [replace(one, fixed_s={**one.fixed_s, **reduction_s}) for one in pools]
 
 
 def _transfers_s(everyone: Sequence[Measured]) -> dict[Computation, float]:

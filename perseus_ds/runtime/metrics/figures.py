@@ -56,7 +56,7 @@ class RankMetrics:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._first = job.rank == 0
-        self._profile = directory.profile_of(job.group)
+        self._profile = directory.profile
         self._sources = sources
         self._saved_j = self._saved_error_j = 0.0
         self._counted: dict[int, int] = {}

@@ -6,7 +6,7 @@ import os
 import platform
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -243,10 +243,4 @@ def _log_attached(
         version=__version__,
         python=platform.python_version(),
         fingerprint=dict(job.fingerprint),
-        **({"hardware_groups": [asdict(group) for group in job.groups]} if job.mixed else {}),
     )
-    if job.mixed:
-        log.line(
-            "replicas use different GPU types: each type is profiled and planned separately; all synchronize "
-            "at the slowest type's iteration time"
-        )

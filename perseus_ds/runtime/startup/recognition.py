@@ -11,12 +11,12 @@ import torch
 
 from perseus_ds.config import Objective, PerseusConfig
 from perseus_ds.device.gpu import Gpu
+from perseus_ds.errors import DeviceUnsupportedError
 from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.reserve import reserve_in_words
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.coupled_sets import Sets, in_sets
-from perseus_ds.runtime.hardware_groups import Placement, hardware_groups_of
 from perseus_ds.runtime.job import GpuAddress, Job, digest, schedule_traits
 from perseus_ds.schedule import Schedule
 
@@ -71,8 +71,9 @@ def recognise(
     """Join the reports of all ranks into the job; alike on all but for this rank's own place.
 
     Raises:
-        PerseusError: orders that do not make one schedule.
+        PerseusError: orders that do not make one schedule, or replicas on different GPU models.
     """
+    _refuse_mixed_gpus(members)
     here = members[channel.rank].place
     schedule = adapter.schedule([member.place for member in members])
     return Job(
@@ -82,15 +83,28 @@ def recognise(
         replica=here.replica,
         schedule=schedule,
         fingerprint=_fingerprint(schedule, members, config),
-        groups=hardware_groups_of(
-            Placement(m.place.replica, m.place.pipeline_rank, m.gpu, m.driver) for m in members
-        ),
         left_out=here.left_out,
         gpus=_gpus(members),
         sets=_sets(members),
         addresses=tuple(member.address for member in members),
         places=tuple((member.pipeline, member.place.pipeline_rank) for member in members),
     )
+
+
+def _refuse_mixed_gpus(members: Sequence[Member]) -> None:
+    """Refuse replicas on different GPU models: they share one plan. Stages of a pipeline may differ."""
+    replicas: dict[int, set[tuple[int, str]]] = {}
+    for member in members:
+        replicas.setdefault(member.place.replica, set()).add((member.place.pipeline_rank, member.gpu))
+    for replica, gpus in sorted(replicas.items()):
+        if gpus != replicas[min(replicas)]:
+            theirs, others = (_told(gpu for _, gpu in one) for one in (replicas[min(replicas)], gpus))
+            where = "other stages of " * (theirs == others)
+            raise DeviceUnsupportedError(
+                f"replicas run on different GPU models: replica {min(replicas)} on {theirs}, "
+                f"replica {replica} on {where}{others}",
+                hint="give every replica the same models; the stages of a pipeline may differ",
+            )
 
 
 def weights_of(members: Sequence[Member]) -> dict[int, float]:

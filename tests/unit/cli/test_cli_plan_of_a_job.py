@@ -137,20 +137,3 @@ def test_a_broken_request_is_refused_in_one_line(
 ) -> None:
     (run_dir / "plan_request.json").write_text(text)
     assert refused("plan", run_dir / "profile.json").startswith(str(run_dir / "plan_request.json"))
-
-
-@pytest.mark.thorough
-def test_a_second_group_has_its_own_request(run_dir: Path, perseus: Program) -> None:
-    write_profile(measured(gpu="H100"), run_dir / "profile.1.json")
-    second = PlanRequest(
-        SCHEDULE,
-        fingerprint={**FINGERPRINT, "gpu": "H100"},
-        blocking_power_w=61.5,
-        reserve_pct=0.5,
-        split="automatic",
-    )
-    write_request(run_dir / "plan_request.1.json", second)
-    answer = perseus("plan", run_dir / "profile.1.json", "-o", run_dir / "plan.1.json")
-    assert answer.code == 0
-    assert "not as" not in answer.err
-    assert read_plans(run_dir / "plan.1.json").fingerprint["gpu"] == "H100"

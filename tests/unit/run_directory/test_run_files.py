@@ -48,10 +48,9 @@ def test_the_files_of_the_contract_have_their_names() -> None:
     ]
 
 
-def test_files_of_a_rank_or_a_team_have_their_names_too() -> None:
+def test_files_of_a_rank_or_a_size_have_their_names_too() -> None:
     run = RunDirectory(Path("here"))
-    assert [str(run.profile_of(team)) for team in (0, 1)] == ["here/profile.json", "here/profile.1.json"]
-    assert [str(run.plan_of(team)) for team in (0, 2)] == ["here/plan.json", "here/plan.2.json"]
+    assert str(run.plan_of(8)) == "here/plan.m8.json"
     assert str(run.rank(7)) == "here/ranks/rank_00007.json"
     assert str(run.kernels_of(3)) == "here/kernels/rank3.json"
     assert str(run.notices) == "here/notices"

@@ -1,4 +1,4 @@
-"""From a window of iterations on every rank to one profile of each group of the job."""
+"""From a window of iterations on every rank to the profile of the job."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from perseus_ds.profile import (
 from perseus_ds.profile.estimating.estimate import Estimate, estimate
 from perseus_ds.profile.estimating.thermal import Thermal, Warming, Warmth
 from perseus_ds.profile.next_clock import filed
-from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.held import held_clocks
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.pooling import Measured, Pooled, joined_loads, pool_groups
+from perseus_ds.runtime.measure.pooling import Measured, Pooled, joined_loads, pool
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.control_watch import ControlWatch
 from perseus_ds.runtime.observe.troubles import log_troubles, whose
@@ -42,7 +41,6 @@ CHANGE_S = 1.0
 class Refused:
     """A rank's report that its driver does not take the clock."""
 
-    replica: int
     clock_mhz: int
 
 
@@ -53,10 +51,10 @@ def pooled(
     *,
     refused: bool = False,
     troubles: Sequence[str] = (),
-) -> list[Pooled | None]:
-    """Gather what every rank estimates of its window, pool by group; an error of one is an error of all.
+) -> Pooled | None:
+    """Gather what every rank estimates of its window and pool it; an error of one is an error of all.
 
-    ``refused``: this rank's driver does not take the clock. There is nothing of such a rank's group then.
+    ``refused``: this rank's driver does not take the clock. The result is None if any rank's does not.
     ``troubles`` are what is wrong with this rank's energy counter.
 
     Raises:
@@ -64,25 +62,14 @@ def pooled(
         IncompleteProfileError: some rank could not report anything from its window.
         EngineError: a rank fell silent.
     """
-    replica = context.job.replica
     everyone = _reports(
         context,
         clock_mhz,
-        lambda: Refused(replica, clock_mhz) if refused else Measured(replica, estimated(), troubles),
+        lambda: Refused(clock_mhz) if refused else Measured(context.job.replica, estimated(), troubles),
     )
     refusals = {rank: one for rank, one in enumerate(everyone) if isinstance(one, Refused)}
     _log_refused(context, refusals)
-    without = {one.replica for one in refusals.values()}
-    served = [group for group in context.job.groups if without.isdisjoint(group.replicas)]
-    pools = iter(_pools(served, everyone))
-    return [next(pools) if group in served else None for group in context.job.groups]
-
-
-def _pools(served: Sequence[HardwareGroup], everyone: Sequence[Measured | Refused]) -> list[Pooled]:
-    """Pool what ranks of these groups measured."""
-    replicas = {replica for group in served for replica in group.replicas}
-    measured = [one for one in everyone if isinstance(one, Measured) and one.replica in replicas]
-    return pool_groups(measured, served) if served else []
+    return None if refusals else pool(one for one in everyone if isinstance(one, Measured))
 
 
 def _reports(
@@ -217,14 +204,13 @@ def profile_of(
     windows: Sequence[Pooled],
     *,
     warming: Warming,
-    group: int,
     grid_mhz: Sequence[int],
 ) -> Profile:
     """Join the windows of a finished sweep; blocking power is the one at the highest clock.
 
     All energies are as if the GPU had the temperature that it settles at with default clocks. All durations
     are the mean of those batches that were seen in any window. What was held down is filed under the clock
-    that it reached; ``grid_mhz`` are the clocks that the group's GPUs have.
+    that it reached; ``grid_mhz`` are the clocks that the GPUs have.
     """
     blocking_w = _blocking_w(sweep.clocks_mhz, windows, warming)
 
@@ -243,9 +229,9 @@ def profile_of(
         leakage=warming.leakage,
         leakage_se=warming.leakage_se,
         fixed_s=_fixed_s(windows),
-        fingerprint=dict(context.job.profile_fingerprint(group)),
+        fingerprint=dict(context.job.profile_fingerprint),
         window_s=context.config.profile.min_window_s,
-        calibration=context.reckoning.calibration if group == 0 else None,  # rank 0's GPU is of the first
+        calibration=context.reckoning.calibration,
         grid_mhz=tuple(mhz for mhz in grid_mhz if min(sweep.clocks_mhz) < mhz < sweep.clocks_mhz[0]),
     )
 

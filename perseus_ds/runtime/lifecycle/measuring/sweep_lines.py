@@ -8,7 +8,7 @@ from perseus_ds.profile.sweep_cost import SweepCost, in_words
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice
 from perseus_ds.runtime.measure.pooling import Pooled
-from perseus_ds.runtime.measure.sweeps import Sweeps
+from perseus_ds.runtime.measure.sweeps import MeasuredSweep
 from perseus_ds.runtime.observe.event_log import EventLog
 
 
@@ -18,7 +18,7 @@ def log_begin(context: JobContext, choice: ClockChoice, cost: SweepCost) -> None
         "profiling",
         f"profiling {choice.count} clocks: about {in_words(cost.lasts_s)}{context.whose_time}, "
         f"training up to {cost.slower_pct:.0f} % slower meanwhile",
-        clock_mhz=choice.grids_mhz[0][0],
+        clock_mhz=choice.grid_mhz[0],
         done=0,
         total=choice.count,
         iterations=choice.window.at(),
@@ -28,29 +28,29 @@ def log_begin(context: JobContext, choice: ClockChoice, cost: SweepCost) -> None
 
 
 def log_measured(
-    log: EventLog, clock_mhz: int, sweeps: Sweeps, choice: ClockChoice, left_s: float, *, again: bool
+    log: EventLog, clock_mhz: int, measured: MeasuredSweep, choice: ClockChoice, left_s: float, *, again: bool
 ) -> None:
     """State what is known by now, and how long the rest takes."""
     left = f"; about {in_words(left_s)} left" if left_s else ""
-    place = "once more" if again else f"({sweeps.done} of {choice.count}){left}"
+    place = "once more" if again else f"({measured.sweep.done} of {choice.count}){left}"
     log.event(
         "profiling",
         f"profiled {clock_mhz} MHz {place}",
         clock_mhz=clock_mhz,
-        done=sweeps.done,
+        done=measured.sweep.done,
         total=choice.count,
         left_s=left_s,
     )
 
 
-def log_varying(log: EventLog, sweeps: Sweeps) -> None:
+def log_varying(log: EventLog, measured: MeasuredSweep) -> None:
     """State that every clock is measured a second time, and why."""
     log.event(
         "varying",
-        f"computations vary by {100.0 * sweeps.spread:.0f} % at one clock: batches change, or others are "
+        f"computations vary by {100.0 * measured.spread:.0f} % at one clock: batches change, or others are "
         "at work. Every clock is measured a second time, from the last to the first, and the plan is as "
         "sure as both agree",
-        spread=sweeps.spread,
+        spread=measured.spread,
     )
 
 

@@ -38,7 +38,7 @@ from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.sweeps import Sweeps
+from perseus_ds.runtime.measure.sweeps import MeasuredSweep
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 from perseus_ds.schedule import Load
 
@@ -76,21 +76,19 @@ class Sweeping:
         sweeps, pace = choice.begun(), choice.pace()
         log_begin(self._context, choice, choice.cost(settling))
 
-        def written(found: Sweeps, last: Sweeps | None) -> Phase:
-            warm = [windows[0] for windows in sweeps.windows]
-            warmings = [UNKNOWN_WARMING] * len(warm)
+        def written(found: MeasuredSweep, last: MeasuredSweep | None) -> Phase:
+            warming = UNKNOWN_WARMING
             if last is not None:
-                cool = [windows[-1] for windows in last.windows]
-                warmings = [self._warming(*pair) for pair in zip(warm, cool, strict=True)]
+                warming = self._warming(sweeps.windows[0], last.windows[-1])
             course = self._course(pace, iteration_s, ran=ran)
-            return then() if self._write(found, warmings, choice.grids_mhz, course) else Unplanned()
+            return then() if self._write(found, warming, choice.grid_mhz, course) else Unplanned()
 
         def profiled() -> Phase:
             if sweeps.spread > _VARIES:
                 log_varying(self._context.log, sweeps)
                 back = sweeps.back()
                 return self._walking(back, choice, pace, then=lambda: written(sweeps.joined(back), back))
-            if sweeps.done == 1:
+            if sweeps.sweep.done == 1:
                 return written(sweeps, None)
             cool = sweeps.first_again()
             return self._walking(cool, choice, pace, then=lambda: written(sweeps, cool))
@@ -99,7 +97,7 @@ class Sweeping:
 
     def _walking(
         self,
-        sweeps: Sweeps,
+        sweeps: MeasuredSweep,
         choice: ClockChoice,
         pace: SweepPace,
         *,
@@ -113,11 +111,11 @@ class Sweeping:
             seen = self._pooled(clock_mhz, window)
             if seen is None:
                 return False
-            sweeps.record(seen)
+            sweeps.record(seen[0])
             choice.leave_out_refused(sweeps)
             if chooses:
                 choice.go_on(sweeps)
-            if any(seen):
+            if seen[0] is not None:
                 left_s = choice.left_s(sweeps, pace)
                 log_measured(self._context.log, clock_mhz, sweeps, choice, left_s, again=not chooses)
             return True
@@ -141,15 +139,15 @@ class Sweeping:
             return Unplanned()
         length = window_length(context, iteration_s)
         top = context.capabilities.clocks_mhz[:1]
-        sweeps = Sweeps([Sweep(top) for _ in context.job.groups], mine=context.job.group)
+        sweeps = MeasuredSweep(Sweep(top))
 
         def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
             seen = self._pooled(clock_mhz, window)
             if seen is None:
                 return False
-            sweeps.record(seen)
-            for group in filter(None, seen):
-                log_observed(self._context.log, group)
+            sweeps.record(seen[0])
+            if seen[0] is not None:
+                log_observed(self._context.log, seen[0])
             return True
 
         return Profiling(
@@ -166,8 +164,10 @@ class Sweeping:
         needed = math.ceil(self._context.config.profile.settle_s / iteration_s) - ran
         return max(1, min(needed, sweep_iterations // 2))
 
-    def _pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> list[Pooled | None] | None:
+    def _pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> tuple[Pooled | None] | None:
         """Pool a window; None where it was too short to show anything, a few times at most.
+
+        The only element is None where some GPU refuses the clock.
 
         The highest clock is never left out: where it is refused, what the GPU chooses itself stands for it.
 
@@ -194,7 +194,7 @@ class Sweeping:
             )
             return None
         self._short_windows = 0
-        return seen
+        return (seen,)
 
     def _estimate(self, clock_mhz: int, window: Sequence[Iteration], loads: Mapping[int, Load]) -> Estimate:
         looks = self._watch.looks_between(window[0].start_s + CHANGE_S, window[-1].end_s)
@@ -230,35 +230,26 @@ class Sweeping:
 
     def _write(
         self,
-        sweeps: Sweeps,
-        warmings: Sequence[Warming],
-        grids_mhz: Sequence[Sequence[int]],
+        measured: MeasuredSweep,
+        warming: Warming,
+        grid_mhz: Sequence[int],
         course: Mapping[str, float],
     ) -> bool:
-        """Write every group's profile; return whether plans follow.
-
-        Shape: ``warmings``, ``grids_mhz`` [groups].
-        """
-        context = self._context
-        files = [context.directory.profile_of(group) for group in range(len(context.job.groups))]
-        for group, (sweep, windows) in enumerate(zip(sweeps.sweeps, sweeps.windows, strict=True)):
-            held = held_clocks(sweep.clocks_mhz, windows)
-            lost = [clock for clock in sweep.clocks_mhz[: len(windows)] if clock not in held]
-            if lost:
-                log_not_held(self._context.log, lost)
-            if group == context.job.group:
-                self._monitor.expect_held(self._steady_mhz, context.capabilities)
-            profile = profile_of(
-                context, sweep, windows, warming=warmings[group], group=group, grid_mhz=grids_mhz[group]
-            )
-            if group == 0:
-                self._loads.log_fits(profile.loads)
-            if context.job.rank == 0:
-                write_profile(profile, files[group])
-                write_request(context.directory.request_of(group), plan_request(context, context.job, group))
+        """Write the profile; return whether plans follow."""
+        context, sweep, windows = self._context, measured.sweep, measured.windows
+        held = held_clocks(sweep.clocks_mhz, windows)
+        lost = [clock for clock in sweep.clocks_mhz[: len(windows)] if clock not in held]
+        if lost:
+            log_not_held(context.log, lost)
+        self._monitor.expect_held(self._steady_mhz, context.capabilities)
+        profile = profile_of(context, sweep, windows, warming=warming, grid_mhz=grid_mhz)
+        self._loads.log_fits(profile.loads)
+        if context.job.rank == 0:
+            write_profile(profile, context.directory.profile)
+            write_request(context.directory.request, plan_request(context, context.job))
         self._loads.log_mean()
         where = (
-            f"wrote {', '.join(map(str, files))} after {in_words(course['took_s'])}{context.whose_time}, "
+            f"wrote {context.directory.profile} after {in_words(course['took_s'])}{context.whose_time}, "
             f"in which training was {max(0.0, course['slower_pct']):.1f} % slower"
         )
         if context.config.mode == "profile":

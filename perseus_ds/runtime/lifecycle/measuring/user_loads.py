@@ -20,7 +20,7 @@ from perseus_ds.schedule import Load
 LIMIT_S = 0.1
 """How long training waits for the function in an iteration."""
 _PATIENCE = 3
-_MOST_LENGTHS = 1_000_000
+_MOST_LENGTHS = 100_000
 """Sequences of a microbatch: what lists more is taken to list without end."""
 
 

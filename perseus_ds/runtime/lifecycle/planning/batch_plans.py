@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import read_bounded
 from perseus_ds.plan.file import MOST_BYTES
-from perseus_ds.profile import Profile, read_profile
+from perseus_ds.profile import read_profile
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Phase, Planning, Unplanned
 from perseus_ds.runtime.lifecycle.planned_run import PlannedRun, PlanWatchers
 from perseus_ds.runtime.lifecycle.planning.batch_sizes import BatchSizes
-from perseus_ds.runtime.lifecycle.planning.plan_files import files_for, found_plans
+from perseus_ds.runtime.lifecycle.planning.plan_files import file_for, found_plan
 from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
 from perseus_ds.runtime.lifecycle.planning.planner import BackgroundPlanner, LongPlanning, PlanJob
 
 
 @dataclass(frozen=True, slots=True)
-class _FoundPlans:
-    """What rank 0 found: plans, or that they can be made, or why neither."""
+class _FoundPlan:
+    """The plan that rank 0 found, or why none can be made; both are empty where it can."""
 
-    texts: tuple[str, ...] = ()
+    text: str = ""
     why_not: str = ""
 
 
@@ -58,9 +58,9 @@ class BatchPlans:
         job = self.sizes.join(microbatches)
         if job is None:
             return Unplanned()
-        found: _FoundPlans = self._context.channel.broadcast_result(lambda: self._look(job))
-        if found.texts:
-            return self.running(job, found.texts)
+        found: _FoundPlan = self._context.channel.broadcast_result(lambda: self._look(job))
+        if found.text:
+            return self.running(job, found.text)
         if found.why_not:
             self._context.log.event(
                 "unplanned",
@@ -81,11 +81,11 @@ class BatchPlans:
         self._start_next()
         return Planning()
 
-    def running(self, job: Job, texts: tuple[str, ...]) -> Phase:
-        """Run plans that are there."""
+    def running(self, job: Job, text: str) -> Phase:
+        """Run a plan that is there."""
         run = PlannedRun(
             replace(self._context, job=job),
-            texts,
+            text,
             named=self._named(job),
             watchers=self._watchers,
             waits=self._waits,
@@ -121,11 +121,11 @@ class BatchPlans:
         if plans_ready <= self._taken:
             return None
         job = self._wanted.pop(0)
-        texts: list[str] = self._context.channel.broadcast_result(self._texts)
+        text: str = self._context.channel.broadcast_result(self._text)
         self._taken += 1
         self.close()
         self._start_next()
-        return job.schedule.microbatches, self.running(job, tuple(texts))
+        return job.schedule.microbatches, self.running(job, text)
 
     def close(self) -> None:
         """End what still runs beside the training."""
@@ -137,31 +137,27 @@ class BatchPlans:
         """Name the batches that a line is about, where there are several."""
         return f"batches of {job.schedule.microbatches} microbatches: " if self.sizes.several else ""
 
-    def _look(self, job: Job) -> _FoundPlans:
+    def _look(self, job: Job) -> _FoundPlan:
         context = self._context
-        plans, _ = found_plans(job, context.directory)
-        if plans:
-            return _FoundPlans(tuple(plans.values()))
+        plan, _ = found_plan(job, context.directory)
+        if plan is not None:
+            return _FoundPlan(plan[1])
         why_not = f"no plan in {context.directory.path} is for them"
         if context.config.mode == "run":
-            return _FoundPlans(why_not=f"mode is run, and {why_not}")
+            return _FoundPlan(why_not=f"mode is run, and {why_not}")
         try:
-            for group in range(len(job.groups)):
-                _fitting_profile(context, job, group)
+            _check_profile(context, job)
         except PerseusError as error:
-            return _FoundPlans(why_not=f"{why_not}, and no profile to make one from: {error}")
-        return _FoundPlans()
+            return _FoundPlan(why_not=f"{why_not}, and no profile to make one from: {error}")
+        return _FoundPlan()
 
     def _start_next(self) -> None:
         if self._planner is None and self._wanted and self._context.job.rank == 0:
             job, directory = self._wanted[0], self._context.directory
             self._long = LongPlanning()
+            request = plan_request(self._context, job)
             self._planner = BackgroundPlanner(
-                directory,
-                [
-                    PlanJob(plan_request(self._context, job, group), directory.profile_of(group), file)
-                    for group, file in enumerate(files_for(job, directory))
-                ],
+                directory, [PlanJob(request, directory.profile, file_for(job, directory))]
             )
 
     def _tell_if_long(self, lasted_s: float) -> None:
@@ -173,15 +169,14 @@ class BatchPlans:
                 lasted_s=lasted_s,
             )
 
-    def _texts(self) -> list[str]:
-        """What the planner has written, for all ranks."""
+    def _text(self) -> str:
+        """Read what the planner has written, for all ranks."""
         assert self._planner is not None
-        return [read_bounded(file, most_bytes=MOST_BYTES).decode() for file in self._planner.files]
+        return read_bounded(self._planner.files[0], most_bytes=MOST_BYTES).decode()
 
 
-def _fitting_profile(context: JobContext, job: Job, group: int) -> Profile:
+def _check_profile(context: JobContext, job: Job) -> None:
     directory = context.directory
-    profile = read_profile(directory.profile_of(group), writers=directory.writers)
-    if wrong := differences(job.profile_fingerprint(group), profile.fingerprint):
-        raise PerseusError(f"{context.directory.profile_of(group)} is of another job: {wrong}")
-    return profile
+    profile = read_profile(directory.profile, writers=directory.writers)
+    if wrong := differences(job.profile_fingerprint, profile.fingerprint):
+        raise PerseusError(f"{directory.profile} is of another job: {wrong}")

@@ -13,66 +13,55 @@ from perseus_ds.runtime.job import Job, differences
 _OF_A_SIZE = frozenset({"microbatches", "schedule"})
 
 
-def needed_plans(job: Job, directory: RunDirectory) -> dict[Path, str]:
-    """Return the plans for this job's batches, file and text, one for each group in their order.
+def needed_plan(job: Job, directory: RunDirectory) -> tuple[Path, str]:
+    """Return the plan for this job's batches, file and text.
 
     Raises:
-        PlanError: a group has no plan that can be read and fits; of several files the one for batches of this
-            size gives the reason.
+        PlanError: no plan can be read and fits; of several files the one for batches of this size gives the
+            reason.
     """
-    return dict(_needed_plan(job, directory, group) for group in range(len(job.groups)))
-
-
-def found_plans(job: Job, directory: RunDirectory) -> tuple[dict[Path, str], str]:
-    """Return the plans if there is one that fits for every group, else why not."""
-    if not all(_files(job, directory, group) for group in range(len(job.groups))):
-        return {}, f"no plan in {directory.path} yet" + (" for some of the replicas" if job.mixed else "")
-    try:
-        return needed_plans(job, directory), ""
-    except PerseusError as error:
-        return {}, error.message  # its hint is to use mode automatic
-
-
-def files_for(job: Job, directory: RunDirectory) -> list[Path]:
-    """Return where new plans go: beside the same job's plan for batches of another size, else instead.
-
-    Shape: [groups].
-    """
-    beside = job.schedule.microbatches if _is_of_another_size(job, directory) else None
-    return [directory.plan_of(group, beside) for group in range(len(job.groups))]
-
-
-def _needed_plan(job: Job, directory: RunDirectory, group: int) -> tuple[Path, str]:
-    files = _files(job, directory, group)
-    if not files:
-        raise PlanMismatchError(
-            f"perseus.mode is 'run' and there is no plan {directory.plan_of(group)}",
-            hint="use mode automatic once",
-        )
-    refusals: list[PerseusError] = []
-    for file in files:
+    refusal: PerseusError = PlanMismatchError(
+        f"perseus.mode is 'run' and there is no plan {directory.plan}", hint="use mode automatic once"
+    )
+    for file in _files(job, directory):
         try:
-            return file, _fitting(file, job, group, directory.writers)
+            return file, _fitting(file, job, directory.writers)
         except PerseusError as error:
-            refusals.append(error)
-    raise refusals[-1]
+            refusal = error
+    raise refusal
 
 
-def _files(job: Job, directory: RunDirectory, group: int) -> list[Path]:
-    both = directory.plan_of(group), directory.plan_of(group, job.schedule.microbatches)
+def found_plan(job: Job, directory: RunDirectory) -> tuple[tuple[Path, str] | None, str]:
+    """Return the plan if there is one that fits, else why not."""
+    if not _files(job, directory):
+        return None, f"no plan in {directory.path} yet"
+    try:
+        return needed_plan(job, directory), ""
+    except PerseusError as error:
+        return None, error.message  # its hint is to use mode automatic
+
+
+def file_for(job: Job, directory: RunDirectory) -> Path:
+    """Return where a new plan goes: beside the same job's plan for batches of another size, else instead."""
+    beside = _is_of_another_size(job, directory)
+    return directory.plan_of(job.schedule.microbatches) if beside else directory.plan
+
+
+def _files(job: Job, directory: RunDirectory) -> list[Path]:
+    both = directory.plan, directory.plan_of(job.schedule.microbatches)
     return [file for file in both if file.exists()]
 
 
-def _fitting(file: Path, job: Job, group: int, writers: frozenset[int]) -> str:
+def _fitting(file: Path, job: Job, writers: frozenset[int]) -> str:
     plans = read_plans(file, writers=writers)
-    if not (wrong := differences(job.plan_fingerprint(group), plans.fingerprint)):
+    if not (wrong := differences(job.fingerprint, plans.fingerprint)):
         return dumps(plans)
     if not plans.fingerprint:
         raise PlanMismatchError(
             f"{file} was made for no job: it was planned from a table",
             hint="use mode automatic, or plan from this job's profile.json",
         )
-    if _differ_in_size_alone(job.plan_fingerprint(group), plans.fingerprint):
+    if _differ_in_size_alone(job.fingerprint, plans.fingerprint):
         theirs = plans.fingerprint["microbatches"]
         wrong = f"batches of {theirs} microbatches, this job's have {job.schedule.microbatches}"
         raise PlanMismatchError(f"{file} is this job's plan for {wrong}", hint="use mode automatic")
@@ -80,14 +69,14 @@ def _fitting(file: Path, job: Job, group: int, writers: frozenset[int]) -> str:
 
 
 def _is_of_another_size(job: Job, directory: RunDirectory) -> bool:
-    """Whether the first group's plan is this job's but for the size of its batches."""
+    """Whether the plan is this job's but for the size of its batches."""
     if not directory.plan.exists():
         return False
     try:
         theirs = read_plans(directory.plan, writers=directory.writers).fingerprint
     except PerseusError:
         return False
-    return _differ_in_size_alone(job.plan_fingerprint(), theirs)
+    return _differ_in_size_alone(job.fingerprint, theirs)
 
 
 def _differ_in_size_alone(ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:

@@ -27,18 +27,18 @@ _DRIVER_SHARE = 0.5  # of a node's driver lock, which reads of energy and clocks
 _LEAST_QUEUE_S = 0.002  # below, waiting for each other is what a host's own noise is
 
 
-def plan_request(context: JobContext, job: Job, group: int) -> PlanRequest:
-    """Ask for a plan of one group, from its profile in the run directory; ``job`` is of one size of batches.
+def plan_request(context: JobContext, job: Job) -> PlanRequest:
+    """Ask for a plan, from the profile in the run directory; ``job`` is of one size of batches.
 
     Raises:
         ProfileError: there is no profile that can be read, or timelines that were given cannot be.
     """
     objective = context.config.objective
-    profile = read_profile(context.directory.profile_of(group))
+    profile = read_profile(context.directory.profile)
     assert profile.blocking_power_w is not None
     return PlanRequest(
         job.schedule,
-        fingerprint=job.plan_fingerprint(group),
+        fingerprint=job.fingerprint,
         blocking_power_w=profile.blocking_power_w,
         reserve_pct=objective.reserve_pct,
         split=objective.split,

@@ -26,4 +26,4 @@ def test_the_planner_s_word_holds_for_its_plan_and_as_many_replicas(
     context = cast("JobContext", SimpleNamespace(job=job))
     plan = PLAN.of.plan(index)
     own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
-    assert expected_of(context, plan, 0) == (KNOWN if known else own)
+    assert expected_of(context, plan) == (KNOWN if known else own)

@@ -23,7 +23,7 @@ from perseus_ds.runtime.lifecycle.phases import (
 )
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.sweeps import Sweeps
+from perseus_ds.runtime.measure.sweeps import MeasuredSweep
 from perseus_ds.schedule import Instruction, Kind
 
 PLANS = hand_made()
@@ -113,7 +113,9 @@ def profiling(
         sweep.record(points)
         return True
 
-    return Profiling(Sweeps([sweep]), length, measured=measured, then=Unplanned, settling=settling, pace=pace)
+    return Profiling(
+        MeasuredSweep(sweep), length, measured=measured, then=Unplanned, settling=settling, pace=pace
+    )
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -262,7 +264,7 @@ def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
         sweep.record({(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0)})
         return True
 
-    walk(Profiling(Sweeps([sweep]), TWO, measured=measured, then=Unplanned), [GOOD] * 12)
+    walk(Profiling(MeasuredSweep(sweep), TWO, measured=measured, then=Unplanned), [GOOD] * 12)
     assert windows == [[1, 2], [4, 5, 6, 7]]
 
 

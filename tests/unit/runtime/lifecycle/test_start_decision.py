@@ -14,7 +14,6 @@ from perseus_ds.errors import PlanError, PlanMismatchError
 from perseus_ds.plan import loads, write_plans
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
 from perseus_ds.schedule import Kind, textbook
@@ -40,7 +39,7 @@ def leave_profile(directory: RunDirectory) -> None:
         for stage in (0, 1)
         for kind in (Kind.FORWARD, Kind.BACKWARD)
     }
-    write_profile(Profile(points, fingerprint=dict(JOB.profile_fingerprint())), directory.profile)
+    write_profile(Profile(points, fingerprint=dict(JOB.profile_fingerprint)), directory.profile)
 
 
 def opened(
@@ -95,8 +94,7 @@ def test_a_device_that_locks_nothing_is_observed(directory: RunDirectory) -> Non
 
 def test_the_plan_for_everyone_is_the_plan_of_the_file(directory: RunDirectory) -> None:
     leave_plan(directory)
-    (text,) = opened(directory).plans
-    assert loads(text).fingerprint == hand_made().fingerprint
+    assert loads(opened(directory).plans).fingerprint == hand_made().fingerprint
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9, b'{"format": "other"}'])
@@ -195,49 +193,3 @@ def test_a_setting_of_power_differs_only_from_another_one() -> None:
     told = differences(ours, {"gpu": "A100", "power_limit": "400 W"})
     assert told.startswith("power_limit ")
     assert "400 W" in told.partition("300 W")[0]
-
-
-MIXED = replace(
-    JOB,
-    groups=(
-        HardwareGroup((0,), {"gpu": JOB.fingerprint["gpu"]}),
-        HardwareGroup((1,), {"gpu": "another GPU"}),
-    ),
-)
-
-
-def leave_all(directory: RunDirectory, *files: str) -> None:
-    """Whatever is named, for both groups of a mixed job."""
-    for group in range(len(MIXED.groups)):
-        plans = replace(hand_made(), fingerprint=MIXED.plan_fingerprint(group))
-        profile = Profile({}, fingerprint=dict(MIXED.profile_fingerprint(group)))
-        if directory.plan_of(group).name in files:
-            write_plans(plans, directory.plan_of(group))
-        if directory.profile_of(group).name in files:
-            write_profile(profile, directory.profile_of(group))
-
-
-@pytest.mark.parametrize(
-    ("files", "move"),
-    [
-        (("plan.json", "plan.1.json"), StartAction.RUN),
-        (("profile.json", "profile.1.json", "plan.json"), StartAction.PLAN),
-        (("profile.json", "profile.1.json"), StartAction.PLAN),
-        (("profile.json", "plan.1.json"), StartAction.PROFILE),
-        (("profile.json", "plan.json"), StartAction.PROFILE),
-    ],
-)
-def test_replicas_with_different_gpus_open_as_the_least_prepared(
-    directory: RunDirectory, files: tuple[str, ...], move: StartAction
-) -> None:
-    leave_all(directory, *files)
-    start = opened(directory, MIXED)
-    assert start.action is move
-    assert len(start.plans) == (len(MIXED.groups) if move is StartAction.RUN else 0)
-
-
-def test_a_plan_of_one_kind_of_gpu_serves_no_other(directory: RunDirectory) -> None:
-    leave_all(directory, "plan.json")
-    directory.plan_of(1).write_bytes(directory.plan.read_bytes())
-    with pytest.raises(PlanMismatchError, match=r"plan\.1\.json .*gpu"):
-        opened(directory, MIXED, mode="run")

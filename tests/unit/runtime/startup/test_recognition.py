@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from perseus_ds.config import PerseusConfig
+from perseus_ds.errors import DeviceUnsupportedError
 from perseus_ds.runtime.adapter import Place, untested
 from perseus_ds.runtime.job import GpuAddress, Job
 from perseus_ds.runtime.joining import joined
@@ -91,16 +92,6 @@ def test_torchs_release_is_part_of_every_job() -> None:
     assert fingerprint(members())["torch"] == torch.__version__
 
 
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [],
-)
-def test_what_changes_the_plan_alone_asks_for_a_plan_of_its_own(other: PerseusConfig, words: str) -> None:
-    told = [recognised(members(), config) for config in (PerseusConfig(), other)]
-    assert told[1].fingerprint["clock_changes"] == told[0].fingerprint["clock_changes"] + words
-    assert told[0].profile_fingerprint() == told[1].profile_fingerprint()
-
-
 def test_what_operators_set_is_part_of_the_job_by_rank_where_ranks_differ() -> None:
     here, there = (replace(one, settings={"power_limit": "400 W"}) for one in members())
     assert fingerprint([here, there])["power_limit"] == "400 W"
@@ -118,3 +109,15 @@ def test_a_release_that_nobody_tried_is_a_line(release: str, line: str) -> None:
     told = untested("plodder", release, ("1.1", "1.2"))
     assert told.startswith(line)
     assert bool(told) == bool(line)
+
+
+@pytest.mark.parametrize("gpus", [("A100", "A100", "A40", "A40"), ("A100", "A40", "A40", "A100")])
+def test_replicas_on_different_gpu_models_are_refused(gpus: Sequence[str]) -> None:
+    with pytest.raises(DeviceUnsupportedError, match=r"replica 0 .*replica 1 .*A40"):
+        recognised([replace(one, gpu=gpu) for one, gpu in zip(members(replicas=2), gpus, strict=True)])
+
+
+def test_stages_on_different_gpu_models_are_served() -> None:
+    gpus = ("A100", "A40", "A100", "A40")
+    job = recognised([replace(one, gpu=gpu) for one, gpu in zip(members(replicas=2), gpus, strict=True)])
+    assert job.fingerprint["gpu"] == "A100, A40"
