@@ -154,6 +154,50 @@ def _until_killed(rank: int, content: Mapping[str, Any]) -> tuple[list[str], str
     return losses[:KILLED_AT], outcome, gpu.true_now().clock_mhz
 
 
+CUT_AT, GAP_S = 8, 10.0
+
+
+def _lost_link(folder: Path) -> dict[str, Any]:
+    """Eight ranks on two hosts in scaled time: of two networks the one that carries our exchange is cut."""
+    from hosts import hosts
+    from jobs import events
+    from replicas import planned_job
+
+    simulated = {"forward_s": list(FORWARD_S), "switch_latency_s": 0.0, "transfer_s": 0.0}
+    scaled = {"simulated": simulated | {"time": "scaled", "time_scale": 0.01}}
+    content = planned_job(folder, ranks=8, forward_s=FORWARD_S, perseus=scaled)
+    plan = Path(content["perseus"]["run_dir"], "plan.json").read_text()
+    with hosts(ranks_each=4) as network:
+        run_dir, seen_dir = network.disk / "run", network.outside() / "run"
+        seen_dir.mkdir()
+        (seen_dir / "plan.json").write_text(plan)
+        content = content | {"perseus": content["perseus"] | {"run_dir": str(run_dir)}}
+        with network.cutting(1, GAP_S, when=seen_dir / "cut", net=1):
+            said = network.run(_through_the_gap, content, run_dir)
+        names = [one["event"] for one in events(seen_dir)]
+    digests = {hashlib.sha256(" ".join(one.value).encode()).hexdigest() for one in said}
+    return {"events": sorted(set(names)), "alone": names.count("alone"), "losses": sorted(digests)}
+
+
+def _through_the_gap(rank: int, content: Mapping[str, Any], run_dir: Path) -> list[str]:
+    """Train; rank 0 asks for the cut after some iterations of the plan."""
+    from hosts import forget_interface
+    from ranks import batches, build
+
+    import perseus_ds
+
+    engine = build(content, stages=len(FORWARD_S))
+    forget_interface("eth1")
+    data, losses = batches(), list[str]()
+    for iteration in range(CUT_AT + 20):
+        if rank == 0 and iteration == CUT_AT:
+            (run_dir / "cut").touch()
+            time.sleep(1.0)  # the cable is out by now, whatever is under way
+        losses.append(float(engine.train_batch(data)).hex())
+    perseus_ds.detach(engine)
+    return losses
+
+
 def _budget(sizes: str, per_s: float | None, split: str, _: Path) -> dict[str, Any]:
     """Plan the simulated GPU's GPT-3 within a budget of changes, or with one clock per computation."""
     from perseus_ds.device.changing.clock_change import ClockChange
@@ -169,13 +213,14 @@ def _budget(sizes: str, per_s: float | None, split: str, _: Path) -> dict[str, A
     return plan_sums(build_plans(gpt3_profile(), schedule, blocking_power_w=83.64, switching=switching))
 
 
-SLOW = ("demo",)
+SLOW = ("demo", "eight ranks, a lost control link")
 """Cases of the long tests."""
 
 CASES = {
     "lifecycle": _lifecycle,
     "demo": _demo,
     "eight ranks, a straggler, a killed rank": _eight_ranks,
+    "eight ranks, a lost control link": _lost_link,
     "plans 8x12 at 5 changes per s": partial(_budget, "8x12", 5.0, "automatic"),
     "plans 8x8 of whole clocks": partial(_budget, "8x8", None, "never"),
 }
