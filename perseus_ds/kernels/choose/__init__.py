@@ -1,7 +1,6 @@
 """Which pair of clocks every kernel, instruction or pass should have: exact, with a certified gap."""
 
-from perseus_ds.kernels.choose.choose import EDP, ChosenPairs, Goal, Scope, choose, confirm
-from perseus_ds.kernels.choose.knapsack import solve_knapsack
+from perseus_ds.kernels.choose.choose import EDP, GAP, ChosenPairs, Goal, Scope, choose, confirm, least_energy
 from perseus_ds.kernels.choose.smooth import smoothed
 from perseus_ds.kernels.choose.table import (
     CostTable,
@@ -14,6 +13,7 @@ from perseus_ds.kernels.choose.table import (
 
 __all__ = [
     "EDP",
+    "GAP",
     "ChosenPairs",
     "CostTable",
     "Goal",
@@ -24,7 +24,7 @@ __all__ = [
     "confirm",
     "cost_table",
     "launch_costs",
+    "least_energy",
     "second_costs",
     "smoothed",
-    "solve_knapsack",
 ]

@@ -6,13 +6,22 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_matrix
 
 from perseus_ds.device.clock_pair import ClockPair
-from perseus_ds.errors import ConfigError
-from perseus_ds.kernels.choose.hulls import hulls_of
-from perseus_ds.kernels.choose.knapsack import solve_knapsack
+from perseus_ds.errors import ConfigError, InfeasibleError
 from perseus_ds.kernels.choose.table import CostTable
-from perseus_ds.solver.problem import Floats, Ints
+from perseus_ds.solver.network import hull_of
+from perseus_ds.solver.problem import Floats, Ints, OptionTable
+
+GAP = 1e-4
+"""Relative gap at which the mixed-integer program stops."""
+_MOST_S = 20.0
+"""Time for the program; 1000 rows of 90 options take 6 s. Afterwards its best choice so far is taken."""
+_UNITS = 100.0
+"""Time and energy of the whole in the program: HiGHS keeps absolute errors of 1e-6."""
 
 
 class Scope(Enum):
@@ -85,46 +94,111 @@ class ChosenPairs:
 
 
 def choose(table: CostTable, goal: Goal, scope: Scope = Scope.GLOBAL) -> ChosenPairs:
-    """Choose exactly.
-
-    Under EDP the products of all choices are least at a corner of their common hull: a product of two
-    positive sums is quasi-concave. So the corners, one per price of time, are all that is looked at.
+    """Choose a pair for every row: to ``GAP`` of the best where a bound holds for the sum, else exactly.
 
     Raises:
         InfeasibleError: never with a table whose first pair is measured in every row.
     """
-    if goal.tau is None:
-        option = (
-            _least_product(table) if scope is Scope.GLOBAL else _first_least(table.time_s * table.energy_j)
-        )
-    elif scope is Scope.GLOBAL:
-        found = solve_knapsack(table.time_s, table.energy_j, (1.0 + goal.tau) * table.default_s)
-        return ChosenPairs(table, found.option, found.bound_j)
+    time_s, energy_j = table.time_s, table.energy_j
+    if scope is Scope.GLOBAL and goal.tau is not None:
+        return ChosenPairs(table, *least_energy(time_s, energy_j, (1.0 + goal.tau) * table.default_s))
+    if scope is Scope.GLOBAL:
+        option = _least_product(time_s, energy_j)
+    elif goal.tau is None:
+        option = np.argmin(time_s * energy_j, axis=1)
     else:
-        fits = table.time_s <= (1.0 + goal.tau) * table.time_s[:, :1]
-        option = _first_least(np.where(fits, table.energy_j, np.inf))
-    chosen = ChosenPairs(table, option, 0.0)
-    return ChosenPairs(table, option, chosen.energy_j)
+        fits = time_s <= (1.0 + goal.tau) * time_s[:, :1]
+        option = np.argmin(np.where(fits, energy_j, np.inf), axis=1)
+    return ChosenPairs(table, option, float(energy_j[np.arange(len(option)), option].sum()))
 
 
-def _first_least(values: Floats) -> Ints:
-    first: Ints = np.argmin(values, axis=1)
-    return first
+def least_energy(time_s: Floats, energy_j: Floats, budget_s: float) -> tuple[Ints, float]:
+    """Choose one option of each row, least energy within a time; return it and a bound on every choice.
 
+    This is the multiple-choice knapsack problem. Relaxed, it is solved by the walk down the rows' hulls: the
+    price of the first step that exceeds the time bounds the energy. An option whose reduced cost at that
+    price is above the price of the time left is in no better choice. HiGHS chooses among the others. Sums are
+    compared to within the rounding of the doubles that they are made of.
 
-def _least_product(table: CostTable) -> Ints:
-    hulls = hulls_of(table.time_s, table.energy_j)
-    option = hulls.fastest.copy()
-    rows = np.arange(len(option))
-    time_s = float(table.time_s[rows, option].sum())
-    energy_j = float(table.energy_j[rows, option].sum())
-    best, best_j_s = option.copy(), time_s * energy_j
-    for row, slower in zip(hulls.row.tolist(), hulls.slower.tolist(), strict=True):
-        time_s += table.time_s[row, slower] - table.time_s[row, option[row]]
-        energy_j += table.energy_j[row, slower] - table.energy_j[row, option[row]]
+    Shape: ``time_s``, ``energy_j`` [rows, options]; an option that does not exist has an infinite time.
+
+    Raises:
+        InfeasibleError: not even the fastest options fit.
+    """
+    rows = np.arange(len(time_s))
+    budget_s *= 1.0 + len(rows) * float(np.finfo(float).eps)
+    option, steps = _walk(time_s, energy_j)
+    used_s = float(time_s[rows, option].sum())
+    if used_s > budget_s:
+        raise InfeasibleError(f"the fastest kernels take {used_s:g} s, more than {budget_s:g} s")
+    for price_w, row, slower in steps:
+        step_s = float(time_s[row, slower] - time_s[row, option[row]])
+        if used_s + step_s > budget_s:
+            priced_j = energy_j + price_w * time_s
+            left_j = price_w * (budget_s - float(time_s[rows, option].sum()))
+            near = priced_j - priced_j[rows, option][:, None] <= left_j * (1.0 + GAP)
+            return _by_program(time_s, energy_j, near, budget_s, (option, left_j))
         option[row] = slower
-        if time_s * energy_j < best_j_s:
-            best, best_j_s = option.copy(), time_s * energy_j
+        used_s += step_s
+    return option, float(energy_j[rows, option].sum())
+
+
+def _by_program(
+    time_s: Floats, energy_j: Floats, near: NDArray[np.bool_], budget_s: float, walked: tuple[Ints, float]
+) -> tuple[Ints, float]:
+    """Choose among the options that are ``near``; where nothing better is found, keep what was ``walked`` to.
+
+    ``walked`` comes with the energy by which it may be above the best.
+    """
+    row, column = np.nonzero(near)
+    rows, (option, left_j) = np.arange(len(time_s)), walked
+    walked_j = float(energy_j[rows, option].sum())
+    bound_j = walked_j - left_j
+    one_each = csr_matrix((np.ones(len(row)), (row, np.arange(len(row)))))
+    within = csr_matrix(time_s[row, column][None] * (_UNITS / budget_s))
+    found = milp(
+        energy_j[row, column] * (_UNITS / walked_j),
+        integrality=np.ones(len(row), dtype=np.int64),
+        bounds=Bounds(0, 1),
+        constraints=[LinearConstraint(one_each, 1, 1), LinearConstraint(within, -np.inf, _UNITS)],
+        options={"mip_rel_gap": GAP, "time_limit": _MOST_S},
+    )
+    if found.x is None:
+        return option, bound_j
+    best, taken = option.copy(), found.x > 0.5  # noqa: PLR2004  # one or zero
+    best[row[taken]] = column[taken]
+    best_j = float(energy_j[rows, best].sum())
+    if best_j > walked_j or time_s[rows, best].sum() > budget_s:
+        return option, bound_j
+    return best, min(best_j, max(bound_j, found.mip_dual_bound * walked_j / _UNITS))
+
+
+def _walk(time_s: Floats, energy_j: Floats) -> tuple[Ints, list[tuple[float, int, int]]]:
+    """Return the fastest option of each row, and the steps down all hulls: price, row and option.
+
+    The dearest second comes first: from step to step the whole choice is best at some price of time.
+    """
+    fastest, steps = np.empty(len(time_s), dtype=np.int64), []
+    for row in range(len(time_s)):
+        there = np.flatnonzero(np.isfinite(time_s[row]))
+        hull = hull_of(OptionTable(time_s[row, there], energy_j[row, there]))
+        fastest[row], *slower = there[hull.option].tolist()
+        steps += [(price, row, option) for price, option in zip(hull.price_w.tolist(), slower, strict=True)]
+    return fastest, sorted(steps, key=lambda step: -step[0])
+
+
+def _least_product(time_s: Floats, energy_j: Floats) -> Ints:
+    """Find the least energy times time: a product of two positive sums is least at a corner of the walk."""
+    option, steps = _walk(time_s, energy_j)
+    rows = np.arange(len(option))
+    total_s, total_j = float(time_s[rows, option].sum()), float(energy_j[rows, option].sum())
+    best, least = option.copy(), total_s * total_j
+    for _, row, slower in steps:
+        total_s += time_s[row, slower] - time_s[row, option[row]]
+        total_j += energy_j[row, slower] - energy_j[row, option[row]]
+        option[row] = slower
+        if total_s * total_j < least:
+            best, least = option.copy(), total_s * total_j
     return best
 
 

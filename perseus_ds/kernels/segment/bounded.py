@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.kernels.choose import solve_knapsack
+from perseus_ds.kernels.choose import least_energy
 from perseus_ds.kernels.segment.dynamic import cheapest_runs
 from perseus_ds.kernels.segment.runs import Runs, Sequence
 from perseus_ds.solver.problem import Floats, Ints
@@ -88,7 +88,7 @@ def _by_class(sequence: Sequence, budget_s: float) -> Runs:
         values[kernels] * counts[:, None] for values in (sequence.costs.time_s, sequence.costs.energy_j)
     )
     option = np.zeros(len(sequence.costs.time_s), dtype=np.int64)
-    option[kernels] = solve_knapsack(time_s, energy_j, budget_s).option
+    option[kernels], _ = least_energy(time_s, energy_j, budget_s)
     return sequence.runs_of(option[sequence.kernels])
 
 
