@@ -22,6 +22,14 @@ REMOVED_OPTIONS = {
     "plan --max-swing": "plans are not chosen by how their power changes; `show --power` prints `swing_w`",
     "hook": "`doctor` states whether the start-up hook is in place; `doctor --json` has it under `hook`",
     "convert": "`show PROFILE.json --format csv` prints the CSV, `show PROFILE.csv --format json` ours",
+    **{
+        f"simulate --{key.replace('_', '-')}": f"write `{key}: ...` into a file, and give it by `--scenario`"
+        for key in (
+            *("gpus_per_node", "noise_pct", "seed", "work", "loads"),
+            *("call_ms", "settle_ms", "queue_ms", "stall_ms"),
+        )
+    },
+    "simulate --unanswered": "write `answered: false` into a file, and give it by `--scenario`",
     "simulate --clocks": "edit the clocks in PLAN, or plan with other keys of the block",
     "kernels --picture": "`kernels show --json` has every figure",
     "simulate -o": "`simulate --json` has every figure",

@@ -9,9 +9,9 @@ A straggler is KIND:pipeline=P,... with from= and to= (iterations). Kinds: slow 
 (mhz=; thermal or power cap), link (seconds= for all that is sent), input (seconds= before the first
 instruction), lost, announced (factor=). With rank= and gpu= slow and cap hold for these alone.
 
-Loads are lognormal:SIGMA, buckets:LENGTH[xWEIGHT],... or a CSV. Its columns are length (a
-microbatch a row, taken in turn) or iteration,replica,microbatch,length (a sequence a row). What a
-load costs is what the profile fitted; where it has no fit, time is in proportion to the length.
+A scenario is a YAML file. Its keys are those of the options, stragglers (a list of mappings),
+answered, noise_pct, seed, work, loads, gpus_per_node, call_ms, settle_ms, queue_ms and stall_ms;
+docs/emulator.md has them all. Options here count more than its keys.
 """
 
 from __future__ import annotations
@@ -31,27 +31,20 @@ from perseus_ds.cli.output import (
     count,
     grid,
     names_profile,
-    not_negative,
-    positive,
-    refuse_idle,
     remark,
     say,
     sentences,
 )
-from perseus_ds.device.changing.clock_change import ClockChange
-from perseus_ds.device.simulated.models import model_named
 from perseus_ds.plan import read_plans
-from perseus_ds.profile import Profile, read_profile, smoothed
+from perseus_ds.profile import read_profile, smoothed
 from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
-    ClusterShape,
-    Conditions,
     Emulated,
-    EmulatedLoads,
     Emulator,
+    Scenario,
     means,
-    parse_disturbance,
-    parse_loads,
+    parse_straggler,
+    read_scenario,
 )
 
 # What ``perseus-ds simulate`` prints: default clocks beside the plan, and what was decided.
@@ -192,113 +185,45 @@ def _decided(found: Emulated) -> list[Decided]:
     ]
 
 
-_TRACE_BIN_S = 0.1
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds simulate``."""
     parser.add_argument("plan", type=Path, metavar="PLAN", help="plan.json")
     parser.add_argument("profile", type=Path, metavar="PROFILE", help="profile.json, or a CSV of Zeus")
-    size = parser.add_argument_group("the job")
-    size.add_argument("--pipelines", type=count, default=1, metavar="N", help="data-parallel replicas (1)")
-    size.add_argument("--tensor", type=count, default=1, metavar="N", help="GPUs of one pipeline rank (1)")
-    size.add_argument("--gpus-per-node", type=count, default=8, metavar="N", help="share a driver (8)")
-    size.add_argument("--iterations", type=count, default=20, metavar="N", help="default: %(default)s")
-    size.add_argument("--straggler", action="append", default=[], metavar="KIND:...", help="see above")
-    size.add_argument("--unanswered", action="store_true", help="leave stragglers without an answer")
-    real = parser.add_argument_group("how real it is")
-    real.add_argument(
-        "--noise-pct", type=not_negative, default=0.0, metavar="PCT", help="of a computation (0)"
-    )
-    real.add_argument("--seed", type=int, help="of the noise and of drawn loads (0)")
-    real.add_argument(
-        "--work", type=positive, nargs="+", default=[1.0], metavar="X", help="batches' lengths, in turn"
-    )
-    real.add_argument("--loads", metavar="FILE|KIND:...", help="lengths of the microbatches; see above")
-    real.add_argument(
+    parser.add_argument("--scenario", type=Path, metavar="FILE", help="a YAML file that describes the job")
+    parser.add_argument("--pipelines", type=count, metavar="N", help="data-parallel replicas (1)")
+    parser.add_argument("--tensor", type=count, metavar="N", help="GPUs of one pipeline rank (1)")
+    parser.add_argument("--iterations", type=count, metavar="N", help="how many to run (20)")
+    parser.add_argument("--straggler", action="append", metavar="KIND:...", help="see above")
+    parser.add_argument(
         "--gpu", metavar="MODEL", help="waiting power by clock, and changes, of a simulated GPU"
     )
-    real.add_argument(
-        "--call-ms", type=not_negative, metavar="MS", help="a change of clock: the driver's call"
-    )
-    real.add_argument(
-        "--settle-ms", type=not_negative, metavar="MS", help="after it, until the clock is in force"
-    )
-    real.add_argument(
-        "--queue-ms", type=not_negative, metavar="MS", help="of a call that holds up the node's others"
-    )
-    real.add_argument("--stall-ms", type=not_negative, metavar="MS", help="for which a change stops the GPU")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run default clocks and the plan; print the comparison."""
-    profile, loads = smoothed(read_profile(options.profile), scatter=True), _loads(options)
-    if not options.noise_pct and (loads is None or loads.draw is None):
-        refuse_idle("give --noise-pct, or --loads of a distribution", seed=options.seed)
-    if not options.straggler:
-        refuse_idle("give --straggler", unanswered=options.unanswered)
+    scenario = _scenario(options)
+    profile = smoothed(read_profile(options.profile), scatter=True)
     with names_profile(options.profile):
-        plans, cluster = read_plans(options.plan), _cluster(options, profile)
-        if loads is not None:
-            loads.check(microbatches=plans.schedule.microbatches, pipelines=options.pipelines)
-        emulator = Emulator(plans, profile, cluster, conditions=_conditions(options, loads))
-    if loads is not None and not plans.load_variation:
+        plans, cluster = read_plans(options.plan), scenario.cluster(profile)
+        conditions = scenario.conditions(Path() if options.scenario is None else options.scenario.parent)
+        emulator = Emulator(plans, profile, cluster, conditions=conditions)
+    if conditions.loads is not None and not plans.load_variation:
         remark(f"{options.plan} is for microbatches of one length; `plan --set reserve_pct=PCT` keeps some")
-    troubles = [parse_disturbance(text) for text in options.straggler]
+    iterations, stragglers = scenario.iterations, scenario.stragglers
     with bar("default clocks") as progress:
-        before = emulator.play(options.iterations, troubles, always=DEFAULT_CLOCKS, progress=progress)
+        before = emulator.play(iterations, stragglers, always=DEFAULT_CLOCKS, progress=progress)
     with bar("the plan") as progress:
-        after = emulator.play(
-            options.iterations, troubles, answered=not options.unanswered, progress=progress
-        )
+        after = emulator.play(iterations, stragglers, answered=scenario.answered, progress=progress)
     summary = compared(before, after)
     say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
     return DONE
 
 
-def _loads(options: argparse.Namespace) -> EmulatedLoads | None:
-    return None if options.loads is None else parse_loads(options.loads, seed=options.seed or 0)
-
-
-def _cluster(options: argparse.Namespace, profile: Profile) -> ClusterShape:
-    return ClusterShape(
-        pipelines=options.pipelines,
-        tensor=options.tensor,
-        gpus_per_node=options.gpus_per_node,
-        change=_change(options),
-        waiting_w=_waiting_w(options, profile),
-    )
-
-
-def _conditions(options: argparse.Namespace, loads: EmulatedLoads | None) -> Conditions:
-    return Conditions(
-        noise=options.noise_pct / 100.0,
-        seed=options.seed or 0,
-        work=options.work,
-        loads=loads,
-        trace_bin_s=_TRACE_BIN_S,
-    )
-
-
-def _change(options: argparse.Namespace) -> ClockChange:
-    """What is given, else the GPU model's, else changes that take no time."""
-    model = None if options.gpu is None else model_named(options.gpu)
-    call_s = 0.0 if model is None else model.call_s
-    settle_s = 0.0 if model is None else model.settle_s
-
-    def given(name: str, otherwise_s: float) -> float:
-        value_ms: float | None = getattr(options, name)
-        return otherwise_s if value_ms is None else value_ms / 1e3
-
-    settle_s = given("settle_ms", settle_s)
-    return ClockChange(
-        given("call_ms", call_s), settle_s, settle_s, given("queue_ms", 0.0), given("stall_ms", 0.0)
-    )
-
-
-def _waiting_w(options: argparse.Namespace, profile: Profile) -> dict[int, float] | None:
-    """By clock where the GPU model or the profile has it; None is what the plan was made with."""
-    if options.gpu is not None:
-        return {int(mhz): watts for mhz, watts in model_named(options.gpu).blocking_w}
-    return dict(profile.blocking_w) or None
+def _scenario(options: argparse.Namespace) -> Scenario:
+    """Read the scenario, and lay over it what was typed."""
+    names = "pipelines", "tensor", "iterations", "gpu"
+    typed = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.straggler is not None:
+        typed["stragglers"] = [parse_straggler(text) for text in options.straggler]
+    return read_scenario(options.scenario, typed)

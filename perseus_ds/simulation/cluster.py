@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from perseus_ds.device.changing.clock_change import ClockChange
-from perseus_ds.errors import ConfigError, PlanError
+from perseus_ds.errors import PlanError
 from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
 from perseus_ds.profile import Computation, Profile, smoothed
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, textbook
@@ -25,43 +25,7 @@ from perseus_ds.simulation.kernel import (
     Program,
     Tables,
 )
-from perseus_ds.simulation.scenario import EmulatedLoads
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterShape:
-    """Pipelines of ``tensor`` GPUs per rank, numbered pipeline by pipeline, rank by rank, node after node.
-
-    ``change`` is how clocks really change, ``reckoned`` what the job believes of it and asks ahead by (None:
-    the truth). ``waiting_w`` is the power of a waiting GPU, a number or by clock; None: as the plans were
-    made with.
-
-    Raises:
-        ConfigError: no pipelines, no GPUs.
-    """
-
-    pipelines: int = 1
-    tensor: int = 1
-    gpus_per_node: int = 8
-    change: ClockChange = field(default_factory=ClockChange)
-    reckoned: ClockChange | None = None
-    waiting_w: Mapping[int, float] | float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("pipelines", "tensor", "gpus_per_node"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}", hint="expected 1 or more")
-
-    def gpus(self, ranks: int) -> int:
-        """Return how many GPUs the job has."""
-        return self.pipelines * ranks * self.tensor
-
-    def islands(self, ranks: int) -> list[tuple[int, int]]:
-        """Split the pipelines into ranges that share nodes with no others."""
-        step = 1
-        while step < self.pipelines and (step * ranks * self.tensor) % self.gpus_per_node:
-            step += 1
-        return [(first, min(first + step, self.pipelines)) for first in range(0, self.pipelines, step)]
+from perseus_ds.simulation.scenario import ClusterShape, Conditions
 
 
 def idle_gpus(count: int, *, per_node: int, clock: int) -> Gpus:
@@ -275,25 +239,6 @@ Asking = tuple[int, bool]
 
 DEFAULT_CLOCKS = -1
 """In place of a plan: the highest clock throughout."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """How real an emulated job is.
-
-    ``noise`` is the relative standard deviation of one computation. ``work`` multiplies all computations of
-    an iteration, over and over (batches of other lengths). An iteration in ``microbatches`` has another
-    number of them and runs at default clocks, as in a job. ``loads`` are what microbatches work on, each its
-    own. ``trace_bin_s`` 0 keeps no power trace.
-    """
-
-    noise: float = 0.0
-    seed: int = 0
-    work: Sequence[float] = (1.0,)
-    microbatches: Mapping[int, int] = field(default_factory=dict)
-    loads: EmulatedLoads | None = None
-    trace_bin_s: float = 0.0
-    threads: int = 2
 
 
 class World:

@@ -22,8 +22,6 @@ from perseus_ds.schedule import dag_of
 from perseus_ds.simulation.cluster import (
     DEFAULT_CLOCKS,
     Asking,
-    ClusterShape,
-    Conditions,
     JobProgram,
     World,
     idle_gpus,
@@ -41,12 +39,13 @@ from perseus_ds.simulation.kernel import (
     settle,
 )
 from perseus_ds.simulation.scenario import (
-    Disturbance,
+    ClusterShape,
+    Conditions,
     EmulatedLoads,
-    Trouble,
-    check_disturbances,
-    parse_disturbance,
-    parse_loads,
+    Scenario,
+    Straggler,
+    parse_straggler,
+    read_scenario,
 )
 from perseus_ds.straggler.decision import StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -58,14 +57,14 @@ __all__ = [
     "DEFAULT_CLOCKS",
     "ClusterShape",
     "Conditions",
-    "Disturbance",
     "Emulated",
     "EmulatedLoads",
     "Emulator",
-    "Trouble",
+    "Scenario",
+    "Straggler",
     "means",
-    "parse_disturbance",
-    "parse_loads",
+    "parse_straggler",
+    "read_scenario",
 ]
 
 # What an emulated job did, iteration by iteration.
@@ -163,7 +162,7 @@ class JobRun:
     ) -> None:
         self._pool.shutdown()
 
-    def iterate(self, n: int, plans: Sequence[Asking], troubles: Sequence[Disturbance]) -> None:
+    def iterate(self, n: int, plans: Sequence[Asking], stragglers: Sequence[Straggler]) -> None:
         """Run iteration ``n`` of all pipelines up to their common release."""
         world = self._world
         other = world.conditions.microbatches.get(n, world.plans.schedule.microbatches)
@@ -175,7 +174,7 @@ class JobRun:
             (job, requests), place = world.other(other), np.zeros(len(plans), dtype=np.int64)
         self._known[:] = other == world.plans.schedule.microbatches
         before_j, before = self._gpus.energy_j.sum(axis=0), int(self._gpus.changes.sum())
-        now = self._now = self._iteration(n, job, place, troubles)
+        now = self._now = self._iteration(n, job, place, stragglers)
         self._play(job, requests, now)
         met_s = self._met_s(job, now)
         released_s = float((met_s + job.reduction_s).max()) + job.step_s  # all meet for the norm
@@ -217,7 +216,7 @@ class JobRun:
         )
 
     def _iteration(
-        self, n: int, job: JobProgram, place: NDArray[np.int64], troubles: Sequence[Disturbance]
+        self, n: int, job: JobProgram, place: NDArray[np.int64], stragglers: Sequence[Straggler]
     ) -> EmulatedIteration:
         cluster, conditions = self._world.cluster, self._world.conditions
         shape = (cluster.pipelines, len(job.nodes))
@@ -239,8 +238,8 @@ class JobRun:
             begun_s=np.full(shape, np.nan),
             ended_s=np.full(shape, np.nan),
         )
-        for one in troubles:
-            _beset(now, one, cluster.tensor, self._world.tables.clock_mhz)
+        for one in stragglers:
+            _hold_back(now, one, cluster.tensor, self._world.tables.clock_mhz)
         return now
 
     def _play(self, job: JobProgram, requests: PlannedRequests, now: EmulatedIteration) -> None:
@@ -278,20 +277,21 @@ def _trace(world: World, iterations: int) -> PowerTrace:
     return PowerTrace(bin_s, np.zeros(int(longest_s / bin_s) + 1))
 
 
-def _beset(now: EmulatedIteration, one: Disturbance, tensor: int, clocks_mhz: Ints) -> None:
-    """Write one trouble into the iteration."""
-    by_place = (*now.link_s.shape, tensor)
-    where = (one.pipeline, *(slice(None) if part is None else part for part in (one.rank, one.gpu)))
-    if one.trouble is Trouble.SLOW:
-        now.slow.reshape(by_place)[where] *= one.amount
-    elif one.trouble is Trouble.CAP:
+def _hold_back(now: EmulatedIteration, one: Straggler, tensor: int, clocks_mhz: Ints) -> None:
+    """Write one straggler into the iteration."""
+    gpus = (*now.link_s.shape, tensor)
+    rank = 0 if one.rank is None and one.gpu is not None else one.rank
+    where = (one.pipeline, *(slice(None) if part is None else part for part in (rank, one.gpu)))
+    if one.kind == "slow":
+        now.slow.reshape(gpus)[where] *= one.amount
+    elif one.kind == "cap":
         highest = max(0, int(np.searchsorted(clocks_mhz, one.amount, side="right")) - 1)
-        now.cap.reshape(by_place)[where] = np.minimum(now.cap.reshape(by_place)[where], highest)
-    elif one.trouble is Trouble.LINK:
+        now.cap.reshape(gpus)[where] = np.minimum(now.cap.reshape(gpus)[where], highest)
+    elif one.kind == "link":
         now.link_s[where[:2]] += one.amount
-    elif one.trouble is Trouble.INPUT:
+    elif one.kind == "input":
         now.input_s[one.pipeline] += one.amount
-    elif one.trouble is Trouble.LOST:
+    elif one.kind == "lost":
         now.alive[one.pipeline] = False
 
 
@@ -318,7 +318,7 @@ class Emulator:
                 hint="give the profile that the plan was made from",
             )
         conditions = conditions or Conditions()
-        plans = _told_of_noise(plans, profile, conditions)
+        plans = _with_scatter(plans, profile, conditions)
         self._index = FrontierIndex.of(plans, objective or Objective())
         self._world = World(plans, profile, cluster, conditions)
 
@@ -330,7 +330,7 @@ class Emulator:
     def play(
         self,
         iterations: int,
-        disturbances: Iterable[Disturbance] = (),
+        stragglers: Iterable[Straggler] = (),
         *,
         answered: bool = True,
         always: int | None = None,
@@ -342,17 +342,17 @@ class Emulator:
         (DEFAULT_CLOCKS: none).
 
         Raises:
-            ConfigError: a disturbance of what does not exist, or no iterations.
+            ConfigError: a straggler that does not exist, or no iterations.
         """
         cluster = self._world.cluster
-        troubles = check_disturbances(
-            disturbances, pipelines=cluster.pipelines, ranks=self._world.job.ranks, tensor=cluster.tensor
-        )
+        stragglers = tuple(stragglers)
+        for one in stragglers:
+            one.check_exists(pipelines=cluster.pipelines, ranks=self._world.job.ranks, tensor=cluster.tensor)
         answers = Answers([self._index] * cluster.pipelines, answered=answered)
         with JobRun(self._world, iterations) as run:
             for n in range(iterations):
                 planned, on_pace = answers.plans, answers.on_pace
-                here = tuple(one for one in troubles if one.at(n))
+                here = tuple(one for one in stragglers if one.is_active(n))
                 if always is not None:
                     planned = [always] * len(planned)
                 run.iterate(n, list(zip(planned, on_pace, strict=True)), here)
@@ -363,7 +363,7 @@ class Emulator:
             return run.result(tuple(answers.decisions), answers_cost_pct=answers.cost_pct)
 
 
-def _told_of_noise(plans: PlanSet, profile: Profile, conditions: Conditions) -> PlanSet:
+def _with_scatter(plans: PlanSet, profile: Profile, conditions: Conditions) -> PlanSet:
     """Plans that know how durations vary here, as those from a profile of this job would.
 
     A CSV does not state it, and no profile knows of loads that are given for the emulation.
@@ -373,16 +373,14 @@ def _told_of_noise(plans: PlanSet, profile: Profile, conditions: Conditions) -> 
         return plans
     by_load = 0.0 if loads is None else loads.variation(profile, dag_of(plans.schedule).nodes)
     variation = dict.fromkeys(plans.options, math.hypot(conditions.noise, by_load))
-    told_pct = scatter_pct(dag_of(plans.schedule), plans.options, plans.fixed_s, variation)
-    return replace(plans, scatter_pct=max(told_pct, plans.scatter_pct or 0.0))
+    scattered_pct = scatter_pct(dag_of(plans.schedule), plans.options, plans.fixed_s, variation)
+    return replace(plans, scatter_pct=max(scattered_pct, plans.scatter_pct or 0.0))
 
 
-def _announced(
-    troubles: Iterable[Disturbance], pipelines: int
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _announced(stragglers: Iterable[Straggler], pipelines: int) -> Floats:
     announced = np.ones(pipelines)
-    for one in troubles:
-        if one.trouble is Trouble.ANNOUNCED:
+    for one in stragglers:
+        if one.kind == "announced":
             announced[one.pipeline] = max(announced[one.pipeline], one.amount)
     return announced
 

@@ -1,220 +1,160 @@
-"""What goes wrong in an emulated job: what is slow, capped, badly connected, starved or lost, and when."""
+"""The job that is emulated: its machines, what goes wrong in it, how real it is; `read_scenario` reads it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
+import pydantic
+import yaml  # type: ignore[import-untyped]  # no stubs
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from perseus_ds.errors import ConfigError
-from perseus_ds.files import read_table
+from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.simulated.models import model_named
+from perseus_ds.errors import ConfigError, PerseusError
+from perseus_ds.files import read_bounded, read_table, reason_of
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Instruction, Load, mean_load
 
-
-class Trouble(Enum):
-    """Kinds of stragglers; the value is the word on the command line."""
-
-    SLOW = "slow"
-    CAP = "cap"
-    LINK = "link"
-    INPUT = "input"
-    LOST = "lost"
-    ANNOUNCED = "announced"
-
-    @property
-    def amount(self) -> str:
-        """What the number that comes with it is called; empty if it has no number."""
-        return _AMOUNTS[self]
-
-
-_AMOUNTS = {
-    Trouble.SLOW: "factor",
-    Trouble.CAP: "mhz",
-    Trouble.LINK: "seconds",
-    Trouble.INPUT: "seconds",
-    Trouble.LOST: "",
-    Trouble.ANNOUNCED: "factor",
+_MOST_BYTES, _MOST_SCENARIO_BYTES = 64 << 20, 1 << 20
+_DRAWN = 1000  # microbatches whose mean stands for a distribution's
+_LOOKED_AT = 20  # iterations
+_TRACE_BIN_S = 0.1
+_STRICT = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+_AMOUNT = {
+    "slow": "factor",
+    "cap": "mhz",
+    "link": "seconds",
+    "input": "seconds",
+    "lost": None,
+    "announced": "factor",
 }
-_WHERE = ("pipeline", "rank", "gpu", "from", "to")
 
 
-@dataclass(frozen=True, slots=True)
-class Disturbance:
-    """One trouble of one pipeline, or of one of its ranks, or of one tensor-parallel GPU of that rank.
+class Straggler(pydantic.BaseModel):
+    """A pipeline that is held back, or one of its ranks, or one tensor-parallel GPU of that rank.
 
-    ``amount``: SLOW multiplies durations. CAP is the highest clock that is reached (thermal or power cap, in
-    MHz). LINK are seconds more for all that the rank sends; INPUT seconds before the first instruction.
-    ANNOUNCED is reported from outside and slows nothing. It lasts from iteration ``first`` to ``last - 1``.
+    ``slow`` multiplies durations by ``factor``. ``cap`` is the highest clock that is reached (``mhz``; a
+    thermal or power cap). ``link`` adds ``seconds`` to all that the rank sends, ``input`` to what is before
+    the first instruction. ``lost`` takes no part. ``announced`` is reported from outside, as slow by
+    ``factor``, and slows nothing. It lasts from iteration ``first`` to ``last - 1`` (``from`` and ``to`` in
+    files).
     """
 
-    trouble: Trouble
-    pipeline: int
-    amount: float = 1.0
-    rank: int | None = None
-    gpu: int | None = None
-    first: int = 0
-    last: int | None = None
+    model_config = _STRICT
 
-    def at(self, iteration: int) -> bool:
-        """Whether it holds in an iteration."""
+    kind: Literal["slow", "cap", "link", "input", "lost", "announced"]
+    pipeline: NonNegativeInt
+    rank: NonNegativeInt | None = None
+    gpu: NonNegativeInt | None = None
+    factor: Annotated[float, pydantic.Field(ge=1.0)] | None = None
+    mhz: NonNegativeFloat | None = None
+    seconds: NonNegativeFloat | None = None
+    first: NonNegativeInt = pydantic.Field(default=0, validation_alias=pydantic.AliasChoices("from", "first"))
+    last: NonNegativeInt | None = pydantic.Field(
+        default=None, validation_alias=pydantic.AliasChoices("to", "last")
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _has_its_amount(self) -> Self:
+        given = {name for name in ("factor", "mhz", "seconds") if getattr(self, name) is not None}
+        if given != {_AMOUNT[self.kind]} - {None}:
+            raise ValueError(f"a straggler of kind {self.kind} needs {_AMOUNT[self.kind] or 'no amount'}")
+        return self
+
+    @property
+    def amount(self) -> float:
+        """The number that comes with its kind; 1 where there is none."""
+        name = _AMOUNT[self.kind]
+        return 1.0 if name is None else float(getattr(self, name))
+
+    def is_active(self, iteration: int) -> bool:
+        """Return whether it holds its pipeline back in an iteration."""
         return self.first <= iteration and (self.last is None or iteration < self.last)
 
+    def check_exists(self, *, pipelines: int, ranks: int, tensor: int) -> None:
+        """Refuse what is not in the job.
 
-def parse_disturbance(text: str) -> Disturbance:
+        Raises:
+            ConfigError: naming the pipeline, rank or GPU.
+        """
+        for name, count in (("pipeline", pipelines), ("rank", ranks), ("gpu", tensor)):
+            value = getattr(self, name)
+            if value is not None and value >= count:
+                raise ConfigError(
+                    f"straggler {self.kind}: {name} {value} does not exist",
+                    hint=f"the job has {name}s 0 to {count - 1}",
+                )
+
+
+def parse_straggler(text: str) -> Straggler:
     """Read ``slow:pipeline=1,factor=1.2,from=10,to=50`` (and ``rank=``, ``gpu=``).
 
     Raises:
         ConfigError: an unknown kind or key, a value that is not a number, or one that is missing.
     """
     kind, _, rest = text.partition(":")
-    if kind not in {trouble.value for trouble in Trouble}:
-        known = ", ".join(trouble.value for trouble in Trouble)
-        raise ConfigError(f"straggler {text!r}: {kind!r} is not a kind", hint=f"kinds: {known}")
-    trouble = Trouble(kind)
-    values = _values(text, rest, {*_WHERE, trouble.amount} - {""})
-    if "pipeline" not in values or (trouble.amount and trouble.amount not in values):
-        needed = " and ".join(filter(None, ("pipeline", trouble.amount)))
-        raise ConfigError(f"straggler {text!r} needs {needed}", hint=f"{kind}:{_example(trouble)}")
-    whole = {key: _whole(text, key, values[key]) for key in _WHERE if key in values}
-    return Disturbance(
-        trouble,
-        whole["pipeline"],
-        _amount(text, trouble, values),
-        whole.get("rank"),
-        whole.get("gpu"),
-        whole.get("from", 0),
-        whole.get("to"),
-    )
-
-
-def check_disturbances(
-    disturbances: Iterable[Disturbance], *, pipelines: int, ranks: int, tensor: int
-) -> tuple[Disturbance, ...]:
-    """Refuse what does not exist in the job.
-
-    Raises:
-        ConfigError: naming the pipeline, rank or GPU that is not there.
-    """
-    checked = []
-    for one in disturbances:
-        limits = {"pipeline": (one.pipeline, pipelines), "rank": (one.rank, ranks), "gpu": (one.gpu, tensor)}
-        for name, (value, end) in limits.items():
-            if value is not None and value >= end:
-                raise ConfigError(
-                    f"straggler {one.trouble.value}: {name} {value} does not exist",
-                    hint=f"the job has {name}s 0 to {end - 1}",
-                )
-        checked.append(replace(one, rank=0) if one.gpu is not None and one.rank is None else one)
-    return tuple(checked)
-
-
-def _values(text: str, rest: str, known: set[str]) -> Mapping[str, str]:
-    values = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if key not in known or not equals:
-            raise ConfigError(
-                f"straggler {text!r}: {part!r} is not understood", hint=f"keys: {', '.join(sorted(known))}"
-            )
-        values[key] = value
-    return values
-
-
-def _whole(text: str, key: str, value: str) -> int:
-    if not value.isdecimal():
-        raise ConfigError(f"straggler {text!r}: {key} is {value!r}", hint="expected 0, 1, 2, ...")
-    return int(value)
-
-
-def _amount(text: str, trouble: Trouble, values: Mapping[str, str]) -> float:
-    if not trouble.amount:
-        return 1.0
-    value = values[trouble.amount]
-    least = 1.0 if trouble.amount == "factor" else 0.0
-    try:
-        amount = float(value)
-    except ValueError:
-        amount = math.nan
-    if not (math.isfinite(amount) and amount >= least):
-        raise ConfigError(
-            f"straggler {text!r}: {trouble.amount} is {value!r}", hint=f"expected a number from {least:g} on"
-        )
-    return amount
-
-
-def _example(trouble: Trouble) -> str:
-    amount = {"factor": ",factor=1.2", "mhz": ",mhz=1200", "seconds": ",seconds=0.05", "": ""}[trouble.amount]
-    return f"pipeline=1{amount},from=10,to=50"
-
-
-# The loads of an emulated job: a list of lengths from a file, or drawn from a distribution.
-
-_MOST_BYTES = 64 << 20
-_MOST_SIGMA = 5.0
-_LOOKED_AT = 20  # iterations
-_DRAWN = 1000  # microbatches whose mean stands for a distribution's
-_PLACE = ("iteration", "replica", "microbatch")
-_Draw = Callable[[np.random.Generator], float]
+    pairs = (part.partition("=") for part in rest.split(",") if part)
+    content = {"kind": kind} | {key: value for key, _, value in pairs}
+    return _checked(Straggler, content, f"straggler {text!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatedLoads:
-    """What every microbatch works on, by (iteration, replica, microbatch); ``mean`` is the mean of all.
+    """The load of every microbatch: ``listed`` ones in turn, over and over, or drawn by ``draw`` from a seed.
 
-    ``listed`` are microbatches in turn, over and over. ``placed`` are those of a file that states where each
-    stands, its iterations over and over. ``draw`` is a distribution, from a seed. ``source`` is the file.
+    ``mean`` is the mean of all.
     """
 
     mean: Load
     listed: tuple[Load, ...] = ()
-    placed: Mapping[tuple[int, int, int], Load] | None = None
-    iterations: int = 1
-    draw: _Draw | None = None
+    draw: Callable[[np.random.Generator], float] | None = None
     seed: int = 0
-    source: str = ""
 
-    def check(self, *, microbatches: int, pipelines: int | None = None) -> None:
-        """Compare a file that states places with a job: all of its microbatches, and no others.
-
-        Without ``pipelines`` the job has as many as the file.
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a CSV with a column ``length``: a row for each microbatch.
 
         Raises:
-            ConfigError: naming the file and what is missing, or what the job has not.
+            PerseusError: naming the file and its row.
         """
-        if self.placed is None:
-            return
-        replicas, deep = (1 + max(place[which] for place in self.placed) for which in (1, 2))
-        for there, wanted, of in ((replicas, pipelines, "replica"), (deep, microbatches, "microbatch")):
-            if wanted is not None and there > wanted:
-                raise ConfigError(
-                    f"{self.source} has a row for {of} {there - 1}, and the job has {wanted} of them",
-                    hint="replicas and microbatches are counted from 0; give the job as many as the file has",
-                )
-        for place in product(range(self.iterations), range(pipelines or replicas), range(microbatches)):
-            self._placed(*place)
+        lengths = [
+            _length(row["length"], where)
+            for where, row in read_table(path, ["length"], most_bytes=_MOST_BYTES)
+        ]
+        if not any(lengths):
+            raise ConfigError(f"{path}: no length above 0", hint="expected one length a row")
+        listed = tuple(_load(length) for length in lengths)
+        return cls(mean_load(listed), listed)
+
+    @classmethod
+    def lognormal(cls, sigma: float, *, seed: int = 0) -> Self:
+        """Draw lengths of mean 1 whose logarithm has this standard deviation."""
+        return cls._drawn(lambda random: float(random.lognormal(-(sigma**2) / 2.0, sigma)), seed)
+
+    @classmethod
+    def buckets(cls, weights: Mapping[float, float], *, seed: int = 0) -> Self:
+        """Draw these lengths, each in proportion to its weight."""
+        share = np.array([*weights.values()]) / sum(weights.values())
+        return cls._drawn(lambda random: float(random.choice([*weights], p=share)), seed)
+
+    @classmethod
+    def _drawn(cls, draw: Callable[[np.random.Generator], float], seed: int) -> Self:
+        random = np.random.default_rng(seed)
+        return cls(mean_load([_load(draw(random)) for _ in range(_DRAWN)]), draw=draw, seed=seed)
 
     def of(self, iteration: int, *, pipelines: int, microbatches: int) -> list[list[Load]]:
         """Return the loads of an iteration.
 
         Shape: the result [pipelines][microbatches].
-
-        Raises:
-            ConfigError: the file states nothing of a microbatch.
         """
-        if self.placed is not None:
-            return [
-                [self._placed(iteration % self.iterations, p, m) for m in range(microbatches)]
-                for p in range(pipelines)
-            ]
         if self.draw is not None:
             random = np.random.default_rng([self.seed, iteration])
-            return [[_of(self.draw(random)) for _ in range(microbatches)] for _ in range(pipelines)]
+            return [[_load(self.draw(random)) for _ in range(microbatches)] for _ in range(pipelines)]
         first = iteration * pipelines * microbatches
         return [
             [self.listed[(first + p * microbatches + m) % len(self.listed)] for m in range(microbatches)]
@@ -235,120 +175,210 @@ class EmulatedLoads:
         found = np.ones((pipelines, len(nodes)))
         for place, node in enumerate(nodes):
             if node.kind.is_computation:
+                fit = profile.loads.get((node.stage, node.kind))
                 for p in range(pipelines):
-                    found[p, place] = self._factor(profile, node, loads[p][node.microbatch])
+                    load = loads[p][node.microbatch]
+                    found[p, place] = (
+                        load.tokens / self.mean.tokens if fit is None else fit.factor(load, mean=self.mean)
+                    )
         return found
 
     def variation(self, profile: Profile, nodes: Sequence[Instruction]) -> float:
-        """By what share durations of a computation vary for their loads, over a few iterations."""
+        """Return by what share durations of a computation vary for their loads, over a few iterations."""
         computed = [place for place, node in enumerate(nodes) if node.kind.is_computation]
         several = [self.factors(profile, nodes, n, pipelines=1)[:, computed] for n in range(_LOOKED_AT)]
         found = np.concatenate(several)
         return float(found.std() / found.mean())
 
-    def _factor(self, profile: Profile, node: Instruction, load: Load) -> float:
-        fit = profile.loads.get((node.stage, node.kind))
-        if fit is not None:
-            return fit.factor(load, mean=self.mean)
-        return load.tokens / self.mean.tokens if self.mean.tokens else 1.0
 
-    def _placed(self, iteration: int, replica: int, microbatch: int) -> Load:
-        assert self.placed is not None
-        load = self.placed.get((iteration, replica, microbatch))
-        if load is None:
-            raise ConfigError(
-                f"{self.source} has no row for iteration {iteration}, replica {replica}, "
-                f"microbatch {microbatch}",
-                hint="list every microbatch of the job, or lengths alone",
-            )
-        return load
+def _length(text: str | None, where: str) -> float:
+    try:
+        length = float(text or "")
+    except ValueError:
+        length = -1.0
+    if not 0.0 <= length <= 1e12:  # noqa: PLR2004  # a sum of these is finite
+        raise ConfigError(f"{where}: length is {text!r:.40}", hint="expected a number, 0 or more")
+    return length
 
 
-def parse_loads(text: str, *, seed: int = 0) -> EmulatedLoads:
-    """Read ``lognormal:SIGMA``, ``buckets:LENGTH[xWEIGHT],...`` or the name of a CSV file.
+def _load(length: float) -> Load:
+    return Load(length, length * length)
 
-    The CSV has a column ``length``: a row for each microbatch, taken in turn. With the columns
-    ``iteration,replica,microbatch`` a row is one sequence of that microbatch.
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """Pipelines of ``tensor`` GPUs per rank, numbered pipeline by pipeline, rank by rank, node after node.
+
+    ``change`` is how clocks really change, ``reckoned`` what the job believes of it and asks ahead by (None:
+    the truth). ``waiting_w`` is the power of a waiting GPU, a number or by clock; None: as the plans were
+    made with.
 
     Raises:
-        ConfigError: naming the word, or the file and its row.
+        ConfigError: no pipelines, no GPUs.
     """
-    kind, colon, rest = text.partition(":")
-    if colon and kind == "lognormal":
-        sigma = _number(rest, f"loads {text!r}: sigma", most=_MOST_SIGMA)
-        return _drawn(lambda random: float(random.lognormal(-(sigma**2) / 2.0, sigma)), seed)
-    if colon and kind == "buckets":
-        lengths, weights = zip(*(_bucket(part, text) for part in rest.split(",")), strict=True)
-        share = np.array(weights) / sum(weights)
-        return _drawn(lambda random: float(random.choice(lengths, p=share)), seed)
-    if not Path(text).exists():
-        raise ConfigError(
-            f"loads {text!r:.200}: no such file",
-            hint="expected a CSV file, lognormal:SIGMA or buckets:LENGTH[xWEIGHT],...",
+
+    pipelines: int = 1
+    tensor: int = 1
+    gpus_per_node: int = 8
+    change: ClockChange = field(default_factory=ClockChange)
+    reckoned: ClockChange | None = None
+    waiting_w: Mapping[int, float] | float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("pipelines", "tensor", "gpus_per_node"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}", hint="expected 1 or more")
+
+    def gpus(self, ranks: int) -> int:
+        """Return how many GPUs the job has."""
+        return self.pipelines * ranks * self.tensor
+
+    def islands(self, ranks: int) -> list[tuple[int, int]]:
+        """Split the pipelines into ranges that share nodes with no others."""
+        step = 1
+        while step < self.pipelines and (step * ranks * self.tensor) % self.gpus_per_node:
+            step += 1
+        return [(first, min(first + step, self.pipelines)) for first in range(0, self.pipelines, step)]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How real an emulated job is.
+
+    ``noise`` is the relative standard deviation of one computation. ``work`` multiplies all computations of
+    an iteration, over and over (batches of other lengths). An iteration in ``microbatches`` has another
+    number of them and runs at default clocks, as in a job. ``loads`` are what microbatches work on, each its
+    own. ``trace_bin_s`` 0 keeps no power trace.
+    """
+
+    noise: float = 0.0
+    seed: int = 0
+    work: Sequence[float] = (1.0,)
+    microbatches: Mapping[int, int] = field(default_factory=dict)
+    loads: EmulatedLoads | None = None
+    trace_bin_s: float = 0.0
+    threads: int = 2
+
+
+class LoadSource(pydantic.BaseModel):
+    """Where the loads of microbatches come from: one of the three.
+
+    ``file`` is a CSV file with a column ``length``. ``lognormal`` is a standard deviation, ``lengths`` has a
+    weight for each length: both are drawn.
+    """
+
+    model_config = _STRICT
+
+    file: str | None = None
+    lognormal: Annotated[float, pydantic.Field(ge=0.0, le=5.0)] | None = None
+    lengths: Annotated[dict[PositiveFloat, PositiveFloat], pydantic.Field(min_length=1)] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if [self.file, self.lognormal, self.lengths].count(None) != 2:  # noqa: PLR2004
+            raise ValueError("expected one of file, lognormal and lengths")
+        return self
+
+    def read(self, folder: Path, seed: int) -> EmulatedLoads:
+        """Return the loads; a file is looked for in ``folder``.
+
+        Raises:
+            PerseusError: that file is missing or damaged.
+        """
+        if self.file is not None:
+            return EmulatedLoads.read(folder / self.file)
+        if self.lognormal is not None:
+            return EmulatedLoads.lognormal(self.lognormal, seed=seed)
+        assert self.lengths is not None
+        return EmulatedLoads.buckets(self.lengths, seed=seed)
+
+
+class Scenario(pydantic.BaseModel):
+    """One emulated job, as a YAML file states it; every key has a default.
+
+    ``pipelines`` of ``tensor`` GPUs per rank run for ``iterations``; ``gpus_per_node`` share a driver.
+    ``stragglers`` are answered unless ``answered`` is false. ``noise_pct`` is the standard deviation of one
+    computation, ``work`` the lengths of batches in turn, ``loads`` those of microbatches. ``gpu`` names a
+    simulated GPU whose waiting power and changes of clock are taken. The last four state how clocks change:
+    the call, until the clock is in force, for which a call holds up the node's others, and for which it stops
+    the GPU.
+    """
+
+    model_config = _STRICT
+
+    pipelines: PositiveInt = 1
+    tensor: PositiveInt = 1
+    gpus_per_node: PositiveInt = 8
+    iterations: PositiveInt = 20
+    stragglers: tuple[Straggler, ...] = ()
+    answered: bool = True
+    noise_pct: NonNegativeFloat = 0.0
+    seed: NonNegativeInt = 0
+    work: Annotated[tuple[PositiveFloat, ...], pydantic.Field(min_length=1)] = (1.0,)
+    loads: LoadSource | None = None
+    gpu: str | None = None
+    call_ms: NonNegativeFloat | None = None
+    settle_ms: NonNegativeFloat | None = None
+    queue_ms: NonNegativeFloat = 0.0
+    stall_ms: NonNegativeFloat = 0.0
+
+    def cluster(self, profile: Profile) -> ClusterShape:
+        """Return the machines, with waiting power by clock where the GPU model or the profile has it.
+
+        Raises:
+            ConfigError: an unknown GPU.
+        """
+        model = None if self.gpu is None else model_named(self.gpu)
+        call_s, settle_s = (0.0, 0.0) if model is None else (model.call_s, model.settle_s)
+        call_s = call_s if self.call_ms is None else self.call_ms / 1e3
+        settle_s = settle_s if self.settle_ms is None else self.settle_ms / 1e3
+        powers_w = profile.blocking_w.items() if model is None else model.blocking_w
+        return ClusterShape(
+            pipelines=self.pipelines,
+            tensor=self.tensor,
+            gpus_per_node=self.gpus_per_node,
+            change=ClockChange(call_s, settle_s, settle_s, self.queue_ms / 1e3, self.stall_ms / 1e3),
+            waiting_w={int(mhz): watts for mhz, watts in powers_w} or None,
         )
-    return _read(Path(text))
+
+    def conditions(self, folder: Path = Path()) -> Conditions:
+        """Return how real the job is; a file of loads is looked for in ``folder``.
+
+        Raises:
+            PerseusError: that file is missing or damaged.
+        """
+        loads = None if self.loads is None else self.loads.read(folder, self.seed)
+        return Conditions(self.noise_pct / 100.0, self.seed, self.work, loads=loads, trace_bin_s=_TRACE_BIN_S)
 
 
-def _drawn(draw: _Draw, seed: int) -> EmulatedLoads:
-    random = np.random.default_rng(seed)
-    return EmulatedLoads(mean_load([_of(draw(random)) for _ in range(_DRAWN)]), draw=draw, seed=seed)
+def read_scenario(path: Path | None, changes: dict[str, object]) -> Scenario:
+    """Read a YAML file (None: no file), and lay ``changes`` over it.
+
+    Raises:
+        ConfigError: naming the file, the key and what is wrong with it.
+    """
+    content = {} if path is None else _read_yaml(path)
+    return _checked(Scenario, content | changes, "the scenario" if path is None else str(path))
 
 
-def _bucket(part: str, text: str) -> tuple[float, float]:
-    length, weighs, weight = part.partition("x")
-    what = f"loads {text!r}: bucket {part!r}"
-    return _number(length, what, above=0.0), _number(weight if weighs else "1", what, above=0.0)
-
-
-def _read(path: Path) -> EmulatedLoads:
-    placed = False
-    lengths: dict[tuple[int, int, int], list[float]] = {}
-    for where, row in read_table(path, ["length"], most_bytes=_MOST_BYTES):
-        placed = _says_where(list(row), path)
-        place = _place(row, where) if placed else (len(lengths), 0, 0)
-        lengths.setdefault(place, []).append(_number(row["length"], f"{where}: length"))
-    if not lengths:
-        raise ConfigError(f"{path}: no row", hint="expected one length a row")
-    loads = {place: Load.of_lengths(of_one) for place, of_one in lengths.items()}
-    mean = mean_load(list(loads.values()))
-    if not mean.tokens:
-        raise ConfigError(f"{path}: every length is 0", hint="expected at least one above 0")
-    if not placed:
-        return EmulatedLoads(mean, listed=tuple(loads.values()), source=str(path))
-    iterations = 1 + max(place[0] for place in loads)
-    return EmulatedLoads(mean, placed=loads, iterations=iterations, source=str(path))
-
-
-def _says_where(columns: Sequence[str], path: Path) -> bool:
-    """Whether rows state where their microbatch stands; refuse columns that mean neither."""
-    if sorted(columns) not in (["length"], sorted(["length", *_PLACE])):
-        raise ConfigError(
-            f"{path} has the columns {', '.join(columns) or 'none'}",
-            hint="expected length, or iteration,replica,microbatch,length",
-        )
-    return len(columns) > 1
-
-
-def _place(row: Mapping[str, str | None], where: str) -> tuple[int, int, int]:
-    found = []
-    for name in _PLACE:
-        value = row[name] or ""
-        if not (value.isascii() and value.isdecimal() and len(value) <= 9):  # noqa: PLR2004  # a billion
-            raise ConfigError(f"{where}: {name} is {value!r:.40}", hint="expected 0, 1, 2, ...")
-        found.append(int(value))
-    return found[0], found[1], found[2]
-
-
-def _number(text: str | None, what: str, *, above: float | None = None, most: float = 1e12) -> float:
+def _read_yaml(path: Path) -> dict[str, object]:
     try:
-        value = float(text or "")
-    except ValueError:
-        value = math.nan
-    if not (0.0 <= value <= most) or (above is not None and value <= above):
-        least = "above 0" if above is not None else "0 or more"
-        raise ConfigError(f"{what} is {text!r:.40}", hint=f"expected a number, {least}, {most:g} at most")
-    return value
+        content = yaml.safe_load(read_bounded(path, most_bytes=_MOST_SCENARIO_BYTES))
+    except (OSError, PerseusError) as error:
+        raise ConfigError(f"{path} {reason_of(error)}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{path} is not YAML: {str(error).splitlines()[0]:.200}") from error
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ConfigError(f"{path} is not a scenario", hint="expected keys such as `pipelines: 16`")
+    return content
 
 
-def _of(length: float) -> Load:
-    return Load(length, length * length)
+def _checked(model: type[Model], content: Mapping[str, object], where: str) -> Model:
+    try:
+        return model.model_validate(content)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        hint = f"keys: {', '.join(model.model_fields)}" if first["type"] == "extra_forbidden" else None
+        raise ConfigError(f"{where}: {key + ': ' if key else ''}{message}", hint=hint) from error

@@ -12,7 +12,7 @@ import numpy as np
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.emulator import ClusterShape, Conditions, Emulated, Emulator
-from perseus_ds.simulation.scenario import Disturbance, Trouble
+from perseus_ds.simulation.scenario import Straggler
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 mpl.use("Agg")
@@ -49,13 +49,13 @@ SPELLS = (
 )
 
 
-def disturbances() -> Iterator[Disturbance]:
+def stragglers() -> Iterator[Straggler]:
     """Give a hiccup, a straggler, a second one beside it, flapping, and a slow drift their turn."""
     for n in range(ITERATIONS):
         for replica in range(1, REPLICAS):
             slow = max(spell.at(n) for spell in SPELLS if spell.replica == replica)
             if slow > 1.0:
-                yield Disturbance(Trouble.SLOW, replica, slow, first=n, last=n + 1)
+                yield Straggler(kind="slow", pipeline=replica, factor=slow, first=n, last=n + 1)
 
 
 def played() -> tuple[PlanSet, Emulated, Emulated]:
@@ -63,7 +63,7 @@ def played() -> tuple[PlanSet, Emulated, Emulated]:
     schedule, profile = textbook("1f1b", stages=len(WEIGHTS), microbatches=8), textbook_profile(WEIGHTS)
     plans = build(profile, schedule, blocking_power_w=70.0, reserve_pct=1.0)
     job = Emulator(plans, profile, ClusterShape(pipelines=REPLICAS), conditions=Conditions(noise=0.02))
-    return plans, *(job.play(ITERATIONS, disturbances(), answered=answered) for answered in (True, False))
+    return plans, *(job.play(ITERATIONS, stragglers(), answered=answered) for answered in (True, False))
 
 
 def draw(path: Path) -> None:

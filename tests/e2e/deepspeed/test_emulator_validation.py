@@ -23,7 +23,7 @@ from perseus_ds.device.simulated.physics import Work
 from perseus_ds.plan import PlanSet, read_plans
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind
-from perseus_ds.simulation.emulator import ClusterShape, Disturbance, Emulated, Emulator, Trouble
+from perseus_ds.simulation.emulator import ClusterShape, Emulated, Emulator, Straggler
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -133,7 +133,9 @@ def _emulated(case: Case, plans: PlanSet, reckoned: ClockChange) -> Emulated:
     troubles = []
     if case.slow is not None:
         first, last, factor = case.slow
-        troubles = [Disturbance(Trouble.SLOW, 1, factor, rank=case.slow_stage, first=first, last=last)]
+        troubles = [
+            Straggler(kind="slow", pipeline=1, factor=factor, rank=case.slow_stage, first=first, last=last)
+        ]
     cluster = ClusterShape(
         REPLICAS,
         gpus_per_node=1,

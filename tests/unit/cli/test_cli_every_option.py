@@ -2,11 +2,9 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_program import Program
@@ -62,8 +60,6 @@ def test_the_gpus_of_a_node_share_their_changes(perseus: Program, profile_csv: P
         ("show", "PLAN", "--power", "--graph", "graph.dot"),
         ("show", "PLAN", "--power", "--min-energy"),
         ("show", "PLAN", "--power", "--max-slowdown", 0),
-        ("simulate", "PLAN", "PROFILE", "--seed", 0),
-        ("simulate", "PLAN", "PROFILE", "--unanswered"),
         ("kernels", "measure", "TRACE", "-o", "out.json", "--seed", 1),
         ("kernels", "measure", "TRACE", "-o", "out.json", "--noise", 1),
         ("kernels", "trace", "--run-dir", "R", "-o", "out.json", "--iterations", 3),
@@ -77,44 +73,6 @@ def test_an_option_that_would_do_nothing_is_refused(
     files = {"PLAN": plan_file, "PROFILE": profile_csv}
     flag = next(word for word in reversed(words) if str(word).startswith("--"))
     assert str(flag) in refused(*(files.get(str(word), word) for word in words))
-
-
-def played(perseus: Program, plan_file: Path, profile_csv: Path, *words: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(perseus("simulate", plan_file, profile_csv, *words, "--json").out)
-    return found
-
-
-@pytest.mark.thorough
-def test_noise_is_drawn_by_a_seed(perseus: Program, plan_file: Path, profile_csv: Path) -> None:
-    job = (perseus, plan_file, profile_csv, "--noise-pct", 2)
-    assert played(*job, "--seed", 1) == played(*job, "--seed", 1)
-    assert played(*job, "--seed", 1)["slowdown_pct"] != played(*job, "--seed", 2)["slowdown_pct"]
-    assert played(*job, "--seed", 1)["slowdown_pct"] > 0.1
-
-
-@pytest.mark.thorough
-def test_batches_of_other_lengths_take_so_much_longer(
-    perseus: Program, plan_file: Path, profile_csv: Path
-) -> None:
-    """The first iteration, which begins at default clocks, does not count."""
-    alike = played(perseus, plan_file, profile_csv, "--iterations", 9)
-    varied = played(perseus, plan_file, profile_csv, "--iterations", 9, "--work", 1.0, 2.0)
-    before, after = (one["default_clocks"]["iteration_time_s"] for one in (alike, varied))
-    assert after == pytest.approx(1.5 * before)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "words",
-    [("--settle-ms", 60), ("--call-ms", 60), ("--stall-ms", 20), ("--call-ms", 30, "--queue-ms", 30)],
-    ids=lambda words: words[-2],
-)
-def test_a_change_of_clock_that_takes_its_time_costs(
-    perseus: Program, plan_file: Path, profile_csv: Path, words: tuple[object, ...]
-) -> None:
-    free = played(perseus, plan_file, profile_csv)
-    slow = played(perseus, plan_file, profile_csv, *words)
-    assert (slow["saving_pct"], -slow["slowdown_pct"]) < (free["saving_pct"], -free["slowdown_pct"])
 
 
 @pytest.mark.thorough

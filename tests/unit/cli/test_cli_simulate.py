@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import pytest
 from cli_program import Program
@@ -13,10 +13,10 @@ from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile, write_profile
 
 
-def figures(perseus: Program, *words: object) -> dict[str, object]:
+def figures(perseus: Program, *words: object) -> dict[str, Any]:
     answer = perseus("simulate", *words, "--json")
     assert answer.code == 0
-    found: dict[str, object] = json.loads(answer.out)
+    found: dict[str, Any] = json.loads(answer.out)
     return found
 
 
@@ -32,14 +32,16 @@ def test_free_changes_without_noise_save_what_the_plan_promises(
 
 
 def test_a_straggler_is_answered_and_the_answer_is_told(
-    perseus: Program, plan_file: Path, profile_csv: Path
+    perseus: Program, plan_file: Path, profile_csv: Path, tmp_path: Path
 ) -> None:
     slow = ("--straggler", "slow:pipeline=1,factor=1.3,from=4,to=16")
     answer = perseus("simulate", plan_file, profile_csv, "--pipelines", 3, "--iterations", 20, *slow)
     assert answer.code == 0
     assert "x1.30" in answer.out
     job = (plan_file, profile_csv, "--pipelines", 3, "--iterations", 20, *slow)
-    answered, left_alone = figures(perseus, *job), figures(perseus, *job, "--unanswered")
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text("answered: false")
+    answered, left_alone = figures(perseus, *job), figures(perseus, *job, "--scenario", scenario)
     assert answered["saving_pct"] > left_alone["saving_pct"] + 1.0
 
 
@@ -68,7 +70,6 @@ def test_waits_take_what_the_plan_was_made_with_where_the_profile_does_not_say(
     [
         (("--straggler", "slow:pipeline=9,factor=1.2"), "pipeline 9"),
         (("--straggler", "tired:pipeline=0"), "tired"),
-        (("--queue-ms", "5"), "queue_s"),
         (("--gpu", "abacus"), "abacus"),
     ],
 )
@@ -96,12 +97,33 @@ def test_no_gpus_at_all_is_wrong_usage(perseus: Program, plan_file: Path, profil
 def test_unequal_lengths_of_microbatches_cost_time_at_default_clocks(
     perseus: Program, plan_file: Path, profile_csv: Path, tmp_path: Path
 ) -> None:
-    lengths = tmp_path / "lengths.csv"
-    lengths.write_text("length\n512\n4096\n1024\n")
-    job = (plan_file, profile_csv, "--pipelines", 2, "--iterations", 4)
-    alike, unequal = figures(perseus, *job), figures(perseus, *job, "--loads", lengths)
-    even_s, uneven_s = (
-        cast("dict[str, float]", found["default_clocks"])["iteration_time_s"] for found in (alike, unequal)
-    )
+    (tmp_path / "lengths.csv").write_text("length\n512\n4096\n1024\n")
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text("{pipelines: 2, iterations: 4, loads: {file: lengths.csv}}")
+    job = (plan_file, profile_csv, "--scenario", scenario)
+    unequal = figures(perseus, *job)
+    even = figures(perseus, plan_file, profile_csv, "--pipelines", 2, "--iterations", 4)
+    even_s, uneven_s = (found["default_clocks"]["iteration_time_s"] for found in (even, unequal))
     assert uneven_s > 1.1 * even_s
-    assert "reserve_pct" in perseus("simulate", *job, "--loads", "lognormal:0.5").err
+    assert "reserve_pct" in perseus("simulate", *job).err
+
+
+@pytest.mark.thorough
+def test_keys_of_a_scenario_do_what_they_say(
+    perseus: Program, plan_file: Path, profile_csv: Path, tmp_path: Path
+) -> None:
+    def played(text: str) -> dict[str, Any]:
+        (tmp_path / "scenario.yaml").write_text(f"{{iterations: 9, {text}}}")
+        return figures(perseus, plan_file, profile_csv, "--scenario", tmp_path / "scenario.yaml")
+
+    free = played("")
+    one, same, other = (played(f"noise_pct: 2, seed: {seed}") for seed in (1, 1, 2))
+    assert one == same
+    assert one["slowdown_pct"] != other["slowdown_pct"]
+    before, after = (
+        found["default_clocks"]["iteration_time_s"] for found in (free, played("work: [1.0, 2.0]"))
+    )
+    assert after == pytest.approx(1.5 * before)  # the first iteration does not count
+    for late in ("settle_ms: 60", "call_ms: 60", "stall_ms: 20", "call_ms: 30, queue_ms: 30"):
+        slow = played(late)
+        assert (slow["saving_pct"], -slow["slowdown_pct"]) < (free["saving_pct"], -free["slowdown_pct"])

@@ -18,8 +18,8 @@ from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     ClusterShape,
     Conditions,
+    EmulatedLoads,
     Emulator,
-    parse_loads,
 )
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 
@@ -133,7 +133,7 @@ def test_where_loads_differ_the_plan_loses_no_time_that_matters(latency_s: float
     plans = build(
         unequal, SCHEDULE, blocking_power_w=70.0, reserve_pct="automatic", switching=Switching(change=change)
     )
-    conditions = Conditions(loads=parse_loads("lognormal:0.3", seed=5))
+    conditions = Conditions(loads=EmulatedLoads.lognormal(0.3, seed=5))
     emulator = Emulator(plans, SILENT, ClusterShape(change=change), conditions=conditions)
     plan = select(plans, Objective()).index
     ours, default = (emulator.play(80, always=one).job_s[1:].sum() for one in (plan, DEFAULT_CLOCKS))

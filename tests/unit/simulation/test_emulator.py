@@ -1,6 +1,7 @@
 """The emulator against plans on paper, against changes counted by hand, and its books against themselves."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +17,11 @@ from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     ClusterShape,
     Conditions,
-    Disturbance,
     Emulator,
-    Trouble,
+    Straggler,
     means,
-    parse_disturbance,
+    parse_straggler,
+    read_scenario,
 )
 from perseus_ds.straggler.decision import Cause
 
@@ -129,7 +130,7 @@ def test_books_balance_with_the_power_trace_and_with_time(plans: PlanSet) -> Non
 
 def test_all_pipelines_wait_for_the_slow_one_and_waiting_is_what_it_costs(plans: PlanSet) -> None:
     emulator = Emulator(plans, PROFILE, ClusterShape(pipelines=3))
-    slow = Disturbance(Trouble.SLOW, pipeline=1, amount=1.2, first=1)
+    slow = Straggler(kind="slow", pipeline=1, factor=1.2, first=1)
     plain = emulator.play(2, always=DEFAULT_CLOCKS)
     beset = emulator.play(2, [slow], always=DEFAULT_CLOCKS)
     t_s = plain.job_s[0]
@@ -155,7 +156,7 @@ def test_all_pipelines_wait_for_the_slow_one_and_waiting_is_what_it_costs(plans:
 def test_every_trouble_holds_back_its_own_pipeline_alone(plans: PlanSet, text: str, *, slower: bool) -> None:
     emulator = Emulator(plans, PROFILE, ClusterShape(pipelines=3, tensor=2))
     plain = emulator.play(2)
-    found = emulator.play(2, [parse_disturbance(text)])
+    found = emulator.play(2, [parse_straggler(text)])
     assert found.own_s[0, [0, 2]].tolist() == pytest.approx(plain.own_s[0, [0, 2]].tolist())
     if slower:
         assert found.own_s[0, 1] > 1.01 * plain.own_s[0, 1]
@@ -166,7 +167,7 @@ def test_every_trouble_holds_back_its_own_pipeline_alone(plans: PlanSet, text: s
 
 def test_a_straggler_is_answered_by_the_products_own_decisions(plans: PlanSet) -> None:
     emulator = Emulator(plans, PROFILE, ClusterShape(pipelines=4), conditions=Conditions(noise=0.005))
-    slow = parse_disturbance("slow:pipeline=2,factor=1.25,from=8,to=24")
+    slow = parse_straggler("slow:pipeline=2,factor=1.25,from=8,to=24")
     found, unanswered = emulator.play(40, [slow]), emulator.play(40, [slow], answered=False)
     during, after = slice(12, 24), slice(28, 40)
     best = emulator.frontier_index.within(float(found.own_s[during, 2].mean()))
@@ -179,20 +180,20 @@ def test_a_straggler_is_answered_by_the_products_own_decisions(plans: PlanSet) -
 
 def test_a_capped_pipeline_is_locked_at_a_clock_that_it_holds(plans: PlanSet) -> None:
     emulator = Emulator(plans, PROFILE, ClusterShape(pipelines=3), conditions=Conditions(noise=0.002))
-    found = emulator.play(40, [parse_disturbance("cap:pipeline=0,mhz=1100,from=4")])
+    found = emulator.play(40, [parse_straggler("cap:pipeline=0,mhz=1100,from=4")])
     causes = {one.cause for decision in found.decisions for one in decision.stragglers if one.replica == 0}
     assert Cause.CAPPED in causes
 
 
 def test_a_lost_pipeline_uses_nothing_and_comes_back(plans: PlanSet) -> None:
     emulator = Emulator(plans, PROFILE, ClusterShape(pipelines=2))
-    found = emulator.play(6, [parse_disturbance("lost:pipeline=1,from=2,to=4")])
+    found = emulator.play(6, [parse_straggler("lost:pipeline=1,from=2,to=4")])
     assert np.isnan(found.own_s[2:4, 1]).all()
     assert not np.isnan(found.own_s[4:]).any()
     whole, half = found.energy_j[1].sum(), found.energy_j[3].sum()
     assert half == pytest.approx(whole / 2, rel=1e-6)
     with pytest.raises(ConfigError, match="all pipelines"):
-        emulator.play(2, [parse_disturbance("lost:pipeline=1"), parse_disturbance("lost:pipeline=0")])
+        emulator.play(2, [parse_straggler("lost:pipeline=1"), parse_straggler("lost:pipeline=0")])
 
 
 def test_batches_of_other_lengths_and_sizes(plans: PlanSet) -> None:
@@ -217,12 +218,15 @@ def test_the_same_seed_is_the_same_job_whatever_the_threads(plans: PlanSet) -> N
     [
         (lambda: ClusterShape(pipelines=0), "pipelines"),
         (lambda: ClusterShape(tensor=0), "tensor"),
-        (lambda: parse_disturbance("sleepy:pipeline=1"), "kind"),
-        (lambda: parse_disturbance("slow:pipeline=1"), "factor"),
-        (lambda: parse_disturbance("slow:pipeline=1,factor=0.5"), "0.5"),
-        (lambda: parse_disturbance("slow:pipeline=-1,factor=2"), "pipeline"),
-        (lambda: parse_disturbance("slow:pipeline=1,factor=2,where=3"), "where=3"),
-        (lambda: parse_disturbance("link:pipeline=1,seconds=nan"), "seconds"),
+        (lambda: parse_straggler("sleepy:pipeline=1"), "kind"),
+        (lambda: parse_straggler("slow:pipeline=1"), "factor"),
+        (lambda: parse_straggler("slow:factor=2"), "pipeline"),
+        (lambda: parse_straggler("slow:pipeline=1,factor=2,mhz=1000"), "factor"),
+        (lambda: parse_straggler("lost:pipeline=1,seconds=2"), "no amount"),
+        (lambda: parse_straggler("slow:pipeline=1,factor=0.5"), "factor"),
+        (lambda: parse_straggler("slow:pipeline=-1,factor=2"), "pipeline"),
+        (lambda: parse_straggler("slow:pipeline=1,factor=2,where=3"), "where"),
+        (lambda: parse_straggler("link:pipeline=1,seconds=nan"), "seconds"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(call: Callable[[], object], message: str) -> None:
@@ -238,8 +242,49 @@ def test_what_does_not_exist_in_the_job_is_refused(plans: PlanSet) -> None:
         ("slow:pipeline=0,rank=0,gpu=1,factor=1.2", "gpu 1 does not exist"),
     ):
         with pytest.raises(ConfigError, match=message):
-            emulator.play(1, [parse_disturbance(text)])
+            emulator.play(1, [parse_straggler(text)])
     with pytest.raises(ConfigError, match="0 iterations"):
         emulator.play(0)
     with pytest.raises(PlanError, match="profile"):
         Emulator(plans, textbook_profile((1.0, 1.0, 1.0)), ClusterShape())
+
+
+def test_a_scenario_is_read_and_what_is_typed_counts_more(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "pipelines: 4\ntensor: 2\nstragglers: [{kind: slow, pipeline: 1, factor: 1.2, from: 3, to: 5}]\n"
+        "loads: {lengths: {512: 3, 2048: 1}}\nnoise_pct: 2\ngpu: a100-sxm4-80gb\nstall_ms: 3\n"
+    )
+    found = read_scenario(file, {"pipelines": 8})
+    assert found.stragglers == (Straggler(kind="slow", pipeline=1, factor=1.2, first=3, last=5),)
+    cluster, conditions = found.cluster(PROFILE), found.conditions()
+    assert (cluster.pipelines, cluster.tensor, cluster.change.stall_s) == (8, 2, 0.003)
+    assert cluster.change.call_s > 0.0
+    assert conditions.loads is not None
+    assert {one.tokens for one in conditions.loads.of(0, pipelines=5, microbatches=9)[0]} <= {512, 2048}
+    assert read_scenario(None, {}).cluster(PROFILE) == ClusterShape()
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("pipelines: 0", "pipelines"),
+        ("iterations: many", "iterations"),
+        ("replicas: 2", "replicas"),
+        ("stragglers: [{kind: slow, pipeline: 1}]", "stragglers.0"),
+        ("loads: {lognormal: -1}", "lognormal"),
+        ("work: []", "work"),
+        ("[1, 2", "not YAML"),
+        ("[1, 2]", "not a scenario"),
+    ],
+)
+def test_a_scenario_that_makes_no_sense_is_refused_by_file_and_key(
+    tmp_path: Path, text: str, key: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=key) as caught:
+        read_scenario(file, {})
+    assert str(file) in str(caught.value)
+    with pytest.raises(ConfigError, match="missing"):
+        read_scenario(tmp_path / "missing.yaml", {})

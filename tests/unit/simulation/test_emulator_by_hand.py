@@ -21,11 +21,10 @@ from perseus_ds.simulation.emulator import (
     ClusterShape,
     Conditions,
     Emulator,
-    Trouble,
+    Straggler,
     means,
-    parse_disturbance,
+    parse_straggler,
 )
-from perseus_ds.simulation.scenario import Disturbance, check_disturbances
 from perseus_ds.straggler.decision import Cause
 
 pytestmark = pytest.mark.thorough
@@ -63,7 +62,7 @@ def slow_backward(plans: PlanSet) -> int:
 def test_tensor_peers_wait_for_the_slowest_of_them() -> None:
     """One GPU of two is half as fast: the other waits as long as it works, at 10 W."""
     _, emulator = job(ClusterShape(tensor=2))
-    slow = parse_disturbance("slow:pipeline=0,gpu=1,factor=2")
+    slow = parse_straggler("slow:pipeline=0,gpu=1,factor=2")
     found = emulator.play(1, [slow], always=DEFAULT_CLOCKS)
     assert found.job_s[0] == pytest.approx(6.0)
     assert found.by_cause_j[PEERS] == pytest.approx(3.0 * WAITING_W)
@@ -77,7 +76,7 @@ def test_a_rank_goes_on_when_its_last_gpu_is_done_though_a_clock_fell_meanwhile(
     """
     change = ClockChange(call_s=0.1, settle_down_s=0.4, settle_up_s=0.4)
     plans, emulator = job(ClusterShape(tensor=2, change=change))
-    slow = parse_disturbance("slow:pipeline=0,gpu=1,factor=2")
+    slow = parse_straggler("slow:pipeline=0,gpu=1,factor=2")
     found = emulator.play(1, [slow], always=slow_backward(plans))
     assert found.job_s[0] == pytest.approx(1.02 + 1.96 + 4.0 + 2.0)
 
@@ -85,9 +84,9 @@ def test_a_rank_goes_on_when_its_last_gpu_is_done_though_a_clock_fell_meanwhile(
 def test_a_bad_link_delays_what_is_sent_over_it_and_nothing_else() -> None:
     """Forward and backward of two stages, one after another: once down and once up the pipeline."""
     _, emulator = job(ClusterShape(), stages=2)
-    link = parse_disturbance("link:pipeline=0,seconds=0.25")
+    link = parse_straggler("link:pipeline=0,seconds=0.25")
     assert emulator.play(1, [link], always=DEFAULT_CLOCKS).job_s[0] == pytest.approx(6.0 + 2 * 0.25)
-    first = parse_disturbance("link:pipeline=0,rank=0,seconds=0.25")
+    first = parse_straggler("link:pipeline=0,rank=0,seconds=0.25")
     assert emulator.play(1, [first], always=DEFAULT_CLOCKS).job_s[0] == pytest.approx(6.0 + 0.25)
 
 
@@ -114,11 +113,11 @@ def test_a_job_asks_ahead_by_what_it_believes_and_not_by_the_truth() -> None:
 def test_waiting_for_other_pipelines_takes_what_the_clock_in_force_takes() -> None:
     """At the high clock 10 W for 3 of 6 s; capped at the low one 4 W for 3 of 9 s."""
     _, emulator = job(ClusterShape(pipelines=2, waiting_w={1000: 10.0, 500: 4.0}))
-    slow = parse_disturbance("slow:pipeline=1,factor=2")
+    slow = parse_straggler("slow:pipeline=1,factor=2")
     found = emulator.play(1, [slow], always=DEFAULT_CLOCKS)
     assert found.by_cause_j[BARRIER] == pytest.approx(3.0 * 10.0)
-    slower = parse_disturbance("slow:pipeline=1,factor=3")
-    capped = parse_disturbance("cap:pipeline=0,mhz=500")
+    slower = parse_straggler("slow:pipeline=1,factor=3")
+    capped = parse_straggler("cap:pipeline=0,mhz=500")
     found = emulator.play(1, [slower, capped], always=DEFAULT_CLOCKS)
     assert found.by_cause_j[BARRIER] == pytest.approx(3.0 * 4.0)
 
@@ -144,14 +143,12 @@ def test_ranks_meet_for_the_norm_after_all_reductions_and_step_after_it() -> Non
 def test_a_cap_on_a_clock_of_the_grid_leaves_that_clock() -> None:
     _, emulator = job(ClusterShape())
     for mhz, seconds in ((1000, 3.0), (999, 6.0), (500, 6.0)):
-        cap = parse_disturbance(f"cap:pipeline=0,mhz={mhz}")
+        cap = parse_straggler(f"cap:pipeline=0,mhz={mhz}")
         assert emulator.play(1, [cap], always=DEFAULT_CLOCKS).job_s[0] == pytest.approx(seconds)
 
 
 def test_a_gpu_without_a_rank_is_one_of_the_first_rank() -> None:
-    slow = Disturbance(Trouble.SLOW, pipeline=0, amount=2.0, gpu=1)
-    (checked,) = check_disturbances([slow], pipelines=1, ranks=2, tensor=2)
-    assert (checked.rank, checked.gpu) == (0, 1)
+    slow = Straggler(kind="slow", pipeline=0, factor=2.0, gpu=1)
     _, emulator = job(ClusterShape(tensor=2), stages=2)
     assert emulator.play(1, [slow], always=DEFAULT_CLOCKS).job_s[0] == pytest.approx(2 * 3.0 + 3.0)
 
@@ -169,7 +166,7 @@ def test_below_the_lowest_measured_clock_work_follows_the_clock() -> None:
 
 def test_what_is_announced_is_answered_though_nothing_is_slow() -> None:
     _, emulator = job(ClusterShape(pipelines=3))
-    found = emulator.play(8, [parse_disturbance("announced:pipeline=1,factor=1.3,from=2")])
+    found = emulator.play(8, [parse_straggler("announced:pipeline=1,factor=1.3,from=2")])
     assert [(one.replica, one.cause) for one in found.decisions[-1].stragglers] == [(1, Cause.ANNOUNCED)]
     assert found.decisions[-1].waiting == (0, 2)
     assert found.plan[:4, 0].tolist() == [found.plan[0, 0]] * 4
@@ -183,7 +180,7 @@ def test_nobody_is_judged_by_batches_of_another_size(microbatches: int, *, found
     others = dict.fromkeys(range(32, 36), microbatches)
     conditions = Conditions(noise=0.001, microbatches=others)
     emulator = Emulator(plans, profile(2), ClusterShape(pipelines=4), conditions=conditions)
-    played = emulator.play(38, [parse_disturbance("slow:pipeline=1,factor=1.3,from=32,to=36")])
+    played = emulator.play(38, [parse_straggler("slow:pipeline=1,factor=1.3,from=32,to=36")])
     assert any(decision.stragglers for decision in played.decisions) is found
 
 

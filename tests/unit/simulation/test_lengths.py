@@ -13,11 +13,9 @@ from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     ClusterShape,
     Conditions,
+    EmulatedLoads,
     Emulator,
-    parse_loads,
 )
-
-PLACED = "iteration,replica,microbatch,length\n"
 
 
 def profile_of(*forward_s: float) -> Profile:
@@ -37,14 +35,14 @@ def planned(profile: Profile, microbatches: int) -> PlanSet:
     return build(profile, schedule, blocking_power_w=10.0)
 
 
-def file(folder: Path, text: str) -> str:
+def file(folder: Path, text: str) -> Path:
     path = folder / "loads.csv"
     path.write_text(text)
-    return str(path)
+    return path
 
 
 def test_lengths_are_taken_in_turn(tmp_path: Path) -> None:
-    loads = parse_loads(file(tmp_path, "length\n1\n2\n3\n"))
+    loads = EmulatedLoads.read(file(tmp_path, "length\n1\n2\n3\n"))
     assert loads.mean == Load(2.0, 14.0 / 3.0)
     assert [[one.tokens for one in row] for row in loads.of(0, pipelines=2, microbatches=2)] == [
         [1, 2],
@@ -56,94 +54,28 @@ def test_lengths_are_taken_in_turn(tmp_path: Path) -> None:
     ]
 
 
-def test_sequences_stand_where_the_file_says(tmp_path: Path) -> None:
-    rows = "0,0,0,3\n0,0,0,4\n0,0,1,10\n1,0,0,1\n1,0,1,2\n"
-    loads = parse_loads(file(tmp_path, PLACED + rows))
-    assert loads.of(0, pipelines=1, microbatches=2) == [[Load(7.0, 25.0), Load(10.0, 100.0)]]
-    assert loads.of(3, pipelines=1, microbatches=2) == [[Load(1.0, 1.0), Load(2.0, 4.0)]]
-    with pytest.raises(PerseusError, match=r"loads\.csv .*replica 1"):
-        loads.of(0, pipelines=2, microbatches=2)
-
-
-PLACES = {
-    "all": ("0,0,0,3\n0,0,1,4\n", 1, 2, ""),
-    "of as many replicas as there are": ("0,0,0,3\n0,1,0,4\n", None, 1, ""),
-    "fewer replicas than the file": (
-        "0,0,0,3\n0,1,0,4\n",
-        1,
-        1,
-        "has a row for replica 1, and the job has 1",
-    ),
-    "more replicas": ("0,0,0,3\n", 2, 1, "has no row for iteration 0, replica 1, microbatch 0"),
-    "fewer microbatches than the file": ("0,0,0,3\n0,0,1,4\n", 1, 1, "has a row for microbatch 1"),
-    "more microbatches": ("0,0,0,3\n", None, 2, "has no row for iteration 0, replica 0, microbatch 1"),
-    "an iteration left out": ("0,0,0,3\n2,0,0,3\n", 1, 1, "has no row for iteration 1"),
-}
-
-
-@pytest.mark.parametrize("case", PLACES)
-def test_a_file_is_of_the_job_s_size(tmp_path: Path, case: str) -> None:
-    rows, pipelines, microbatches, why = PLACES[case]
-    loads = parse_loads(file(tmp_path, PLACED + rows))
-    if not why:
-        loads.check(microbatches=microbatches, pipelines=pipelines)
-        return
-    with pytest.raises(PerseusError) as caught:
-        loads.check(microbatches=microbatches, pipelines=pipelines)
-    assert caught.value.message.startswith(f"{tmp_path / 'loads.csv'} {why}")
-    assert caught.value.hint
-
-
-def test_lengths_alone_and_distributions_suit_any_job(tmp_path: Path) -> None:
-    for text in ("lognormal:1", file(tmp_path, "length\n1\n")):
-        parse_loads(text).check(microbatches=7, pipelines=3)
-
-
-def test_distributions_have_their_mean_and_width() -> None:
-    for text, deviation in (
-        ("lognormal:0.5", np.sqrt(np.expm1(0.25))),
-        ("buckets:1x3,5", np.sqrt(3.0) / 2.0),
-    ):
-        loads = parse_loads(text, seed=4)
-        drawn = np.array([one.tokens for row in loads.of(7, pipelines=40, microbatches=50) for one in row])
-        assert drawn.std() / drawn.mean() == pytest.approx(deviation, rel=0.1)
-        assert drawn.mean() == pytest.approx(loads.mean.tokens, rel=0.1)
-        assert loads.of(7, pipelines=2, microbatches=3) == parse_loads(text, seed=4).of(
-            7, pipelines=2, microbatches=3
-        )
-
-
-BAD = {
-    "lognormal:": "sigma is ''",
-    "lognormal:-1": "sigma is '-1'",
-    "lognormal:nan": "sigma is 'nan'",
-    "buckets:": "bucket ''",
-    "buckets:512x0": "bucket '512x0'",
-    "buckets:512xmany": "bucket '512xmany'",
-    "buckets:512x": "bucket '512x' is ''",
-    "no_such_file.csv": "loads 'no_such_file.csv': no such file",
-    "uniform:3": "expected a CSV file, lognormal:SIGMA or buckets:",
-}
-
-
-@pytest.mark.parametrize("text", BAD)
-def test_words_that_mean_nothing_are_refused(text: str) -> None:
-    with pytest.raises(PerseusError) as caught:
-        parse_loads(text)
-    assert BAD[text] in str(caught.value)
+@pytest.mark.parametrize(
+    ("loads", "deviation"),
+    [
+        (EmulatedLoads.lognormal(0.5, seed=4), np.sqrt(np.expm1(0.25))),
+        (EmulatedLoads.buckets({1.0: 3.0, 5.0: 1.0}, seed=4), np.sqrt(3.0) / 2.0),
+    ],
+)
+def test_distributions_have_their_mean_and_width(loads: EmulatedLoads, deviation: float) -> None:
+    drawn = np.array([one.tokens for row in loads.of(7, pipelines=40, microbatches=50) for one in row])
+    assert drawn.std() / drawn.mean() == pytest.approx(deviation, rel=0.1)
+    assert drawn.mean() == pytest.approx(loads.mean.tokens, rel=0.1)
+    assert loads.of(7, pipelines=2, microbatches=3) == loads.of(7, pipelines=2, microbatches=3)
 
 
 ROWS = {
     "": "empty",
-    "length\n": "no row",
+    "length\n": "no length above 0",
     "size\n4\n": "length",
-    "replica,length\n0,4\n": "has the columns replica, length",
     "length\n4\n-4\n": "row 3: length is '-4'",
     "length\nmany\n": "row 2: length is 'many'",
-    PLACED + "0,0,-1,4\n": "row 2: microbatch is '-1'",
-    PLACED + "0,0,1\n": "row 2: length is None",
     "length\n4\n4,5\n": "row 3",
-    "length\n0\n0\n": "every length is 0",
+    "length\n0\n0\n": "no length above 0",
     "length\n" + "5" * 200_000: "field larger than field limit",
 }
 
@@ -152,15 +84,15 @@ ROWS = {
 def test_rows_that_mean_nothing_are_refused(tmp_path: Path, text: str) -> None:
     path = file(tmp_path, text)
     with pytest.raises(PerseusError) as caught:
-        parse_loads(path)
-    assert str(caught.value).startswith(path)
+        EmulatedLoads.read(path)
+    assert str(caught.value).startswith(str(path))
     assert ROWS[text] in str(caught.value)
 
 
 def test_a_job_lasts_as_its_loads_do(tmp_path: Path) -> None:
     """One stage, two microbatches of forwards and backwards of 1 s; the longer replica is waited for."""
     profile = profile_of(1.0)
-    loads = parse_loads(file(tmp_path, PLACED + "0,0,0,1\n0,0,1,1\n0,1,0,1\n0,1,1,5\n"))
+    loads = EmulatedLoads.read(file(tmp_path, "length\n1\n1\n1\n5\n"))
     conditions = Conditions(loads=loads)
     job = Emulator(planned(profile, 2), profile, ClusterShape(pipelines=2), conditions=conditions)
     found = job.play(2, always=DEFAULT_CLOCKS)
@@ -173,7 +105,7 @@ def test_what_the_profile_fitted_is_what_a_load_costs(tmp_path: Path) -> None:
     fit = LoadFit(Load(77.0, 1.0), 0.5, 0.5, 0.0, 0.0, 1.0, 100)
     plain = profile_of(1.0)
     profile = Profile(plain.points, 10.0, loads=dict.fromkeys(plain.points, fit))
-    conditions = Conditions(loads=parse_loads(file(tmp_path, "length\n1\n3\n")))
+    conditions = Conditions(loads=EmulatedLoads.read(file(tmp_path, "length\n1\n3\n")))
     job = Emulator(planned(profile, 2), profile, ClusterShape(), conditions=conditions)
     np.testing.assert_allclose(job.play(1, always=DEFAULT_CLOCKS).job_s, 4.0)
 
@@ -181,7 +113,7 @@ def test_what_the_profile_fitted_is_what_a_load_costs(tmp_path: Path) -> None:
 def test_nobody_is_called_slow_for_what_the_data_do() -> None:
     """Sixteen replicas of log-normal lengths: an iteration is up to half as long again as the mean one."""
     profile = profile_of(1.0, 1.0)
-    conditions = Conditions(loads=parse_loads("lognormal:0.6", seed=1))
+    conditions = Conditions(loads=EmulatedLoads.lognormal(0.6, seed=1))
     job = Emulator(planned(profile, 4), profile, ClusterShape(pipelines=16), conditions=conditions)
     found = job.play(60)
     assert (found.own_s.max(axis=1) / found.own_s.mean(axis=1)).mean() > 1.3

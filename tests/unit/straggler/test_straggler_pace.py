@@ -7,7 +7,7 @@ from perseus_ds.device.changing.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulator, parse_disturbance
+from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulator, parse_straggler
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 from perseus_ds.straggler.replica_plans import Pace
 
@@ -47,7 +47,7 @@ def plans() -> PlanSet:
 def slower_pct(plans: PlanSet, straggler: str, *, iterations: int, first: int) -> float:
     """How much longer iterations last than at default clocks, beside the same straggler."""
     emulator = Emulator(plans, PROFILE, ClusterShape(change=CHANGE))
-    trouble = [parse_disturbance(straggler)]
+    trouble = [parse_straggler(straggler)]
     ours, default = (
         emulator.play(iterations, trouble, always=plan).job_s[first:].sum() for plan in (0, DEFAULT_CLOCKS)
     )
