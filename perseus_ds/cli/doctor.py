@@ -34,14 +34,12 @@ from perseus_ds.cli.gpus import (
 from perseus_ds.cli.job_config import Finding, HookStatus, hook_status, read_block_file, read_job_config
 from perseus_ds.cli.output import DONE, REFUSED, say
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig
-from perseus_ds.device.changing.calibration import Calibration, calibrate_together
-from perseus_ds.device.choose import backends, choose
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.request import DeviceRequest
-from perseus_ds.device.rights import missing_right
+from perseus_ds.device.clock_change import Calibration, calibrate_together
+from perseus_ds.device.gpu import DeviceRequest, Gpu, missing_right
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError
 from perseus_ds.guard import spawn
 from perseus_ds.guard.journal import BACKENDS, is_held, left_behind
+from perseus_ds.guard.open import backends, choose
 from perseus_ds.runtime.comm.interfaces import VARIABLE, reach_of
 
 # What would go wrong in training with the hook, the device and the GPUs that are here.

@@ -14,16 +14,20 @@ from pathlib import Path
 from statistics import median
 
 from perseus_ds.cli.job_config import Finding
-from perseus_ds.device.choose import backends
-from perseus_ds.device.conflict import apparent_lock_mhz
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.nvidia.nvml import load_nvml
-from perseus_ds.device.nvidia.nvml_errors import translated
-from perseus_ds.device.operator_settings import OperatorSettings
-from perseus_ds.device.record import Achieved, Capabilities, Identity
-from perseus_ds.device.request import Backend, DeviceRequest
+from perseus_ds.device.gpu import (
+    Achieved,
+    Backend,
+    Capabilities,
+    DeviceRequest,
+    Gpu,
+    Identity,
+    OperatorSettings,
+    apparent_lock_mhz,
+)
+from perseus_ds.device.nvml import load_nvml, translated
 from perseus_ds.errors import DeviceError
 from perseus_ds.guard.claim import insist, whatever
+from perseus_ds.guard.open import backends
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,15 +30,13 @@ from perseus_ds.cli.output import (
     sentences,
 )
 from perseus_ds.cli.run import checked_environment, job_of
-from perseus_ds.device.changing.clock_change import ClockChange
-from perseus_ds.device.choose import choose
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.request import DeviceRequest
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.clock_change import ClockChange
+from perseus_ds.device.gpu import DeviceRequest, Gpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.models import MODELS
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.errors import ConfigError
+from perseus_ds.guard.open import choose
 from perseus_ds.kernels import (
     KernelClass,
     KernelPlan,

@@ -37,7 +37,7 @@ from perseus_ds.cli.output import (
     settings,
 )
 from perseus_ds.config import Objective, parse
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, PlanError
 from perseus_ds.plan import (
     FrequencyPlan,

@@ -45,7 +45,7 @@ from perseus_ds.plan import FrequencyPlan, Options, PlanSet, doubt, read_plans, 
 from perseus_ds.plan.clock_requests import play
 from perseus_ds.plan.select import PowerPoint, power_table, with_plan_within
 from perseus_ds.profile import profile_csv, profile_json, read_profile
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.schedule import Instruction, Kind, dag_of
 
 if TYPE_CHECKING:

@@ -2,16 +2,354 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntFlag
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
-from perseus_ds.device.clock_agenda import DatedClocks
-from perseus_ds.device.conflict import ConflictKind, Sighting
-from perseus_ds.device.operator_settings import OperatorSettings
-from perseus_ds.device.record import Achieved, Capabilities, Identity
-from perseus_ds.errors import DeviceError, DeviceUnsupportedError
+from perseus_ds.device.clock_agenda import AskedClocks, DatedClocks
+from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError, ValueRefusedError
+
+if TYPE_CHECKING:
+    from perseus_ds.device.simulated.settings import SimulatedSettings
+
+# What a GPU states of itself: frozen records, the same for every backend.
+
+
+class EventReason(IntFlag):
+    """Why the clock is what it is, with NVML's own bits.
+
+    Source: nvml.h 13, ``nvmlClocksEventReason*``.
+    """
+
+    NONE = 0x0
+    GPU_IDLE = 0x1
+    APPLICATIONS_CLOCKS = 0x2
+    SW_POWER_CAP = 0x4
+    HW_SLOWDOWN = 0x8
+    SYNC_BOOST = 0x10
+    SW_THERMAL = 0x20
+    HW_THERMAL = 0x40
+    HW_POWER_BRAKE = 0x80
+    DISPLAY_CLOCK = 0x100
+
+    @property
+    def spoils(self) -> bool:
+        """Whether a measurement under these reasons was not taken at the requested clock."""
+        return bool(self & _SPOILING)
+
+
+_SPOILING = (
+    EventReason.SW_POWER_CAP
+    | EventReason.HW_SLOWDOWN
+    | EventReason.SW_THERMAL
+    | EventReason.HW_THERMAL
+    | EventReason.HW_POWER_BRAKE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which device this is; ``index`` is the backend's own numbering, never CUDA's."""
+
+    name: str
+    uuid: str
+    pci_bus_id: str
+    driver: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the device can do.
+
+    ``clocks_mhz`` descends. ``why_not`` is the reason when ``can_lock`` is false. A
+    ``counter_period_s`` of ``None`` means that there is no energy counter. ``switch_latency_s`` is
+    call plus settle, declared or measured; ``switch_call_s`` is the part of it that the call takes.
+    With ``persistence`` off a lock may silently not hold; ``None`` where there is no such mode.
+    ``memory_why_not`` is why the memory clock cannot be locked, reported without trying; ``None``: it can.
+    """
+
+    clocks_mhz: tuple[int, ...]
+    memory_clocks_mhz: tuple[int, ...]
+    can_lock: bool
+    why_not: str | None
+    counter_period_s: float | None
+    switch_latency_s: float
+    switch_call_s: float = 0.0
+    persistence: bool | None = None
+    memory_why_not: str | None = "this backend does not set memory clocks"
+
+    @property
+    def default_clock_mhz(self) -> int:
+        """The clock that the device takes when nobody locks it: its maximum (0 without a grid)."""
+        return self.clocks_mhz[0] if self.clocks_mhz else 0
+
+    @property
+    def grid(self) -> str:
+        """The clocks in words, for a refusal."""
+        return describe_grid(self.clocks_mhz)
+
+
+@dataclass(frozen=True, slots=True)
+class Achieved:
+    """What the device runs at just now, and why."""
+
+    clock_mhz: int
+    memory_clock_mhz: int
+    event_reasons: EventReason
+
+
+def describe_grid(clocks_mhz: tuple[int, ...]) -> str:
+    """Describe a descending grid in a few words: ``210 to 1410 MHz in steps of 15``."""
+    if not clocks_mhz:
+        return "no clocks at all"
+    low, high = clocks_mhz[-1], clocks_mhz[0]
+    steps = {above - below for above, below in pairwise(clocks_mhz)}
+    if len(steps) == 1:
+        return f"{low} to {high} MHz in steps of {steps.pop()}"
+    return f"{len(clocks_mhz)} clocks from {low} to {high} MHz"
+
+
+# What operators and their tools have set of a GPU's power and clocks, and how two readings differ.
+
+FIELDS = ("power_limit", "application_clock", "power_smoothing", "power_profiles")
+"""What `OperatorSettings.fields` may name."""
+
+_LEAST_W = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """One reading of a device; ``None``: its driver does not state it.
+
+    ``limit_w`` is the power limit in force, the least of the user's, the board's and the module's.
+    ``ceiling_mhz`` is the application clock, or a customer's boost, where somebody has set one, else 0.
+    ``smoothing`` is power smoothing in words, ``profiles`` are the workload power profiles in force.
+    """
+
+    limit_w: float | None = None
+    default_limit_w: float | None = None
+    ceiling_mhz: int | None = None
+    smoothing: str | None = None
+    profiles: tuple[int, ...] | None = None
+
+    def fields(self) -> dict[str, str]:
+        """Name what is stated, as fingerprints have it: watts without fractions, so that they stay alike."""
+        found = {}
+        if self.limit_w is not None:
+            found["power_limit"] = f"{self.limit_w:.0f} W"
+        if self.ceiling_mhz is not None:
+            found["application_clock"] = f"{self.ceiling_mhz} MHz" if self.ceiling_mhz else "default"
+        if self.smoothing is not None:
+            found["power_smoothing"] = self.smoothing
+        if self.profiles is not None:
+            found["power_profiles"] = _listed(self.profiles) or "none"
+        return found
+
+    def unusual(self) -> Iterator[str]:
+        """Return in words each setting that is not a GPU's own default."""
+        usual_w = self.default_limit_w
+        if self.limit_w is not None and usual_w is not None and abs(self.limit_w - usual_w) >= _LEAST_W:
+            yield f"power limit {self.limit_w:.0f} W instead of {usual_w:.0f} W"
+        if self.ceiling_mhz:
+            yield f"application clock or customer boost {self.ceiling_mhz} MHz"
+        if self.smoothing not in {None, "off"}:
+            yield f"power smoothing {self.smoothing}"
+        if self.profiles:
+            yield f"workload power profile {_listed(self.profiles)}"
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Return field and words for each that both readings state, and differently."""
+    for name in FIELDS:
+        if name in before and name in now and before[name] != now[name]:
+            yield name, f"{before[name]} before, {now[name]} now"
+
+
+def _listed(profiles: tuple[int, ...]) -> str:
+    return ", ".join(map(str, profiles))
+
+
+# Who works against us on a GPU: from what was locked and what was seen to one line and an action each.
+
+
+class Reaction(Enum):
+    """What to do about a conflict."""
+
+    KNOW = "go on"
+    GO_ON = "go on; samples taken meanwhile are not used"
+    AS_REACHED = "go on; samples count for the clock that was reached"
+    GIVE_UP = "give up control and put the clock back"
+
+
+class ConflictKind(Enum):
+    """What can be in the way; the value is the line a user reads and the action."""
+
+    FOREIGN_CLOCK = (
+        "somebody else changed the clock (dcgmi config --enforce, EAR, another job?)",
+        Reaction.GIVE_UP,
+    )
+    NOT_HELD = ("the clock was stored and never reached, with no reason given", Reaction.KNOW)
+    POWER_CAP = ("the power cap holds the clock down", Reaction.AS_REACHED)
+    THERMAL = ("the GPU is too hot for this clock", Reaction.AS_REACHED)
+    HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Reaction.AS_REACHED)
+    POWER_PROFILE = (
+        "the workload power profile changed, so that clock and power may no longer be as profiled",
+        Reaction.KNOW,
+    )
+    POWER_LIMIT = (
+        "the enforced power limit changed, so that clocks may no longer hold as profiled",
+        Reaction.KNOW,
+    )
+    APPLICATION_CLOCK = ("somebody changed the application clock or the customer boost", Reaction.KNOW)
+    POWER_SMOOTHING = (
+        "power smoothing changed, so that power may no longer be as profiled",
+        Reaction.KNOW,
+    )
+    PERSISTENCE_OFF = (
+        "persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)",
+        Reaction.KNOW,
+    )
+    PREEXISTING_LOCK = (
+        "looked locked before this job came, and gets its default clocks (to keep it: restore_clock_mhz)",
+        Reaction.KNOW,
+    )
+    KILLED_TOGETHER = (
+        "who kills the job's whole control group leaves its clock locked (perseus-ds clocks reset)",
+        Reaction.KNOW,
+    )
+    CONTROL_LOST = (
+        "the node's clock service is gone or hangs: no clock is set until it is back",
+        Reaction.GO_ON,
+    )
+    CONTROL_BACK = ("the node's clock service is back and has handed the GPU over again", Reaction.KNOW)
+    NOT_STORED = ("the driver did not take a higher clock in time", Reaction.GO_ON)
+    CLOCK_REFUSED = (
+        "the driver refuses a clock of its own list: the next higher one is asked for instead",
+        Reaction.KNOW,
+    )
+    BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Reaction.KNOW)
+    GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Reaction.GIVE_UP)
+
+    @property
+    def text(self) -> str:
+        """The line."""
+        return self.value[0]
+
+    @property
+    def action(self) -> Reaction:
+        """The action."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One conflict, with the clocks where it was seen."""
+
+    kind: ConflictKind
+    locked_mhz: int
+    seen_mhz: int
+
+    @property
+    def action(self) -> Reaction:
+        """What to do about it."""
+        return self.kind.action
+
+    @property
+    def line(self) -> str:
+        """What is reported to the user."""
+        return f"{self.kind.text}: {self.locked_mhz} MHz asked, {self.seen_mhz} MHz seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One kind of conflict as seen so far: its latest line, and how often it was seen."""
+
+    kind: ConflictKind
+    line: str
+    count: int
+
+
+_TOLERANCE_MHZ = 30  # assumed: two steps of the grid, for parts whose clock wavers with temperature
+
+_THERMAL = EventReason.SW_THERMAL | EventReason.HW_THERMAL
+_BY_REASON = (
+    (EventReason.SW_POWER_CAP, ConflictKind.POWER_CAP),
+    (_THERMAL, ConflictKind.THERMAL),
+    (EventReason.HW_SLOWDOWN | EventReason.HW_POWER_BRAKE, ConflictKind.HW_SLOWDOWN),
+)
+
+
+def is_at(locked_mhz: int, achieved: Achieved) -> bool:
+    """Whether a clock is the locked one, as closely as parts hold it."""
+    return abs(achieved.clock_mhz - locked_mhz) <= _TOLERANCE_MHZ
+
+
+def is_held(asked_mhz: int, seen_mhz: int) -> bool:
+    """Whether a clock that was seen is no lower than the one asked for, as closely as parts hold it."""
+    return seen_mhz >= asked_mhz - _TOLERANCE_MHZ
+
+
+def conflicts(
+    locked_mhz: int, achieved: Achieved, *, held_mhz: float = 0.0, idle: bool = False, settled: bool = True
+) -> tuple[Conflict, ...]:
+    """Judge one look at a GPU; ``settled``: its lock has had time, ``idle``: no process works on it.
+
+    Only somebody else puts a clock above its lock. One below it has mostly been lowered by the device, which
+    gives a reason or does not: that is normal under full load. It was another process where the device gives
+    no reason and was measured to hold this clock or a higher one (``held_mhz``) under load. A reason without
+    effect does not count, and heat is always worth a line. An idle GPU may clock down, lock or not.
+    """
+    above = achieved.clock_mhz > locked_mhz + _TOLERANCE_MHZ
+    below = not is_held(locked_mhz, achieved.clock_mhz)
+    seen = _with_reason(achieved.event_reasons, below=below)
+    unexplained = below and not (seen or idle or achieved.event_reasons & EventReason.GPU_IDLE)
+    if settled and (above or unexplained):
+        foreign = above or locked_mhz <= held_mhz
+        seen.append(ConflictKind.FOREIGN_CLOCK if foreign else ConflictKind.NOT_HELD)
+    return tuple(Conflict(kind, locked_mhz, achieved.clock_mhz) for kind in seen)
+
+
+def _with_reason(reasons: EventReason, *, below: bool) -> list[ConflictKind]:
+    return [kind for bits, kind in _BY_REASON if reasons & bits and (below or bits is _THERMAL)]
+
+
+def is_capped(looks: Sequence[tuple[float, Achieved]], asked: AskedClocks, *, settle_s: float) -> bool:
+    """Whether the median look stands below the clock that was asked for, once that has had time to settle.
+
+    Reasons prove nothing here. SW_POWER_CAP is the normal state of a loaded GPU at clocks that it holds, and
+    a GPU at its ceiling may give none. What the device chooses by itself is no cap.
+    """
+    held = []
+    for time_s, achieved in looks:
+        clock_mhz = asked.steady_mhz(time_s - settle_s, time_s)
+        if clock_mhz is not None:
+            held.append(is_held(clock_mhz, achieved.clock_mhz))
+    return bool(held) and not median(held)
+
+
+def apparent_lock_mhz(samples: Sequence[Achieved], able: Capabilities, *, idle: bool = False) -> int | None:
+    """Return the clock at which a GPU looks locked, for a warning only: NVML cannot be asked.
+
+    A clock that stands still on a grid point below the maximum, with no reason given (not idle, not
+    throttled), may be locked, or just on its way up. An ``idle`` GPU may stand far below for no reason.
+    """
+    seen = {(sample.clock_mhz, sample.event_reasons & ~EventReason.APPLICATIONS_CLOCKS) for sample in samples}
+    if len(seen) != 1:
+        return None
+    clock_mhz, reasons = seen.pop()
+    held = reasons is EventReason.NONE and able.clocks_mhz[-1:] != (clock_mhz,)
+    low = idle and 2 * clock_mhz < able.default_clock_mhz
+    return clock_mhz if held and not low and clock_mhz in able.clocks_mhz[1:] else None
 
 
 class Gpu(ABC):
@@ -183,3 +521,303 @@ class Gpu(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+# A memory clock and a core clock that go together.
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ClockPair:
+    """A memory clock and a core clock; ``None`` leaves the choice to the device, as it is by default."""
+
+    memory_mhz: int | None = None
+    clock_mhz: int | None = None
+
+    def __post_init__(self) -> None:
+        for mhz in (self.memory_mhz, self.clock_mhz):
+            if mhz is not None and mhz <= 0:
+                raise ProfileError(f"clock pair {self}: a clock is not a positive number of MHz")
+
+    def __str__(self) -> str:
+        return f"{_text(self.memory_mhz)}/{_text(self.clock_mhz)}"
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Sort key that counts ``auto`` as the highest clock."""
+        memory, clock = self.memory_mhz, self.clock_mhz
+        return (float("inf") if memory is None else memory, float("inf") if clock is None else clock)
+
+
+DEFAULT_PAIR = ClockPair()
+"""Both clocks as the device chooses them: what every saving is counted against."""
+
+
+def _text(mhz: int | None) -> str:
+    return AUTO if mhz is None else str(mhz)
+
+
+# What is asked of `choose`, and what it answers.
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """The device that one rank wants.
+
+    ``uuid`` or ``pci_bus_id`` is torch's own device on CUDA or HIP. Without either, ``automatic`` takes no
+    GPU, and a backend that is asked for by name takes ``local_rank`` as its index. ``lock``: clocks will be
+    set, not only read. ``allow_unguarded_container``: they are set even where the guard would be killed with
+    its container and leave a clock locked. ``restore_clock_mhz`` is what our own guard puts back (None: the
+    default).
+    """
+
+    setting: str = "automatic"
+    local_rank: int = 0
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+    simulated: SimulatedSettings | None = None
+    lock: bool = True
+    allow_unguarded_container: bool = False
+    restore_clock_mhz: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The device that was opened, and why it was this one."""
+
+    gpu: Gpu
+    backend: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One way to reach a GPU.
+
+    ``priority`` returns how good it would be for a request (``automatic`` takes the highest; below zero means
+    never by itself). It raises `DeviceError` with the reason why it cannot work here.
+    """
+
+    name: str
+    summary: str
+    priority: Callable[[DeviceRequest], float]
+    open_gpu: Callable[[DeviceRequest], Gpu]
+
+
+# A GPU behind its vendor's library: what all of them are read once for, asked for and let go of alike.
+
+T = TypeVar("T")
+
+
+class LibraryGpu(Gpu):
+    """Who inherits starts the library, finds the GPU and reads who it is and what it can do."""
+
+    _identity: Identity
+    _capabilities: Capabilities
+    _open = False
+    _refused_mhz: frozenset[int] = frozenset()
+
+    def identify(self) -> Identity:
+        """Name it by UUID and PCI bus id; the index is the library's."""
+        return self._identity
+
+    def capabilities(self) -> Capabilities:
+        """Clocks as the driver lists them; latencies as published until calibration."""
+        return self._capabilities
+
+    def refused_mhz(self) -> frozenset[int]:
+        """The clocks that `_lock` was refused."""
+        return self._refused_mhz
+
+    def now_s(self) -> float:
+        """Read the host's monotonic clock."""
+        return time.monotonic()
+
+    def close(self) -> None:
+        """Let go of the library. The clock stays as it is: restoring is the guard's work."""
+        if self._open:
+            self._open = False
+            with contextlib.suppress(DeviceError):  # there is nothing that could be done about it
+                self._ask(self._shut_down, name="stop the library")
+
+    def _lock(self, clock_mhz: int, call: Callable[[], object], *, name: str) -> None:
+        """Make the call that stores a clock of the grid."""
+        if clock_mhz not in self._capabilities.clocks_mhz:
+            name, grid = self._identity.name, self._capabilities.grid
+            raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {name}: it has {grid}")
+        try:
+            self._ask(call, name=name)
+        except ValueRefusedError:
+            self._refused_mhz |= {clock_mhz}
+            raise
+
+    @abstractmethod
+    def _shut_down(self) -> None:
+        """Let go of the library once."""
+
+    @abstractmethod
+    def _ask(self, call: Callable[[], T], *, name: str) -> T:
+        """Make one call of the library; its error becomes ours."""
+
+    def _optional(self, call: Callable[[], T]) -> T | None:
+        """Make one call that not every GPU answers."""
+        try:
+            return self._ask(call, name="ask")
+        except DeviceUnsupportedError:
+            return None
+
+
+# A GPU that is read through one device and set by other means.
+
+
+class ReadThroughGpu(Gpu):
+    """Everything but the clock comes from ``reader``; who inherits sets clocks and may narrow the grid."""
+
+    def __init__(self, reader: Gpu, able: Capabilities) -> None:
+        self._reader = reader
+        self._capabilities = able
+        self._clocks_mhz = frozenset(able.clocks_mhz)
+
+    def identify(self) -> Identity:
+        """As the reader states."""
+        return self._reader.identify()
+
+    def capabilities(self) -> Capabilities:
+        """As they were given."""
+        return self._capabilities
+
+    def achieved(self) -> Achieved:
+        """As the reader states."""
+        return self._reader.achieved()
+
+    def energy_j(self) -> float:
+        """As the reader states."""
+        return self._reader.energy_j()
+
+    def power_w(self) -> float | None:
+        """As the reader states."""
+        return self._reader.power_w()
+
+    def temperature_c(self) -> float | None:
+        """As the reader states."""
+        return self._reader.temperature_c()
+
+    def now_s(self) -> float:
+        """As the reader's."""
+        return self._reader.now_s()
+
+    def operator_settings(self) -> OperatorSettings | None:
+        """As the reader states."""
+        return self._reader.operator_settings()
+
+    def load_pct(self) -> int | None:
+        """As the reader states."""
+        return self._reader.load_pct()
+
+    def opened_elsewhere(self) -> tuple[str, str] | None:
+        """As the reader is."""
+        return self._reader.opened_elsewhere()
+
+    def busy(self) -> str | None:
+        """As the reader states."""
+        return self._reader.busy()
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+    def _check_clock(self, clock_mhz: int) -> None:
+        """Refuse a clock that is not on the grid.
+
+        Raises:
+            DeviceUnsupportedError: naming the grid.
+        """
+        if clock_mhz not in self._clocks_mhz:
+            name, grid = self.identify().name, self._capabilities.grid
+            raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {name}: it has {grid}")
+
+
+# The device that is not there: it answers, measures nothing and locks nothing.
+
+_WHY_NOT = "the null device has no clock"
+
+
+class NullGpu(Gpu):
+    """A real backend for machines without a GPU that we know."""
+
+    def __init__(self, index: int = 0) -> None:
+        self._index = index
+
+    def identify(self) -> Identity:
+        """Name it as what it is."""
+        return Identity("null", f"null-{self._index}", "", "none", self._index)
+
+    def capabilities(self) -> Capabilities:
+        """Nothing at all."""
+        return Capabilities(
+            (), (), can_lock=False, why_not=_WHY_NOT, counter_period_s=None, switch_latency_s=0.0
+        )
+
+    def lock_clock(self, clock_mhz: int) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            DeviceUnsupportedError: always.
+        """
+        raise DeviceUnsupportedError(f"cannot lock {clock_mhz} MHz: {_WHY_NOT}")
+
+    def reset_clock(self) -> None:
+        """Do nothing: nothing was ever locked."""
+
+    def achieved(self) -> Achieved:
+        """Report clocks of zero."""
+        return Achieved(0, 0, EventReason.NONE)
+
+    def energy_j(self) -> float:
+        """Refuse: a made-up figure would end in a report.
+
+        Raises:
+            DeviceUnsupportedError: always.
+        """
+        raise DeviceUnsupportedError("the null device has no energy counter")
+
+    def now_s(self) -> float:
+        """Read the host's monotonic clock."""
+        return time.monotonic()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+# The right to set the clocks of a GPU: the driver asks for CAP_SYS_ADMIN on the node itself.
+#
+# Source: capabilities(7); user_namespaces(7): the maker of a namespace has every capability in it and none
+# outside. The node's own shows all numbers as they are.
+
+_CAP_SYS_ADMIN = 21  # linux/capability.h
+_ALL_AS_THEY_ARE = ["0", "0", "4294967295"]
+
+
+def missing_right() -> str | None:
+    """Return why this process may not set clocks, or ``None`` when it may."""
+    if not _has_capability():
+        who = "root of a container" if os.geteuid() == 0 else f"user {os.geteuid()}"
+        return f"{who} without CAP_SYS_ADMIN"
+    return None if _in_nodes_user_namespace() else "CAP_SYS_ADMIN in a user namespace alone"
+
+
+def _has_capability() -> bool:
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return False
+    effective = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
+    return bool(int(effective, 16) >> _CAP_SYS_ADMIN & 1)
+
+
+def _in_nodes_user_namespace() -> bool:
+    try:
+        return Path("/proc/self/uid_map").read_text(encoding="ascii").split() == _ALL_AS_THEY_ARE
+    except OSError:
+        return False

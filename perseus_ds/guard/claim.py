@@ -11,12 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from perseus_ds.device.amd.amdsmi import AmdGpu
-from perseus_ds.device.conflict import apparent_lock_mhz, is_at
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.record import Achieved, EventReason
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.amd import AmdGpu
+from perseus_ds.device.gpu import Achieved, DeviceRequest, EventReason, Gpu, apparent_lock_mhz, is_at
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import (
     DeviceAbsentError,
     DeviceError,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from weakref import WeakSet
 
 from perseus_ds.device.clock_agenda import DatedClock, RequestCounts, overdue_s
-from perseus_ds.device.conflict import ConflictKind
+from perseus_ds.device.gpu import ConflictKind
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 from perseus_ds.guard.claim import may_pass, pauses_s
 from perseus_ds.guard.protocol import (

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from perseus_ds import __version__
-from perseus_ds.device.conflict import ConflictKind
-from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.gpu import ConflictKind, Gpu
 from perseus_ds.errors import (
     DeviceError,
     DevicePermissionError,

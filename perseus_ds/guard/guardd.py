@@ -6,9 +6,8 @@ import os
 import socket
 from pathlib import Path
 
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest, Gpu
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
 from perseus_ds.guard.client import GuardClient
 from perseus_ds.guard.guarded_gpu import GuardedGpu

@@ -9,10 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.device.clock_agenda import DatedClocks
-from perseus_ds.device.conflict import ConflictKind, Sighting
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.read_through import ReadThroughGpu
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.gpu import Capabilities, ConflictKind, Gpu, ReadThroughGpu, Sighting
 from perseus_ds.errors import DeviceError, ValueRefusedError
 from perseus_ds.guard.client import GuardClient
 from perseus_ds.guard.spawn import SpawnedGuard, spawn

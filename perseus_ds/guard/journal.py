@@ -17,8 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from perseus_ds.errors import DeviceError, DevicePermissionError, PerseusError
-from perseus_ds.files import check_folder, read_json, reason_of, write_trusted
-from perseus_ds.files.fields import mapping, text, whole
+from perseus_ds.files import check_folder, mapping, read_json, reason_of, text, whole, write_trusted
 
 # Where journals and ownership locks lie: one folder per machine or user, which nobody else can write.
 

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 
-from perseus_ds.device.conflict import ConflictKind
+from perseus_ds.device.gpu import ConflictKind
 from perseus_ds.errors import DeviceError
 from perseus_ds.guard.policy import Peer
 from perseus_ds.guard.protocol import Value, printable

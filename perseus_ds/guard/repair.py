@@ -10,8 +10,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.rights import missing_right
+from perseus_ds.device.gpu import Gpu, missing_right
 from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceHeldError, DevicePermissionError
 from perseus_ds.guard import journal
 from perseus_ds.guard.claim import (

@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, overdue_s
-from perseus_ds.device.conflict import ConflictKind, Reaction, conflicts, is_at
-from perseus_ds.device.operator_settings import changed
-from perseus_ds.device.record import Achieved, EventReason
+from perseus_ds.device.gpu import Achieved, ConflictKind, EventReason, Reaction, changed, conflicts, is_at
 from perseus_ds.errors import (
     DeviceError,
     DeviceLostError,

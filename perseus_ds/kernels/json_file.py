@@ -10,7 +10,7 @@ from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.summary import KernelPlan
 from perseus_ds.kernels.trace import KernelClass, KernelTrace
-from perseus_ds.run_directory.whole_file import read_record, write_record
+from perseus_ds.run_directory.paths import read_record, write_record
 
 TRACE, PROFILE, PLAN = "perseus-kernel-trace", "perseus-kernel-profile", "perseus-kernel-plan"
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from perseus_ds.device.clock_pair import ClockPair
-from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.gpu import ClockPair, Gpu
 from perseus_ds.errors import DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels.counter_window import Replay, SteppingCounter
 from perseus_ds.kernels.profile import KernelPoint

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.gpu import DEFAULT_PAIR, Capabilities, ClockPair, Gpu
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
 from perseus_ds.kernels.counter_window import Replay

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.kernels.trace import KernelClass
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.operators import work_of_operator
-from perseus_ds.device.simulated.roofline import KernelWork
+from perseus_ds.device.simulated.physics import KernelWork
 from perseus_ds.kernels.trace import KernelClass
 
 

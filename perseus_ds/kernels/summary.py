@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.kernels.choose import (
     EDP,
     ChosenPairs,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan.record import FrequencyPlan, Options, PlanSet, Portion
 from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock
 from perseus_ds.schedule import Instruction, dag_of

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan.clock_requests import (
     OPENING,
     ClockRequest,

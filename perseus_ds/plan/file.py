@@ -17,16 +17,24 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError, PlanFormatError
-from perseus_ds.files import parse_json, read_bounded
-from perseus_ds.files.digest import KEY, check_digest, digest_of
-from perseus_ds.files.fields import mapping, real, texts, whole
+from perseus_ds.files import (
+    KEY,
+    check_digest,
+    digest_of,
+    mapping,
+    parse_json,
+    read_bounded,
+    real,
+    texts,
+    whole,
+)
 from perseus_ds.plan.record import Baseline, ChangeBudget, Expected, Options, PlanSet, Segment, Splits
 from perseus_ds.plan.verify import check_figures
 from perseus_ds.plan.waits import WaitClock, Waits
 from perseus_ds.profile import Computation
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
 from perseus_ds.solver import GRAIN
 

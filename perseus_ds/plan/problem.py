@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan.record import Baseline, ChangeBudget, InstructionTimelines, Options, Splits, joined
 from perseus_ds.plan.waits import columns_of

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device.changing.clock_change import ClockChange
-from perseus_ds.device.clock_pair import ClockPair
+from perseus_ds.device.clock_change import ClockChange
+from perseus_ds.device.gpu import ClockPair
 from perseus_ds.errors import PlanError, ProfileError
 from perseus_ds.plan.waits import Idle, WaitClock, Waits, idles
 from perseus_ds.profile import Computation
-from perseus_ds.run_directory.whole_file import read_record, write_record
+from perseus_ds.run_directory.paths import read_record, write_record
 from perseus_ds.schedule import Instruction, Kind, Schedule
 
 # Computations that change their clock while they run: to which option, after how much work.

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from perseus_ds.config import Objective
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import read_json
 from perseus_ds.plan.problem import Split, Wait
 from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.reserve import Reserve
-from perseus_ds.run_directory.whole_file import write_json
+from perseus_ds.run_directory.paths import write_json
 from perseus_ds.schedule import Instruction, Schedule
 
 _MOST_BYTES = 64 << 20  # a million instructions are 10 MB

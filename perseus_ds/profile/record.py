@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device.changing.calibration import Calibration
+from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.profile.loads.load_fit import LoadFit
 from perseus_ds.schedule import Kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files.fields import Content, line, record, whole
+from perseus_ds.files import Content, line, record, whole
 from perseus_ds.profile.record import MOST_STAGES, Computation, Point
 from perseus_ds.schedule import Kind
 

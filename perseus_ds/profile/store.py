@@ -6,16 +6,18 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from perseus_ds.device.changing.calibration import Calibration
+from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import PerseusError, ProfileError
-from perseus_ds.files import read_json
-from perseus_ds.files.digest import KEY, check_digest, digest_of
-from perseus_ds.files.fields import (
+from perseus_ds.files import (
+    KEY,
     MOST,
     MOST_COUNT,
     Content,
+    check_digest,
+    digest_of,
     listed,
     mapping,
+    read_json,
     real,
     real_or_none,
     rows,
@@ -28,7 +30,7 @@ from perseus_ds.profile.loads.load_fit import LoadFit
 from perseus_ds.profile.record import Computation, Point, Profile
 from perseus_ds.profile.rows import computation_row, key_of, point_of, point_row
 from perseus_ds.profile.zeus_csv import read_csv
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.schedule import Load
 from perseus_ds.schedule.instruction import MOST_LOAD
 

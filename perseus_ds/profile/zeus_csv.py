@@ -9,10 +9,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from perseus_ds.errors import ProfileError
-from perseus_ds.files import number_in, read_table
-from perseus_ds.files.table import Row
+from perseus_ds.files import Row, number_in, read_table
 from perseus_ds.profile.record import Computation, Point, Profile
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.schedule import Kind
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")

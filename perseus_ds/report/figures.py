@@ -17,9 +17,7 @@ from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.report.read import Contents, Event, count, read_contents, short
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.places import read_places
-from perseus_ds.run_directory.rank_file import RankRecord
-from perseus_ds.run_directory.summary import MeasuredSide, Summary
+from perseus_ds.run_directory.records import MeasuredSide, RankRecord, Summary, read_places
 
 MAX_GPU_ROWS = 64
 """GPUs that have a row each; of more, those of a stage share one."""

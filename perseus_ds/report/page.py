@@ -49,8 +49,8 @@ from perseus_ds.report.timeline import (
     panel_name,
     write_trace,
 )
-from perseus_ds.run_directory.timeline import RecordedIteration, Span
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import write_whole
+from perseus_ds.run_directory.records import RecordedIteration, Span
 from perseus_ds.schedule import Instruction, Kind
 
 MAX_LINES = 500

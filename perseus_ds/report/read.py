@@ -14,9 +14,14 @@ from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans, select
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.rank_file import RankRecord, read_ranks
-from perseus_ds.run_directory.summary import Summary, read_summary
-from perseus_ds.run_directory.timeline import RecordedIteration, read_timelines
+from perseus_ds.run_directory.records import (
+    RankRecord,
+    RecordedIteration,
+    Summary,
+    read_ranks,
+    read_summary,
+    read_timelines,
+)
 from perseus_ds.schedule import Instruction, Schedule, dag_of
 
 

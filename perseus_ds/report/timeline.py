@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perseus_ds.files.fields import MOST
+from perseus_ds.files import MOST
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.report.read import Event
-from perseus_ds.run_directory.timeline import RecordedIteration, Span
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import write_whole
+from perseus_ds.run_directory.records import RecordedIteration, Span
 from perseus_ds.schedule import Instruction
 
 _NAMES = {"baseline": "before: default clocks", "perseus": "after: the plan's clocks"}

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files import appended, parse_json, read_bounded, reason_of
-from perseus_ds.files.fields import text
-from perseus_ds.run_directory.whole_file import make_folder
+from perseus_ds.files import appended, parse_json, read_bounded, reason_of, text
+from perseus_ds.run_directory.paths import make_folder
 
 MOST_BYTES = 256 << 20
 _MOST_TEXT = 1 << 20

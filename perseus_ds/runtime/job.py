@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from perseus_ds.device.operator_settings import FIELDS
+from perseus_ds.device.gpu import FIELDS
 from perseus_ds.runtime.coupled_sets import Sets, named
 from perseus_ds.schedule import Instruction, Order, Schedule
 

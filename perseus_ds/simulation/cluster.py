@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
 from perseus_ds.profile import Computation, Profile, smoothed

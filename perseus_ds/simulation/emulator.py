@@ -47,9 +47,8 @@ from perseus_ds.simulation.scenario import (
     parse_straggler,
     read_scenario,
 )
-from perseus_ds.straggler.decision import StragglerDecision
+from perseus_ds.straggler.controller import ReplicaStatus, StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex
-from perseus_ds.straggler.observation import ReplicaStatus
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 __all__ = [

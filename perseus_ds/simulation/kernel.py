@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device.changing.clock_change import queued
+from perseus_ds.device.clock_change import queued
 from perseus_ds.solver.compiling.compiled import allocating, compiled, inner
 
 # What the compiled kernel reads and writes: plain arrays, grouped by what they describe.
@@ -57,7 +57,7 @@ class Tables(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The model of a change of clock, as `perseus_ds.device.changing.clock_change.ClockChange` has it."""
+    """The model of a change of clock, as `perseus_ds.device.clock_change.ClockChange` has it."""
 
     call_s: float
     settle_up_s: float

@@ -12,7 +12,7 @@ import pydantic
 import yaml  # type: ignore[import-untyped]  # no stubs
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded, read_table, reason_of

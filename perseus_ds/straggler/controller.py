@@ -3,33 +3,298 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.answer_cost import AnswerCost
-from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision
-from perseus_ds.straggler.estimate.slowdown_estimate import SlowdownEstimate
-from perseus_ds.straggler.observation import ReplicaObservation
-from perseus_ds.straggler.sync_time import ReplicaDemand, limits_s
-from perseus_ds.straggler.tuning import (
+from perseus_ds.straggler.estimate import (
     CONFIRMATIONS,
+    EXCESS,
     FALSE_ALARM,
     KEPT_SIGMAS,
+    LEAST_MARGIN,
+    LEAST_MOVE,
     LEAST_SCATTER,
     LEAST_SLACK,
     LEAST_SLACK_KEPT,
     MAX_COST_PCT,
+    NOISE_SIGMAS,
     PROVED_SIGMAS,
     REVIEW_EVERY,
     REVIEW_EVERY_MOST,
     REVIEW_EVERY_WHILE_CALM,
     SURE_SIGMAS,
+    SlowdownEstimate,
 )
 
+# The decision: which replicas are slow, where all meet, and how long each replica may take.
+
+
+class Cause(Enum):
+    """Why a replica is the one that others wait for."""
+
+    MEASURED = "measured"
+    ANNOUNCED = "announced"
+    CAPPED = "capped"
+    STRUCTURAL = "structural"
+
+    @property
+    def text(self) -> str:
+        """For a log line."""
+        return {
+            Cause.MEASURED: "slower than its plan",
+            Cause.ANNOUNCED: "announced from outside",
+            Cause.CAPPED: "held back by a power or thermal cap",
+            Cause.STRUCTURAL: "its own frontier is longer",
+        }[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """One slow replica; ``slowdown`` is 1.2 where it takes 20 % longer than its peers would.
+
+    ``doubt`` is the probability that noise alone makes some replica of the job look so; 0 where nothing is
+    concluded from measurements.
+    """
+
+    replica: int
+    slowdown: float
+    cause: Cause
+    doubt: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBudget:
+    """What one replica's plan may take.
+
+    ``limit_s`` is in seconds as its own plans predict them; None means its objective's plan.
+    """
+
+    limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StragglerDecision:
+    """The same on all ranks after the same observations.
+
+    ``sync_time_s`` is the iteration time T' that the job cannot beat, as measured; None where nobody waits.
+    ``limit_s`` [replicas] is every replica's budget (NaN: its objective's plan), ``changed`` whether one of
+    them differs from the decision before. ``unconfirmed`` lists replicas that are announced as slow and
+    measure as fast as their peers. ``ended``: answers have cost what they may, and none is given.
+    """
+
+    sync_time_s: float | None
+    stragglers: tuple[Straggler, ...]
+    limit_s: NDArray[np.float64]
+    waiting: tuple[int, ...]
+    unconfirmed: tuple[int, ...]
+    changed: bool
+    ended: bool = False
+
+    def budget(self, replica: int) -> TimeBudget:
+        """Return what one replica's plan may take."""
+        limit_s = float(self.limit_s[replica])
+        return TimeBudget(None if np.isnan(limit_s) else limit_s)
+
+
+# What all ranks know of one iteration: the same numbers everywhere, so that all decide alike.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaStatus:
+    """Every replica in one iteration: its slowest rank's own time, caps, announcements.
+
+    An ``own_s`` that is not finite is unknown; an ``announced`` below 1 announces nothing.
+
+    Shape: vectors [replicas].
+    """
+
+    own_s: NDArray[np.float64]
+    capped: NDArray[np.bool_]
+    announced: NDArray[np.float64]
+
+    @classmethod
+    def unknown(cls, replicas: int) -> ReplicaStatus:
+        """Return an iteration of which nothing was reported."""
+        return cls(np.full(replicas, np.nan), np.zeros(replicas, dtype=np.bool_), np.ones(replicas))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaObservation:
+    """One iteration of every replica.
+
+    ``own_s`` is how long the replica's first stage took without its wait for other replicas. ``planned_s`` is
+    what the plan that it ran predicts for itself. Both are in seconds from release to release, never times of
+    day. (Every stage is released by its own reduction. A later stage of a replica that waits is released
+    early and then waits for its first activation. No mark separates that wait from its own time.) What is not
+    finite and above 0 is unknown (default clocks, an audit, an evaluation came between). ``announced`` is a
+    slowdown announced from outside, 1 where none is; ``capped`` whether a device of the replica reported a
+    power or thermal cap. ``load`` is how many times the usual work it had: both times are at the usual load.
+
+    Shape: vectors [replicas].
+    """
+
+    own_s: NDArray[np.float64]
+    planned_s: NDArray[np.float64]
+    announced: NDArray[np.float64]
+    capped: NDArray[np.bool_]
+    load: NDArray[np.float64] | None = None
+
+
+# What answers to stragglers have cost, and how far the next one may go.
+
 _Replicas = NDArray[np.float64]
+
+HORIZON = 1000
+"""Iterations over which the cost is bounded."""
+
+_SLOWED = 1.0 + 1e-9
+_PLANNED = 0.9  # of the bound: what noise adds is not known before
+
+
+class AnswerCost:
+    """Time that the job lost because replicas ran slower than their objective's plan, in iterations.
+
+    Answers cost time when the straggler recovers, because the others run on for ``exposed`` iterations until
+    they know. They also cost time while it lasts, because waiting replicas vary. Both are kept within
+    ``max_pct`` of the last 1 000 iterations. What may be lost at the recovery is set aside before an answer
+    is given. Once all is ``spent``, no answer is given until half of it is forgotten.
+
+    Shape: ``objective_s`` [replicas], what each objective's plan predicts.
+    """
+
+    def __init__(self, objective_s: _Replicas, *, max_pct: float, exposed: int) -> None:
+        self._objective_s = objective_s
+        self._most = _PLANNED * max_pct / 100.0 * HORIZON
+        self._exposed = exposed
+        self._lost = np.zeros(HORIZON)
+        self._place = 0
+        self.lost = 0.0
+        self.spent = False
+
+    @property
+    def pct(self) -> float:
+        """Cost over the last 1 000 iterations."""
+        return 100.0 * self.lost / HORIZON
+
+    @property
+    def slower_by(self) -> float:
+        """How much slower, relatively, an iteration may be made without room for more being lost."""
+        return 0.0 if self.spent else (self._most - self.lost) / self._exposed
+
+    def expect(self, objective_s: _Replicas) -> None:
+        """Go on with other plans where nobody waits."""
+        self._objective_s = objective_s
+
+    def observe(self, own_s: _Replicas, planned_s: _Replicas, *, load: _Replicas | None = None) -> None:
+        """Take in one iteration.
+
+        ``own_s`` and ``planned_s`` are at the usual load; ``load`` is what each replica had of it.
+        """
+        lost = self._lost_in(own_s, planned_s, 1.0 if load is None else load)
+        if lost or self.lost:
+            self.lost = max(0.0, self.lost + lost - float(self._lost[self._place]))
+        self._lost[self._place] = lost
+        self._place = (self._place + 1) % HORIZON
+        self.spent = self.lost >= self._most / 2 if self.spent else self.lost >= self._most
+
+    def _lost_in(self, own_s: _Replicas, planned_s: _Replicas, load: _Replicas | float) -> float:
+        """Against every replica at its objective's plan, as it would have kept it."""
+        slowed = planned_s > self._objective_s * _SLOWED
+        known = np.isfinite(own_s) & (own_s > 0.0)
+        if not (slowed & known).any():
+            return 0.0
+        slowed &= known & np.isfinite(planned_s)
+        needed_s = own_s.copy()
+        needed_s[slowed] *= self._objective_s[slowed] / planned_s[slowed]
+        own_s, needed_s = own_s * load, needed_s * load
+        return float(own_s[known].max() / needed_s[known].max() - 1.0)
+
+
+# Where all meet: T' from what every replica needs at full speed, and who can wait how slowly.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaDemand:
+    """What every replica needs when nobody slows it down.
+
+    ``free_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one iteration.
+    ``least_s`` is the planned seconds of its plan where it does not wait, ``pace`` measured seconds per
+    planned second. ``known`` is whether enough is known of it to slow it down; ``last`` is the replica that
+    all others can wait for.
+
+    Shape: vectors [replicas].
+    """
+
+    free_s: NDArray[np.float64]
+    error: NDArray[np.float64]
+    scatter: NDArray[np.float64]
+    least_s: NDArray[np.float64]
+    pace: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    last: int
+
+
+def limits_s(
+    demand: ReplicaDemand, held_s: NDArray[np.float64], *, most_s: float = np.inf
+) -> NDArray[np.float64]:
+    """Return how slow each replica may plan, in its own planned seconds; NaN where it has no slack.
+
+    ``held_s`` are the limits so far: one is moved only when the new one differs by more than the noise.
+    ``most_s`` is how long an iteration may be made, as measured, for what answers may cost.
+
+    Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
+    """
+    last = demand.last
+    error = np.hypot(demand.error, demand.error[last])
+    most = most_s / demand.pace
+    limit_s = np.minimum(demand.free_s[last] * (1.0 - margin(demand)) / demand.pace, most)
+    slack = limit_s / demand.least_s - 1.0
+    held = np.isfinite(held_s)
+    enough = np.where(
+        held,
+        np.maximum(LEAST_SLACK_KEPT, KEPT_SIGMAS * error),
+        np.maximum(LEAST_SLACK + KEPT_SIGMAS * error, NOISE_SIGMAS * error),
+    )
+    keep = (
+        held
+        & (held_s <= most * (1.0 + LEAST_MOVE))
+        & (np.abs(limit_s / held_s - 1.0) < np.maximum(LEAST_MOVE, 1.5 * error))
+    )
+    has_slack = (slack > enough) & (held | demand.known)
+    has_slack[last] = False
+    return np.where(has_slack, np.where(keep, held_s, limit_s), np.nan)
+
+
+def margin(demand: ReplicaDemand) -> NDArray[np.float64]:
+    """How far below T' each replica stays, as a fraction.
+
+    Each of the others, and the last itself, vary. That they end after it costs on average the expected excess
+    of one normal number above another. The sum of these stays within what is accepted.
+    """
+    last = demand.last
+    apart = np.hypot(np.hypot(demand.scatter, demand.scatter[last]), demand.error[last])
+    with np.errstate(divide="ignore"):
+        accepted = EXCESS / (max(1, len(demand.free_s) - 1) * apart)
+    kept: NDArray[np.float64] = np.maximum(LEAST_MARGIN, sigmas_below(accepted) * apart)
+    return np.where(np.isfinite(apart), kept, np.inf)
+
+
+_SIGMAS = np.linspace(0.0, 6.0, 241)
+_LATE = np.array([NormalDist().pdf(x) - x * NormalDist().cdf(-x) for x in _SIGMAS])
+
+
+def sigmas_below(late: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    """How far below 0 a normal number's mean is whose part above 0 is ``late`` on average.
+
+    Units: standard deviations.
+    """
+    found: NDArray[np.float64] = np.interp(np.negative(late), -_LATE, _SIGMAS)
+    return found
+
 
 _SHRUNK_BY = 4.0  # iterations that a replica's own pace is worth before any was seen
 

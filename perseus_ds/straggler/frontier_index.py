@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, select
 from perseus_ds.schedule import dag_of
-from perseus_ds.straggler.decision import StragglerDecision, TimeBudget
+from perseus_ds.straggler.controller import StragglerDecision, TimeBudget
 
 _ROUNDED = 1.0 + 1e-12  # a plan's own stretch is the plan again
 _Floats = NDArray[np.float64]

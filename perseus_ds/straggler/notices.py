@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files import parse_json, read_bounded
-from perseus_ds.files.fields import real, whole
+from perseus_ds.files import parse_json, read_bounded, real, whole
 from perseus_ds.run_directory.events import read_events
-from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.places import read_places
-from perseus_ds.run_directory.whole_file import write_json
+from perseus_ds.run_directory.paths import RunDirectory, write_json
+from perseus_ds.run_directory.records import read_places
 
 POWER_CAP_FILE = "power_cap.json"
 _NAME = re.compile(r"pipeline_(0|[1-9][0-9]{0,8})\.json|power_cap\.json")

@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.controller import StragglerController
-from perseus_ds.straggler.decision import Cause, StragglerDecision
+from perseus_ds.straggler.controller import (
+    Cause,
+    ReplicaObservation,
+    ReplicaStatus,
+    StragglerController,
+    StragglerDecision,
+)
+from perseus_ds.straggler.estimate import BEHIND, CONFIRMATIONS, MAX_COST_PCT
 from perseus_ds.straggler.frontier_index import FrontierIndex, Frontiers
-from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
 from perseus_ds.straggler.pacing import Pacing
-from perseus_ds.straggler.tuning import BEHIND, CONFIRMATIONS, MAX_COST_PCT
 
 _KEPT = 8  # iterations until the numbers of one have come, with room to spare
 _MISSING = 16

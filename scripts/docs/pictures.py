@@ -20,8 +20,14 @@ from perseus_ds.report.figures import figures
 from perseus_ds.report.read import read_contents
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import MeasuredSide, Summary, write_summary
-from perseus_ds.run_directory.timeline import RecordedIteration, Span, write_timelines
+from perseus_ds.run_directory.records import (
+    MeasuredSide,
+    RecordedIteration,
+    Span,
+    Summary,
+    write_summary,
+    write_timelines,
+)
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulated, Emulator, means
 from perseus_ds.straggler.frontier_index import FrontierIndex

@@ -14,11 +14,8 @@ import fake_amdsmi
 from fake_amdsmi import UUID, FakeAmdsmi
 from gpu_contract import GpuContract
 
-from perseus_ds.device.amd.amdsmi import AmdGpu, load_amdsmi
-from perseus_ds.device.choose import choose
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import EventReason
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.amd import AmdGpu, load_amdsmi
+from perseus_ds.device.gpu import DeviceRequest, EventReason, Gpu
 from perseus_ds.errors import (
     DevicePermissionError,
     DeviceUnavailableError,
@@ -27,6 +24,7 @@ from perseus_ds.errors import (
 from perseus_ds.guard import journal
 from perseus_ds.guard.guarded_gpu import GuardedGpu
 from perseus_ds.guard.journal import Journal
+from perseus_ds.guard.open import choose
 from perseus_ds.guard.repair import Outcome, repair
 
 
@@ -136,7 +134,7 @@ def test_an_operators_limit_is_asked_for_and_comes_back_exactly(amd_node: FakeAm
 def test_a_killed_guard_is_made_good_through_the_same_library(amd_node: FakeAmdsmi) -> None:
     code = (
         "import os, signal; from perseus_ds.device import DeviceRequest;"
-        "from perseus_ds.device.choose import choose;"
+        "from perseus_ds.guard.open import choose;"
         "gpu = choose(DeviceRequest('amdsmi')).gpu; gpu.lock_clock(1500); gpu.sync();"
         "os.kill(gpu._guard.pid, signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -155,7 +153,7 @@ def test_a_killed_guard_is_made_good_through_the_same_library(amd_node: FakeAmds
 @pytest.mark.e2e
 def test_without_the_library_one_line_says_what_to_install(amd_node: FakeAmdsmi, tmp_path: Path) -> None:
     code = (
-        "from perseus_ds.device import DeviceRequest; from perseus_ds.device.choose import choose;"
+        "from perseus_ds.device import DeviceRequest; from perseus_ds.guard.open import choose;"
         "choose(DeviceRequest('amdsmi'))"
     )
     told = subprocess.run(

@@ -6,9 +6,8 @@ import pytest
 from fake_nvml import FakeNvml
 from gpu_contract import GpuContract
 
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest, Gpu
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import ValueRefusedError
 from perseus_ds.guard.guarded_gpu import GuardedGpu, guarded
 

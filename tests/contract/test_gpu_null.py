@@ -3,8 +3,7 @@
 import pytest
 from gpu_contract import GpuContract
 
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.null import NullGpu
+from perseus_ds.device.gpu import Gpu, NullGpu
 
 
 class TestNullGpu(GpuContract):

@@ -9,17 +9,15 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 from gpu_contract import GpuContract
 
-from perseus_ds.device.choose import backends, choose
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.record import EventReason
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest, EventReason, Gpu
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import (
     DeviceLostError,
     DevicePermissionError,
     DeviceUnavailableError,
     DeviceUnsupportedError,
 )
+from perseus_ds.guard.open import backends, choose
 
 
 class TestNvmlGpu(GpuContract):
@@ -55,7 +53,7 @@ def test_a_throttle_is_reported_with_its_reason(node: FakeNvml) -> None:
 def test_a_driver_that_has_the_older_name_is_read_too(node: FakeNvml) -> None:
     node.state.gpu[0].reasons = 0x4
     code = (
-        "from perseus_ds.device import DeviceRequest; from perseus_ds.device.nvidia.nvml import NvmlGpu;"
+        "from perseus_ds.device import DeviceRequest; from perseus_ds.device.nvml import NvmlGpu;"
         "print(NvmlGpu(DeviceRequest('nvml')).achieved().event_reasons.name)"
     )
     environment = node.environment(old_driver=True)
@@ -70,7 +68,7 @@ def test_without_the_right_to_lock_it_stands_behind_all_that_may(
     request = DeviceRequest("automatic")
     priorities = {one.name: one.priority for one in backends()}
     with_right = priorities["nvml"](request)
-    monkeypatch.setattr("perseus_ds.device.nvidia.nvml.missing_right", lambda: "user 1000 is not root")
+    monkeypatch.setattr("perseus_ds.device.nvml.missing_right", lambda: "user 1000 is not root")
     assert priorities["nvml"](request) < with_right
     assert priorities["nvml"](replace(request, lock=False)) == with_right
 
@@ -87,7 +85,7 @@ def test_automatic_takes_no_gpu_by_its_number(node: FakeNvml) -> None:
 def test_without_the_right_to_lock_auto_reads_and_says_so(
     node: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perseus_ds.device.nvidia.nvml.missing_right", lambda: "user 1000 is not root")
+    monkeypatch.setattr("perseus_ds.device.nvml.missing_right", lambda: "user 1000 is not root")
     choice = choose(DeviceRequest("automatic", uuid=UUID.format(0)))
     assert choice.backend == "nvml"
     assert not choice.gpu.capabilities().can_lock
@@ -189,7 +187,7 @@ def test_an_older_driver_or_binding_tells_the_temperature_by_its_older_name(node
     node.state.gpu[0].temperature_c = 48
     code = (
         "import pynvml; from perseus_ds.device import DeviceRequest;"
-        "from perseus_ds.device.nvidia.nvml import NvmlGpu; gpu = NvmlGpu(DeviceRequest('nvml'));"
+        "from perseus_ds.device.nvml import NvmlGpu; gpu = NvmlGpu(DeviceRequest('nvml'));"
         "print(gpu.temperature_c()); vars(pynvml).pop('nvmlDeviceGetTemperatureV', None);"
         "print(gpu.temperature_c())"
     )

@@ -4,10 +4,9 @@ import pytest
 from gpu_contract import GpuContract
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.models import MODELS
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 
 
 class TestSimulatedGpu(GpuContract):

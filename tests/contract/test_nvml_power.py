@@ -8,10 +8,8 @@ from types import SimpleNamespace
 import pytest
 from fake_nvml import FakeNvml
 
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.nvidia.nvml_power import operator_settings
-from perseus_ds.device.operator_settings import OperatorSettings, changed
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest, OperatorSettings, changed
+from perseus_ds.device.nvml import NvmlGpu, operator_settings
 from perseus_ds.errors import DeviceLostError
 
 pynvml = pytest.importorskip("pynvml")

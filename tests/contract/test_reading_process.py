@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from fake_nvml import UUID, FakeNvml
 
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.runtime.measure.energy import reading_process
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch

@@ -8,7 +8,7 @@ from fake_cuda import Device, FakeCuda
 from personality_gpu import Character, PersonalityGpu
 from virtual_host import VirtualHost
 
-from perseus_ds.device.record import Achieved, Capabilities, EventReason
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason
 
 CLOCKS_MHZ = tuple(range(1980, 195, -15))
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from virtual_host import VirtualHost
 
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, Identity
 
 Power = Callable[[float], float]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import perseus_ds
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
 from perseus_ds.plan import PlanSet, Switching, read_plans, write_plans
 from perseus_ds.plan import build as build_plans

@@ -200,7 +200,7 @@ def _through_the_gap(rank: int, content: Mapping[str, Any], run_dir: Path) -> li
 
 def _budget(sizes: str, per_s: float | None, split: str, _: Path) -> dict[str, Any]:
     """Plan the simulated GPU's GPT-3 within a budget of changes, or with one clock per computation."""
-    from perseus_ds.device.changing.clock_change import ClockChange
+    from perseus_ds.device.clock_change import ClockChange
     from perseus_ds.plan import ChangeBudget
 
     stages, microbatches = map(int, sizes.split("x"))

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from perseus_ds.device.null import NullGpu
-from perseus_ds.device.operator_settings import OperatorSettings
-from perseus_ds.device.record import Achieved, Capabilities, EventReason
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, NullGpu, OperatorSettings
 from perseus_ds.errors import DeviceError, ValueRefusedError
 
 INDEX = 1

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import EventReason
+from perseus_ds.device.gpu import EventReason, Gpu
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
 from perseus_ds.guard.claim import open_gpu
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from perseus_ds.plan import read_plans
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import MeasuredSide, Summary, write_summary
+from perseus_ds.run_directory.records import MeasuredSide, Summary, write_summary
 
 
 def leave_run(path: Path, plan: Path) -> None:

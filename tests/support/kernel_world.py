@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
 from perseus_ds.kernels import KernelClass, KernelPoint, KernelProfile, KernelTrace, LaunchSequence
 from perseus_ds.schedule import Kind
 

@@ -52,14 +52,14 @@ def write_plan(
         for kind, factor in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, settings.backward_over_forward)):
             work = Work(seconds * factor, settings.memory_bound, settings.intensity)
             points[stage, kind] = tuple(_point(model, mhz, work, settings.noise) for mhz in clocks_mhz)
-    blocking_w = physics.power_w(model, model.max_clock_mhz, 0.0)
+    blocking_w = physics.work_power_w(model, model.max_clock_mhz, 0.0)
     profile = Profile(
         points=points,
         blocking_power_w=blocking_w,
         fixed_s={(s, kind): t for s in range(len(forward_s)) for kind, t in FIXED_S.items()},
     )
     if profile_path is not None:
-        waiting_w = {mhz: physics.power_w(model, mhz, 0.0) for mhz in clocks_mhz}
+        waiting_w = {mhz: physics.work_power_w(model, mhz, 0.0) for mhz in clocks_mhz}
         own = {key: value for key, value in fingerprint.items() if key not in PLAN_ONLY}
         write_profile(replace(profile, blocking_w=waiting_w, fingerprint=own), profile_path)
     plans = build(

@@ -2,8 +2,7 @@
 
 import threading
 
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, Identity
 
 
 class NotingGpu(Gpu):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perseus_ds.device.changing.clock_change import ChangeQueue, ClockChange
-from perseus_ds.device.clock_pair import ClockPair
+from perseus_ds.device.clock_change import ChangeQueue, ClockChange
+from perseus_ds.device.gpu import ClockPair
 from perseus_ds.kernels.segment.runs import Runs, Sequence
 from perseus_ds.solver.problem import Floats
 

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.profile import CounterTrace, Interval, Window
 from perseus_ds.schedule import Instruction, Kind
 

@@ -13,9 +13,8 @@ from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet
 from perseus_ds.schedule import dag_of
 from perseus_ds.simulation.emulator import Answers
-from perseus_ds.straggler.decision import StragglerDecision
+from perseus_ds.straggler.controller import ReplicaStatus, StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex
-from perseus_ds.straggler.observation import ReplicaStatus
 
 BLOCK = 256
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queue import SimpleQueue
 
-from perseus_ds.device.simulated.timebase import VirtualTime
+from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.schedule import Kind, Load
 

@@ -2,25 +2,457 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import heapq
+import math
+import sys
 import threading
-from dataclasses import replace
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
+from typing import Protocol
 from weakref import WeakSet
 
-from perseus_ds.device.changing.clock_change import ChangeQueue, ClockChange
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
-from perseus_ds.device.simulated.counter import EnergyCounter
-from perseus_ds.device.simulated.laws import AnyWork
+from perseus_ds.device.clock_change import ChangeQueue, ClockChange
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, Identity
+from perseus_ds.device.simulated import physics
+from perseus_ds.device.simulated import physics as laws
 from perseus_ds.device.simulated.models import GpuModel, model_named
-from perseus_ds.device.simulated.sequence import KernelSequence
+from perseus_ds.device.simulated.physics import AnyWork, KernelSequence, KernelWork, Work, kernel_cost, pieces
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase, VirtualTime
-from perseus_ds.device.simulated.timeline import Task, Timeline
-from perseus_ds.device.simulated.truth import Truth, TruthNow
 from perseus_ds.errors import DeviceUnsupportedError, ValueRefusedError
+
+# The energy counter of a simulated GPU: late, coarse, sampled and noisy, as real ones are.
+
+_PER_J = 1000  # the counter counts millijoules
+
+
+class EnergyCounter:
+    """Watches the true energy for ``window_s`` of every ``period_s`` and extrapolates at each tick.
+
+    The owner calls `observe` exactly at `next_mark_s`, with the true energy so far.
+    """
+
+    def __init__(
+        self, *, period_s: float, window_s: float, noise: float, start_s: float, random: Random
+    ) -> None:
+        self._period_s, self._window_s, self._noise, self._random = period_s, window_s, noise, random
+        self._phase_s = start_s + random.random() * period_s
+        self._ticks = 0
+        self._opened_j: float | None = None
+        self._value_j = 0.0
+        self.next_mark_s = self._phase_s
+
+    def observe(self, energy_j: float) -> None:
+        """Open a window at this mark, or close one and tick."""
+        if self._opened_j is None:
+            self._open(energy_j)
+            return
+        factor = max(0.0, 1.0 + self._random.gauss(0.0, self._noise))
+        self._value_j += (energy_j - self._opened_j) * factor * self._period_s / self._window_s
+        self._ticks += 1
+        self._opened_j = None
+        self.next_mark_s = self._phase_s + self._ticks * self._period_s
+        if self._window_s >= self._period_s:
+            self._open(energy_j)
+
+    @property
+    def reading_j(self) -> float:
+        """What a reader sees: whole millijoules."""
+        return math.floor(self._value_j * _PER_J) / _PER_J
+
+    def _open(self, energy_j: float) -> None:
+        self._opened_j = energy_j
+        self.next_mark_s = self._phase_s + self._ticks * self._period_s + self._window_s
+
+
+# The state of a simulated GPU through time: clock, work, heat and energy, piece by piece.
+
+
+@dataclass(slots=True)
+class Task:
+    """One instruction on the GPU; it ends when its work is done *and* its host handler has returned.
+
+    ``work`` is what runs now, ``remaining_s`` what is left of it at the maximum clock, ``rest`` what follows.
+    """
+
+    work: AnyWork
+    remaining_s: float
+    rest: deque[tuple[AnyWork, float]]
+    started_s: float
+    started_j: float
+    released: bool = False
+    finished_s: float | None = None
+    ended_s: float | None = None
+    energy_j: float = 0.0
+
+    @property
+    def overrun_s(self) -> float:
+        """How much longer the host's handler took than the GPU."""
+        if self.ended_s is None or self.finished_s is None:
+            return 0.0
+        return self.ended_s - self.finished_s
+
+
+class Timeline:
+    """Moves forward only. Between two marks nothing changes, so every piece has a closed form.
+
+    Power and speed are worked out when clock, limit or task change, not at every mark. A waiting host wakes
+    up to a few hundred marks, and the time that they take delays it.
+    """
+
+    def __init__(
+        self, model: GpuModel, counter: EnergyCounter, *, start_s: float, power_cap_w: float
+    ) -> None:
+        self.model = model
+        self.time_s = start_s
+        self.energy_j = 0.0
+        self.busy_s = 0.0
+        self.temperature_c = model.reference_c
+        self.requested_mhz = model.max_clock_mhz
+        self.memory_mhz = model.memory_clocks_mhz[0]
+        self.limit_mhz = model.max_clock_mhz
+        self._hunger = 1.0
+        self.task: Task | None = None
+        self._counter = counter
+        self._power_cap_w = power_cap_w
+        self._pending: deque[tuple[float, int | None, int | None]] = deque()
+        self._refresh()
+
+    def advance(self, to_s: float) -> None:
+        """Let time pass up to ``to_s``; a time that has passed already changes nothing.
+
+        Cost: O(marks between), about two per counter period.
+        """
+        while self.time_s < to_s:
+            mark_s = self._next_mark_s()
+            self._pass(min(mark_s, to_s))
+            if mark_s <= to_s:
+                self._act(mark_s)
+
+    def switch(self, clock_mhz: int | None, at_s: float, *, memory_mhz: int | None = None) -> None:
+        """Have clocks come into force at a later time; switches come in ascending time."""
+        self._pending.append((at_s, clock_mhz, memory_mhz))
+
+    def limit(self, clock_mhz: int) -> None:
+        """Hold the clock at or below a limit from now on."""
+        self.limit_mhz = clock_mhz
+        self._refresh()
+
+    def cap_power(self, power_w: float) -> None:
+        """Hold the power at or below a limit from now on."""
+        self._power_cap_w = power_w
+        self._refresh()
+
+    def grow_hungry(self, times: float) -> None:
+        """Take so many times as much power as the model, from now on."""
+        self._hunger = times
+        self._refresh()
+
+    def begin(self, work: AnyWork | KernelSequence) -> Task:
+        """Start work now."""
+        assert self.task is None, "a GPU runs one instruction at a time"
+        rest = deque(pieces(work))
+        self.task = Task(*rest.popleft(), rest, self.time_s, self.energy_j)
+        self._refresh()
+        return self.task
+
+    def release(self, task: Task) -> None:
+        """Report that the host's part is over: from now on the task ends with its work."""
+        task.released = True
+        if task.finished_s is not None:
+            self._end(task)
+
+    def abandon(self, task: Task) -> None:
+        """End a task now, done or not."""
+        if task.ended_s is None:
+            task.finished_s = self.time_s
+            self._end(task)
+
+    def finish_s(self) -> float:
+        """Foretell when the current work is done, at the clocks that are known to come."""
+        assert self.task is not None
+        at_s, clock_mhz, memory_mhz = self.time_s, self.requested_mhz, self.memory_mhz
+        changes = deque(self._pending)
+        for work, left_s in ((self.task.work, self.task.remaining_s), *self.task.rest):
+            remaining_s = left_s
+            rate = self._rate(clock_mhz, memory_mhz, work)
+            while changes and (changes[0][0] - at_s) * rate < remaining_s:
+                change_s, next_mhz, next_memory_mhz = changes.popleft()
+                remaining_s -= max(0.0, change_s - at_s) * rate
+                at_s = max(at_s, change_s)
+                clock_mhz, memory_mhz = next_mhz or clock_mhz, next_memory_mhz or memory_mhz
+                rate = self._rate(clock_mhz, memory_mhz, work)
+            at_s += remaining_s / rate
+        return at_s
+
+    def held_mhz(self) -> float:
+        """The core clock that is really held, under the cap and any limit, for what runs now."""
+        return self._held_mhz(self.requested_mhz, self.memory_mhz, self._work)
+
+    def power_w(self) -> float:
+        """True power now."""
+        leak_w = self.model.leakage_w_per_k * (self.temperature_c - self.model.reference_c)
+        return self._base_w + leak_w
+
+    @property
+    def _work(self) -> AnyWork | None:
+        return None if self.task is None else self.task.work
+
+    def _refresh(self) -> None:
+        held_mhz = self.held_mhz()
+        self._base_w = self._hunger * laws.power_w(self.model, held_mhz, self.memory_mhz, self._work)
+        self._rate_now = laws.rate(self.model, held_mhz, self.memory_mhz, self._work)
+
+    def _held_mhz(self, clock_mhz: int, memory_mhz: int, work: AnyWork | None) -> float:
+        asked_mhz = min(clock_mhz, self.limit_mhz)
+        return laws.held_mhz(self.model, asked_mhz, memory_mhz, work, self._power_cap_w)
+
+    def _rate(self, clock_mhz: int, memory_mhz: int, work: AnyWork) -> float:
+        held_mhz = self._held_mhz(clock_mhz, memory_mhz, work)
+        return laws.rate(self.model, held_mhz, memory_mhz, work)
+
+    def _next_mark_s(self) -> float:
+        mark_s = self._counter.next_mark_s
+        if self._pending:
+            mark_s = min(mark_s, self._pending[0][0])
+        if self.task is not None and self.task.finished_s is None:
+            mark_s = min(mark_s, self.time_s + self.task.remaining_s / self._rate_now)
+        return max(mark_s, self.time_s)
+
+    def _pass(self, to_s: float) -> None:
+        elapsed_s = to_s - self.time_s
+        spent_j, self.temperature_c = physics.drift(self.model, self._base_w, self.temperature_c, elapsed_s)
+        self.energy_j += spent_j
+        if self.task is not None:
+            self.busy_s += elapsed_s
+            if self.task.finished_s is None:
+                self.task.remaining_s -= elapsed_s * self._rate_now
+        self.time_s = to_s
+
+    def _act(self, mark_s: float) -> None:
+        while self._pending and self._pending[0][0] <= mark_s:
+            _, clock_mhz, memory_mhz = self._pending.popleft()
+            self.requested_mhz = clock_mhz or self.requested_mhz
+            self.memory_mhz = memory_mhz or self.memory_mhz
+            self._refresh()
+        if self._counter.next_mark_s <= mark_s:
+            self._counter.observe(self.energy_j)
+        task = self.task
+        if task is not None and task.finished_s is None and self._is_done(task):
+            if task.rest:
+                task.work, task.remaining_s = task.rest.popleft()
+                self._refresh()
+                return
+            task.remaining_s, task.finished_s = 0.0, mark_s
+            if task.released:
+                self._end(task)
+
+    def _is_done(self, task: Task) -> bool:
+        """Whether what is left is below the resolution of the time base (never a fixed constant)."""
+        return self.time_s + task.remaining_s <= math.nextafter(self.time_s, math.inf)
+
+    def _end(self, task: Task) -> None:
+        task.ended_s = self.time_s
+        task.energy_j = self.energy_j - task.started_j
+        self.task = None
+        self._refresh()
+
+
+# What really happened on a simulated GPU: for tests and oracles, never for measuring code.
+
+_KEPT_TASKS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TruthNow:
+    """The true state at one moment."""
+
+    time_s: float
+    energy_j: float
+    busy_s: float
+    power_w: float
+    clock_mhz: float
+    temperature_c: float
+
+
+@dataclass(slots=True)
+class Truth:
+    """Everything that happened: the last tasks, and how often the host was slower than the GPU.
+
+    ``locks`` counts the clocks that were asked for since the first task.
+    """
+
+    model: GpuModel
+    tasks: deque[Task] = field(default_factory=lambda: deque(maxlen=_KEPT_TASKS))
+    count: int = 0
+    locks: int = 0
+    overruns: int = 0
+    overrun_s: float = 0.0
+
+    @property
+    def overrun_share(self) -> float:
+        """Of how many tasks the host was slower than the GPU; in virtual time of none."""
+        return self.overruns / self.count if self.count else 0.0
+
+    def record(self, task: Task) -> None:
+        """Take in a task that has ended."""
+        self.tasks.append(task)
+        self.count += 1
+        if task.overrun_s > 0:
+            self.overruns += 1
+            self.overrun_s += task.overrun_s
+
+    def duration_s(self, work: Work, clock_mhz: int) -> float:
+        """The duration that work has at a clock, without noise."""
+        return physics.duration_s(self.model, clock_mhz, work)
+
+    def energy_j(self, work: Work, clock_mhz: int) -> float:
+        """The energy that work has at a clock, without noise, at the reference temperature."""
+        return physics.energy_j(self.model, clock_mhz, work)
+
+    def kernel_cost(self, work: KernelWork, clock_mhz: int, memory_mhz: int) -> tuple[float, float]:
+        """The duration and energy that a kernel has at a pair of clocks, without noise."""
+        return kernel_cost(self.model, clock_mhz, memory_mhz, work)
+
+    def blocking_power_w(self, clock_mhz: int) -> float:
+        """The power while waiting at a clock, at the reference temperature."""
+        return physics.work_power_w(self.model, clock_mhz, 0.0)
+
+
+# Where a simulated GPU's time comes from: a clock of its own, or the host's, scaled.
+
+_PR_SET_TIMERSLACK = 29
+_WAKE_S = 120e-6  # a sleeper wakes about 90 us late on a busy two-core machine: the rest is spun
+_sharpened = threading.local()
+
+Act = Callable[[], None]
+
+
+class TimeBase(Protocol):
+    """A clock and a way to wait on it; waiting holds ``condition``'s lock and wakes on its notify."""
+
+    def now_s(self) -> float:
+        """Device seconds."""
+
+    def wall_s(self, device_s: float) -> float:
+        """How long a stretch of device time lasts on the host's clock."""
+
+    def wait(self, condition: threading.Condition, for_s: float) -> None:
+        """Let up to ``for_s`` device seconds pass; waking early is allowed."""
+
+    def sleep(self, for_s: float) -> None:
+        """Let ``for_s`` device seconds pass."""
+
+
+class ScaledTime:
+    """The host's monotonic clock over ``time_scale``: the same device time in every process of a node."""
+
+    def __init__(self, time_scale: float) -> None:
+        self._time_scale = time_scale
+
+    def now_s(self) -> float:
+        """Device seconds: host seconds over the scale."""
+        return time.monotonic() / self._time_scale
+
+    def wall_s(self, device_s: float) -> float:
+        """Host seconds: device seconds times the scale."""
+        return device_s * self._time_scale
+
+    def wait(self, condition: threading.Condition, for_s: float) -> None:
+        """Sleep to just before the end; the last moments are returned at once, for the caller to spin."""
+        host_s = for_s * self._time_scale - _WAKE_S
+        if host_s > 0:
+            _sharpen_timer()
+            condition.wait(host_s)
+
+    def sleep(self, for_s: float) -> None:
+        """Sleep on the host."""
+        time.sleep(self.wall_s(for_s))
+
+
+class VirtualTime:
+    """Time that passes only when its owner waits or lets it pass: the host's pace has no part.
+
+    What is to happen at a moment happens at that moment, on the thread that lets time pass. One thread owns
+    it. ``left_at`` is for that one: since when, by the host's clock, it has let no time pass.
+    """
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._now_s = start_s
+        self.left_at: float | None = None
+        self._due: list[tuple[float, int, Act]] = []
+        self._numbers = count()
+
+    def now_s(self) -> float:
+        """Virtual seconds."""
+        return self._now_s
+
+    def wall_s(self, device_s: float) -> float:
+        """Return the same: no host waits for it."""
+        return device_s
+
+    def pass_s(self, elapsed_s: float) -> None:
+        """Let time pass."""
+        self.pass_to(self._now_s + elapsed_s)
+
+    def pass_to(self, moment_s: float) -> None:
+        """Let time pass up to a moment, with all that is due meanwhile; one that is over changes nothing."""
+        while self._due and self._due[0][0] <= moment_s:
+            due_s, _, act = heapq.heappop(self._due)
+            self._now_s = max(self._now_s, due_s)
+            act()
+        self._now_s = max(self._now_s, moment_s)
+
+    def at(self, moment_s: float, act: Act) -> Act:
+        """Have something done at a moment; return what cancels it."""
+        entry = (moment_s, next(self._numbers), act)
+        heapq.heappush(self._due, entry)
+
+        def cancel() -> None:
+            if entry in self._due:
+                self._due.remove(entry)
+                heapq.heapify(self._due)
+
+        return cancel
+
+    def every(self, period_s: float, act: Act) -> Act:
+        """Have something done again and again; return what ends it."""
+        pending: list[Act] = []
+
+        def again() -> None:
+            pending[:] = [self.at(self._now_s + period_s, again)]
+            act()
+
+        def end() -> None:
+            pending[0]()
+
+        pending.append(self.at(self._now_s + period_s, again))
+        return end
+
+    def wait(self, condition: threading.Condition, for_s: float) -> None:
+        """Jump to the next moment at which something is due; always at least one representable step."""
+        del condition
+        until_s = max(self._now_s + for_s, math.nextafter(self._now_s, math.inf))
+        self.pass_to(min(until_s, self._due[0][0]) if self._due else until_s)
+
+    def sleep(self, for_s: float) -> None:
+        """Let it pass."""
+        self.pass_s(for_s)
+
+
+def _sharpen_timer() -> None:
+    """Have this thread's sleeps end within about a microsecond instead of Linux's default 50; once."""
+    if getattr(_sharpened, "done", False):
+        return
+    _sharpened.done = True
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
 
 _opened: WeakSet[SimulatedGpu] = WeakSet()
 _numbers = count()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from perseus_ds.device.simulated.models import GpuModel
-from perseus_ds.device.simulated.roofline import KernelWork
+from perseus_ds.device.simulated.physics import KernelWork
 
 TILE = 128
 _PRODUCTS = ("gemm", "mm", "linear", "matmul", "conv", "einsum")

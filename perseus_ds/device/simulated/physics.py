@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -29,7 +30,7 @@ class Work:
 _HELD_WITHIN_MHZ = 0.01
 
 
-def rate(model: GpuModel, clock_mhz: float, memory_bound: float) -> float:
+def work_rate(model: GpuModel, clock_mhz: float, memory_bound: float) -> float:
     """How fast work proceeds, against the maximum clock: ``1 / ((1 - m) f_max / f + m)``."""
     return 1.0 / ((1.0 - memory_bound) * model.max_clock_mhz / clock_mhz + memory_bound)
 
@@ -40,7 +41,7 @@ def switching(model: GpuModel, clock_mhz: float) -> float:
     return clock_mhz * interpolate(model.voltage_squared, clock_mhz) / top
 
 
-def power_w(model: GpuModel, clock_mhz: float, intensity: float) -> float:
+def work_power_w(model: GpuModel, clock_mhz: float, intensity: float) -> float:
     """Power at the reference temperature; intensity 0 is a GPU that blocks."""
     blocking_w = interpolate(model.blocking_w, clock_mhz)
     return blocking_w + intensity * model.dynamic_w * switching(model, clock_mhz)
@@ -53,12 +54,12 @@ def held_clock_mhz(model: GpuModel, clock_mhz: int, intensity: float, power_cap_
     A capped GPU dithers between neighbouring clocks, so the average lies between grid points, the same
     one whatever was asked for. The cap acts on power at the reference temperature.
     """
-    if power_w(model, clock_mhz, intensity) <= power_cap_w:
+    if work_power_w(model, clock_mhz, intensity) <= power_cap_w:
         return float(clock_mhz)
     low_mhz, high_mhz = float(model.clocks_mhz[-1]), float(model.max_clock_mhz)
     while high_mhz - low_mhz > _HELD_WITHIN_MHZ:
         middle_mhz = (low_mhz + high_mhz) / 2
-        if power_w(model, middle_mhz, intensity) <= power_cap_w:
+        if work_power_w(model, middle_mhz, intensity) <= power_cap_w:
             low_mhz = middle_mhz
         else:
             high_mhz = middle_mhz
@@ -68,13 +69,13 @@ def held_clock_mhz(model: GpuModel, clock_mhz: int, intensity: float, power_cap_
 def duration_s(model: GpuModel, clock_mhz: int, work: Work) -> float:
     """How long work takes at one clock, under the model's own power cap."""
     held_mhz = held_clock_mhz(model, clock_mhz, work.intensity, model.power_cap_w)
-    return work.seconds / rate(model, held_mhz, work.memory_bound)
+    return work.seconds / work_rate(model, held_mhz, work.memory_bound)
 
 
 def energy_j(model: GpuModel, clock_mhz: int, work: Work) -> float:
     """What work costs at one clock, at the reference temperature."""
     held_mhz = held_clock_mhz(model, clock_mhz, work.intensity, model.power_cap_w)
-    return power_w(model, held_mhz, work.intensity) * duration_s(model, clock_mhz, work)
+    return work_power_w(model, held_mhz, work.intensity) * duration_s(model, clock_mhz, work)
 
 
 def drift(model: GpuModel, power_w: float, temperature_c: float, elapsed_s: float) -> tuple[float, float]:
@@ -91,3 +92,168 @@ def drift(model: GpuModel, power_w: float, temperature_c: float, elapsed_s: floa
     mean_part_s = (temperature_c - fixed_c) * tau_s * risen
     spent_j = power_w * elapsed_s + leak * ((fixed_c - model.reference_c) * elapsed_s + mean_part_s)
     return spent_j, temperature_c + (fixed_c - temperature_c) * risen
+
+
+# Kernels on a simulated GPU: a roofline over core and memory clock, and the power that goes with it.
+
+_REMEMBERED = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWork:
+    """Some launches of one kernel.
+
+    ``core_s`` is how long the cores need for it at the maximum clock, ``memory_s`` how long the memory
+    needs at the default memory clock. The two overlap, the better the higher ``overlap`` is: at 1 they add
+    up, at infinity the longer one counts alone. ``intensity`` is the dynamic power of busy cores over that
+    of the densest kernels, ``occupancy`` the part of the cores that has anything to do.
+    """
+
+    core_s: float
+    memory_s: float
+    intensity: float = 0.85
+    overlap: float = 6.0
+    occupancy: float = 1.0
+
+    @property
+    def seconds(self) -> float:
+        """Duration at the maximum clock and the default memory clock, held."""
+        return _joined(self.core_s, self.memory_s, self.overlap)
+
+    def scaled(self, factor: float) -> KernelWork:
+        """The same kernel, more or fewer launches."""
+        return replace(self, core_s=self.core_s * factor, memory_s=self.memory_s * factor)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def kernel_rate(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> float:
+    """How fast a kernel proceeds, against maximum core and default memory clock."""
+    core_s, memory_s = _stretched(model, clock_mhz, memory_mhz, work)
+    return work.seconds / _joined(core_s, memory_s, work.overlap)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def kernel_power_w(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> float:
+    """Power while a kernel runs, at the reference temperature.
+
+    Cores that wait for memory still draw a part of what busy ones do; memory draws power by its clock, and
+    more by its traffic.
+    """
+    core_s, memory_s = _stretched(model, clock_mhz, memory_mhz, work)
+    seconds = _joined(core_s, memory_s, work.overlap)
+    roofline = model.roofline
+    busy = core_s / seconds
+    activity = work.occupancy * (work.intensity * busy + roofline.stalled_activity * (1.0 - busy))
+    traffic_w = roofline.traffic_w * memory_mhz / model.memory_clocks_mhz[0] * memory_s / seconds
+    blocking_w = interpolate(model.blocking_w, clock_mhz) - memory_saving_w(model, memory_mhz)
+    return blocking_w + activity * model.dynamic_w * switching(model, clock_mhz) + traffic_w
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def kernel_held_mhz(
+    model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork, power_cap_w: float
+) -> float:
+    """The core clock that the power cap allows on average, the same whatever more was asked for."""
+    if kernel_power_w(model, clock_mhz, memory_mhz, work) <= power_cap_w:
+        return float(clock_mhz)
+    low_mhz, high_mhz = float(model.clocks_mhz[-1]), float(model.max_clock_mhz)
+    while high_mhz - low_mhz > _HELD_WITHIN_MHZ:
+        middle_mhz = (low_mhz + high_mhz) / 2
+        if kernel_power_w(model, middle_mhz, memory_mhz, work) <= power_cap_w:
+            low_mhz = middle_mhz
+        else:
+            high_mhz = middle_mhz
+    return low_mhz
+
+
+def kernel_cost(
+    model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork
+) -> tuple[float, float]:
+    """True duration and energy at a pair of clocks, under the model's own cap, without noise."""
+    held_mhz = kernel_held_mhz(model, clock_mhz, memory_mhz, work, model.power_cap_w)
+    seconds = work.seconds / kernel_rate(model, held_mhz, memory_mhz, work)
+    return seconds, seconds * kernel_power_w(model, held_mhz, memory_mhz, work)
+
+
+def memory_saving_w(model: GpuModel, memory_mhz: float) -> float:
+    """What a lower memory clock saves, whatever runs."""
+    table = model.roofline.memory_w
+    return interpolate(table, model.memory_clocks_mhz[0]) - interpolate(table, memory_mhz)
+
+
+def _stretched(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> tuple[float, float]:
+    core_s = work.core_s * model.max_clock_mhz / clock_mhz
+    return core_s, work.memory_s * model.memory_clocks_mhz[0] / memory_mhz
+
+
+def _joined(core_s: float, memory_s: float, overlap: float) -> float:
+    longer, shorter = max(core_s, memory_s), min(core_s, memory_s)
+    return float(longer * (1.0 + (shorter / longer) ** overlap) ** (1.0 / overlap))
+
+
+# Speed, power and held clock of whatever runs, at both clocks: one door to physics and roofline.
+
+AnyWork = Work | KernelWork
+
+
+def rate(model: GpuModel, clock_mhz: float, memory_mhz: float, work: AnyWork | None) -> float:
+    """How fast work proceeds, against maximum core and default memory clock."""
+    if isinstance(work, KernelWork):
+        return kernel_rate(model, clock_mhz, memory_mhz, work)
+    return work_rate(model, clock_mhz, 0.0 if work is None else work.memory_bound)
+
+
+def power_w(model: GpuModel, clock_mhz: float, memory_mhz: float, work: AnyWork | None) -> float:
+    """Power at the reference temperature; a GPU without work blocks."""
+    if isinstance(work, KernelWork):
+        return kernel_power_w(model, clock_mhz, memory_mhz, work)
+    intensity = 0.0 if work is None else work.intensity
+    return work_power_w(model, clock_mhz, intensity) - memory_saving_w(model, memory_mhz)
+
+
+def held_mhz(
+    model: GpuModel, clock_mhz: int, memory_mhz: float, work: AnyWork | None, power_cap_w: float
+) -> float:
+    """The core clock that is held on average under the power cap."""
+    if isinstance(work, KernelWork):
+        return kernel_held_mhz(model, clock_mhz, memory_mhz, work, power_cap_w)
+    intensity = 0.0 if work is None else work.intensity
+    spared_w = memory_saving_w(model, memory_mhz)
+    return held_clock_mhz(model, clock_mhz, intensity, power_cap_w + spared_w)
+
+
+# Kernels one behind the other: what an instruction is made of, where a simulated GPU knows its kernels.
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSequence:
+    """Kernels in the order of their launch, each ``factor`` times as long as it states.
+
+    The kernels themselves stay the same whatever the factor: what they take at a pair of clocks is looked up.
+    """
+
+    kernels: tuple[KernelWork, ...]
+    factor: float = 1.0
+
+    @property
+    def seconds(self) -> float:
+        """Duration at the maximum clock and the default memory clock, held."""
+        return self.factor * sum(kernel.seconds for kernel in self.kernels)
+
+    def scaled(self, factor: float) -> KernelSequence:
+        """The same kernels, all of them longer or shorter."""
+        return replace(self, factor=self.factor * factor)
+
+
+def pieces(work: AnyWork | KernelSequence) -> Iterator[tuple[AnyWork, float]]:
+    """Yield what is done in turn, with its duration at the maximum clock; alike neighbours are one."""
+    if not isinstance(work, KernelSequence):
+        yield work, work.seconds
+        return
+    present, seconds = work.kernels[0], 0.0
+    for kernel in work.kernels:
+        if kernel != present:
+            yield present, seconds
+            present, seconds = kernel, 0.0
+        seconds += work.factor * kernel.seconds
+    yield present, seconds

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
-from perseus_ds.device.clock_pair import ClockPair
+from perseus_ds.device.gpu import ClockPair
 from perseus_ds.errors import ConfigError, InfeasibleError
 from perseus_ds.kernels.choose.table import CostTable
 from perseus_ds.solver.network import hull_of

@@ -9,7 +9,7 @@ from enum import Enum
 
 import numpy as np
 
-from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device.conflict import is_held
+from perseus_ds.device.gpu import is_held
 from perseus_ds.profile.curves.regression import Floats
 from perseus_ds.profile.record import Point
 

@@ -15,7 +15,7 @@ from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
-from perseus_ds.straggler.observation import ReplicaStatus
+from perseus_ds.straggler.controller import ReplicaStatus
 
 _Numbers = NDArray[np.float64]
 

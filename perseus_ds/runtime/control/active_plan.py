@@ -15,9 +15,8 @@ from perseus_ds.runtime.control.iteration_pacer import IterationPacer
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.schedule import Load
-from perseus_ds.straggler.decision import Cause, Straggler
+from perseus_ds.straggler.controller import Cause, ReplicaStatus, Straggler
 from perseus_ds.straggler.frontier_index import FrontierIndex
-from perseus_ds.straggler.observation import ReplicaStatus
 from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from perseus_ds.device.clock_agenda import AskedClocks, DatedClock, DatedClocks, RequestCounts
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.simulated.timebase import VirtualTime
+from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.runtime.control.errands import Errand, VirtualErrands
 from perseus_ds.runtime.control.local_clocks import HostAlarm, LocalClocks

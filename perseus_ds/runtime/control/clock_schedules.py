@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, clock_requests, opening_clocks
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule
 

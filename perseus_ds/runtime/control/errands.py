@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from perseus_ds.device.changing.switches import Steps
-from perseus_ds.device.simulated.timebase import VirtualTime
+from perseus_ds.device.clock_change import Steps
+from perseus_ds.device.simulated.gpu import VirtualTime
 
 
 class Errand:

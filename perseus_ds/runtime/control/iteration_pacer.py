@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.comm.load_exchange import LoadExchange
 from perseus_ds.schedule import Load
-from perseus_ds.straggler.forecast import Forecast
+from perseus_ds.straggler.pacing import Forecast
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.emulation.routes import COUPLED, NORM, REDUCTION, PeerRank, Route
 from perseus_ds.schedule import Kind, Load

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, Task
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.operators import work_of_operator
-from perseus_ds.device.simulated.physics import Work
-from perseus_ds.device.simulated.sequence import KernelSequence
+from perseus_ds.device.simulated.physics import KernelSequence, Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timeline import Task
 from perseus_ds.errors import ConfigError
 from perseus_ds.kernels import KernelTrace, read_trace
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener

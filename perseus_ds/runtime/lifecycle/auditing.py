@@ -10,8 +10,7 @@ import numpy as np
 
 from perseus_ds.plan import Expected, FrequencyPlan
 from perseus_ds.profile import differ
-from perseus_ds.run_directory.summary import Summary, write_summary
-from perseus_ds.run_directory.timeline import write_timelines
+from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.findings import (
     contradiction,

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from perseus_ds.plan import Expected, FrequencyPlan, PlanSet, certified, doubt, too_little_reserve
 from perseus_ds.profile import Profile
-from perseus_ds.run_directory.summary import Summary
+from perseus_ds.run_directory.records import Summary
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.rank_report import RankReport

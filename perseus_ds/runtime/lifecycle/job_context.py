@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perseus_ds.config import PerseusConfig
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import PerseusError
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.run_directory.paths import RunDirectory

@@ -10,11 +10,11 @@ from statistics import fmean
 from typing import cast
 
 from perseus_ds.config import Objective
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan import Expected, FrequencyPlan, PlanSet, expected, loads, select
 from perseus_ds.profile import Computation, LoadFit, Profile
-from perseus_ds.run_directory.summary import Summary
+from perseus_ds.run_directory.records import Summary
 from perseus_ds.runtime.comm.load_exchange import LoadExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
@@ -25,8 +25,8 @@ from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
 from perseus_ds.runtime.lifecycle.phases import Running
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
-from perseus_ds.straggler.forecast import Forecast
 from perseus_ds.straggler.frontier_index import FrontierIndex
+from perseus_ds.straggler.pacing import Forecast
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 _Knows = tuple[int, int, bool]  # replica, pipeline rank, whether it knows loads

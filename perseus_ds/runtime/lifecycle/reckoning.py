@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from perseus_ds.device.changing.calibration import Calibration, measured
-from perseus_ds.device.changing.clock_change import ClockChange
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.clock_change import Calibration, ClockChange, measured
+from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import DeviceError
 from perseus_ds.runtime.observe.event_log import EventLog
 

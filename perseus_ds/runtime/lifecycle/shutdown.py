@@ -13,7 +13,7 @@ from weakref import WeakSet
 from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import read_summary
+from perseus_ds.run_directory.records import read_summary
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.observe.event_log import log_line
 

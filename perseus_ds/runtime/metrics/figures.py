@@ -12,7 +12,7 @@ from perseus_ds.device.clock_agenda import AskedClocks, RequestCounts
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import DeviceError
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import Summary
+from perseus_ds.run_directory.records import Summary
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch

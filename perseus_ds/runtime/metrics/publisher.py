@@ -7,7 +7,7 @@ from pathlib import Path
 from queue import Empty
 
 from perseus_ds.errors import ConfigError, PerseusError
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.runtime.measure.threads import HostThreads, Threads
 from perseus_ds.runtime.metrics.figures import RankMetrics
 from perseus_ds.runtime.metrics.metric import MetricSample, lasting

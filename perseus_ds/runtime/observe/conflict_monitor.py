@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from perseus_ds.device.conflict import ConflictKind, Sighting
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.gpu import Capabilities, ConflictKind, Gpu, Sighting
 from perseus_ds.errors import DeviceLostError, PerseusError
 from perseus_ds.files import read_json
-from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.whole_file import write_json
+from perseus_ds.run_directory.paths import RunDirectory, write_json
 from perseus_ds.runtime.observe.control_watch import CONTROL, ControlWatch
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import conflict_rows

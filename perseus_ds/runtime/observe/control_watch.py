@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perseus_ds.device.conflict import ConflictKind
-from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.gpu import ConflictKind, Gpu
 
 CONTROL = (ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK)
 

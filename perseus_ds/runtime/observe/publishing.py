@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
-from perseus_ds.device.conflict import Sighting
+from perseus_ds.device.gpu import Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
-from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import MeasuredSide, Spent, Summary
-from perseus_ds.run_directory.timeline import RecordedIteration, Span
-from perseus_ds.run_directory.whole_file import write_json
+from perseus_ds.run_directory.paths import RunDirectory, write_json
+from perseus_ds.run_directory.records import MeasuredSide, RecordedIteration, Span, Spent, Summary
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Total
 from perseus_ds.runtime.measure.robust import robust_mean

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perseus_ds.device.clock_agenda import RequestCounts
-from perseus_ds.device.conflict import Sighting
+from perseus_ds.device.gpu import Sighting
 from perseus_ds.errors import PerseusError
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode, Outside, Total

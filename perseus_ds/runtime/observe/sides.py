@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.profile import differ
-from perseus_ds.run_directory.summary import MeasuredSide
+from perseus_ds.run_directory.records import MeasuredSide
 from perseus_ds.runtime.measure.accounting import Sample, Total
 from perseus_ds.runtime.measure.robust import alike, robust_mean
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from perseus_ds.plan import PlanSet
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.straggler.decision import Straggler, StragglerDecision
+from perseus_ds.straggler.controller import Straggler, StragglerDecision
 
 _MOST_GPUS = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from perseus_ds.run_directory.summary import MeasuredSide, Summary
+from perseus_ds.run_directory.records import MeasuredSide, Summary
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.rank_report import RankReport

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from perseus_ds.config.load import READ_AHEAD
 from perseus_ds.device.clock_agenda import AskedClocks
-from perseus_ds.device.conflict import is_capped
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.gpu import Capabilities, is_capped
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch

@@ -15,13 +15,11 @@ import torch
 
 from perseus_ds import __version__
 from perseus_ds.config import PerseusConfig, StragglerSettings
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.request import Choice, DeviceRequest
+from perseus_ds.device.gpu import Choice, DeviceRequest, Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import simulated_settings
-from perseus_ds.run_directory.lock import release
-from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.places import RankPlace, write_places
+from perseus_ds.run_directory.paths import RunDirectory, release
+from perseus_ds.run_directory.records import RankPlace, write_places
 from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.rendezvous import Meeting

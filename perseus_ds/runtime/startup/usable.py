@@ -17,9 +17,7 @@ from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded
 from perseus_ds.kernels import read_trace
 from perseus_ds.plan.record import read_timelines
-from perseus_ds.run_directory.lock import claim
-from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import RunDirectory, claim, write_whole
 
 _MOST_BYTES = 1 << 30
 

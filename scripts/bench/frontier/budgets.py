@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 
 import numpy as np
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import ChangeBudget, PlanSet, Switching, build
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import textbook

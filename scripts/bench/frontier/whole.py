@@ -25,7 +25,7 @@ from instances import BLOCKING_W, Tables, measured, noisy, pipeline, source
 from numpy.typing import NDArray
 
 from perseus_ds.device.simulated.models import model_named
-from perseus_ds.device.simulated.physics import Work, duration_s, energy_j, power_w
+from perseus_ds.device.simulated.physics import Work, duration_s, energy_j, work_power_w
 from perseus_ds.profile import candidate_clocks
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 from perseus_ds.solver import (
@@ -126,7 +126,7 @@ def _simulated(gpu: str, clocks: int, microbatches: int) -> tuple[Problem, float
     """Eight stages of another GPU, embedding and head as in a GPT, at fewer clocks."""
     model = model_named(gpu)
     clocks_mhz = candidate_clocks(model.clocks_mhz, clocks)
-    waiting_w, tables = power_w(model, clocks_mhz[0], 0.0), {}
+    waiting_w, tables = work_power_w(model, clocks_mhz[0], 0.0), {}
     for stage, weight in enumerate((0.96, *[1.0] * 6, 1.08)):
         for kind, scale_s in (("F", 0.06), ("B", 0.12)):
             work = Work(weight * scale_s, 0.1, 1.0)

@@ -33,8 +33,8 @@ from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSeque
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.stopwatch import HostStopwatch
 from perseus_ds.schedule import Instruction, Kind, textbook
+from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
-from perseus_ds.straggler.observation import ReplicaStatus
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 BAR_US = 20.0

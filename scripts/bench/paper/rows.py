@@ -9,7 +9,7 @@ import baselines
 import numpy as np
 from baselines import Priced
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Profile

@@ -13,7 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import write_whole
 
 INK = "#1c2430"
 FAINT_INK = "#5f6975"

@@ -13,7 +13,7 @@ from perseus_ds.plan.waits import Waits
 from perseus_ds.profile import LoadFit, Profile
 from perseus_ds.schedule import Load, textbook
 from perseus_ds.simulation import textbook_profile
-from perseus_ds.straggler.forecast import Forecast
+from perseus_ds.straggler.pacing import Forecast
 
 ROUNDS = 200
 SHAPES = (4, 16), (8, 12), (8, 96), (16, 256)

@@ -16,15 +16,18 @@ from time import thread_time_ns
 import numpy as np
 
 from perseus_ds.config import Objective
-from perseus_ds.device.conflict import ConflictKind
+from perseus_ds.device.gpu import ConflictKind
 from perseus_ds.plan import build
 from perseus_ds.runtime.comm.status import RankStatus, StatusLayout
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
-from perseus_ds.straggler.controller import StragglerController
-from perseus_ds.straggler.decision import StragglerDecision, TimeBudget
+from perseus_ds.straggler.controller import (
+    ReplicaObservation,
+    StragglerController,
+    StragglerDecision,
+    TimeBudget,
+)
 from perseus_ds.straggler.frontier_index import FrontierIndex
-from perseus_ds.straggler.observation import ReplicaObservation
 
 RANKS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
 MOST_GROWTH = 1.2  # exponent of the time per decision between 1 024 and 16 384 ranks: 2 would be quadratic

@@ -15,8 +15,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.controller import StragglerController
-from perseus_ds.straggler.observation import ReplicaObservation
+from perseus_ds.straggler.controller import ReplicaObservation, StragglerController
 
 EARLY, LATE = 200, 5_000
 """Iterations of a quiet job while means are learned, and of a long one."""

@@ -21,8 +21,8 @@ from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet
 from perseus_ds.schedule import Instruction, Kind, dag_of, textbook
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W
+from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
-from perseus_ds.straggler.observation import ReplicaStatus
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 FITTED = 2  # iterations that the durations' dependence on loads is fitted in, as a profile is; not counted

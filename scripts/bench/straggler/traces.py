@@ -24,8 +24,8 @@ from perseus_ds.profile import Point, Profile, read_profile
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.simulation.emulator import Answers
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W
+from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
-from perseus_ds.straggler.observation import ReplicaStatus
 
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
 KINDS = {"forward-compute": Kind.FORWARD, "backward-compute": Kind.BACKWARD}

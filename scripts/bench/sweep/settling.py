@@ -20,7 +20,7 @@ import torch.distributed as dist
 from bare_host import BareHost, on_ranks, one_f_one_b
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
-from perseus_ds.device.simulated.physics import Work, held_clock_mhz, power_w, rate
+from perseus_ds.device.simulated.physics import Work, held_clock_mhz, work_power_w, work_rate
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
@@ -120,9 +120,9 @@ def true_energy_j(gpu: SimulatedGpu, clock_mhz: int, work: Work, at_c: float) ->
     held_mhz = held_clock_mhz(model, clock_mhz, work.intensity, model.power_cap_w)
     leaks_w = model.leakage_w_per_k * (at_c - model.reference_c)
     return (
-        (power_w(model, held_mhz, work.intensity) + leaks_w)
+        (work_power_w(model, held_mhz, work.intensity) + leaks_w)
         * work.seconds
-        / rate(model, held_mhz, work.memory_bound)
+        / work_rate(model, held_mhz, work.memory_bound)
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import perseus_ds
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import ChangeBudget, PlanSet, Switching, build
 from perseus_ds.profile import Point, Profile, read_profile

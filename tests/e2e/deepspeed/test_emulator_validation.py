@@ -15,7 +15,7 @@ from planned_by_physics import CLOCKS_MHZ, SETTINGS
 from ranks import run_ranks
 from replicas import Book, Spells, planned_job, straggle
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.simulated import physics
 from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.device.simulated.models import model_named

@@ -12,8 +12,7 @@ from jobs import MICROBATCHES, STAGES, UNEVEN, Lifecycle, block, copy_of
 from ranks import batches, build, config, run_ranks
 
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
-from perseus_ds.device.simulated.timeline import Task
+from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, opened
 from perseus_ds.plan import read_plans, select
 from perseus_ds.runtime.startup.activation import session_of
 

@@ -18,7 +18,7 @@ import perseus_ds
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, read_plans, select
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.places import read_places
+from perseus_ds.run_directory.records import read_places
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.straggler.frontier_index import FrontierIndex
 

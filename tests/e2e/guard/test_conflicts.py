@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from fake_nvml import FakeNvml
 
-from perseus_ds.device.choose import choose
-from perseus_ds.device.conflict import ConflictKind
-from perseus_ds.device.operator_settings import OperatorSettings
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import ConflictKind, DeviceRequest, OperatorSettings
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.guard.guarded_gpu import GuardedGpu
+from perseus_ds.guard.open import choose
 from perseus_ds.guard.repair import Outcome, repair
 
 pytestmark = pytest.mark.e2e

@@ -11,8 +11,8 @@ from fake_nvml import UUID, FakeNvml
 from test_kills import eventually, free
 from test_service import EVERYTHING, Daemon
 
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.guard.repair import repair
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(missing() is not None, reason=missing() or "")]

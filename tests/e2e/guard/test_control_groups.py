@@ -23,7 +23,7 @@ TRAINER = Path(__file__).with_name("trainer.py")
 WATCHER = """
 import sys, time
 from perseus_ds.device import DeviceRequest
-from perseus_ds.device.choose import choose
+from perseus_ds.guard.open import choose
 with choose(DeviceRequest("nvml", lock=True)).gpu as gpu:
     for _ in range(1000):
         time.sleep(0.01)

@@ -8,11 +8,11 @@ from fake_nvml import CLOSE, EVERY_CALL, OPEN, READ, UUID, FakeNvml
 from test_kills import Job, alive, eventually, free
 from test_tired_driver import left_locked, reset
 
-from perseus_ds.device.choose import choose
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.guard import journal
 from perseus_ds.guard.journal import Journal
+from perseus_ds.guard.open import choose
 from perseus_ds.guard.repair import Outcome, repair
 from perseus_ds.guard.repair import reset as reset_all
 from perseus_ds.guard.spawn import SpawnedGuard

@@ -5,8 +5,8 @@ import random
 import pytest
 from fake_nvml import FakeNvml
 
-from perseus_ds.device.choose import choose
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
+from perseus_ds.guard.open import choose
 
 pytestmark = pytest.mark.e2e
 

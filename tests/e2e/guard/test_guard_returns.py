@@ -13,13 +13,12 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
 
-from perseus_ds.device.choose import choose
-from perseus_ds.device.conflict import ConflictKind
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import ConflictKind, DeviceRequest
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DevicePermissionError
 from perseus_ds.guard.client import GuardClient
 from perseus_ds.guard.guarded_gpu import GuardedGpu
+from perseus_ds.guard.open import choose
 from perseus_ds.guard.spawn import SpawnedGuard, spawn
 
 pytestmark = pytest.mark.e2e
@@ -178,7 +177,7 @@ from perseus_ds.device import DeviceRequest
 from perseus_ds.guard.client import GuardClient
 from perseus_ds.guard.guarded_gpu import GuardedGpu
 from perseus_ds.guard.spawn import spawn
-from perseus_ds.device.nvidia.nvml import NvmlGpu
+from perseus_ds.device.nvml import NvmlGpu
 sock, process = spawn()
 gpu = GuardedGpu(NvmlGpu(DeviceRequest("nvml")), GuardClient(sock), lease_s=0.6)
 gpu.lock_clock(900)

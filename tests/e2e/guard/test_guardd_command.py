@@ -17,10 +17,10 @@ from fake_nvml import UUID, FakeNvml
 from test_service import eventually
 
 from perseus_ds.cli.main import parse
-from perseus_ds.device.choose import choose
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.errors import DevicePermissionError
 from perseus_ds.guard.journal import place
+from perseus_ds.guard.open import choose
 from perseus_ds.guard.policy import read_rules
 from perseus_ds.guard.service import DEFAULT_SOCKET
 

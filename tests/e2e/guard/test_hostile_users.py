@@ -15,9 +15,9 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 from test_service import EVERYTHING, PROGRAM, Daemon, ask, eventually, lock, start
 
-from perseus_ds.device.choose import choose
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
+from perseus_ds.guard.open import choose
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from fake_nvml import UUID, FakeNvml
 
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.guard.repair import Outcome, repair
 
 pytestmark = pytest.mark.e2e

@@ -17,8 +17,8 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
 
-from perseus_ds.device.choose import choose
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
+from perseus_ds.guard.open import choose
 from perseus_ds.guard.protocol import KIND
 
 pytestmark = pytest.mark.e2e

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from fake_nvml import UUID, FakeNvml
 
-from perseus_ds.device.choose import choose
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError, DeviceUnsupportedError
+from perseus_ds.guard.open import choose
 from perseus_ds.guard.protocol import KIND, MAX_BYTES
 
 pytestmark = pytest.mark.e2e

@@ -12,10 +12,10 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 from test_kills import Job, alive, eventually, free
 
-from perseus_ds.device.choose import choose
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DevicePermissionError
+from perseus_ds.guard.open import choose
 from perseus_ds.guard.repair import Outcome, repair
 
 pytestmark = pytest.mark.e2e

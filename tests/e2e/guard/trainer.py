@@ -6,12 +6,11 @@ import random
 import sys
 import time
 
-from perseus_ds.device.changing.calibration import calibrate
-from perseus_ds.device.choose import choose
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.clock_change import calibrate
+from perseus_ds.device.gpu import DeviceRequest, Gpu
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceError
+from perseus_ds.guard.open import choose
 
 
 def raise_as_scripts_do(_: Gpu) -> None:

@@ -13,7 +13,7 @@ from node_service import Service
 from nodes import FakeNvml, beside, block, lived, node_at, when
 from ranks import Said, config
 
-from perseus_ds.device.conflict import ConflictKind
+from perseus_ds.device.gpu import ConflictKind
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

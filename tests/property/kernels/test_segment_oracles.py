@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_play import play
 
-from perseus_ds.device.changing.clock_change import ClockChange
-from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.clock_change import ClockChange
+from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
 from perseus_ds.kernels.choose import ChosenPairs, CostTable, Goal, LaunchCosts, choose
 from perseus_ds.kernels.segment import ChangeCost, Sequence, runs_at, runs_within, timelines
 

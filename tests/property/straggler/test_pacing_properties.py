@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from straggler_cluster import index
 
-from perseus_ds.straggler.observation import ReplicaStatus
+from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 REPLICAS = 5

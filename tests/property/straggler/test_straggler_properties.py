@@ -7,10 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.controller import StragglerController
-from perseus_ds.straggler.decision import Cause, StragglerDecision
-from perseus_ds.straggler.observation import ReplicaObservation
-from perseus_ds.straggler.tuning import LEAST_SLACK, SHORT_SPELL
+from perseus_ds.straggler.controller import Cause, ReplicaObservation, StragglerController, StragglerDecision
+from perseus_ds.straggler.estimate import LEAST_SLACK, SHORT_SPELL
 
 Numbers = NDArray[np.float64]
 

@@ -15,14 +15,20 @@ from typing import Any
 import pytest
 from cli_program import Program
 
-from perseus_ds.files.digest import KEY, digest_of
+from perseus_ds.files import KEY, digest_of
 from perseus_ds.plan import build, write_plans
 from perseus_ds.plan.clock_requests import play
 from perseus_ds.profile import write_profile
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import MeasuredSide, Summary, write_summary
-from perseus_ds.run_directory.timeline import RecordedIteration, Span, write_timelines
+from perseus_ds.run_directory.records import (
+    MeasuredSide,
+    RecordedIteration,
+    Span,
+    Summary,
+    write_summary,
+    write_timelines,
+)
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 from perseus_ds.straggler.notices import Notices

@@ -14,7 +14,7 @@ from cli_program import Program
 import perseus_ds
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.places import RankPlace, write_places
+from perseus_ds.run_directory.records import RankPlace, write_places
 from perseus_ds.straggler.notices import Notices
 
 Refused = Callable[..., str]

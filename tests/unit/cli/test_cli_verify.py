@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cli_program import Program
 
-from perseus_ds.files.digest import KEY, digest_of
+from perseus_ds.files import KEY, digest_of
 from perseus_ds.profile import read_profile, write_profile
 
 SIZES = ("--stages", 2, "--microbatches", 3, "--blocking-power-w", 70)

@@ -147,7 +147,7 @@ def test_a_driver_that_lists_no_clocks_is_one_finding(
 def test_missing_rights_are_one_finding_for_all_gpus(
     on_node: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("perseus_ds.device.nvidia.nvml.missing_right", lambda: "user 1000")
+    monkeypatch.setattr("perseus_ds.device.nvml.missing_right", lambda: "user 1000")
     [one] = found(on_node)["findings"]
     assert "0, 1" in one["what"]
     assert "CAP_SYS_ADMIN" in one["remedy"]

@@ -4,20 +4,17 @@ from itertools import cycle
 
 import pytest
 
-from perseus_ds.device.changing.calibration import (
+from perseus_ds.device.clock_change import (
     Calibration,
     Switch,
     calibrate,
     calibrate_together,
     measured,
 )
-from perseus_ds.device.null import NullGpu
-from perseus_ds.device.record import Achieved, EventReason
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.gpu import Achieved, EventReason, NullGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, VirtualTime
 from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
-from perseus_ds.device.simulated.timeline import Task
 
 
 @pytest.fixture

@@ -5,15 +5,12 @@ from types import ModuleType
 
 import pytest
 
-from perseus_ds.device.amd import amdsmi
-from perseus_ds.device.choose import ReadOnlyGpu, backends, choose
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.null import NullGpu
-from perseus_ds.device.record import Capabilities
-from perseus_ds.device.request import Backend, DeviceRequest
+from perseus_ds.device import amd as amdsmi
+from perseus_ds.device.gpu import Backend, Capabilities, DeviceRequest, Gpu, NullGpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError
 from perseus_ds.guard import spawn
+from perseus_ds.guard.open import ReadOnlyGpu, backends, choose
 
 
 @pytest.fixture

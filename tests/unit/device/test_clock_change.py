@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from perseus_ds.device.changing.calibration import Calibration
-from perseus_ds.device.changing.clock_change import ChangeQueue, ClockChange
-from perseus_ds.device.null import NullGpu
+from perseus_ds.device.clock_change import Calibration, ChangeQueue, ClockChange
+from perseus_ds.device.gpu import NullGpu
 from perseus_ds.errors import DeviceError
 
 MEASURED = Calibration(

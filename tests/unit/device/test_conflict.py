@@ -2,8 +2,7 @@
 
 import pytest
 
-from perseus_ds.device.conflict import ConflictKind, Reaction, conflicts
-from perseus_ds.device.record import Achieved, EventReason
+from perseus_ds.device.gpu import Achieved, ConflictKind, EventReason, Reaction, conflicts
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from perseus_ds.device.nvidia.nvml_optional import (
+from perseus_ds.device.nvml import (
     load_on,
     memory_used_on,
     process_on,

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from perseus_ds.device.rights import missing_right
+from perseus_ds.device.gpu import missing_right
 
 _PR_CAPBSET_DROP, _CAP_SYS_ADMIN = 24, 21  # linux/prctl.h, linux/capability.h
 _WITHOUT = (
     f"import ctypes, os, sys; ctypes.CDLL(None).prctl({_PR_CAPBSET_DROP}, {_CAP_SYS_ADMIN}, 0, 0, 0);"
     "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])"
 )
-_ASK = "from perseus_ds.device.rights import missing_right; print(missing_right())"
+_ASK = "from perseus_ds.device.gpu import missing_right; print(missing_right())"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to drop")

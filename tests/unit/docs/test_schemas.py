@@ -10,7 +10,7 @@ from schemas import check_file
 from perseus_ds.plan import write_plans
 from perseus_ds.profile import read_profile, write_profile
 from perseus_ds.run_directory.events import append_event
-from perseus_ds.run_directory.summary import MeasuredSide, Summary, write_summary
+from perseus_ds.run_directory.records import MeasuredSide, Summary, write_summary
 
 PROFILE = Path(__file__).parents[3] / "docs" / "examples" / "profile.csv"
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: scripts/setup")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files.fields import mapping, real, text, whole
+from perseus_ds.files import mapping, real, text, whole
 
 
 @pytest.mark.parametrize("value", [0, 5, 10])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.device.null import NullGpu
+from perseus_ds.device.gpu import NullGpu
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.guard.claim import OwnershipLock
 from perseus_ds.guard.client import GuardClient

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from desk_gpu import DeskGpu
 
-from perseus_ds.device.conflict import ConflictKind
-from perseus_ds.device.operator_settings import OperatorSettings
-from perseus_ds.device.record import EventReason
+from perseus_ds.device.gpu import ConflictKind, EventReason, OperatorSettings
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.writer import Control

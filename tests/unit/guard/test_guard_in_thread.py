@@ -13,7 +13,7 @@ import pytest
 from desk_gpu import UUID, DeskGpu
 
 from perseus_ds.device.clock_agenda import DatedClock
-from perseus_ds.device.conflict import ConflictKind, Sighting
+from perseus_ds.device.gpu import ConflictKind, Sighting
 from perseus_ds.errors import (
     DeviceError,
     DeviceUnavailableError,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from perseus_ds.device.conflict import apparent_lock_mhz
-from perseus_ds.device.record import Achieved, Capabilities, EventReason
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, apparent_lock_mhz
 
 ABLE = Capabilities(
     (1410, 1395, 900, 210), (1593,), can_lock=True, why_not=None, counter_period_s=0.1, switch_latency_s=0.01

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.record import Achieved, Capabilities, EventReason
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason
 from perseus_ds.errors import DeviceError, DevicePermissionError
 from perseus_ds.guard.writer import ClockWriter
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kernel_world import KERNELS, exact, measured, trace_of, true_cost
 
-from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import ConfigError, IncompleteProfileError
 from perseus_ds.kernels import KernelClass, KernelPoint, KernelProfile
 from perseus_ds.kernels.choose import (

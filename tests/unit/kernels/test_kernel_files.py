@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.kernels import (
     KernelClass,

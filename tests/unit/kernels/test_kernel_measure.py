@@ -3,13 +3,10 @@ from functools import partial
 
 import pytest
 
-from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
-from perseus_ds.device.null import NullGpu
-from perseus_ds.device.record import Capabilities
-from perseus_ds.device.simulated.gpu import SimulatedGpu
-from perseus_ds.device.simulated.roofline import memory_saving_w
+from perseus_ds.device.gpu import DEFAULT_PAIR, Capabilities, ClockPair, NullGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
+from perseus_ds.device.simulated.physics import memory_saving_w
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.kernels.measure import WindowPatience, measure

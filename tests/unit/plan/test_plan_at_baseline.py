@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perseus_ds.config import Objective
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import build, select
 from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Profile

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, build, dumps, loads, verify
 from perseus_ds.plan.check import check_bounds_by_lp, check_times_by_networkx
 from perseus_ds.plan.problem import Switching

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import CertificateError, PlanError
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, verify
 from perseus_ds.plan.problem import Switching

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from perseus_ds.device.changing.clock_change import ChangeQueue, ClockChange
+from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.plan import OPENING, ClockRequest, build, clock_requests, opening_clocks
 from perseus_ds.plan.clock_requests import Part, Played, play, requests_of
 from perseus_ds.plan.problem import Split, Switching

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import CertificateError, PerseusError
-from perseus_ds.files.digest import KEY, digest_of
+from perseus_ds.files import KEY, digest_of
 from perseus_ds.plan import PlanSet, build, dumps, loads, verify
 from perseus_ds.plan.check import check_bounds_by_lp
 from perseus_ds.plan.problem import Switching

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import FrequencyPlan, PlanSet, build
 from perseus_ds.plan.clock_requests import Played, play, play_baseline

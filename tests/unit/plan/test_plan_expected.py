@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import Baseline, Expected, FrequencyPlan, Options, PlanSet, expected
 from perseus_ds.plan.record import Segment
 from perseus_ds.profile import Point, Profile

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import OPENING, PlanSet, build, clock_requests, verify
 from perseus_ds.plan.clock_requests import play
 from perseus_ds.plan.problem import Switching

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.config import Objective
-from perseus_ds.device.changing.calibration import Calibration
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import Calibration, ClockChange
 from perseus_ds.plan import PlanRequest, build, expected, read_plans, select, write_request
 from perseus_ds.profile import write_profile
 from perseus_ds.schedule import textbook

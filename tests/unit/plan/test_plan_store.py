@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from perseus_ds.errors import PlanFormatError
-from perseus_ds.files.digest import KEY, digest_of
+from perseus_ds.files import KEY, digest_of
 from perseus_ds.plan import PlanSet, dumps, loads, read_plans, write_plans
 from perseus_ds.plan.file import pack_matrix, unpack_matrix
 

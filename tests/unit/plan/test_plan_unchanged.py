@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Profile

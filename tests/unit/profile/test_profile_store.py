@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.device.changing.calibration import Calibration
+from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.profile import LoadFit, Point, Profile, read_profile, write_profile
 from perseus_ds.schedule import Kind, Load

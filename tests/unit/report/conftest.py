@@ -11,8 +11,14 @@ from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import MeasuredSide, Summary, write_summary
-from perseus_ds.run_directory.timeline import RecordedIteration, Span, write_timelines
+from perseus_ds.run_directory.records import (
+    MeasuredSide,
+    RecordedIteration,
+    Span,
+    Summary,
+    write_summary,
+    write_timelines,
+)
 from perseus_ds.schedule import Kind, textbook
 
 BLOCKING_W = 70.0

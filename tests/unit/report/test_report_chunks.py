@@ -11,7 +11,7 @@ from perseus_ds.plan.clock_requests import play, play_baseline
 from perseus_ds.profile import Point, Profile
 from perseus_ds.report.page import clocks_mhz, timeline_data
 from perseus_ds.report.timeline import causes, lanes
-from perseus_ds.run_directory.timeline import RecordedIteration, Span, read_timelines, write_timelines
+from perseus_ds.run_directory.records import RecordedIteration, Span, read_timelines, write_timelines
 from perseus_ds.schedule import Kind, textbook
 
 pytestmark = pytest.mark.thorough

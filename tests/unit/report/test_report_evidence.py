@@ -14,8 +14,7 @@ from perseus_ds.plan.clock_requests import play
 from perseus_ds.report.figures import EnergyPrices, event_row, fact_rows, straggler_rows
 from perseus_ds.report.read import critical_path
 from perseus_ds.report.timeline import causes, causes_beside, clock_changes, lanes, write_trace
-from perseus_ds.run_directory.summary import MeasuredSide, Summary
-from perseus_ds.run_directory.timeline import RecordedIteration, Span
+from perseus_ds.run_directory.records import MeasuredSide, RecordedIteration, Span, Summary
 from perseus_ds.schedule import Instruction, textbook
 
 

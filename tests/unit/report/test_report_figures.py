@@ -17,8 +17,7 @@ from perseus_ds.report.figures import (
 from perseus_ds.report.page import page_of
 from perseus_ds.report.read import chosen_plan, read_contents, short
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.places import RankPlace, write_places
-from perseus_ds.run_directory.summary import MeasuredSide, Summary, write_summary
+from perseus_ds.run_directory.records import MeasuredSide, RankPlace, Summary, write_places, write_summary
 from perseus_ds.schedule import Kind, textbook
 
 

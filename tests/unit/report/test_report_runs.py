@@ -15,9 +15,8 @@ from perseus_ds.report.figures import courses, explanation, figures, gpu_rows
 from perseus_ds.report.page import page_of
 from perseus_ds.report.read import read_contents
 from perseus_ds.run_directory.events import append_event
-from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import MeasuredSide, Summary, write_summary
-from perseus_ds.run_directory.whole_file import write_json
+from perseus_ds.run_directory.paths import RunDirectory, write_json
+from perseus_ds.run_directory.records import MeasuredSide, Summary, write_summary
 from perseus_ds.schedule import textbook
 
 WriteRun = Callable[..., Path]

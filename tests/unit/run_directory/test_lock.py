@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.run_directory.lock import STALE_S, claim, release
+from perseus_ds.run_directory.paths import STALE_S, claim, release
 
 TAKE = """
 import sys, time
 from pathlib import Path
-from perseus_ds.run_directory.lock import claim
+from perseus_ds.run_directory.paths import claim
 time.sleep(float(sys.argv[2]))
 path, owner = claim(Path(sys.argv[1]))
 print(path, owner.pid if owner else 0, flush=True)
@@ -147,7 +147,7 @@ def test_elsewhere_a_lock_counts_while_it_is_touched(tmp_path: Path, content: di
 
 
 def test_an_owner_touches_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_ds.run_directory.lock.TOUCH_EVERY_S", 0.01)
+    monkeypatch.setattr("perseus_ds.run_directory.paths.TOUCH_EVERY_S", 0.01)
     claim(tmp_path / "run")
     age(lock := tmp_path / "run" / "lock.json", STALE_S)
     until_s = time.monotonic() + 10.0

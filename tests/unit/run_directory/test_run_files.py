@@ -7,10 +7,17 @@ import pytest
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory.events import append_event, read_events
-from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import MeasuredSide, Summary, read_summary, write_summary
-from perseus_ds.run_directory.timeline import RecordedIteration, Span, read_timelines, write_timelines
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import RunDirectory, write_whole
+from perseus_ds.run_directory.records import (
+    MeasuredSide,
+    RecordedIteration,
+    Span,
+    Summary,
+    read_summary,
+    read_timelines,
+    write_summary,
+    write_timelines,
+)
 from perseus_ds.schedule import Instruction
 
 SUMMARY = Summary(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lone_job import KINDS, Loop, alone, begun, block_of, events_of, gpu, names_of, train
 
-from perseus_ds.device.record import Achieved, Capabilities, EventReason
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.schedule import Kind
 

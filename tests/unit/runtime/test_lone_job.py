@@ -15,21 +15,17 @@ import pytest
 import torch.distributed as dist
 from lone_job import Loop, LoopAdapter, alone, begun, block_of, events_of, gpu, names_of, train
 
-from perseus_ds.device.record import Achieved, EventReason
-from perseus_ds.device.simulated.gpu import SimulatedGpu
-from perseus_ds.device.simulated.laws import AnyWork
+from perseus_ds.device.gpu import Achieved, EventReason
+from perseus_ds.device.simulated.gpu import SimulatedGpu, Task
 from perseus_ds.device.simulated.models import model_named
-from perseus_ds.device.simulated.timeline import Task
+from perseus_ds.device.simulated.physics import AnyWork
 from perseus_ds.errors import ConfigError, DeviceLostError, PerseusError
-from perseus_ds.files.digest import KEY, digest_of
+from perseus_ds.files import KEY, digest_of
 from perseus_ds.plan import dumps, read_plans
 from perseus_ds.plan.clock_requests import play
 from perseus_ds.profile import read_profile
-from perseus_ds.run_directory.places import read_places
-from perseus_ds.run_directory.rank_file import read_ranks
-from perseus_ds.run_directory.summary import read_summary
-from perseus_ds.run_directory.timeline import read_timelines
-from perseus_ds.run_directory.whole_file import write_json
+from perseus_ds.run_directory.paths import write_json
+from perseus_ds.run_directory.records import read_places, read_ranks, read_summary, read_timelines
 from perseus_ds.runtime.startup.activation import activate, deactivate, session_of
 from perseus_ds.runtime.tracing.kernel_tracing import SETTLING
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, PlanError
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.profile import Point, Profile
@@ -23,7 +23,7 @@ from perseus_ds.simulation.emulator import (
     parse_straggler,
     read_scenario,
 )
-from perseus_ds.straggler.decision import Cause
+from perseus_ds.straggler.controller import Cause
 
 pytestmark = pytest.mark.thorough
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, Splits, build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Point, Profile
@@ -25,7 +25,7 @@ from perseus_ds.simulation.emulator import (
     means,
     parse_straggler,
 )
-from perseus_ds.straggler.decision import Cause
+from perseus_ds.straggler.controller import Cause
 
 pytestmark = pytest.mark.thorough
 

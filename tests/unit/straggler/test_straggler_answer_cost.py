@@ -5,7 +5,7 @@ import pytest
 from straggler_cluster import play
 from virtual_cluster import Played, Trouble
 
-from perseus_ds.straggler.answer_cost import HORIZON, AnswerCost
+from perseus_ds.straggler.controller import HORIZON, AnswerCost
 
 TWO = np.ones(2)
 MOST_PCT = 0.2

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from perseus_ds.straggler.controller import StragglerController
-from perseus_ds.straggler.decision import Cause
-from perseus_ds.straggler.observation import ReplicaObservation
+from perseus_ds.straggler.controller import Cause, ReplicaObservation, StragglerController
 
 
 def observation(

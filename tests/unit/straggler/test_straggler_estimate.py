@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from perseus_ds.straggler.estimate.reference import Reference
-from perseus_ds.straggler.estimate.scatter import OwnScatter
-from perseus_ds.straggler.estimate.slowdown_estimate import FlapDamping, SlowdownEstimate
+from perseus_ds.straggler.estimate import FlapDamping, OwnScatter, Reference, SlowdownEstimate
 
 NOBODY = np.array([False, False])
 SECOND = np.array([False, True])

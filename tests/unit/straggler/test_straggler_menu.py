@@ -6,7 +6,7 @@ from straggler_cluster import planned
 
 from perseus_ds.config import Objective
 from perseus_ds.plan.clock_requests import play, play_baseline
-from perseus_ds.straggler.decision import TimeBudget
+from perseus_ds.straggler.controller import TimeBudget
 from perseus_ds.straggler.frontier_index import FrontierIndex
 
 

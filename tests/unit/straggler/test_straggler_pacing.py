@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from straggler_cluster import index
 
-from perseus_ds.straggler.observation import ReplicaStatus
+from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.pacing import margins_s
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 

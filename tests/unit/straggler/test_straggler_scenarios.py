@@ -16,7 +16,7 @@ from straggler_cluster import (
 )
 from virtual_cluster import Trouble
 
-from perseus_ds.straggler.decision import Cause
+from perseus_ds.straggler.controller import Cause
 
 SEEDS = range(2)
 SLOW = pytest.mark.slow

@@ -7,8 +7,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from perseus_ds.straggler.sync_time import ReplicaDemand, limits_s, margin
-from perseus_ds.straggler.tuning import EXCESS
+from perseus_ds.straggler.controller import ReplicaDemand, limits_s, margin
+from perseus_ds.straggler.estimate import EXCESS
 
 MARGIN = 0.001
 """What is kept below T' where nothing varies."""

@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from perseus_ds.device.changing.calibration import calibrating
-from perseus_ds.device.changing.switches import Steps
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.clock_change import Steps, calibrating
+from perseus_ds.device.gpu import Capabilities, Gpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 from perseus_ds.runtime.control.errands import Errand
 from perseus_ds.runtime.lifecycle.job_context import JobContext

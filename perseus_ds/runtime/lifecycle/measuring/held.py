@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from perseus_ds.device.conflict import ConflictKind, conflicts, is_at, is_held
-from perseus_ds.device.record import Achieved
+from perseus_ds.device.gpu import Achieved, ConflictKind, conflicts, is_at, is_held
 from perseus_ds.errors import UnmeasurableError
 from perseus_ds.runtime.measure.pooling import Pooled
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from perseus_ds.device.conflict import is_held
+from perseus_ds.device.gpu import is_held
 from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, write_profile

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perseus_ds.config import Objective
-from perseus_ds.device.changing.calibration import Calibration
-from perseus_ds.device.changing.clock_change import ClockChange
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.clock_change import Calibration, ClockChange
+from perseus_ds.device.gpu import Capabilities
 from perseus_ds.plan import PlanRequest
 from perseus_ds.plan.record import (
     GPUS_PER_NODE,

@@ -13,8 +13,7 @@ from pathlib import Path
 from perseus_ds.errors import PlanError
 from perseus_ds.files import appended, read_bounded
 from perseus_ds.plan import PlanRequest, write_request
-from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.whole_file import write_whole
+from perseus_ds.run_directory.paths import RunDirectory, write_whole
 from perseus_ds.runtime.lifecycle.processes import end_in_time
 
 _MOST_LOG_BYTES = 16 << 20

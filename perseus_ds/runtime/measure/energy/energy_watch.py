@@ -11,8 +11,7 @@ from operator import itemgetter, or_
 from queue import Empty
 from statistics import median
 
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import Achieved, Capabilities
+from perseus_ds.device.gpu import Achieved, Capabilities, Gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.profile import CounterTrace
 from perseus_ds.runtime.measure.energy.gpu_reader import GpuReader, GpuReading

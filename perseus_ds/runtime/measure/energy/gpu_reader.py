@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import Achieved
+from perseus_ds.device.gpu import Achieved, Gpu
 from perseus_ds.errors import as_perseus_error
 from perseus_ds.runtime.measure.energy.energy_source import EnergySource
 

@@ -10,9 +10,8 @@ from typing import Protocol
 
 import torch
 
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest, Gpu
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.runtime.measure.cuda.calls import Cuda, TorchCuda
 from perseus_ds.runtime.measure.threads import HostThreads, Threads

@@ -22,7 +22,7 @@ from first_hour.probes import (
     timed,
 )
 from first_hour.report import CheckResult
-from perseus_ds.device.record import EventReason
+from perseus_ds.device.gpu import EventReason
 from perseus_ds.runtime.measure.cuda.calls import CudaEvent, enter_thread
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.threads import Queue

@@ -2,12 +2,9 @@
 
 import pytest
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu
-from perseus_ds.device.simulated.roofline import KernelWork
-from perseus_ds.device.simulated.sequence import KernelSequence
+from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, VirtualTime
+from perseus_ds.device.simulated.physics import KernelSequence, KernelWork
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
-from perseus_ds.device.simulated.timeline import Task
 
 PRODUCT, NORM = KernelWork(0.004, 0.001), KernelWork(0.001, 0.004)
 LAUNCHES = (PRODUCT, NORM, NORM, PRODUCT) * 5

@@ -1,8 +1,7 @@
 """Tests find a simulated GPU again by when it was opened."""
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 
 
 def a_gpu() -> SimulatedGpu:

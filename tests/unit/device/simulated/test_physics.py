@@ -29,7 +29,7 @@ def test_every_number_has_its_source(model: GpuModel) -> None:
 def test_power_grows_and_duration_falls_with_the_clock(model: GpuModel) -> None:
     work = Work(1.0)
     slow_to_fast = model.clocks_mhz[::-1]
-    powers_w = [physics.power_w(model, clock_mhz, work.intensity) for clock_mhz in slow_to_fast]
+    powers_w = [physics.work_power_w(model, clock_mhz, work.intensity) for clock_mhz in slow_to_fast]
     durations_s = [physics.duration_s(model, clock_mhz, work) for clock_mhz in slow_to_fast]
     assert powers_w == sorted(powers_w)
     assert durations_s == sorted(durations_s, reverse=True)
@@ -45,13 +45,13 @@ def test_a_gemm_takes_the_same_number_of_cycles_at_every_clock() -> None:
     [(300, 56.4), (510, 57.6), (705, 59.4), (900, 61.4), (1200, 69.7), (1410, 85.4)],
 )
 def test_blocking_power_is_the_one_measured(clock_mhz: int, blocking_w: float) -> None:
-    assert physics.power_w(A100, clock_mhz, 0.0) == pytest.approx(blocking_w)
+    assert physics.work_power_w(A100, clock_mhz, 0.0) == pytest.approx(blocking_w)
 
 
 def test_the_densest_kernels_do_not_hold_the_top_clock_under_the_cap() -> None:
     held_mhz = physics.held_clock_mhz(A100, 1410, 1.0, A100.power_cap_w)
     assert 1320 < held_mhz < 1400
-    assert physics.power_w(A100, held_mhz, 1.0) == pytest.approx(A100.power_cap_w, abs=0.1)
+    assert physics.work_power_w(A100, held_mhz, 1.0) == pytest.approx(A100.power_cap_w, abs=0.1)
 
 
 def test_the_default_intensity_holds_it_on_an_sxm_board() -> None:
@@ -82,7 +82,7 @@ def test_a_model_draws_what_a_real_gpu_drew(key: str) -> None:
     assert len(measured["power_w"]) > 3
     for clock, watts in measured["power_w"].items():
         held_mhz = physics.held_clock_mhz(model, int(clock), 1.0, measured["cap_w"])
-        assert physics.power_w(model, held_mhz, 1.0) == pytest.approx(watts, rel=0.05), clock
+        assert physics.work_power_w(model, held_mhz, 1.0) == pytest.approx(watts, rel=0.05), clock
         reached_mhz = measured.get("reached_mhz", {}).get(clock, held_mhz)
         assert held_mhz == pytest.approx(reached_mhz, rel=0.05)
 

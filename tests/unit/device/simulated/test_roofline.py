@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.models import MODELS, model_named
 from perseus_ds.device.simulated.operators import work_of_operator
-from perseus_ds.device.simulated.roofline import KernelWork, kernel_cost, kernel_held_mhz, kernel_rate
+from perseus_ds.device.simulated.physics import KernelWork, kernel_cost, kernel_held_mhz, kernel_rate
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.errors import DeviceUnsupportedError
 
 RTX = model_named("rtx-3080-ti")

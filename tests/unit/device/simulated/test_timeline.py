@@ -4,13 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.record import EventReason
+from perseus_ds.device.gpu import EventReason
 from perseus_ds.device.simulated import physics
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, VirtualTime
 from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
-from perseus_ds.device.simulated.timeline import Task
 from perseus_ds.errors import DeviceUnsupportedError
 
 WORK = Work(0.4, memory_bound=0.0)
@@ -183,5 +181,5 @@ def test_whatever_the_switches_work_is_conserved(switches: list[tuple[int, float
     gpu.release(task)
     gpu.wait(task)
     lasted_s = task.finished_s - task.started_s
-    slowest = physics.rate(gpu.model, 210, 0.1)
+    slowest = physics.work_rate(gpu.model, 210, 0.1)
     assert seconds - 1e-6 <= lasted_s <= seconds / slowest + 1e-6

@@ -2,10 +2,9 @@
 
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.clock_change import ClockChange
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.plan.clock_requests import OPENING, Part, Played, requests_of
 from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer

@@ -11,8 +11,8 @@ from runtime_fakes import HandMoment, NotingGpu
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.device.clock_agenda import LATE_S, DatedClock, RequestCounts
-from perseus_ds.device.null import NullGpu
-from perseus_ds.device.simulated.timebase import VirtualTime
+from perseus_ds.device.gpu import NullGpu
+from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.writer import Control

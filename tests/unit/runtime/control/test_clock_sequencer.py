@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan.clock_requests import Part, Played, requests_of
 from perseus_ds.runtime.control.clock_requests import ClockRequests, Request
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer, FixedClock

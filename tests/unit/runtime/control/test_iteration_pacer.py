@@ -16,7 +16,7 @@ import torch.distributed as dist
 from straggler_cluster import STAGES, index, planned
 
 from perseus_ds.config import Objective
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import EngineError
 from perseus_ds.plan import select
 from perseus_ds.profile import LoadFit, Profile
@@ -30,7 +30,7 @@ from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer
 from perseus_ds.schedule import Kind, Load
 from perseus_ds.simulation import textbook_profile
-from perseus_ds.straggler.forecast import Forecast
+from perseus_ds.straggler.pacing import Forecast
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 MICROBATCHES = 8

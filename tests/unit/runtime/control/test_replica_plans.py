@@ -11,7 +11,7 @@ import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.config import Objective
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, select
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
@@ -23,8 +23,8 @@ from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Ended, Running
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
+from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
-from perseus_ds.straggler.observation import ReplicaStatus
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 PLANS = hand_made()

@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 from virtual_ranks import Post, Wanting
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.emulation import CarriedTime, EmulatedWork, Neighbours, routes_of, works_of
 from perseus_ds.schedule import (

@@ -7,9 +7,8 @@ import threading
 import pytest
 from virtual_ranks import Post, Wanting
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.emulation import CoupledTime, EmulatedWork, works_of
 from perseus_ds.schedule import Instruction, Kind

@@ -4,10 +4,9 @@ import threading
 
 import pytest
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.emulation import EmulatedWork, works_of
 from perseus_ds.schedule import Kind, Load, textbook

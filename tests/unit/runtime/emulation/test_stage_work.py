@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.device.simulated.sequence import KernelSequence
+from perseus_ds.device.simulated.physics import KernelSequence
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError, ProfileError
 from perseus_ds.kernels import KernelClass, KernelTrace, LaunchSequence, write_trace

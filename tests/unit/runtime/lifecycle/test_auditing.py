@@ -12,7 +12,7 @@ from perseus_ds.config import parse
 from perseus_ds.plan import Expected
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import MeasuredSide, Summary
+from perseus_ds.run_directory.records import MeasuredSide, Summary
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error

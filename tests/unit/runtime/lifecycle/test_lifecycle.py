@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 from hand_made_plan import hand_made
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import EngineError, SilentRankError
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.status import JobStatus

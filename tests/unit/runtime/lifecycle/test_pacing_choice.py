@@ -10,7 +10,7 @@ import pytest
 
 from perseus_ds.config.settings import StragglerSettings
 from perseus_ds.profile import LoadFit
-from perseus_ds.run_directory.summary import MeasuredSide, Summary
+from perseus_ds.run_directory.records import MeasuredSide, Summary
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.planned_run import is_paced, why_ended

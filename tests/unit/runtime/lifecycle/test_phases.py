@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hand_made_plan import hand_made
 
-from perseus_ds.device.changing.clock_change import ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.profile import Interval, Point, Sweep
 from perseus_ds.profile.sweep_cost import SweepPace, WindowLength
 from perseus_ds.runtime.control.active_plan import ActivePlan

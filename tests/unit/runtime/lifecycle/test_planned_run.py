@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hand_made_plan import hand_made
 
-from perseus_ds.device.changing.clock_change import ClockChange
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.clock_change import ClockChange
+from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan.record import PlanSet, Segment
 from perseus_ds.plan.waits import WaitClock

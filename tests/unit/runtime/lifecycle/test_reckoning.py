@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runtime_fakes import NotingGpu
 
-from perseus_ds.device.changing.calibration import Calibration
+from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory

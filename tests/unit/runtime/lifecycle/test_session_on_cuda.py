@@ -15,8 +15,7 @@ from fake_cuda import CONTEXT_BYTES, FakeCuda
 from personality_gpu import Character, PersonalityGpu
 from virtual_host import VirtualHost, closing
 
-from perseus_ds.device.conflict import ConflictKind
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.gpu import Capabilities, ConflictKind
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests

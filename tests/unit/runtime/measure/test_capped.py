@@ -1,8 +1,7 @@
 """Whether a device is held below what is asked: by its clock, and never by its reasons."""
 
 from perseus_ds.device.clock_agenda import AskedClocks, DatedClock
-from perseus_ds.device.conflict import is_capped
-from perseus_ds.device.record import Achieved, EventReason
+from perseus_ds.device.gpu import Achieved, EventReason, is_capped
 
 SETTLE_S = 0.1
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from runtime_fakes import NotingGpu
 
-from perseus_ds.device.record import Achieved, EventReason
+from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.errors import DeviceLostError, PerseusError
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch, Look
 

@@ -19,7 +19,7 @@ from lone_job import Loop, alone, begun, block_of, names_of, train
 
 from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.errors import ConfigError
-from perseus_ds.run_directory.summary import read_summary
+from perseus_ds.run_directory.records import read_summary
 from perseus_ds.runtime.metrics.metric import Metric
 
 pytestmark = pytest.mark.thorough

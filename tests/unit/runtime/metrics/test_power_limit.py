@@ -7,7 +7,7 @@ from pathlib import Path
 from runtime_fakes import NotingGpu
 
 from perseus_ds.device.clock_agenda import AskedClocks, RequestCounts
-from perseus_ds.device.operator_settings import OperatorSettings
+from perseus_ds.device.gpu import OperatorSettings
 from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.job import Job

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runtime_fakes import NotingGpu
 
-from perseus_ds.device.conflict import ConflictKind, Sighting
+from perseus_ds.device.gpu import ConflictKind, Sighting
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory

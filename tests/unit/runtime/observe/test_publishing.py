@@ -12,8 +12,7 @@ from hand_made_plan import hand_made
 
 from perseus_ds.profile import Interval
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.rank_file import read_ranks
-from perseus_ds.run_directory.summary import Summary
+from perseus_ds.run_directory.records import Summary, read_ranks
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
 from perseus_ds.runtime.measure.recorder import Iteration

@@ -12,7 +12,7 @@ from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
-from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision
+from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
 
 SLOW = Straggler(1, 1.25, Cause.MEASURED, doubt=0.00316)
 PLANS = hand_made()

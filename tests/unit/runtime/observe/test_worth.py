@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from perseus_ds.run_directory.summary import MeasuredSide, Summary
+from perseus_ds.run_directory.records import MeasuredSide, Summary
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
 from perseus_ds.runtime.observe.rank_report import RankReport

@@ -6,7 +6,7 @@ import pytest
 from runtime_fakes import NotingGpu
 
 import perseus_ds.runtime.startup.shared_device as module
-from perseus_ds.device.request import Choice, DeviceRequest
+from perseus_ds.device.gpu import Choice, DeviceRequest
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError

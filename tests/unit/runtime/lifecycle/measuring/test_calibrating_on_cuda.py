@@ -14,8 +14,8 @@ from fake_cuda import FakeCuda
 from virtual_host import NEVER_S, VirtualHost, closing
 
 from perseus_ds.config import Objective
-from perseus_ds.device.changing.calibration import Calibration, calibrate
-from perseus_ds.device.record import Capabilities
+from perseus_ds.device.clock_change import Calibration, calibrate
+from perseus_ds.device.gpu import Capabilities
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.control.clock_requests import ClockRequests

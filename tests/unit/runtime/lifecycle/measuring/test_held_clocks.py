@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.device.record import Achieved, EventReason
+from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.errors import UnmeasurableError
 from perseus_ds.profile import Point
 from perseus_ds.runtime.lifecycle.measuring.held import held_alone, held_clocks, same_clock

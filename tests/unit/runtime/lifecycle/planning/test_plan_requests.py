@@ -2,10 +2,9 @@
 
 import pytest
 
-from perseus_ds.device.clock_pair import ClockPair
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.gpu import ClockPair
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.plan.record import ClockSegments, InstructionTimelines, TimelineStep
 from perseus_ds.runtime.lifecycle.planning.plan_requests import Playable, playable
 from perseus_ds.schedule import Kind

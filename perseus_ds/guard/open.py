@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NoReturn
 
-from perseus_ds.device.amd import amdsmi
-from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.null import NullGpu
-from perseus_ds.device.nvidia import nvml
-from perseus_ds.device.read_through import ReadThroughGpu
-from perseus_ds.device.request import Backend, Choice, DeviceRequest
+from perseus_ds.device import amd as amdsmi
+from perseus_ds.device import nvml
+from perseus_ds.device.gpu import Backend, Choice, DeviceRequest, Gpu, NullGpu, ReadThroughGpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError, DeviceError, DevicePermissionError

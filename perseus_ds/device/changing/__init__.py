@@ -1,1 +1,0 @@
-"""How a GPU changes its clock: as measured on it, and the one model that follows."""

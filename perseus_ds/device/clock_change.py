@@ -1,0 +1,429 @@
+"""What happens between asking for a clock and having it: the one model of a change that all of us use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple, TypeVar
+
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, is_at
+from perseus_ds.errors import DeviceError
+
+# A few changes of clock, timed in steps: between two looks somebody else lets the device's time pass.
+
+T = TypeVar("T")
+
+_TRIES = 3
+_LIMIT_S = 0.2
+_POLL_S = 0.001
+_TICKS = 6
+_COUNTER_LIMIT_S = 0.35
+_COARSEST = 0.25  # of a latency: a host that looks more rarely than this cannot tell it
+_FINE_S = 0.003
+_BEAT_S = 0.050
+_STANDS_S = 0.005
+_IDLE_BELOW = 1 / 3  # of the highest clock: no load is held down so far, an idle GPU is
+_WAVER_MHZ = 30  # what lies this far below a clock that power or heat allowed just now is allowed too
+
+Steps = Generator[float, None, T]
+"""Yields how many seconds of the device's time are to pass before it goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One change of clock: how long the call took, and how long until the new clock was achieved.
+
+    ``total_s`` counts from the call's beginning and is ``None`` when the clock was not reached in time.
+    ``blur_s`` is how long nobody looked before the new clock was seen. ``idle`` states that the device did
+    nothing and did not reach its clock: an idle one clocks down by itself, lock or not. ``seen_mhz`` is what
+    was seen in its place.
+    """
+
+    from_mhz: int
+    to_mhz: int
+    call_s: float
+    total_s: float | None
+    blur_s: float = 0.0
+    idle: bool = False
+    seen_mhz: int = 0
+
+    @property
+    def told(self) -> bool:
+        """Whether the looks came closely enough to inform the latency."""
+        return self.total_s is not None and self.blur_s <= max(_FINE_S, _COARSEST * self.total_s)
+
+
+class CounterTicks:
+    """Ticks of the energy counter, noted while something else is waited for."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._there = gpu.capabilities().counter_period_s is not None
+        self._began_s = gpu.now_s()
+        self._seen_j = gpu.energy_j() if self._there else 0.0
+        self._changes_s: list[float] = []
+
+    def look(self) -> None:
+        """See whether it has moved."""
+        if self._there and len(self._changes_s) < _TICKS and (now_j := self._gpu.energy_j()) != self._seen_j:
+            self._changes_s.append(self._gpu.now_s())
+            self._seen_j = now_j
+
+    def wait(self, for_s: float) -> Steps[None]:
+        """Look on for a while."""
+        until_s = self._gpu.now_s() + for_s
+        while (left_s := until_s - self._gpu.now_s()) > 0:
+            yield min(left_s, _POLL_S)
+            self.look()
+
+    def rest(self) -> Steps[None]:
+        """Look on until it has moved often enough, or for long enough."""
+        until_s = self._began_s + _COUNTER_LIMIT_S
+        while self._there and len(self._changes_s) < _TICKS and self._gpu.now_s() < until_s:
+            yield _POLL_S
+            self.look()
+
+    @property
+    def period_s(self) -> float | None:
+        """Time between changes, or ``None`` where it did not move."""
+        gaps_s = [later - earlier for earlier, later in pairwise(self._changes_s)]
+        return median(gaps_s) if gaps_s else None
+
+
+def switches(gpu: Gpu, ticks: CounterTicks, done: list[Switch], *, in_step: bool) -> Steps[None]:
+    """Between the highest clock and the middle; where one is not reached, once more below what was."""
+    clocks_mhz = gpu.capabilities().clocks_mhz
+    yield from _to_and_fro(gpu, ticks, done, clocks_mhz, in_step=in_step)
+    missed = done[-1]
+    idles = missed.idle or missed.seen_mhz < _IDLE_BELOW * clocks_mhz[0]
+    if missed.total_s is None and not idles and missed.seen_mhz < missed.to_mhz:
+        clocks_mhz = tuple(clock for clock in clocks_mhz if clock <= missed.seen_mhz - _WAVER_MHZ)
+        if len(clocks_mhz) > 1:
+            yield from _to_and_fro(gpu, ticks, done, clocks_mhz, in_step=in_step)
+
+
+def _to_and_fro(
+    gpu: Gpu, ticks: CounterTicks, done: list[Switch], clocks_mhz: Sequence[int], *, in_step: bool
+) -> Steps[None]:
+    """Down first, from wherever it was (it counts only if it fails), then up and down in turn."""
+    high_mhz, low_mhz = clocks_mhz[0], clocks_mhz[len(clocks_mhz) // 2]
+    first = yield from _change(gpu, ticks, high_mhz, low_mhz)
+    if first.total_s is None:
+        done.append(first)
+        return
+    for way in [(low_mhz, high_mhz), (high_mhz, low_mhz)] * _TRIES:
+        if in_step:
+            yield from ticks.wait(_BEAT_S - gpu.now_s() % _BEAT_S)
+        done.append((yield from _change(gpu, ticks, *way)))
+        if done[-1].total_s is None:
+            return
+
+
+def _change(gpu: Gpu, ticks: CounterTicks, from_mhz: int, to_mhz: int) -> Steps[Switch]:
+    """Ask for a clock, and look until it is there or has had its time."""
+    began_s = gpu.now_s()
+    gpu.lock_clock(to_mhz)
+    gpu.sync()
+    looked_s = gpu.now_s()
+    call_s, until_s = looked_s - began_s, looked_s + _LIMIT_S
+    limited = _LimitedRise(from_mhz, to_mhz)
+    while True:
+        seen, now_s = gpu.achieved(), gpu.now_s()
+        look = _Look((looked_s + now_s) / 2, now_s - looked_s)
+        arrived = look if is_at(to_mhz, seen) else limited.arrived(seen, look)
+        if arrived is not None:
+            return Switch(from_mhz, to_mhz, call_s, arrived.at_s - began_s, arrived.blur_s)
+        if now_s >= until_s:
+            fell = seen.clock_mhz < to_mhz and gpu.load_pct() == 0
+            idle = fell or bool(seen.event_reasons & EventReason.GPU_IDLE)
+            return Switch(from_mhz, to_mhz, call_s, None, idle=idle, seen_mhz=seen.clock_mhz)
+        looked_s = now_s
+        ticks.look()
+        yield _POLL_S
+
+
+class _Look(NamedTuple):
+    """When the clock was seen: between two looks, that far apart."""
+
+    at_s: float
+    blur_s: float
+
+
+class _LimitedRise:
+    """A rise that power or heat stops below the clock that was asked for.
+
+    Where the limit follows the load, the clock itself is reached much later, when a light kernel runs. The
+    change is over when the clock has left the old one and rises no more.
+    """
+
+    def __init__(self, from_mhz: int, to_mhz: int) -> None:
+        self._rises = to_mhz > from_mhz
+        self._highest_mhz = from_mhz
+        self._since: _Look | None = None
+
+    def arrived(self, seen: Achieved, look: _Look) -> _Look | None:
+        """Return the look that first saw the clock where it has stood for ``_STANDS_S``."""
+        if not self._rises or not seen.event_reasons.spoils:
+            return None
+        if seen.clock_mhz > self._highest_mhz + _WAVER_MHZ:
+            self._highest_mhz, self._since = seen.clock_mhz, look
+        stands = self._since is not None and look.at_s - self._since.at_s >= _STANDS_S
+        return self._since if stands else None
+
+
+# What a GPU's clock and counter really do on this node: call, settle up and down, counter period.
+
+Pause = Callable[[float], None]
+"""Lets so many seconds of the device's time pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Medians over several switches; ``None`` where nothing could be measured.
+
+    ``unreached`` counts the clocks that were not reached, ``idle`` those where the device did nothing.
+    ``memory_why_not`` is why the memory clock cannot be locked (``None``: it can), reported without trying.
+    """
+
+    call_s: float | None
+    up_s: float | None
+    down_s: float | None
+    together_s: float | None
+    counter_period_s: float | None
+    unreached: int
+    idle: int = 0
+    memory_why_not: str | None = None
+
+    @property
+    def switch_latency_s(self) -> float | None:
+        """The latency to plan with: the slower direction."""
+        known = [latency_s for latency_s in (self.up_s, self.down_s) if latency_s is not None]
+        return max(known, default=None)
+
+
+def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause | None = None) -> Calibration:
+    """Do all of `calibrating` at once, for whoever has nothing else to do meanwhile.
+
+    Raises:
+        DeviceError: the device refused.
+    """
+    pause = pause or gpu.sleep
+    with closing(calibrating(gpu, in_step=in_step)) as steps:
+        while True:
+            try:
+                pause(next(steps))
+            except StopIteration as end:
+                found: Calibration = end.value
+                return found
+
+
+def calibrating(gpu: Gpu, *, in_step: bool = False) -> Steps[Calibration]:
+    """Measure a few switches and meanwhile ticks of the counter; who closes it finds the clock reset.
+
+    Switched is between the maximum and the middle of the grid. On a GPU that power or heat holds back, it is
+    between clocks below what it reaches. Several GPUs may be measured at once, each from a thread or process
+    of its own. ``in_step`` then has their changes begin together, at whole beats of the host's clock, which
+    all of them read alike. A device on which no clock can be set has only its counter measured. An idle GPU,
+    or one that is not ours to set, reaches nothing: that ends the switches.
+
+    Raises:
+        DeviceError: the device refused.
+
+    Cost: about six tenths of a second of the device's time at most.
+    """
+    ticks = CounterTicks(gpu)
+    done: list[Switch] = []
+    if gpu.capabilities().can_lock:
+        try:
+            yield from switches(gpu, ticks, done, in_step=in_step)
+        finally:
+            gpu.reset_clock()
+    yield from ticks.rest()
+    return _found(gpu, done, ticks.period_s)
+
+
+def _found(
+    gpu: Gpu, switches: Sequence[Switch], period_s: float | None, *, together_s: float | None = None
+) -> Calibration:
+    """Sum up; only switches that were looked at closely enough count for a latency."""
+    told = [switch for switch in switches if switch.told]
+    return Calibration(
+        call_s=median(switch.call_s for switch in switches) if switches else None,
+        up_s=_typical_s([switch for switch in told if switch.to_mhz > switch.from_mhz], seen=True),
+        down_s=_typical_s([switch for switch in told if switch.to_mhz < switch.from_mhz]),
+        together_s=together_s,
+        counter_period_s=period_s,
+        unreached=sum(switch.total_s is None for switch in switches),
+        idle=sum(switch.idle for switch in switches),
+        memory_why_not=gpu.capabilities().memory_why_not,
+    )
+
+
+def measured(able: Capabilities, calibration: Calibration) -> Capabilities:
+    """Put what was measured instead of what was declared."""
+    return replace(
+        able,
+        counter_period_s=calibration.counter_period_s or able.counter_period_s,
+        switch_latency_s=calibration.switch_latency_s or able.switch_latency_s,
+        switch_call_s=able.switch_call_s if calibration.call_s is None else calibration.call_s,
+    )
+
+
+def calibrate_together(gpus: Sequence[Gpu]) -> tuple[Calibration | DeviceError, ...]:
+    """Measure every GPU of a node alone, then all at once: ``together_s`` is the longest wait of any then.
+
+    Cost: about six tenths of a second for each GPU, and once more.
+    """
+    alone = [_attempt(gpu) for gpu in gpus]
+    if len(gpus) <= 1:
+        return tuple(alone)
+    with ThreadPoolExecutor(len(gpus)) as threads:
+        at_once = list(threads.map(partial(_attempt, in_step=True), gpus))
+    waits_s = [one.switch_latency_s for one in at_once if isinstance(one, Calibration)]
+    together_s = max(filter(None, waits_s), default=None)
+    return tuple(
+        replace(one, together_s=together_s) if isinstance(one, Calibration) else one for one in alone
+    )
+
+
+def _attempt(gpu: Gpu, *, in_step: bool = False) -> Calibration | DeviceError:
+    try:
+        return calibrate(gpu, in_step=in_step)
+    except DeviceError as error:
+        return error
+
+
+def _typical_s(switches: Sequence[Switch], *, seen: bool = False) -> float | None:
+    """The median; with ``seen`` of when the new clock was there at the latest.
+
+    A higher clock that comes half a look late costs time, one that comes half a look early next to nothing.
+    """
+    known_s = [
+        switch.total_s + (switch.blur_s / 2 if seen else 0.0)
+        for switch in switches
+        if switch.total_s is not None
+    ]
+    return median(known_s) if known_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChange:
+    """One change of clock, in device seconds; the old clock runs on until the new one is in force.
+
+    ``call_s`` is how long the driver's call takes for the caller. ``settle_up_s`` and ``settle_down_s`` are
+    how long after it the higher or the lower clock is in force. ``queue_s`` is the part of a call in which
+    the driver serves no other GPU of the node: calls that coincide take their turns. For ``stall_s`` from the
+    moment that the new clock is in force the GPU does no work.
+
+    Raises:
+        DeviceError: a number that is negative or not finite, or a queue longer than the call.
+    """
+
+    call_s: float = 0.0
+    settle_up_s: float = 0.0
+    settle_down_s: float = 0.0
+    queue_s: float = 0.0
+    stall_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if not (math.isfinite(value) and value >= 0.0):
+                raise DeviceError(
+                    f"clock change: {part.name} is {value!r}", hint="expected a finite number, 0 or more"
+                )
+        if self.queue_s > self.call_s:
+            raise DeviceError(
+                f"clock change: queue_s is {self.queue_s:g}, more than call_s, {self.call_s:g}",
+                hint="a call holds the driver for no longer than it takes",
+            )
+
+    @classmethod
+    def lasting(cls, latency_s: float) -> ClockChange:
+        """Take all of a known latency as settling, the same both ways."""
+        return cls(settle_up_s=latency_s, settle_down_s=latency_s)
+
+    @classmethod
+    def of(cls, able: Capabilities, calibration: Calibration | None = None, *, gpus: int = 1) -> ClockChange:
+        """Read the model off a calibration, where it states nothing off what the device declares.
+
+        ``gpus`` is how many were measured together: what the last of them waited longer than one alone
+        is the queue.
+        """
+        call_s, latency_s = able.switch_call_s, able.switch_latency_s
+        up_s = down_s = latency_s
+        together_s = None
+        if calibration is not None:
+            call_s = call_s if calibration.call_s is None else calibration.call_s
+            up_s = latency_s if calibration.up_s is None else calibration.up_s
+            down_s = latency_s if calibration.down_s is None else calibration.down_s
+            together_s = calibration.together_s
+        queue_s = 0.0
+        if together_s is not None and gpus > 1:
+            queue_s = min(max(0.0, together_s - max(up_s, down_s)) / (gpus - 1), call_s)
+        return cls(call_s, max(0.0, up_s - call_s), max(0.0, down_s - call_s), queue_s)
+
+    @property
+    def longest_s(self) -> float:
+        """The latency of the slower direction, without waiting for others."""
+        return self.call_s + max(self.settle_up_s, self.settle_down_s)
+
+    def latency_s(self, from_mhz: float, to_mhz: float) -> float:
+        """From asking to being in force, without waiting for others."""
+        return self.call_s + (self.settle_up_s if to_mhz > from_mhz else self.settle_down_s)
+
+
+@dataclass(slots=True)
+class ChangeQueue:
+    """The calls of one node's GPUs: when each change that is asked for comes into force.
+
+    Each GPU makes one call after the other; while one call holds the driver, those of other GPUs wait.
+    """
+
+    change: ClockChange
+    _driver_free_s: float = -math.inf
+    _gpu_free_s: dict[int, float] = field(default_factory=dict)
+    _in_force_s: dict[int, float] = field(default_factory=dict)
+
+    def ask(self, gpu: int, asked_s: float, *, from_mhz: float, to_mhz: float) -> float:
+        """Return when the clock is in force; calls must come in ascending time of asking.
+
+        A change never overtakes an older one of the same GPU.
+        """
+        self._gpu_free_s[gpu], self._driver_free_s, self._in_force_s[gpu] = queued(
+            asked_s,
+            self._gpu_free_s.get(gpu, -math.inf),
+            self._driver_free_s,
+            self._in_force_s.get(gpu, -math.inf),
+            self.change.call_s,
+            self.change.latency_s(from_mhz, to_mhz),
+            self.change.queue_s,
+        )
+        return self._in_force_s[gpu]
+
+
+def queued(  # noqa: PLR0917 - compiled code knows no names
+    asked_s: float,
+    gpu_free_s: float,
+    driver_free_s: float,
+    in_force_s: float,
+    call_s: float,
+    latency_s: float,
+    queue_s: float,
+) -> tuple[float, float, float]:
+    """Return when GPU and driver are free again, and when the clock that is asked for is in force.
+
+    ``in_force_s`` is when the GPU's change before comes into force. Floats alone, so that the emulator can
+    compile it for thousands of GPUs.
+    """
+    begins_s = max(asked_s, gpu_free_s)
+    if queue_s > 0.0:
+        begins_s = max(begins_s, driver_free_s)
+        driver_free_s = begins_s + queue_s
+    return begins_s + call_s, driver_free_s, max(begins_s + latency_s, in_force_s)

@@ -1,0 +1,639 @@
+"""Read a file that somebody else may have put there: an ordinary one, of a bounded size, or not at all."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import grp
+import hashlib
+import io
+import json
+import math
+import os
+import pwd
+import secrets
+import stat
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, fields
+from functools import cache
+from pathlib import Path
+from typing import TextIO, TypeVar, get_args, get_type_hints
+
+from perseus_ds.errors import PerseusError, ProfileError
+
+__all__ = [
+    "appended",
+    "check_folder",
+    "may_write",
+    "number_in",
+    "open_ordinary",
+    "parse_json",
+    "read_bounded",
+    "read_json",
+    "read_table",
+    "reason_of",
+    "who_else",
+    "write_trusted",
+]
+
+# Files between users: who is believed, and how to write what only its owner could have written.
+#
+# A file is believed where nobody but its reader, the owner of its folder and root could have written it. A
+# group that may write counts as others, unless it is its owner's private one: a umask of 002 gives every file
+# to that group. Folders that a whole project may write to are common. What lies in them is judged file by
+# file, and the folder itself is worth a warning (`who_else`), not an end.
+
+_LINKED = "has another name as well (a hard link)"
+
+
+def may_write(folder: Path) -> frozenset[int]:
+    """Users whose files in a folder are believed: its owner and root.
+
+    Raises:
+        OSError: the folder is not there.
+    """
+    return frozenset({0, folder.stat().st_uid})
+
+
+def why_not_believed(found: os.stat_result, writers: frozenset[int], *, shared: bool = False) -> str | None:
+    """Return who else could have written a file or moved files in a folder; None where nobody could.
+
+    With ``shared`` a group that may write is believed.
+    """
+    if found.st_uid not in writers:
+        return f"belongs to user {found.st_uid}, who is not believed here"
+    if found.st_mode & stat.S_IWOTH:
+        return "can be written by everyone"
+    if not shared and stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        return _LINKED
+    if found.st_mode & stat.S_IWGRP and not shared and not _private(found.st_gid, found.st_uid):
+        return f"can be written by group {found.st_gid}"
+    return None
+
+
+def who_else(path: Path) -> str | None:
+    """Return who else may write to a file or folder that is there; None where nobody may."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return why_not_believed(found, frozenset({0, os.geteuid(), found.st_uid}))
+
+
+def write_trusted(path: Path, text: str | bytes, *, mode: int = 0o644, sync: bool = False) -> None:
+    """Put a file in place in one step, writable by its owner alone whatever the umask.
+
+    No link is followed and nothing that was put there beforehand is written to. With ``sync`` it is on disk
+    when this returns.
+
+    Raises:
+        OSError: it cannot be written; nothing of it is left.
+    """
+    content = text.encode() if isinstance(text, str) else text
+    folder, name = os.path.split(path)
+    partial = os.path.join(folder, f".{name}.{os.getpid()}.{secrets.token_hex(4)}")  # noqa: PTH118  # half the time
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(partial, path)  # noqa: PTH105
+    except OSError:
+        with suppress(FileNotFoundError):
+            os.unlink(partial)  # noqa: PTH108
+        raise
+
+
+@contextmanager
+def appended(path: Path) -> Iterator[TextIO]:
+    """Open a file to append to; no link is followed, and a pipe or a device is refused and not waited for.
+
+    A file with a second name is refused too: what is appended would be appended to that.
+
+    Raises:
+        OSError: it cannot be opened, is no ordinary file, or has another name as well.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "is not an ordinary file", str(path))
+        if found.st_nlink > 1:
+            raise OSError(errno.EMLINK, _LINKED, str(path))
+        yield file
+
+
+def _private(group: int, user: int) -> bool:
+    """Whether a group is its user's own: of the same number or name, and with no other member."""
+    try:
+        found = grp.getgrgid(group)
+    except KeyError:
+        return group == user
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:
+        name = str(user)
+    return (group == user or found.gr_name == name) and not set(found.gr_mem) - {name}
+
+
+_STALE_TRIES = 3
+_NOT_PLAIN = (
+    (b"\x1f\x8b", "is compressed by gzip", "unpack it with gunzip"),
+    (b"PK\x03\x04", "is a ZIP archive or a workbook", "unpack it, or export a CSV file"),
+    (b"\xfd7zXZ\x00", "is compressed by xz", "unpack it with unxz"),
+    (b"BZh", "is compressed by bzip2", "unpack it with bunzip2"),
+    (b"\x28\xb5\x2f\xfd", "is compressed by zstd", "unpack it with unzstd"),
+    (b"\xff\xfe", "is text in UTF-16", "save it in UTF-8"),
+    (b"\xfe\xff", "is text in UTF-16", "save it in UTF-8"),
+)
+
+
+def read_bounded(
+    path: Path, *, most_bytes: int, writers: frozenset[int] | None = None, shared: bool = False
+) -> bytes:
+    """Read a whole file; what was opened is what is checked, and nothing that blocks is opened.
+
+    With ``writers`` the file is believed only where nobody else could have written it. It is no link, belongs
+    to one of these users, and nobody else may write to it. With ``shared`` as well a link is followed, since
+    what it leads to is checked alike, and a group may write: project directories are shared. Without
+    ``writers``, what the file states is checked by who reads it. Every file of ours is plain text. One that
+    is compressed or in UTF-16 is refused as such.
+
+    A file that another host replaced meanwhile is read again (ESTALE of network file systems).
+
+    Raises:
+        OSError: it cannot be opened or read.
+        PerseusError: it is refused; the message lacks the path.
+    """
+    for _ in range(_STALE_TRIES):
+        try:
+            return _read_once(path, most_bytes=most_bytes, writers=writers, shared=shared)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return _read_once(path, most_bytes=most_bytes, writers=writers, shared=shared)
+
+
+def _read_once(path: Path, *, most_bytes: int, writers: frozenset[int] | None, shared: bool) -> bytes:
+    descriptor = open_ordinary(path, follow=shared or writers is None)
+    try:
+        found = os.fstat(descriptor)
+        if writers is not None:
+            _check_writers(found, writers, shared=shared)
+        content = _read(descriptor, most_bytes + 1) if found.st_size <= most_bytes else b""
+    finally:
+        os.close(descriptor)
+    if max(found.st_size, len(content)) > most_bytes:
+        raise PerseusError(f"has {max(found.st_size, len(content))} bytes, {most_bytes} are allowed")
+    for start, what, remedy in _NOT_PLAIN:
+        if content.startswith(start):
+            raise PerseusError(what, hint=remedy)
+    return content
+
+
+def open_ordinary(path: Path, *, follow: bool = True) -> int:
+    """Open a file for reading; a pipe, a device, a folder or a socket is refused and not waited for.
+
+    Raises:
+        OSError: it cannot be opened.
+        PerseusError: it is no ordinary file; the message lacks the path.
+    """
+    links = 0 if follow else os.O_NOFOLLOW
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | links)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PerseusError("is not an ordinary file")
+    return descriptor
+
+
+def check_folder(folder: Path, writers: frozenset[int]) -> None:
+    """Refuse a folder in which others could move files.
+
+    Raises:
+        OSError: it is not there.
+        PerseusError: it is not a folder, or others than ``writers`` may write to it.
+    """
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        raise PerseusError("is not a folder")
+    _check_writers(found, writers)
+
+
+def reason_of(error: OSError | PerseusError) -> str:
+    """What a refusal or the system's error states, in one line that is to follow the path."""
+    if isinstance(error, PerseusError):
+        return error.message
+    return f"cannot be read: {error.strerror or type(error).__name__}"
+
+
+def _check_writers(found: os.stat_result, writers: frozenset[int], *, shared: bool = False) -> None:
+    if (why_not := why_not_believed(found, writers, shared=shared)) is not None:
+        raise PerseusError(why_not)
+
+
+def _read(descriptor: int, most_bytes: int) -> bytes:
+    """Read to the end of the file or of what is allowed: a file may grow after it was measured."""
+    parts: list[bytes] = []
+    left = most_bytes
+    while left and (part := os.read(descriptor, min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+# JSON of others: bounded in bytes, values and depth, finite in its numbers, each key once.
+
+MOST_VALUES = 600_000
+_MOST_DIGITS = 18  # of a whole number: it fits into 64 bits, and into a double without an error
+_LONGEST_REAL = 64
+
+
+def read_json(
+    path: Path,
+    *,
+    most_bytes: int,
+    most_values: int = MOST_VALUES,
+    writers: frozenset[int] | None = None,
+    shared: bool = False,
+) -> object:
+    """Read a JSON file (see `read_bounded`, `parse_json`).
+
+    Raises:
+        OSError: it cannot be opened or read.
+        PerseusError: it is refused; the message lacks the path.
+    """
+    text = read_bounded(path, most_bytes=most_bytes, writers=writers, shared=shared)
+    return parse_json(text, most_values=most_values)
+
+
+def parse_json(text: bytes | str, *, most_values: int = MOST_VALUES) -> object:
+    """Parse strict JSON.
+
+    Raises:
+        PerseusError: it is no JSON, or none that anybody of ours wrote; the message lacks the path.
+    Cost: about 1 us and at most 200 bytes for each value; too many are refused before they are made.
+    """
+    data = text.encode("utf-8", errors="surrogatepass") if isinstance(text, str) else text
+    values = _count(data)
+    if values > most_values:
+        raise PerseusError(f"has about {values} values, {most_values} are allowed")
+    try:
+        content: object = json.loads(
+            data.decode("utf-8-sig"),
+            parse_float=_real,
+            parse_int=_whole,
+            parse_constant=_not_a_number,
+            object_pairs_hook=_each_once,
+        )
+        if b"\\u" in data:
+            json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise PerseusError("has half of a character, which nobody can print") from None
+    except RecursionError:
+        raise PerseusError("is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise PerseusError(f"is not text: byte {error.start} is no UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise PerseusError(f"is not JSON or is cut short: {error}") from error
+    return content
+
+
+def _count(data: bytes) -> int:
+    """An upper bound of the values in a text: each is a container's first, or follows a comma."""
+    return 1 + data.count(b",") + data.count(b"[") + min(data.count(b"{"), data.count(b":"))
+
+
+def _real(text: str) -> float:
+    value = float(text) if len(text) <= _LONGEST_REAL else math.inf
+    if not math.isfinite(value):
+        raise PerseusError(f"has the number {text:.40}, which is too large or too long")
+    return value
+
+
+def _whole(text: str) -> int:
+    if len(text.lstrip("-")) > _MOST_DIGITS:
+        raise PerseusError(f"has a whole number of {len(text)} digits")
+    return int(text)
+
+
+def _not_a_number(text: str) -> float:
+    raise PerseusError(f"has {text} where a number should be")
+
+
+def _each_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise PerseusError(f"has the key {twice!r:.40} twice")
+    return content
+
+
+# CSV files of measurements: one reader that names the separator, the column and the row at fault.
+
+Row = Mapping[str, str | None]
+
+_POINT = "numbers have a decimal point, and no separator of thousands"
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+def read_table(path: Path, required: Sequence[str], *, most_bytes: int) -> Iterator[tuple[str, Row]]:
+    """Yield the rows of a CSV file, each with its place ("FILE: row 2") for messages; the header is row 1.
+
+    Names of columns are compared without capitals and blanks. Other columns than ``required`` may be there.
+
+    Raises:
+        ProfileError: the file cannot be read, is no CSV file, is empty, or lacks a column; or a row is longer
+            than the header.
+    """
+    try:
+        text = read_bounded(path, most_bytes=most_bytes).decode("utf-8-sig")
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{path} is not a CSV file: {error}", hint="save it in UTF-8") from error
+    except PerseusError as error:
+        raise ProfileError(f"{path} {error.message}", hint=error.hint) from error
+    if "\x00" in text[:1024]:
+        raise ProfileError(
+            f"{path} is not a CSV file: it has bytes that are no text", hint="save it in UTF-8"
+        )
+    if not text.strip():
+        raise ProfileError(f"{path} is empty", hint=f"expected {','.join(required)}")
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        rows.fieldnames = _checked_columns(rows.fieldnames or (), required, path)
+        for row in rows:
+            where = f"{path}: row {rows.line_num}"
+            if None in row:
+                raise ProfileError(f"{where} has more cells than the header", hint=_POINT)
+            yield where, row
+    except csv.Error as error:
+        raise ProfileError(f"{path} is not a CSV file: {error}") from error
+
+
+def _checked_columns(header: Sequence[str], required: Sequence[str], path: Path) -> list[str]:
+    columns = [name.strip().lower() for name in header]
+    if missing := [name for name in required if name not in columns]:
+        expected = f"expected {','.join(required)}"
+        for separator, name in _SEPARATORS.items():
+            if any(separator in column for column in columns):
+                raise ProfileError(f"{path}: columns are separated by {name}", hint=f"{expected} with commas")
+        raise ProfileError(
+            f"{path}: no column {', '.join(missing)} among {','.join(columns):.200}", hint=expected
+        )
+    if twice := [name for name in required if columns.count(name) > 1]:
+        raise ProfileError(f"{path} has the column {twice[0]} twice", hint="keep one of them")
+    return columns
+
+
+def number_in(row: Row, column: str, where: str, *, low: float | None = None) -> float:
+    """Return a finite number above 0, or one of ``low`` or more.
+
+    Raises:
+        ProfileError: the cell holds something else.
+    """
+    text = row[column]
+    wanted = "above 0" if low is None else f"of {low:g} or more"
+    try:
+        value = float(text or "")
+    except ValueError as error:
+        hint = _POINT if "," in (text or "") else f"expected a number {wanted}"
+        raise ProfileError(f"{where}: {column} is {text!r:.80}", hint=hint) from error
+    if not math.isfinite(value) or not (value > 0 if low is None else value >= low):
+        raise ProfileError(f"{where}: {column} is {text:.80}", hint=f"expected a finite number {wanted}")
+    return value
+
+
+# One field of what was read: of the right type, in its range, or refused with its name.
+
+Content = Mapping[str, object]
+Record = TypeVar("Record")
+
+MOST = 1e12
+"""Seconds, joules, watts: what is more was not measured, and its sums are not finite."""
+MOST_COUNT = 2**63 - 1
+_MOST_TEXT = 1 << 20
+
+
+def mapping(value: object, what: str) -> Content:
+    """Return an object.
+
+    Raises:
+        PerseusError: it is anything else.
+    """
+    if not isinstance(value, dict):
+        raise PerseusError(f"{what} is {_shown(value)}", hint="expected an object")
+    return value
+
+
+def listed(value: object, what: str) -> Sequence[object]:
+    """Return a list.
+
+    Raises:
+        PerseusError: it is anything else.
+    """
+    if not isinstance(value, list):
+        raise PerseusError(f"{what} is {_shown(value)}", hint="expected a list")
+    return value
+
+
+def text(content: Content, key: str, *, most: int = 4096) -> str:
+    """Return a field that is text of at most so many characters.
+
+    Raises:
+        PerseusError: naming the key.
+    """
+    value = _field(content, key)
+    if not isinstance(value, str) or len(value) > most:
+        raise PerseusError(f"{key} is {_shown(value)}", hint=f"expected at most {most} characters of text")
+    return value
+
+
+def line(content: Content, key: str, *, most: int = 4096) -> str:
+    """Return a field that is text for one line: a reader prints it.
+
+    Raises:
+        PerseusError: naming the key.
+    """
+    value = text(content, key, most=most)
+    if not value.isprintable():
+        raise PerseusError(f"{key} is {_shown(value)}", hint="expected text of one line")
+    return value
+
+
+def texts(value: object, what: str) -> dict[str, str]:
+    """Return an object of texts, as fingerprints are.
+
+    Raises:
+        PerseusError: naming the key.
+    """
+    content = mapping(value, what)
+    return {key: within(what, _long_text, content, key) for key in content}
+
+
+def flag(content: Content, key: str) -> bool:
+    """Return a field that is true or false.
+
+    Raises:
+        PerseusError: naming the key.
+    """
+    value = _field(content, key)
+    if not isinstance(value, bool):
+        raise PerseusError(f"{key} is {_shown(value)}", hint="expected true or false")
+    return value
+
+
+def whole(content: Content, key: str, *, least: int, most: int) -> int:
+    """Return a field that is a whole number in a range; true and false are none.
+
+    Raises:
+        PerseusError: naming the key.
+    """
+    value = _field(content, key)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise PerseusError(f"{key} is {_shown(value)}", hint=f"expected a whole number, {least} to {most}")
+    return value
+
+
+def real(content: Content, key: str, *, least: float, most: float) -> float:
+    """Return a field that is a number in a range; true and false are none.
+
+    Raises:
+        PerseusError: naming the key.
+    """
+    value = _field(content, key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise PerseusError(f"{key} is {_shown(value)}", hint=f"expected a number, {least:g} to {most:g}")
+    return float(value)
+
+
+def real_or_none(content: Content, key: str, *, least: float, most: float) -> float | None:
+    """Return a field that is a number in a range, or null.
+
+    Raises:
+        PerseusError: naming the key.
+    """
+    return None if _field(content, key) is None else real(content, key, least=least, most=most)
+
+
+def record(kind: type[Record], content: Content) -> Record:
+    """Build a dataclass of numbers from 0 on, truths and lines of text; fields with a default may be absent.
+
+    Keys that are no fields are ignored: a newer release may have written them.
+
+    Raises:
+        PerseusError: naming the first key that is missing or of another type.
+    """
+    known = _fields_of(kind)  # type: ignore[arg-type]  # every class has a hash
+    values = {
+        name: _value(content, name, wanted)
+        for name, (wanted, needed) in known.items()
+        if needed or name in content
+    }
+    return kind(**values)
+
+
+def only(content: Content, known: Collection[str]) -> None:
+    """Refuse a key that nobody knows.
+
+    Raises:
+        PerseusError: naming the first one.
+    """
+    if unknown := sorted(content.keys() - set(known)):
+        raise PerseusError(f"has an unknown key {unknown[0]!r:.40}")
+
+
+def within(where: str, read: Callable[..., Record], *words: object) -> Record:
+    """Read a part, whose refusal then names where it stands.
+
+    Raises:
+        PerseusError: as ``read`` does, with ``where`` before it.
+    """
+    try:
+        return read(*words)
+    except PerseusError as error:
+        joint = " " if error.message.startswith("has ") else "."
+        raise PerseusError(f"{where}{joint}{error.message}", hint=error.hint) from error
+
+
+def rows(value: object, what: str, read: Callable[[Content], Record]) -> Iterator[Record]:
+    """Read a list of objects one by one.
+
+    Raises:
+        PerseusError: as ``read`` does, with the row's number before it.
+    """
+    for number, row in enumerate(listed(value, what)):
+        where = f"{what}[{number}]"
+        yield within(where, read, mapping(row, where))
+
+
+def _value(content: Content, name: str, wanted: object) -> object:
+    kinds = get_args(wanted) or (wanted,)
+    if type(None) in kinds and content.get(name, 0) is None:
+        return None
+    if float in kinds:
+        return real(content, name, least=0.0, most=MOST)
+    if bool in kinds:
+        return flag(content, name)
+    return whole(content, name, least=0, most=MOST_COUNT) if int in kinds else line(content, name)
+
+
+@cache
+def _fields_of(kind: type[object]) -> dict[str, tuple[object, bool]]:
+    """The type of every field, and whether it must be there."""
+    hints = get_type_hints(kind)
+    return {
+        field.name: (hints[field.name], field.default is MISSING and field.default_factory is MISSING)
+        for field in fields(kind)  # type: ignore[arg-type]  # records are dataclasses
+    }
+
+
+def _long_text(content: Content, key: str) -> str:
+    return text(content, key, most=_MOST_TEXT)
+
+
+def _field(content: Content, key: str) -> object:
+    if key not in content:
+        raise PerseusError(f"has no {key}")
+    return content[key]
+
+
+def _shown(value: object) -> str:
+    """A value in a message: never long, and an endless structure is not printed."""
+    if isinstance(value, dict | list):
+        return f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
+    return f"{value!r:.40}"
+
+
+# The digest in a file of ours: what nothing else in it could contradict is not changed unseen.
+
+KEY = "sha256"
+
+
+def digest_of(content: Mapping[str, object]) -> str:
+    """Return the digest of everything else in the file, however it is laid out.
+
+    Cost: one more pass over the text.
+    """
+    rest = {key: value for key, value in content.items() if key != KEY}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def check_digest(content: Mapping[str, object]) -> None:
+    """Refuse what was changed since it was written.
+
+    Raises:
+        PerseusError: the content does not match its digest, or has no digest.
+    """
+    if KEY not in content:
+        raise PerseusError(f"has no {KEY}")
+    if content[KEY] != digest_of(content):
+        raise PerseusError(f"its content is not what its {KEY} was made of: it was changed since")

@@ -1,1 +1,0 @@
-"""How slow each replica is, from noisy iterations: running medians, jumps, damping of flaps."""
