@@ -10,6 +10,7 @@ post-import hook is that of PEP 369 and wrapt.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -53,7 +54,7 @@ def arm() -> None:
         if doors and not any(isinstance(finder, _Awaiting) for finder in sys.meta_path):
             sys.meta_path.insert(0, _Awaiting(doors))
     except Exception as error:  # noqa: BLE001  # an exception here would break `import torch`
-        sys.stderr.write(f"perseus: not armed: {error}\n")
+        logging.getLogger("perseus_ds").warning("not armed: %s", error)
 
 
 def _arrived(module: ModuleType, door: str) -> None:
@@ -121,4 +122,4 @@ class _PassingLoader(Loader):
         try:
             self._ran(module)
         except Exception as error:  # noqa: BLE001  # the host wins: the framework works without us
-            sys.stderr.write(f"perseus: not armed: {error}\n")
+            logging.getLogger("perseus_ds").warning("not armed: %s", error)

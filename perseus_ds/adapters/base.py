@@ -5,7 +5,7 @@ Imports neither torch nor a framework.
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from perseus_ds.schedule import Kind, Load
 
 Call = Callable[..., object]
+
+log = logging.getLogger("perseus_ds")
 
 _MARK = "__perseus_ds__"
 
@@ -57,7 +59,7 @@ def after_building(kind: type, act: Callable[[object], None]) -> None:
         except PerseusError:
             raise  # "on_error": "raise"
         except Exception as error:  # noqa: BLE001  # the host wins
-            sys.stderr.write(f"perseus: off, training goes on at default clocks: {error}\n")
+            log.warning("off, training goes on at default clocks: %s", error)
 
     kind.__init__ = built  # type: ignore[misc]
 
@@ -77,7 +79,7 @@ def before_first(host: object, name: str, begin: Callable[..., bool]) -> None:
         except PerseusError:
             raise  # "on_error": "raise"
         except Exception as error:  # noqa: BLE001  # the host wins
-            sys.stderr.write(f"perseus: off, training goes on at default clocks: {error}\n")
+            log.warning("off, training goes on at default clocks: %s", error)
             take_back(host)
             present = original
         return present(*args, **kwargs)

@@ -6,7 +6,7 @@ passes `AdapterContract` (tests/support/adapter_contract.py).
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from perseus_ds.errors import as_perseus_error
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
 
 T = TypeVar("T")
+log = logging.getLogger("perseus_ds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,7 @@ class GuardedListener:
         try:
             raises = self._listener.fail(error)
         except Exception:  # noqa: BLE001  # the listener is what fails
-            sys.stderr.write(f"perseus: off, training goes on at default clocks: {as_perseus_error(error)}\n")
+            log.warning("off, training goes on at default clocks: %s", as_perseus_error(error))
         with suppress(Exception):
             self._remove()
         if raises:
