@@ -226,7 +226,7 @@ def _simulated(options: argparse.Namespace) -> tuple[Gpu, Callable[[KernelClass]
 
 
 def _real() -> tuple[Gpu, Callable[[KernelClass], Replay]]:
-    replay = import_module("perseus_ds.runtime.tracing.replay")
+    replay = import_module("perseus_ds.runtime.kernel_tracing")
     device, uuid = replay.cuda_device()
     choice = choose(DeviceRequest("automatic", local_rank=0, uuid=uuid, lock=True))
     remark(f"measuring on {choice.gpu.identify().name} ({choice.reason})")

@@ -19,10 +19,8 @@ from fake_nvml import UUID, FakeNvml
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceLostError
-from perseus_ds.runtime.measure.energy import reading_process
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.energy.gpu_reader import GpuReading
-from perseus_ds.runtime.measure.energy.reading_process import ReadingProcess
+from perseus_ds.runtime import energy_monitor
+from perseus_ds.runtime.energy_monitor import EnergyWatch, GpuReading, ReadingProcess
 
 pytestmark = pytest.mark.thorough
 
@@ -31,7 +29,7 @@ PATIENCE_S = 120.0
 
 TRAINER = """
 import os, time
-from perseus_ds.runtime.measure.energy.reading_process import ReadingProcess
+from perseus_ds.runtime.energy_monitor import ReadingProcess
 process = ReadingProcess("nvml", "{uuid}", 0.02)
 if os.fork() == 0:
     time.sleep(600)  # a worker, with a copy of all that is open
@@ -74,7 +72,7 @@ def watch(node: FakeNvml) -> Iterator[EnergyWatch]:
 
 def reader_of(node: FakeNvml) -> int:
     """The one process on this node beside ourselves."""
-    (pid,) = [pid for pid, words in node.processes().items() if reading_process.__name__ in words]
+    (pid,) = [pid for pid, words in node.processes().items() if energy_monitor.__name__ in words]
     return pid
 
 
@@ -182,7 +180,7 @@ def test_what_nobody_takes_waits(node: FakeNvml) -> None:
     ours, theirs = os.pipe()
     fcntl(theirs, F_SETPIPE_SZ, 4096)
     words = ["nvml", UUID.format(0), "0.005", str(theirs), str(os.getpid())]
-    command = [sys.executable, "-m", reading_process.__name__, *words]
+    command = [sys.executable, "-m", energy_monitor.__name__, *words]
     seen_s, ended_s = list[float](), 0.0
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs,)) as process,

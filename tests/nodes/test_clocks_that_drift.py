@@ -13,7 +13,7 @@ from hosts import hosts
 from jobs import agreed, block, names, plain_losses
 from ranks import batches, build, config
 
-from perseus_ds.runtime.emulation import TimeMessages
+from perseus_ds.runtime.emulation_links import TimeMessages
 from perseus_ds.runtime.startup import begin
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

@@ -11,7 +11,7 @@ from types import FrameType
 
 from lone_job import Loop, begun, block_of, train
 
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
+from perseus_ds.runtime.energy_monitor import EnergyWatch
 
 _SETTLED = 20
 _LOOK = EnergyWatch.look.__code__

@@ -13,9 +13,9 @@ from planned_by_physics import deepspeed_schedule, perseus_block, write_plan
 from ranks import PipelineEngine, batches, build, config, run_ranks
 
 from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan
-from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.startup.activation import session_of
 
 Spells = Mapping[int, list[tuple[int, int, float]]]

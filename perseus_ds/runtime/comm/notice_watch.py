@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.runtime.coupled_sets import Sets
-from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.straggler.notices import Notices
 
 _PAUSE_S = 0.5

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.control_channel import FEWEST, MOST, ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
-from perseus_ds.runtime.measure.arrivals import Arrivals
-from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
+from perseus_ds.runtime.conflicts import ConflictMonitor
+from perseus_ds.runtime.recorder import Arrivals, Iteration
 from perseus_ds.straggler.controller import ReplicaStatus
 
 _Numbers = NDArray[np.float64]

@@ -12,8 +12,8 @@ from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer
+from perseus_ds.runtime.event_log import StragglerReporter
 from perseus_ds.runtime.job import GpuAddress
-from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.schedule import Load
 from perseus_ds.straggler.controller import Cause, ReplicaStatus, Straggler
 from perseus_ds.straggler.frontier_index import FrontierIndex

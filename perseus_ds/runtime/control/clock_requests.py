@@ -13,8 +13,8 @@ from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.runtime.control.errands import Errand, VirtualErrands
 from perseus_ds.runtime.control.local_clocks import HostAlarm, LocalClocks
-from perseus_ds.runtime.measure.stopwatch import Moment
-from perseus_ds.runtime.measure.threads import HostThreads, Queue, Threads
+from perseus_ds.runtime.recorder import Moment
+from perseus_ds.runtime.threads import HostThreads, Queue, Threads
 
 _PATIENCE_S = 2.0
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import OPENING, ClockRequest
 from perseus_ds.runtime.control.clock_requests import Ask, Request, Requests
-from perseus_ds.runtime.measure.stopwatch import Moment
+from perseus_ds.runtime.recorder import Moment
 from perseus_ds.schedule import Kind
 
 Asks = tuple[Ask, ...]

@@ -12,7 +12,7 @@ from typing import Protocol
 from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, RequestCounts, overdue_s
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import PerseusError, ValueRefusedError, as_perseus_error
-from perseus_ds.runtime.measure.threads import Threads
+from perseus_ds.runtime.threads import Threads
 
 Act = Callable[[], None]
 

@@ -11,6 +11,8 @@ import numpy as np
 from perseus_ds.plan import Expected, FrequencyPlan
 from perseus_ds.profile import differ
 from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
+from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
+from perseus_ds.runtime.event_log import log_troubles
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.findings import (
     contradiction,
@@ -20,18 +22,15 @@ from perseus_ds.runtime.lifecycle.findings import (
     with_error,
 )
 from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
-from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.observe.publishing import (
+from perseus_ds.runtime.summaries import (
     BESIDE_A_STRAGGLER,
     beside_stragglers,
     skipped_steps,
     summarise,
     timelines,
+    worth,
     write_ranks,
 )
-from perseus_ds.runtime.observe.rank_report import RankBooks, RankReport
-from perseus_ds.runtime.observe.troubles import log_troubles
-from perseus_ds.runtime.observe.worth import worth
 
 _FEWEST = 10
 """Iterations on either side below which a measurement is called early."""

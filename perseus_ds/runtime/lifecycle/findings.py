@@ -8,9 +8,8 @@ from statistics import fmean
 from perseus_ds.plan import Expected, FrequencyPlan, PlanSet, certified, doubt, too_little_reserve
 from perseus_ds.profile import Profile
 from perseus_ds.run_directory.records import Summary
+from perseus_ds.runtime.accounting import Mode, RankReport
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.observe.rank_report import RankReport
 
 _MOST_OVERRUNS = 0.01
 _MOST_SLOWER_PCT = 0.2

@@ -10,9 +10,9 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.reckoning import Reckoning
-from perseus_ds.runtime.observe.event_log import EventLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.control_channel import different_sizes
-from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.event_log import EventLog
 
 
 @dataclass(frozen=True, slots=True)

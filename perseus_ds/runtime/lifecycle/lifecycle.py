@@ -14,10 +14,13 @@ from functools import partial
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import SilentRankError
 from perseus_ds.plan import loads, select
+from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.status import JobStatus, StatusExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.event_log import Scalars
 from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.kernel_tracing import SETTLING
 from perseus_ds.runtime.lifecycle.findings import power_cap_line
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.leaving import Ending, followed, parted
@@ -26,10 +29,7 @@ from perseus_ds.runtime.lifecycle.measuring.sweeping import Sweeping
 from perseus_ds.runtime.lifecycle.phases import ASIDE, Ended, Phase, Running, Step, Unplanned, WarmUp
 from perseus_ds.runtime.lifecycle.planning.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
-from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.observe.scalars import Scalars
-from perseus_ds.runtime.tracing.kernel_tracing import SETTLING
+from perseus_ds.runtime.recorder import Iteration
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from random import Random
 
 from perseus_ds.profile.sweep_cost import SweepPace, WindowLength
+from perseus_ds.runtime.accounting import Mode, beside
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
-from perseus_ds.runtime.measure.accounting import Mode, beside
-from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.sweeps import MeasuredSweep
+from perseus_ds.runtime.pooling import MeasuredSweep
+from perseus_ds.runtime.recorder import Iteration
 
 DEFAULT_CLOCK = FixedClock(None)
 

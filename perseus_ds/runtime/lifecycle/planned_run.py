@@ -19,12 +19,12 @@ from perseus_ds.runtime.comm.load_exchange import LoadExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer
+from perseus_ds.runtime.event_log import StragglerReporter
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.findings import PlanLines, with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
 from perseus_ds.runtime.lifecycle.phases import Running
-from perseus_ds.runtime.measure.arrivals import Arrivals
-from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
+from perseus_ds.runtime.recorder import Arrivals
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.pacing import Forecast
 from perseus_ds.straggler.replica_plans import ReplicaPlans

@@ -9,7 +9,7 @@ from statistics import median
 from perseus_ds.device.clock_change import Calibration, ClockChange, measured
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import DeviceError
-from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.event_log import EventLog
 
 Answer = Calibration | DeviceError
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perseus_ds.errors import as_perseus_error
+from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.lifecycle.leaving import Ending, ended, failed
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK
-from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.measure.recorder import Recorder
-from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
-from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.runtime.observe.rank_report import RankBooks
+from perseus_ds.runtime.recorder import Recorder
 from perseus_ds.schedule import Kind, Load
 
 _REST_AFTER_LATENCIES = 4.0

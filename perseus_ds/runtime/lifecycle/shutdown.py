@@ -14,8 +14,8 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import read_summary
+from perseus_ds.runtime.event_log import log_line
 from perseus_ds.runtime.lifecycle.session import Session
-from perseus_ds.runtime.observe.event_log import log_line
 
 _PATIENCE_S = 120.0
 _LAST_ERROR = ("last_type", "last_exc")  # where the interpreter keeps what ended the program

@@ -24,9 +24,9 @@ from perseus_ds.config import (
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
 from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.rendezvous import Meeting, flags, leave_refusal, rendezvous
+from perseus_ds.runtime.event_log import log_line
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.shutdown import at_exit
-from perseus_ds.runtime.observe.event_log import log_line
 from perseus_ds.runtime.startup.begin import begin
 
 _sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()

@@ -10,12 +10,18 @@ from perseus_ds.config.load import READ_AHEAD
 from perseus_ds.device.clock_agenda import AskedClocks
 from perseus_ds.device.gpu import Capabilities, is_capped
 from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.comm.status import StatusExchange, StatusLayout
+from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
 from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.cuda_timer import stopwatch_for
 from perseus_ds.runtime.emulation import Emulation
+from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.event_log import Scalars
+from perseus_ds.runtime.kernel_tracing import KernelTracing
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import FirstPhases, Lifecycle
@@ -27,17 +33,9 @@ from perseus_ds.runtime.lifecycle.planning.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.planning.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
-from perseus_ds.runtime.measure.arrivals import Arrivals
-from perseus_ds.runtime.measure.cuda.cuda_stopwatch import stopwatch_for
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.recorder import Iteration, Recorder
-from perseus_ds.runtime.metrics.figures import RankMetrics, Sources
-from perseus_ds.runtime.metrics.publisher import Publisher
-from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
-from perseus_ds.runtime.observe.rank_report import RankBooks
-from perseus_ds.runtime.observe.scalars import Scalars
+from perseus_ds.runtime.metrics import Publisher, RankMetrics, Sources
+from perseus_ds.runtime.recorder import Arrivals, Iteration, Recorder
 from perseus_ds.runtime.startup.shared_device import SharedDevice
-from perseus_ds.runtime.tracing.kernel_tracing import KernelTracing
 from perseus_ds.straggler.notices import Notices
 
 

@@ -23,13 +23,14 @@ from perseus_ds.run_directory.records import RankPlace, write_places
 from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.rendezvous import Meeting
-from perseus_ds.runtime.emulation import Emulation, TimeMessages, works_of
+from perseus_ds.runtime.emulation import Emulation, works_of
+from perseus_ds.runtime.emulation_links import TimeMessages
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.reckoning import Reckoning
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
-from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.startup.assembly import Assembly
 from perseus_ds.runtime.startup.recognition import Member, members_of, recognise, weights_of
 from perseus_ds.runtime.startup.shared_device import SharedDevice, shared_device

@@ -19,8 +19,7 @@ from perseus_ds.adapters.torch_pipelining import Hooks as PipeliningHooks
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.measure.recorder import Recorder
-from perseus_ds.runtime.measure.stopwatch import HostStopwatch
+from perseus_ds.runtime.recorder import HostStopwatch, Recorder
 from perseus_ds.schedule import Kind
 
 BAR = 1.1

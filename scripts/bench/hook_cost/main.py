@@ -30,8 +30,7 @@ from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.status import RankStatus, StatusLayout
 from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer
-from perseus_ds.runtime.measure.recorder import Recorder
-from perseus_ds.runtime.measure.stopwatch import HostStopwatch
+from perseus_ds.runtime.recorder import HostStopwatch, Recorder
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex

@@ -9,10 +9,9 @@ from unittest import mock
 import pytest
 from ranks import run_ranks
 
+from perseus_ds.runtime.accounting import Outside, RankBooks, RankReport
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.lifecycle.auditing import Audits
-from perseus_ds.runtime.measure.accounting import Outside
-from perseus_ds.runtime.observe.rank_report import RankBooks, RankReport
 
 pytestmark = pytest.mark.e2e
 

@@ -19,7 +19,7 @@ from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, read_plans, select
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import read_places
-from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.runtime.accounting import Mode
 from perseus_ds.straggler.frontier_index import FrontierIndex
 
 pytestmark = pytest.mark.e2e

@@ -16,7 +16,7 @@ from replicas import Book, planned_job, straggle
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, read_plans
-from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.runtime.accounting import Mode
 from perseus_ds.straggler.frontier_index import FrontierIndex
 
 pytestmark = pytest.mark.e2e

@@ -21,7 +21,7 @@ from lone_job import events_of
 
 import perseus_ds
 from perseus_ds.run_directory.events import why_unmeasured
-from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
+from perseus_ds.runtime.emulation import EmulatedWork
 from perseus_ds.schedule import Kind
 
 T = TypeVar("T")

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 from free_ports import free_port
 
-from perseus_ds.runtime.metrics.endpoint import text_of
-from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
+from perseus_ds.runtime.metrics import Labels, Metric, MetricSample, text_of
 
 MONITORING = Path(__file__).parents[3] / "configs" / "monitoring"
 BOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())

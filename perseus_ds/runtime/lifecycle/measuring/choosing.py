@@ -8,7 +8,7 @@ from perseus_ds.profile.next_clock import PLACES, clocks_held, next_clock
 from perseus_ds.profile.sweep_cost import SweepCost, SweepPace, WindowLength, coming_after, cost_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.profiling import CHANGE_S
-from perseus_ds.runtime.measure.sweeps import MeasuredSweep
+from perseus_ds.runtime.pooling import MeasuredSweep
 
 _MICROBATCHES = 8
 """An iteration of as many shows each computation often enough: of four, transfers came out too long."""

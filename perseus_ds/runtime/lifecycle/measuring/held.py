@@ -8,7 +8,7 @@ from operator import or_
 
 from perseus_ds.device.gpu import Achieved, ConflictKind, conflicts, is_at, is_held
 from perseus_ds.errors import UnmeasurableError
-from perseus_ds.runtime.measure.pooling import Pooled
+from perseus_ds.runtime.pooling import Pooled
 
 
 def held_clocks(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> frozenset[int]:

@@ -24,13 +24,13 @@ from perseus_ds.profile import (
 from perseus_ds.profile.estimating.estimate import Estimate, estimate
 from perseus_ds.profile.estimating.thermal import Thermal, Warming, Warmth
 from perseus_ds.profile.next_clock import filed
+from perseus_ds.runtime.conflicts import ControlWatch
+from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.event_log import log_troubles, whose
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.held import held_clocks
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.pooling import Measured, Pooled, joined_loads, pool
-from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.observe.control_watch import ControlWatch
-from perseus_ds.runtime.observe.troubles import log_troubles, whose
+from perseus_ds.runtime.pooling import Measured, Pooled, joined_loads, pool
+from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.schedule import Kind, Load
 
 CHANGE_S = 1.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perseus_ds.profile.sweep_cost import SweepCost, in_words
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice
-from perseus_ds.runtime.measure.pooling import Pooled
-from perseus_ds.runtime.measure.sweeps import MeasuredSweep
-from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 
 
 def log_begin(context: JobContext, choice: ClockChoice, cost: SweepCost) -> None:

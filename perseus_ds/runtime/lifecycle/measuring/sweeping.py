@@ -16,6 +16,8 @@ from perseus_ds.profile import Sweep, write_profile
 from perseus_ds.profile.estimating.estimate import Estimate
 from perseus_ds.profile.estimating.thermal import UNKNOWN_WARMING, Warming, Warmth, warming_of
 from perseus_ds.profile.sweep_cost import SweepPace, in_words
+from perseus_ds.runtime.conflicts import ConflictMonitor
+from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice, window_length
 from perseus_ds.runtime.lifecycle.measuring.held import held_alone, held_clocks, same_clock
@@ -35,11 +37,8 @@ from perseus_ds.runtime.lifecycle.measuring.sweep_lines import (
 from perseus_ds.runtime.lifecycle.measuring.window_loads import WindowLoads
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Phase, Profiling, Unplanned
 from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.pooling import Pooled
-from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.sweeps import MeasuredSweep
-from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
+from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
+from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.schedule import Load
 
 _SHORT_WINDOWS = 4

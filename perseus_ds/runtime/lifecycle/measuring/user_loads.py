@@ -14,7 +14,7 @@ from perseus_ds.config.load import LoadFunction, load_function
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.schedule import Load
 
 LIMIT_S = 0.1

@@ -11,7 +11,7 @@ import numpy as np
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import Interval, LoadFit, differ
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.schedule import Kind, Load, mean_load
 
 _MOST_SHARED = 256  # microbatches of a window and replica: 10 kB

@@ -8,8 +8,8 @@ from typing import cast
 from perseus_ds.errors import PerseusError
 from perseus_ds.runtime.adapter import Adapter, Batch, Place
 from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.observe.event_log import EventLog
 
 Joined = Callable[[Job], None]
 

@@ -13,8 +13,8 @@ import torch
 from perseus_ds.device.gpu import DeviceRequest, Gpu
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceUnavailableError
-from perseus_ds.runtime.measure.cuda.calls import Cuda, TorchCuda
-from perseus_ds.runtime.measure.threads import HostThreads, Threads
+from perseus_ds.runtime.cuda_events import Cuda, TorchCuda
+from perseus_ds.runtime.threads import HostThreads, Threads
 
 _SIDE = 8192
 _PICKLED = 200_000

@@ -23,9 +23,9 @@ from first_hour.probes import (
 )
 from first_hour.report import CheckResult
 from perseus_ds.device.gpu import EventReason
-from perseus_ds.runtime.measure.cuda.calls import CudaEvent, enter_thread
-from perseus_ds.runtime.measure.recorder import Recorder
-from perseus_ds.runtime.measure.threads import Queue
+from perseus_ds.runtime.cuda_events import CudaEvent, enter_thread
+from perseus_ds.runtime.recorder import Recorder
+from perseus_ds.runtime.threads import Queue
 from perseus_ds.schedule import Kind
 
 Check = Callable[[Bench], CheckResult]

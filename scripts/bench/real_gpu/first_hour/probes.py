@@ -12,9 +12,9 @@ import numpy as np
 
 from first_hour.bench import Bench
 from first_hour.report import CheckResult, Figures, Verdict
-from perseus_ds.runtime.measure.cuda.calls import CudaEvent
-from perseus_ds.runtime.measure.cuda.cuda_stopwatch import CudaStopwatch
-from perseus_ds.runtime.measure.threads import Queue
+from perseus_ds.runtime.cuda_events import CudaEvent
+from perseus_ds.runtime.cuda_timer import CudaStopwatch
+from perseus_ds.runtime.threads import Queue
 
 _AHEAD = 4
 _PAUSE_S = 0.01

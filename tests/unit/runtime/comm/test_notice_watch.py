@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
-from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.straggler.notices import Announced, Notices
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from perseus_ds.runtime.comm.control_channel import FAILED
 from perseus_ds.runtime.comm.status import JobStatus, RankStatus, StatusLayout
-from perseus_ds.runtime.observe.conflict_monitor import KINDS as ALL_KINDS
+from perseus_ds.runtime.conflicts import KINDS as ALL_KINDS
 
 KINDS = 7
 

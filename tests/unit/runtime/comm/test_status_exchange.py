@@ -12,8 +12,7 @@ from perseus_ds.errors import EngineError
 from perseus_ds.profile import Interval
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.status import JobStatus, StatusExchange, StatusLayout
-from perseus_ds.runtime.measure.arrivals import Arrivals
-from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.recorder import Arrivals, Iteration
 from perseus_ds.schedule import Instruction, Kind
 
 KINDS = 7

@@ -12,7 +12,8 @@ from virtual_ranks import Post, Wanting
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.emulation import CarriedTime, EmulatedWork, Neighbours, routes_of, works_of
+from perseus_ds.runtime.emulation import EmulatedWork, works_of
+from perseus_ds.runtime.emulation_links import CarriedTime, Neighbours, routes_of
 from perseus_ds.schedule import (
     Instruction,
     Kind,

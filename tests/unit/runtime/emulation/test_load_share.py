@@ -7,7 +7,7 @@ import pytest
 from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_settings
 from perseus_ds.errors import ConfigError
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.emulation.load_share import LoadShare, SharedLoads
+from perseus_ds.runtime.emulation import LoadShare, SharedLoads
 from perseus_ds.schedule import Instruction, Kind, Load
 
 FORWARD = Instruction(1, Kind.FORWARD, 1)

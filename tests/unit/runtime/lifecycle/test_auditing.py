@@ -13,13 +13,12 @@ from perseus_ds.plan import Expected
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import MeasuredSide, Summary
+from perseus_ds.runtime.accounting import Mode, Outside, RankBooks, RankReport, Sample, Total
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
-from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.runtime.observe.rank_report import RankBooks, RankReport
 
 
 def report(overrun_share: float) -> RankReport:

@@ -10,11 +10,11 @@ import pytest
 from perseus_ds.errors import DeviceLostError, EngineError, PerseusError
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.lifecycle.leaving import followed, parted
 from perseus_ds.runtime.lifecycle.session import Session
-from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Kind
 
 

@@ -11,6 +11,7 @@ from hand_made_plan import hand_made
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import EngineError, SilentRankError
+from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan
@@ -19,7 +20,6 @@ from perseus_ds.runtime.control.clock_sequencer import FixedClock
 from perseus_ds.runtime.lifecycle.lifecycle import FirstPhases, Lifecycle
 from perseus_ds.runtime.lifecycle.phases import Ended, Phase, Planning, Running, Step
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
-from perseus_ds.runtime.measure.accounting import Mode
 
 
 class At(Phase):

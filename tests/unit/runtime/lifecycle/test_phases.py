@@ -8,6 +8,7 @@ from hand_made_plan import hand_made
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.profile import Interval, Point, Sweep
 from perseus_ds.profile.sweep_cost import SweepPace, WindowLength
+from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
@@ -21,9 +22,8 @@ from perseus_ds.runtime.lifecycle.phases import (
     Unplanned,
     WarmUp,
 )
-from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.sweeps import MeasuredSweep
+from perseus_ds.runtime.pooling import MeasuredSweep
+from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.schedule import Instruction, Kind
 
 PLANS = hand_made()

@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from perseus_ds.profile import CounterTrace
-from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode, Sample, Total
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.accounting import EnergyAccount, Mode, Sample, Total
+from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.recorder import Iteration
 
 WATTS = 100.0
 

@@ -7,9 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from perseus_ds.runtime.measure.accounting import Sample, Total
-from perseus_ds.runtime.measure.robust import alike, robust_mean
-from perseus_ds.runtime.observe.sides import Side
+from perseus_ds.runtime.accounting import Sample, Side, Total, alike, robust_mean
 
 PERIOD_S, LOOK_S = 0.1, 0.025
 Numbers = NDArray[np.float64]

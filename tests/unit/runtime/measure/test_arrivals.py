@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from perseus_ds.profile import Interval
-from perseus_ds.runtime.measure.arrivals import Arrivals
-from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.recorder import Arrivals, Iteration
 from perseus_ds.schedule import Instruction, Kind
 
 ORDER = tuple(map(Instruction.parse, ("0F0", "0B0", "0AR0", "0OS0")))

@@ -8,9 +8,8 @@ from typing import cast
 import pytest
 import torch
 
-from perseus_ds.runtime.measure.cuda.calls import RELAXED, Cuda, TorchCuda, relaxed
-from perseus_ds.runtime.measure.cuda.captures import Captures
-from perseus_ds.runtime.measure.threads import HostThreads
+from perseus_ds.runtime.cuda_events import RELAXED, Captures, Cuda, TorchCuda, relaxed
+from perseus_ds.runtime.threads import HostThreads
 
 
 def test_torchs_class_of_graphs_is_watched_and_given_back() -> None:

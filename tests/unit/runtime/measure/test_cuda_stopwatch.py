@@ -12,9 +12,8 @@ from runtime_fakes import NotingGpu
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.errors import UnsupportedEngineError
-from perseus_ds.runtime.measure.cuda.cuda_stopwatch import CudaStopwatch, stopwatch_for
-from perseus_ds.runtime.measure.recorder import Iteration, Recorder
-from perseus_ds.runtime.measure.stopwatch import Moment
+from perseus_ds.runtime.cuda_timer import CudaStopwatch, stopwatch_for
+from perseus_ds.runtime.recorder import Iteration, Moment, Recorder
 from perseus_ds.schedule import Instruction, Kind, Order
 
 DAY_S = 86_400.0

@@ -10,7 +10,7 @@ import pytest
 from personality_gpu import Character, PersonalityGpu, Power
 from virtual_host import VirtualHost, closing
 
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
+from perseus_ds.runtime.energy_monitor import EnergyWatch
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from runtime_fakes import NotingGpu
 
 from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.errors import DeviceLostError, PerseusError
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch, Look
+from perseus_ds.runtime.energy_monitor import EnergyWatch, Look
 
 
 class Turns:

@@ -8,7 +8,7 @@ import pytest
 
 from perseus_ds.profile import Point
 from perseus_ds.profile.estimating.estimate import Estimate
-from perseus_ds.runtime.measure.pooling import Measured, pool
+from perseus_ds.runtime.pooling import Measured, pool
 from perseus_ds.schedule import Kind
 
 SA, RA, SG, RG = Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from perseus_ds.profile import Interval
-from perseus_ds.runtime.measure.recorder import Recorder, loads_of
-from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
+from perseus_ds.runtime.recorder import Mark, Recorder, Stopwatch, loads_of
 from perseus_ds.schedule import Instruction, Kind, Load
 
 

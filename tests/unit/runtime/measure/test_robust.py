@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from perseus_ds.runtime.measure.robust import robust_mean
+from perseus_ds.runtime.accounting import robust_mean
 
 
 def test_a_hiccup_does_not_move_it() -> None:

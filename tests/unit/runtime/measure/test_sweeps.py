@@ -3,8 +3,7 @@
 import pytest
 
 from perseus_ds.profile import Point, Sweep
-from perseus_ds.runtime.measure.pooling import Pooled
-from perseus_ds.runtime.measure.sweeps import MeasuredSweep
+from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.schedule import Kind
 
 

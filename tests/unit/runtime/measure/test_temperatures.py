@@ -6,8 +6,7 @@ import pytest
 from runtime_fakes import NotingGpu
 
 from perseus_ds.errors import DeviceLostError
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.energy.kept_readings import Temperatures
+from perseus_ds.runtime.energy_monitor import EnergyWatch, Temperatures
 
 
 class SensingGpu(NotingGpu):

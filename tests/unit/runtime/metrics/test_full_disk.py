@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from virtual_host import VirtualHost
 
-from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
-from perseus_ds.runtime.metrics.publisher import Publisher
+from perseus_ds.runtime.metrics import Labels, Metric, MetricSample, Publisher
 
 SMALL = 64 << 10
 EVERY_S = 15.0

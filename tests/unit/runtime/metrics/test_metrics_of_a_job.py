@@ -20,7 +20,7 @@ from lone_job import Loop, alone, begun, block_of, names_of, train
 from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.errors import ConfigError
 from perseus_ds.run_directory.records import read_summary
-from perseus_ds.runtime.metrics.metric import Metric
+from perseus_ds.runtime.metrics import Metric
 
 pytestmark = pytest.mark.thorough
 pytest.importorskip("prometheus_client")

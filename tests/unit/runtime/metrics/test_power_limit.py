@@ -10,11 +10,10 @@ from perseus_ds.device.clock_agenda import AskedClocks, RequestCounts
 from perseus_ds.device.gpu import OperatorSettings
 from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.runtime.accounting import RankBooks
+from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
-from perseus_ds.runtime.metrics.figures import RankMetrics, Sources
-from perseus_ds.runtime.metrics.metric import Metric
-from perseus_ds.runtime.observe.rank_report import RankBooks
+from perseus_ds.runtime.metrics import Metric, RankMetrics, Sources
 from perseus_ds.schedule import textbook
 
 PERIOD_S = 15.0

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from virtual_host import VirtualHost
 
-from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
-from perseus_ds.runtime.metrics.publisher import Publisher
+from perseus_ds.runtime.metrics import Labels, Metric, MetricSample, Publisher
 
 EVERY_S = 15.0
 CHANGED = RuntimeError("dictionary changed size during iteration")

@@ -10,8 +10,8 @@ from perseus_ds.device.gpu import ConflictKind, Sighting
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
-from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.conflicts import ConflictMonitor
+from perseus_ds.runtime.event_log import EventLog
 
 
 class ContestedGpu(NotingGpu):

@@ -8,8 +8,8 @@ from runtime_fakes import NotingGpu
 from perseus_ds.device.gpu import ConflictKind, Sighting
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
-from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
+from perseus_ds.runtime.event_log import EventLog
 
 LOST, BACK = ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK
 

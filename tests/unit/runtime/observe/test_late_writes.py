@@ -13,7 +13,7 @@ import pytest
 
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.observe.event_log import EventLog, LateWrites
+from perseus_ds.runtime.event_log import EventLog, LateWrites
 
 
 def test_on_an_ordinary_disk_a_write_is_over_and_leaves_no_thread() -> None:
@@ -31,7 +31,7 @@ def test_a_write_needs_no_new_thread(tmp_path: Path, written_before: bool) -> No
 import threading
 from pathlib import Path
 from perseus_ds.run_directory import RunDirectory
-from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.event_log import EventLog
 log = EventLog(0)
 log.writes_to(RunDirectory(Path({str(tmp_path)!r})))
 if {written_before}:

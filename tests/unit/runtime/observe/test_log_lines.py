@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.event_log import EventLog
 
 
 class Kept(logging.Handler):

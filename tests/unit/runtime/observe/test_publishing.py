@@ -13,17 +13,16 @@ from hand_made_plan import hand_made
 from perseus_ds.profile import Interval
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import Summary, read_ranks
+from perseus_ds.runtime.accounting import Durations, Mode, Outside, RankReport, Sample, Total
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
-from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.observe.publishing import (
+from perseus_ds.runtime.recorder import Iteration
+from perseus_ds.runtime.summaries import (
     beside_stragglers,
     course_rows,
     summarise,
     timelines,
     write_ranks,
 )
-from perseus_ds.runtime.observe.rank_report import Durations, RankReport
 from perseus_ds.schedule import Instruction, Kind, textbook
 
 PLAN = hand_made().plan(1)

@@ -6,10 +6,9 @@ from unittest.mock import MagicMock
 
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.profile import Interval
+from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.observe.rank_report import RankBooks
+from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.schedule import Instruction, Kind, textbook
 
 JOB = Job(0, 1, 0, 0, textbook("1f1b", stages=1, microbatches=1), {})

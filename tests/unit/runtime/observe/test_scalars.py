@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from perseus_ds.runtime.adapter import Adapter
-from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.runtime.observe.scalars import Scalars
+from perseus_ds.runtime.event_log import EventLog, Scalars
 
 
 class Monitored:

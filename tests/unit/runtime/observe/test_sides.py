@@ -5,8 +5,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from perseus_ds.runtime.measure.accounting import Sample, Total
-from perseus_ds.runtime.observe.sides import Side, at_one_size
+from perseus_ds.runtime.accounting import Sample, Side, Total, at_one_size
 
 RANDOM = np.random.default_rng(5)
 

@@ -9,9 +9,8 @@ from hand_made_plan import hand_made
 
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.runtime.event_log import EventLog, StragglerReporter
 from perseus_ds.runtime.job import GpuAddress
-from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
 
 SLOW = Straggler(1, 1.25, Cause.MEASURED, doubt=0.00316)

@@ -6,8 +6,7 @@ import pytest
 from lone_job import events_of
 
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.runtime.observe.troubles import log_troubles
+from perseus_ds.runtime.event_log import EventLog, log_troubles
 
 
 def test_each_trouble_is_reported_once_with_its_ranks(

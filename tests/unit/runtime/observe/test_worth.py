@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from perseus_ds.run_directory.records import MeasuredSide, Summary
+from perseus_ds.runtime.accounting import Mode, Outside, RankReport, Sample, Total
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
-from perseus_ds.runtime.observe.rank_report import RankReport
-from perseus_ds.runtime.observe.worth import worth
+from perseus_ds.runtime.summaries import worth
 from perseus_ds.schedule import textbook
 
 SUMMARY = Summary(MeasuredSide(1.0, 7200.0, 40), MeasuredSide(1.0, 3600.0, 40), True, 50.0)

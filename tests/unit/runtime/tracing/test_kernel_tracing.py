@@ -11,8 +11,8 @@ from perseus_ds.kernels import read_trace
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.runtime.tracing.kernel_tracing import SETTLING, KernelTracing
+from perseus_ds.runtime.event_log import EventLog
+from perseus_ds.runtime.kernel_tracing import SETTLING, KernelTracing
 from perseus_ds.schedule import Instruction, Kind, Load
 
 ORDER = tuple(Instruction.parse(text) for text in ("0F0", "0F1", "0B0", "0B1"))

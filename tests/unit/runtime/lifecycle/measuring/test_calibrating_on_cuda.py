@@ -19,12 +19,12 @@ from perseus_ds.device.gpu import Capabilities
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.control.clock_requests import ClockRequests
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
 from perseus_ds.runtime.lifecycle.phases import Ended, Phase, Unplanned, WarmUp
 from perseus_ds.runtime.lifecycle.planning.plan_requests import budget_of
 from perseus_ds.runtime.lifecycle.reckoning import Reckoning
-from perseus_ds.runtime.observe.event_log import EventLog
 
 KERNELS, KERNEL_S = 10, 0.02
 WARM_UP = 3

@@ -9,9 +9,9 @@ from typing import Any, cast
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Place
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.planning.batch_sizes import MOST, BatchSizes
-from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import textbook
 
 

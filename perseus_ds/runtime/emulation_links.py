@@ -5,16 +5,123 @@ Ranks that meet within computations are each as late as the last of them.
 
 from __future__ import annotations
 
+import ctypes
+import math
 import time
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
+
+import torch
+import torch.distributed as dist
 
 from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
-from perseus_ds.runtime.emulation.routes import COUPLED, NORM, REDUCTION, PeerRank, Route
-from perseus_ds.schedule import Kind, Load
+from perseus_ds.runtime.comm.control_group import control_group
+from perseus_ds.runtime.comm.interfaces import Reach
+from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule, dag_of
+
+# Whom each instruction of one rank waits for and whom it releases, read off the schedule's own graph.
+
+_SENDER = {Kind.RECV_ACTIVATION: (Kind.SEND_ACTIVATION, -1), Kind.RECV_GRAD: (Kind.SEND_GRAD, +1)}
+
+REDUCTION, NORM, COUPLED, LOADS = 0, 1, 2, 3
+"""Tags under which replicas meet, a pipeline's ranks for the norm, peers within computations, and loads."""
+
+_FIRST = 4
+"""What stands in the graph is numbered from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRank:
+    """Another pipeline rank, and the number of what both have in common: alike on both."""
+
+    rank: int
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Buffered:
+    """What comes over through a buffer: from whom, and whether it is an activation or a gradient."""
+
+    peer: PeerRank
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What one instruction exchanges: ``meets`` at once both ways, ``waits_for`` before, ``releases`` after.
+
+    ``lasts`` is how many transfers it carries out.
+    """
+
+    instruction: Instruction
+    meets: tuple[PeerRank, ...] = ()
+    waits_for: tuple[Buffered, ...] = ()
+    releases: tuple[PeerRank, ...] = ()
+    lasts: int = 0
+
+
+def routes_of(schedule: Schedule, rank: int) -> list[Route]:
+    """Follow every edge of the graph that leaves this rank; one route for every instruction of its order."""
+    graph = dag_of(schedule)
+    home = schedule.rank_of_stages()
+    meeting = _meetings(schedule)
+    releases: dict[Instruction, list[PeerRank]] = defaultdict(list)
+    waits_for: dict[Instruction, list[Buffered]] = defaultdict(list)
+    for tag, ((before, after), (_, kind)) in enumerate(sorted(graph.buffered.items()), _FIRST + len(meeting)):
+        giver, taker = graph.nodes[before], graph.nodes[after]
+        if home[giver.stage] == rank:
+            releases[giver].append(PeerRank(home[taker.stage], tag))
+        if home[taker.stage] == rank:
+            waits_for[taker].append(Buffered(PeerRank(home[giver.stage], tag), kind))
+    return [
+        Route(i, tuple(met), tuple(waits_for[i]), tuple(releases[i]), lasts)
+        for i, met, lasts in _met(schedule.orders[rank], rank, meeting)
+    ]
+
+
+def _met(
+    order: Order, rank: int, meeting: Mapping[Instruction, tuple[int, list[int]]]
+) -> Iterator[tuple[Instruction, list[PeerRank], int]]:
+    """List whom each instruction meets; transfers queued for a commit meet there, all of them."""
+    queues = any(i.kind is Kind.COMMIT for i in order)
+    queued: list[PeerRank] = []
+    for instruction in order:
+        tag, ranks = meeting.get(_node(instruction), (0, []))
+        met = [PeerRank(other, tag) for other in ranks if other != rank]
+        if queues and instruction.kind.is_transfer:
+            queued += met
+            yield instruction, [], 0
+        elif instruction.kind is Kind.COMMIT:
+            yield instruction, queued, min(1, len(queued))
+            queued = []
+        else:
+            yield instruction, met, min(1, len(met)) if instruction.kind.is_transfer else 0
+
+
+def _meetings(schedule: Schedule) -> Mapping[Instruction, tuple[int, list[int]]]:
+    """Number what stands on several ranks, with those ranks."""
+    ranks: dict[Instruction, list[int]] = defaultdict(list)
+    for rank, order in enumerate(schedule.orders):
+        for instruction in order:
+            if rank not in ranks[_node(instruction)]:
+                ranks[_node(instruction)].append(rank)
+    shared = {node: found for node, found in ranks.items() if len(found) > 1}
+    return {node: (tag, found) for tag, (node, found) in enumerate(shared.items(), _FIRST)}
+
+
+def _node(instruction: Instruction) -> Instruction:
+    """The same for all ends of one thing: a transfer is named after its sender."""
+    if instruction.kind is Kind.REDUCE_TIED:
+        return Instruction(0, instruction.kind, instruction.microbatch)
+    if instruction.kind not in _SENDER:
+        return instruction
+    kind, step = _SENDER[instruction.kind]
+    return Instruction(instruction.stage + step, kind, instruction.microbatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,3 +364,66 @@ class CoupledTime(PassingListener):
             self._clock.pass_to(self._messages.receive(peer, COUPLED))
         for peer in self._others:
             self._messages.send(peer, COUPLED, self._clock.now_s())
+
+
+# Moments of virtual time from rank to rank, over a gloo group of our own.
+
+_PATIENCE_S = 600.0
+_GONE = math.nan
+
+
+class TimeMessages:
+    """Send without waiting, receive with it; a rank that leaves reports it once, and is not waited for again.
+
+    ``lost`` are the ranks whose time is not known any more. A message stays alive until its receiver must
+    have had it: ranks are never more than an iteration apart.
+    """
+
+    def __init__(self, name: str, reach: Reach) -> None:
+        patience = timedelta(seconds=_PATIENCE_S)
+        self._group = control_group(f"{name}/time", reach, patience=patience, at_once=True)
+        self._mine = torch.zeros(1, dtype=torch.float64)
+        self._sent: deque[list[tuple[dist.Work | None, torch.Tensor]]] = deque([[]], maxlen=3)
+        self._sent_to: set[tuple[int, int]] = set()
+        self.lost: set[int] = set()
+
+    def iteration_begins(self) -> None:
+        """Let go of what was sent two iterations ago."""
+        self._sent.append([])
+
+    def send(self, to: int, tag: int, moment_s: float) -> None:
+        """Send a moment on its way; who is gone gets nothing."""
+        if to in self.lost:
+            return
+        self._sent_to.add((to, tag))
+        message = torch.tensor([moment_s], dtype=torch.float64)
+        try:
+            self._sent[-1].append((self._group.send([message], to, tag), message))
+        except (RuntimeError, ValueError):
+            self.lost.add(to)
+
+    def receive(self, source: int, tag: int) -> float:
+        """Wait for a moment; minus infinity from who is gone."""
+        if source in self.lost:
+            return -math.inf
+        try:
+            self._group.recv([self._mine], source, tag).wait()
+        except (RuntimeError, ValueError):
+            self.lost.add(source)
+            return -math.inf
+        moment_s = float(self._mine)
+        if math.isnan(moment_s):
+            self.lost.add(source)
+            return -math.inf
+        return moment_s
+
+    def close(self) -> None:
+        """Inform all that may wait for us that nothing more comes; they train on, and so do we.
+
+        What is still under way is never destroyed: gloo would wait for it.
+        """
+        if self._sent_to and dist.is_initialized():
+            for to, tag in sorted(self._sent_to):
+                self.send(to, tag, _GONE)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        self._sent_to.clear()

@@ -2,16 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from typing import Protocol, cast
 
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import ScheduleMismatchError, UnsupportedEngineError
-from perseus_ds.profile import Interval
+from perseus_ds.profile import Computation, Interval
 from perseus_ds.run_directory.events import NOTHING_MEASURED
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
 from perseus_ds.schedule import Instruction, Kind, Load, Order, heard
+
+# When instructions ran, without ever waiting for the device: marks now, seconds later.
+
+Mark = object
+"""A point of the stream; only the stopwatch that took it knows more."""
+
+
+class Moment(Protocol):
+    """A point of the stream that a thread waits for."""
+
+    def wait(self) -> float:
+        """Sleep until the device is here; return when that was, by the device's `Gpu.now_s`.
+
+        Infinite where the point was lost: taken while a graph was captured, or on a device that was reset.
+        """
+
+
+class Stopwatch(ABC):
+    """Marks are taken on the training thread and turned into seconds when the device has passed them.
+
+    ``behind`` is how many iterations the device may be behind the host.
+    """
+
+    behind: int
+
+    @abstractmethod
+    def mark(self) -> Mark:
+        """Note this point of the stream.
+
+        Cost: a few microseconds; no synchronisation.
+        """
+
+    def begin(self) -> Mark:
+        """Note where an iteration begins."""
+        return self.mark()
+
+    def end(self) -> Mark:
+        """Note where an iteration ends: what `passed` and `wait` take."""
+        return self.mark()
+
+    @abstractmethod
+    def host_s(self) -> float:
+        """Read the host's clock, on the time base of `seconds`."""
+
+    @abstractmethod
+    def moment(self) -> Moment | None:
+        """Note the point of the last mark, to be waited for; None where the host is the device."""
+
+    @abstractmethod
+    def passed(self, mark: Mark) -> bool:
+        """Whether the device has reached an iteration's end."""
+
+    @abstractmethod
+    def wait(self, mark: Mark) -> None:
+        """Block until the device has reached an iteration's end; for those an iteration old."""
+
+    @abstractmethod
+    def seconds(self, marks: Sequence[Mark]) -> list[float]:
+        """Times of marks that were passed, on the device's time base; not a number where one was lost."""
+
+    def whole(self, first: Mark, last: Mark) -> bool:
+        """Whether what lies between two begins or ends of iterations can be believed."""
+        del first, last
+        return True
+
+    @property
+    def captures(self) -> int:
+        """How many graphs of the device's work were captured so far."""
+        return 0
+
+    def enter_thread(self) -> None:  # noqa: B027 - most have nothing to prepare
+        """Begin a thread that waits for moments: the first call that it makes."""
+
+    def trouble(self) -> str:
+        """Report once why marks are lost; empty where none are, or after that."""
+        return ""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """Take no more marks; safe to call twice."""
+
+
+class HostStopwatch(Stopwatch):
+    """For devices that run when the host calls: the mark is the time."""
+
+    behind = 0
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._now_s = gpu.now_s
+
+    def mark(self) -> Mark:
+        """Read the time."""
+        return self._now_s()
+
+    def host_s(self) -> float:
+        """Read the time."""
+        return self._now_s()
+
+    def moment(self) -> None:
+        """Return nothing: there is no stream."""
+
+    def passed(self, mark: Mark) -> bool:
+        """Return True: the host is the device."""
+        del mark
+        return True
+
+    def wait(self, mark: Mark) -> None:
+        """Return at once."""
+
+    def seconds(self, marks: Sequence[Mark]) -> list[float]:
+        """Return the marks: they are the times."""
+        return cast("list[float]", list(marks))
+
 
 _MANY = 100
 _MOST_OTHERS = 5
@@ -320,3 +435,58 @@ def loads_of(
         return forwards.get((name.stage, name.microbatch))
 
     return list(map(load_of, names))
+
+
+# When this rank arrived at the replicas' meeting point: its iterations without the wait for the others.
+
+
+class Arrivals:
+    """Durations from release to arrival, on the device's time base; the clocks of hosts have no part.
+
+    Replicas wait for each other in ReduceGrads alone, each stage with its peers. With tied weights the first
+    and last stage of one replica meet in ReduceTiedGrads before, which is no wait for another replica. With
+    ZeRO-1 the parameters are gathered in OptimizerStep, when all have just been released.
+
+    The first rank reports for its replica. It holds the first stage, begins without waiting for anybody, and
+    its last backward comes after all that any rank does, the slowest included. The others arrive earlier, by
+    the time that the pipeline takes to drain: beside a slow replica, that drains slowly they would seem late.
+
+    ``behind`` is how many iterations the device may be behind the host: all ranks report the same one.
+    """
+
+    def __init__(self, order: Order, *, pipeline_rank: int, behind: int) -> None:
+        self.behind = behind
+        self._pipeline_rank = pipeline_rank
+        self._reductions = [(i.stage, i.kind) for i in order if i.kind is Kind.REDUCE_GRADS]
+        self._reduction_s = 0.0
+        self._own_s: dict[int, float] = {}
+
+    def expect(self, fixed_s: Mapping[Computation, float]) -> None:
+        """Know how long the reduction itself takes when nobody has to wait: it counts as this rank's own."""
+        self._reduction_s = sum(fixed_s.get(reduction, 0.0) for reduction in self._reductions)
+
+    def note(self, passed: Iterable[Iteration]) -> None:
+        """Take in iterations that the device has finished.
+
+        One in which clocks changed stays unknown, as does one whose step was skipped.
+        """
+        for iteration in passed:
+            if not (iteration.resumed or iteration.void or iteration.skipped):
+                self._own_s[iteration.index] = iteration.duration_s - self._waited_s(iteration)
+
+    def own_s(self, index: int) -> float | None:
+        """Return one iteration's own time, once, and forget those before it; None where it is unknown.
+
+        On a rank that does not report it is less than any time.
+        """
+        if self._pipeline_rank > 0:
+            self._own_s.clear()
+            return -math.inf
+        found = self._own_s.pop(index, None)
+        for older in [one for one in self._own_s if one < index]:
+            del self._own_s[older]
+        return found
+
+    def _waited_s(self, iteration: Iteration) -> float:
+        reducing_s = sum(i.duration_s for i in iteration.intervals if i.kind is Kind.REDUCE_GRADS)
+        return max(0.0, reducing_s - self._reduction_s)

@@ -1,0 +1,544 @@
+"""Time and energy of this rank's iterations, kept apart by what they ran at."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.device.clock_agenda import RequestCounts
+from perseus_ds.device.gpu import Sighting
+from perseus_ds.errors import PerseusError
+from perseus_ds.profile import CounterTrace, differ
+from perseus_ds.run_directory.records import MeasuredSide
+from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.recorder import Iteration
+
+_RECENT = 1000
+_OPEN = 2000
+_SAMPLE_PERIODS = 30  # of the counter: what a sample's ends leave open is then far below a hundredth of it
+_SHORT_GAP = 0.05
+
+
+class Mode(Enum):
+    """What an iteration counts for."""
+
+    BASELINE = "baseline"
+    PERSEUS = "perseus"
+    NEITHER = "neither"
+    BASELINE_BESIDE = "baseline beside a straggler"
+    PERSEUS_BESIDE = "perseus beside a straggler"
+
+
+def beside(mode: Mode) -> Mode:
+    """What an iteration counts for while others wait for a straggler: its time is not the plan's doing."""
+    return {Mode.BASELINE: Mode.BASELINE_BESIDE, Mode.PERSEUS: Mode.PERSEUS_BESIDE}.get(mode, mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Neighbouring iterations of one mode, long enough for the energy counter: means of one of them.
+
+    ``first`` is the index of the first: the same on all ranks, as ``iterations`` is. ``size`` is how much one
+    worked on (elements), 0 where it is unknown.
+    """
+
+    first: int
+    iterations: int
+    time_s: float
+    energy_j: float
+    size: float = 0.0
+
+
+@dataclass(slots=True)
+class Total:
+    """What was measured of one mode: how many iterations ever, and samples of the last of them."""
+
+    iterations: int = 0
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel to rank 0 as one array: a thousand ranks' samples as objects take seconds to read."""
+        return _unpacked, (self.iterations, np.array([astuple(one) for one in self.samples]))
+
+
+def _unpacked(iterations: int, rows: NDArray[np.float64]) -> Total:
+    total = Total(iterations)
+    total.samples.extend(Sample(int(row[0]), int(row[1]), *row[2:]) for row in rows.tolist())
+    return total
+
+
+@dataclass(slots=True)
+class Outside:
+    """What this rank's GPU took while the host did something else than train."""
+
+    time_s: float = 0.0
+    energy_j: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Some iterations, or (``mode`` None) what lies between two; ``time_s`` is without what is between."""
+
+    mode: Mode | None
+    first: int
+    start_s: float
+    end_s: float
+    time_s: float
+    iterations: int
+    microbatches: int = 0
+    size: float = 0.0
+
+
+class EnergyAccount:
+    """Book every iteration, and what lies between, when the energy counter has passed it.
+
+    Batches of every size have a book of their own. Iterations shorter than ``_SAMPLE_PERIODS`` of the counter
+    are joined with their neighbours of the same mode. ``latest`` is what the last settled iterations took:
+    energy (J) of one of them, mean power (W). ``at_plan`` counts iterations that a plan ran, whichever plan,
+    by the size of their batches.
+    """
+
+    def __init__(self, watch: EnergyWatch) -> None:
+        self._watch = watch
+        self._open: list[_Block] = []
+        self._books: dict[int, dict[Mode, Total]] = {}
+        self.outside = Outside()
+        self.at_plan: dict[int, int] = {}
+        self.latest: tuple[float, float] | None = None
+
+    @property
+    def counter_period_s(self) -> float | None:
+        """How long the counter takes from one change to the next."""
+        return self._watch.seen_period_s
+
+    def totals_of(self, microbatches: int) -> dict[Mode, Total]:
+        """Return what was measured in batches of one size."""
+        blank: dict[Mode, Total] = {mode: Total() for mode in Mode if mode is not Mode.NEITHER}
+        return self._books.setdefault(microbatches, blank)
+
+    def forget(self, mode: Mode, *, microbatches: int) -> None:
+        """Begin a side anew: another plan runs from here on."""
+        self.totals_of(microbatches)[mode] = Total()
+
+    def add(self, mode: Mode, iteration: Iteration) -> None:
+        """Enter one iteration; those before it are settled first."""
+        self._settle()
+        outside_s = iteration.outside_s or 0.0
+        start_s = iteration.start_s
+        if outside_s > 0:
+            self._open.append(_Block(None, iteration.index, start_s - outside_s, start_s, outside_s, 0))
+        new = _Block(
+            mode,
+            iteration.index,
+            start_s,
+            iteration.end_s,
+            iteration.duration_s,
+            1,
+            iteration.microbatches,
+            iteration.size,
+        )
+        last = next((block for block in reversed(self._open) if block.mode is not None), None)
+        if last is not None and self._joins(last, new):
+            between = [block for block in self._open if block.first > last.first and block.mode is None]
+            for block in (last, *between):
+                self._open.remove(block)
+            self.outside.time_s += sum(block.time_s for block in between)
+            new = replace(
+                new,
+                first=last.first,
+                start_s=last.start_s,
+                time_s=last.time_s + new.time_s,
+                iterations=last.iterations + 1,
+                size=last.size + new.size,
+            )
+        self._open.append(new)
+        del self._open[:-_OPEN]  # where the counter stands still nothing is ever settled
+
+    def _joins(self, last: _Block, new: _Block) -> bool:
+        """Whether the first is too short to stand alone, and nothing of length lies between them."""
+        gap_s = new.start_s - last.end_s
+        alike = last.mode is new.mode and last.microbatches == new.microbatches
+        return alike and self._is_short(last) and gap_s <= _SHORT_GAP * new.time_s
+
+    def _is_short(self, block: _Block) -> bool:
+        return block.time_s < _SAMPLE_PERIODS * (self._watch.period_s or 0.0)
+
+    def _grows(self, block: _Block) -> bool:
+        """Whether the next iteration may still join it."""
+        return block is self._open[-1] and block.mode is not None and self._is_short(block)
+
+    def _settle(self) -> None:
+        if not self._open or not self._watch.watching:
+            self._open.clear()
+            return
+        trace = self._watch.trace(self._open[0].start_s)
+        settled = None
+        while self._open and _decided(trace, self._open[0]) and not self._grows(self._open[0]):
+            settled = self._open.pop(0)
+            self._book(settled, trace)
+        oldest = self._open[0] if self._open else settled
+        if oldest is not None and oldest.mode not in {None, Mode.NEITHER}:
+            # what counts for neither may be a profile's window
+            self._watch.forget(oldest.start_s if self._open else oldest.end_s)
+
+    def _book(self, block: _Block, trace: CounterTrace) -> None:
+        if block.mode is Mode.NEITHER or not trace.covers(block.start_s, block.end_s):
+            return
+        power_w = trace.energy_between(block.start_s, block.end_s) / (block.end_s - block.start_s)
+        if block.mode is None:
+            self.outside.time_s += block.time_s
+            self.outside.energy_j += power_w * block.time_s
+            return
+        total = self.totals_of(block.microbatches)[block.mode]
+        time_s, size = block.time_s / block.iterations, block.size / block.iterations
+        total.iterations += block.iterations
+        if block.mode in {Mode.PERSEUS, Mode.PERSEUS_BESIDE}:
+            self.at_plan[block.microbatches] = self.at_plan.get(block.microbatches, 0) + block.iterations
+        total.samples.append(Sample(block.first, block.iterations, time_s, power_w * time_s, size))
+        self.latest = power_w * time_s, power_w
+
+
+def _decided(trace: CounterTrace, block: _Block) -> bool:
+    """Whether more of the trace would change nothing: it has passed the block, or missed its beginning."""
+    return len(trace) > 0 and bool(trace.time_s[-1] >= block.end_s or trace.time_s[0] > block.start_s)
+
+
+# What one rank measured of its iterations, and what it reports of them after an audit.
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """What one rank reports after an audit.
+
+    ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step.
+    ``temperature_c`` is how warm it was on either side, where a sensor is read. ``troubles`` are what is
+    wrong with its energy counter.
+    """
+
+    rank: int
+    pipeline_rank: int
+    replica: int
+    totals: Mapping[Mode, Total]
+    outside: Outside
+    durations_s: Mapping[Mode, Sequence[float]]
+    conflicts: tuple[Sighting, ...] = ()
+    overrun_share: float = 0.0
+    clock_requests: RequestCounts = field(default_factory=RequestCounts)
+    period_s: float | None = None
+    skipped: int = 0
+    temperature_c: Mapping[Mode, float] = field(default_factory=dict)
+    troubles: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Durations:
+    """Running mean duration of every computation of one rank, kept apart by size of batch and mode."""
+
+    iterations: dict[tuple[int, Mode], int] = field(default_factory=dict)
+    sums_s: dict[tuple[int, Mode], list[float]] = field(default_factory=dict)
+
+    def add(self, mode: Mode, iteration: Iteration) -> None:
+        """Enter one iteration; one that stopped half-way is left out."""
+        seen = [interval.duration_s for interval in iteration.intervals if interval.kind.is_computation]
+        side = iteration.microbatches, mode
+        sums = self.sums_s.setdefault(side, [0.0] * len(seen))
+        if len(sums) == len(seen):
+            self.sums_s[side] = [total + one for total, one in zip(sums, seen, strict=True)]
+            self.iterations[side] = self.iterations.get(side, 0) + 1
+
+    def forget(self, mode: Mode, *, microbatches: int) -> None:
+        """Begin a side anew: another plan runs from here on."""
+        self.sums_s.pop((microbatches, mode), None)
+        self.iterations.pop((microbatches, mode), None)
+
+    def means_s(self, mode: Mode, *, microbatches: int) -> list[float]:
+        """Mean durations in running order, in batches of one size; empty before the first iteration."""
+        count = self.iterations.get((microbatches, mode), 0)
+        return [total / count for total in self.sums_s[microbatches, mode]] if count else []
+
+
+class RankBooks:
+    """One rank's time and energy, iteration by iteration, by what each counts for.
+
+    ``sightings`` are those of others at work on its GPU, ``clock_requests`` what it asked of its GPU.
+    ``overrun_share`` is of how many of its computations in scaled time the host was too slow.
+    """
+
+    def __init__(
+        self,
+        watch: EnergyWatch,
+        *,
+        sightings: Callable[[], tuple[Sighting, ...]],
+        overrun_share: Callable[[], float],
+        clock_requests: RequestCounts,
+    ) -> None:
+        self._watch = watch
+        self._account = EnergyAccount(watch)
+        self._durations = Durations()
+        self._modes: dict[int, Mode] = {}
+        self._skipped = 0
+        self._warm: dict[Mode, list[float]] = {}
+        self._sightings = sightings
+        self._overrun_share = overrun_share
+        self._clock_requests = clock_requests
+
+    @property
+    def error(self) -> PerseusError | None:
+        """Why nothing is measured any more."""
+        return self._watch.error
+
+    def trouble(self) -> str:
+        """Report what is wrong with the energy counter, each once."""
+        return self._watch.trouble()
+
+    @property
+    def latest(self) -> tuple[float, float] | None:
+        """Energy (J) and mean power (W) of the iterations settled last."""
+        return self._account.latest
+
+    @property
+    def at_plan(self) -> Mapping[int, int]:
+        """How many iterations at the plan were measured, by the size of their batches."""
+        return self._account.at_plan
+
+    def ran(self, index: int, mode: Mode, *, known: bool) -> None:
+        """Note what iteration ``index`` counts for; where clocks are not ``known``, for nothing.
+
+        Nor do those before it then that the device has not passed yet.
+        """
+        self._modes[index] = mode
+        if not known:
+            self._modes = dict.fromkeys(self._modes, Mode.NEITHER)
+
+    def enter(self, passed: Sequence[Iteration]) -> None:
+        """Enter iterations that the device has passed."""
+        for iteration in passed:
+            mode = self._modes.pop(iteration.index)
+            self._skipped += iteration.skipped
+            if iteration.resumed or iteration.skipped:
+                mode = Mode.NEITHER
+            if iteration.intervals:
+                self._feel(mode, iteration)
+                self._account.add(mode, iteration)
+                if mode is not Mode.NEITHER:
+                    self._durations.add(mode, iteration)
+
+    def _feel(self, mode: Mode, iteration: Iteration) -> None:
+        """Add to the running mean of a side's temperature, where a sensor is read."""
+        mean_c = self._watch.temperatures.mean_c(iteration.start_s, iteration.end_s)
+        if mean_c is not None:
+            count, so_far_c = self._warm.get(mode, [0, 0.0])
+            self._warm[mode] = [count + 1, so_far_c + (mean_c - so_far_c) / (count + 1)]
+
+    def totals_of(self, microbatches: int) -> Mapping[Mode, Total]:
+        """Return what was measured in batches of one size."""
+        return self._account.totals_of(microbatches)
+
+    def forget_plan(self, job: Job) -> None:
+        """Begin the plan's side anew: another plan runs from here on."""
+        for side in (self._account, self._durations):
+            side.forget(Mode.PERSEUS, microbatches=job.schedule.microbatches)
+        self._warm.pop(Mode.PERSEUS, None)
+
+    def report(self, job: Job) -> RankReport:
+        """What there is to report of batches of this job's size."""
+        microbatches = job.schedule.microbatches
+        return RankReport(
+            rank=job.rank,
+            pipeline_rank=job.pipeline_rank,
+            replica=job.replica,
+            totals=self._account.totals_of(microbatches),
+            outside=self._account.outside,
+            durations_s={
+                mode: self._durations.means_s(mode, microbatches=microbatches)
+                for mode in (Mode.BASELINE, Mode.PERSEUS)
+            },
+            conflicts=self._sightings(),
+            overrun_share=self._overrun_share(),
+            clock_requests=self._clock_requests,
+            period_s=self._account.counter_period_s,
+            skipped=self._skipped,
+            temperature_c={mode: mean_c for mode, (_, mean_c) in self._warm.items()},
+            troubles=tuple(self._watch.troubles),
+        )
+
+
+# A mean that a few hiccups do not move, with its own standard error, and how many values share one.
+
+_CUT = 0.25
+_LEAST_FREEDOM = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """A mean, its standard error, and how many degrees of freedom that error has (0: it is not known)."""
+
+    mean: float
+    se: float
+    freedom: float
+
+
+def robust_mean(values: Sequence[float], *, alike: float = 1.0) -> Estimated:
+    """Mean of the middle half, with the error of a trimmed mean: the spread with both ends drawn in.
+
+    Of the values ``alike`` count as one, since they share an error (`alike`). Fewer than four that do not
+    are simply averaged.
+
+    Source: Tukey and McLaughlin, Sankhya A 25 (1963).
+    """
+    ordered = np.sort(np.asarray(values, np.float64))
+    count = len(ordered)
+    cut = int(int(_CUT * count / alike) * alike)
+    middle = ordered[cut : count - cut]
+    kept = len(middle)
+    freedom = kept / alike - 1.0
+    if freedom < _LEAST_FREEDOM:
+        return Estimated(float(middle.mean()) if kept else 0.0, math.inf, 0)
+    drawn_in = np.clip(ordered, middle[0], middle[-1])
+    spread = float(((drawn_in - drawn_in.mean()) ** 2).sum())
+    return Estimated(float(middle.mean()), math.sqrt(spread / (kept * freedom)), freedom)
+
+
+def alike(lasts_s: NDArray[np.float64], begins: NDArray[np.bool_], period_s: float | None) -> float:
+    """As many measurements count as one; 1 where each is independent.
+
+    A counter that watches a part of its period and takes that for the whole is wrong where the power changes.
+    Measurements that begin at the same moment of a period are wrong alike. Half of them are high and half of
+    them low where they begin at all moments.
+
+    ``begins`` is true where a measurement does not follow the one before it at once. It then begins at an
+    unknown moment of the period.
+
+    The error of a power that steps is a saw-tooth over the moment of the period. The errors of two
+    measurements that begin ``x`` periods apart correlate as ``1 - 6 x + 6 x^2``, x between 0 and 1. Errors
+    that cancel more than by chance are not counted on.
+
+    Shape: both [measurements], in the order of time.
+    Cost: quadratic in the measurements that follow each other.
+    """
+    if not period_s or not len(lasts_s):
+        return 1.0
+    shared = 0.0
+    for block_s in np.split(lasts_s, np.flatnonzero(begins)[1:]):
+        moments = np.concatenate([[0.0], np.cumsum(block_s[:-1])]) / period_s
+        apart = np.abs(moments[:, None] - moments) % 1.0
+        shared += float((1.0 - 6.0 * apart + 6.0 * apart**2).sum())
+    return max(1.0, shared / len(lasts_s))
+
+
+# The two sides of a saving: iterations of the whole job, brought to one size where batches differ.
+
+_Numbers = NDArray[np.float64]
+_STEEPEST = 2.0  # attention grows with the square of a sequence, and nothing grows faster
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Iterations of one mode that every rank has measured: as long as the slowest rank, the energy of all.
+
+    Samples that begin at one iteration are of the same iterations, but for one that some rank may have joined
+    to a short one. ``alike`` is how many samples of energy share one error. ``size`` is how much all ranks
+    worked on, ``longest`` the most that any of them did.
+
+    Shape: arrays [samples].
+    """
+
+    time_s: _Numbers
+    energy_j: _Numbers
+    size: _Numbers
+    longest: _Numbers
+    iterations: int
+    alike: float
+
+    @classmethod
+    def of(cls, totals: Iterable[Total], periods_s: Sequence[float | None] = ()) -> Side | None:
+        """Put together what all ranks measured; None before every rank has some.
+
+        ``periods_s`` are those of their energy counters, None where one is not known.
+        """
+        known = list(totals)
+        rows = [{one.first: one for one in total.samples} for total in known]
+        common = sorted(set(rows[0]).intersection(*rows[1:]))
+        if not common:
+            return None
+        shared = [[row[first] for row in rows] for first in common]
+        periods = periods_s or [None] * len(rows)
+        return cls(
+            _over_ranks(shared, max, lambda one: one.time_s),
+            _over_ranks(shared, sum, lambda one: one.energy_j),
+            _over_ranks(shared, sum, lambda one: one.size),
+            _over_ranks(shared, max, lambda one: one.size),
+            min(total.iterations for total in known),
+            max(map(_alike, zip(*shared, strict=True), periods)),
+        )
+
+    def measured(self) -> MeasuredSide:
+        """Means of the middle half, with their errors."""
+        time_s = robust_mean(list(self.time_s))
+        energy_j = robust_mean(list(self.energy_j), alike=self.alike)
+        return MeasuredSide(
+            iteration_time_s=time_s.mean,
+            energy_j=energy_j.mean,
+            iterations=self.iterations,
+            iteration_time_se_s=time_s.se if time_s.freedom else None,
+            energy_se_j=energy_j.se if energy_j.freedom else None,
+            freedom=energy_j.freedom,
+            time_freedom=time_s.freedom,
+        )
+
+
+def _over_ranks(
+    shared: Sequence[Sequence[Sample]],
+    fold: Callable[[Iterable[float]], float],
+    of: Callable[[Sample], float],
+) -> _Numbers:
+    return np.array([fold(map(of, ranks)) for ranks in shared])
+
+
+def at_one_size(sides: Sequence[Side]) -> list[Side]:
+    """Bring both sides to the mean size of all, where batches differ: neither is compared with other batches.
+
+    How time and energy grow with size follows from both together, each about its own mean. Energy grows with
+    what all ranks worked on, time with what the slowest replica did, which all others wait for.
+    """
+    if not any(differ(np.concatenate(every)) for every in _sizes_of(sides)):
+        return list(sides)
+    sizes, longest = _sizes_of(sides)
+    times_s = _at_mean_size([side.time_s for side in sides], longest)
+    energies_j = _at_mean_size([side.energy_j for side in sides], sizes)
+    return [
+        replace(side, time_s=time_s, energy_j=energy_j)
+        for side, time_s, energy_j in zip(sides, times_s, energies_j, strict=True)
+    ]
+
+
+def _sizes_of(sides: Sequence[Side]) -> tuple[list[_Numbers], list[_Numbers]]:
+    return [side.size for side in sides], [side.longest for side in sides]
+
+
+def _at_mean_size(values: Sequence[_Numbers], sizes: Sequence[_Numbers]) -> list[_Numbers]:
+    """Scale by a power of size: the slope of a log-log line, with a level for each side; else 1."""
+    mean = float(np.concatenate(sizes).mean())
+    if min(side.min() for side in sizes) <= 0.0:
+        return list(values)
+    lines = [(np.log(size), np.log(value)) for size, value in zip(sizes, values, strict=True) if differ(size)]
+    power = 1.0
+    if lines:
+        x, y = (np.concatenate([one - one.mean() for one in side]) for side in zip(*lines, strict=True))
+        power = float(np.clip((x @ y) / (x @ x), 0.0, _STEEPEST))
+    return [value * (mean / size) ** power for value, size in zip(values, sizes, strict=True)]
+
+
+def _alike(samples: Sequence[Sample], period_s: float | None) -> float:
+    """How many samples share one error; one begins anew where it does not follow the one before it."""
+    firsts = np.array([one.first for one in samples])
+    ends = firsts + np.array([one.iterations for one in samples])
+    begins = np.append(True, firsts[1:] != ends[:-1])  # the first one does
+    return alike(np.array([one.time_s * one.iterations for one in samples]), begins, period_s)

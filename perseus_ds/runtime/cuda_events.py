@@ -1,0 +1,325 @@
+"""CUDA events out of a pool, recorded, asked and slept on so that no call of ours falls into a capture."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
+from typing import Any, Protocol, Self, cast
+
+import torch
+
+from perseus_ds.runtime.threads import Threads
+
+# The calls of CUDA (and HIP) that we make, behind one seam; the real ones are torch's.
+
+RELAXED = 2
+"""``cudaStreamCaptureModeRelaxed``: no call of a thread in this mode breaks a capture."""
+
+_NO_MODE = -1
+
+
+class CudaEvent(Protocol):
+    """A point of a stream; `query` and `elapsed_time` keep the interpreter's lock, the others release it."""
+
+    def record(self) -> None:
+        """Put it into the current stream of the calling thread."""
+
+    def query(self) -> bool:
+        """Whether the device has reached it."""
+
+    def synchronize(self) -> None:
+        """Wait for the device to reach it: asleep where the event was made ``blocking``, else spinning."""
+
+    def elapsed_time(self, end: Self, /) -> float:
+        """Return what lies between two events that were reached, in ms: float32, to about 0.5 us."""
+
+
+class GraphType(Protocol):
+    """The class of CUDA graphs: `Captures` stands around these two methods of it."""
+
+    capture_begin: object
+    capture_end: object
+
+
+class Cuda(Protocol):
+    """What we call; all but `capturing` may break a capture in some mode of some thread.
+
+    ``hip``: AMD's flavour, where no mode protects a capture.
+    """
+
+    @property
+    def hip(self) -> bool:
+        """Whether this is HIP."""
+
+    @property
+    def graph_type(self) -> GraphType | None:
+        """The class whose instances capture."""
+
+    def event(self, *, timing: bool = False, blocking: bool = False) -> CudaEvent:
+        """Make an event."""
+
+    def current_device(self) -> int:
+        """Return the calling thread's device: 0 in a thread that set none."""
+
+    def set_device(self, index: int) -> None:
+        """Choose the calling thread's device."""
+
+    def capturing(self) -> bool:
+        """Whether the calling thread's current stream is being captured."""
+
+    def exchange_capture_mode(self, mode: int) -> int:
+        """Set the calling thread's capture mode; return the one before."""
+
+
+class TorchCuda:
+    """The real one."""
+
+    def __init__(self) -> None:
+        self.hip = torch.version.hip is not None
+        self.graph_type = cast("GraphType | None", getattr(torch.cuda, "CUDAGraph", None))
+        self.current_device = torch.cuda.current_device
+        self.set_device = torch.cuda.set_device
+        self.capturing = torch.cuda.is_current_stream_capturing
+        self._exchange = _exchange_of_runtime(hip=self.hip)
+
+    def event(self, *, timing: bool = False, blocking: bool = False) -> CudaEvent:
+        """Make one of torch's events: `torch.Event` would ignore ``blocking``."""
+        return torch.cuda.Event(enable_timing=timing, blocking=blocking)  # type: ignore[no-untyped-call]
+
+    def exchange_capture_mode(self, mode: int) -> int:
+        """Call the runtime library; without one that knows this, nothing changes."""
+        present = ctypes.c_int(mode)
+        if mode == _NO_MODE or self._exchange is None or self._exchange(ctypes.byref(present)) != 0:
+            return _NO_MODE
+        return present.value
+
+
+def _exchange_of_runtime(*, hip: bool) -> Callable[[object], int] | None:
+    """Find the call in the library that torch has loaded; torch itself has no binding for it."""
+    version = (torch.version.hip if hip else torch.version.cuda) or ""
+    library, call = ("libamdhip64", "hip") if hip else ("libcudart", "cuda")
+    for name in (f"{library}.so.{version.split('.', maxsplit=1)[0]}", f"{library}.so"):
+        try:
+            exchange = getattr(ctypes.CDLL(name), f"{call}ThreadExchangeStreamCaptureMode")
+        except (OSError, AttributeError):
+            continue
+        return cast("Callable[[object], int]", exchange)
+    return None
+
+
+@contextmanager
+def relaxed(cuda: Cuda) -> Iterator[None]:
+    """Make calls that break nobody's capture on this thread."""
+    before = cuda.exchange_capture_mode(RELAXED)
+    try:
+        yield
+    finally:
+        cuda.exchange_capture_mode(before)
+
+
+def enter_thread(cuda: Cuda, device: int) -> None:
+    """Begin a thread of ours: its device first, since another call would make a context on GPU 0."""
+    cuda.set_device(device)
+    cuda.exchange_capture_mode(RELAXED)
+
+
+# Captures of CUDA graphs, by whomever: when one is under way, so that nothing of ours comes into it.
+
+
+class Captures:
+    """Stands around ``CUDAGraph.capture_begin`` and ``capture_end``, through which all of Python captures.
+
+    PyTorch's own ``torch.cuda.graph``, Inductor, ``make_graphed_callables``, Transformer Engine and Megatron
+    all call these two. ``begun`` counts captures, ``under_way`` those that have not ended. A holder of
+    ``lock`` keeps a capture from beginning. On HIP every call of ours is made so, since no mode of a thread
+    protects a capture there.
+    """
+
+    def __init__(self, cuda: Cuda, threads: Threads) -> None:
+        self.begun = 0
+        self.under_way = 0
+        self.lock = threads.lock()
+        self._kind = cuda.graph_type
+        self._originals: dict[str, Any] = {}
+        if self._kind is not None:
+            self._put("capture_begin", self._begins)
+            self._put("capture_end", self._ends)
+
+    def remove(self) -> None:
+        """Give the class its own methods back, unless somebody stands around ours; safe to call twice."""
+        for name, original in self._originals.items():
+            if getattr(vars(self._kind).get(name), "perseus_ds", None) is self:
+                setattr(self._kind, name, original)
+        self._originals = {}
+
+    def _put(self, name: str, around: Callable[..., object]) -> None:
+        original = getattr(self._kind, name)
+
+        @wraps(original)
+        def standing(*args: object, **kwargs: object) -> object:
+            return around(original, *args, **kwargs)
+
+        standing.perseus_ds = self  # type: ignore[attr-defined]  # how ours is recognised
+        self._originals[name] = original
+        setattr(self._kind, name, standing)
+
+    def _begins(self, original: Callable[..., object], *args: object, **kwargs: object) -> object:
+        with self.lock:
+            self.begun += 1
+            self.under_way += 1
+        try:
+            return original(*args, **kwargs)
+        except BaseException:
+            self.under_way -= 1
+            raise
+
+    def _ends(self, original: Callable[..., object], *args: object, **kwargs: object) -> object:
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self.under_way = max(0, self.under_way - 1)
+
+
+_POLL_S = 1e-3
+
+
+class PooledEvent:
+    """A timed event; ``blocking``: to sleep on. ``holders`` holds True for the last of them to let it go."""
+
+    __slots__ = ("blocking", "cuda", "holders")
+
+    def __init__(self, cuda: CudaEvent, *, blocking: bool) -> None:
+        self.cuda = cuda
+        self.blocking = blocking
+        self.holders = [True]
+
+    def hold(self) -> None:
+        """Note one more who needs it; by one who holds it."""
+        self.holders.append(False)
+
+
+class Events:
+    """What CUDA refuses is kept for `trouble`: whoever wanted an event then has none.
+
+    Cost: an event is made when none is free, and used again; the training thread never waits for one.
+    """
+
+    def __init__(self, cuda: Cuda, threads: Threads) -> None:
+        self._cuda = cuda
+        self._threads = threads
+        self._hip, self._capturing = cuda.hip, cuda.capturing
+        self._device = cuda.current_device()
+        self.captures = Captures(cuda, threads)
+        self._guarded: AbstractContextManager[object] = self.captures.lock if self._hip else nullcontext()
+        self._plain: list[PooledEvent] = []
+        self._sleepers: list[PooledEvent] = []
+        self._lost = ""
+        self._lost_said = False
+
+    @property
+    def capturing(self) -> bool:
+        """Whether a graph is being captured: nothing of ours is called meanwhile."""
+        return self.captures.under_way > 0 or self._capturing()
+
+    @contextmanager
+    def calls(self) -> Iterator[None]:
+        """Make calls that break nobody's capture."""
+        with self._guarded, relaxed(self._cuda):
+            yield
+
+    def relaxed(self) -> AbstractContextManager[None]:
+        """Make calls that break nobody's capture on CUDA; on HIP they look out for themselves."""
+        return relaxed(self._cuda)
+
+    def recorded(self, *, blocking: bool = False) -> PooledEvent | None:
+        """Put an event into the current stream, ``blocking`` to sleep on; None where it cannot be."""
+        try:
+            if not self._hip:
+                return self._recorded(blocking=blocking)
+            with self._guarded:
+                return self._recorded(blocking=blocking)
+        except RuntimeError as error:
+            self.lose(error)
+            return None
+
+    def sleepable(self, event: PooledEvent) -> PooledEvent | None:
+        """Have a thread able to sleep until here: record another in place of what was recorded last.
+
+        There are not more events than before. None where none can be recorded.
+        """
+        if event.blocking:
+            return event
+        new = not self._sleepers
+        other = self.recorded(blocking=True)
+        if other is not None and not new:
+            self.let_go(event)
+        return other
+
+    def let_go(self, event: PooledEvent) -> None:
+        """Need an event no more, on any thread: the last who held it has it used again."""
+        if len(event.holders) > 1:  # who holds it alone is the last: nobody else can begin to
+            if not event.holders.pop():
+                return
+            event.holders.append(True)
+        (self._sleepers if event.blocking else self._plain).append(event)
+
+    def reached(self, event: PooledEvent) -> bool:
+        """Whether the device has reached an event; one that cannot be asked holds up nobody."""
+        try:
+            return event.cuda.query()
+        except RuntimeError as error:
+            self.lose(error)
+            return True
+
+    def elapsed_s(self, begin: PooledEvent, end: PooledEvent) -> float:
+        """Return what lies between two events, on any thread.
+
+        Raises:
+            RuntimeError: CUDA's own: one was not reached, or is lost.
+        """
+        with self._guarded:
+            return begin.cuda.elapsed_time(end.cuda) * 1e-3
+
+    def sleep_until(self, event: PooledEvent) -> None:
+        """Sleep until the device has reached an event; on HIP by looks that no capture falls into.
+
+        Raises:
+            RuntimeError: CUDA's own: the event is lost.
+        """
+        if not self._hip:
+            event.cuda.synchronize()
+            return
+        while True:
+            with self.captures.lock:
+                if not self.captures.under_way and event.cuda.query():
+                    return
+            self._threads.sleep(_POLL_S)
+
+    def lose(self, error: Exception) -> None:
+        """Note why an event was lost, the first time."""
+        self._lost = self._lost or str(error).splitlines()[0]
+
+    def trouble(self) -> str:
+        """Report once why marks are lost."""
+        if not self._lost or self._lost_said:
+            return ""
+        self._lost_said = True
+        return f"iterations are left out where a mark of ours was lost: {self._lost}"
+
+    def enter_thread(self) -> None:
+        """Choose this job's device, and have no call of this thread break a capture."""
+        enter_thread(self._cuda, self._device)
+
+    def _recorded(self, *, blocking: bool) -> PooledEvent | None:
+        if self.captures.under_way or self._capturing():
+            return None
+        pool = (not blocking and self._plain) or self._sleepers
+        event = pool.pop() if pool else self._made(blocking=blocking)
+        event.cuda.record()
+        return event
+
+    def _made(self, *, blocking: bool) -> PooledEvent:
+        with relaxed(self._cuda):
+            return PooledEvent(self._cuda.event(timing=True, blocking=blocking), blocking=blocking)

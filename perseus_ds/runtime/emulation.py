@@ -1,0 +1,362 @@
+"""What a job on simulated GPUs needs beside its session: work that takes its time, and time that travels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from perseus_ds.device.simulated.gpu import SimulatedGpu, Task
+from perseus_ds.device.simulated.models import model_named
+from perseus_ds.device.simulated.operators import work_of_operator
+from perseus_ds.device.simulated.physics import KernelSequence, Work
+from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.errors import ConfigError
+from perseus_ds.kernels import KernelTrace, read_trace
+from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener, Place
+from perseus_ds.runtime.emulation_links import (
+    LOADS,
+    CarriedTime,
+    CoupledTime,
+    Messages,
+    Neighbours,
+    TimeMessages,
+    routes_of,
+)
+from perseus_ds.runtime.job import Job
+from perseus_ds.schedule import Instruction, Kind, Load
+
+# How much work a microbatch of some load is for a simulated GPU.
+
+
+class SharedLoads:
+    """The first stage counts what every stage works on: later ones see no lengths, and their GPUs must."""
+
+    def __init__(self, messages: Messages, *, first: int, others: Sequence[int], rank: int) -> None:
+        self._messages = messages
+        self._first = first
+        self._others = others
+        self._rank = rank
+        self._open = 0
+        self._counted: list[Load | None] = []
+
+    def of(self, batch: Batch) -> tuple[Load, ...] | None:
+        """Return a batch's loads as the first stage's rank knows them at its begin; None: it does not."""
+        while len(self._counted) < self._open:  # forwards of the last batch that were taken for others
+            self._exchange(None)
+        known = self._known(batch)
+        self._open = batch.microbatches if known is None else 0
+        self._counted.clear()
+        return known
+
+    def of_forward(self, present: Instruction, load: Load | None) -> Load | None:
+        """Return a forward's load as the first stage counted it, which it does no earlier than there.
+
+        A later stage's forward waits for the first one's activation anyway.
+        """
+        if self._rank == self._first and present.stage == 0:
+            if len(self._counted) < self._open:
+                self._exchange(load)
+            return load
+        while self._rank != self._first and len(self._counted) <= min(present.microbatch, self._open - 1):
+            self._exchange(None)
+        known = self._counted[present.microbatch] if present.microbatch < len(self._counted) else None
+        return known or load
+
+    def _known(self, batch: Batch) -> tuple[Load, ...] | None:
+        if self._rank == self._first:
+            loads = batch.loads or (None,) * batch.microbatches
+            for load in loads:
+                self._send(load)
+            return batch.loads
+        found = [self._receive() for _ in range(batch.microbatches)]
+        loads = tuple(load for load in found if load is not None)
+        return loads if len(loads) == len(found) else None
+
+    def _exchange(self, load: Load | None) -> None:
+        """Send the next load, or receive it."""
+        if self._rank == self._first:
+            self._send(load)
+            self._counted.append(load)
+        else:
+            self._counted.append(self._receive())
+
+    def _send(self, load: Load | None) -> None:
+        for rank in self._others:
+            for number in (_UNKNOWN, _UNKNOWN) if load is None else (load.tokens, load.squares):
+                self._messages.send(rank, LOADS, number)
+
+    def _receive(self) -> Load | None:
+        tokens, squares = (self._messages.receive(self._first, LOADS) for _ in range(2))
+        return None if min(tokens, squares) < 0.0 else Load(tokens, squares)
+
+
+class LoadShare:
+    """The share of each microbatch's work in that of the mean one.
+
+    With ``terms`` it is terms[0] + terms[1] t + terms[2] q, t and q the load's tokens and squares over those
+    of ``mean``. Without, it is its tokens over those of the first microbatch that a stage saw. A load is what
+    the first stage knows at the begin of a batch or counts at its forward (``shared``). Else it is the
+    forward's own.
+    """
+
+    def __init__(
+        self,
+        terms: Sequence[float] | None = None,
+        mean: Load | None = None,
+        shared: SharedLoads | None = None,
+    ) -> None:
+        self._terms = terms
+        self._mean = mean
+        self._shared = shared
+        self._batch: tuple[Load, ...] | None = None
+        self._first_tokens: dict[int, float] = {}
+        self._shares: dict[tuple[int, int], float] = {}
+
+    def iteration_begins(self, batch: Batch) -> None:
+        """Know the loads of a batch; alike on all ranks of a pipeline where they are shared."""
+        self._shares.clear()
+        self._batch = batch.loads if self._shared is None else self._shared.of(batch)
+
+    def share(self, present: Instruction, load: Load | None) -> float:
+        """Return the share of what an instruction works on, whose forward has ``load``."""
+        place = present.stage, present.microbatch
+        if self._batch is not None and present.microbatch < len(self._batch):
+            load = self._batch[present.microbatch]
+        elif self._shared is not None and present.kind is Kind.FORWARD:
+            load = self._shared.of_forward(present, load)
+        if load is not None:
+            self._shares[place] = self._of(present.stage, load)
+        return self._shares.get(place, 1.0)
+
+    def _of(self, stage: int, load: Load) -> float:
+        if self._terms is None or self._mean is None:
+            first = self._first_tokens.setdefault(stage, load.tokens)
+            return load.tokens / first if first and load.tokens else 1.0
+        fixed, tokens, squares = self._terms
+        q = load.squares / self._mean.squares if self._mean.squares else 0.0
+        return max(_LEAST, fixed + tokens * load.tokens / self._mean.tokens + squares * q)
+
+
+_UNKNOWN = -1.0
+_LEAST = 1e-3
+
+# Make every computation last as long as a simulated GPU would need for it.
+
+_HALF = 0.5  # each is one of the two products that a linear layer's backward consists of
+_LEAST_SHARE = 0.01  # assumed: a stage of embeddings alone still takes a hundredth of the mean stage
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """The work that a simulated GPU gets for one microbatch on one stage."""
+
+    forward: Work | KernelSequence
+    backward: Work | KernelSequence
+
+    def of(self, kind: Kind) -> Work | KernelSequence:
+        """Return the work of a computation; input and weight gradient are half a backward each."""
+        if kind is Kind.FORWARD:
+            return self.forward
+        return self.backward if kind is Kind.BACKWARD else self.backward.scaled(_HALF)
+
+
+def works_of(weights: Mapping[int, float], settings: SimulatedSettings) -> dict[int, StageWork]:
+    """Work in proportion to each stage's weight, unless the user listed ``forward_s`` or gave the kernels.
+
+    Shape: ``weights`` [model stages], of the whole pipeline.
+
+    Raises:
+        ConfigError: ``forward_s`` has another number of entries.
+        ProfileError: the kernels of a stage are not in the trace, or it cannot be read.
+    """
+    if settings.kernels is not None:
+        trace = read_trace(Path(settings.kernels))
+        return {stage: _of_kernels(trace, stage, settings.gpu) for stage in weights}
+    listed = settings.forward_s
+    if listed is not None and len(listed) != len(weights):
+        raise ConfigError(
+            f"perseus.simulated.forward_s has {len(listed)} entries and the job {len(weights)} stages"
+        )
+    mean = fmean(weights.values())
+    works = {}
+    for stage, weight in weights.items():
+        share = max(_LEAST_SHARE, weight / mean if mean > 0 else 1.0)
+        forward_s = settings.mean_forward_s * share if listed is None else listed[stage]
+        forward = Work(forward_s, settings.memory_bound, settings.intensity)
+        works[stage] = StageWork(forward, forward.scaled(settings.backward_over_forward))
+    return works
+
+
+def _of_kernels(trace: KernelTrace, stage: int, gpu: str) -> StageWork:
+    """The launch sequences of one stage, every class with the work that its operator asks for."""
+    model = model_named(gpu)
+    works = [work_of_operator(model, one.name, one.shapes, one.dtype) for one in trace.classes]
+    forward, backward = (
+        KernelSequence(tuple(works[kernel] for kernel in trace.of(stage, kind).kernels))
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
+    )
+    return StageWork(forward, backward)
+
+
+class EmulatedWork(PassingListener):
+    """A listener in front of the session's: the GPU is busy with an instruction until its work is done.
+
+    The session's marks lie around the GPU's work, as they would around kernels. Batches that the session
+    does not want still take their time. A computation that takes the host longer keeps the GPU busy to its
+    own end; `Truth` counts that as an overrun.
+
+    A microbatch of another load is as much more or less work (`LoadShare`), in all that is done to it.
+    """
+
+    def __init__(
+        self,
+        listener: InstructionListener,
+        gpu: SimulatedGpu,
+        works: Mapping[int, StageWork],
+        order: Sequence[Instruction],
+        *,
+        microbatches: int = 0,
+        loads: LoadShare | None = None,
+    ) -> None:
+        super().__init__(listener)
+        self._gpu = gpu
+        self._works = works
+        self._orders = {microbatches: _computed(order)}
+        self._computations = self._orders[microbatches]
+        self._loads = loads or LoadShare()
+        self._position = 0
+        self._wanted = False
+        self._task: Task | None = None
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        """Want every instruction, whether the session does or not."""
+        self._position = 0
+        self._computations = self._orders.get(batch.microbatches, self._computations)
+        self._loads.iteration_begins(batch)
+        self._wanted = super().iteration_begins(batch)
+        return True
+
+    def learn(self, order: Sequence[Instruction], *, microbatches: int) -> None:
+        """Know what batches of another size run."""
+        self._orders[microbatches] = _computed(order)
+
+    def before(self, kind: Kind, load: Load | None = None) -> None:
+        """Start the GPU's work where it is a computation."""
+        if self._wanted:
+            super().before(kind, load)
+        if kind.is_computation:
+            present = self._present(kind)
+            work = self._works[present.stage].of(kind)
+            self._task = self._gpu.begin(work.scaled(self._loads.share(present, load)))
+            self._position += 1
+
+    def after(self, kind: Kind) -> None:
+        """Wait until the GPU has done it."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            self._gpu.release(task)
+            self._gpu.wait(task)
+        if self._wanted:
+            super().after(kind)
+
+    def iteration_broke(self) -> None:
+        """Leave the GPU idle."""
+        if self._task is not None:
+            self._gpu.abandon(self._task)
+            self._task = None
+        super().iteration_broke()
+
+    def _present(self, kind: Kind) -> Instruction:
+        """The next computation; in a batch of another order, the first alike."""
+        if self._position < len(self._computations) and self._computations[self._position].kind is kind:
+            return self._computations[self._position]
+        alike = (i for i in self._computations if i.kind is kind)
+        return next(alike, Instruction(next(iter(self._works)), kind, 0))
+
+
+def _computed(order: Sequence[Instruction]) -> list[Instruction]:
+    return [i for i in order if i.kind.is_computation]
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """The simulated GPU of this rank, the work of every model stage, and where every rank stands.
+
+    ``messages`` carry virtual time; None in scaled time, where the host's clock is everyone's.
+
+    Shape: ``works`` [model stages]; ``places`` [ranks of the job].
+    """
+
+    gpu: SimulatedGpu
+    works: Mapping[int, StageWork]
+    places: Sequence[Place]
+    messages: TimeMessages | None
+
+    def listener(
+        self, session: InstructionListener, job: Job, on_joined: Callable[[Callable[[Job], None]], None]
+    ) -> InstructionListener:
+        """Put what emulates in front of the session; ``on_joined`` reports batches of other sizes."""
+        size = job.schedule.microbatches
+        clock, peers = self.gpu.virtual_time, self.places[job.rank].coupled
+        if clock is not None and self.messages is not None and len(peers) > 1:
+            session = CoupledTime(session, clock, self.messages, rank=job.rank, peers=peers)
+        work = EmulatedWork(
+            session, self.gpu, self.works, job.order, microbatches=size, loads=self._load_share(job)
+        )
+        on_joined(lambda other: work.learn(other.order, microbatches=other.schedule.microbatches))
+        if clock is None or self.messages is None:
+            return work
+        carried = CarriedTime(
+            work,
+            clock,
+            microbatches=size,
+            routes=routes_of(job.schedule, job.pipeline_rank),
+            neighbours=neighbours_of(self.places, job.rank),
+            messages=self.messages,
+            settings=self.gpu.settings,
+        )
+        on_joined(
+            lambda other: carried.learn(
+                routes_of(other.schedule, other.pipeline_rank), microbatches=other.schedule.microbatches
+            )
+        )
+        return carried
+
+    def _load_share(self, job: Job) -> LoadShare:
+        """How much work loads are: as the first stage counts them, where settings define what they mean."""
+        settings = self.gpu.settings
+        if settings.load_terms is None or settings.mean_load is None:
+            return LoadShare()
+        shared = None
+        if self.messages is not None:
+            neighbours = neighbours_of(self.places, job.rank)
+            first = neighbours.pipeline[job.schedule.rank_of_stages()[0]]
+            shared = SharedLoads(self.messages, first=first, others=neighbours.others, rank=job.rank)
+        return LoadShare(settings.load_terms, Load(*settings.mean_load), shared)
+
+    def close(self) -> None:
+        """Inform the other ranks that this one's time is not carried any more."""
+        if self.messages is not None:
+            self.messages.close()
+
+
+def neighbours_of(places: Sequence[Place], rank: int) -> Neighbours:
+    """Find the ranks of this pipeline, and those that do what this rank does.
+
+    Tensor-parallel peers stand at one place: the n-th of each place belong together.
+    """
+    here = places[rank]
+    turn = [r for r, one in enumerate(places) if _where(one) == _where(here)].index(rank)
+    pipeline = []
+    for pipeline_rank in range(1 + max(one.pipeline_rank for one in places)):
+        peers = [r for r, one in enumerate(places) if _where(one) == (pipeline_rank, here.replica)]
+        pipeline.append(peers[min(turn, len(peers) - 1)])
+    alike = [r for r, one in enumerate(places) if one.pipeline_rank == here.pipeline_rank and r != rank]
+    others = [r for r in dict.fromkeys(pipeline) if r != rank]
+    return Neighbours(tuple(pipeline), tuple(alike), tuple(others))
+
+
+def _where(place: Place) -> tuple[int, int]:
+    return place.pipeline_rank, place.replica

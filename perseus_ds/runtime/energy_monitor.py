@@ -1,0 +1,732 @@
+"""Note when the energy counter moves, which clock is in force, and how warm the GPU is."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from fcntl import F_SETPIPE_SZ, fcntl
+from functools import reduce
+from operator import itemgetter, or_
+from queue import Empty, SimpleQueue
+from statistics import fmean, median
+from typing import Any, NamedTuple, TypeVar
+
+from perseus_ds.device.gpu import Achieved, Capabilities, Gpu
+from perseus_ds.errors import PerseusError, as_perseus_error
+from perseus_ds.guard.claim import open_gpu
+from perseus_ds.profile import CounterTrace
+from perseus_ds.profile.estimating.thermal import Reading
+from perseus_ds.runtime.threads import HostThreads, Threads
+
+# Joules of one GPU: its energy counter, checked against its power, and replaced where it cannot be right.
+
+_CHECKED_S = 1.0
+_LEAST, _MOST = 0.8, 1.25
+_COMPARED_S = 15.0
+_DIFFERS = 0.1
+_AGREE = 3
+_STILL, _STILL_LOOKS, _STILL_S = "stands still", 50, 4.0
+_MOST_W = 20e3
+"""No GPU, and no module, takes as much: a counter that moves faster has jumped."""
+_STEPS, _STEPS_WITHIN_S = 3, 60.0
+
+
+class EnergySource:
+    """Reads joules: the counter's, or where that cannot be right the GPU's own power, integrated.
+
+    On modules of CPU and GPU (GH200, GB200) the counter counts both. Instantaneous power is read beside it
+    for a second at the start, and for as long as both differ up to three. A counter that differs by more than
+    a quarter each time does not show this GPU's energy. One that agrees is compared for 15 s more: a
+    difference of more than a tenth is reported, since nobody knows which of both is right.
+
+    A counter that steps back or far ahead (a wrap, a driver loaded anew) begins anew: ``restarts`` counts
+    that. One that steps again and again, or does not rise any more, is replaced by the power. A device that
+    reports no power keeps its counter: ``useless`` states why nothing can be read from it.
+
+    Units: joules, watts; a fraction for ``ratio``, counter over integrated power.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self.integrates = False
+        self.restarts = 0
+        self.ratio: float | None = None
+        self.useless = ""
+        self._replaced = ""
+        self._checking = True
+        self._compares = False
+        self._against = 0
+        self._power: tuple[float, float] | None = None
+        self._integrated_j = 0.0
+        self._changed: tuple[float, float, float] | None = None
+        self._counted_j: float | None = None
+        self._read_s = 0.0
+        self._rose: tuple[int, float] | None = None
+        self._steps_s: deque[float] = deque(maxlen=_STEPS)
+
+    def read(self) -> tuple[float, float]:
+        """Read energy, and when; a new reading is not more than the last where nothing was counted.
+
+        Raises:
+            DeviceError: neither can be read.
+        """
+        changed = False
+        if not self.integrates:
+            changed = self._count()
+        if self.integrates:
+            return self._integrate(), self._integrated_j
+        if self._checking:
+            self._check(self._read_s, changed=changed)
+        return self._read_s, self._counted_j or 0.0
+
+    def _count(self) -> bool:
+        """Read the counter; return whether it has moved."""
+        before_j, counted_j, now_s = self._counted_j, self._gpu.energy_j(), self._gpu.now_s()
+        if not math.isfinite(counted_j):
+            counted_j = before_j or 0.0
+        passed_s, self._counted_j, self._read_s = now_s - self._read_s, counted_j, now_s
+        if before_j is not None and self._is_step(before_j, counted_j, passed_s):
+            self._step(now_s)
+        self._watch_for_rises(now_s, rose=before_j is not None and counted_j > before_j)
+        return before_j is not None and counted_j != before_j
+
+    def reasons(self) -> Iterator[str]:
+        """Explain what is wrong with the counter, and why power is integrated instead where it is."""
+        if self.useless:
+            yield f"the energy counter {self.useless}, and no power is shown: energy is not measured"
+        elif self.integrates:
+            yield f"the energy counter {self._replaced}: the GPU's power is integrated instead"
+        elif self._steps_s:
+            yield "the energy counter stepped back, or far ahead: what was counted around that is left out"
+        if self.integrates or self._compares or self.ratio is None or abs(self.ratio - 1.0) <= _DIFFERS:
+            return
+        yield (
+            f"the energy counter counts {self.ratio:.2f} times what the GPU's power comes to: energies "
+            "are as uncertain (perseus-ds doctor compares both)"
+        )
+
+    def _is_step(self, before_j: float, counted_j: float, passed_s: float) -> bool:
+        """Whether it counted down, or more than any GPU takes."""
+        return counted_j < before_j or counted_j - before_j > _MOST_W * max(passed_s, _CHECKED_S)
+
+    def _step(self, now_s: float) -> None:
+        """Begin anew; what steps again and again is no counter."""
+        self._restart()
+        self._steps_s.append(now_s)
+        if len(self._steps_s) == _STEPS and now_s - self._steps_s[0] <= _STEPS_WITHIN_S:
+            self._give_up("steps back, or far ahead, again and again")
+
+    def _watch_for_rises(self, now_s: float, *, rose: bool) -> None:
+        """Give up a counter that does not rise any more; take it up again once it does."""
+        if rose or self._rose is None:
+            self._rose = 0, now_s
+            self.useless = "" if self.useless == _STILL else self.useless
+            return
+        looks, since_s = self._rose
+        self._rose = looks + 1, since_s
+        if looks >= _STILL_LOOKS and now_s - since_s >= _STILL_S and not self.useless:
+            self._give_up(_STILL)
+
+    def _give_up(self, why: str) -> None:
+        """Replace the counter by the power, where that can be read; else it is of no use."""
+        if self._power_w():
+            self._replace(why)
+        else:
+            self.useless = why
+
+    def _check(self, now_s: float, *, changed: bool) -> None:
+        """Compare from change to change, so that no part of a period is counted on one side only."""
+        self._integrate()
+        if not (self._checking and changed):
+            return
+        here = now_s, self._integrated_j, self._counted_j or 0.0
+        if self._changed is None:
+            self._changed = here
+        elif now_s - self._changed[0] >= (_COMPARED_S if self._compares else _CHECKED_S):
+            spent_j = self._integrated_j - self._changed[1]
+            ratio = (here[2] - self._changed[2]) / spent_j if spent_j > 0 else 1.0
+            self._judge(ratio)
+            self._changed = here
+
+    def _judge(self, ratio: float) -> None:
+        if self._compares or _LEAST <= ratio <= _MOST:
+            self.ratio, self._checking = ratio, not self._compares
+            self._compares = self._checking
+            return
+        self._against += 1
+        if self._against == _AGREE:
+            self.ratio = ratio
+            self._replace(f"counts {ratio:.2g} times what this GPU takes (a module's counter, with its CPU?)")
+
+    def _replace(self, why: str) -> None:
+        self._checking, self.integrates, self._replaced = False, True, why
+        self._power = None
+        self._restart()
+
+    def _restart(self) -> None:
+        self.restarts += 1
+        self._changed = None
+
+    def _power_w(self) -> float | None:
+        """The power of this instant; None where it cannot be read: what only checks ends nothing."""
+        try:
+            return self._gpu.power_w()
+        except Exception:
+            if self.integrates:
+                raise
+            return None
+
+    def _integrate(self) -> float:
+        """Add the mean of this reading and the last, for the time between."""
+        power_w, now_s = self._power_w(), self._gpu.now_s()
+        if power_w is None:
+            self._checking = False
+            return now_s
+        if self._power is not None:
+            before_s, before_w = self._power
+            self._integrated_j += 0.5 * (power_w + before_w) * (now_s - before_s)
+        self._power = now_s, power_w
+        return now_s
+
+
+# One look at a GPU after another: its energy, and now and then its clock and its temperature.
+
+_READS_PER_CLOCK_READ = 5
+
+
+class GpuReading(NamedTuple):
+    """What one look showed, by the device's time.
+
+    ``anew``: energy counts from another start than before. ``achieved`` and ``temperature_c`` are None where
+    they were not read this time. A text is why the temperature cannot be read, now and later. ``reasons`` are
+    what is wrong with the counter, ``useless`` is why no energy can be read at all.
+    """
+
+    at_s: float
+    energy_j: float
+    anew: bool
+    achieved: Achieved | None = None
+    temperature_c: float | str | None = None
+    reasons: tuple[str, ...] = ()
+    useless: str = ""
+
+
+class GpuReader:
+    """Looks at a GPU when it is asked to."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._source = EnergySource(gpu)
+        self._looks = 0
+        self._senses = True
+
+    def look(self) -> GpuReading:
+        """Look once.
+
+        Raises:
+            DeviceError: energy or clock cannot be read.
+        """
+        restarts = self._source.restarts
+        at_s, energy_j = self._source.read()
+        self._looks += 1
+        reads_clock = self._looks % _READS_PER_CLOCK_READ == 0
+        return GpuReading(
+            at_s,
+            energy_j,
+            self._source.restarts > restarts,
+            self._gpu.achieved() if reads_clock else None,
+            self._temperature_c() if reads_clock and self._senses else None,
+            tuple(self._source.reasons()),
+            self._source.useless,
+        )
+
+    def _temperature_c(self) -> float | str:
+        """Read the sensor, whatever its driver does; one that fails is not read again."""
+        try:
+            read_c = self._gpu.temperature_c()
+        except Exception as error:  # noqa: BLE001
+            self._senses = False
+            return f"it cannot be read: {as_perseus_error(error).message}"
+        self._senses = read_c is not None
+        return "this GPU shows none" if read_c is None else read_c
+
+
+# What is kept of a GPU's readings: rows of a stretch of time, and temperatures while they can be true.
+
+KEPT = 100_000
+"""Rows at most, where nobody lets go of any."""
+_LEAST_C, _MOST_C = 1.0, 125.0
+_MOST_STEP_C = 30.0
+"""Between two looks, a quarter of a second apart: a chip follows its power in seconds."""
+
+T = TypeVar("T")
+
+
+def between(rows: Iterable[tuple[float, T]], start_s: float, end_s: float) -> list[tuple[float, T]]:
+    """Rows of a stretch of time, oldest first as they came; a copy, since a thread adds others."""
+    kept = list(rows)
+    first = bisect_left(kept, start_s, key=itemgetter(0))
+    return kept[first : bisect_right(kept, end_s, lo=first, key=itemgetter(0))]
+
+
+class Temperatures:
+    """Keeps a sensor's readings until one cannot be; ``reason`` states why there are none from then on.
+
+    A sensor is never worth an error: measuring goes on without it.
+    """
+
+    def __init__(self) -> None:
+        self._readings: deque[Reading] = deque(maxlen=KEPT)
+        self.reason = ""
+
+    def note(self, at_s: float, read_c: float | str) -> None:
+        """Take in a reading, or the reason for its absence."""
+        if self.reason:
+            return
+        if isinstance(read_c, str):
+            self._end(read_c)
+        elif not _LEAST_C <= read_c <= _MOST_C:
+            self._end(f"its sensor reads {read_c:g} degrees C")
+        elif self._readings and abs(read_c - self._readings[-1][1]) > _MOST_STEP_C:
+            self._end(f"its sensor jumped from {self._readings[-1][1]:g} to {read_c:g} degrees C")
+        else:
+            self._readings.append((at_s, read_c))
+
+    def mean_c(self, start_s: float, end_s: float) -> float | None:
+        """The mean of a stretch of time; None where nothing was read in it."""
+        read = [read_c for _, read_c in self.between(start_s, end_s)]
+        return fmean(read) if read else None
+
+    def between(self, start_s: float, end_s: float) -> list[Reading]:
+        """All readings of a stretch of time."""
+        return between(self._readings, start_s, end_s)
+
+    def forget(self, before_s: float) -> None:
+        """Drop readings before a moment."""
+        while self._readings and self._readings[0][0] < before_s:
+            self._readings.popleft()
+
+    def _end(self, reason: str) -> None:
+        self.reason = reason
+        self._readings.clear()
+
+
+# A process that looks at one GPU for its trainer: the program, and the trainer's end of it.
+#
+# A thread that looks 20 times per second takes the interpreter each time from the thread that trains.
+
+_PIPE_BYTES = 1 << 20  # as much as Linux lets any user have: looks of ten minutes
+_READ_BYTES = 1 << 16
+_PATIENCE_S = 2.0  # for a look under way: a driver may block for minutes
+_KILLED_S = 0.2
+
+_NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Launchers and schedulers send these to all of a job. What they mean is the trainer's to decide."""
+
+_LENGTH = struct.Struct("<I")
+
+Message = tuple[Any, ...] | PerseusError | str
+"""What was seen, as a plain tuple, which is read faster; the error of a look; or why none could be made."""
+
+
+class ReadingProcess:
+    """Looks at a GPU every so many seconds; `take` returns what was seen since, and never waits.
+
+    It ends with its trainer, however that ends. What is not taken waits in a pipe, then in the process.
+    ``error`` is of the look that failed, after which there are no others. ``ended`` is why it ended without
+    one; empty while it runs.
+    """
+
+    def __init__(self, backend: str, uuid: str, every_s: float) -> None:
+        """Start it; its first look comes after about a fifth of a second.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        self._sent, theirs = os.pipe()
+        with contextlib.suppress(OSError):
+            fcntl(theirs, F_SETPIPE_SZ, _PIPE_BYTES)
+        words = [backend, uuid, str(every_s), str(theirs), str(os.getpid())]
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # this Python, our own module
+                [sys.executable, "-P", "-m", __name__, *words],
+                pass_fds=(theirs,),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(self._sent)
+            raise
+        finally:
+            os.close(theirs)
+        assert self._process.stdin is not None
+        self._pace = self._process.stdin
+        self._poll = select.poll()
+        self._poll.register(self._sent, select.POLLIN)
+        self._rest = b""
+        self.error: PerseusError | None = None
+        self.ended = ""
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    def look_every(self, every_s: float) -> None:
+        """Have it look at another pace."""
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or was closed by another thread
+            os.write(self._pace.fileno(), f"{every_s}\n".encode())
+
+    def take(self) -> list[GpuReading]:
+        """Return what was seen since the last time, oldest first.
+
+        Cost: a poll where nothing has come.
+        """
+        seen: list[GpuReading] = []
+        if self.ended or not self._poll.poll(0):
+            return seen
+        for sent in self._messages():
+            if isinstance(sent, tuple):
+                seen.append(GpuReading(*sent))
+            elif isinstance(sent, PerseusError):
+                self.error = self.error or sent
+            else:
+                self.ended = sent
+        return seen
+
+    def _messages(self) -> Iterator[Message]:
+        """What has arrived whole; at the end of all, the reason."""
+        arrived = os.read(self._sent, _READ_BYTES)
+        if not arrived:
+            code = self._process.poll()
+            yield "it closed its end" if code is None else f"exit code {code}"
+        unread = self._rest + arrived
+        while len(unread) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(unread)[0]
+            if len(unread) < end:
+                break
+            yield pickle.loads(unread[_LENGTH.size : end])  # noqa: S301  # our own process's
+            unread = unread[end:]
+        self._rest = unread
+
+    def close(self) -> None:
+        """End it; one that a driver holds up is killed, and left behind if that does not end it either."""
+        self._pace.close()
+        os.close(self._sent)
+        try:
+            self._process.wait(0.0 if self.ended else _PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_KILLED_S)
+
+
+def main(backend: str, uuid: str, every_s: float, fileno: int, parent: int) -> None:
+    """Look, until the trainer closes our input or is gone: its own workers may keep that input open."""
+    for number in _NOT_FOR_US:
+        signal.signal(number, signal.SIG_IGN)
+    messages: SimpleQueue[Message | None] = SimpleQueue()
+    sender = threading.Thread(target=_send, args=(fileno, messages), daemon=True)
+    sender.start()
+    try:
+        with open_gpu(backend, uuid) as gpu:
+            reader, pace_s = GpuReader(gpu), every_s
+            while (told_s := _wait(pace_s)) is not None and os.getppid() == parent:
+                pace_s = told_s
+                try:
+                    messages.put(tuple(reader.look()))
+                except Exception as error:  # noqa: BLE001  # the first ends the looks, wherever they are made
+                    messages.put(as_perseus_error(error))
+                    break
+    except PerseusError as error:
+        messages.put(str(error))
+    messages.put(None)
+    sender.join(_PATIENCE_S)
+
+
+def _wait(pace_s: float) -> float | None:
+    """Wait until the next look is due; return the pace from then on, or None at the input's end."""
+    if not select.select([sys.stdin], [], [], pace_s)[0]:
+        return pace_s
+    told = os.read(sys.stdin.fileno(), 4096).split()
+    return float(told[-1]) if told else None
+
+
+def _send(fileno: int, messages: SimpleQueue[Message | None]) -> None:
+    """Send all there is; a pipe that is full holds up nobody else."""
+    with contextlib.suppress(OSError):  # the trainer is gone
+        while (message := messages.get()) is not None:
+            content = pickle.dumps(message)
+            left = memoryview(_LENGTH.pack(len(content)) + content)
+            while left:
+                left = left[os.write(fileno, left) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
+
+_READS_PER_PERIOD = 2
+_AWAY = 10.0  # periods
+_LEAST_S = 0.02  # between two looks: some counters move every millisecond
+_LEAST_COUNTED = 100
+_ABOUT = 0.05
+_MORE_OFTEN = 0.8
+
+Look = Callable[[], None]
+"""One look at the device."""
+
+Repeat = Callable[[float, Look], Look]
+"""Look again and again, every so many seconds of the device's time; returns what ends it."""
+_IN_A_THREAD = "no process reads its energy ({}): a thread of the training does"
+
+
+class EnergyWatch:
+    """Look at the counter about twice per period, keep the changes, answer from them.
+
+    A change is dated half-way between the look that saw it and the one before.
+
+    A GPU that other processes can open too is looked at by a process of its own (`ReadingProcess`): every
+    question here takes in first what that has seen. Else a thread looks, or whatever ``repeat`` is, which
+    looks again and again. A device without a counter (``period_s`` is None) is not watched. The first error
+    ends the looks and is kept for the training thread. The counter is checked at the start (`EnergySource`).
+    ``taken_j`` is the energy that the counter has shown since the start. ``troubles`` are what was reported.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        able: Capabilities | None = None,
+        *,
+        repeat: Repeat | None = None,
+        threads: Threads | None = None,
+    ) -> None:
+        self._gpu = gpu
+        self.period_s = _bounded_s(able or gpu.capabilities())
+        self._reader = GpuReader(gpu)
+        self._threads: Threads = threads or HostThreads()
+        self._changes: deque[tuple[float, float]] = deque(maxlen=KEPT)
+        self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=KEPT)
+        self._temperatures = Temperatures()
+        self._repeat: Repeat | None = repeat
+        self._end: Look | None = None
+        self._process: ReadingProcess | None = None
+        self._catching_up = threading.Lock()
+        self._last: GpuReading | None = None
+        self._begins_anew = False
+        self.taken_j = 0.0
+        self.troubles: list[str] = []
+        self._replaced: list[str] = []
+        self._first_change_s = self._last_change_s = 0.0
+        self._counted = 0
+        self._error: PerseusError | None = None
+
+    @property
+    def watching(self) -> bool:
+        """Whether there is a counter to watch."""
+        return self.period_s is not None
+
+    @property
+    def seen_period_s(self) -> float | None:
+        """The period as it was seen over all changes, where that is about the one that is declared."""
+        if self.period_s is None or self._counted < _LEAST_COUNTED:
+            return self.period_s
+        seen_s = (self._last_change_s - self._first_change_s) / (self._counted - 1)
+        return seen_s if abs(seen_s / self.period_s - 1.0) < _ABOUT else self.period_s
+
+    def start(self) -> None:
+        """Begin to watch."""
+        if self.period_s is None:
+            return
+        every_s = self.period_s / _READS_PER_PERIOD
+        opened = self._gpu.opened_elsewhere() if self._repeat is None else None
+        if opened is not None:
+            try:
+                self._process = ReadingProcess(*opened, every_s)
+            except OSError as error:
+                self._replaced.append(_IN_A_THREAD.format(error))
+        if self._process is None:
+            self._end = (self._repeat or self._in_a_thread)(every_s, self.look)
+
+    def reckon(self, able: Capabilities) -> None:
+        """Look more often, where the counter turned out to move more often than was declared."""
+        period_s = _bounded_s(able)
+        if period_s is None or period_s >= _MORE_OFTEN * (self.period_s or 0.0):
+            return
+        if self._process is not None:
+            self.period_s = period_s
+            self._process.look_every(period_s / _READS_PER_PERIOD)
+        elif self._end is not None:
+            self.close()
+            self.period_s = period_s
+            self.start()
+
+    @property
+    def useless(self) -> str:
+        """Explain why no energy can be measured, now and later; empty where it can."""
+        if not self.watching:
+            return "its GPU has no energy counter"
+        useless = self._last.useless if self._last else ""
+        return f"its energy counter {useless}" if useless else ""
+
+    @property
+    def error(self) -> PerseusError | None:
+        """The first error of a look, after which there are none."""
+        self.catch_up()
+        return self._error
+
+    def trouble(self) -> str:
+        """Report what is wrong with the counter, each once; empty where nothing is, or nothing new."""
+        self.catch_up()
+        reasons = [*self._replaced, *(self._last.reasons if self._last else ())]
+        new = [one for one in reasons if one not in self.troubles][:1]
+        self.troubles += new
+        return "".join(new)
+
+    def close(self) -> None:
+        """Stop watching; a look that the driver holds up is left behind."""
+        with self._catching_up:
+            process, self._process = self._process, None
+        if process is not None:
+            process.close()
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+    def look(self) -> None:
+        """Look once, from here."""
+        if self._error is not None:
+            return
+        try:
+            seen = self._reader.look()
+            if self._begins_anew:
+                seen, self._begins_anew = seen._replace(anew=True), False
+            self._note(seen)
+        except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
+            self._error = as_perseus_error(error)
+
+    def catch_up(self) -> None:
+        """Take in what the reading process has seen; from any thread, one at a time."""
+        if self._process is None or not self._catching_up.acquire(blocking=False):
+            return
+        try:
+            self._take_from(self._process)
+        finally:
+            self._catching_up.release()
+
+    def _take_from(self, process: ReadingProcess | None) -> None:
+        if process is None:  # another thread was quicker
+            return
+        for seen in process.take():
+            self._note(seen)
+        self._error = self._error or process.error
+        if process.ended and self._error is None:
+            self._go_on_here(process)
+
+    def _go_on_here(self, process: ReadingProcess) -> None:
+        """Look from a thread in place of a process that has ended before its time."""
+        self._replaced.append(_IN_A_THREAD.format(process.ended))
+        process.close()
+        self._process, self._begins_anew = None, True
+        self._end = self._in_a_thread((self.period_s or 0.0) / _READS_PER_PERIOD, self.look)
+
+    def _note(self, seen: GpuReading) -> None:
+        last = self._last
+        if last is not None and not seen.anew:
+            self.taken_j += max(0.0, seen.energy_j - last.energy_j)
+        if seen.anew or self._looked_away(seen.at_s):
+            self._changes.clear()
+        elif last is not None and seen.energy_j != last.energy_j:
+            self._last_change_s = (last.at_s + seen.at_s) / 2
+            if not self._counted:
+                self._first_change_s = self._last_change_s
+            self._counted += 1
+            self._changes.append((self._last_change_s, seen.energy_j))
+        self._last = seen
+        if seen.achieved is not None:
+            self._clocks.append((seen.at_s, seen.achieved))
+        if seen.temperature_c is not None:
+            self._temperatures.note(seen.at_s, seen.temperature_c)
+
+    def _looked_away(self, now_s: float) -> bool:
+        """Whether the driver, or the host, held a look up for so long that its change has no date."""
+        return self._last is not None and now_s - self._last.at_s > _AWAY * (self.period_s or 0.0)
+
+    @property
+    def temperatures(self) -> Temperatures:
+        """What the GPU's sensor has shown."""
+        self.catch_up()
+        return self._temperatures
+
+    def trace(self, since_s: float) -> CounterTrace:
+        """All changes since a moment, with the last one before it."""
+        self.catch_up()
+        changes = list(self._changes)
+        kept = changes[max(0, bisect_right(changes, since_s, key=itemgetter(0)) - 1) :]
+        return CounterTrace([t for t, _ in kept], [e for _, e in kept])
+
+    def clock_between(self, start_s: float, end_s: float) -> tuple[int | None, int]:
+        """The median clock read in a stretch of time, in MHz, and all event reasons seen in it."""
+        seen = [achieved for _, achieved in self.looks_between(start_s, end_s)]
+        if not seen:
+            return None, 0
+        reasons = reduce(or_, (achieved.event_reasons for achieved in seen))
+        return int(median(achieved.clock_mhz for achieved in seen)), int(reasons)
+
+    @property
+    def latest_clock_mhz(self) -> int | None:
+        """The clock as it was read last."""
+        return self._clocks[-1][1].clock_mhz if self._clocks else None
+
+    def looks_between(self, start_s: float, end_s: float) -> list[tuple[float, Achieved]]:
+        """All looks at the clock in a stretch of time."""
+        self.catch_up()
+        return between(self._clocks, start_s, end_s)
+
+    def forget(self, before_s: float) -> None:
+        """Drop all changes before a moment but the last one."""
+        while len(self._changes) > 1 and self._changes[1][0] <= before_s:
+            self._changes.popleft()
+        while self._clocks and self._clocks[0][0] < before_s:
+            self._clocks.popleft()
+        self._temperatures.forget(before_s)
+
+    def _in_a_thread(self, every_s: float, look: Look) -> Look:
+        """Look from a thread, by the host's clock, until an error ends it."""
+        stop = self._threads.queue(str)
+        pause_s = self._gpu.wall_s(every_s)
+
+        def watch() -> None:
+            while self._error is None:
+                try:
+                    stop.get(timeout=pause_s)
+                except Empty:
+                    look()
+                else:
+                    return
+
+        thread = self._threads.start(watch, name="perseus-energy")
+
+        def end() -> None:
+            stop.put("end")
+            thread.join(_PATIENCE_S)
+
+        return end
+
+
+def _bounded_s(able: Capabilities) -> float | None:
+    """The counter's period, where there is one, as far as anybody looks that often."""
+    period_s = able.counter_period_s
+    return None if period_s is None else max(period_s, _READS_PER_PERIOD * _LEAST_S)

@@ -1,0 +1,376 @@
+"""Lines in the job's log and events in the run directory: from rank 0 alone, each line once."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import secrets
+import sys
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perseus_ds.plan import PlanSet
+from perseus_ds.run_directory.events import append_event
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.runtime.adapter import Adapter
+from perseus_ds.runtime.job import GpuAddress
+from perseus_ds.straggler.controller import Straggler, StragglerDecision
+
+_engines: set[int] = set()
+"""The numbers of all that were served in this process."""
+_PATIENCE_S = 0.5
+_logger = logging.getLogger("perseus_ds")
+
+
+class _OwnHandler(logging.Handler):
+    """Writes to standard error in a job whose program has configured no handler: its output may be parsed."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if logging.getLogger().handlers or _logger.handlers != [self]:
+            return
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001  # as handlers of the standard library do
+            self.handleError(record)
+
+
+def _configure() -> None:
+    handler = _OwnHandler()
+    handler.setFormatter(logging.Formatter("perseus: %(message)s"))
+    _logger.addHandler(handler)
+    if _logger.level == logging.NOTSET:
+        _logger.setLevel(logging.INFO)
+
+
+_configure()
+
+
+def log_line(line: str, *, level: int = logging.INFO) -> None:
+    """Log one line of the job; a handler of the program that fails is no reason to stop training."""
+    with contextlib.suppress(Exception):
+        _logger.log(level, "%s", line)
+
+
+class EventLog:
+    """Lines in the log and events in the run directory, from rank 0 alone.
+
+    Where a process trains several engines, lines name theirs: ``engine`` is its number. ``run`` names this
+    run in the files that it leaves: a run directory may hold files of an earlier one.
+    """
+
+    def __init__(self, rank: int, *, engine: int = 1) -> None:
+        self.run = secrets.token_hex(6)
+        self._rank = rank
+        self._engine = engine
+        _engines.add(engine)
+        self._directory: RunDirectory | None = None
+        self._said: set[str] = set()
+        self._writes = LateWrites()
+
+    def writes_to(self, directory: RunDirectory) -> None:
+        """Record events from now on."""
+        self._directory = directory
+
+    def line(self, line: str) -> None:
+        """Log one line, if this is rank 0."""
+        if self._rank == 0:
+            log_line(self._named(line))
+
+    def line_here(self, line: str) -> None:
+        """Log a warning on whatever rank this is: for what only this rank knows."""
+        log_line(self._named(line), level=logging.WARNING)
+
+    def line_once(self, line: str) -> None:
+        """Log one line unless it was logged before."""
+        if line not in self._said:
+            self._said.add(line)
+            self.line(line)
+
+    def event(self, event: str, line: str | None = None, **facts: object) -> None:
+        """Record an event, and log its line if it has one."""
+        if self._rank == 0 and self._directory is not None:
+            self._record(self._directory, event, facts | ({"line": line} if line else {}))
+        if line is not None:
+            self.line(line)
+
+    def event_once(self, event: str, line: str, **facts: object) -> None:
+        """Record an event and log its line, unless that was done before."""
+        if line not in self._said:
+            self._said.add(line)
+            self.event(event, line, **facts)
+
+    def write(self, path: Path, act: Callable[[], object]) -> None:
+        """Write a file beside the journal; a full disk costs the file, not the work."""
+        try:
+            over = self._writes.write(act)
+        except OSError as error:
+            self.line(f"{path} is not written: {error.strerror}")
+        else:
+            self._note_whether(over)
+
+    def _named(self, line: str) -> str:
+        return f"engine {self._engine}: {line}" if max(_engines, default=1) > 1 else line
+
+    def _record(self, directory: RunDirectory, event: str, facts: Mapping[str, object]) -> None:
+        """Append to the journal; a full disk ends the journal, not the work."""
+        at = datetime.now(UTC)
+        try:
+            over = self._writes.write(lambda: append_event(directory.events, event, facts, at=at))
+        except OSError as error:
+            self._directory = None
+            self.line(f"{directory.events} is not written any more: {error.strerror}")
+        else:
+            self._note_whether(over)
+
+    def _note_whether(self, over: bool) -> None:  # noqa: FBT001
+        if not over:
+            self.line_once("the disk of the run directory is slow: training does not wait for its files")
+
+
+class LateWrites:
+    """Writes beside the training, in their order, by a thread that lives as long as there are any.
+
+    On an ordinary disk a write is over when `write` returns. On one that does not answer the caller waits
+    once, and not again before the disk has caught up. While the interpreter exits there may be no thread:
+    from Python 3.12 on none can begin then. Writes are the caller's own from there on.
+    """
+
+    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._error: OSError | None = None
+
+    def write(self, act: Callable[[], object]) -> bool:
+        """Write, after all before it; return whether that is over.
+
+        Raises:
+            OSError: this write failed, or one before it that was not waited for.
+        """
+        with self._lock:
+            self._waiting.append(act)
+            idle = self._thread is None
+            if idle:
+                self._thread = threading.Thread(target=self._drain, name="perseus-disk", daemon=True)
+            thread = self._thread
+        if idle and thread is not None:
+            self._begin(thread)
+        with self._lock:
+            error, self._error = self._error, None
+            over = self._thread is None
+        if error is not None:
+            raise error
+        return over
+
+    def _begin(self, thread: threading.Thread) -> None:
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter exits: no training is left to stall
+            self._drain()
+        else:
+            thread.join(self._patience_s)
+
+    def _drain(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                act = self._waiting.popleft()
+            try:
+                act()
+            except OSError as error:
+                self._error = error
+
+
+# What is wrong with the counters of other ranks, in the log of rank 0: each trouble once, with its ranks.
+
+
+def log_troubles(log: EventLog, by_rank: Mapping[int, Sequence[str]]) -> None:
+    """Report what is new; rank 0 reports its own troubles itself, as they come."""
+    ranks_of: dict[str, list[int]] = defaultdict(list)
+    for rank, troubles in by_rank.items():
+        for trouble in troubles if rank else ():
+            ranks_of[trouble].append(rank)
+    for trouble, ranks in ranks_of.items():
+        log.event_once("not_measured", f"{whose(ranks)}: {trouble}", ranks=ranks)
+
+
+def whose(ranks: Sequence[int]) -> str:
+    """Name the first of some ranks, and how many more there are."""
+    return f"rank {ranks[0]}" + (f" and {len(ranks) - 1} more" if len(ranks) > 1 else "")
+
+
+# What a framework's own monitors show of us.
+
+
+class Scalars:
+    """Write scalars at the framework's own pace, and whenever the plan changes.
+
+    A monitor that fails ends the scalars and nothing else.
+    """
+
+    def __init__(self, adapter: Adapter, log: EventLog) -> None:
+        self._adapter = adapter
+        self._every = adapter.scalars_every
+        self._log = log
+        self._written: Mapping[str, float] = {}
+        self._turn = 0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody looks."""
+        return self._every is not None
+
+    def write(self, shown: Mapping[str, float]) -> None:
+        """Write what is shown, if it is time or the plan is another one."""
+        if self._every is None or not shown:
+            return
+        self._turn += 1
+        fresh = shown.get("plan") != self._written.get("plan") or shown.keys() != self._written.keys()
+        if not fresh and self._turn % self._every:
+            return
+        self._written = dict(shown)
+        try:
+            self._adapter.write_scalars(shown)
+        except Exception as error:  # noqa: BLE001  # a full disk or a lost service is no reason to stop
+            self._every = None
+            self._log.line_once(f"{self._adapter.name}'s monitor takes no more scalars: {error}")
+
+
+# Report when a straggler appears, what is done about it, and when it is gone.
+
+_MOST_GPUS = 4
+
+
+class StragglerReporter:
+    """One line when the stragglers that others wait for are other ones than before; the rest is journal.
+
+    Shape: ``frontiers``, ``gpus``, ``names`` [replicas]; no ``gpus`` where nobody knows them, no ``names``
+    where replicas are called by their numbers. ``awaited`` are the stragglers that others wait for just now,
+    each with its devices.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        frontiers: Sequence[PlanSet],
+        gpus: Sequence[Sequence[GpuAddress]] = (),
+        names: Sequence[str] = (),
+    ) -> None:
+        self._log = log
+        self._frontiers = frontiers
+        self._gpus = gpus
+        self._names = names or [f"replica {number}" for number in range(len(frontiers))]
+        self._known: tuple[int, ...] = ()
+        self._chosen: tuple[int, ...] = ()
+        self._ended = False
+        self.awaited: tuple[tuple[Straggler, Sequence[GpuAddress]], ...] = ()
+
+    def report(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
+        """Log what is new in a decision; ``plans`` is what every replica runs from now on."""
+        for replica in decision.unconfirmed:
+            name = self._names[replica]
+            self._log.line_once(f"{name} was announced as slow and measures as fast as the others")
+        answered = decision.sync_time_s is not None or decision.ended
+        awaited = [one for one in decision.stragglers if answered or one.replica in self._known]
+        replicas = tuple(sorted(one.replica for one in awaited))
+        self.awaited = tuple((one, self._gpus_of(one)) for one in awaited)
+        if replicas == self._known:
+            self._note_aims(decision, plans)
+        elif replicas:
+            self._appears(decision, awaited, plans)
+        else:
+            names = ", ".join(self._names[replica] for replica in self._known)
+            self._log.event(
+                "straggler_gone",
+                f"{names} keeps up again: everyone is back at the objective's plan",
+                replicas=list(self._known),
+            )
+        if decision.ended and not self._ended:
+            self._log.event(
+                "answers_ended",
+                "answers to stragglers have cost as much time as straggler.max_cost_pct allows in the last "
+                "1,000 iterations: nobody is slowed for a straggler until it is less than half of that",
+            )
+        self._known, self._chosen, self._ended = replicas, tuple(plans), decision.ended
+
+    def _appears(
+        self, decision: StragglerDecision, awaited: Sequence[Straggler], plans: Sequence[int]
+    ) -> None:
+        slow = "; ".join(
+            f"{self._names[one.replica]}{self._where(one)} is {one.slowdown:.2f} times slower than its peers "
+            f"({one.cause.text}{_sureness(one)})"
+            for one in awaited
+        )
+        if decision.sync_time_s is None:
+            self._log.event(
+                "straggler", f"straggler: {slow}; nobody is slowed", **self._facts(decision, plans)
+            )
+            return
+        waiting = decision.waiting[0]
+        saving_pct = self._saving_pct(waiting, plans[waiting], decision.sync_time_s)
+        self._log.event(
+            "straggler",
+            f"straggler: {slow}; the others meet it at {decision.sync_time_s:.4g} s with plan "
+            f"{plans[waiting]} of {len(self._frontiers[waiting])}: {saving_pct:.1f} % energy saved on "
+            "each of them as planned",
+            **self._facts(decision, plans),
+            predicted_saving_pct=saving_pct,
+        )
+
+    def _note_aims(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
+        if tuple(plans) != self._chosen and decision.sync_time_s is not None:
+            self._log.event("straggler", None, **self._facts(decision, plans))
+
+    def _saving_pct(self, replica: int, plan: int, sync_time_s: float) -> float:
+        """Against default clocks beside the same straggler: both wait until all meet."""
+        frontier = self._frontiers[replica]
+        waiting_j = frontier.blocking_total_w * sync_time_s
+        baseline = frontier.baseline
+        extra_s = sync_time_s - baseline.iteration_time_s
+        default_j = baseline.energy_j + baseline.blocking_power_w * frontier.schedule.ranks * extra_s
+        return 100.0 * (1.0 - (float(frontier.effective_energy_j[plan]) + waiting_j) / default_j)
+
+    def _facts(self, decision: StragglerDecision, plans: Sequence[int]) -> dict[str, object]:
+        return {
+            "sync_time_s": decision.sync_time_s,
+            "stragglers": [
+                {
+                    "replica": one.replica,
+                    "slowdown": one.slowdown,
+                    "cause": one.cause.value,
+                    "doubt": one.doubt,
+                    "gpus": [asdict(gpu) for gpu in self._gpus_of(one)],
+                }
+                for one in decision.stragglers
+            ],
+            "waiting": list(decision.waiting),
+            "plans": list(plans),
+        }
+
+    def _where(self, straggler: Straggler) -> str:
+        """On which hosts, and on which GPUs where they are few."""
+        hosts: dict[str, list[str]] = {}
+        gpus = self._gpus_of(straggler)
+        for one in gpus:
+            hosts.setdefault(one.host, []).append(one.gpu)
+        few = len(gpus) <= _MOST_GPUS
+        told = [f"{host}: {', '.join(each)}" if few else host for host, each in hosts.items()]
+        return f" ({'; '.join(told)})" if told else ""
+
+    def _gpus_of(self, straggler: Straggler) -> Sequence[GpuAddress]:
+        return self._gpus[straggler.replica] if straggler.replica < len(self._gpus) else ()
+
+
+def _sureness(straggler: Straggler) -> str:
+    """How sure the measurement is, rounded down; nothing where none is concluded from."""
+    sure_pct = math.floor(1e4 * (1.0 - straggler.doubt)) / 100.0
+    return f", {min(sure_pct, 99.99):g} % sure" if straggler.doubt else ""

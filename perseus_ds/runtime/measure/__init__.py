@@ -1,1 +1,0 @@
-"""Marks, energy, sweeps and accounts: what a job is measured by."""

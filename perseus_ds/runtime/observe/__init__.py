@@ -1,1 +1,0 @@
-"""What a job reports: event log, scalars, conflicts, stragglers, files."""

@@ -1,1 +1,0 @@
-"""What a job's instructions are made of: a few iterations under PyTorch's profiler."""
