@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,23 +41,11 @@ class PlanRequest:
 
 
 def write_request(path: Path, request: PlanRequest) -> None:
-    """Write the request as JSON."""
-    content = {
-        "schedule": request.schedule.name,
-        "microbatches": request.schedule.microbatches,
-        "orders": [" ".join(map(str, order)) for order in request.schedule.orders],
-        "unknown": list(request.schedule.unknown),
-        "fingerprint": dict(request.fingerprint),
-        "blocking_power_w": request.blocking_power_w,
-        "reserve_pct": request.reserve_pct,
-        "split": request.split,
-        "waits": request.waits,
-        "budget": asdict(request.budget),
-        "timelines": request.timelines,
-        "objective": None if request.objective is None else asdict(request.objective),
-        "change": None if request.change is None else asdict(request.change),
-    }
-    write_json(path, content)
+    """Write the request as JSON, the instructions of a rank as one text."""
+    schedule = request.schedule
+    orders = [" ".join(map(str, order)) for order in schedule.orders]
+    bare = asdict(replace(request, schedule=replace(schedule, orders=())))
+    write_json(path, bare | {"schedule": bare["schedule"] | {"orders": orders}})
 
 
 def read_request(path: Path) -> PlanRequest:
@@ -67,39 +55,22 @@ def read_request(path: Path) -> PlanRequest:
         PlanError: naming the file and what is wrong in it.
     """
     try:
-        return _request(cast("dict[str, Any]", read_json(path, most_bytes=_MOST_BYTES)))
+        content = cast("dict[str, Any]", read_json(path, most_bytes=_MOST_BYTES))
+        rows = {key: content.pop(key) for key in ("schedule", "budget", "objective", "change")}
+        orders = [tuple(map(Instruction.parse, order.split())) for order in rows["schedule"]["orders"]]
+        return PlanRequest(
+            schedule=Schedule(
+                str(rows["schedule"]["name"]),
+                int(rows["schedule"]["microbatches"]),
+                tuple(orders),
+                tuple(map(str, rows["schedule"]["unknown"])),
+            ),
+            budget=ChangeBudget(**rows["budget"]),
+            objective=None if rows["objective"] is None else Objective(**rows["objective"]),
+            change=None if rows["change"] is None else ClockChange(**rows["change"]),
+            **content,
+        )
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from error
     except (PerseusError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise PlanError(f"{path} is not a planning request: {type(error).__name__} {error}") from error
-
-
-def _request(written: dict[str, Any]) -> PlanRequest:
-    content, objective = _in_full(written), written.get("objective")
-    reserve = content["reserve_pct"]
-    orders = tuple(tuple(map(Instruction.parse, order.split())) for order in content["orders"])
-    unknown = tuple(map(str, content.get("unknown", [])))
-    return PlanRequest(
-        Schedule(str(content["schedule"]), int(content["microbatches"]), orders, unknown),
-        fingerprint={str(key): str(value) for key, value in content["fingerprint"].items()},
-        blocking_power_w=float(content["blocking_power_w"]),
-        reserve_pct=reserve if reserve == "automatic" else float(reserve),
-        split=content["split"],
-        waits=content["waits"],
-        budget=_budget(content.get("budget", {})),
-        timelines=content.get("timelines"),
-        objective=None if objective is None else Objective(**_in_full(objective)),
-        change=None if content.get("change") is None else ClockChange(**content["change"]),
-    )
-
-
-def _in_full(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Write "auto", as earlier releases wrote it, as "automatic"."""
-    return {key: "automatic" if value == "auto" else value for key, value in row.items()}
-
-
-def _budget(row: Mapping[str, Any]) -> ChangeBudget:
-    """Read a budget; what earlier releases stated besides is ignored."""
-    return ChangeBudget(
-        **{field.name: row[field.name] for field in fields(ChangeBudget) if field.name in row}
-    )

@@ -50,21 +50,12 @@ def test_too_many_instructions_are_refused_before_they_are_made(content: dict[st
 
 
 @pytest.mark.parametrize(
-    ("clocks", "why"),
-    [
-        ([True, 1000], "list"),
-        ([1400, -1000], "-1000"),
-        ([1400, 1e308], "1e+308"),
-        ([1400, 1000.5], "whole"),
-        ([1400, "1000"], "list"),
-        ([1400, [1000]], "list"),
-        ({"0": 1400}, "list"),
-        ([], "unequal"),
-    ],
+    "clocks",
+    [[True, 1000], [1400, -1000], [1400, 1e308], [1400, 1000.5], [1400, "1000"], [1400, [1000]], {"0": 1400}],
 )
-def test_clocks_that_are_none_are_refused(content: dict[str, Any], clocks: object, why: str) -> None:
+def test_clocks_that_are_none_are_refused(content: dict[str, Any], clocks: object) -> None:
     content["options"][0]["clock_mhz"] = clocks
-    assert why in refused(content)
+    assert "options.0.clock_mhz" in refused(content)
 
 
 @pytest.mark.parametrize("shape", [[-1, 4], [True, 4], [3], [3.0, 4], "34", None, [1 << 62, 1 << 62]])
@@ -77,7 +68,7 @@ def test_shapes_that_are_none_are_refused(content: dict[str, Any], shape: object
 @pytest.mark.parametrize("key", ["blocking_power_w", "t_min_s", "t_star_s", "solve_time_s", "reserve_pct"])
 def test_numbers_that_mean_nothing_are_refused(content: dict[str, Any], key: str, value: object) -> None:
     content[key] = value
-    assert f"{key} is" in refused(content)
+    assert f"{key}: " in refused(content)
 
 
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
