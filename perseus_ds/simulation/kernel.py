@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device.clock_change import queued
-from perseus_ds.solver.compiling.compiled import allocating, compiled, inner
+from perseus_ds.solver.compiled import allocating, compiled, inner
 
 # What the compiled kernel reads and writes: plain arrays, grouped by what they describe.
 

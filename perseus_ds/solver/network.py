@@ -11,7 +11,7 @@ import numpy as np
 
 from perseus_ds.errors import SolverError
 from perseus_ds.schedule.dag import Graph, cycle, packed
-from perseus_ds.solver.compiling.compiled import tiered
+from perseus_ds.solver.compiled import tiered
 from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem
 
 __all__ = ["Graph", "earliest_starts", "graph_of", "latest_starts", "longest", "longest_seconds"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.solver.compiling.compiled import compiled, inlined, inner, number, tiered
+from perseus_ds.solver.compiled import compiled, inner, tiered
 from perseus_ds.solver.frontier import Frontier, bounds_at
 from perseus_ds.solver.network import (
     SINK,
@@ -142,7 +142,7 @@ def _move_one(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, 
 
     Arcs to what stands still wait in two heaps, by how far the group may be when they stop it.
     """
-    tally, still, way, met = moving.tally, groups.group[SOURCE], number(0), False
+    tally, still, way, met = moving.tally, groups.group[SOURCE], 0, False
     tally[LATER] = tally[EARLIER] = tally[MEMBERS] = 0
     _join(event, windows, groups, moving, groups.group[node], way)
     while not met:
@@ -215,7 +215,7 @@ def _nearest(windows: ArcWindows, groups: Groups, moving: Moving, side: int) -> 
     return OPEN
 
 
-@inlined
+@inner
 def _other_end(windows: ArcWindows, step: int) -> int:
     which = windows.arc[step]
     return int(windows.head[which] if windows.ahead[which] == step else windows.tail[which])
@@ -361,7 +361,7 @@ def _move_on(side: Direction, delay: Ints, duration: Ints, queue: RankHeap, one:
     start, rank, first, onward, arc = side
     keys, nodes, waiting = queue
     push(keys, nodes, 0, rank[one], one)
-    size = number(1)
+    size = 1
     while size > 0:
         here = nodes[0]
         pop(keys, nodes, size)

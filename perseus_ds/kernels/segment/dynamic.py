@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.compiling.compiled import allocating, compiled
+from perseus_ds.solver.compiled import allocating, compiled
 from perseus_ds.solver.problem import Floats, Ints
 
 

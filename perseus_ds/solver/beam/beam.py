@@ -10,7 +10,7 @@ from perseus_ds.solver.beam.front import front_for, rows_of, scratch_for
 from perseus_ds.solver.beam.guide import Guide
 from perseus_ds.solver.beam.levels import LaneOutlook, Levels
 from perseus_ds.solver.beam.turns import Origins, Search, run
-from perseus_ds.solver.compiling.compiled import compiled
+from perseus_ds.solver.compiled import compiled
 from perseus_ds.solver.network import Graph
 from perseus_ds.solver.problem import Indices, Ints
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.solver.compiling.compiled import compiled, inner
+from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.network import Whole, pareto
 from perseus_ds.solver.problem import Floats, Indices, Ints
 

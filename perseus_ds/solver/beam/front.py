@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.solver.compiling.compiled import compiled, inlined, inner
+from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.network import Graph
 from perseus_ds.solver.problem import Floats, Indices, Ints
 
@@ -135,14 +135,14 @@ def scratch_for(width: int, places: int) -> Workspace:
     return Workspace(eve, Steps(indices(size), *np.empty((2, size))), seats)
 
 
-@inlined
+@inner
 def time_code(row: int, end: int) -> np.uint64:
     """Mix a row and a time into a code; codes of several rows are joined by exclusive or."""
     mixed = (np.uint64(end) + np.uint64(row) * np.uint64(0xBF58476D1CE4E5B9)) * np.uint64(0x9E3779B97F4A7C15)
     return np.uint64((mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x94D049BB133111EB))
 
 
-@inlined
+@inner
 def level_code(lane: int, level: int) -> np.uint64:
     """A code of one lane's level; joined with those of the ends by exclusive or."""
     return time_code(lane + (1 << 20), level + 1)

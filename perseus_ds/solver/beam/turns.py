@@ -14,7 +14,7 @@ from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.front import Codes, Front, Workspace, level_code, nth, time_code
 from perseus_ds.solver.beam.guide import Guide
 from perseus_ds.solver.beam.levels import LaneOutlook, Levels
-from perseus_ds.solver.compiling.compiled import compiled, inlined, inner, number
+from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.network import Graph
 from perseus_ds.solver.problem import Indices, Ints
 
@@ -81,7 +81,7 @@ def run(search: Search, front: Front, other: Front, scratch: Workspace, trail: O
     """Take activity after activity; return how many partial plans have become whole ones."""
     graph, order = search.graph, search.guide.order
     open_for = graph.first_after[1:] - graph.first_after[:-1]
-    filled = number(1)
+    filled = 1
     for at in range(len(order)):
         activity = order[at]
         for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
@@ -177,7 +177,7 @@ def _offer(search: Search, turn: Turn, scratch: Workspace, filled: int) -> int:
         scratch.eve.begin,
         scratch.eve.level,
     )
-    low, high, size, soonest, latest = turn.low, turn.high, number(0), begin[0], begin[0]
+    low, high, size, soonest, latest = turn.low, turn.high, 0, begin[0], begin[0]
     for old in range(filled):
         soonest, latest = min(soonest, begin[old]), max(latest, begin[old])
     while high > low and soonest + length[high] > turn.due:
@@ -236,13 +236,13 @@ def _sift(search: Search, turn: Turn, scratch: Workspace, filled: int, size: int
     The bar is guessed from one step in so many; where too few with different codes are within, it is higher.
     """
     worth, copied = scratch.steps.worth, scratch.steps.scratch
-    drawn = number(0)
+    drawn = 0
     for at in range(0, size, SAMPLE):
         copied[drawn] = worth[at]
         drawn += 1
     rank = (width + (width >> 1)) // SAMPLE + 1
     while True:
-        bar, within = min(nth(copied, drawn, rank), FAR) if rank < drawn else FAR, number(0)
+        bar, within = min(nth(copied, drawn, rank), FAR) if rank < drawn else FAR, 0
         for at in range(size):
             within += worth[at] <= bar
         if within >= width or bar == FAR:
@@ -263,7 +263,7 @@ def _seat(
     length, cost, level_of = search.choices.length, search.choices.cost, search.levels.level
     own, lane, price = turn.row, turn.lane, turn.price
     onward = search.outlook.ahead[lane, search.levels.at[turn.activity] + 1]
-    room, taken = _cleared(seat, within), number(0)
+    room, taken = _cleared(seat, within), 0
     for at in range(0, size, filled):
         for old in range(filled):
             if worth[at + old] > bar:
@@ -291,7 +291,7 @@ def _seat(
 @inner
 def _cleared(seat: Indices, steps: int) -> int:
     """Clear seats for so many steps: a power of two, twice as many at least."""
-    room = number(4)
+    room = 4
     while room < 2 * steps:
         room *= 2
     for at in range(room):
@@ -299,7 +299,7 @@ def _cleared(seat: Indices, steps: int) -> int:
     return room
 
 
-@inlined
+@inner
 def _row_of(seat: Indices, room: int, codes: Codes, code: np.uint64, free: int) -> int:
     """The row of a code; where none has it, the free one, which takes its seat."""
     at = np.int64(code & np.uint64(room - 1))
@@ -324,7 +324,7 @@ def _keep(
     old_of, place_of, end_of, spent, togo, worth, state, since, code, _ = seats
     new_spent, new_strain, new_togo, new_code = new.spent, new.strain, new.togo, new.code
     origin, place = trail.origin[at], trail.place[at]
-    price, wish, width, filled, bar = turn.price, turn.wish, len(new_spent), number(0), np.inf
+    price, wish, width, filled, bar = turn.price, turn.wish, len(new_spent), 0, np.inf
     if taken > width:
         for row in range(taken):
             copied[row] = worth[row]
@@ -350,14 +350,14 @@ def _keep(
     return filled
 
 
-@inlined
+@inner
 def _copy(rows: Ints | Indices, to: Ints | Indices, origin: Indices, filled: int) -> None:
     for which in range(len(rows)):
         for at in range(filled):
             to[which, at] = rows[which, origin[at]]
 
 
-@inlined
+@inner
 def _write(values: Ints | Indices, chosen: Indices, to: Ints | Indices, filled: int) -> None:
     for at in range(filled):
         to[at] = values[chosen[at]]

@@ -8,7 +8,7 @@ import numpy as np
 
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.levels import Levels
-from perseus_ds.solver.compiling.compiled import inner, number
+from perseus_ds.solver.compiled import inner
 from perseus_ds.solver.problem import Floats, Indices
 
 
@@ -34,7 +34,7 @@ def look_back(lane: LaneTable, price: Floats, toll: float, home: int) -> int:
     """Fill what is ahead and the answer; return the level it would begin at were none before it."""
     order, ahead, answer = lane.order, lane.ahead, lane.answer
     table, place, length, cost = lane.levels.table, lane.levels.place, lane.choices.length, lane.choices.cost
-    width, best = place.shape[1], number(0)
+    width, best = place.shape[1], 0
     for level in range(width):
         ahead[len(order), level] = 0.0 if level == home else toll
     for at in range(len(order) - 1, -1, -1):

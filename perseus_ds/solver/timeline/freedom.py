@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.levels import Levels
-from perseus_ds.solver.compiling.compiled import tiered
+from perseus_ds.solver.compiled import tiered
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.lanes import Lanes
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.levels import LaneOutlook, Levels
-from perseus_ds.solver.compiling.compiled import compiled
+from perseus_ds.solver.compiled import compiled
 from perseus_ds.solver.problem import Floats, Indices, OptionTable
 from perseus_ds.solver.timeline.lanes import Lanes
 

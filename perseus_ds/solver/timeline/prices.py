@@ -17,7 +17,7 @@ import numpy as np
 
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.levels import Levels
-from perseus_ds.solver.compiling.compiled import compiled, inner
+from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.network import Graph, Whole
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.allowance import Rung

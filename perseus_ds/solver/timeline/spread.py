@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.solver.compiling.compiled import inner
+from perseus_ds.solver.compiled import inner
 from perseus_ds.solver.network import Graph
 from perseus_ds.solver.problem import Floats, Ints
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.schedule import Dag, Kind
-from perseus_ds.solver.compiling.compiled import compiled
+from perseus_ds.solver.compiled import compiled
 
 Indices = NDArray[np.int64]
 

@@ -6,7 +6,7 @@ import pytest
 from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.solver import OptionTable, Problem
 from perseus_ds.solver import sweep as augment
-from perseus_ds.solver.compiling.compiled import interpreted
+from perseus_ds.solver.compiled import interpret
 from perseus_ds.solver.network import network_of, whole_of
 from perseus_ds.solver.sweep import HIGH, HIGHEST, PATIENCE, room_for, start_of, sweep
 
@@ -47,7 +47,7 @@ def test_a_search_that_ends_where_the_sink_is_in_reach_finds_what_a_whole_one_fi
     for first in (0, 1):  # never, and while paths tie
         monkeypatch.setattr(augment, "FIRST", first)
         state, found, least = start_of(whole, network), room_for(64, network), whole.longest(whole.fastest)
-        many = interpreted(sweep.__wrapped__)(state, least, found, 1, 1)  # type: ignore[attr-defined]
+        many = interpret(sweep.__wrapped__, (state, least, found, 1, 1))  # type: ignore[attr-defined]
         assert 0 < many < len(found.total)
         assert (state.tally[PATIENCE] > 0) == (first > 0)
         results.append([column[:many].tolist() for column in (found.total, found.price, found.event)])

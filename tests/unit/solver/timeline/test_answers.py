@@ -8,7 +8,7 @@ import pytest
 from perseus_ds.solver import OptionTable, Problem
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.levels import Levels
-from perseus_ds.solver.compiling.compiled import compiled
+from perseus_ds.solver.compiled import compiled
 from perseus_ds.solver.network import Graph, Whole, whole_of
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.allowance import Rung

@@ -1,0 +1,136 @@
+"""Run a kernel in Python while problems are small, so that a first plan compiles nothing, else by numba.
+
+Machine code is kept in ``__pycache__`` beside the source, else in the user's cache folder; numba is imported
+when it is first needed. numba itself watches only the file of the function: the name under which machine code
+is kept therefore ends in the time of the last change to any source in that folder.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import make_dataclass
+from operator import attrgetter
+from pathlib import Path
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Function = Callable[..., Any]
+SMALL, PATIENCE = 36_000, 6_000_000
+"""Numbers that one call, and all calls of a process, may be given and still be interpreted."""
+_SOURCE: dict[Function, Function] = {}
+_UNCOUNTED: set[Function] = set()
+
+
+def inner(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile ``function``, which makes no arrays, into its compiled callers, which alone call it.
+
+    Its callers hold all arrays, so references need not be counted: that takes 40 % of a sweep's time.
+    """
+    _UNCOUNTED.add(function)
+    return allocating(function)
+
+
+def allocating(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile ``function`` as ``inner`` does, but let it make arrays and return them."""
+    _SOURCE[function] = function
+    return function
+
+
+def compiled(function: Callable[P, R], *, small: bool = False) -> Callable[P, R]:
+    """Compile ``function`` on its first call, unless the call is ``small``: then interpret it."""
+    machine: Callable[..., R] | None = None
+    asked = 0
+
+    @functools.wraps(function)
+    def kernel(*args: P.args, **_: P.kwargs) -> R:
+        nonlocal machine, asked
+        if machine is None:
+            size = _size(args)
+            asked += size
+            if small and size <= SMALL and asked <= PATIENCE and not _is_on_disk(function):
+                return interpret(function, args)
+            machine = _machine_code(function, is_entry=True)
+        return machine(*args)
+
+    _SOURCE[kernel] = function
+    return kernel
+
+
+tiered = functools.partial(compiled, small=True)
+"""Interpret what works about linearly in its arrays until compiling pays; both give the same bits."""
+
+
+def interpret(function: Callable[..., R], args: tuple[Any, ...]) -> R:
+    """Call ``function`` with lists, whose elements cost a third of an array's; write back what it changed."""
+    lists = tuple(map(_listed, args))
+    result = function(*lists)
+    _write_back(lists, args)
+    return result
+
+
+@functools.cache
+def _machine_code(function: Function, *, is_entry: bool) -> Any:  # noqa: ANN401  # numba has no types
+    from numba import njit  # noqa: PLC0415  # slow to import
+    from numba.core.options import DefaultOptions  # noqa: PLC0415
+
+    code, known = function.__code__, dict(function.__globals__)
+    for name in code.co_names:
+        callee = known.get(name)
+        if callable(callee) and getattr(callee, "__hash__", None) and callee in _SOURCE:
+            known[name] = _machine_code(_SOURCE[callee], is_entry=False)
+    copy = FunctionType(code, known, function.__name__, function.__defaults__)
+    copy.__qualname__ = _kept_as(function)
+    if not is_entry:
+        uncounted = function in _UNCOUNTED and hasattr(DefaultOptions, "_nrt")  # numba's own option
+        counts = {"_nrt": False} if uncounted else {}
+        return njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **counts)(copy)
+    try:
+        return njit(cache=True, nogil=True)(copy)
+    except RuntimeError:  # no folder can be written to
+        return njit(nogil=True)(copy)
+
+
+def _kept_as(function: Function) -> str:
+    folder = Path(function.__code__.co_filename).parent
+    return f"{function.__qualname__}_{max(file.stat().st_mtime_ns for file in folder.glob('*.py')):x}"
+
+
+@functools.cache
+def _is_on_disk(function: Function) -> bool:
+    file = Path(function.__code__.co_filename)
+    return any(file.parent.glob(f"__pycache__/{file.stem}.{_kept_as(function)}-*.nbi"))
+
+
+def _size(given: object) -> int:
+    if isinstance(given, tuple):
+        return sum(map(_size, given))
+    return given.size * len(given.dtype.names or " ") if isinstance(given, np.ndarray) else 0
+
+
+def _listed(given: object) -> object:
+    """Return lists for vectors, and lists of objects with slots for vectors of records."""
+    if isinstance(given, np.ndarray) and given.ndim == 1:
+        names = given.dtype.names
+        return given.tolist() if names is None else [_record(names)(*row) for row in given.tolist()]
+    if isinstance(given, tuple):
+        return getattr(type(given), "_make", tuple)(map(_listed, given))
+    return given
+
+
+@functools.cache
+def _record(names: tuple[str, ...]) -> type:
+    return make_dataclass("Record", names, slots=True)
+
+
+def _write_back(lists: object, given: object) -> None:
+    if isinstance(given, np.ndarray) and isinstance(lists, list) and given.flags.writeable:
+        names = given.dtype.names
+        given[:] = lists if names is None else list(map(attrgetter(*names), lists))
+    elif isinstance(given, tuple) and isinstance(lists, tuple):
+        for one, other in zip(lists, given, strict=True):
+            _write_back(one, other)
