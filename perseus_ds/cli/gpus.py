@@ -1,22 +1,21 @@
-"""The NVIDIA GPUs of this machine, looked at and never touched."""
+"""The NVIDIA GPUs of this machine, looked at and never touched: for `doctor` and `clocks`."""
 
 from __future__ import annotations
 
 import ast
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
-from perseus_ds.cli.job_config import Finding
 from perseus_ds.device.gpu import (
     Achieved,
-    Backend,
     Capabilities,
     DeviceRequest,
     Gpu,
@@ -28,6 +27,12 @@ from perseus_ds.device.nvml import load_nvml, translated
 from perseus_ds.errors import DeviceError
 from perseus_ds.guard.claim import insist, whatever
 from perseus_ds.guard.open import backends
+
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+_CHECK_S, _PAUSE_S = 0.5, 0.005
+_MIN_STEPS = 3  # of the counter: both ends and one between
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class SeenGpu:
 
     @property
     def standing_mhz(self) -> int | None:
-        """The clock at which it stands as if somebody had locked it; None where it does not."""
+        """The clock at which it appears to be locked; None where it does not."""
         return None if self.achieved is None else apparent_lock_mhz((self.achieved,), self.capabilities)
 
 
@@ -71,10 +76,22 @@ class LocalGpus:
         lost = (one.index for one in self.refused if one.index is not None)
         return frozenset([*(gpu.identity.index for gpu in self.gpus), *lost])
 
+    def visible(self, environment: Mapping[str, str]) -> LocalGpus:
+        """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves, those that cannot be opened among them."""
+        value = environment.get(VISIBLE_DEVICES)
+        if value is None:
+            return self
+        uuids = {gpu.identity.index: gpu.identity.uuid for gpu in self.gpus}
+        uuids |= {refused.index: "" for refused in self.refused if refused.index is not None}
+        left = _left_by(value, [uuids[index] for index in sorted(uuids)])
+        return LocalGpus(
+            tuple(gpu for gpu in self.gpus if gpu.identity.index in left),
+            tuple(refused for refused in self.refused if refused.index is None or refused.index in left),
+        )
+
 
 def local_gpus(*, patience_s: float = 0.0) -> LocalGpus:
     """Open one NVML index after the other, for reading; a driver that refuses is asked again for so long."""
-    nvml = next(backend for backend in backends() if backend.name == "nvml")
     gpus: list[SeenGpu] = []
     refused: list[RefusedGpu] = []
     try:
@@ -83,7 +100,7 @@ def local_gpus(*, patience_s: float = 0.0) -> LocalGpus:
         return LocalGpus((), (RefusedGpu(None, error.message, error.hint),))
     for index in indices:
         try:
-            gpus.append(insist(partial(_look, nvml, index), for_s=patience_s, passes=whatever))
+            gpus.append(insist(partial(_look, index), for_s=patience_s, passes=whatever))
         except DeviceError as error:
             refused.append(RefusedGpu(index, error.message, error.hint))
     return LocalGpus(tuple(gpus), tuple(refused))
@@ -106,89 +123,26 @@ def _count() -> int:
         raise translated(int(error.value), "count GPUs") from error
 
 
-def _look(nvml: Backend, index: int) -> SeenGpu:
-    with nvml.open_gpu(DeviceRequest("nvml", local_rank=index, lock=False)) as gpu:
-        return SeenGpu(gpu.identify(), gpu.capabilities(), _achieved(gpu), _energy_j(gpu), _power(gpu))
+def _open(index: int) -> Gpu:
+    nvml = next(backend for backend in backends() if backend.name == "nvml")
+    return nvml.open_gpu(DeviceRequest("nvml", local_rank=index, lock=False))
 
 
-def _achieved(gpu: Gpu) -> Achieved | None:
+def _look(index: int) -> SeenGpu:
+    with _open(index) as gpu:
+        read = (_known(gpu.achieved), _known(gpu.energy_j), _known(gpu.operator_settings))
+        return SeenGpu(gpu.identify(), gpu.capabilities(), *read)
+
+
+def _known(read: Callable[[], T]) -> T | None:
     try:
-        return gpu.achieved()
+        return read()
     except DeviceError:
         return None
-
-
-def _energy_j(gpu: Gpu) -> float | None:
-    try:
-        return gpu.energy_j()
-    except DeviceError:
-        return None
-
-
-def _power(gpu: Gpu) -> OperatorSettings | None:
-    try:
-        return gpu.operator_settings()
-    except DeviceError:
-        return None
-
-
-# Which of this machine's GPUs a training job of this Python would compute on; torch is not imported.
-
-VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-_ORDER = "CUDA_DEVICE_ORDER"
-_BY_BUS = "PCI_BUS_ID"
-_SLICE = "MIG-"
-
-
-def visible_gpus(found: LocalGpus, environment: Mapping[str, str]) -> LocalGpus:
-    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves, those that cannot be opened among them."""
-    value = environment.get(VISIBLE_DEVICES)
-    if value is None:
-        return found
-    uuids = {gpu.identity.index: gpu.identity.uuid for gpu in found.gpus}
-    uuids |= {refused.index: "" for refused in found.refused if refused.index is not None}
-    left = _left_by(value, [uuids[index] for index in sorted(uuids)])
-    return LocalGpus(
-        tuple(gpu for gpu in found.gpus if gpu.identity.index in left),
-        tuple(refused for refused in found.refused if refused.index is None or refused.index in left),
-    )
-
-
-def findings_of_visibility(found: LocalGpus, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Return why jobs would train on the CPU, or on other GPUs than the numbers here suggest."""
-    if torch_has_gpus() is False:
-        yield Finding(
-            "this Python's torch is built without CUDA: jobs train on the CPU, and no clock is set",
-            "install a build of torch with CUDA (pytorch.org/get-started)",
-        )
-    value, visible = environment.get(VISIBLE_DEVICES), visible_gpus(found, environment)
-    if value is None or not found.known:
-        return
-    if value.startswith(_SLICE):
-        yield Finding(
-            f"{VISIBLE_DEVICES}={value} names MIG slices, which have no clock or energy of their own",
-            "name whole GPUs",
-        )
-    elif not visible.known:
-        yield Finding(
-            f"{VISIBLE_DEVICES}={value} leaves no GPU: jobs train on the CPU, and no clock is set",
-            f"unset {VISIBLE_DEVICES}, or name GPUs that are here",
-        )
-    elif (
-        not value.startswith("GPU-")
-        and len({gpu.identity.name for gpu in found.gpus}) > 1
-        and visible.known < found.known
-        and environment.get(_ORDER) != _BY_BUS
-    ):
-        yield Finding(
-            f"{VISIBLE_DEVICES}={value} counts GPUs of several models with the fastest first,"
-            " maybe not as here",
-            f"{_ORDER}={_BY_BUS}, or name them by UUID",
-        )
 
 
 def torch_has_gpus() -> bool | None:
-    """Whether the installed torch is built for CUDA or HIP, by its ``version.py``; None where none tells."""
+    """Return whether the installed torch is built for CUDA or HIP, by its ``version.py``; None: no torch."""
     spec = PathFinder.find_spec("torch")
     for folder in (spec.submodule_search_locations if spec else None) or ():
         try:
@@ -231,21 +185,13 @@ def _left_by(value: str, uuids: Sequence[str]) -> list[int]:
     return left
 
 
-# Three quick checks of a real GPU, by reads alone: its clock, its energy counter, and what reads cost.
-#
-# They take half a second at whatever load there is. ``scripts/bench/real_gpu`` checks more, under load.
-
-_FOR_S = 0.5
-_PAUSE_S = 0.005
-_LEAST_STEPS = 3  # of the counter: both ends and one between
-
-
 @dataclass(frozen=True, slots=True)
 class QuickCheck:
-    """What the reads of half a second showed; None for what the GPU does not show.
+    """Half a second of reads: the clock, the energy counter, the cost of a read; None where it shows nothing.
 
     ``counter_by_power`` is the energy counter over integrated power: above 1.25 it is a module's counter, and
     jobs integrate power instead. ``read_p50_ms`` and ``read_max_ms`` are what a read of the counter takes.
+    ``scripts/bench/real_gpu`` checks more, under load.
     """
 
     clock_mhz: int | None
@@ -267,33 +213,24 @@ class QuickCheck:
 
 def quick_checks(gpus: LocalGpus) -> Mapping[int, QuickCheck]:
     """Check all GPUs at once; those that a driver refuses meanwhile are left out."""
-    indices = [gpu.identity.index for gpu in gpus.gpus]
-    if not indices:
-        return {}
-    with ThreadPoolExecutor(len(indices)) as pool:
-        found = zip(indices, pool.map(_check, indices), strict=True)
-        return {index: check for index, check in found if check is not None}
 
-
-def _check(index: int) -> QuickCheck | None:
-    nvml = next(backend for backend in backends() if backend.name == "nvml")
-    try:
-        with nvml.open_gpu(DeviceRequest("nvml", local_rank=index, lock=False)) as gpu:
+    def check(index: int) -> QuickCheck:
+        with _open(index) as gpu:
             return check_gpu(gpu)
-    except DeviceError:
-        return None
+
+    indices = [gpu.identity.index for gpu in gpus.gpus]
+    with ThreadPoolExecutor(max(1, len(indices))) as pool:
+        found = pool.map(lambda index: _known(partial(check, index)), indices)
+        return {index: one for index, one in zip(indices, found, strict=True) if one is not None}
 
 
 def check_gpu(gpu: Gpu) -> QuickCheck:
     """Read one GPU for half a second."""
-    try:
-        clock_mhz = gpu.achieved().clock_mhz
-    except DeviceError:
-        clock_mhz = None
+    achieved = _known(gpu.achieved)
     reads_s: list[float] = []
     steps: list[tuple[float, float]] = []  # the counter, and power integrated until its step (J)
     spent_j, last = 0.0, None
-    until_s = time.monotonic() + _FOR_S
+    until_s = time.monotonic() + _CHECK_S
     try:
         while time.monotonic() < until_s:
             power_w, begun_s = gpu.power_w(), time.monotonic()
@@ -307,13 +244,9 @@ def check_gpu(gpu: Gpu) -> QuickCheck:
             time.sleep(_PAUSE_S)
     except DeviceError:
         steps.clear()
-    counted = steps[1:]  # the first is no step: it is where the counter stood
+    counted = steps[1:]  # the first is no step: it is where the counter was
     ratio = None
-    if len(counted) >= _LEAST_STEPS and counted[-1][1] > counted[0][1]:
+    if len(counted) >= _MIN_STEPS and counted[-1][1] > counted[0][1]:
         ratio = (counted[-1][0] - counted[0][0]) / (counted[-1][1] - counted[0][1])
-    return QuickCheck(
-        clock_mhz,
-        ratio,
-        1e3 * median(reads_s) if reads_s else None,
-        1e3 * max(reads_s) if reads_s else None,
-    )
+    times_ms = (1e3 * median(reads_s), 1e3 * max(reads_s)) if reads_s else (None, None)
+    return QuickCheck(None if achieved is None else achieved.clock_mhz, ratio, *times_ms)

@@ -1,4 +1,4 @@
-"""What in a DeepSpeed configuration would keep a job from training with the plugin, before it starts."""
+"""Check before a job starts what would keep it from training with the plugin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
@@ -24,9 +24,12 @@ from perseus_ds.config import (
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.runtime.startup.usable import check_usable
 
+GROUP, NAME = "torch.backends", "perseus_ds"
+SWITCH = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+_MIN_TORCH = (2, 5)
 _TIMERS_CRASH = ((0, 18, 3), (0, 19, 8))
+"""Versions of DeepSpeed that end every pipeline job with timers: "timer has already been started"."""
 _SEVERAL = 2  # replicas: nearly every job has them, and its JSON does not say
-_PIPELINE_TIMERS = "bwd_microstep timer has already been started"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """One DeepSpeed configuration: its checked block, if it asks for us, and what would go wrong.
+    """One DeepSpeed configuration: its checked block, if it asks for the plugin, and what would go wrong.
 
     ``refusal`` is why its engine is not served in training, however many ranks there are; None where it is.
     """
@@ -63,27 +66,24 @@ def read_job_config(
         PerseusError: it cannot be read, or training would refuse its block or what the block names.
     """
     perseus = load(source, environment)
-    file = environment.get(ENABLED_BY_FILE)
     if perseus is not None:
         refuse_two_blocks(environment)
         _check(perseus)
-    elif file:
+    elif file := environment.get(ENABLED_BY_FILE):
         perseus = read_block_file(file, environment)
-    content = read_deepspeed_json(source)
-    name = read_source(source)[0]
-    off = perseus is None or perseus.mode == "off"
-    refusal = None if off else settings_of(content, replicas=1).refusal()
+    content, refusal = read_deepspeed_json(source), None
     findings = [*_findings(content, deepspeed_version)]
-    if perseus is not None and not off:
+    if perseus is not None and perseus.mode != "off":
+        refusal = settings_of(content, replicas=1).refusal()
         findings = [*_engine_findings(content, perseus), *findings]
-    return JobConfig(name, perseus, tuple(findings), refusal)
+    return JobConfig(read_source(source)[0], perseus, tuple(findings), refusal)
 
 
 def read_block_file(file: str, environment: Mapping[str, str]) -> PerseusConfig:
     """Check what ``PERSEUS_CONFIG`` names.
 
     Raises:
-        PerseusError: it cannot be read, does not ask for us, or training would refuse it.
+        PerseusError: it cannot be read, does not ask for the plugin, or training would refuse it.
     """
     perseus = parse({"enabled": True, **read_block(file)}, environment)
     if not perseus.enabled:
@@ -115,48 +115,28 @@ def _engine_findings(content: Mapping[str, object], perseus: PerseusConfig) -> I
 
 
 def _findings(content: Mapping[str, object], deepspeed_version: str | None) -> Iterator[Finding]:
-    if _on(content, "autotuning"):
+    def is_on(section: str) -> bool:
+        block = content.get(section)
+        return isinstance(block, Mapping) and block.get("enabled", False) is True
+
+    if is_on("autotuning"):
         yield Finding("autotuning is on: the plugin stays off", "train first, tune elsewhere")
-    version = _numbers(deepspeed_version or "")
-    pipeline = not settings_of(content, replicas=_SEVERAL).never_a_pipeline
-    if not pipeline or not _TIMERS_CRASH[0] <= version <= _TIMERS_CRASH[1]:
+    crashes = _TIMERS_CRASH[0] <= _release(deepspeed_version or "") <= _TIMERS_CRASH[1]
+    if settings_of(content, replicas=_SEVERAL).never_a_pipeline or not crashes:
         return
-    for key, is_on in (
-        ("wall_clock_breakdown", content.get("wall_clock_breakdown") is True),
-        ("flops_profiler", _on(content, "flops_profiler")),
-    ):
-        if is_on:
-            yield Finding(
-                f"{key} is on: DeepSpeed {deepspeed_version} ends every pipeline job with it"
-                f" ({_PIPELINE_TIMERS})",
-                f"turn {key} off",
-            )
-
-
-def _on(content: Mapping[str, object], section: str) -> bool:
-    block = content.get(section)
-    return isinstance(block, Mapping) and block.get("enabled", False) is True
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version.split("+", maxsplit=1)[0])[:3])
-
-
-# Whether `import torch` in this Python will load the plugin: read from metadata, importing nothing.
-
-_ENABLED_BY = "PERSEUS_CONFIG"
-GROUP, NAME = "torch.backends", "perseus_ds"
-SWITCH = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-_TORCH_AT_LEAST = (2, 5)
-
-
-VersionOf = Callable[[str], str | None]
-"""What answers which version of a package is there."""
+    timers = {
+        "wall_clock_breakdown": content.get("wall_clock_breakdown") is True,
+        "flops_profiler": is_on("flops_profiler"),
+    }
+    for key in (key for key, on in timers.items() if on):
+        yield Finding(
+            f"{key} is on: DeepSpeed {deepspeed_version} ends every pipeline job with it", f"turn {key} off"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class HookStatus:
-    """What decides whether the hook is armed; ``reason`` and ``remedy`` are empty when it is."""
+    """What decides whether the start-up hook is armed; ``reason`` and ``remedy`` are empty when it is."""
 
     python: str
     entry_point: str | None
@@ -171,54 +151,40 @@ class HookStatus:
         """Whether training jobs of this Python load the plugin by themselves."""
         return not self.reason
 
-    def as_json(self) -> dict[str, object]:
-        """Return plain values."""
-        return {"armed": self.armed} | asdict(self)
-
-
-def hook_status(
-    environment: Mapping[str, str] = os.environ, *, version_of: VersionOf | None = None
-) -> HookStatus:
-    """Look at the installed packages and the environment of this Python."""
-    found = next((point.value for point in entry_points(group=GROUP) if point.name == NAME), None)
-    version_of = version_of or installed_version
-    torch, deepspeed = version_of("torch"), version_of("deepspeed")
-    autoload = environment.get(SWITCH, "1")
-    trains = bool(deepspeed or version_of("megatron-core") or environment.get(_ENABLED_BY))
-    reason, remedy = _obstacle(found, torch, autoload, trains=trains)
-    return HookStatus(sys.executable, found, autoload, torch, deepspeed, reason, remedy)
-
-
-def _obstacle(entry_point: str | None, torch: str | None, autoload: str, *, trains: bool) -> tuple[str, str]:
-    if entry_point is None:
-        return (
-            f"no entry point {NAME} in group {GROUP} is installed",
-            f"install the package into this Python: {sys.executable} -m pip install perseus_ds",
-        )
-    if torch is None:
-        return "torch is not installed", "install torch 2.5 or newer"
-    if _release(torch) < _TORCH_AT_LEAST:
-        return (
-            f"torch {torch} has no autoload of entry points",
-            "upgrade to torch 2.5, or call perseus_ds.attach(engine) in the script",
-        )
-    if autoload == "0":
-        return f"{SWITCH} is 0: torch loads no entry point", f"unset {SWITCH}"
-    if not trains:
-        return (
-            "neither deepspeed nor megatron-core is installed",
-            f"install the one that trains; for torch's own pipelining set {_ENABLED_BY}",
-        )
-    return "", ""
-
 
 def installed_version(package: str) -> str | None:
-    """The version of a package in this Python; None where it is not installed."""
+    """Return the version of a package in this Python; None where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
+def hook_status(
+    environment: Mapping[str, str] = os.environ,
+    *,
+    version_of: Callable[[str], str | None] = installed_version,
+) -> HookStatus:
+    """Read from metadata whether `import torch` in this Python will load the plugin; import nothing."""
+    found = next((point.value for point in entry_points(group=GROUP) if point.name == NAME), None)
+    torch, deepspeed = version_of("torch"), version_of("deepspeed")
+    autoload = environment.get(SWITCH, "1")
+    reason = remedy = ""
+    if found is None:
+        reason = f"no entry point {NAME} in group {GROUP} is installed"
+        remedy = f"install the package into this Python: {sys.executable} -m pip install perseus_ds"
+    elif torch is None:
+        reason, remedy = "torch is not installed", "install torch 2.5 or newer"
+    elif _release(torch)[:2] < _MIN_TORCH:
+        reason = f"torch {torch} has no autoload of entry points"
+        remedy = "upgrade to torch 2.5, or call perseus_ds.attach(engine) in the script"
+    elif autoload == "0":
+        reason, remedy = f"{SWITCH} is 0: torch loads no entry point", f"unset {SWITCH}"
+    elif not (deepspeed or version_of("megatron-core") or environment.get(ENABLED_BY_FILE)):
+        reason = "neither deepspeed nor megatron-core is installed"
+        remedy = f"install the one that trains; for torch's own pipelining set {ENABLED_BY_FILE}"
+    return HookStatus(sys.executable, found, autoload, torch, deepspeed, reason, remedy)
+
+
 def _release(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text.split("+", maxsplit=1)[0])[:2])
+    return tuple(int(number) for number in re.findall(r"\d+", text.split("+", maxsplit=1)[0])[:3])

@@ -29,7 +29,7 @@ from perseus_ds.cli.output import (
     say,
     sentences,
 )
-from perseus_ds.cli.run import checked_environment, job_of
+from perseus_ds.cli.run import checked_job
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.gpu import DeviceRequest, Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
@@ -158,9 +158,8 @@ def run_trace(options: argparse.Namespace) -> int:
 
 def _traced(words: list[str], run_dir: Path) -> int:
     """Run the job, with the block's ``run_dir`` replaced; return its exit code (128 + n after signal n)."""
-    job = job_of(words)
-    options = argparse.Namespace(config=None, mode=None, device=None, run_dir=str(run_dir))
-    code = os.spawnvpe(os.P_WAIT, job[0], job, checked_environment(options, job))  # noqa: S606  # the user's own
+    job, environment = checked_job(words, {"PERSEUS_RUN_DIR": str(run_dir)})
+    code = os.spawnvpe(os.P_WAIT, job[0], job, environment)  # noqa: S606  # the user's own
     return code if code >= 0 else _BY_SIGNAL - code
 
 

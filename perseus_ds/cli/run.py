@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -33,11 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", metavar="C", help="a file with the perseus block, where the job has no DeepSpeed JSON"
     )
     parser.add_argument("--mode", choices=get_args(Mode), help="in place of the block's mode")
-    parser.add_argument(
-        "--device",
-        choices=get_args(DeviceSetting),
-        help="in place of the block's device",
-    )
+    parser.add_argument("--device", choices=get_args(DeviceSetting), help="in place of the block's device")
     parser.add_argument("--run-dir", metavar="R", help="in place of the block's run_dir")
     parser.add_argument(
         "job", nargs=argparse.REMAINDER, metavar="JOB", help="the command to start, as you would without us"
@@ -46,38 +42,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check, and become the job; returns only where that cannot be started."""
-    job = job_of(options.job)
-    environment = checked_environment(options, job)
-    try:
-        os.execvpe(job[0], job, environment)  # noqa: S606  # the user's own command
-    except OSError as error:
-        raise EngineError(f"cannot start {job[0]}: {error.strerror}") from error
-
-
-def job_of(words: Sequence[str]) -> list[str]:
-    """Return the command that stands behind ``--``.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    job = list(words[1:] if words[:1] == ["--"] else words)
-    if not job:
-        raise ConfigError("no job to run", hint="perseus-ds run -- deepspeed train.py ...")
-    return job
-
-
-def checked_environment(options: argparse.Namespace, job: Sequence[str]) -> dict[str, str]:
-    """Return the environment for a job with the flags set, once hook and block are checked.
-
-    Raises:
-        PerseusError: training would refuse the block, or would not load the plugin.
-    """
     flags = {
         ENABLED_BY_FILE: options.config,
         "PERSEUS_MODE": options.mode,
         "PERSEUS_DEVICE": options.device,
         "PERSEUS_RUN_DIR": options.run_dir,
     }
+    job, environment = checked_job(options.job, flags)
+    try:
+        os.execvpe(job[0], job, environment)  # noqa: S606  # the user's own command
+    except OSError as error:
+        raise EngineError(f"cannot start {job[0]}: {error.strerror}") from error
+
+
+def checked_job(words: Sequence[str], flags: Mapping[str, str | None]) -> tuple[list[str], dict[str, str]]:
+    """Return the command behind ``--`` and its environment, once hook and block are checked.
+
+    Raises:
+        PerseusError: there is no command, training would refuse the block, or would not load the plugin.
+    """
+    job = list(words[1:] if words[:1] == ["--"] else words)
+    if not job:
+        raise ConfigError("no job to run", hint="perseus-ds run -- deepspeed train.py ...")
     environment = dict(os.environ) | {name: value for name, value in flags.items() if value is not None}
     hook = hook_status(environment)
     if not hook.armed:
@@ -88,7 +74,7 @@ def checked_environment(options: argparse.Namespace, job: Sequence[str]) -> dict
             read_block_file(file, environment)
         else:
             remark("no block was checked: the command names no DeepSpeed JSON, and there is no --config")
-        return environment
+        return job, environment
     config = read_job_config(source, environment, deepspeed_version=hook.deepspeed_version)
     if config.perseus is None:
         raise ConfigError(
@@ -99,7 +85,7 @@ def checked_environment(options: argparse.Namespace, job: Sequence[str]) -> dict
         raise config.refusal
     for finding in config.findings:
         remark(str(finding))
-    return environment
+    return job, environment
 
 
 def deepspeed_json_of(job: Sequence[str]) -> str | None:
