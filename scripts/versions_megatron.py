@@ -8,8 +8,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import ranks
+from adapter_contract import Noting
 from jobs import agreed, happened
-from listeners import Noting
 from megatron_jobs import Job, Shape, adapter_of
 
 import perseus_ds

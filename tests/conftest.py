@@ -4,7 +4,7 @@ import gc
 
 import pytest
 from hypothesis import HealthCheck, settings
-from own_signals import hear_what_was_ignored
+from ranks import hear_what_was_ignored
 
 gc.disable()  # what is imported and collected stays
 hear_what_was_ignored()  # by nohup, or a shell that started us with &: what tests start has its own

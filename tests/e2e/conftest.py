@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hosts import FakeNvml, fake_nvml
 from jobs import STAGES, Lifecycle, block, happened, train_until
 from made_once import made_once
-from nodes import FakeNvml, fake_nvml
 from ranks import config, run_ranks
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from free_ports import free_port
+from ranks import free_port
 
 from perseus_ds.plan import read_plans
 

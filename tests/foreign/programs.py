@@ -14,7 +14,7 @@ from typing import Any
 
 import installed
 import pytest
-from free_ports import free_port
+from ranks import free_port
 
 JOBS = Path(__file__).parent / "theirs"
 COURSE = ("attached", "profiled", "running", "measured")

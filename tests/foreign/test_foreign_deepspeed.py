@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from deepspeed_hosts import preference
+from deepspeed_hosts import ZeroHost, preference, zero_engine
 from jobs import UNEVEN, agreed, events, happened
 from programs import Done, block, judge
 from ranks import Batches, batches, build, config, run_ranks
-from zero_hosts import ZeroHost, zero_engine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
 

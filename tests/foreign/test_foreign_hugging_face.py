@@ -11,8 +11,8 @@ from typing import Any
 
 import hjson
 import pytest
-from free_ports import free_port
 from programs import JOBS, block, environment, judge, run, torchrun, written
+from ranks import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -59,7 +59,7 @@ def _deepspeed(block: Mapping[str, Any], engine: str = "1f1b") -> Callable[[], S
 
 
 def _zero(block: Mapping[str, Any], stage: int = 1) -> Callable[[], Sequence[str]]:
-    from zero_hosts import ZeroHost, zero_engine
+    from deepspeed_hosts import ZeroHost, zero_engine
 
     return ZeroHost(zero_engine(stage, perseus=block)).train
 

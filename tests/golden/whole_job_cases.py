@@ -81,7 +81,7 @@ def _lifecycle(folder: Path) -> dict[str, Any]:
 
 def _demo(folder: Path) -> dict[str, Any]:
     """``scripts/demo_job`` by DeepSpeed's launcher, as ``scripts/demo`` starts it."""
-    from free_ports import free_port
+    from ranks import free_port
 
     run_dir = folder / "run"
     words = ["--num_gpus", "4", "--master_port", str(free_port()), "--log_level", "error"]

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts import forget_interface, hosts
+from hosts import OurTime, forget_interface, hosts
 from jobs import agreed, names
-from our_time import OurTime
 from ranks import batches, build, run_ranks
 from replicas import planned_job
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts import Hosts, hosts
+from hosts import FakeNvml, Hosts, beside, block, hosts, live, node_at, when
 from jobs import names
-from nodes import FakeNvml, beside, block, live, node_at, when
 from ranks import config
 
 pytestmark = pytest.mark.e2e

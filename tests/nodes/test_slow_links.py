@@ -8,9 +8,8 @@ import time
 from typing import Any
 
 import pytest
-from hosts import forget_interface, hosts
+from hosts import OurTime, forget_interface, hosts
 from jobs import STAGES, UNEVEN, block, lines, names, plain_losses
-from our_time import OurTime
 from ranks import batches, build, config
 
 from perseus_ds.runtime.startup.activation import session_of

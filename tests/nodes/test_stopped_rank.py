@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hosts import FakeNvml, beside, block, live, node_at, when
 from jobs import STAGES, events, names
-from nodes import FakeNvml, beside, block, live, node_at, when
 from ranks import config, run_ranks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

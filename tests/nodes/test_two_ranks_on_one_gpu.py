@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from free_ports import free_port
+from hosts import block, fake_nvml, node_at
 from jobs import STAGES, UNEVEN, lines
-from nodes import block, fake_nvml, node_at
-from ranks import batches, build, config, run_ranks
+from ranks import batches, build, config, free_port, run_ranks
 
 pytestmark = pytest.mark.e2e
 

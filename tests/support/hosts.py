@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import fake_nvml
 import pytest
-from ranks import Said, run_ranks
+from fake_nvml import FakeNvml
+from jobs import STAGES, UNEVEN, Done, agreed, give_way
+from ranks import Said, batches, build, run_ranks
+from torch.distributed import get_world_size
+
+from perseus_ds import detach
+from perseus_ds.runtime.lifecycle.session import Session
 
 NETS = ("10.9.0", "10.9.1")  # what training and the store use, and a second one
 PORT = 29400
@@ -274,3 +283,172 @@ def _within(process: subprocess.Popen[str], *words: str) -> None:
     done = subprocess.run([*entering(process), *words], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"no hosts can be made here: {' '.join(words)}: {done.stderr.strip()}")
+
+
+# Whole jobs on a node of fake NVIDIA GPUs: the real pynvml, real guards, clocks seen from outside.
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fake_nvml"))
+
+
+PATIENCE_S = 200.0
+
+
+@dataclass(frozen=True)
+class Lived:
+    """What one rank can tell after a job on a node."""
+
+    losses: list[str]
+    left_after: int | None
+
+
+def node_at(folder: Path, stages: int = STAGES, **numbers: int) -> FakeNvml:
+    """A node with a GPU for every stage, whose calls and counters are quick unless said otherwise."""
+    why_not = fake_nvml.missing_compiler()
+    if why_not is not None:
+        pytest.skip(why_not)
+    fake_nvml.build()
+    return FakeNvml(folder / "gpus", stages, **{"settle_us": 3000, "period_us": 20_000, **numbers})
+
+
+def block(run_dir: Path, **changes: object) -> dict[str, Any]:
+    """A perseus block for this node whose whole course takes seconds."""
+    return {
+        "enabled": True,
+        "run_dir": str(run_dir),
+        "device": "nvml",
+        "profile": {"min_window_s": 1.5, "max_clocks": 3, "warmup_iterations": 2},
+        "audit": {"every_iterations": 4, "iterations": 3},
+        "objective": {"node_changes_per_s": 1e6},  # calls that queue on a busy host are no budget of changes
+        **changes,
+    }
+
+
+def live(
+    rank: int,
+    content: Mapping[str, Any],
+    done: Done,
+    more: int,
+    computes_s: float = 0.0,
+    *,
+    steps: int = 100_000,
+) -> Lived:
+    """Train until rank 0 sees that it is done, a few steps more, and leave as at the end of a script.
+
+    Every rank is a stage, whose host waits ``computes_s`` for each microbatch, as for a GPU that computes.
+    """
+    fake_nvml.load()
+    engine = build(content, stages=get_world_size(), inner=UNEVEN[-get_world_size() :])
+    if computes_s:
+        engine.module.register_forward_pre_hook(lambda *_: time.sleep(computes_s))
+    data, losses, left_after = batches(), [], None
+    until_s, run_dir, over = time.monotonic() + PATIENCE_S, Path(content["perseus"]["run_dir"]), False
+    while steps > 0:
+        losses.append(float(engine.train_batch(data)).hex())
+        if rank == 0:
+            give_way(run_dir)
+        if left_after is None and "_exec_schedule" not in vars(engine):
+            left_after = len(losses)
+        steps -= 1
+        if not over and agreed(done(run_dir) or time.monotonic() > until_s, already=False):
+            over, steps = True, more
+    detach(engine)
+    return Lived(losses, left_after)
+
+
+def lived(
+    node: FakeNvml,
+    content: Mapping[str, Any],
+    done: Done,
+    *,
+    stages: int = STAGES,
+    more: int = 3,
+    computes_s: float = 0.0,
+) -> list[Said]:
+    """Run a job on a node until something is in its run directory."""
+    return run_ranks(stages, live, content, done, more, computes_s, environment=node.environment())
+
+
+def clocks_reset(node: FakeNvml) -> subprocess.CompletedProcess[str]:
+    """``perseus-ds clocks reset`` on a node."""
+    command = [sys.executable, "-m", "perseus_ds.cli", "clocks", "reset"]
+    return subprocess.run(
+        command, env=node.environment(), capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@contextmanager
+def beside(act: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run something beside the job; it is signalled when the job is over."""
+    over = threading.Event()
+    thread = threading.Thread(target=act, args=(over,))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def when(true: Callable[[], bool], act: Callable[[], None]) -> Callable[[threading.Event], None]:
+    """Wait beside the job until something is so, then do something, once."""
+
+    def watch(over: threading.Event) -> None:
+        while not over.wait(0.005):
+            if true():
+                act()
+                return
+
+    return watch
+
+
+# The node's service, guardd, as a process beside a job.
+
+PROGRAM = Path(__file__).parents[1] / "e2e" / "guard" / "service.py"
+
+
+class Service:
+    """guardd of this node, as a process."""
+
+    def __init__(self, node: FakeNvml, path: Path) -> None:
+        self._words = [sys.executable, str(PROGRAM), str(path), "0", "gpus=*"]
+        self._environment = node.environment()
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._words, env=self._environment, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+
+
+# How long calls of ours take in a job's iterations.
+
+
+class OurTime:
+    """How long calls of ours take, of one iteration."""
+
+    def __init__(self) -> None:
+        self.taken_s = 0.0
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: object) -> object:
+            began_s = time.monotonic()
+            try:
+                return call(*args)
+            finally:
+                self.taken_s += time.monotonic() - began_s
+
+        return timed
+
+    def put_around(self, session: Session) -> None:
+        """Time what is waited in: the exchange, at an iteration's end, and what follows it."""
+        if "iteration_ends" not in vars(session):
+            session.iteration_ends = self.around(session.iteration_ends)  # type: ignore[method-assign]
+
+    def take(self) -> float:
+        """Return how long they took since the last time."""
+        taken_s, self.taken_s = self.taken_s, 0.0
+        return taken_s

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 
 import torch
 import torch.distributed as dist
 
 from perseus_ds.config import parse
-from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
+from perseus_ds.device.gpu import (
+    Achieved,
+    Capabilities,
+    EventReason,
+    Gpu,
+    Identity,
+    NullGpu,
+    OperatorSettings,
+)
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened
+from perseus_ds.errors import DeviceError, ValueRefusedError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.comm.rendezvous import Meeting
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.startup.begin import begin
-from perseus_ds.schedule import Instruction, Kind, Schedule, validate
+from perseus_ds.schedule import Instruction, Kind, Load, Schedule, validate
 
 KINDS: tuple[Kind, ...] = (Kind.FORWARD, Kind.BACKWARD)
 ENDLESS = 400
@@ -153,3 +166,206 @@ def alone(store: Path) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+
+
+# Stand-ins for what the engine room talks to: a device that notes, moments that a test reaches by hand.
+
+
+class NotingGpu(Gpu):
+    """Notes every clock asked for; time stands still unless it is moved."""
+
+    def __init__(self, *, counter_period_s: float | None = 0.1) -> None:
+        self.asked: list[int | None] = []
+        self.time_s = 0.0
+        self.counter_j = 0.0
+        self.fails: Exception | None = None
+        self.failed = threading.Event()
+        self.observed = threading.Semaphore(0)
+        self._period_s = counter_period_s
+
+    def identify(self) -> Identity:
+        return Identity("Noting GPU", "GPU-0", "0000:00:00.0", "none", 0)
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            (1000, 900, 800),
+            (1,),
+            can_lock=True,
+            why_not=None,
+            counter_period_s=self._period_s,
+            switch_latency_s=0.02,
+        )
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        self._note(clock_mhz)
+
+    def reset_clock(self) -> None:
+        self._note(None)
+
+    def achieved(self) -> Achieved:
+        return Achieved(1000, 1, EventReason.NONE)
+
+    def energy_j(self) -> float:
+        if self.fails is not None:
+            raise self.fails
+        return self.counter_j
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def close(self) -> None:
+        self.reset_clock()
+
+    def wait_for(self, requests: int) -> list[int | None]:
+        """Return everything asked for, once so many requests have come."""
+        for _ in range(requests):
+            assert self.observed.acquire(timeout=10.0), f"asked for {self.asked} only"
+        return self.asked
+
+    def _note(self, clock_mhz: int | None) -> None:
+        if self.fails is not None:
+            self.failed.set()
+            raise self.fails
+        self.asked.append(clock_mhz)
+        self.observed.release()
+
+
+class HandMoment:
+    """A point of a stream that the device reaches when the test says so."""
+
+    def __init__(self, at_s: float = 0.0) -> None:
+        self._reached = threading.Event()
+        self.awaited = threading.Event()
+        self.at_s = at_s
+
+    def reach(self) -> None:
+        self._reached.set()
+
+    def wait(self) -> float:
+        self.awaited.set()
+        assert self._reached.wait(10.0), "the test never reached this moment"
+        return self.at_s
+
+
+# Ranks that are threads with a virtual clock each: their messages, and a session that knows when all ran.
+
+
+class Post:
+    """Messages between threads, first come first served for each pair and tag."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[tuple[int, int, int], SimpleQueue[float]] = {}
+
+    def box(self, source: int, to: int, tag: int) -> SimpleQueue[float]:
+        """One and the same for both ends; a defaultdict may make two of them when both come at once."""
+        return self._boxes.setdefault((source, to, tag), SimpleQueue())
+
+    def of(self, rank: int) -> PostOfRank:
+        return PostOfRank(self, rank)
+
+
+class PostOfRank:
+    """One rank's end of it."""
+
+    def __init__(self, post: Post, rank: int) -> None:
+        self.post, self.rank = post, rank
+
+    def iteration_begins(self) -> None:
+        pass
+
+    def send(self, to: int, tag: int, moment_s: float) -> None:
+        self.post.box(self.rank, to, tag).put(moment_s)
+
+    def receive(self, source: int, tag: int) -> float:
+        return self.post.box(source, self.rank, tag).get(timeout=20.0)
+
+    def close(self) -> None:
+        pass
+
+
+class Wanting:
+    """A session that wants everything, and knows when every instruction ran."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        self.clock = clock
+        self.starts_s: list[float] = []
+        self.ends_s: list[float] = []
+        self.begins_s: list[float] = []
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        self.begins_s.append(self.clock.now_s())
+        return True
+
+    def before(self, kind: Kind, load: Load | None = None) -> None:
+        self.starts_s.append(self.clock.now_s())
+
+    def after(self, kind: Kind) -> None:
+        self.ends_s.append(self.clock.now_s())
+
+    def iteration_ends(self) -> None:
+        pass
+
+    def other_schedule_begins(self) -> None:
+        pass
+
+    def iteration_broke(self) -> None:
+        pass
+
+
+# A GPU on the desk: it does what it is asked at once, remembers every call, and can be interfered with.
+
+INDEX = 1
+UUID = f"null-{INDEX}"
+
+
+class DeskGpu(NullGpu):
+    """``before`` hears of every call that changes a clock; ``moved_mhz`` is where somebody else put it."""
+
+    def __init__(self, before: Callable[[int | None], None] = lambda _: None) -> None:
+        super().__init__(INDEX)
+        self.before = before
+        self.calls: list[int | None] = []
+        self.locked_mhz: int | None = None
+        self.moved_mhz: int | None = None
+        self.reasons = EventReason.NONE
+        self.able = Capabilities((1410, 1200, 900, 705), (1593,), True, None, 0.1, 0.0)
+        self.refuses: DeviceError | None = None
+        self.refuses_mhz: set[int] = set()
+        self.refused: set[int] = set()
+        self.power = OperatorSettings()
+        self.closed = 0
+
+    def capabilities(self) -> Capabilities:
+        return self.able
+
+    def refused_mhz(self) -> frozenset[int]:
+        return frozenset(self.refused)
+
+    def without_persistence(self) -> DeskGpu:
+        self.able = replace(self.able, persistence=False)
+        return self
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        self._set(clock_mhz)
+
+    def reset_clock(self) -> None:
+        self._set(None)
+
+    def achieved(self) -> Achieved:
+        return Achieved(self.moved_mhz or self.locked_mhz or 1410, 1593, self.reasons)
+
+    def operator_settings(self) -> OperatorSettings:
+        return self.power
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def _set(self, clock_mhz: int | None) -> None:
+        self.before(clock_mhz)
+        if clock_mhz in self.refuses_mhz:
+            self.refused.add(clock_mhz)
+            raise ValueRefusedError(f"lock {clock_mhz} MHz: refused")
+        if self.refuses is not None:
+            raise self.refuses
+        self.calls.append(clock_mhz)
+        self.locked_mhz = clock_mhz

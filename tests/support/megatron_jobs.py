@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import megatron_on_cpu
-import packed_sequences
+import packed
 import torch
+from torch import nn
+
+from perseus_ds.adapters.megatron import MegatronAdapter, OnePass
 
 with warnings.catch_warnings():  # of what is not installed: apex, transformer engine
     warnings.simplefilter("ignore")
-    from context_attention import GatheredAttention
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.distributed import (
         DistributedDataParallel,
@@ -25,13 +29,14 @@ with warnings.catch_warnings():  # of what is not installed: apex, transformer e
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.packed_seq_params import PackedSeqParams
     from megatron.core.pipeline_parallel import schedules
+    from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
+    from megatron.core.transformer.dot_product_attention import DotProductAttention
     from megatron.core.transformer.enums import ModelType
     from megatron.core.transformer.moe import moe_utils
     from megatron.core.transformer.transformer_config import TransformerConfig
-    from packed_attention import PackedAttention, forward_step
 
-from perseus_ds.adapters.megatron import MegatronAdapter, OnePass
 
 VOCABULARY, SEQUENCE, SIZE = 32, 8, 2
 
@@ -85,7 +90,7 @@ class Job:
         self.chunks = [_chunk(self.config, shape, number) for number in range(shape.chunks)]
         self.optimizer = _optimizer(self.config, self.chunks, shape)
         replica = parallel_state.get_data_parallel_rank()
-        batches = packed_sequences.packed(replica, shape.microbatches) if shape.packed else None
+        batches = packed.packed(replica, shape.microbatches) if shape.packed else None
         self.data = [batches or _batches(seed + replica, shape) for _ in self.chunks]
         self.run_pass = schedules.get_forward_backward_func()
 
@@ -187,7 +192,7 @@ def _chunk(config: Any, shape: Shape, number: int) -> Any:  # noqa: ANN401
         config,
         layers,
         vocab_size=VOCABULARY,
-        max_sequence_length=packed_sequences.LONGEST if shape.packed else SEQUENCE,
+        max_sequence_length=packed.LONGEST if shape.packed else SEQUENCE,
         pre_process=stage == 0,
         post_process=stage == last,
         share_embeddings_and_output_weights=False,
@@ -239,3 +244,82 @@ def _forward_step(data: Iterator[Any], model: Any) -> tuple[Any, Callable[..., A
 def _loss(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     loss = output.float().mean()
     return loss, {"loss": loss.detach().clone()}
+
+
+# Attention over a sequence that is spread over ranks: keys and values are gathered by hand, in every layer.
+#
+# Megatron's own attention needs Transformer Engine for it, and that a GPU. Groups, shapes, gradients and
+# everything around are Megatron's.
+
+
+class GatheredAttention(nn.Module):
+    """This rank's queries against the keys and values of all context-parallel ranks, without a mask."""
+
+    def __init__(self, config: Any, **words: Any) -> None:  # noqa: ANN401
+        super().__init__()
+        alone = copy.copy(config)
+        alone.context_parallel_size = 1
+        self.inner = DotProductAttention(alone, **words)
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **words: Any,  # noqa: ANN401
+    ) -> torch.Tensor:
+        group = parallel_state.get_context_parallel_group()
+        key, value = (gather_from_sequence_parallel_region(one, group=group) for one in (key, value))
+        mask = torch.zeros(1, 1, query.shape[0], key.shape[0], dtype=torch.bool)
+        attended: torch.Tensor = self.inner(query, key, value, mask, **words)
+        return attended
+
+
+# Attention within each of several packed sequences, as Megatron's own does on GPUs.
+#
+# Megatron's needs Transformer Engine for ``packed_seq_params``, and that a GPU. Layout (THD), parameters and
+# everything around are Megatron's.
+
+
+class PackedAttention(nn.Module):
+    """Each sequence's queries against its own keys and values, by Megatron's attention without packing."""
+
+    def __init__(self, config: Any, **words: Any) -> None:  # noqa: ANN401
+        super().__init__()
+        self.inner = DotProductAttention(config, **words)
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        *,
+        packed_seq_params: PackedSeqParams,
+        **words: Any,  # noqa: ANN401
+    ) -> torch.Tensor:
+        del attention_mask
+        boundaries = packed_seq_params.cu_seqlens_q.tolist()
+        attended = []
+        for start, end in pairwise(boundaries):
+            own = (one[start:end].unsqueeze(1) for one in (query, key, value))
+            mask = torch.triu(torch.ones(1, 1, end - start, end - start, dtype=torch.bool), 1)
+            attended.append(self.inner(*own, mask, **words))
+        return torch.cat(attended)
+
+
+def forward_step(
+    data: Iterator[Mapping[str, torch.Tensor]],
+    model: Any,  # noqa: ANN401
+    loss: Callable[..., Any],
+) -> tuple[Any, Callable[..., Any]]:
+    """Run a packed microbatch as Megatron-LM does: boundaries become ``packed_seq_params``."""
+    batch = next(data)
+    boundaries = batch["cu_seqlens"]
+    longest = int(boundaries.diff().max())
+    packing = PackedSeqParams("thd", boundaries, boundaries, max_seqlen_q=longest, max_seqlen_kv=longest)
+    output = model(
+        batch["tokens"], batch["position_ids"], None, labels=batch["labels"], packed_seq_params=packing
+    )
+    return output, loss

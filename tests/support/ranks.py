@@ -10,7 +10,9 @@ import gc
 import importlib
 import multiprocessing
 import os
+import secrets
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -23,11 +25,9 @@ from functools import cache
 from multiprocessing.context import ForkProcess
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest import mock
-
-os.environ.setdefault("DS_ACCELERATOR", "cpu")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import deepspeed
 import torch
@@ -35,8 +35,40 @@ import torch._dynamo
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime import compiler
 from deepspeed.runtime.pipe.engine import PipelineEngine
-from own_signals import begin_as_a_program
 from torch import nn
+
+# Processes that tests start begin with default signals, whoever started the tests.
+
+_INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+
+
+def hear_what_was_ignored() -> None:
+    """Hear what ``nohup`` or a shell's ``&`` has had this process ignore, and do nothing about it.
+
+    An ignored signal stays ignored in every program started from here, one that is heard does not: so tests
+    that send signals to their processes see what users see.
+
+    Source: signal(7), "Signal dispositions": execve resets what is caught and keeps what is ignored.
+    """
+    for number in _INHERITED:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _nothing)
+
+
+def begin_as_a_program() -> None:
+    """Give a forked process the signals of one that was started afresh."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    del number, frame
+
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 torch.set_num_threads(1)
@@ -245,3 +277,23 @@ def losses(engine: PipelineEngine, steps: int, *, seed: int = 3) -> list[str]:
     """Train and return the exact loss of every step."""
     data = batches(seed)
     return [float(engine.train_batch(data)).hex() for _ in range(steps)]
+
+
+# A port for a server that a test starts.
+
+_LOWEST, _MANY = 20_000, 12_000
+
+
+def free_port() -> int:
+    """A port that nobody uses just now, below those that the system gives to whoever connects.
+
+    A launcher takes seconds to come to it: one of those others may be taken by then.
+    """
+    while True:
+        port = _LOWEST + secrets.randbelow(_MANY)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port

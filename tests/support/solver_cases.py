@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import coo_array
 
 from perseus_ds.profile import read_profile
 from perseus_ds.simulation.gpt3 import gpt3_profile
 from perseus_ds.solver import OptionTable, Problem
+from perseus_ds.solver.network import hull_of
 
 BLOCKING_W = 83.64
 PUBLISHED = "gpt3-175b_a100-sxm_profile.csv"
@@ -106,3 +113,184 @@ def random_problem(seed: int, *, activities: int, points: int = 4, density: floa
 
 
 seeds = st.integers(0, 2**32 - 1)
+
+# Slow and simple ways to the same answers: an LP, a MILP and brute force over all choices.
+
+
+def relaxed_cost(problem: Problem, time_s: float) -> float:
+    """The least cost within ``time_s`` with every curve made convex, by HiGHS.
+
+    Variables: start of each activity, its duration, its cost; cost is above every line of its hull.
+    """
+    n = len(problem)
+    rows: list[tuple[dict[int, float], float]] = []
+    bounds: list[tuple[float | None, float | None]] = [(0.0, None)] * n
+    hulls = [hull_of(problem.tables[table]) for table in problem.table_of]
+    bounds += [(hull.duration_s[0], hull.duration_s[-1]) for hull in hulls] + [(None, None)] * n
+    for i, hull in enumerate(hulls):
+        rows.append(({i: 1.0, n + i: 1.0}, time_s))
+        slope = hull.price_w if len(hull.price_w) else np.zeros(1)
+        for d, c, w in zip(hull.duration_s, hull.cost_j, slope, strict=False):
+            rows.append(({2 * n + i: -1.0, n + i: -w}, -c - w * d))
+    for b, a, delay in zip(problem.before.tolist(), problem.after.tolist(), problem.delay_s, strict=True):
+        rows.append(({b: 1.0, n + b: 1.0, a: -1.0}, -delay))
+    matrix, right = _matrix(rows, 3 * n)
+    objective = np.r_[np.zeros(2 * n), np.ones(n)]
+    found = linprog(objective, A_ub=matrix, b_ub=right, bounds=bounds, method="highs")
+    assert found.status == 0, found.message
+    return float(found.fun)
+
+
+def _matrix(rows: list[tuple[dict[int, float], float]], width: int) -> tuple[coo_array, np.ndarray]:
+    entries = [(value, row, column) for row, (line, _) in enumerate(rows) for column, value in line.items()]
+    values, row, column = (np.array(part) for part in zip(*entries, strict=True))
+    shape = (len(rows), width)
+    matrix = coo_array((values, (row.astype(int), column.astype(int))), shape=shape)
+    return matrix, np.array([right for _, right in rows])
+
+
+def discrete_cost(problem: Problem, time_s: float, *, limit_s: float = 60.0) -> tuple[float, float]:
+    """The least cost of real options within ``time_s`` and the bound that was proved, by HiGHS."""
+    n = len(problem)
+    tables = [problem.tables[table] for table in problem.table_of]
+    first = n + np.concatenate(([0], np.cumsum([len(table) for table in tables])))
+    width = int(first[-1])
+    lasts = [
+        {int(begin) + k: float(d) for k, d in enumerate(table.duration_s)}
+        for begin, table in zip(first, tables, strict=False)
+    ]
+    one = [({int(first[i]) + k: 1.0 for k in range(len(table))}, 1.0) for i, table in enumerate(tables)]
+    late = [({i: 1.0} | lasts[i], time_s) for i in range(n)]
+    for b, a, delay in zip(problem.before.tolist(), problem.after.tolist(), problem.delay_s, strict=True):
+        late.append(({b: 1.0, a: -1.0} | lasts[b], -float(delay)))
+    late_matrix, late_right = _matrix(late, width)
+    one_matrix, one_right = _matrix(one, width)
+    found = milp(
+        np.concatenate([np.zeros(n), *(table.cost_j for table in tables)]),
+        integrality=np.r_[np.zeros(n), np.ones(width - n)],
+        bounds=Bounds(np.zeros(width), np.r_[np.full(n, np.inf), np.ones(width - n)]),
+        constraints=[
+            LinearConstraint(late_matrix.tocsr(), -np.inf, late_right),
+            LinearConstraint(one_matrix.tocsr(), one_right, one_right),
+        ],
+        options={"time_limit": limit_s, "mip_rel_gap": 1e-6},
+    )
+    assert found.x is not None, found.message
+    return float(found.fun), float(found.mip_dual_bound)
+
+
+def longest_path(problem: Problem, durations: np.ndarray) -> float:
+    """The longest path, by as many relaxations as there are activities."""
+    end = np.array(durations, dtype=float)
+    for _ in range(len(problem)):
+        later = end.copy()
+        np.maximum.at(later, problem.after, end[problem.before] + problem.delay_s + durations[problem.after])
+        if (later == end).all():
+            break
+        end = later
+    return float(end.max())
+
+
+def brute_force(problem: Problem) -> list[tuple[float, float]]:
+    """Every choice's (time, cost)."""
+    tables = [problem.tables[table] for table in problem.table_of]
+    return [
+        (
+            longest_path(problem, np.array([t.duration_s[k] for t, k in zip(tables, choice, strict=True)])),
+            sum(float(t.cost_j[k]) for t, k in zip(tables, choice, strict=True)),
+        )
+        for choice in itertools.product(*(range(len(table)) for table in tables))
+    ]
+
+
+def lower_hull(table: OptionTable) -> list[tuple[float, float]]:
+    """Corners of the convex curve through the options, the least cost first, then ever faster and dearer."""
+    points = sorted({*zip(table.duration_s.tolist(), table.cost_j.tolist(), strict=True)})
+    here = min(points, key=lambda point: (point[1], point[0]))
+    corners = [here]
+    while faster := [point for point in points if point[0] < here[0]]:
+        here = min(faster, key=lambda point: ((point[1] - here[1]) / (here[0] - point[0]), point[0]))
+        corners.append(here)
+    return corners
+
+
+# The frontier as its paper tells it, readable and slow: a minimum cut for every step down, by networkx.
+#
+# Every activity is an arc from its start to its end, every precedence one from an end to a start. An arc is
+# tight where its events are no further apart than it lasts. To make the iteration shorter, the events
+# behind a cut through the tight arcs move earlier: activities across it are shortened, at the price of
+# their next segment, and those that cross it backwards may be lengthened again, which gives back that of
+# their last one.
+#
+# Source: Phillips and Dessouky 1977; lower bounds on an arc's flow as supplies, Ford and Fulkerson 1962.
+
+Curve = list[tuple[int, Fraction]]
+"""Corners of a convex curve, in ticks and cost, the fastest first."""
+
+
+def embedded_cuts(problem: Problem, curves: list[Curve], delays: list[int]) -> Iterator[tuple[int, Fraction]]:
+    """Yield time and least cost at every cut, from the slowest useful iteration down to the shortest.
+
+    ``curves`` are those of the problem's tables, and with ``delays`` in whole ticks.
+    """
+    own = [curves[table] for table in problem.table_of]
+    arcs = [(("start", i), ("end", i), curve) for i, curve in enumerate(own)]
+    pairs = zip(problem.before.tolist(), problem.after.tolist(), delays, strict=True)
+    arcs += [(("end", i), ("start", j), [(delay, Fraction(0))]) for i, j, delay in pairs]
+    arcs += [("source", ("start", i), [(0, Fraction(0))]) for i in range(len(own))]
+    arcs += [(("end", i), "sink", [(0, Fraction(0))]) for i in range(len(own))]
+    time = dict.fromkeys([node for tail, head, _ in arcs for node in (tail, head)], 0)
+    order = nx.topological_sort(nx.DiGraph([(tail, head) for tail, head, _ in arcs]))
+    for node in order:  # everything at its least cost, as early as it can be
+        time[node] = max([time[tail] + curve[-1][0] for tail, head, curve in arcs if head == node], default=0)
+    while True:
+        yield time["sink"], sum((_cost(c, time[head] - time[tail]) for tail, head, c in arcs), Fraction(0))
+        graph = nx.DiGraph()
+        graph.add_nodes_from(time)
+        for tail, head, curve in arcs:
+            if time[head] - time[tail] <= curve[-1][0]:
+                _embed(graph, tail, head, *_prices(curve, time[head] - time[tail]))
+        try:
+            _, (_, behind) = nx.minimum_cut(graph, "source", "sink")
+        except nx.NetworkXUnbounded:  # some tight path has nothing left to shorten: T_min
+            return
+        step = min(
+            _room(curve, time[head] - time[tail], shorter=head in behind)
+            for tail, head, curve in arcs
+            if (tail in behind) != (head in behind)
+        )
+        for node in behind:
+            time[node] -= step
+
+
+def _prices(curve: Curve, window: int) -> tuple[Fraction, Fraction | None]:
+    """What a tick longer gives back, and what a tick shorter costs (None: it cannot be shorter)."""
+    falls = [(slow, (high - low) / (slow - fast)) for (fast, high), (slow, low) in pairwise(curve)]
+    longer = next((price for slow, price in falls if slow > window), Fraction(0))
+    return longer, next((price for slow, price in falls if slow >= window), longer) if window > curve[0][
+        0
+    ] else None
+
+
+def _embed(graph: nx.DiGraph, tail: object, head: object, least: Fraction, most: Fraction | None) -> None:
+    """Add an arc that carries ``least`` or more: that much leaves at its tail and comes back at its head."""
+    graph.add_edge(tail, head, **({} if most is None else {"capacity": most - least}))
+    if least:
+        for start, end in ((tail, "sink"), ("source", head)):
+            more = graph.get_edge_data(start, end, {"capacity": 0})["capacity"] + least
+            graph.add_edge(start, end, capacity=more)
+
+
+def _room(curve: Curve, window: int, *, shorter: bool) -> float:
+    """How far the ends of an arc may come nearer, or apart, until its price is another one."""
+    corners = [length for length, _ in curve]
+    if shorter:
+        return window - max(corner for corner in corners if corner < window)
+    return min((corner - window for corner in corners if corner > window), default=np.inf)
+
+
+def _cost(curve: Curve, window: int) -> Fraction:
+    for (fast, high), (slow, low) in pairwise(curve):
+        if window <= slow:
+            return high - (high - low) / (slow - fast) * (window - fast)
+    return curve[-1][1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from deepspeed_hosts import one_f_one_b
+from deepspeed_hosts import ZeroHost, one_f_one_b, zero_engine
 from pipelines import Pipeline
 from ranks import run_ranks
 from torch import nn
@@ -15,7 +15,6 @@ from torch.distributed._composable import checkpoint
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper, offload_wrapper
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
-from zero_hosts import ZeroHost, zero_engine
 
 from perseus_ds.adapters.deepspeed import DeepSpeedAdapter
 from perseus_ds.adapters.torch_pipelining import PipeliningAdapter, check

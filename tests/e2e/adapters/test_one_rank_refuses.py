@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deepspeed_hosts import one_f_one_b, with_train_schedule
+from adapter_contract import Noting
+from deepspeed_hosts import ZeroHost, one_f_one_b, with_train_schedule, zero_engine
 from jobs import lines
-from listeners import Noting
 from pipelines import Pipeline
 from ranks import batches, build, config, run_ranks
 from torch.distributed.pipelining import schedules
-from zero_hosts import ZeroHost, zero_engine
 
 import perseus_ds
 from perseus_ds.errors import PerseusError

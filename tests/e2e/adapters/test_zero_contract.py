@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pytest
 from adapter_contract import AdapterContract
+from deepspeed_hosts import ZeroHost, zero_engine
 from ranks import run_ranks
-from zero_hosts import ZeroHost, zero_engine
 
 from perseus_ds.schedule import Kind
 

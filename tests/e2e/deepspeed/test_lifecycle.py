@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+from cli_program import check_file
 from jobs import (
     STAGES,
     Lifecycle,
@@ -23,7 +24,6 @@ from jobs import (
     train_until,
 )
 from ranks import Said, config, run_ranks
-from schemas import check_file
 
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan import read_plans

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packed_pipeline import in_tuples, packed_engine
-from packed_sequences import packed, simulated
+from packed import in_tuples, packed, packed_engine, simulated
 from ranks import config, run_ranks
 from varied_loads import (
     BothWays,

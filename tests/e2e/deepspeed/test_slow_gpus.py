@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from deepspeed_hosts import ZeroHost, zero_engine
 from jobs import give_way
 from ranks import batches, build, config, run_ranks
-from zero_hosts import ZeroHost, zero_engine
 
 from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.runtime.startup.activation import session_of

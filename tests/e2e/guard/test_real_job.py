@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
-from free_ports import free_port
+from ranks import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

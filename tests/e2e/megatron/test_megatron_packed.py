@@ -24,7 +24,7 @@ from varied_loads import (
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 
 from megatron_jobs import Job, Shape
-from packed_sequences import simulated
+from packed import simulated
 
 import perseus_ds
 from perseus_ds.profile import read_profile

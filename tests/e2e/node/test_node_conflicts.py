@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hosts import FakeNvml, beside, block, clocks_reset, lived, node_at, when
 from jobs import events, lines, names, plain_losses
-from nodes import FakeNvml, beside, block, clocks_reset, lived, node_at, when
 from ranks import Said, config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from fake_nvml import FakeNvml, load
+from hosts import beside, block, node_at, when
 from jobs import STAGES, UNEVEN, agreed, events, lines, names, plain_losses
-from nodes import beside, block, node_at, when
 from ranks import Said, batches, build, config, run_ranks
 
 from perseus_ds import detach

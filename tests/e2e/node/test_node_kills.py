@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hosts import FakeNvml, beside, block, clocks_reset, lived, node_at, when
 from jobs import names
-from nodes import FakeNvml, beside, block, clocks_reset, lived, node_at, when
 from ranks import config
 
 pytestmark = pytest.mark.e2e

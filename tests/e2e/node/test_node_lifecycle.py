@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hosts import FakeNvml, beside, block, lived, node_at
 from jobs import events, names, plain_losses
-from nodes import FakeNvml, beside, block, lived, node_at
 from ranks import Said, config
 
 from perseus_ds.config import Objective

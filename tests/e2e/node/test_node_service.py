@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hosts import FakeNvml, Service, beside, block, lived, node_at, when
 from jobs import events, happened, lines, plain_losses
-from node_service import Service
-from nodes import FakeNvml, beside, block, lived, node_at, when
 from ranks import Said, config
 
 from perseus_ds.device.gpu import ConflictKind

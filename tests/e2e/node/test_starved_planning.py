@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hosts import beside, block, lived, node_at
 from jobs import events, names, plain_losses
-from nodes import beside, block, lived, node_at
 from ranks import config
 
 from perseus_ds.runtime.lifecycle.planning import planner

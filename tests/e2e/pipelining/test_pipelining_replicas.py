@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 import pytest
-from listeners import Noting
+from adapter_contract import Noting
 from pipelines import Pipeline
 from ranks import run_ranks
 from torch.distributed.device_mesh import init_device_mesh

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from deepspeed_hosts import ZERO_MICROBATCHES, ZeroHost, zero_engine
 from jobs import block, events, lines, watched_gpus
 from ranks import Said, run_ranks
-from zero_hosts import MICROBATCHES, ZeroHost, zero_engine
 
 pytestmark = pytest.mark.e2e
 
@@ -30,7 +30,7 @@ def trained(
 
 
 def until_measured(
-    rank: int, stage: int, perseus: Mapping[str, Any], microbatches: int = MICROBATCHES
+    rank: int, stage: int, perseus: Mapping[str, Any], microbatches: int = ZERO_MICROBATCHES
 ) -> int:
     """Train until a saving was measured; return after how many steps."""
     host = ZeroHost(zero_engine(stage, microbatches=microbatches, perseus=perseus))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import deepspeed
 import pytest
 import torch.distributed as dist
+from deepspeed_hosts import ZeroHost, zero_engine
 from ranks import Layer, config, run_ranks
 from torch import nn
-from zero_hosts import ZeroHost, zero_engine
 
 from perseus_ds.adapters.deepspeed_settings import EngineSettings, settings_of
 from perseus_ds.adapters.deepspeed_zero import settings_of_engine as stated

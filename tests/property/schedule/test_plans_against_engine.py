@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from engine_in_miniature import read, run
+from schedules import read, run
 
 from perseus_ds.plan import PlanSet, build, read_plans, verify, write_plans
 from perseus_ds.plan.clock_requests import play, play_baseline

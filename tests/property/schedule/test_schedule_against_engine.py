@@ -4,9 +4,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from engine_in_miniature import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedules import run
 
 from perseus_ds.errors import InvalidScheduleError
 from perseus_ds.schedule import TEXTBOOK, Kind, Schedule, dag_of, textbook, validate, with_rendezvous

@@ -5,10 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from embedded_cuts import embedded_cuts
 from hypothesis import given, settings
-from solver_cases import random_problem, seeds
-from solver_oracles import lower_hull
+from solver_cases import embedded_cuts, lower_hull, random_problem, seeds
 
 from perseus_ds.solver import Problem, solve_frontier
 

@@ -6,8 +6,19 @@ import dataclasses
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from solver_cases import BLOCKING_W, SOURCES, gpt3, noisy_pipeline, published, random_problem, seeds
-from solver_oracles import brute_force, discrete_cost, longest_path, relaxed_cost
+from solver_cases import (
+    BLOCKING_W,
+    SOURCES,
+    brute_force,
+    discrete_cost,
+    gpt3,
+    longest_path,
+    noisy_pipeline,
+    published,
+    random_problem,
+    relaxed_cost,
+    seeds,
+)
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.solver import (

@@ -8,8 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from solver_cases import random_problem, seeds
-from solver_oracles import lower_hull
+from solver_cases import lower_hull, random_problem, seeds
 
 from perseus_ds.solver import Problem, solve_frontier
 

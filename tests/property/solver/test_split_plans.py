@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from solver_cases import noisy_pipeline, random_problem, seeds
-from solver_oracles import longest_path, relaxed_cost
+from solver_cases import longest_path, noisy_pipeline, random_problem, relaxed_cost, seeds
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.solver import OptionTable, Plans, Problem, blended, check_plans, solve_frontier, split

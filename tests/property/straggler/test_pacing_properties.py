@@ -5,7 +5,7 @@ import math
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from straggler_cluster import index
+from stragglers import index
 
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.replica_plans import ReplicaPlans

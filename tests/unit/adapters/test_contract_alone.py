@@ -103,7 +103,7 @@ def observed(run_dir: Path) -> dict[str, object]:
 
 
 def by_zero(block: dict[str, object] | None) -> tuple[Any, Host]:
-    from zero_hosts import ZeroHost, zero_engine
+    from deepspeed_hosts import ZeroHost, zero_engine
 
     engine = zero_engine(1, perseus=block)
     return engine, ZeroHost(engine)
@@ -177,7 +177,7 @@ def test_who_asks_for_it_has_our_errors_raised(tmp_path: Path) -> None:
 
 def test_a_mask_of_no_samples_ends_no_job(tmp_path: Path) -> None:
     """`engine(tokens[16], loss_mask[16])`: it ended in the first iteration."""
-    from zero_hosts import zero_engine
+    from deepspeed_hosts import zero_engine
 
     with quiet():
         engine = zero_engine(1, microbatches=1, perseus=observed(tmp_path / "run"))
@@ -207,7 +207,7 @@ def trained_by(
     run_dir: Path, iterations: int, skipping: Collection[int] = (), *, refers: bool = False
 ) -> list[Any]:
     """Events of a job of ZeRO that skips a microbatch in some iterations."""
-    from zero_hosts import zero_engine
+    from deepspeed_hosts import zero_engine
 
     with quiet():
         engine = zero_engine(1, perseus={"enabled": True, "run_dir": str(run_dir), "device": "simulated"})

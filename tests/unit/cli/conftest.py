@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "fake_nvml"))
 
 import fake_nvml
 from cli_program import CSV, Answer, Program
-from own_signals import begin_as_a_program
+from ranks import begin_as_a_program
 
 from perseus_ds.cli import main
 

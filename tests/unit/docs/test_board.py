@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from free_ports import free_port
+from ranks import free_port
 
 from perseus_ds.runtime.metrics import Labels, Metric, MetricSample, text_of
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from hand_made_plan import hand_made
-from schemas import check_file
+from cli_program import check_file
+from hand_made import two_plans
 
 from perseus_ds.plan import write_plans
 from perseus_ds.profile import read_profile, write_profile
@@ -27,7 +27,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "event": folder / "events.jsonl",
     }
     write_profile(read_profile(PROFILE), found["profile"])
-    write_plans(hand_made(), found["plan"])
+    write_plans(two_plans(), found["plan"])
     write_summary(Summary(MeasuredSide(1.0, 9.0, 3), MeasuredSide(1.0, 8.0, 9), True, 11.0), found["summary"])
     append_event(found["event"], "profiling", {"clock_mhz": 1410, "done": 0, "total": 8})
     return found

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk_gpu import DeskGpu
+from lone_job import DeskGpu
 
 from perseus_ds.device.gpu import ConflictKind, EventReason, OperatorSettings
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError

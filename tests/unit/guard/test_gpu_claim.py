@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from desk_gpu import UUID, DeskGpu
+from lone_job import UUID, DeskGpu
 
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
 from perseus_ds.guard import journal

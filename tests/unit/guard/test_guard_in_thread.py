@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from desk_gpu import UUID, DeskGpu
+from lone_job import UUID, DeskGpu
 
 from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.device.gpu import ConflictKind, Sighting

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from desk_gpu import UUID, DeskGpu
+from lone_job import UUID, DeskGpu
 
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
 from perseus_ds.guard.claim import OwnershipLock

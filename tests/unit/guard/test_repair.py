@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from desk_gpu import INDEX, DeskGpu
+from lone_job import INDEX, DeskGpu
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import DeviceLostError

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.plan.select import costs_of, largest_change, power_table
 
-PLANS = hand_made()
+PLANS = two_plans()
 
 
 def test_power_is_what_the_plan_takes_over_its_time() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_data import unpacked
+from cli_program import unpacked
 
 from perseus_ds.plan import FrequencyPlan, build
 from perseus_ds.plan.clock_requests import play, play_baseline

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from page_data import page_data, unpacked
+from cli_program import page_data, unpacked
 
 from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from page_data import page_data
+from cli_program import page_data
 
 from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet, build, write_plans

@@ -1,9 +1,9 @@
 import networkx as nx
 import numpy as np
 import pytest
-from by_hand import schedule
 from hypothesis import given
 from hypothesis import strategies as st
+from schedules import schedule
 
 from perseus_ds.errors import InvalidScheduleError
 from perseus_ds.schedule import Dag, Instruction, Kind, dag_of, grid, textbook

@@ -1,5 +1,5 @@
 import pytest
-from by_hand import schedule
+from schedules import schedule
 
 from perseus_ds.errors import InvalidScheduleError
 from perseus_ds.schedule import Schedule, textbook, validate

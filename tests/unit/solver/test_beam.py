@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from solver_cases import random_problem
-from solver_oracles import brute_force
+from solver_cases import brute_force, random_problem
 
 from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.solver import OptionTable, Problem, solve_frontier

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from straggler_cluster import play
-from virtual_cluster import Played, Trouble
+from stragglers import Played, Trouble, play
 
 from perseus_ds.straggler.controller import HORIZON, AnswerCost
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from straggler_cluster import planned
-from virtual_cluster import Pipeline
+from stragglers import Pipeline, planned
 
 from perseus_ds.schedule import dag_of
 

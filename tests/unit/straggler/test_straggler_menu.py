@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from straggler_cluster import planned
+from stragglers import planned
 
 from perseus_ds.config import Objective
 from perseus_ds.plan.clock_requests import play, play_baseline

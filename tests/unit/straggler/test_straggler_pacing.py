@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from straggler_cluster import index
+from stragglers import index
 
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.pacing import margins_s

@@ -5,8 +5,9 @@ The numbers of iteration n decide what is played from iteration n + 2 on.
 
 import numpy as np
 import pytest
-from straggler_cluster import (
+from stragglers import (
     STAGES,
+    Trouble,
     energy_above_best_pct,
     excess_pct,
     planned,
@@ -14,7 +15,6 @@ from straggler_cluster import (
     slow_between,
     slowed,
 )
-from virtual_cluster import Trouble
 
 from perseus_ds.straggler.controller import Cause
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from runtime_fakes import HandMoment, NotingGpu
+from lone_job import HandMoment, NotingGpu
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.device.clock_agenda import LATE_S, DatedClock, RequestCounts

@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch.distributed as dist
-from straggler_cluster import STAGES, index, planned
+from stragglers import STAGES, index, planned
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange

@@ -1,7 +1,7 @@
 """Clocks asked for from the job's own process, where the driver does not take each of its own list."""
 
 import pytest
-from desk_gpu import DeskGpu
+from lone_job import DeskGpu
 
 from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.errors import DeviceUnsupportedError

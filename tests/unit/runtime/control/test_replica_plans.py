@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
@@ -26,7 +26,7 @@ from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
-PLANS = hand_made()
+PLANS = two_plans()
 OBJECTIVE = Objective()
 SLOWED = 1.5  # slow enough for the hand-made plan of 8 s beside one of 6 s
 

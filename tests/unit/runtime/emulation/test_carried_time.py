@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from virtual_ranks import Post, Wanting
+from lone_job import Post, Wanting
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings

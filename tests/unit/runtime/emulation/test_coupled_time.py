@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from virtual_ranks import Post, Wanting
+from lone_job import Post, Wanting
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.config import parse
 from perseus_ds.plan import Expected
@@ -100,7 +100,7 @@ def beside_a_straggler(slower_pct: float) -> RankReport:
 def test_an_audit_ends_answers_that_cost_more_than_they_may(
     tmp_path: Path, *, slower_pct: float, ends: bool
 ) -> None:
-    plans, directory, log = hand_made(), RunDirectory(tmp_path), EventLog(0)
+    plans, directory, log = two_plans(), RunDirectory(tmp_path), EventLog(0)
     log.writes_to(directory)
     reports = [beside_a_straggler(slower_pct)] * 2
     channel = SimpleNamespace(gather_to_first=lambda _: reports, broadcast_result=lambda act: act())

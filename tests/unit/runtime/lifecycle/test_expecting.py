@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.plan import Expected
 from perseus_ds.runtime.job import Job
@@ -14,7 +14,7 @@ from perseus_ds.runtime.lifecycle.planned_run import expected_of
 from perseus_ds.schedule import textbook
 
 KNOWN = Expected(12.5, 0.07, 0.25, 0.04)
-PLAN = replace(hand_made(), fingerprint={"replicas": "2"}, expected={1: KNOWN}).plan(1)
+PLAN = replace(two_plans(), fingerprint={"replicas": "2"}, expected={1: KNOWN}).plan(1)
 
 
 @pytest.mark.parametrize(("replicas", "index", "known"), [(2, 1, True), (3, 1, False), (2, 0, False)])

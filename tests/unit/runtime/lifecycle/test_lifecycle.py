@@ -7,7 +7,7 @@ from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import EngineError, SilentRankError
@@ -135,7 +135,7 @@ def test_sizes_are_asked_for_once_and_taken_in_turn() -> None:
 
 
 def running() -> Running:
-    plans = hand_made()
+    plans = two_plans()
     schedules = ClockSchedules(plans, pipeline_rank=0, change=ClockChange.lasting(0.02))
     plan = ActivePlan(schedules, plans.plan(1))
     return Running(plan, every_iterations=3, audit_iterations=2, audited=MagicMock(return_value=None))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.profile import Interval, Point, Sweep
@@ -26,7 +26,7 @@ from perseus_ds.runtime.pooling import MeasuredSweep
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.schedule import Instruction, Kind
 
-PLANS = hand_made()
+PLANS = two_plans()
 GOOD = 1.0
 TWO = WindowLength(GOOD, 2.0, least=2)
 LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.gpu import Capabilities
@@ -15,7 +15,7 @@ from perseus_ds.plan.record import PlanSet, Segment
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.runtime.lifecycle.planned_run import check_clocks
 
-PLANS = hand_made()
+PLANS = two_plans()
 CLOCKS = tuple(sorted({int(c) for own in PLANS.options.values() for c in own.clock_mhz}, reverse=True))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runtime_fakes import NotingGpu
+from lone_job import NotingGpu
 
 from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import DeviceLostError

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.config import PerseusConfig, ProfileSettings
 from perseus_ds.errors import PlanError, PlanMismatchError
@@ -18,7 +18,7 @@ from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
 from perseus_ds.schedule import Kind, textbook
 
-JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), hand_made().fingerprint)
+JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), two_plans().fingerprint)
 LARGER = replace(JOB, fingerprint={**JOB.fingerprint, "microbatches": "2"})
 SHRUNK = replace(JOB, fingerprint={**JOB.fingerprint, "replicas": "1"})
 OTHER = replace(JOB, fingerprint={**JOB.fingerprint, "gpu": "H100"})
@@ -30,7 +30,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def leave_plan(directory: RunDirectory) -> None:
-    write_plans(hand_made(), directory.plan)
+    write_plans(two_plans(), directory.plan)
 
 
 def leave_profile(directory: RunDirectory) -> None:
@@ -94,7 +94,7 @@ def test_a_device_that_locks_nothing_is_observed(directory: RunDirectory) -> Non
 
 def test_the_plan_for_everyone_is_the_plan_of_the_file(directory: RunDirectory) -> None:
     leave_plan(directory)
-    assert loads(opened(directory).plans).fingerprint == hand_made().fingerprint
+    assert loads(opened(directory).plans).fingerprint == two_plans().fingerprint
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9, b'{"format": "other"}'])

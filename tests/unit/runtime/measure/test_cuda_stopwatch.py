@@ -8,7 +8,7 @@ from statistics import pstdev
 
 import pytest
 from fake_cuda import CONTEXT_BYTES, GLOBAL, RELAXED, THREAD_LOCAL, Device, FakeCuda
-from runtime_fakes import NotingGpu
+from lone_job import NotingGpu
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.errors import UnsupportedEngineError

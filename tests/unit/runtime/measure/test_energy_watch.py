@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from runtime_fakes import NotingGpu
+from lone_job import NotingGpu
 
 from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.errors import DeviceLostError, PerseusError

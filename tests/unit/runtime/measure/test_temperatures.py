@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from runtime_fakes import NotingGpu
+from lone_job import NotingGpu
 
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.runtime.energy_monitor import EnergyWatch, Temperatures

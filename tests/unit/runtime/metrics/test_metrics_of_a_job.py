@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from free_ports import free_port
 from lone_job import Loop, alone, begun, block_of, names_of, train
+from ranks import free_port
 
 from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.errors import ConfigError

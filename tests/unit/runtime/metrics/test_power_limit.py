@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime_fakes import NotingGpu
+from lone_job import NotingGpu
 
 from perseus_ds.device.clock_agenda import AskedClocks, RequestCounts
 from perseus_ds.device.gpu import OperatorSettings

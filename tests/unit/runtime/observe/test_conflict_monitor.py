@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from runtime_fakes import NotingGpu
+from lone_job import NotingGpu
 
 from perseus_ds.device.gpu import ConflictKind, Sighting
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError

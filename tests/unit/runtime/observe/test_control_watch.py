@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from runtime_fakes import NotingGpu
+from lone_job import NotingGpu
 
 from perseus_ds.device.gpu import ConflictKind, Sighting
 from perseus_ds.run_directory.events import read_events

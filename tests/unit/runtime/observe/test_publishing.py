@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.profile import Interval
 from perseus_ds.run_directory.paths import RunDirectory
@@ -25,7 +25,7 @@ from perseus_ds.runtime.summaries import (
 )
 from perseus_ds.schedule import Instruction, Kind, textbook
 
-PLAN = hand_made().plan(1)
+PLAN = two_plans().plan(1)
 JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), {})
 
 

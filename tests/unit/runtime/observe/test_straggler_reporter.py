@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
@@ -14,7 +14,7 @@ from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
 
 SLOW = Straggler(1, 1.25, Cause.MEASURED, doubt=0.00316)
-PLANS = hand_made()
+PLANS = two_plans()
 GPUS = [GpuAddress("node1", f"0000:{bus:02x}:00.0") for bus in range(5)]
 
 

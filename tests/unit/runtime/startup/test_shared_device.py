@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from runtime_fakes import NotingGpu
+from lone_job import NotingGpu
 
 import perseus_ds.runtime.startup.shared_device as module
 from perseus_ds.device.gpu import Choice, DeviceRequest

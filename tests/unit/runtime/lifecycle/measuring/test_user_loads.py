@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
-from listeners import Noting
+from adapter_contract import Noting
 
 import perseus_ds
 from perseus_ds.config.load import LoadFunction, load_function

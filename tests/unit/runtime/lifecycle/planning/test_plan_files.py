@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hand_made_plan import hand_made
+from hand_made import two_plans
 
 from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan import loads, write_plans
@@ -22,7 +22,7 @@ def job(microbatches: int, gpu: str = "A100") -> Job:
 
 
 def leave(one: Job, file: Path) -> None:
-    write_plans(replace(hand_made(), fingerprint=dict(one.fingerprint)), file)
+    write_plans(replace(two_plans(), fingerprint=dict(one.fingerprint)), file)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_first_size_has_the_plan_and_others_lie_beside_it(directory: RunDire
 
 
 def test_a_plan_of_a_table_is_refused_in_a_few_words(directory: RunDirectory) -> None:
-    write_plans(replace(hand_made(), fingerprint={}), directory.plan)
+    write_plans(replace(two_plans(), fingerprint={}), directory.plan)
     with pytest.raises(PlanMismatchError, match="table"):
         needed_plan(job(4), directory)
 

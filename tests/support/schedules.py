@@ -1,13 +1,22 @@
-"""Ranks that run their orders as an engine would, step by step, without any graph.
-
-Each rank stands at one place of its order and goes on when what it needs is there: data from its own rank
-or through a buffer, or, for transfers in the order, its other end. Knows text only, nothing of the product.
-"""
+"""Schedules written as text, one string per stage."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+
+from perseus_ds.schedule import Instruction, Schedule
+
+
+def schedule(*orders: str, microbatches: int) -> Schedule:
+    parsed = tuple(tuple(map(Instruction.parse, order.split())) for order in orders)
+    return Schedule("by hand", microbatches, parsed)
+
+
+# Ranks that run their orders as an engine would, step by step, without any graph.
+#
+# Each rank stands at one place of its order and goes on when what it needs is there: data from its own rank
+# or through a buffer, or, for transfers in the order, its other end. Knows text only, nothing of the product.
 
 Word = tuple[int, str, int]  # stage, letters, number
 PEER = {"SA": ("RA", 1), "RA": ("SA", -1), "SG": ("RG", -1), "RG": ("SG", 1)}
