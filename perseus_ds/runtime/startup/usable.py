@@ -15,8 +15,6 @@ from perseus_ds.config import PerseusConfig
 from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded
-from perseus_ds.kernels import read_trace
-from perseus_ds.plan.record import read_timelines
 from perseus_ds.run_directory.paths import RunDirectory, claim, write_whole
 
 _MOST_BYTES = 1 << 30
@@ -33,6 +31,8 @@ def check_usable(config: PerseusConfig) -> None:
     if config.device == "simulated":
         trace = simulated_settings(config.simulated).kernels
         if trace is not None:
+            from perseus_ds.kernels import read_trace  # noqa: PLC0415  # the solver, not for `doctor`
+
             read_trace(Path(trace))
     if not _only_runs_a_plan_of(config):
         _check_run_dir(Path(config.run_dir))
@@ -42,6 +42,8 @@ def check_usable(config: PerseusConfig) -> None:
             hint="pip install 'perseus_ds[metrics]'",
         )
     if config.objective.timelines is not None:
+        from perseus_ds.plan.record import read_timelines  # noqa: PLC0415  # the solver, not for `doctor`
+
         read_timelines(Path(config.objective.timelines))
 
 
