@@ -34,9 +34,7 @@ from perseus_ds.adapters.deepspeed_settings import (
 from perseus_ds.adapters.input_size import ReadAhead, counted
 from perseus_ds.errors import EngineError, UnsupportedEngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
-from perseus_ds.runtime.joining import joined
-from perseus_ds.runtime.matmul_weight import Module, matmul_weight
-from perseus_ds.runtime.module_words import modules_in_words
+from perseus_ds.runtime.place import Module, joined, matmul_weight, modules_in_words
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
 
 # Every name of DeepSpeed and torch that we rely on and that no one promised us, checked before use.
@@ -212,7 +210,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     wanted = asked(engine, config)
     if wanted is None or "_exec_schedule" in vars(engine):
         return
-    from perseus_ds.runtime.startup.activation import decline, say  # noqa: PLC0415  # heavy, and now needed
+    from perseus_ds.runtime.attach import decline, say  # noqa: PLC0415  # heavy, and now needed
 
     try:
         found = check(engine)
@@ -237,14 +235,14 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
 
 def detach(engine: object) -> None:
     """Give the engine its own methods and the GPU its own clocks back; collective in effect, not in kind."""
-    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+    from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415
 
     deactivate(engine)
     take_back(engine)
 
 
 def _activate(engine: PipelineEngine, pipe_schedule: PipeSchedule, block: object) -> None:
-    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
+    from perseus_ds.runtime.attach import activate  # noqa: PLC0415
 
     activate(engine, partial(DeepSpeedAdapter, engine, pipe_schedule), block=block)
 

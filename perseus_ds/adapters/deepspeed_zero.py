@@ -25,7 +25,7 @@ from perseus_ds.adapters.deepspeed_settings import (
 from perseus_ds.adapters.input_size import counted
 from perseus_ds.errors import EngineError, UnsupportedEngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint
-from perseus_ds.runtime.module_words import modules_in_words
+from perseus_ds.runtime.place import modules_in_words
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule, last_backwards, validate
 
 
@@ -48,7 +48,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     wanted = asked(engine, config)
     if wanted is None or "forward" in vars(engine):
         return
-    from perseus_ds.runtime.startup.activation import decline, say  # noqa: PLC0415
+    from perseus_ds.runtime.attach import decline, say  # noqa: PLC0415
 
     if wanted.tunes_itself:
         say("off: autotuning measures the job itself")
@@ -74,14 +74,14 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
 
 def detach(engine: object) -> None:
     """Give the engine its own methods and the GPU its own clocks back; collective in effect, not in kind."""
-    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+    from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415
 
     deactivate(engine)
     take_back(engine)
 
 
 def _activate(engine: Engine, first: FirstIteration, block: object) -> None:
-    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
+    from perseus_ds.runtime.attach import activate  # noqa: PLC0415
 
     activate(engine, lambda: ZeroAdapter(engine, order_of(first.kinds)), block=block)
 

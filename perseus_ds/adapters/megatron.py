@@ -20,10 +20,8 @@ from perseus_ds.adapters.input_size import ReadAhead
 from perseus_ds.config import ENABLED_BY_FILE
 from perseus_ds.errors import EngineError, UnsupportedEngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
-from perseus_ds.runtime.joining import joined
-from perseus_ds.runtime.matmul_weight import matmul_weight
-from perseus_ds.runtime.module_words import modules_in_words
-from perseus_ds.runtime.startup.activation import say
+from perseus_ds.runtime.attach import say
+from perseus_ds.runtime.place import joined, matmul_weight, modules_in_words
 from perseus_ds.schedule import (
     Instruction,
     Kind,
@@ -178,7 +176,7 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
     """
     if config is None and not os.environ.get(ENABLED_BY_FILE):
         return
-    from perseus_ds.runtime.startup.activation import activate, decline  # noqa: PLC0415
+    from perseus_ds.runtime.attach import activate, decline  # noqa: PLC0415
 
     block = None if config is None else {"enabled": True, **config}
     try:
@@ -201,7 +199,7 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
 
 def detach(module: ModuleType) -> None:
     """Give the module its own functions and the GPU its own clocks back."""
-    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+    from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415
 
     deactivate(module)
     for waiting in wrappings_of(module):

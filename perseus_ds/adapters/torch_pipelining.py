@@ -28,9 +28,7 @@ from perseus_ds.adapters.base import (
 from perseus_ds.adapters.input_size import chunks_counted
 from perseus_ds.errors import EngineError, UnsupportedEngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
-from perseus_ds.runtime.joining import joined
-from perseus_ds.runtime.matmul_weight import matmul_weight
-from perseus_ds.runtime.module_words import modules_in_words
+from perseus_ds.runtime.place import joined, matmul_weight, modules_in_words
 from perseus_ds.schedule import Instruction, Kind, Order, Schedule, first_forwards, last_backwards, textbook
 
 
@@ -69,14 +67,14 @@ def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> N
 
 def detach(schedule: object) -> None:
     """Give the schedule its own methods and the GPU its own clocks back."""
-    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+    from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415
 
     deactivate(schedule)
     take_back(schedule)
 
 
 def _activate(host: object, block: object, inputs: tuple[object, ...]) -> None:
-    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
+    from perseus_ds.runtime.attach import activate  # noqa: PLC0415
 
     activate(host, lambda: PipeliningAdapter(check(host), _shapes(inputs)), block=block)
 

@@ -38,7 +38,7 @@ from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError
 from perseus_ds.guard import spawn
 from perseus_ds.guard.journal import BACKENDS, is_held, left_behind
 from perseus_ds.guard.open import backends, choose
-from perseus_ds.runtime.comm.interfaces import VARIABLE, reach_of
+from perseus_ds.runtime.channel import VARIABLE, reach_of
 
 _BUS_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 

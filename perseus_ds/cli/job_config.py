@@ -22,7 +22,7 @@ from perseus_ds.config import (
     refuse_two_blocks,
 )
 from perseus_ds.errors import ConfigError, PerseusError
-from perseus_ds.runtime.startup.usable import check_usable
+from perseus_ds.runtime.usable import check_usable
 
 GROUP, NAME = "torch.backends", "perseus_ds"
 SWITCH = "TORCH_DEVICE_BACKEND_AUTOLOAD"

@@ -13,8 +13,8 @@ from hosts import hosts
 from jobs import agreed, block, names, plain_losses
 from ranks import batches, build, config
 
+from perseus_ds.runtime import attach
 from perseus_ds.runtime.emulation_links import TimeMessages
-from perseus_ds.runtime.startup import begin
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -39,7 +39,7 @@ class Drifting(TimeMessages):
 def live(rank: int, content: dict[str, Any], run_dir: Path, ppm: float) -> list[str]:
     """Train until a plan has been audited a few times."""
     Drifting.rate = 1.0 + 1e-6 * (ppm if rank < STAGES // 2 else -ppm)
-    setattr(begin, "TimeMessages", Drifting)  # noqa: B010  # this process ends with its job
+    setattr(attach, "TimeMessages", Drifting)  # noqa: B010  # this process ends with its job
     engine = build(content, stages=STAGES, inner=UNEVEN)
     data, seen, over = batches(), list[str](), False
     while not over:

@@ -14,7 +14,7 @@ from jobs import agreed, names
 from ranks import batches, build, run_ranks
 from replicas import planned_job
 
-from perseus_ds.runtime.startup.activation import session_of
+from perseus_ds.runtime.attach import session_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

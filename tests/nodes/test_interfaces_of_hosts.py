@@ -10,8 +10,7 @@ import pytest
 import torch.distributed as dist
 from hosts import forget_interface, hosts
 
-from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.comm.interfaces import reach_of
+from perseus_ds.runtime.channel import ControlChannel, reach_of
 
 pytestmark = pytest.mark.e2e
 

@@ -12,7 +12,7 @@ from hosts import OurTime, forget_interface, hosts
 from jobs import STAGES, UNEVEN, block, lines, names, plain_losses
 from ranks import batches, build, config
 
-from perseus_ds.runtime.startup.activation import session_of
+from perseus_ds.runtime.attach import session_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -20,7 +20,7 @@ from torch.nn import Module
 
 from perseus_ds.errors import EngineError, UnsupportedEngineError
 from perseus_ds.runtime.adapter import Adapter, Batch, InstructionListener, Place
-from perseus_ds.runtime.matmul_weight import matmul_weight
+from perseus_ds.runtime.place import matmul_weight
 from perseus_ds.schedule import Kind, Load, Schedule
 
 # Listeners that an adapter is tried with: one that notes, one that leaves, one that fails.

@@ -27,7 +27,7 @@ from ranks import Said, batches, build, run_ranks
 from torch.distributed import get_world_size
 
 from perseus_ds import detach
-from perseus_ds.runtime.lifecycle.session import Session
+from perseus_ds.runtime.session import Session
 
 NETS = ("10.9.0", "10.9.1")  # what training and the store use, and a second one
 PORT = 29400

@@ -32,7 +32,7 @@ def main() -> None:
     from jobs import agreed
     from ranks import batches, build
 
-    from perseus_ds.runtime.startup.activation import session_of
+    from perseus_ds.runtime.attach import session_of
 
     settings, stop = (Path(word) for word in sys.argv[-2:])
     dist.init_process_group("gloo", init_method="env://")

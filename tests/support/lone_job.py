@@ -26,9 +26,9 @@ from perseus_ds.device.gpu import (
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened
 from perseus_ds.errors import DeviceError, ValueRefusedError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
-from perseus_ds.runtime.comm.rendezvous import Meeting
-from perseus_ds.runtime.lifecycle.session import Session
-from perseus_ds.runtime.startup.begin import begin
+from perseus_ds.runtime.attach import begin
+from perseus_ds.runtime.rendezvous import Meeting
+from perseus_ds.runtime.session import Session
 from perseus_ds.schedule import Instruction, Kind, Load, Schedule, validate
 
 KINDS: tuple[Kind, ...] = (Kind.FORWARD, Kind.BACKWARD)

@@ -155,7 +155,7 @@ def run_ranks(
 @cache
 def _have_ours_ready() -> None:
     """Import what a rank with a block does, and make what reads blocks: once here, and not in every rank."""
-    importlib.import_module("perseus_ds.runtime.startup.activation")
+    importlib.import_module("perseus_ds.runtime.attach")
     from perseus_ds.config import parse
 
     parse({}, {})

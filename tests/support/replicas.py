@@ -14,9 +14,9 @@ from ranks import PipelineEngine, batches, build, config, run_ranks
 
 from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.control.active_plan import ActivePlan
-from perseus_ds.runtime.startup.activation import session_of
+from perseus_ds.runtime.active_plan import ActivePlan
+from perseus_ds.runtime.attach import session_of
+from perseus_ds.runtime.status import JobStatus
 
 Spells = Mapping[int, list[tuple[int, int, float]]]
 """For a replica: from which iteration of the plan to which, how many times slower."""

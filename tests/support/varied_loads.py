@@ -16,7 +16,7 @@ from ranks import Said, batches, build, config, run_ranks
 import perseus_ds
 from perseus_ds.config.load import LoadFunction
 from perseus_ds.device.simulated.gpu import opened
-from perseus_ds.runtime.lifecycle.measuring import user_loads
+from perseus_ds.runtime import user_loads
 
 Train = Callable[[int, Mapping[str, Any], int], object]
 """A rank's training: rank, DeepSpeed's configuration with our block, steps."""

@@ -26,11 +26,11 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan import ClockRequest, PlanSet, build
 from perseus_ds.profile import Point, Profile
-from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.comm.status import RankStatus, StatusLayout
-from perseus_ds.runtime.control.clock_requests import ClockRequests
-from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer
+from perseus_ds.runtime.channel import ControlChannel
+from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer
+from perseus_ds.runtime.clock_thread import ClockRequests
 from perseus_ds.runtime.recorder import HostStopwatch, Recorder
+from perseus_ds.runtime.status import RankStatus, StatusLayout
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import perseus_ds
-from perseus_ds.runtime.lifecycle.session import Session
+from perseus_ds.runtime.session import Session
 
 VOCABULARY = 8192
 _USUAL = {"attached", "no_slack", "warming_up", "observed", "ended"}

@@ -18,7 +18,7 @@ import numpy as np
 from perseus_ds.config import Objective
 from perseus_ds.device.gpu import ConflictKind
 from perseus_ds.plan import build
-from perseus_ds.runtime.comm.status import RankStatus, StatusLayout
+from perseus_ds.runtime.status import RankStatus, StatusLayout
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
 from perseus_ds.straggler.controller import (

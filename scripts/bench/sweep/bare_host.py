@@ -22,8 +22,8 @@ import torch
 import torch.distributed as dist
 
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
-from perseus_ds.runtime.joining import joined
-from perseus_ds.runtime.startup.activation import activate, deactivate
+from perseus_ds.runtime.attach import activate, deactivate
+from perseus_ds.runtime.place import joined
 from perseus_ds.schedule import Instruction, Kind, Load, Schedule, textbook, with_rendezvous
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ import pytest
 from ranks import run_ranks
 
 from perseus_ds.runtime.accounting import Outside, RankBooks, RankReport
-from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.lifecycle.auditing import Audits
+from perseus_ds.runtime.channel import ControlChannel
+from perseus_ds.runtime.planned_run import Audits
 
 pytestmark = pytest.mark.e2e
 

@@ -9,8 +9,8 @@ import pytest
 import torch.distributed as dist
 from ranks import run_ranks
 
-from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.comm.rendezvous import rendezvous
+from perseus_ds.runtime.channel import ControlChannel
+from perseus_ds.runtime.rendezvous import rendezvous
 
 pytestmark = pytest.mark.e2e
 

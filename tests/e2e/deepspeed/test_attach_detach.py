@@ -108,7 +108,7 @@ def test_without_an_enabled_block_nothing_of_the_engine_differs(
     made = dict(unserved[name])
     ours = made.pop("ours")
     assert "perseus_ds.adapters.deepspeed" in ours, "the start-up hook was not armed: this test shows nothing"
-    assert "perseus_ds.runtime.lifecycle.session" not in ours
+    assert "perseus_ds.runtime.session" not in ours
     for kind, init in zip(WATCHED, INITS, strict=True):
         assert made["classes"][init] != untouched["classes"][init]
         assert made["original inits"][kind] == untouched["classes"][init]

@@ -14,7 +14,7 @@ from varied_loads import SIMULATED, lengths_of
 
 import perseus_ds
 from perseus_ds.config.load import LoadFunction
-from perseus_ds.runtime.lifecycle.measuring import user_loads
+from perseus_ds.runtime import user_loads
 
 pytestmark = pytest.mark.e2e
 

@@ -180,7 +180,7 @@ def test_the_hosts_own_exception_passes_through_and_clocks_are_restored(tmp_path
 
 def with_one_absent(rank: int, content: Mapping[str, Any]) -> tuple[list[str], bool]:
     """Rank 1 has no plugin: its engine is built without our hook, as where the start-up hook is off."""
-    import perseus_ds.runtime.comm.rendezvous as call
+    import perseus_ds.runtime.rendezvous as call
     from perseus_ds import detach
 
     call.rendezvous.__kwdefaults__["patience_s"] = 6.0  # those who come are at most so far apart

@@ -14,7 +14,7 @@ from varied_loads import SIMULATED, lengths_of
 
 import perseus_ds
 from perseus_ds.profile import read_profile
-from perseus_ds.runtime.lifecycle.measuring import user_loads
+from perseus_ds.runtime import user_loads
 from perseus_ds.schedule import Kind
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

@@ -14,7 +14,7 @@ from ranks import batches, build, config, run_ranks
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, opened
 from perseus_ds.plan import read_plans, select
-from perseus_ds.runtime.startup.activation import session_of
+from perseus_ds.runtime.attach import session_of
 
 pytestmark = pytest.mark.e2e
 

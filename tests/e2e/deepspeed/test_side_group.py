@@ -16,7 +16,7 @@ from jobs import lines, names
 from ranks import PipelineEngine, batches, build, run_ranks
 from replicas import Book, planned_job, straggle
 
-from perseus_ds.runtime.startup.activation import session_of
+from perseus_ds.runtime.attach import session_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ import os, signal, sys
 from datetime import timedelta
 import numpy as np
 import torch.distributed as dist
-from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.errors import EngineError
 rank, folder, fate = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=3)

@@ -16,7 +16,7 @@ from jobs import give_way
 from ranks import batches, build, config, run_ranks
 
 from perseus_ds.device.simulated.gpu import opened
-from perseus_ds.runtime.startup.activation import session_of
+from perseus_ds.runtime.attach import session_of
 
 pytestmark = pytest.mark.e2e
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from megatron_jobs import Job, Shape, adapter_of
 
 from perseus_ds.runtime.adapter import Batch, Place
-from perseus_ds.runtime.coupled_sets import coupled_sets
+from perseus_ds.runtime.job import coupled_sets
 from perseus_ds.schedule import Kind, Load, Schedule
 
 pytestmark = pytest.mark.e2e

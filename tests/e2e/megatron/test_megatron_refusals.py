@@ -91,7 +91,7 @@ PROGRAM = """
 import sys, torch
 from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
 from megatron.core.pipeline_parallel.schedules import forward_backward_no_pipelining as early
-print(hasattr(early, "__perseus_wrapping__"), "perseus_ds.runtime.lifecycle.session" in sys.modules)
+print(hasattr(early, "__perseus_wrapping__"), "perseus_ds.runtime.session" in sys.modules)
 """
 
 

@@ -13,7 +13,7 @@ from hosts import beside, block, lived, node_at
 from jobs import events, names, plain_losses
 from ranks import config
 
-from perseus_ds.runtime.lifecycle.planning import planner
+from perseus_ds.runtime import plans
 
 pytestmark = pytest.mark.e2e
 
@@ -34,7 +34,7 @@ def planners(run_dir: Path) -> list[int]:
 def test_a_job_says_that_its_planner_gets_no_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner, "LONG_S", 1.0)  # the ranks are forked from here
+    monkeypatch.setattr(plans, "LONG_S", 1.0)  # the ranks are forked from here
     node, run_dir = node_at(tmp_path, call_us=300), tmp_path / "run"
 
     def starve(over: threading.Event) -> None:

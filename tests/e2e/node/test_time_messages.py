@@ -6,7 +6,7 @@ import pytest
 import torch.distributed as dist
 from ranks import run_ranks
 
-from perseus_ds.runtime.comm.interfaces import Reach
+from perseus_ds.runtime.channel import Reach
 from perseus_ds.runtime.emulation_links import TimeMessages
 
 pytestmark = pytest.mark.e2e

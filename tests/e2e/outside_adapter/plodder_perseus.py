@@ -12,9 +12,8 @@ import torch
 
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
-from perseus_ds.runtime.matmul_weight import matmul_weight
-from perseus_ds.runtime.module_words import modules_in_words
-from perseus_ds.runtime.startup.activation import activate, deactivate
+from perseus_ds.runtime.attach import activate, deactivate
+from perseus_ds.runtime.place import matmul_weight, modules_in_words
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
 
 NAMES = ("step", "forward", "backward")

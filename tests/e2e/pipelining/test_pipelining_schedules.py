@@ -11,7 +11,7 @@ from ranks import run_ranks
 
 from perseus_ds.adapters.torch_pipelining import PipeliningAdapter, check
 from perseus_ds.runtime.adapter import Batch, Place
-from perseus_ds.runtime.joining import joined
+from perseus_ds.runtime.place import joined
 from perseus_ds.schedule import Kind, Load, dag_of
 
 pytestmark = pytest.mark.e2e

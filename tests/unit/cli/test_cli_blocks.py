@@ -11,7 +11,7 @@ from cli_program import Program
 from perseus_ds.cli.job_config import HookStatus
 from perseus_ds.config import parse, read_block
 from perseus_ds.errors import PerseusError
-from perseus_ds.runtime.startup.usable import check_usable
+from perseus_ds.runtime.usable import check_usable
 
 ARMED = HookStatus("python", "perseus_ds._autoload:arm", "1", "2.7.1", "0.19.8", "", "")
 

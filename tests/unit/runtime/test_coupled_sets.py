@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from perseus_ds.runtime.adapter import Place
-from perseus_ds.runtime.coupled_sets import coupled_sets, in_sets, named, peers_of
+from perseus_ds.runtime.job import coupled_sets, in_sets, named, peers_of
 
 Coupled = Mapping[int, tuple[int, ...]]
 

@@ -4,7 +4,7 @@ import pytest
 
 from perseus_ds.errors import InvalidScheduleError, UnsupportedEngineError
 from perseus_ds.runtime.adapter import Place
-from perseus_ds.runtime.joining import joined
+from perseus_ds.runtime.place import joined
 from perseus_ds.schedule import textbook
 
 ZBV = textbook("zbv", stages=4, microbatches=4)

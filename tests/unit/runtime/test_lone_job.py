@@ -26,8 +26,8 @@ from perseus_ds.plan.clock_requests import play
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import write_json
 from perseus_ds.run_directory.records import read_places, read_ranks, read_summary, read_timelines
+from perseus_ds.runtime.attach import activate, deactivate, session_of
 from perseus_ds.runtime.kernel_tracing import SETTLING
-from perseus_ds.runtime.startup.activation import activate, deactivate, session_of
 
 COURSE = ["attached", "warming_up", "calibrated", "profiling", "profiled", "planning", "running", "measured"]
 

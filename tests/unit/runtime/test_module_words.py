@@ -15,7 +15,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 from torch.nn import Linear, Module, Sequential
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from perseus_ds.runtime.module_words import modules_in_words
+from perseus_ds.runtime.place import modules_in_words
 
 
 def layers() -> Sequential:

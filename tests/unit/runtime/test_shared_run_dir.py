@@ -18,7 +18,7 @@ JOB = """
 import sys, json, time
 from pathlib import Path
 from lone_job import Loop, LoopAdapter, alone
-from perseus_ds.runtime.startup.activation import activate, session_of
+from perseus_ds.runtime.attach import activate, session_of
 store, block, microbatches, delay_s, iterations = Path(sys.argv[1]), json.loads(sys.argv[2]), *sys.argv[3:]
 time.sleep(float(delay_s))
 with alone(store):

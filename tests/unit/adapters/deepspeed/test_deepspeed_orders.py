@@ -9,7 +9,7 @@ import pytest
 
 from perseus_ds.adapters.deepspeed import is_training, order_of, unknown_of
 from perseus_ds.errors import UnsupportedEngineError
-from perseus_ds.runtime import joining
+from perseus_ds.runtime import place as joining
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.schedule import Kind, Schedule, textbook
 

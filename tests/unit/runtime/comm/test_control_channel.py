@@ -9,7 +9,7 @@ import pytest
 import torch.distributed as dist
 
 from perseus_ds.errors import ConfigError
-from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.channel import ControlChannel
 
 
 @pytest.fixture

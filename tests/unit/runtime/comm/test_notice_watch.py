@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.event_log import EventLog
+from perseus_ds.runtime.status import NoticeWatch
 from perseus_ds.straggler.notices import Announced, Notices
 
 

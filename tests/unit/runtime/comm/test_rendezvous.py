@@ -10,8 +10,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.comm.rendezvous import Meeting, flags, rendezvous
-from perseus_ds.runtime.comm.roll_call import RollCall
+from perseus_ds.runtime.rendezvous import Meeting, RollCall, flags, rendezvous
 
 Answers = dict[int, Meeting]
 

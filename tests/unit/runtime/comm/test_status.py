@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perseus_ds.runtime.comm.control_channel import FAILED
-from perseus_ds.runtime.comm.status import JobStatus, RankStatus, StatusLayout
+from perseus_ds.runtime.channel import FAILED
 from perseus_ds.runtime.conflicts import KINDS as ALL_KINDS
+from perseus_ds.runtime.status import JobStatus, RankStatus, StatusLayout
 
 KINDS = 7
 

@@ -10,9 +10,9 @@ import pytest
 
 from perseus_ds.errors import EngineError
 from perseus_ds.profile import Interval
-from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.comm.status import JobStatus, StatusExchange, StatusLayout
+from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.recorder import Arrivals, Iteration
+from perseus_ds.runtime.status import JobStatus, StatusExchange, StatusLayout
 from perseus_ds.schedule import Instruction, Kind
 
 KINDS = 7

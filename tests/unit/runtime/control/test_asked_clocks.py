@@ -5,8 +5,8 @@ import pytest
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceUnsupportedError
-from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request
-from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
 
 LATENCY_S = 0.01
 

@@ -6,8 +6,8 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan.clock_requests import OPENING, Part, Played, requests_of
-from perseus_ds.runtime.control.clock_requests import ClockRequests
-from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer
+from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer
+from perseus_ds.runtime.clock_thread import ClockRequests
 from perseus_ds.schedule import Instruction, Kind
 
 LATENCY_S, WAIT_S, WORK_S, ITERATION_S = 0.3, 1.0, 0.5, 2.5

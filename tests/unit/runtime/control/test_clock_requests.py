@@ -16,7 +16,7 @@ from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.writer import Control
-from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request
+from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
 
 SECOND = 1.0
 

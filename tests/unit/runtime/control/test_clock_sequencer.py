@@ -6,8 +6,8 @@ import pytest
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan.clock_requests import Part, Played, requests_of
-from perseus_ds.runtime.control.clock_requests import ClockRequests, Request
-from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer, FixedClock
+from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer, FixedClock
+from perseus_ds.runtime.clock_thread import ClockRequests, Request
 from perseus_ds.schedule import Instruction, Kind
 
 LEAD_S = 0.02

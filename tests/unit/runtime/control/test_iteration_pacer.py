@@ -20,14 +20,10 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import EngineError
 from perseus_ds.plan import select
 from perseus_ds.profile import LoadFit, Profile
-from perseus_ds.runtime.comm.control_group import control_group
-from perseus_ds.runtime.comm.interfaces import Reach
-from perseus_ds.runtime.comm.load_exchange import LoadExchange
-from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
-from perseus_ds.runtime.control.clock_requests import Request, Requests
-from perseus_ds.runtime.control.clock_schedules import ClockSchedules
-from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.control.iteration_pacer import IterationPacer
+from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer, ReplicaWatch
+from perseus_ds.runtime.channel import LoadExchange, Reach, control_group
+from perseus_ds.runtime.clock_sequencer import ClockSchedules, ClockSequencer
+from perseus_ds.runtime.clock_thread import Request, Requests
 from perseus_ds.schedule import Kind, Load
 from perseus_ds.simulation import textbook_profile
 from perseus_ds.straggler.pacing import Forecast

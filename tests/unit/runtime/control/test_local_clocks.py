@@ -5,7 +5,7 @@ from lone_job import DeskGpu
 
 from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.errors import DeviceUnsupportedError
-from perseus_ds.runtime.control.local_clocks import Act, LocalClocks
+from perseus_ds.runtime.clock_thread import Act, LocalClocks
 
 
 class NoAlarm:

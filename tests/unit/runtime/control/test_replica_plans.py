@@ -16,12 +16,12 @@ from perseus_ds.plan import PlanSet, select
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
-from perseus_ds.runtime.control.clock_requests import Ask
-from perseus_ds.runtime.control.clock_schedules import ClockSchedules
+from perseus_ds.runtime.active_plan import ActivePlan, ReplicaWatch
+from perseus_ds.runtime.clock_sequencer import ClockSchedules
+from perseus_ds.runtime.clock_thread import Ask
 from perseus_ds.runtime.event_log import EventLog, StragglerReporter
-from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Ended, Running
+from perseus_ds.runtime.phases import DEFAULT_CLOCK, Ended, Running
+from perseus_ds.runtime.status import JobStatus
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.replica_plans import ReplicaPlans

@@ -14,11 +14,10 @@ from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import MeasuredSide, Summary
 from perseus_ds.runtime.accounting import Mode, Outside, RankBooks, RankReport, Sample, Total
+from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.lifecycle.auditing import Audits
-from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
-from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.planned_run import Audits, contradiction, slower, too_slow, with_error
 
 
 def report(overrun_share: float) -> RankReport:

@@ -5,7 +5,7 @@ import pytest
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import Calibration
 from perseus_ds.device.gpu import Capabilities
-from perseus_ds.runtime.lifecycle.planning.plan_requests import budget_of
+from perseus_ds.runtime.plans import budget_of
 
 ABLE = Capabilities((1410, 1200), (1593,), True, None, 0.1, 0.037, 0.01)
 

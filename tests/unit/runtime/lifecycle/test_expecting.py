@@ -8,9 +8,9 @@ import pytest
 from hand_made import two_plans
 
 from perseus_ds.plan import Expected
+from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.planned_run import expected_of
+from perseus_ds.runtime.planned_run import expected_of
 from perseus_ds.schedule import textbook
 
 KNOWN = Expected(12.5, 0.07, 0.25, 0.04)

@@ -13,8 +13,7 @@ from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.lifecycle.leaving import followed, parted
-from perseus_ds.runtime.lifecycle.session import Session
+from perseus_ds.runtime.session import Session, followed, parted
 from perseus_ds.schedule import Kind
 
 

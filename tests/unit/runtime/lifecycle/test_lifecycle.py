@@ -12,14 +12,13 @@ from hand_made import two_plans
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import EngineError, SilentRankError
 from perseus_ds.runtime.accounting import Mode
+from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.control.active_plan import ActivePlan
-from perseus_ds.runtime.control.clock_schedules import ClockSchedules
-from perseus_ds.runtime.control.clock_sequencer import FixedClock
-from perseus_ds.runtime.lifecycle.lifecycle import FirstPhases, Lifecycle
-from perseus_ds.runtime.lifecycle.phases import Ended, Phase, Planning, Running, Step
-from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
+from perseus_ds.runtime.clock_sequencer import ClockSchedules, FixedClock
+from perseus_ds.runtime.phases import Ended, Phase, Planning, Running, Step
+from perseus_ds.runtime.plans import StartAction, StartDecision
+from perseus_ds.runtime.session import FirstPhases, Lifecycle
+from perseus_ds.runtime.status import JobStatus
 
 
 class At(Phase):

@@ -11,9 +11,9 @@ import pytest
 from perseus_ds.config.settings import StragglerSettings
 from perseus_ds.profile import LoadFit
 from perseus_ds.run_directory.records import MeasuredSide, Summary
+from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.planned_run import is_paced, why_ended
+from perseus_ds.runtime.planned_run import is_paced, why_ended
 from perseus_ds.schedule import Kind, Load, textbook
 
 FITS = {(0, Kind.FORWARD): LoadFit(Load(1.0, 1.0), 0.1, 0.7, 0.2, 0.01, 0.98, 100)}

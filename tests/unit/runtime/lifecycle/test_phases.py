@@ -9,10 +9,9 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.profile import Interval, Point, Sweep
 from perseus_ds.profile.sweep_cost import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.control.active_plan import ActivePlan
-from perseus_ds.runtime.control.clock_schedules import ClockSchedules
-from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
-from perseus_ds.runtime.lifecycle.phases import (
+from perseus_ds.runtime.active_plan import ActivePlan
+from perseus_ds.runtime.clock_sequencer import ClockPolicy, ClockSchedules, FixedClock
+from perseus_ds.runtime.phases import (
     DEFAULT_CLOCK,
     Ended,
     Phase,

@@ -13,7 +13,7 @@ from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan.record import PlanSet, Segment
 from perseus_ds.plan.waits import WaitClock
-from perseus_ds.runtime.lifecycle.planned_run import check_clocks
+from perseus_ds.runtime.planned_run import check_clocks
 
 PLANS = two_plans()
 CLOCKS = tuple(sorted({int(c) for own in PLANS.options.values() for c in own.clock_mhz}, reverse=True))

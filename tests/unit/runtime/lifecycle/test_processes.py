@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from perseus_ds.runtime.lifecycle.processes import end_in_time
+from perseus_ds.runtime.plans import end_in_time
 
 DEAF = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"

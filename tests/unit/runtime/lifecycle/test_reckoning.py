@@ -10,8 +10,8 @@ from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.runtime.context import Answer, Reckoning, joined
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.lifecycle.reckoning import Answer, Reckoning, joined
 
 MINE = Calibration(0.004, 0.020, 0.018, None, 0.1, 0)
 NOTHING = Calibration(0.004, None, None, None, 0.1, 1)

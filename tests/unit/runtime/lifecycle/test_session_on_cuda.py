@@ -19,16 +19,15 @@ from perseus_ds.device.gpu import Capabilities, ConflictKind
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
+from perseus_ds.runtime.clock_thread import Ask, ClockRequests
 from perseus_ds.runtime.conflicts import ConflictMonitor
-from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests
-from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
 from perseus_ds.runtime.cuda_timer import CudaStopwatch
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
-from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Step
-from perseus_ds.runtime.lifecycle.session import Session
+from perseus_ds.runtime.phases import DEFAULT_CLOCK, Step
 from perseus_ds.runtime.recorder import Iteration, Recorder
+from perseus_ds.runtime.session import Lifecycle, Session
 from perseus_ds.schedule import Instruction, Kind
 
 HOUR_S = 3600.0

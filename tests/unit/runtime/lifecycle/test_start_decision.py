@@ -15,7 +15,7 @@ from perseus_ds.plan import loads, write_plans
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.job import Job, differences
-from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
+from perseus_ds.runtime.plans import StartAction, StartDecision, decide
 from perseus_ds.schedule import Kind, textbook
 
 JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), two_plans().fingerprint)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from perseus_ds.runtime.startup.begin import address_of
+from perseus_ds.runtime.attach import address_of
 
 PCI = {"pci_domain_id": 1, "pci_bus_id": 0xC1, "pci_device_id": 0}
 

@@ -13,9 +13,8 @@ import torch
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import DeviceUnsupportedError
 from perseus_ds.runtime.adapter import Place, untested
-from perseus_ds.runtime.job import GpuAddress, Job
-from perseus_ds.runtime.joining import joined
-from perseus_ds.runtime.startup.recognition import Member, recognise
+from perseus_ds.runtime.job import GpuAddress, Job, Member, recognise
+from perseus_ds.runtime.place import joined
 from perseus_ds.schedule import Schedule, textbook
 
 

@@ -17,14 +17,12 @@ from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import Calibration, calibrate
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.control.clock_requests import ClockRequests
+from perseus_ds.runtime.channel import ControlChannel
+from perseus_ds.runtime.clock_thread import ClockRequests
+from perseus_ds.runtime.context import JobContext, Reckoning
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
-from perseus_ds.runtime.lifecycle.phases import Ended, Phase, Unplanned, WarmUp
-from perseus_ds.runtime.lifecycle.planning.plan_requests import budget_of
-from perseus_ds.runtime.lifecycle.reckoning import Reckoning
+from perseus_ds.runtime.phases import Calibrator, Ended, Phase, Unplanned, WarmUp
+from perseus_ds.runtime.plans import budget_of
 
 KERNELS, KERNEL_S = 10, 0.02
 WARM_UP = 3

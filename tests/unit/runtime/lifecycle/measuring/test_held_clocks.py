@@ -5,8 +5,8 @@ import pytest
 from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.errors import UnmeasurableError
 from perseus_ds.profile import Point
-from perseus_ds.runtime.lifecycle.measuring.held import held_alone, held_clocks, same_clock
 from perseus_ds.runtime.pooling import Pooled
+from perseus_ds.runtime.window import held_alone, held_clocks, same_clock
 from perseus_ds.schedule import Kind
 
 CLOCKS_MHZ = (1965, 1800, 1560, 1400)

@@ -17,7 +17,7 @@ import perseus_ds
 from perseus_ds.config.load import LoadFunction, load_function
 from perseus_ds.errors import ConfigError
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.lifecycle.measuring.user_loads import UserLoads, given_by_all
+from perseus_ds.runtime.user_loads import UserLoads, given_by_all
 from perseus_ds.schedule import Load
 
 

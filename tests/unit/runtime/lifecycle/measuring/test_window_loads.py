@@ -7,8 +7,8 @@ import pytest
 
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import Interval, LoadFit
-from perseus_ds.runtime.lifecycle.measuring.window_loads import WindowLoads
 from perseus_ds.runtime.recorder import Iteration
+from perseus_ds.runtime.window import WindowLoads
 from perseus_ds.schedule import Instruction, Kind, Load, mean_load
 
 LENGTHS = [[3.0, 4.0], [10.0], [2.0, 2.0], [5.0]]

@@ -11,7 +11,7 @@ from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.lifecycle.planning.batch_sizes import MOST, BatchSizes
+from perseus_ds.runtime.plans import MOST, BatchSizes
 from perseus_ds.schedule import textbook
 
 

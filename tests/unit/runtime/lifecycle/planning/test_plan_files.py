@@ -12,7 +12,7 @@ from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan import loads, write_plans
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.job import Job, schedule_traits
-from perseus_ds.runtime.lifecycle.planning.plan_files import file_for, found_plan, needed_plan
+from perseus_ds.runtime.plans import file_for, found_plan, needed_plan
 from perseus_ds.schedule import textbook
 
 

@@ -6,7 +6,7 @@ from perseus_ds.device.gpu import ClockPair
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan.record import ClockSegments, InstructionTimelines, TimelineStep
-from perseus_ds.runtime.lifecycle.planning.plan_requests import Playable, playable
+from perseus_ds.runtime.plans import Playable, playable
 from perseus_ds.schedule import Kind
 
 

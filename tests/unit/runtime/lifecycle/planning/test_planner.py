@@ -10,7 +10,7 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanRequest, read_plans
 from perseus_ds.profile import read_profile, write_profile
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.lifecycle.planning.planner import LONG_S, BackgroundPlanner, LongPlanning, PlanJob
+from perseus_ds.runtime.plans import LONG_S, BackgroundPlanner, LongPlanning, PlanJob
 from perseus_ds.schedule import textbook
 
 PROFILE = Path(__file__).parents[5] / "docs" / "examples" / "profile.csv"

@@ -1,0 +1,328 @@
+"""The plan in force on this stage: its replica's, and the clocks that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perseus_ds.errors import EngineError
+from perseus_ds.plan import FrequencyPlan
+from perseus_ds.runtime.channel import LoadExchange
+from perseus_ds.runtime.clock_sequencer import ClockPolicy, ClockSchedule, ClockSchedules, ClockSequencer
+from perseus_ds.runtime.event_log import StragglerReporter
+from perseus_ds.runtime.job import GpuAddress
+from perseus_ds.runtime.status import JobStatus
+from perseus_ds.schedule import Load
+from perseus_ds.straggler.controller import Cause, ReplicaStatus, Straggler
+from perseus_ds.straggler.frontier_index import FrontierIndex
+from perseus_ds.straggler.pacing import Forecast
+from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
+
+# This rank's part in pacing replicas by loads: foretell, report, and choose plans by what all report.
+
+
+class IterationPacer:
+    """Has all replicas' predictions exchanged at an iteration's begin, and their plans chosen by them.
+
+    ``speaks``: this rank reports for its replica. All ranks take in the reports of an iteration, at the
+    latest when it ends, and so keep the same book (`ReplicaPlans`). Ranks that are lost within an iteration
+    are reported when it `ends`; until then it goes on as it was.
+    """
+
+    def __init__(
+        self, replica_plans: ReplicaPlans, exchange: LoadExchange, forecast: Forecast, *, speaks: bool
+    ) -> None:
+        self._replica_plans = replica_plans
+        self._exchange = exchange
+        self._forecast = forecast
+        self._speaks = speaks
+        self._predicted_s: float | None = None
+        self._index: int | None = None
+        self._lost: EngineError | None = None
+
+    def foretell(self, loads: Sequence[Load] | None) -> None:
+        """Take in the loads of the coming iteration's microbatches, where they are known."""
+        usable = self._speaks and loads is not None and len(loads) == self._forecast.microbatches
+        self._predicted_s = self._forecast.of(loads) if loads is not None and usable else None
+
+    def begins(self, index: int) -> None:
+        """Report how long iteration ``index`` will take, in which all report."""
+        self._index = index
+        try:
+            self._exchange.begin(self._predicted_s)
+        except EngineError as error:
+            self._lost, self._index = error, None
+
+    def changes(self) -> bool:
+        """Whether what all have reported changes a plan from now on; once."""
+        if self._index is None:
+            return False
+        try:
+            return self._exchange.arrived() and self._take(self._index)
+        except EngineError as error:
+            self._lost, self._index = error, None
+            return False
+
+    def ends(self) -> None:
+        """Take in the reports that came too late to be followed.
+
+        Raises:
+            EngineError: some rank did not report in time.
+        """
+        if self._lost is not None:
+            raise self._lost
+        if self._index is not None:
+            self._take(self._index)
+
+    def close(self) -> None:
+        """Take part no more."""
+        self._exchange.close()
+
+    def _take(self, index: int) -> bool:
+        self._index = None
+        return self._replica_plans.pace(index, self._exchange.take())
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaWatch:
+    """The watch over a job's replicas: their plans, who reports stragglers, and what paces an iteration.
+
+    ``behind`` is how many iterations the numbers that arrive are older than the exchange itself.
+    """
+
+    plans: ReplicaPlans
+    reporter: StragglerReporter | None = None
+    pacer: IterationPacer | None = None
+    behind: int = 0
+
+
+class ActivePlan(ClockPolicy):
+    """The objective's plan, and with several replicas whatever the controller decides.
+
+    It is the policy of every iteration that a plan runs: what was decided reaches the clocks from here.
+    ``watch`` is there where there are several replicas.
+    ``indexes`` are every replica's frontier: a power cap restricts them to plans below it.
+    ``pipelines`` share a cap of the job. ``observed`` is what was exchanged last.
+    """
+
+    def __init__(
+        self,
+        schedules: ClockSchedules,
+        objective: FrequencyPlan,
+        *,
+        replica: int = 0,
+        watch: ReplicaWatch | None = None,
+        indexes: Sequence[FrontierIndex] = (),
+        pipelines: int = 1,
+    ) -> None:
+        self._free = self._indexes = tuple(indexes)
+        self._pipelines = pipelines
+        self._power_w: float | None = None
+        self._schedules = schedules
+        self._objective = objective.index
+        self._replica = replica
+        self._replica_plans = None if watch is None else watch.plans
+        self._reporter = None if watch is None else watch.reporter
+        self._behind = 0 if watch is None else watch.behind
+        self._pacer = None if watch is None else watch.pacer
+        self._will_tell: int | None = None
+        self._pace = Pace(1)
+        self._changed_after: int | None = None
+        self._present = self._schedule()
+        self._unpaced: ClockSchedule | None = None
+        self.observed: JobStatus | None = None
+
+    @property
+    def plan(self) -> int:
+        """The plan that this replica runs now."""
+        return self._unanswered if self._replica_plans is None else self._replica_plans.plans[self._replica]
+
+    @property
+    def plans(self) -> Sequence[int]:
+        """The plans that all replicas run now."""
+        return [self._unanswered] if self._replica_plans is None else self._replica_plans.plans
+
+    @property
+    def power_capped(self) -> bool:
+        """Whether default clocks would take more power than the job may."""
+        power_w = self._pipeline_w
+        return power_w is not None and any(index.default_w > power_w for index in set(self._free))
+
+    @property
+    def power_cap_cost(self) -> Mapping[str, float]:
+        """The plan under the power cap, its power over all pipelines, and by how much it is slower."""
+        free, index = self._free[self._replica], self._indexes[self._replica]
+        return {
+            "plan": index.objective,
+            "plan_w": float(index.power_w[index.objective]) * self._pipelines,
+            "slowdown_pct": 100.0 * (index.objective_s / free.objective_s - 1.0),
+        }
+
+    @property
+    def _pipeline_w(self) -> float | None:
+        return None if self._power_w is None else self._power_w / self._pipelines
+
+    @property
+    def _unanswered(self) -> int:
+        """The plan where nobody waits: the objective's, or the fastest below the power cap."""
+        return self._indexes[self._replica].objective if self._indexes else self._objective
+
+    def begins(self, sequencer: ClockSequencer) -> None:
+        """Begin this stage's part of the present plan."""
+        self._unpaced = None
+        if self._will_tell is not None and self._pacer is not None:
+            self._pacer.begins(self._will_tell)
+        self._present.begins(sequencer)
+
+    def before(self, sequencer: ClockSequencer) -> None:
+        """Ask for what is due while the computation runs, by another plan once replicas are paced."""
+        if self._will_tell is not None and self._pacer is not None and self._pacer.changes():
+            self._unpaced, self._present = self._present, self._schedule()
+            self._present.stands(sequencer)
+        self._present.before(sequencer)
+
+    def after(self, sequencer: ClockSequencer) -> None:
+        """Request the clocks that follow a computation.
+
+        A paced replica leaves its low clock after its last computation, while it waits for the others: a
+        change that is requested at the next iteration's begin would come one latency into it.
+        """
+        self._present.after(sequencer)
+        if self._unpaced is not None and sequencer.position == self._schedules.computations:
+            sequencer.request(self._unpaced.opening[0])
+
+    @property
+    def sync_time_s(self) -> float | None:
+        """The iteration time at which all replicas meet; None while nobody waits."""
+        return None if self._replica_plans is None else self._replica_plans.sync_time_s
+
+    @property
+    def awaited(self) -> Sequence[tuple[Straggler, Sequence[GpuAddress]]]:
+        """The stragglers that others wait for, each with its devices."""
+        return () if self._reporter is None else self._reporter.awaited
+
+    @property
+    def objective_s(self) -> float:
+        """The iteration time that the objective's plan predicts."""
+        return self._schedules.time_s(self._unanswered)
+
+    @property
+    def choices(self) -> int:
+        """How many plans there are to choose from."""
+        return len(self._schedules)
+
+    @property
+    def awaited_s(self) -> float:
+        """How long an iteration has to be: as the objective's plan predicts, or as the straggler needs."""
+        return self.objective_s if self.sync_time_s is None else self.sync_time_s
+
+    @property
+    def slack_s(self) -> float:
+        """How much of that this replica would wait if it ran the objective's plan."""
+        return max(0.0, self.awaited_s - self.objective_s)
+
+    @property
+    def has_slack(self) -> bool:
+        """Whether some replica waits for one that could be faster; one with slower GPUs is as it is."""
+        decision = None if self._replica_plans is None else self._replica_plans.decision
+        if decision is None or (decision.sync_time_s is None and not decision.ended):
+            return False
+        return any(one.cause is not Cause.STRUCTURAL for one in decision.stragglers)
+
+    @property
+    def answers(self) -> Mapping[str, object]:
+        """What answers have cost and what pacing did so far; empty of one replica."""
+        return {} if self._replica_plans is None else {"answers": self._replica_plans.account}
+
+    def changed_after(self, index: int) -> bool:
+        """Whether plans changed by what was exchanged while iteration ``index`` ran."""
+        return self._changed_after == index
+
+    def hold(self, index: int, job_status: JobStatus) -> None:
+        """Take in the power cap that holds after iteration ``index``, whichever plan ran in it."""
+        if not self._free or job_status.power_w == self._power_w:
+            return
+        self._power_w = job_status.power_w
+        power_w = self._pipeline_w
+        below = {one: one if power_w is None else one.below(power_w) for one in set(self._free)}
+        self._indexes = tuple(below[one] for one in self._free)
+        self._changed_after = index
+        if self._replica_plans is not None:
+            self._replica_plans.restrict(self._indexes, index=index + 1)
+        self._present = self._schedule()
+
+    def observe(self, index: int, job_status: JobStatus) -> None:
+        """Take in what was exchanged while iteration ``index`` ran."""
+        self._end_telling()
+        self.hold(index, job_status)
+        self.observed = job_status
+        if self._replica_plans is None:
+            self._observe_own_pace(index, job_status.iteration_s)
+        elif job_status.replicas is not None:
+            self._observe_replicas(self._replica_plans, index, job_status.replicas)
+        self._present = self._schedule()
+
+    def _observe_own_pace(self, index: int, iteration_s: float | None) -> None:
+        """Compare an iteration with the plan, unless it may have run by another one than the present."""
+        changed = self._changed_after
+        known = iteration_s is not None and (changed is None or index > changed + 2 + self._behind)
+        self._pace.observe(np.array([iteration_s / self.objective_s if known and iteration_s else np.nan]))
+
+    def _observe_replicas(
+        self, replica_plans: ReplicaPlans, index: int, replica_status: ReplicaStatus
+    ) -> None:
+        if replica_plans.observe(index - 1 - self._behind, replica_status):
+            self._changed_after = index
+        if self._reporter is not None and replica_plans.decision is not None:
+            self._reporter.report(replica_plans.decision, replica_plans.plans)
+
+    def meet(self, loads: Sequence[Load] | None) -> None:
+        """Take in the loads of the coming iteration's microbatches, where they are known."""
+        if self._pacer is not None:
+            self._pacer.foretell(loads)
+
+    def will_run(self, index: int) -> None:
+        """Note that iteration ``index`` is run by the plan."""
+        if self._replica_plans is not None:
+            self._replica_plans.will_run(index)
+            self._present = self._schedule()
+        if self._pacer is not None and not self.power_capped:  # forecasts are of the objective's plan
+            self._will_tell = index
+
+    def alone(self) -> None:
+        """Run the objective's plan from now on, or what a power cap allows; whatever the others do."""
+        self.close()
+        self._replica_plans = self._will_tell = None
+        self._present = self._schedule()
+
+    def end_answers(self) -> None:
+        """Run the objective's plan on beside any straggler: answers cost more than they may."""
+        if self._replica_plans is not None:
+            self._replica_plans.end_answers()
+            self._present = self._schedule()
+
+    def close(self) -> None:
+        """Report nothing any more; safe to call twice."""
+        if self._pacer is not None:
+            self._pacer.close()
+            self._pacer = None
+
+    def _end_telling(self) -> None:
+        """Take in all that was reported in the iteration that has ended."""
+        if self._will_tell is None:
+            return
+        self._will_tell = None
+        if self._pacer is not None:
+            self._pacer.ends()
+
+    def _schedule(self) -> ClockSchedule:
+        """This stage's part of the present plan; lower clocks come ahead where iterations keep its time."""
+        if self._replica_plans is None:
+            return self._schedules.of(self.plan, on_pace=not self._pace.behind[0])
+        held = self._replica in self._replica_plans.held
+        if held and self.plan == 0 and not self.power_capped:
+            return self._schedules.highest  # the fastest plan lowers clocks too, by another pace than this
+        on_pace = self._replica_plans.on_pace[self._replica]
+        return self._schedules.of(self.plan, on_pace=on_pace)

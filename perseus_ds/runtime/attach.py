@@ -1,0 +1,715 @@
+"""From a host's first training iteration to a session, or to one line with the reason for its absence."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TypeVar, cast
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+import torch
+import torch.distributed as dist
+
+from perseus_ds import __version__
+from perseus_ds.config import (
+    ENABLED_BY_FILE,
+    PerseusConfig,
+    StragglerSettings,
+    parse,
+    read_block,
+    refuse_two_blocks,
+    resolved,
+    text_digest,
+)
+from perseus_ds.config.load import READ_AHEAD
+from perseus_ds.device.clock_agenda import AskedClocks
+from perseus_ds.device.gpu import Capabilities, Choice, DeviceRequest, Gpu, is_capped
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.settings import simulated_settings
+from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
+from perseus_ds.run_directory.events import read_events, why_unmeasured
+from perseus_ds.run_directory.paths import RunDirectory, release
+from perseus_ds.run_directory.records import RankPlace, read_summary, write_places
+from perseus_ds.runtime.accounting import RankBooks
+from perseus_ds.runtime.adapter import Adapter, InstructionListener
+from perseus_ds.runtime.channel import ControlChannel
+from perseus_ds.runtime.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.clock_thread import ClockRequests
+from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
+from perseus_ds.runtime.context import JobContext, Reckoning
+from perseus_ds.runtime.cuda_timer import stopwatch_for
+from perseus_ds.runtime.emulation import Emulation, works_of
+from perseus_ds.runtime.emulation_links import TimeMessages
+from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.event_log import EventLog, Scalars, log_line
+from perseus_ds.runtime.job import Job, Member, members_of, recognise, weights_of
+from perseus_ds.runtime.kernel_tracing import KernelTracing
+from perseus_ds.runtime.metrics import Publisher, RankMetrics, Sources
+from perseus_ds.runtime.phases import Calibrator
+from perseus_ds.runtime.planned_run import Audits, PlanWatchers
+from perseus_ds.runtime.plans import BatchPlans, BatchSizes, StartAction, StartDecision, decide
+from perseus_ds.runtime.recorder import Arrivals, Iteration, Recorder
+from perseus_ds.runtime.rendezvous import Meeting, flags, leave_refusal, rendezvous
+from perseus_ds.runtime.session import FirstPhases, Lifecycle, Session
+from perseus_ds.runtime.shared_device import SharedDevice, shared_device
+from perseus_ds.runtime.status import NoticeWatch, StatusExchange, StatusLayout
+from perseus_ds.runtime.sweep import Sweeping
+from perseus_ds.runtime.usable import check_usable, run_directory_of
+from perseus_ds.runtime.user_loads import UserLoads, given_by_all
+from perseus_ds.straggler.notices import Notices
+
+# Put a session together, and arrange for its end.
+
+
+class Assembly:
+    """What listens, measures and asks for clocks on one rank; ``undo`` gets what ends each part.
+
+    ``emulation`` is None on a real device.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        adapter: Adapter,
+        device: SharedDevice,
+        undo: list[Callable[[], None]],
+        *,
+        emulation: Emulation | None,
+    ) -> None:
+        gpu, job = device.choice.gpu, context.job
+        self._context = context
+        self._adapter = adapter
+        self._device = device
+        self._undo = undo
+        self._emulation = emulation
+        self._stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
+        undo.append(self._stopwatch.close)
+        self._virtual_time = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
+        repeat = None if self._virtual_time is None else self._virtual_time.every
+        self._watch = EnergyWatch(gpu, context.capabilities, repeat=repeat)
+        undo.append(self._watch.close)
+        self._monitor = ConflictMonitor(gpu, context.log, rank=job.rank, directory=context.directory)
+        undo.append(self._monitor.write)
+        self._arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=self._stopwatch.behind)
+        self._sizes = BatchSizes(adapter, job, channel=context.channel, log=context.log)
+
+    def session(self, start: StartDecision) -> Session:
+        """Build the session and install its hooks."""
+        context, gpu = self._context, self._device.choice.gpu
+        requests = self._device.requests(self._stopwatch.enter_thread)
+        sequencer = ClockSequencer(requests, gpu.now_s, moment=self._stopwatch.moment, turns=self._device)
+        reckon = partial(self._reckon, sequencer, requests)
+        reckon(context.capabilities)
+        books = RankBooks(
+            self._watch,
+            sightings=self._monitor.sightings,
+            overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
+            clock_requests=requests.counts,
+        )
+        audits = Audits(books)
+        calibrates = start.action is not StartAction.OBSERVE
+        calibrator = Calibrator(context, gpu, requests, reckon) if calibrates else None
+        recorder = self._recorder()
+        session = Session(
+            self._lifecycle(start, calibrator, audits, requests.asked),
+            recorder=recorder,
+            sequencer=sequencer,
+            books=books,
+            conflict_monitor=self._monitor,
+            log=context.log,
+            raises=context.config.on_error == "raise",
+        )
+        if context.config.metrics.enabled:
+            lifecycle, summaries = session.lifecycle, audits.summaries
+            self._publish(
+                Sources(
+                    gpu,
+                    self._watch,
+                    books,
+                    requests.asked,
+                    counts=lambda: requests.counts,
+                    iteration=lambda: recorder.index,
+                    active_plan=lambda: lifecycle.active_plan,
+                    summaries=summaries,
+                )
+            )
+        self._watch.start()
+        self._install(session)
+        for act in self._undo:
+            session.on_leaving(act)
+        return session
+
+    def _reckon(self, sequencer: ClockSequencer, requests: ClockRequests, able: Capabilities) -> None:
+        """Reckon with what the GPU can do, wherever a clock is asked for or energy is read."""
+        sequencer.latency_s = able.switch_latency_s or 0.0
+        self._device.choice.gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
+        requests.expect(able.switch_latency_s)
+        self._watch.reckon(able)
+
+    def _recorder(self) -> Recorder:
+        return Recorder(
+            self._stopwatch,
+            self._context.job.order,
+            skipped_steps=getattr(self._adapter, "skipped_steps", lambda: 0),
+            adjoining=self._emulation is None and getattr(self._adapter, "adjoining", False),
+        )
+
+    def _lifecycle(
+        self,
+        start: StartDecision,
+        calibrator: Calibrator | None,
+        audits: Audits,
+        asked: AskedClocks,
+    ) -> Lifecycle:
+        context, waits = self._context, self._virtual_time is not None
+        notices = self._notice_watch()
+        watchers = PlanWatchers(audits, self._arrivals)
+        plans = BatchPlans(context, self._sizes, watchers, waits=waits)
+        sweeping = Sweeping(context, self._watch, self._monitor)
+        lifecycle = Lifecycle(
+            context,
+            FirstPhases(start, sweeping, calibrator),
+            status_exchange=self._status_exchange(asked, notices),
+            plans=plans,
+            scalars=Scalars(self._adapter, context.log),
+        )
+        self._undo.append(lifecycle.close)
+        return lifecycle
+
+    def _publish(self, sources: Sources) -> None:
+        """Leave this rank's numbers for monitoring, beside the training."""
+        context, job, settings = self._context, self._context.job, self._context.config.metrics
+        figures = RankMetrics(job, context.directory, sources)
+        folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
+        path = folder / f"{figures.labels.job['host']}.rank{job.rank:05d}.prom"
+        publisher = Publisher(figures, path, say=context.log.line_here)
+        self._undo.append(publisher.close)
+        if settings.port is not None:
+            publisher.serve(settings.port + self._adapter.local_rank)
+
+    def _capped(self, asked: AskedClocks) -> Callable[[Iteration], bool]:
+        def capped(iteration: Iteration) -> bool:
+            looks = self._watch.looks_between(iteration.start_s, iteration.end_s)
+            return is_capped(looks, asked, settle_s=2.0 * self._context.capabilities.switch_latency_s)
+
+        return capped
+
+    def _notice_watch(self) -> NoticeWatch | None:
+        """What looks for notices, on rank 0."""
+        job, folder = self._context.job, self._context.directory.notices
+        if job.rank != 0:
+            return None
+        notices = Notices(folder, replicas=sum(map(len, job.sets)))
+        watch = NoticeWatch(notices, self._context.log, sets=job.sets)
+        watch.start()
+        self._undo.append(watch.close)
+        return watch
+
+    def _status_exchange(self, asked: AskedClocks, notices: NoticeWatch | None) -> StatusExchange:
+        context, job = self._context, self._context.job
+        replicas = job.replicas if context.config.straggler.enabled else 1
+        return StatusExchange(
+            context.channel,
+            StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
+            arrivals=self._arrivals,
+            capped=self._capped(asked),
+            conflict_monitor=self._monitor,
+            notices=notices,
+        )
+
+    def _install(self, session: Session) -> None:
+        """Have the engine call the session, through what emulates and traces where there is any."""
+        listener: InstructionListener = session
+        if self._emulation is not None:
+            listener = self._emulation.listener(session, self._context.job, self._sizes.on_joined)
+            self._undo.append(self._emulation.close)
+        if self._context.config.trace_kernels:
+            listener = self._traced(listener)
+        listener = self._told_loads(listener)
+        self._adapter.install(listener)
+        self._undo.append(self._adapter.remove)
+
+    def _told_loads(self, listener: InstructionListener) -> InstructionListener:
+        """Have batches bring their loads: by the user's function, or read ahead where that is asked for."""
+        settings, log = self._context.config.straggler, self._context.log
+        if settings.loads == READ_AHEAD and not getattr(self._adapter, "read_ahead", bool)():
+            log.event("loads_not_read_ahead", f"read_ahead has no effect with {self._adapter.name}")
+        function = given_by_all(self._context.channel, settings.loads, log)
+        if function is None:
+            return listener
+        rank = self._context.job.rank
+        asked = UserLoads(listener, function, log=log, rank=rank)
+        self._undo.append(asked.close)
+        return asked
+
+    def _traced(self, listener: InstructionListener) -> KernelTracing:
+        """Trace the first iterations after the settling ones; ranks of the first replica write theirs."""
+        context, job = self._context, self._context.job
+        return KernelTracing(
+            listener,
+            order=job.order,
+            iterations=context.config.trace_kernels,
+            path=context.directory.kernels_of(job.rank) if job.replica == 0 else None,
+            fingerprint=job.fingerprint,
+            log=context.log,
+        )
+
+
+# Begin a session on one engine: device, control channel, the job's identity, start decision, hooks.
+
+T = TypeVar("T")
+_FIRST = {
+    StartAction.RUN: "runs a plan",
+    StartAction.PLAN: "plans first",
+    StartAction.PROFILE: "profiles first",
+    StartAction.OBSERVE: "only observes",
+}
+Undo = list[Callable[[], None]]
+
+
+def begin(
+    adapter: Adapter, config: PerseusConfig, *, engine: int, meeting: Meeting
+) -> tuple[Session, JobContext]:
+    """Start working on an engine, from this iteration on; collective over all ranks of the job.
+
+    ``engine`` counts those that are served in this process; ``meeting`` is where all ranks agreed on it.
+
+    Raises:
+        PerseusError: we cannot serve this job; the engine is as it was.
+    """
+    undo: Undo = []
+    try:
+        return _begin(adapter, config, engine, meeting, undo)
+    except BaseException:
+        for act in reversed(undo):
+            act()
+        raise
+
+
+def _begin(
+    adapter: Adapter, config: PerseusConfig, engine: int, meeting: Meeting, undo: Undo
+) -> tuple[Session, JobContext]:
+    channel = ControlChannel(meeting.name, meeting.reach)
+    channel.connect()
+    log = EventLog(channel.rank, engine=engine)
+    device = _on_all(channel, lambda: _opened(adapter, config, channel.rank, undo))
+    choice, gpu = device.choice, device.choice.gpu
+    path, why_elsewhere = channel.broadcast_result(lambda: _own_directory(config, undo))
+    directory = RunDirectory(path)
+    log.writes_to(directory)
+    members = members_of(adapter, gpu, channel)
+    job = recognise(adapter, members, channel=channel, config=config)
+    emulation = _emulation(gpu, members, meeting)
+    config = _answerable(config, adapter, job, log)
+    start = _start(config, job, directory, channel, gpu)
+    _log_attached(log, job, config, choice, start)
+    if job.rank == 0:
+        _write_places(job, directory, log)
+    if why_elsewhere:
+        log.event("other_directory", why_elsewhere)
+    for line in sorted({member.place.untested for member in members} - {""}):
+        log.line(line)
+    if meeting.reach.why:
+        log.event("interface", meeting.reach.why)
+    for line in directory.shared_with():
+        log.event("shared", line)
+    if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
+        log.event("no_slack", _no_slack(job, config))
+    context = JobContext(job, config, Reckoning(gpu.capabilities()), channel, directory, log)
+
+    def assembled() -> Session:
+        return Assembly(context, adapter, device, undo, emulation=emulation).session(start)
+
+    session = _on_all(channel, assembled)
+    channel.settle()
+    return session, context
+
+
+def _own_directory(config: PerseusConfig, undo: Undo) -> tuple[Path, str]:
+    check_usable(config)
+    path, why_elsewhere = run_directory_of(config)
+    undo.insert(0, partial(release, path))  # done last: the clocks come first
+    return path, why_elsewhere
+
+
+def _on_all(channel: ControlChannel, made: Callable[[], T]) -> T:
+    """Make something on every rank, or on none; what was begun here is the caller's to undo.
+
+    Raises:
+        PerseusError: it could not be made on some rank; alike on all.
+    """
+    mine: list[T] = []
+    channel.gather_results(lambda: mine.append(made()))
+    return mine[0]
+
+
+def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog) -> PerseusConfig:
+    """Answer no stragglers where a replica's own duration cannot be known; report it."""
+    if job.replicas == 1 or not config.straggler.enabled or adapter.sync_point.tells_own_time:
+        return config
+    log.line(f"stragglers are not answered: replicas wait for each other in {adapter.sync_point.value}")
+    return replace(config, straggler=StragglerSettings(enabled=False))
+
+
+def _opened(adapter: Adapter, config: PerseusConfig, rank: int, undo: Undo) -> SharedDevice:
+    device = shared_device(_request(adapter, config, rank=rank))
+    undo.append(device.release)
+    return device
+
+
+def _request(adapter: Adapter, config: PerseusConfig, *, rank: int) -> DeviceRequest:
+    uuid = pci_bus_id = None
+    if adapter.device.type == "cuda":
+        properties = torch.cuda.get_device_properties(adapter.device)
+        uuid, pci_bus_id = address_of(properties, hip=torch.version.hip is not None)
+    simulated = simulated_settings(config.simulated, rank=rank) if config.device == "simulated" else None
+    return DeviceRequest(
+        setting=config.device,
+        local_rank=adapter.local_rank,
+        uuid=uuid,
+        pci_bus_id=pci_bus_id,
+        simulated=simulated,
+        lock=config.mode != "observe",
+        allow_unguarded_container=config.allow_unguarded_container,
+        restore_clock_mhz=config.restore_clock_mhz,
+    )
+
+
+def address_of(properties: object, *, hip: bool) -> tuple[str | None, str | None]:
+    """Return a device's UUID, or on HIP its PCI bus id: UUIDs are not amdsmi's before ROCm 7.12."""
+    numbers = [getattr(properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
+    if not hip or -1 in numbers:
+        return f"GPU-{getattr(properties, 'uuid')}", None  # noqa: B009  # torch's record is not typed
+    domain, bus, number = numbers
+    return None, f"{domain:04x}:{bus:02x}:{number:02x}.0"
+
+
+def _emulation(gpu: Gpu, members: Sequence[Member], meeting: Meeting) -> Emulation | None:
+    """What simulated GPUs need; collective where their time is virtual."""
+    if not isinstance(gpu, SimulatedGpu):
+        return None
+    works = works_of(weights_of(members), gpu.settings)
+    messages = None if gpu.virtual_time is None else TimeMessages(meeting.name, meeting.reach)
+    return Emulation(gpu, works, [member.place for member in members], messages)
+
+
+def _start(
+    config: PerseusConfig, job: Job, directory: RunDirectory, channel: ControlChannel, gpu: Gpu
+) -> StartDecision:
+    """Rank 0 decides; its refusal is everyone's."""
+
+    def decided() -> StartDecision:
+        able = gpu.capabilities()
+        return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
+
+    return channel.broadcast_result(decided)
+
+
+def _no_slack(job: Job, config: PerseusConfig) -> str:
+    """State what a pipeline of one rank can save, before a user waits for a saving that cannot come."""
+    beside = ", but beside a straggler" if job.replicas > 1 and config.straggler.enabled else ""
+    return (
+        "no rank waits for another within an iteration, so that no clock can be lowered at no slowdown"
+        f"{beside}: for a saving set objective.policy to max_slowdown, deadline or min_energy"
+    )
+
+
+def _width(job: Job) -> str:
+    """State how many ranks share a place in the pipeline, where it is not one."""
+    ranks = job.ranks // (job.schedule.ranks * sum(map(len, job.sets)))
+    return f", {ranks} tensor-parallel ranks each" if ranks > 1 else ""
+
+
+def _shape(job: Job) -> str:
+    """Describe the job's pipeline: 4 stages x 1 replica, 8 microbatches."""
+    stages, replicas = _count(job.schedule.stages, "stage"), _count(job.replicas, "replica")
+    if job.coupled:
+        size = len(job.sets[0])
+        sets = f", in {job.replicas} sets of {size}" if job.replicas > 1 else ""
+        replicas = f"{_count(job.replicas * size, 'replica')} (coupled in every layer{sets})"
+    return f"{stages} x {replicas}{_width(job)}, {_count(job.schedule.microbatches, 'microbatch', 'es')}"
+
+
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def _write_places(job: Job, directory: RunDirectory, log: EventLog) -> None:
+    """Write where every rank is, for who shares out power or names a GPU; without it training goes on."""
+    places = [
+        RankPlace(pipeline, rank, address.host, address.gpu)
+        for (pipeline, rank), address in zip(job.places, job.addresses, strict=True)
+    ]
+    try:
+        write_places(places, directory.places)
+    except OSError as error:
+        log.line(f"{directory.places} is not written: {error.strerror}")
+
+
+def _log_attached(
+    log: EventLog, job: Job, config: PerseusConfig, choice: Choice, start: StartDecision
+) -> None:
+    log.event(
+        "attached",
+        f"attached to {_shape(job)}; device {choice.backend} ({choice.reason}); "
+        f"{_FIRST[start.action]}: {start.reason}",
+        mode=config.mode,
+        device=choice.backend,
+        start=start.action.value,
+        replicas=job.replicas,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        run=log.run,
+        version=__version__,
+        python=platform.python_version(),
+        fingerprint=dict(job.fingerprint),
+    )
+
+
+# The end of a job: clocks back, threads ended, and from rank 0 a report, or the reason for its absence.
+
+_PATIENCE_S = 120.0
+_LAST_ERROR = ("last_type", "last_exc")  # where the interpreter keeps what ended the program
+
+_open_sessions: WeakSet[Session] = WeakSet()
+_runs: dict[Path, str] = {}
+"""The last run of each run directory that this process reports on."""
+
+
+def at_exit(session: Session, run_dir: Path, *, run: str, publishes: bool) -> None:
+    """Arrange for a session's end with its process; rank 0 leaves a report, or the reason for its absence.
+
+    Exit handlers do not run where a worker ends by ``os._exit`` or is killed: the guard restores the clocks,
+    and ``perseus-ds report`` draws what was measured.
+    """
+    _open_sessions.add(session)
+    if publishes:
+        _runs[run_dir] = run
+    _register()
+
+
+@cache
+def _register() -> None:
+    """Have one handler end all sessions; it runs before the one that waits for their devices."""
+    atexit.register(_end)
+
+
+def _end() -> None:
+    well = not any(hasattr(sys, name) for name in _LAST_ERROR)
+    for session in list(_open_sessions):
+        session.end(well=well)
+    for run_dir, run in _runs.items():
+        _leave(RunDirectory(run_dir), run)
+
+
+def _leave(directory: RunDirectory, run: str) -> None:
+    """Draw the report of what ``run`` measured, or log why there is none."""
+    try:
+        events = read_events(directory.events)
+        why = _why_of_another(directory, events, run) or why_unmeasured(events)
+        if why is None and directory.summary.exists() and _run_of(directory) == run:
+            _draw(directory)
+    except (OSError, PerseusError, subprocess.SubprocessError) as error:
+        why = f"no saving is reported: {error}"
+    if why is not None:
+        log_line(why)
+
+
+def _run_of(directory: RunDirectory) -> object:
+    return read_summary(directory.summary).facts.get("run")
+
+
+def _why_of_another(directory: RunDirectory, events: Sequence[Mapping[str, object]], run: str) -> str | None:
+    """Report that another job has begun in the directory since ``run`` did; None where none has."""
+    began = [event.get("run") for event in events if event.get("event") == "attached"]
+    if not began or began[-1] == run:
+        return None
+    return f"no saving is reported: another job has written to {directory.path} since this one began"
+
+
+def _draw(directory: RunDirectory) -> None:
+    """Draw the page in a process of its own, with a time limit: a job does not hang for its report."""
+    program = "import sys; from perseus_ds.cli.main import main; sys.exit(main())"
+    done = subprocess.run(  # noqa: S603  # our own command
+        [sys.executable, "-P", "-c", program, "report", str(directory.path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_PATIENCE_S,
+        check=False,
+    )
+    for line in done.stdout.splitlines():
+        log_line(line)
+
+
+_sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()
+_directories: WeakKeyDictionary[Session, tuple[str, Path]] = WeakKeyDictionary()
+"""The run directory that a session was asked for, and the one that it writes to."""
+_worlds: WeakKeyDictionary[Session, ref[object]] = WeakKeyDictionary()
+
+
+def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) -> None:
+    """Serve a host from this iteration on; collective over all ranks of the job.
+
+    ``adapter_of`` checks the host and makes its adapter: a rank where it raises signs in with that refusal,
+    and no rank is served. ``block`` is the block of the host's own configuration, None where the job was
+    switched on by ``PERSEUS_CONFIG``. Rank 0's block and flags hold for all: launchers do not carry every
+    variable to every node. What goes wrong is one line and training at default clocks, unless the block has
+    ``"on_error": "raise"``.
+    """
+    speaker = 0
+    try:
+        _leave_stranded()
+        settings = _settings(block)
+        adapter, refusal = _own(adapter_of, block)
+        meeting = rendezvous(settings, refusal=refusal)
+        block, speaker = meeting.settings.get("block", block), meeting.speaker
+        config = _wanted(meeting, settings)
+        if config is None:
+            return
+        assert adapter is not None
+        engine = 1 + sum(not one.left for one in _sessions.values())
+        config = _with_own_directory(config, engine)
+        session, context = begin(adapter, config, engine=engine, meeting=meeting)
+    except Exception as error:  # noqa: BLE001  # the host wins
+        refuse(error, block, speaker=speaker)
+        return
+    try:
+        _sessions[host] = session
+        _directories[session] = config.run_dir, context.directory.path
+        _worlds[session] = ref(dist.group.WORLD)
+        at_exit(session, context.directory.path, run=context.log.run, publishes=_rank() == 0)
+    except Exception as error:
+        if session.fail(error):
+            raise
+
+
+def session_of(host: object) -> Session | None:
+    """Return what serves a host, for who wants to look at it; None where nothing does."""
+    return _sessions.get(host)
+
+
+def deactivate(host: object) -> bool:
+    """Give a host its own methods, and the GPU its own clocks, back; return whether it was served."""
+    session = _sessions.pop(host, None)
+    if session is None:
+        return False
+    session.end(well=True)
+    return True
+
+
+def _leave_stranded() -> None:
+    """Let go of hosts whose ranks have parted: the job has made another process group in this process."""
+    for session in list(_sessions.values()):
+        if not session.left and _worlds[session]() is not dist.group.WORLD:
+            session.leave()
+
+
+def _with_own_directory(config: PerseusConfig, engine: int) -> PerseusConfig:
+    """Give an engine files of its own: another one of this process may have the same block."""
+    written = dict(_directories[one] for one in _sessions.values() if not one.left)
+    if config.run_dir not in written:
+        return config
+    return replace(config, run_dir=str(written[config.run_dir] / f"engine{engine}"))
+
+
+def decline(error: Exception, block: object) -> None:
+    """Refuse a host whose first iteration cannot be waited for; the other ranks find the refusal there."""
+    if dist.is_initialized():
+        leave_refusal(as_perseus_error(error), _settings(block))
+    refuse(error, block)
+
+
+def refuse(error: Exception, block: object, *, speaker: int = 0) -> None:
+    """Report why we are off, or raise if the user wants that."""
+    if isinstance(block, dict) and block.get("on_error") == "raise":
+        raise as_perseus_error(error)
+    say(f"off, training goes on at default clocks: {error}", speaker=speaker)
+
+
+def say(line: str, *, speaker: int = 0) -> None:
+    """Log a line on one rank, before there is a session that could."""
+    if _rank() == speaker:
+        log_line(line)
+
+
+def _own(adapter_of: Callable[[], Adapter], block: object) -> tuple[Adapter | None, PerseusError | None]:
+    """This rank's adapter, or why it cannot be served."""
+    try:
+        if block is not None:
+            refuse_two_blocks(os.environ)
+        return adapter_of(), None
+    except Exception as error:  # noqa: BLE001  # all others are told
+        return None, as_perseus_error(error)
+
+
+def _settings(block: object) -> dict[str, object]:
+    """What this rank signs in with."""
+    settings: dict[str, object] = {"flags": flags(os.environ), "block": block}
+    if block is None:
+        settings["file"] = text_digest(os.environ[ENABLED_BY_FILE])
+    return settings | _block_of_all(block) if _rank() == 0 else settings
+
+
+def _block_of_all(block: object) -> dict[str, object]:
+    """Rank 0's block, its variables replaced by what they are here, or the error that all have then."""
+    try:
+        found = read_block(os.environ[ENABLED_BY_FILE]) if block is None else block
+        return {"block": resolved(found) if isinstance(found, Mapping) else found}
+    except Exception as error:  # noqa: BLE001  # all others wait for it
+        refused = as_perseus_error(error)
+        return {"error": [refused.message, refused.hint]}
+
+
+def _wanted(meeting: Meeting, mine: Mapping[str, object]) -> PerseusConfig | None:
+    """What rank 0 asks all for, None where it switches us off: then nobody minds who refuses.
+
+    Raises:
+        PerseusError: the block is refused, or a rank is missing or cannot be served.
+    """
+    if not meeting.settings:
+        meeting.check()
+    config = _agreed_config(meeting.settings, mine)
+    if config is None or config.mode == "off":
+        return None
+    meeting.check()
+    return config
+
+
+def _agreed_config(agreed: Mapping[str, object], mine: Mapping[str, object]) -> PerseusConfig | None:
+    """Read rank 0's block, as every rank does; None where it switches us off.
+
+    Raises:
+        ConfigError: the block is refused, or rank 0 could not read it.
+    """
+    if "error" in agreed:
+        message, hint = cast("list[str]", agreed["error"])
+        raise ConfigError(message, hint=hint)
+    if "file" in mine and mine["file"] not in {None, agreed.get("file")}:
+        _say_that_it_differs(os.environ[ENABLED_BY_FILE])
+    found, environment = agreed["block"], agreed["flags"]
+    assert isinstance(environment, dict)
+    if isinstance(found, dict) and found.setdefault("enabled", "file" in agreed) is False:
+        return None
+    return parse(found, environment)
+
+
+def _say_that_it_differs(file: str) -> None:
+    """Report once on every node that its file is not the one that is used."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        line = f"[rank {_rank()}] {ENABLED_BY_FILE}={file} differs from rank 0's, which holds for all"
+        log_line(line, level=logging.WARNING)
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))

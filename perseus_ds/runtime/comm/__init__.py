@@ -1,1 +1,0 @@
-"""How ranks agree: rendezvous, control channel, status of every iteration."""

@@ -1,0 +1,155 @@
+"""What every step of a job's lifecycle stands on, and the profile that it may find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from perseus_ds.config import PerseusConfig
+from perseus_ds.device.clock_change import Calibration, ClockChange, measured
+from perseus_ds.device.gpu import Capabilities
+from perseus_ds.errors import DeviceError, PerseusError
+from perseus_ds.profile import Profile, read_profile
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.runtime.channel import ControlChannel
+from perseus_ds.runtime.event_log import EventLog
+from perseus_ds.runtime.job import Job, differences
+
+# What a rank reckons with: how long the GPUs of this job take to change a clock, as measured or declared.
+
+Answer = Calibration | DeviceError
+
+
+@dataclass(slots=True)
+class Reckoning:
+    """What this rank's GPU can do: as it declares, until ``calibration`` has measured it."""
+
+    able: Capabilities
+    calibration: Calibration | None = None
+
+    @property
+    def change(self) -> ClockChange:
+        """How far ahead clocks are asked for: no higher one comes late, and no lower one early.
+
+        A higher one may wait for the other GPUs of its node, as it did when all changed at once; a lower one
+        may not have to.
+        """
+        change, found = ClockChange.of(self.able), self.calibration
+        if found is None or found.down_s is None:
+            return change
+        down_s = max(0.0, found.down_s - change.call_s)
+        return replace(change, settle_down_s=min(change.settle_down_s, down_s))
+
+
+def joined(
+    able: Capabilities, alone: Answer, everyone: Sequence[Answer], log: EventLog
+) -> tuple[Capabilities, Calibration | None]:
+    """What this rank should reckon with, after rank 0's GPU was measured alone and all at once."""
+    known = [one for one in everyone if isinstance(one, Calibration)]
+    latencies_s = [one.switch_latency_s for one in known if one.switch_latency_s is not None]
+    if not latencies_s or not isinstance(alone, Calibration):
+        _log_declared(log, able, [alone, *everyone])
+        return able, None
+    found = _pooled(alone, known, together_s=max(latencies_s))
+    _log_found(log, found)
+    return _reckoned(able, found), found
+
+
+def _reckoned(able: Capabilities, found: Calibration) -> Capabilities:
+    """What was measured for what was declared; a counter seems slower, never quicker, to who looks rarely."""
+    period_s = min(filter(None, (able.counter_period_s, found.counter_period_s)), default=None)
+    latency_s = found.together_s or able.switch_latency_s
+    return replace(measured(able, found), switch_latency_s=latency_s, counter_period_s=period_s)
+
+
+def _pooled(alone: Calibration, known: Sequence[Calibration], *, together_s: float) -> Calibration:
+    periods_s = [one.counter_period_s for one in known if one.counter_period_s is not None]
+    return replace(
+        alone,
+        together_s=together_s,
+        counter_period_s=median(periods_s) if periods_s else None,
+        unreached=alone.unreached + sum(one.unreached for one in known if one is not alone),
+        idle=alone.idle + sum(one.idle for one in known if one is not alone),
+    )
+
+
+def _log_found(log: EventLog, found: Calibration) -> None:
+    log.event(
+        "calibrated",
+        f"a clock change takes {_ms(found.switch_latency_s)} on one GPU and {_ms(found.together_s)} when all "
+        "change at once",
+        call_s=found.call_s,
+        up_s=found.up_s,
+        down_s=found.down_s,
+        together_s=found.together_s,
+        counter_period_s=found.counter_period_s,
+        unreached=found.unreached,
+        idle=found.idle,
+        memory_why_not=found.memory_why_not,
+    )
+
+
+def _log_declared(log: EventLog, able: Capabilities, answers: Sequence[Answer]) -> None:
+    why = _why_not(answers)
+    latency_s = able.switch_latency_s
+    log.event(
+        "calibrated",
+        f"how long a clock change takes could not be measured ({why}): reckoning with {_ms(latency_s)}",
+        declared_s=latency_s,
+        why=why,
+    )
+
+
+def _why_not(answers: Sequence[Answer]) -> str:
+    """Explain why no latency was found: a refusal, an idle device, one that was held back, or a busy host."""
+    errors = [str(one) for one in answers if isinstance(one, DeviceError)]
+    known = [one for one in answers if isinstance(one, Calibration)]
+    if errors:
+        return errors[0]
+    if any(one.idle for one in known):
+        return "the GPU was idle, and an idle one clocks down by itself"
+    return "a clock was not reached" if any(one.unreached for one in known) else "this host looked too rarely"
+
+
+def _ms(duration_s: float | None) -> str:
+    return "an unknown time" if duration_s is None else f"{1e3 * duration_s:.3g} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """The job, what the user wants of it, what this rank's GPU can do, and the ways to others.
+
+    Whatever else a step needs (marks, counters, books) it is handed by itself.
+    """
+
+    job: Job
+    config: PerseusConfig
+    reckoning: Reckoning
+    channel: ControlChannel
+    directory: RunDirectory
+    log: EventLog
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this rank's GPU can do, as far as is known by now."""
+        return self.reckoning.able
+
+    @property
+    def simulated(self) -> bool:
+        """Whether GPUs are simulated: the setting alone brings one."""
+        return self.config.device == "simulated"
+
+    @property
+    def whose_time(self) -> str:
+        """Words to stand behind a duration: simulated GPUs have a time of their own."""
+        return " (simulated)" if self.simulated else ""
+
+
+def profile_in(context: JobContext) -> Profile | None:
+    """Read the profile, on rank 0, whose the run directory is; None where it has none of this job."""
+    try:
+        profile = read_profile(context.directory.profile)
+    except PerseusError:
+        return None
+    return None if differences(context.job.profile_fingerprint, profile.fingerprint) else profile

@@ -1,1 +1,0 @@
-"""Clocks: which plan is active, which clock is asked for, and when."""

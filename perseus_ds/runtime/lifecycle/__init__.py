@@ -1,1 +1,0 @@
-"""From the first iteration to the last: start, phases, session, shutdown."""

@@ -1,0 +1,670 @@
+"""Batches of one size at their plan: chosen by the objective, and audited."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import cast
+
+import numpy as np
+
+from perseus_ds.config import Objective
+from perseus_ds.device.gpu import Capabilities
+from perseus_ds.errors import PlanMismatchError
+from perseus_ds.plan import (
+    Expected,
+    FrequencyPlan,
+    PlanSet,
+    certified,
+    doubt,
+    expected,
+    loads,
+    select,
+    too_little_reserve,
+)
+from perseus_ds.profile import Computation, LoadFit, Profile, differ
+from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
+from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
+from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer, ReplicaWatch
+from perseus_ds.runtime.channel import LoadExchange
+from perseus_ds.runtime.clock_sequencer import ClockSchedules
+from perseus_ds.runtime.context import JobContext, profile_in
+from perseus_ds.runtime.event_log import StragglerReporter, log_troubles
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.phases import Running
+from perseus_ds.runtime.recorder import Arrivals
+from perseus_ds.runtime.summaries import (
+    BESIDE_A_STRAGGLER,
+    beside_stragglers,
+    skipped_steps,
+    summarise,
+    timelines,
+    worth,
+    write_ranks,
+)
+from perseus_ds.straggler.frontier_index import FrontierIndex
+from perseus_ds.straggler.pacing import Forecast
+from perseus_ds.straggler.replica_plans import ReplicaPlans
+
+# What the log states of a plan, and what was found when it was measured, in one line each.
+
+_MOST_OVERRUNS = 0.01
+_MOST_SLOWER_PCT = 0.2
+"""How much longer than planned an iteration may last before it is reported."""
+_OTHER_K = 10.0
+"""By as much energies are off by some 1 %."""
+
+
+class PlanLines:
+    """Lines for batches of one size, which ``named`` names where there are several."""
+
+    def __init__(self, context: JobContext, named: str) -> None:
+        self._context = context
+        self._named = named
+
+    def doubts(self, plans: PlanSet) -> None:
+        """Report doubts about a frontier of plans."""
+        log = self._context.log
+        if doubtful := doubt(plans):
+            log.event("doubtful", f"{self._named}{doubtful}")
+        if plans.change.longest_s >= plans.t_min_s:
+            log.event(
+                "one_clock",
+                f"{self._named}a change of clock takes {plans.change.longest_s:.3g} s and the fastest "
+                f"iteration {plans.t_min_s:.3g} s: every GPU keeps one clock",
+            )
+        if short := too_little_reserve(plans):
+            log.event(
+                "reserve",
+                f"{self._named}{short}",
+                reserve_pct=plans.reserve_pct,
+                variation_slowdown_pct=plans.variation_slowdown_pct,
+            )
+
+    def running(self, plan: FrequencyPlan, hope: Expected) -> None:
+        """Report the plan that is run, and what is expected of it."""
+        plans = plan.of
+        self._context.log.event(
+            "running",
+            f"{self._named}running plan {plan.index} of {len(plans)} (0 is the fastest): "
+            f"{plan.iteration_time_s:.4g} s per iteration{self._context.whose_time} "
+            f"({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} expected), "
+            f"saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
+            f"{certified(float(plans.gap_pct[plan.index]))}",
+            plan=plan.index,
+            microbatches=self._context.job.schedule.microbatches,
+            iteration_time_s=plan.iteration_time_s,
+            reserve_pct=plans.reserve_pct,
+            planned_saving_pct=plan.saving_pct,
+            predicted_saving_pct=hope.saving_pct,
+            predicted_saving_within_pct=hope.within_pct,
+            predicted_slowdown_pct=hope.slowdown_pct,
+            predicted_slowdown_within_pct=hope.slowdown_within_pct,
+            gap_pct=float(plans.gap_pct[plan.index]),
+            solve_time_s=plans.solve_time_s,
+        )
+
+
+def too_slow(reports: Sequence[RankReport]) -> str:
+    """Report that a host could not keep up with the GPUs that it simulates; empty where it could."""
+    worst = max(report.overrun_share for report in reports)
+    if worst <= _MOST_OVERRUNS:
+        return ""
+    return (
+        f"no saving is claimed: {100.0 * worst:.1f} % of the computations took this host longer than the "
+        'simulated GPU; set simulated.time to "virtual", or a larger simulated.time_scale'
+    )
+
+
+def contradiction(summary: Summary, plan_error_pct: float, *, paced: bool = False) -> str:
+    """Return a line where measurement and plan differ by more than their errors; else "".
+
+    ``paced``: replicas were paced by loads, which saves more; what is expected does not count it.
+    """
+    within = summary.saving_within_pct
+    if within is None:
+        return ""
+    apart = summary.saving_pct - summary.predicted_saving_pct
+    allowed = within + plan_error_pct
+    if abs(apart) <= allowed or (paced and apart > 0.0):
+        return ""
+    return (
+        f"the measurement contradicts the plan, which promised {summary.predicted_saving_pct:.1f} %: "
+        f"{abs(apart):.1f} points {'more' if apart > 0 else 'less'}, where {allowed:.1f} can be chance; "
+        "remove profile.json and the plan to measure again, in longer windows (perseus.profile.min_window_s)"
+    )
+
+
+def slower(summary: Summary, planned_pct: float, reserve_pct: float, *, within_pct: float = 0.0) -> str:
+    """Report that iterations last longer than planned, beyond both errors, and what helps; else nothing."""
+    within = summary.slowdown_within_pct
+    if within is None:
+        return ""
+    longer = summary.slowdown_pct - max(planned_pct, 0.0)
+    if longer - within - within_pct <= _MOST_SLOWER_PCT:
+        return ""
+    better_pct = max(2.0, 2.0 * reserve_pct)
+    return (
+        f"iterations last {longer:.2f} % longer than planned: durations vary by more than the"
+        f" reserve of {reserve_pct:g} %; objective.reserve_pct {better_pct:g} would keep more,"
+        " for less saving. Where iterations were as planned before, remove profile.json and the plan to"
+        " measure again"
+    )
+
+
+def other_temperature(
+    profile: Profile, reports: Sequence[RankReport], stages: Sequence[Sequence[int]]
+) -> str:
+    """Report that GPUs at default clocks are as warm as none was in the profile; empty where they are alike.
+
+    Shape: ``stages`` [pipeline ranks], the model stages of each.
+    """
+    for report in reports:
+        profiled_c = [
+            point.temperature_c
+            for (stage, _), points in profile.points.items()
+            if stage in stages[report.pipeline_rank]
+            for point in points
+            if point.temperature_c is not None
+        ]
+        now_c = report.temperature_c.get(Mode.BASELINE)
+        if now_c is None or not profiled_c or abs(now_c - fmean(profiled_c)) <= _OTHER_K:
+            continue
+        return (
+            f"temperature_c of the profile is {fmean(profiled_c):.0f} degrees C, and the GPU of rank "
+            f"{report.rank} is at {now_c:.0f}: expected energies may be off by a percent or more; "
+            "remove profile.json and the plan to measure again"
+        )
+    return ""
+
+
+def with_error(value_pct: float, within_pct: float | None, *, decimals: int = 2, signed: bool = False) -> str:
+    """Write a percentage with half of its 95 % interval."""
+    rounded = round(value_pct, decimals) + 0.0
+    number = f"{rounded:+.{decimals}f}" if signed else f"{rounded:.{decimals}f}"
+    return f"{number} %" if within_pct is None else f"{number} +- {within_pct:.{decimals}f} %"
+
+
+def power_cap_line(power_w: float | None, cost: Mapping[str, float]) -> tuple[str, dict[str, object]]:
+    """Return the line and the facts of a power cap that has come, changed or ended.
+
+    ``cost`` is that of the plan below it (`ActivePlan.power_cap_cost`), empty while no plan runs.
+    """
+    if power_w is None:
+        return "no power cap holds any more", {"power_w": None}
+    facts: dict[str, object] = {"power_w": power_w, **cost}
+    told = f"power cap of {power_w:.0f} W for the job"
+    if not cost:
+        return f"{told}: not held yet, no plan runs", facts
+    if cost["plan_w"] > power_w:
+        told += " cannot be held"
+    return (
+        f"{told}: plan {cost['plan']} takes {cost['plan_w']:.0f} W, {cost['slowdown_pct']:.1f} % slower",
+        facts,
+    )
+
+
+# After an audit: what all ranks measured so far, written down, logged, and held against the plan.
+
+_FEWEST = 10
+"""Iterations on either side below which a measurement is called early."""
+_DRIFT_PCT = 1.0
+"""Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
+
+
+class Audits:
+    """The audits of batches of every size; their figures are sums over all audits so far.
+
+    ``summaries`` holds them by the size of the batches, on rank 0.
+    """
+
+    def __init__(self, books: RankBooks) -> None:
+        self._books = books
+        self.summaries: dict[int, Summary] = {}
+        self._compared = self._answers_ended = False
+
+    def audit(
+        self,
+        context: JobContext,
+        plan: FrequencyPlan,
+        expected: Expected,
+        *,
+        named: str,
+        answers: Mapping[str, object],
+    ) -> bool:
+        """Bring what was measured to rank 0, which writes it down and decides; collective.
+
+        ``context`` is of batches of one size, which ``named`` names; ``answers`` what answers to stragglers
+        have cost and pacing has done, if anything. Returns whether answers to stragglers are to end.
+        """
+        reports = cast("list[RankReport]", context.channel.gather_to_first(self._books.report(context.job)))
+
+        def decided() -> bool:
+            summary = self._published(context, reports, (plan, expected), named, answers)
+            if summary is None:
+                return False
+            self.summaries[context.job.schedule.microbatches] = summary
+            return self._costs_too_much(context, summary, named)
+
+        return context.channel.broadcast_result(decided)
+
+    def _costs_too_much(self, context: JobContext, summary: Summary, named: str) -> bool:
+        """Report answers to stragglers that cost more time than they may; once."""
+        if self._answers_ended or not summary.facts.get(BESIDE_A_STRAGGLER):
+            return False
+        slower_pct, within_pct = summary.slowdown_pct, summary.slowdown_within_pct
+        most_pct = context.config.straggler.max_cost_pct
+        if within_pct is None or slower_pct - within_pct <= most_pct:
+            return False
+        self._answers_ended = True
+        context.log.event(
+            "answers_ended",
+            f"{named}beside a straggler, iterations last {with_error(slower_pct, within_pct, signed=True)} "
+            f"longer than at default clocks, where straggler.max_cost_pct allows {most_pct:g} %: nobody is "
+            "slowed for a straggler any more",
+            slowdown_pct=slower_pct,
+        )
+        return True
+
+    def forget_plan(self, job: Job) -> None:
+        """Begin the plan's side anew: another plan runs from here on."""
+        self._books.forget_plan(job)
+
+    def shown(self, microbatches: int) -> dict[str, float]:
+        """What monitors show of what was measured.
+
+        ``rank0_*`` is what rank 0's GPU took in the iterations settled last, the rest is of the whole job, as
+        the audits measured it.
+        """
+        scalars: dict[str, float] = {}
+        if self._books.latest is not None:
+            scalars["rank0_energy_per_iteration_j"], scalars["rank0_power_w"] = self._books.latest
+        if (summary := self.summaries.get(microbatches)) is not None:
+            energy_j, time_s = summary.perseus.energy_j, summary.perseus.iteration_time_s
+            scalars |= {
+                "energy_per_iteration_j": energy_j,
+                "power_w": energy_j / time_s,
+                "saving_pct": summary.saving_pct,
+                "slowdown_pct": summary.slowdown_pct,
+            }
+        return scalars
+
+    def _published(
+        self,
+        context: JobContext,
+        reports: Sequence[RankReport],
+        promised: tuple[FrequencyPlan, Expected],
+        named: str,
+        answers: Mapping[str, object],
+    ) -> Summary | None:
+        """Write what was measured; None before both sides were, or where it claims nothing."""
+        log_troubles(context.log, {one.rank: one.troubles for one in reports})
+        if line := too_slow(reports):
+            context.log.event("too_slow", line)
+            return None
+        plan, expected = promised
+        facts = (
+            _facts(context, plan, expected)
+            | beside_stragglers(reports)
+            | skipped_steps(reports)
+            | dict(answers)
+        )
+        summary = summarise(reports, expected.saving_pct, simulated=context.simulated, facts=facts)
+        if summary is None:
+            return None
+        valued = worth(summary, reports, context.job)
+        summary = replace(summary, facts={**summary.facts, **valued})
+        drawn = timelines(reports, plan, context.job, simulated=context.simulated)
+        directory, run = context.directory, context.log.run
+        context.log.write(directory.summary, lambda: write_summary(summary, directory.summary))
+        context.log.write(directory.timelines, lambda: write_timelines(drawn, directory.timelines))
+        context.log.write(directory.path, lambda: write_ranks(reports, directory, run=run))
+        self._log_measured(context, summary, named)
+        _log_findings(context, reports, summary, promised, named)
+        self._compare_temperatures(context, reports)
+        return summary
+
+    def _compare_temperatures(self, context: JobContext, reports: Sequence[RankReport]) -> None:
+        """Hold the first audit's temperatures against the profile's, where there is one."""
+        if self._compared:
+            return
+        self._compared = True
+        orders = context.job.schedule.orders
+        stages = [sorted({one.stage for one in order if one.kind.is_computation}) for order in orders]
+        known = profile_in(context)
+        if known is not None and (line := other_temperature(known, reports, stages)):
+            context.log.event("other_temperature", line)
+
+    def _log_measured(self, context: JobContext, summary: Summary, named: str) -> None:
+        fewest = min(summary.perseus.iterations, summary.baseline.iterations)
+        early = "early figure, " if fewest < _FEWEST else ""
+        beside = " beside a straggler" if summary.facts.get(BESIDE_A_STRAGGLER) else ""
+        context.log.event(
+            "measured",
+            f"{named}measured{beside}: {early}"
+            f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
+            f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
+            f"({summary.perseus.iterations} iterations at the plan, "
+            f"{summary.baseline.iterations} at default clocks{self._of_size(context.job)})",
+            microbatches=context.job.schedule.microbatches,
+            saving_pct=summary.saving_pct,
+            saving_se_pct=summary.saving_se_pct,
+            slowdown_pct=summary.slowdown_pct,
+            slowdown_se_pct=summary.slowdown_se_pct,
+        )
+
+    def _of_size(self, job: Job) -> str:
+        """State to which size of a microbatch both sides were brought, where sizes differ."""
+        microbatches = job.schedule.microbatches
+        totals = self._books.totals_of(microbatches)
+        samples = [one for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples]
+        sizes = np.array([one.size for one in samples])
+        if not differ(sizes):
+            return ""
+        return f", for microbatches of {sizes.mean() / microbatches:.0f} elements"
+
+
+def _log_findings(
+    context: JobContext,
+    reports: Sequence[RankReport],
+    summary: Summary,
+    promised: tuple[FrequencyPlan, Expected],
+    named: str,
+) -> None:
+    """Report what is not as it should be."""
+    plan, expected = promised
+    counts = {report.rank: report.clock_requests for report in reports}
+    late = {rank: line for rank, one in counts.items() if (line := one.told())}
+    if late:
+        rank = max(late, key=lambda one: counts[one].missed)
+        context.log.event("late_clocks", f"{named}rank {rank}: {late[rank]}", ranks=list(late))
+    if summary.facts.get(BESIDE_A_STRAGGLER):
+        return  # how long iterations last, and what waiting takes, is the straggler's doing
+    answers = summary.facts.get("answers")
+    paced = isinstance(answers, Mapping) and bool(answers.get("paced_iterations"))
+    if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, paced=paced):
+        context.log.event("contradicted", f"{named}{line}")
+    if line := slower(
+        summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct
+    ):
+        context.log.event("slower", f"{named}{line}", slowdown_pct=summary.slowdown_pct)
+
+
+def _facts(context: JobContext, plan: FrequencyPlan, expected: Expected) -> dict[str, object]:
+    job = context.job
+    return {
+        "run": context.log.run,
+        "gpu": job.fingerprint["gpu"],
+        "gpus": job.ranks,
+        "ranks": job.schedule.ranks,
+        "stages": job.schedule.stages,
+        "microbatches": job.schedule.microbatches,
+        "plan": plan.index,
+        "planned_saving_pct": plan.saving_pct,
+        "predicted_saving_within_pct": expected.within_pct,
+        "predicted_slowdown_pct": expected.slowdown_pct,
+        "predicted_slowdown_within_pct": expected.slowdown_within_pct,
+        "planned_iteration_time_s": plan.iteration_time_s,
+        "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
+        "objective": context.config.objective.policy,
+    }
+
+
+_Knows = tuple[int, int, bool]  # replica, pipeline rank, whether it knows loads
+
+LEAST_EXPLAINED = 0.5
+"""Share of how durations vary that loads have to explain, in the mean of all computations."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWatchers:
+    """What watches the plans that this rank runs, for batches of every size.
+
+    ``audits`` measure what a plan saves, ``arrivals`` when computations come.
+    """
+
+    audits: Audits
+    arrivals: Arrivals
+
+
+class PlannedRun:
+    """The frontier of plans, and the one that is chosen of it.
+
+    ``context`` is of batches of one size, which ``named`` names where there are several.
+    ``loads_known``: this rank knows loads before iterations begin.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        text: str,
+        *,
+        named: str,
+        watchers: PlanWatchers,
+        waits: bool = False,
+        loads_known: bool = False,
+    ) -> None:
+        self._context = context
+        self._plans = loads(text)
+        self._named = named
+        self._lines = PlanLines(context, named)
+        self._audits, self._arrivals = watchers.audits, watchers.arrivals
+        self._waits, self._loads_known = waits, loads_known
+
+    def phase(self) -> Running:
+        """Run the plan from now on; collective.
+
+        Raises:
+            PlanMismatchError: a clock that a rank's GPU does not have; alike on all.
+        """
+        context, audit = self._context, self._context.config.audit
+        rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
+        context.channel.gather_results(lambda: check_clocks(self._plans, rank, able, where=where))
+        self._fits = self._known_fits()
+        self._chosen = self._choose()
+        self._lines.doubts(self._plans)
+        return Running(
+            self._chosen.active_plan,
+            every_iterations=audit.every_iterations,
+            audit_iterations=audit.iterations,
+            audited=self._audited,
+            settling=math.ceil(audit.settle_s / self._chosen.plan.iteration_time_s),
+        )
+
+    def _audited(self) -> ActivePlan | None:
+        """Publish an audit, and go on without what makes the job slower."""
+        chosen = self._chosen
+        costs_too_much = self._audits.audit(
+            self._context, chosen.plan, chosen.expected, named=self._named, answers=chosen.active_plan.answers
+        )
+        if costs_too_much:
+            chosen.active_plan.end_answers()
+        return self._paced_no_more()
+
+    def _paced_no_more(self) -> ActivePlan | None:
+        """Return the plan without pacing by loads, where an audit shows a paced job slower; collective."""
+        context = self._context
+        if not self._paced:
+            return None
+        summary = self._audits.summaries.get(context.job.schedule.microbatches)
+        expected_pct = max(0.0, self._chosen.expected.slowdown_pct)
+        allowed_pct = expected_pct + context.config.straggler.max_cost_pct
+        why: str = context.channel.broadcast_result(
+            lambda: "" if summary is None else why_ended(summary, allowed_pct=allowed_pct)
+        )
+        if not why:
+            return None
+        context.log.event("paced_no_more", f"{self._named}not paced by loads any more: {why}")
+        self._chosen = self._choose(paced=False)
+        self._audits.forget_plan(context.job)
+        return self._chosen.active_plan
+
+    def _choose(self, *, paced: bool | None = None) -> _Chosen:
+        """Choose plans, and whether replicas are paced by loads where that was not decided; collective."""
+        objective = self._context.config.objective
+        plan = select(self._plans, objective)
+        if paced is None:
+            paced = is_paced(self._context, self._fits, loads_known=self._loads_known, named=self._named)
+        self._paced = paced
+        hope = expected_of(self._context, plan)
+        self._lines.running(plan, hope)
+        return _Chosen(plan, hope, self._active(plan, objective))
+
+    def _known_fits(self) -> Mapping[Computation, LoadFit]:
+        """How durations follow loads by the profile; collective."""
+        fits: Mapping[Computation, LoadFit] = self._context.channel.broadcast_result(
+            lambda: {} if (known := profile_in(self._context)) is None else dict(known.loads)
+        )
+        return fits
+
+    def _active(self, plan: FrequencyPlan, objective: Objective) -> ActivePlan:
+        """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
+        job, answers = self._context.job, self._context.config.straggler
+        schedules = self._schedules()
+        every = [FrontierIndex.of(self._plans, objective)] * job.replicas
+        pipelines = job.ranks // job.schedule.ranks
+        if job.replicas == 1 or not answers.enabled:
+            return ActivePlan(schedules, plan, replica=job.replica, indexes=every, pipelines=pipelines)
+        return self._beside_others(schedules, plan, every)
+
+    def _beside_others(
+        self,
+        schedules: ClockSchedules,
+        plan: FrequencyPlan,
+        every: Sequence[FrontierIndex],
+    ) -> ActivePlan:
+        """Prepare the watch over all replicas; collective."""
+        job, behind = self._context.job, self._arrivals.behind
+        forecast = self._forecast(every[0].objective)
+        plans = ReplicaPlans(
+            every,
+            max_cost_pct=self._context.config.straggler.max_cost_pct,
+            exposed=2 + behind,
+            forecast_error=None if forecast is None else forecast.error,
+        )
+        frontiers = [self._plans] * job.replicas
+        reporter = StragglerReporter(self._context.log, frontiers, job.gpus, job.names)
+        pacer = None if forecast is None else self._pacer(plans, forecast)
+        return ActivePlan(
+            schedules,
+            plan,
+            replica=job.replica,
+            watch=ReplicaWatch(plans, reporter, pacer, behind),
+            indexes=every,
+            pipelines=job.ranks // job.schedule.ranks,
+        )
+
+    def _schedules(self) -> ClockSchedules:
+        """Prepare this stage's part of every plan."""
+        self._arrivals.expect(self._plans.fixed_s)
+        return ClockSchedules(
+            self._plans,
+            pipeline_rank=self._context.job.pipeline_rank,
+            change=self._context.reckoning.change,
+        )
+
+    def _forecast(self, objective: int) -> Forecast | None:
+        """Foretell iterations by the profile; None where replicas are not paced. Collective."""
+        if not self._paced:
+            return None
+        profile: Profile | None = self._context.channel.broadcast_result(lambda: profile_in(self._context))
+        return None if profile is None else Forecast(self._plans, objective, profile)
+
+    def _pacer(self, replica_plans: ReplicaPlans, forecast: Forecast) -> IterationPacer:
+        """Have this rank report and read reports when iterations begin; collective."""
+        job = self._context.job
+        exchange = LoadExchange(
+            self._context.channel.side_group(),
+            replicas=job.replicas,
+            replica=job.replica,
+            waits=self._waits,
+        )
+        return IterationPacer(replica_plans, exchange, forecast, speaks=job.pipeline_rank == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The plan by the objective, what is expected of it, and this rank's part in force."""
+
+    plan: FrequencyPlan
+    expected: Expected
+    active_plan: ActivePlan
+
+
+def expected_of(context: JobContext, plan: FrequencyPlan) -> Expected:
+    """Saving and slowdown to hold a measurement against; the plan's own where its profile is not there.
+
+    The planner has worked it out, beside the training, for as many replicas and this objective. Else rank 0
+    does: the run directory is its own.
+    """
+    known = plan.of.expected.get(plan.index)
+    if known is not None and plan.of.fingerprint.get("replicas") == str(context.job.replicas):
+        return known
+    own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
+    profile = profile_in(context) if context.job.rank == 0 else None
+    if profile is None or not profile.blocking_w:
+        return own
+    change, replicas = context.reckoning.change, context.job.replicas
+    return expected(plan, profile, change, variation=profile.variation(), replicas=replicas)
+
+
+def is_paced(
+    context: JobContext, fits: Mapping[Computation, LoadFit], *, loads_known: bool, named: str
+) -> bool:
+    """Whether replicas are paced: all know their loads beforehand, and these explain durations.
+
+    Collective where durations follow loads (``fits``) and there are several replicas; then one line states
+    what was chosen. ``loads_known``: this rank knows loads before an iteration begins.
+    """
+    job, settings = context.job, context.config.straggler
+    if job.replicas == 1 or not settings.enabled or settings.pacing == "never" or not fits:
+        return False
+    everyone = cast("list[_Knows]", context.channel.gather((job.replica, job.pipeline_rank, loads_known)))
+    unknown = sorted({replica for replica, rank, knows in everyone if rank == 0 and not knows})
+    explained = fmean(fit.r2 for fit in fits.values())
+    why = ""
+    if unknown:
+        why = (
+            "the loads of an iteration are not known before it begins (replica "
+            f"{', '.join(map(str, unknown))}); straggler.loads can change that"
+        )
+    elif explained < LEAST_EXPLAINED:
+        why = f"loads explain {100.0 * explained:.0f} % of how durations vary, less than half"
+    line = f"not paced by loads: {why}" if why else "replicas are paced by the loads of their microbatches"
+    context.log.event("pacing_choice", f"{named}{line}", on=not why)
+    return not why
+
+
+def why_ended(summary: Summary, *, allowed_pct: float) -> str:
+    """Return why pacing ends: iterations are slower than allowed, beyond errors; empty where it goes on."""
+    within = summary.slowdown_within_pct
+    if within is None or summary.slowdown_pct - within <= allowed_pct:
+        return ""
+    slower = with_error(summary.slowdown_pct, within, signed=True)
+    return f"iteration time {slower} measured, {allowed_pct:+.2f} % allowed"
+
+
+def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) -> None:
+    """Compare what a plan would ask a rank's GPU for with what that GPU has, before anything is asked.
+
+    Raises:
+        PlanMismatchError: naming the clock.
+    """
+    wanted = {
+        segment[:2]
+        for key in {(i.stage, i.kind) for _, i in plans.computations_of(rank)}
+        for option in range(len(plans.options[key].time_s))
+        for segment in plans.options[key].segments(option)
+    }
+    if plans.wait_clock is not None:
+        wanted.add((plans.wait_clock.clock_mhz, None))
+    for clock_mhz, memory_mhz in wanted:
+        if clock_mhz not in able.clocks_mhz or memory_mhz not in {None, *able.memory_clocks_mhz}:
+            memory = "" if memory_mhz is None else f" and a memory clock of {memory_mhz} MHz"
+            raise PlanMismatchError(
+                f"the plan in {where} asks rank {rank} for {clock_mhz} MHz{memory}; its GPU has {able.grid}",
+                hint="remove the plan, and the job makes one of its own",
+            )

@@ -1,0 +1,671 @@
+"""The plans of a job for batches of every size: found in the run directory, or made beside the training."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import cast
+
+from perseus_ds.config import Objective, PerseusConfig
+from perseus_ds.device.clock_change import Calibration, ClockChange
+from perseus_ds.device.gpu import Capabilities
+from perseus_ds.errors import PerseusError, PlanError, PlanMismatchError
+from perseus_ds.files import appended, read_bounded
+from perseus_ds.plan import PlanRequest, dumps, read_plans, write_request
+from perseus_ds.plan.file import MOST_BYTES
+from perseus_ds.plan.record import (
+    GPUS_PER_NODE,
+    ChangeBudget,
+    ClockSegments,
+    InstructionTimelines,
+    read_timelines,
+    write_timelines,
+)
+from perseus_ds.profile import read_profile
+from perseus_ds.run_directory.paths import RunDirectory, write_whole
+from perseus_ds.runtime.active_plan import ActivePlan
+from perseus_ds.runtime.adapter import Adapter, Batch, Place
+from perseus_ds.runtime.channel import ControlChannel
+from perseus_ds.runtime.context import JobContext
+from perseus_ds.runtime.event_log import EventLog
+from perseus_ds.runtime.job import Job, differences
+from perseus_ds.runtime.phases import Phase, Planning, Unplanned
+from perseus_ds.runtime.planned_run import PlannedRun, PlanWatchers
+
+# The job in batches of every size that has trained: each its own schedule, joined once from all ranks.
+
+Joined = Callable[[Job], None]
+
+MOST = 4
+"""Sizes that are served: a profile, plans and figures of many more would never settle."""
+
+
+class BatchSizes:
+    """What is known of every number of microbatches: this rank's place, and the job once it is joined.
+
+    A rank meets a new size by itself and notes its own order. It is joined when all ranks know that all of
+    them ran it (`JobStatus.microbatches`): no rank waits for one that runs something else. Until then, where
+    the orders make no schedule, and beyond ``MOST`` sizes, such batches run at default clocks and count for
+    nothing.
+    """
+
+    def __init__(self, adapter: Adapter, job: Job, *, channel: ControlChannel, log: EventLog) -> None:
+        self._adapter = adapter
+        self._first = job
+        self._channel = channel
+        self._log = log
+        self._jobs: dict[int, Job | None] = {job.schedule.microbatches: job}
+        self._places: dict[int, Place | PerseusError] = {}
+        self._joined: list[Joined] = []
+        self._loads_known: dict[int, bool] = {}
+
+    def on_joined(self, act: Joined) -> None:
+        """Have something done with every job that is joined from now on."""
+        self._joined.append(act)
+
+    @property
+    def several(self) -> bool:
+        """Whether batches of more than one size have trained: lines then name which are meant."""
+        return len(self._jobs) > 1
+
+    def meet(self, batch: Batch) -> Job | None:
+        """Return the job in batches of this size, None where it is not known yet or cannot be served.
+
+        Cost: a look-up, but for the first time.
+        """
+        size = batch.microbatches
+        self._loads_known[size] = batch.loads is not None
+        if size not in self._jobs and size not in self._places and not self._full:
+            try:
+                self._places[size] = self._adapter.place()
+            except PerseusError as error:
+                self._places[size] = error
+        return self._jobs.get(size)
+
+    def loads_known(self, microbatches: int) -> bool:
+        """Whether this rank knew the loads of the last batch of a size before it began."""
+        return self._loads_known.get(microbatches, False)
+
+    def join(self, microbatches: int) -> Job | None:
+        """Join a size that all ranks have met; collective the first time.
+
+        Raises:
+            SilentRankError: a rank fell silent.
+        """
+        if microbatches in self._jobs:
+            return self._jobs[microbatches]
+        if self._full:
+            self._log.event_once(
+                "batch_size_refused",
+                f"batches of more than {MOST} numbers of microbatches: others than the first {MOST} run at "
+                "default clocks",
+                microbatches=microbatches,
+            )
+            return None
+        everyone = cast("list[Place | PerseusError]", self._channel.gather(self._places[microbatches]))
+        self._jobs[microbatches] = self._job_of(microbatches, everyone)
+        return self._jobs[microbatches]
+
+    @property
+    def _full(self) -> bool:
+        """Whether no further size is served; alike on all ranks once all have joined a size."""
+        return len(self._jobs) >= MOST
+
+    def _job_of(self, microbatches: int, everyone: list[Place | PerseusError]) -> Job | None:
+        """Pure, and so alike on all ranks."""
+        try:
+            for one in everyone:
+                if isinstance(one, PerseusError):
+                    raise one
+            places = [one for one in everyone if isinstance(one, Place)]
+            schedule = self._adapter.schedule(places)
+        except PerseusError as error:
+            self._log.event(
+                "batch_size_refused",
+                f"batches of {microbatches} microbatches run at default clocks: {error}",
+                microbatches=microbatches,
+            )
+            return None
+        job = self._first.with_schedule(schedule, places[self._first.rank].left_out)
+        for act in self._joined:
+            act(job)
+        self._log.event("batch_size", microbatches=microbatches, fingerprint=dict(job.fingerprint))
+        return job
+
+
+# Which file holds a job's plan: batches of several sizes leave one each, and find it again.
+
+_OF_A_SIZE = frozenset({"microbatches", "schedule"})
+
+
+def needed_plan(job: Job, directory: RunDirectory) -> tuple[Path, str]:
+    """Return the plan for this job's batches, file and text.
+
+    Raises:
+        PlanError: no plan can be read and fits; of several files the one for batches of this size gives the
+            reason.
+    """
+    refusal: PerseusError = PlanMismatchError(
+        f"perseus.mode is 'run' and there is no plan {directory.plan}", hint="use mode automatic once"
+    )
+    for file in _files(job, directory):
+        try:
+            return file, _fitting(file, job, directory.writers)
+        except PerseusError as error:
+            refusal = error
+    raise refusal
+
+
+def found_plan(job: Job, directory: RunDirectory) -> tuple[tuple[Path, str] | None, str]:
+    """Return the plan if there is one that fits, else why not."""
+    if not _files(job, directory):
+        return None, f"no plan in {directory.path} yet"
+    try:
+        return needed_plan(job, directory), ""
+    except PerseusError as error:
+        return None, error.message  # its hint is to use mode automatic
+
+
+def file_for(job: Job, directory: RunDirectory) -> Path:
+    """Return where a new plan goes: beside the same job's plan for batches of another size, else instead."""
+    beside = _is_of_another_size(job, directory)
+    return directory.plan_of(job.schedule.microbatches) if beside else directory.plan
+
+
+def _files(job: Job, directory: RunDirectory) -> list[Path]:
+    both = directory.plan, directory.plan_of(job.schedule.microbatches)
+    return [file for file in both if file.exists()]
+
+
+def _fitting(file: Path, job: Job, writers: frozenset[int]) -> str:
+    plans = read_plans(file, writers=writers)
+    if not (wrong := differences(job.fingerprint, plans.fingerprint)):
+        return dumps(plans)
+    if not plans.fingerprint:
+        raise PlanMismatchError(
+            f"{file} was made for no job: it was planned from a table",
+            hint="use mode automatic, or plan from this job's profile.json",
+        )
+    if _differ_in_size_alone(job.fingerprint, plans.fingerprint):
+        theirs = plans.fingerprint["microbatches"]
+        wrong = f"batches of {theirs} microbatches, this job's have {job.schedule.microbatches}"
+        raise PlanMismatchError(f"{file} is this job's plan for {wrong}", hint="use mode automatic")
+    raise PlanMismatchError(f"{file} was made for another job: {wrong}", hint="use mode automatic")
+
+
+def _is_of_another_size(job: Job, directory: RunDirectory) -> bool:
+    """Whether the plan is this job's but for the size of its batches."""
+    if not directory.plan.exists():
+        return False
+    try:
+        theirs = read_plans(directory.plan, writers=directory.writers).fingerprint
+    except PerseusError:
+        return False
+    return _differ_in_size_alone(job.fingerprint, theirs)
+
+
+def _differ_in_size_alone(ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
+    same = {key: value for key, value in ours.items() if key not in _OF_A_SIZE}
+    return not differences(same, theirs) and theirs.get("microbatches") != ours["microbatches"]
+
+
+# What planning is asked for a job: its schedule, its objective, waiting power, the timelines given.
+
+_DRIVER_SHARE = 0.5  # of a node's driver lock, which reads of energy and clocks need too
+_LEAST_QUEUE_S = 0.002  # below, waiting for each other is what a host's own noise is
+
+
+def plan_request(context: JobContext, job: Job) -> PlanRequest:
+    """Ask for a plan, from the profile in the run directory; ``job`` is of one size of batches.
+
+    Raises:
+        ProfileError: there is no profile that can be read, or timelines that were given cannot be.
+    """
+    objective = context.config.objective
+    profile = read_profile(context.directory.profile)
+    assert profile.blocking_power_w is not None
+    return PlanRequest(
+        job.schedule,
+        fingerprint=job.fingerprint,
+        blocking_power_w=profile.blocking_power_w,
+        reserve_pct=objective.reserve_pct,
+        split=objective.split,
+        waits=objective.waits,
+        budget=budget_of(
+            objective,
+            profile.calibration,
+            context.capabilities,
+            ranks=job.ranks,
+        ),
+        timelines=_prepared(context),
+        objective=objective,
+        change=context.reckoning.change,
+    )
+
+
+def budget_of(
+    objective: Objective,
+    calibration: Calibration | None,
+    able: Capabilities,
+    *,
+    ranks: int,
+) -> ChangeBudget:
+    """What the user allows; by itself half of a driver's lock, where GPUs wait for it in turns.
+
+    ``calibration`` is of the job's GPUs, alone and all at once.
+    """
+    per_node = objective.node_changes_per_s
+    if per_node is None and calibration is not None:
+        queue_s = ClockChange.of(able, calibration, gpus=min(ranks, GPUS_PER_NODE)).queue_s
+        per_node = _DRIVER_SHARE / queue_s if queue_s >= _LEAST_QUEUE_S else None
+    return ChangeBudget(objective.changes_per_s, per_node)
+
+
+@dataclass(frozen=True, slots=True)
+class Playable:
+    """What can be run, how many timelines are left out, and why the first of them is."""
+
+    instructions: tuple[InstructionTimelines, ...]
+    left_out: int = 0
+    reason: str = ""
+
+
+def _prepared(context: JobContext) -> str | None:
+    """Write the timelines that this job's device can run to the run directory; None where there are none.
+
+    Raises:
+        ProfileError: the file cannot be read.
+    """
+    given = context.config.objective.timelines
+    if given is None:
+        return None
+    found = playable(
+        read_timelines(Path(given)),
+        context.capabilities,
+        memory=context.simulated,
+        stages=context.job.schedule.stages,
+    )
+    if found.left_out:
+        context.log.line_once(f"{given}: {found.left_out} timelines are left out: {found.reason}")
+    if not found.instructions:
+        return None
+    path = context.directory.given_timelines
+    write_timelines(found.instructions, path)
+    return str(path)
+
+
+def playable(
+    given: Sequence[InstructionTimelines], able: Capabilities, *, memory: bool, stages: int
+) -> Playable:
+    """Leave out what asks for clocks that the device has not, or whose memory clock is not set by us."""
+    kept, reasons = [], []
+    for one in given:
+        told = [_why_not(line, able, memory=memory) for line in one.timelines]
+        if one.stage >= stages:
+            told = [f"there is no stage {one.stage}"] * len(one.timelines)
+        reasons += [reason for reason in told if reason is not None]
+        lines = tuple(line for line, why in zip(one.timelines, told, strict=True) if why is None)
+        if lines:
+            kept.append(replace(one, timelines=lines))
+    return Playable(tuple(kept), len(reasons), reasons[0] if reasons else "")
+
+
+def _why_not(line: ClockSegments, able: Capabilities, *, memory: bool) -> str | None:
+    for step in line.steps:
+        clock_mhz, memory_mhz = step.pair.clock_mhz, step.pair.memory_mhz
+        if clock_mhz is not None and clock_mhz not in able.clocks_mhz:
+            return f"{clock_mhz} MHz is not a clock of this GPU"
+        if memory_mhz is None:
+            continue
+        if able.memory_why_not is not None:
+            return f"its memory clock cannot be set: {able.memory_why_not}"
+        if not memory:
+            return "memory clocks are set on simulated GPUs only"
+        if memory_mhz not in able.memory_clocks_mhz:
+            return f"{memory_mhz} MHz is not a memory clock of this GPU"
+    return None
+
+
+# Ends processes of ours without waiting for what may never come.
+
+_PATIENCE_S = 2.0
+
+
+def end_in_time(process: subprocess.Popen[bytes], *, patience_s: float = _PATIENCE_S) -> None:
+    """End a process; one that a hung file system or driver keeps is left to the operating system.
+
+    Cost: twice ``patience_s`` at most, mostly nothing.
+    """
+    for end in (process.terminate, process.kill):
+        end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+            return
+
+
+# Plan beside the training: a process of its own, polled, never waited for.
+
+_MOST_LOG_BYTES = 16 << 20
+
+LONG_S = 60.0
+"""Planning takes seconds; a user who waits this long wonders."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanJob:
+    """One plan to be made: what is asked, of which profile, into which file."""
+
+    request: PlanRequest
+    profile: Path
+    plan: Path
+
+
+class BackgroundPlanner:
+    """Runs of ``python -m perseus_ds.plan`` on rank 0, one after another, at low priority where one is long.
+
+    Processes and not threads: the solver would hold the interpreter, and a fork would copy the
+    communicators of the job.
+
+    Shape: ``requests`` and the ``files`` that hold the plans [groups].
+    """
+
+    def __init__(self, directory: RunDirectory, requests: Sequence[PlanJob]) -> None:
+        self._directory = directory
+        self._waiting = list(requests)
+        self._began_s = time.monotonic()
+        self.files = [request.plan for request in requests]
+        self._start(self._waiting.pop(0))
+
+    @property
+    def lasted_s(self) -> float:
+        """Seconds since the first plan was begun."""
+        return time.monotonic() - self._began_s
+
+    def ready(self) -> bool:
+        """Whether every plan file is there; begins the next one where one is.
+
+        Raises:
+            PlanError: the planner ended without one; the message is its last line.
+        """
+        code = self._process.poll()
+        if code is None:
+            return False
+        if code != 0:
+            said = read_bounded(self._log, most_bytes=_MOST_LOG_BYTES).decode(errors="replace")
+            lines = said.strip().splitlines() or [f"exit code {code}"]
+            raise PlanError(f"planning failed: {lines[-1]}", hint=f"all of it in {self._log}")
+        if self._waiting:
+            self._start(self._waiting.pop(0))
+            return False
+        return True
+
+    def wait(self) -> None:
+        """Wait until it has ended, well or not."""
+        while not self.ready():
+            self._process.wait()
+
+    def close(self) -> None:
+        """End the process if it still runs."""
+        if self._process.poll() is None:
+            end_in_time(self._process)
+
+    def _start(self, job: PlanJob) -> None:
+        directory, mark = self._directory, job.plan.stem.removeprefix("plan")
+        self._log = directory.path / f"planner{mark}.log"
+        asked = directory.path / f"plan_request{mark}.json"
+        write_request(asked, job.request)
+        files = [job.profile, asked, job.plan]
+        write_whole(self._log, "")
+        with appended(self._log) as log:
+            self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
+                [sys.executable, "-P", "-m", "perseus_ds.plan", *map(str, files)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+
+
+class LongPlanning:
+    """Due after a minute, then each time that planning has taken twice as long as at the last message."""
+
+    def __init__(self) -> None:
+        self._next_s = LONG_S
+
+    def is_due(self, lasted_s: float) -> bool:
+        """Whether a "still planning" line is due after so long; asked once, answered once."""
+        if lasted_s < self._next_s:
+            return False
+        self._next_s = 2 * lasted_s
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundPlan:
+    """The plan that rank 0 found, or why none can be made; both are empty where it can."""
+
+    text: str = ""
+    why_not: str = ""
+
+
+class BatchPlans:
+    """State what batches of a size are run by, and bring their plan when it is ready.
+
+    All ranks keep this alike and are asked at the same iteration; rank 0 alone reads and plans. One plan is
+    made at a time, in the order in which they were asked for. Where it ``waits``, planning takes no time: on
+    GPUs of which time passes only while they are used.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        sizes: BatchSizes,
+        watchers: PlanWatchers,
+        *,
+        waits: bool,
+    ) -> None:
+        self._context = context
+        self.sizes = sizes
+        self._watchers = watchers
+        self._waits = waits
+        self._wanted: list[Job] = []
+        self._taken = 0
+        self._planner: BackgroundPlanner | None = None
+        self._long = LongPlanning()
+
+    def phase_for(self, microbatches: int) -> Phase:
+        """Look for a plan, or ask for one; collective."""
+        job = self.sizes.join(microbatches)
+        if job is None:
+            return Unplanned()
+        found: _FoundPlan = self._context.channel.broadcast_result(lambda: self._look(job))
+        if found.text:
+            return self.running(job, found.text)
+        if found.why_not:
+            self._context.log.event(
+                "unplanned",
+                f"batches of {microbatches} microbatches run at default clocks: {found.why_not}",
+                microbatches=microbatches,
+            )
+            return Unplanned()
+        return self.planning(job)
+
+    def planning(self, job: Job) -> Phase:
+        """Ask for a plan, made from the profile in the run directory."""
+        self._wanted.append(job)
+        self._context.log.event(
+            "planning",
+            f"{self._named(job)}planning beside the training",
+            microbatches=job.schedule.microbatches,
+        )
+        self._start_next()
+        return Planning()
+
+    def running(self, job: Job, text: str) -> Phase:
+        """Run a plan that is there."""
+        run = PlannedRun(
+            replace(self._context, job=job),
+            text,
+            named=self._named(job),
+            watchers=self._watchers,
+            waits=self._waits,
+            loads_known=self.sizes.loads_known(job.schedule.microbatches),
+        )
+        return run.phase()
+
+    def shown(self, active_plan: ActivePlan, microbatches: int) -> Mapping[str, float]:
+        """What monitors show of a plan that runs in batches of a size."""
+        return {
+            "plan": active_plan.plan,
+            "straggler_time_s": active_plan.awaited_s,
+            "slack_s": active_plan.slack_s,
+        } | self._watchers.audits.shown(microbatches)
+
+    def ready(self) -> int:
+        """How many plans are made, as rank 0 knows it.
+
+        Raises:
+            PlanError: the planner ended without one.
+        """
+        if self._planner is None:
+            return self._taken
+        if self._waits:
+            self._planner.wait()
+        ready = self._planner.ready()
+        if not ready:
+            self._tell_if_long(self._planner.lasted_s)
+        return self._taken + ready
+
+    def arrived(self, plans_ready: int) -> tuple[int, Phase] | None:
+        """Take the next plan once all ranks know that it is there, and what runs it; collective then."""
+        if plans_ready <= self._taken:
+            return None
+        job = self._wanted.pop(0)
+        text: str = self._context.channel.broadcast_result(self._text)
+        self._taken += 1
+        self.close()
+        self._start_next()
+        return job.schedule.microbatches, self.running(job, text)
+
+    def close(self) -> None:
+        """End what still runs beside the training."""
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+
+    def _named(self, job: Job) -> str:
+        """Name the batches that a line is about, where there are several."""
+        return f"batches of {job.schedule.microbatches} microbatches: " if self.sizes.several else ""
+
+    def _look(self, job: Job) -> _FoundPlan:
+        context = self._context
+        plan, _ = found_plan(job, context.directory)
+        if plan is not None:
+            return _FoundPlan(plan[1])
+        why_not = f"no plan in {context.directory.path} is for them"
+        if context.config.mode == "run":
+            return _FoundPlan(why_not=f"mode is run, and {why_not}")
+        try:
+            _check_profile(context, job)
+        except PerseusError as error:
+            return _FoundPlan(why_not=f"{why_not}, and no profile to make one from: {error}")
+        return _FoundPlan()
+
+    def _start_next(self) -> None:
+        if self._planner is None and self._wanted and self._context.job.rank == 0:
+            job, directory = self._wanted[0], self._context.directory
+            self._long = LongPlanning()
+            request = plan_request(self._context, job)
+            self._planner = BackgroundPlanner(
+                directory, [PlanJob(request, directory.profile, file_for(job, directory))]
+            )
+
+    def _tell_if_long(self, lasted_s: float) -> None:
+        if self._long.is_due(lasted_s):
+            self._context.log.event(
+                "still_planning",
+                f"{self._named(self._wanted[0])}still planning after {lasted_s:.0f} s: it has low priority "
+                "and waits while this host's processors are busy; until then clocks are the default",
+                lasted_s=lasted_s,
+            )
+
+    def _text(self) -> str:
+        """Read what the planner has written, for all ranks."""
+        assert self._planner is not None
+        return read_bounded(self._planner.files[0], most_bytes=MOST_BYTES).decode()
+
+
+def _check_profile(context: JobContext, job: Job) -> None:
+    directory = context.directory
+    profile = read_profile(directory.profile, writers=directory.writers)
+    if wrong := differences(job.profile_fingerprint, profile.fingerprint):
+        raise PerseusError(f"{directory.profile} is of another job: {wrong}")
+
+
+# How a job opens: with a plan that fits, with a profile that fits, or with nothing.
+
+
+class StartAction(Enum):
+    """The first thing to do after warm-up."""
+
+    RUN = "run"
+    PLAN = "plan"
+    PROFILE = "profile"
+    OBSERVE = "observe"
+
+
+@dataclass(frozen=True, slots=True)
+class StartDecision:
+    """Rank 0's decision, with its reason; ``plans`` is the text of the plan file for everyone, if any."""
+
+    action: StartAction
+    reason: str
+    plans: str = ""
+
+
+def decide(
+    config: PerseusConfig, job: Job, directory: RunDirectory, *, can_lock: bool, why_not: str
+) -> StartDecision:
+    """Choose on rank 0 from the mode, what lies in the run directory, and what the device allows.
+
+    Raises:
+        PlanError: ``mode: run`` and the plan is missing, unreadable or made for another job.
+    """
+    if config.mode == "observe" or not can_lock:
+        unable = f"no clock can be set, so this job saves nothing: {why_not}"
+        reason = "mode is observe" if config.mode == "observe" else unable
+        found, _ = found_plan(job, directory)
+        return StartDecision(StartAction.OBSERVE, reason, "" if found is None else found[1])
+    if config.mode == "profile":
+        return StartDecision(StartAction.PROFILE, "mode is profile")
+    if config.mode == "run":
+        return _running(*needed_plan(job, directory))
+    found, why = found_plan(job, directory)
+    if found is not None:
+        return _running(*found)
+    no_profile = _why_no_profile(directory, job) if config.profile.reuse else ""
+    if no_profile is None:
+        return StartDecision(StartAction.PLAN, f"the profile {directory.profile} fits this job; {why}")
+    return StartDecision(StartAction.PROFILE, "; ".join(filter(None, [why, no_profile])))
+
+
+def _running(file: Path, text: str) -> StartDecision:
+    return StartDecision(StartAction.RUN, f"the plan {file} fits this job", text)
+
+
+def _why_no_profile(directory: RunDirectory, job: Job) -> str | None:
+    """Explain why a profile that is there does not serve; empty without a profile, None where it serves."""
+    file = directory.profile
+    try:
+        profile = read_profile(file, writers=directory.writers)
+    except PerseusError as error:
+        return str(error) if file.exists() else ""
+    wrong = differences(job.profile_fingerprint, profile.fingerprint)
+    return f"{file} is of another job: {wrong}" if wrong else None

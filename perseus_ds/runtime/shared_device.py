@@ -1,0 +1,166 @@
+"""One GPU for all engines of a process: opened once, asked through one queue, held by one at a time."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from perseus_ds.device.gpu import Choice, DeviceRequest
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.errors import DeviceUnavailableError
+from perseus_ds.guard.open import choose
+from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
+
+_PATIENCE_S = 2.0
+_OPEN_S = 60.0
+_AT_EXIT_S = 45.0  # a guard insists for 30 s with a driver that refuses
+
+_open: dict[DeviceRequest, SharedDevice] = {}
+_closing: list[SharedDevice] = []
+"""Devices whose close was not waited for."""
+
+
+class SharedDevice:
+    """A device that was opened, and whose turn it is.
+
+    Engines that train in turn share the queue of requests. A pending request is superseded by the next
+    engine's. The current clock is compared against the last request of any engine.
+    """
+
+    def __init__(self, request: DeviceRequest, choice: Choice, *, patience_s: float = _PATIENCE_S) -> None:
+        self._request = request
+        self._users = 0
+        self._holder: object = None
+        self._requests: ClockRequests | None = None
+        self._patience_s = patience_s
+        self._close_now, self._closed = threading.Event(), threading.Event()
+        self._errors: list[Exception] = []
+        self.choice = choice
+        if not isinstance(choice.gpu, SimulatedGpu):
+            # It begins here, since from Python 3.12 on no thread can begin while the interpreter exits.
+            threading.Thread(target=self._close_when_asked, name="perseus-close", daemon=True).start()
+
+    def requests(self, enter: Callable[[], None] = lambda: None) -> ClockRequests:
+        """The queue, begun when it is first needed by a thread that does ``enter`` before anything else."""
+        if self._requests is None:
+            gpu = self.choice.gpu
+            clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
+            self._requests = ClockRequests(gpu, clock, enter=enter)
+        return self._requests
+
+    def take(self, who: object) -> bool:
+        """Have it be somebody's turn; return whether somebody else has had the clocks since the last one."""
+        changed, self._holder = self._holder is not who and self._holder is not None, who
+        return changed
+
+    def use(self) -> SharedDevice:
+        """Count one more user, who finds the clock as the device has it."""
+        if self._users:
+            self._ask_default()
+        self._users += 1
+        return self
+
+    def release(self) -> None:
+        """Give the clock back; after the last user close the device."""
+        self._users -= 1
+        if self._users > 0:
+            self._ask_default()
+            return
+        _open.pop(self._request, None)
+        if isinstance(self.choice.gpu, SimulatedGpu):
+            self._close()
+        else:
+            self._close_in_time()
+
+    def _close(self) -> None:
+        try:
+            if self._requests is not None:
+                self._requests.close()
+        finally:
+            self.choice.gpu.close()
+
+    def _close_in_time(self) -> None:
+        """Close beside the training, which waits for a moment; the end of the process waits for the rest.
+
+        Raises:
+            DeviceError: it failed, or has not answered yet.
+        """
+        self._close_now.set()
+        if not self._closed.wait(self._patience_s):
+            _closing.append(self)
+            raise DeviceUnavailableError("the driver does not answer: its clock is put back when it does")
+        if self._errors:
+            raise self._errors[0]
+
+    def _close_when_asked(self) -> None:
+        self._close_now.wait()
+        try:
+            self._close()
+        except Exception as error:  # noqa: BLE001  # raised by who waits for it
+            self._errors.append(error)
+        finally:
+            self._closed.set()
+
+    def finish(self) -> None:
+        """Wait for a close that was not waited for, at the end of the process."""
+        self._closed.wait(_AT_EXIT_S)
+
+    def _ask_default(self) -> None:
+        self._holder = self
+        if self._requests is not None:
+            self._requests.put(Request((Ask(None),), self.choice.gpu.now_s()))
+
+
+@atexit.register
+def _finish_all() -> None:
+    for device in _closing:
+        device.finish()
+
+
+def shared_device(request: DeviceRequest, *, patience_s: float = _OPEN_S) -> SharedDevice:
+    """Open a device, or use the one that another engine of this process has opened.
+
+    Raises:
+        DeviceError: it cannot be opened, or its driver does not answer.
+    """
+    if request not in _open:
+        choice = choose(request) if request.simulated else _chosen_in_time(request, patience_s)
+        _open[request] = SharedDevice(request, choice)
+    return _open[request].use()
+
+
+def _chosen_in_time(request: DeviceRequest, patience_s: float) -> Choice:
+    """Open a device beside the training, which does not wait for ever; one that comes later is closed.
+
+    Raises:
+        DeviceError: it cannot be opened, or its driver does not answer.
+    """
+    chosen: SimpleQueue[Choice | Exception] = SimpleQueue()
+    turn = threading.Lock()
+    over = threading.Event()
+
+    def open_it() -> None:
+        try:
+            choice = choose(request)
+        except Exception as error:  # noqa: BLE001  # raised below, if anybody is there yet
+            chosen.put(error)
+            return
+        with turn:
+            if not over.is_set():
+                chosen.put(choice)
+                return
+        choice.gpu.close()
+
+    threading.Thread(target=open_it, name="perseus-open", daemon=True).start()
+    try:
+        found = chosen.get(timeout=patience_s)
+    except Empty:
+        with turn:
+            over.set()
+        silent = DeviceUnavailableError(f"the driver has not answered for {patience_s:g} s")
+        found = silent if chosen.empty() else chosen.get()
+    if isinstance(found, Exception):
+        raise found
+    return found

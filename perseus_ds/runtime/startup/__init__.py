@@ -1,1 +1,0 @@
-"""From the first training iteration to a running session."""

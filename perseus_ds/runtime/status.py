@@ -1,0 +1,284 @@
+"""What ranks report to each other every iteration, and the one vector that it travels in."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.errors import EngineError, PerseusError
+from perseus_ds.runtime.channel import FEWEST, MOST, ControlChannel
+from perseus_ds.runtime.conflicts import ConflictMonitor
+from perseus_ds.runtime.event_log import EventLog
+from perseus_ds.runtime.job import Sets
+from perseus_ds.runtime.recorder import Arrivals, Iteration
+from perseus_ds.straggler.controller import ReplicaStatus
+from perseus_ds.straggler.notices import Notices
+
+# Look for what is announced from outside, beside the training thread: a file system may be slow, or hang.
+
+_PAUSE_S = 0.5
+"""Between two looks. Each takes the interpreter from a training thread for some tenths of a millisecond."""
+
+
+class NoticeWatch:
+    """A thread of rank 0 that looks twice per second, however short an iteration is.
+
+    ``announced`` is what held when it looked last: slowdowns, 1 where nothing is announced. A set
+    of pipelines that meet in every layer is as slow as its slowest. ``power_w`` is what the job may take.
+
+    Shape: ``announced`` [replicas], the same as ``sets``.
+    """
+
+    def __init__(self, notices: Notices, log: EventLog, *, sets: Sets) -> None:
+        self._notices = notices
+        self._log = log
+        self._closing = threading.Event()
+        self._complaints: list[str] = []
+        self._sets = sets
+        self.announced: NDArray[np.float64] = np.ones(len(sets))
+        self.power_w: float | None = None
+        self._thread = threading.Thread(target=self._watch, name="perseus-notices", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def report(self) -> None:
+        """Report what is wrong with a notice, once; on the training thread, which owns the log."""
+        while self._complaints:
+            self._log.event("notice_ignored", self._complaints.pop(0))
+
+    def close(self) -> None:
+        """Stop looking; a file system that hangs is not waited for."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(_PAUSE_S)
+
+    def clear(self) -> None:
+        """Remove all notices: they belong to a job that is over."""
+        self._notices.clear()
+
+    def _watch(self) -> None:
+        while not self._closing.is_set():
+            observed = self._notices.poll()
+            self.announced = np.array([observed.slowdown[list(one)].max() for one in self._sets])
+            self.power_w = observed.power_w
+            self._complaints += observed.complaints
+            self._closing.wait(_PAUSE_S)
+
+
+_Numbers = NDArray[np.float64]
+
+_HEAD = 6
+"""Failed, plans ready, duration, most, fewest microbatches (negative), power cap."""
+
+_POWER_W = 5  # watts of the whole job (0: no cap), from rank 0 alone
+_PARTING_S = 2.0
+"""How long a rank that leaves waits for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    """What one rank reports; what it does not know is None.
+
+    ``plans_ready`` is how many plans rank 0 has finished so far, ``microbatches`` the size of the batch that
+    ran. ``own_s`` is how long its iteration took without the wait for other replicas (minus infinity where
+    another rank reports for this replica). ``capped`` is whether its device was held down by a power or
+    thermal cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report
+    that nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone
+    knows.
+    ``power_w`` is what the job may take, which rank 0 alone knows.
+    """
+
+    failed: bool = False
+    plans_ready: int = 0
+    microbatches: int | None = None
+    duration_s: float | None = None
+    conflicts: Sequence[int] = ()
+    own_s: float | None = None
+    capped: bool = False
+    announced: NDArray[np.float64] | None = None
+    power_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What all ranks reported of the iteration before.
+
+    ``microbatches`` is the size of the batch that all of them ran, None where nobody reported it. ``sizes``
+    are the smallest and the largest where they ran different ones.
+    """
+
+    failed: bool
+    plans_ready: int
+    iteration_s: float | None
+    conflicts: Sequence[int] = ()
+    replicas: ReplicaStatus | None = None
+    microbatches: int | None = None
+    sizes: tuple[int, int] | None = None
+    power_w: float | None = None
+
+
+class StatusLayout:
+    """Where everything stands in the vector, of which all ranks get the greatest of each place.
+
+    The slowest of a replica's stages comes out by itself. So the vector grows with the number of replicas and
+    not with that of ranks. Where more ranks than one have one kind of conflict to report, the last comes
+    through first.
+
+    Shape: 6 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
+    """
+
+    def __init__(self, *, kinds: int, replicas: int, replica: int) -> None:
+        self._replicas = replicas if replicas > 1 else 0
+        self._replica = replica
+        self._kinds = kinds
+        first = _HEAD + kinds
+        own, capped, announced, end = (first + row * self._replicas for row in range(4))
+        self._rows = slice(own, capped), slice(capped, announced), slice(announced, end)
+        self._blank = np.zeros(end)
+        self._blank[[MOST, FEWEST]] = -np.inf
+        if self._replicas:
+            self._blank[self._rows[0]] = -np.inf
+
+    def vector(self, rank_status: RankStatus) -> NDArray[np.float64]:
+        """Write down what this rank reports."""
+        numbers = self._blank.copy()
+        numbers[0], numbers[1], numbers[2] = (
+            rank_status.failed,
+            rank_status.plans_ready,
+            _or_inf(rank_status.duration_s),
+        )
+        if rank_status.microbatches is not None:
+            numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
+        numbers[_POWER_W] = rank_status.power_w or 0.0
+        if any(rank_status.conflicts):
+            numbers[_HEAD : _HEAD + len(rank_status.conflicts)] = rank_status.conflicts
+        if self._replicas:
+            own, capped, announced = self._rows
+            numbers[own.start + self._replica] = _or_inf(rank_status.own_s)
+            numbers[capped.start + self._replica] = rank_status.capped
+            if rank_status.announced is not None:
+                numbers[announced] = rank_status.announced
+        return numbers
+
+    def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
+        """Read what came back."""
+        failed, plans_ready, duration_s, most, fewest, *others = numbers[: _HEAD + self._kinds].tolist()
+        power_w, *tellers = others
+        return JobStatus(
+            failed=bool(failed),
+            plans_ready=int(plans_ready),
+            iteration_s=duration_s if math.isfinite(duration_s) else None,
+            microbatches=int(most) if most == -fewest else None,
+            sizes=(int(-fewest), int(most)) if math.isfinite(most) and most != -fewest else None,
+            conflicts=tuple(map(int, tellers)) if any(tellers) else (),
+            replicas=self._replica_status(numbers) if self._replicas else None,
+            power_w=power_w or None,
+        )
+
+    def _replica_status(self, numbers: NDArray[np.float64]) -> ReplicaStatus:
+        own_s, capped, announced = self._tables(numbers)
+        return ReplicaStatus(own_s, capped.astype(np.bool_), announced)
+
+    def _tables(self, numbers: NDArray[np.float64]) -> tuple[_Numbers, _Numbers, _Numbers]:
+        """Own times, caps, announcements: the rows of the vector's end."""
+        own, capped, announced = self._rows
+        return numbers[own], numbers[capped], numbers[announced]
+
+
+def _or_inf(duration_s: float | None) -> float:
+    """An unknown duration is the longest, so that it stays unknown: NaN has no order."""
+    return math.inf if duration_s is None else duration_s
+
+
+class StatusExchange:
+    """Gather this rank's report, spread what came back.
+
+    ``notices`` are watched by rank 0 alone, which informs the others, so that all know of them at the same
+    iteration.
+    """
+
+    def __init__(
+        self,
+        channel: ControlChannel,
+        layout: StatusLayout,
+        *,
+        arrivals: Arrivals,
+        capped: Callable[[Iteration], bool],
+        conflict_monitor: ConflictMonitor,
+        notices: NoticeWatch | None,
+    ) -> None:
+        self._channel = channel
+        self._layout = layout
+        self._arrivals = arrivals
+        self._capped = capped
+        self._conflict_monitor = conflict_monitor
+        self._notices = notices
+
+    def turn(
+        self,
+        index: int,
+        passed: Sequence[Iteration],
+        *,
+        plans_ready: int,
+        microbatches: int,
+    ) -> JobStatus | None:
+        """Collect the iteration before, and report this one; None where nothing was reported yet.
+
+        Raises:
+            SilentRankError: some rank did not report anything in time.
+        """
+        job_status = self._taken_in(self._channel.collect())
+        if self._notices is not None:
+            self._notices.report()
+        self._arrivals.note(passed)
+        last = passed[-1] if passed else None
+        rank_status = RankStatus(
+            plans_ready=plans_ready,
+            microbatches=microbatches,
+            duration_s=None if last is None or last.skipped or not last.intervals else last.duration_s,
+            conflicts=self._conflict_monitor.unpublished(),
+            own_s=self._arrivals.own_s(index - self._arrivals.behind),
+            capped=last is not None and self._capped(last),
+            announced=None if self._notices is None else self._notices.announced,
+            power_w=None if self._notices is None else self._notices.power_w,
+        )
+        self._channel.post(self._layout.vector(rank_status))
+        return job_status
+
+    def someone_failed(self) -> bool:
+        """Whether another rank's failure ended an exchange; silence is no failure."""
+        try:
+            job_status = self._taken_in(self._channel.collect(patience_s=_PARTING_S))
+        except EngineError:
+            return False
+        return job_status is not None and job_status.failed
+
+    def fail(self) -> None:
+        """Inform the others that this rank is leaving, if they can be reached."""
+        try:
+            self._channel.collect(patience_s=_PARTING_S)
+            self._channel.post(
+                self._layout.vector(RankStatus(failed=True, conflicts=self._conflict_monitor.unpublished()))
+            )
+        except PerseusError:
+            return  # silence is understood as well: the others' next wait is bounded
+
+    def close(self, *, well: bool) -> None:
+        """End what is under way. Notices do not outlive a job that ended well; a restarted one finds them."""
+        self._channel.close()
+        if well and self._notices is not None:
+            self._notices.clear()
+
+    def _taken_in(self, numbers: _Numbers | None) -> JobStatus | None:
+        if numbers is None:
+            return None
+        job_status = self._layout.job_status(numbers)
+        self._conflict_monitor.learn(job_status.conflicts)
+        return job_status

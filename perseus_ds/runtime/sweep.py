@@ -1,0 +1,414 @@
+"""The sweep over clocks: from windows of iterations to the profile of a job, or to what it observes.
+
+One class in one file: its phases hand each other the windows so far, the pace and the estimate. How a window
+is pooled, a clock is chosen and a sweep is kept stands in files of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from perseus_ds.device.gpu import is_held
+from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
+from perseus_ds.plan import write_request
+from perseus_ds.profile import Sweep, write_profile
+from perseus_ds.profile.estimating.estimate import Estimate
+from perseus_ds.profile.estimating.thermal import UNKNOWN_WARMING, Warming, Warmth, warming_of
+from perseus_ds.profile.next_clock import PLACES, clocks_held, next_clock
+from perseus_ds.profile.sweep_cost import SweepCost, SweepPace, WindowLength, coming_after, cost_of, in_words
+from perseus_ds.runtime.conflicts import ConflictMonitor
+from perseus_ds.runtime.context import JobContext
+from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.event_log import EventLog
+from perseus_ds.runtime.phases import DEFAULT_CLOCK, Phase, Profiling, Unplanned
+from perseus_ds.runtime.plans import plan_request
+from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
+from perseus_ds.runtime.recorder import Iteration
+from perseus_ds.runtime.window import (
+    CHANGE_S,
+    WindowLoads,
+    held_alone,
+    held_clocks,
+    pooled,
+    profile_of,
+    same_clock,
+    window_estimate,
+)
+from perseus_ds.schedule import Load
+
+# Which clocks a job's sweep measures, and what that costs: chosen on rank 0, alike for all ranks.
+
+_MICROBATCHES = 8
+"""An iteration of as many shows each computation often enough: of four, transfers came out too long."""
+_LONG = 6
+_MOST_REFUSED = 8
+
+
+class ClockChoice:
+    """Chooses the clocks of a sweep within the user's limits; ``grid_mhz`` are those of this rank's GPU."""
+
+    def __init__(self, context: JobContext, iteration_s: float) -> None:
+        self._context = context
+        self._settings = context.config.profile
+        self.window = window_length(context, iteration_s)
+        self.grid_mhz = tuple(sorted(context.capabilities.clocks_mhz, reverse=True))
+        self.count = min(self._settings.max_clocks or len(PLACES), len(PLACES))
+
+    def begun(self) -> MeasuredSweep:
+        """Begin with the highest clock."""
+        return MeasuredSweep(Sweep(self.grid_mhz[:1]))
+
+    def pace(self) -> SweepPace:
+        """How many iterations at default clocks the sweep is diluted by."""
+        return SweepPace(self._settings.max_slower_pct, coming_after(self.window.at()))
+
+    def cost(self, settling: int) -> SweepCost:
+        """Time and slowdown of the whole sweep."""
+        return cost_of(
+            [self.grid_mhz[0] / clock for clock in clocks_held(self.grid_mhz, self.count)],
+            window=self.window,
+            most_slower_pct=self._settings.max_slower_pct,
+            settling=settling,
+        )
+
+    def left_s(self, measured: MeasuredSweep, pace: SweepPace) -> float:
+        """How much longer the sweep will last; 0 once it is through."""
+        sweep = measured.sweep
+        if sweep.finished:
+            return 0.0
+        ahead = SweepPace(pace.most_slower_pct, pace.coming, pace.ran, pace.surely_lost)
+        later = clocks_held(self.grid_mhz, self.count)[sweep.done + 1 :]
+        for slower in [measured.slower, *map(sweep.slower, later)]:
+            iterations = self.window.at(pace.lasts(slower))
+            ahead.pass_(ahead.rests(iterations, slower))
+            ahead.pass_(iterations, slower)
+            ahead.pass_(1)
+        return (ahead.ran + ahead.lost - pace.ran - pace.surely_lost) * self.window.iteration_s
+
+    def go_on(self, measured: MeasuredSweep) -> None:
+        """Measure the clock that rank 0 chooses next, if there is one; collective.
+
+        Raises:
+            SilentRankError: a rank fell silent.
+        """
+        sweep = measured.sweep
+        clock_mhz = self._context.channel.broadcast_result(
+            lambda: next_clock(sweep.points, sweep.clocks_mhz, self.grid_mhz, self.count)
+        )
+        if clock_mhz is not None:
+            sweep.go_on(clock_mhz)
+
+    def leave_out_refused(self, measured: MeasuredSweep) -> None:
+        """Choose no clock any more that a driver has refused.
+
+        Raises:
+            IncompleteProfileError: a driver takes hardly any clock of its own list.
+        """
+        refused_mhz = measured.sweep.refused_mhz
+        clocks = ", ".join(map(str, sorted(refused_mhz)))
+        if len(refused_mhz) > _MOST_REFUSED:
+            raise IncompleteProfileError(
+                f"the driver lists {clocks} MHz and refuses every one of them",
+                hint="see which it takes: nvidia-smi -lgc CLOCK",
+            )
+        self.grid_mhz = tuple(mhz for mhz in self.grid_mhz if mhz not in refused_mhz)
+
+
+def window_length(context: JobContext, iteration_s: float) -> WindowLength:
+    """How long a window is, in whose first iteration the clock changes.
+
+    That costs the computations of its first second. Each one is measured twice all the same.
+    """
+    microbatches = context.job.schedule.microbatches
+    alone = microbatches >= _MICROBATCHES and iteration_s >= _LONG * CHANGE_S
+    least = 1 if alone else 2 if microbatches > 1 else 3
+    return WindowLength(iteration_s, context.config.profile.min_window_s + CHANGE_S, least)
+
+
+# What a sweep reports to its user: when it begins, after every window, and where something is odd.
+
+
+def log_begin(context: JobContext, choice: ClockChoice, cost: SweepCost) -> None:
+    """State how many clocks are measured, and what that costs."""
+    context.log.event(
+        "profiling",
+        f"profiling {choice.count} clocks: about {in_words(cost.lasts_s)}{context.whose_time}, "
+        f"training up to {cost.slower_pct:.0f} % slower meanwhile",
+        clock_mhz=choice.grid_mhz[0],
+        done=0,
+        total=choice.count,
+        iterations=choice.window.at(),
+        lasts_s=cost.lasts_s,
+        slower_pct=cost.slower_pct,
+    )
+
+
+def log_measured(
+    log: EventLog, clock_mhz: int, measured: MeasuredSweep, choice: ClockChoice, left_s: float, *, again: bool
+) -> None:
+    """State what is known by now, and how long the rest takes."""
+    left = f"; about {in_words(left_s)} left" if left_s else ""
+    place = "once more" if again else f"({measured.sweep.done} of {choice.count}){left}"
+    log.event(
+        "profiling",
+        f"profiled {clock_mhz} MHz {place}",
+        clock_mhz=clock_mhz,
+        done=measured.sweep.done,
+        total=choice.count,
+        left_s=left_s,
+    )
+
+
+def log_varying(log: EventLog, measured: MeasuredSweep) -> None:
+    """State that every clock is measured a second time, and why."""
+    log.event(
+        "varying",
+        f"computations vary by {100.0 * measured.spread:.0f} % at one clock: batches change, or others are "
+        "at work. Every clock is measured a second time, from the last to the first, and the plan is as "
+        "sure as both agree",
+        spread=measured.spread,
+    )
+
+
+def log_not_held(log: EventLog, clocks_mhz: Sequence[int]) -> None:
+    """State which clocks no plan uses, as they do not hold."""
+    log.event(
+        "not_held",
+        f"{', '.join(map(str, clocks_mhz))} MHz do not hold under this job's load: no plan uses them",
+        clocks_mhz=list(clocks_mhz),
+    )
+
+
+def log_observed(log: EventLog, seen: Pooled) -> None:
+    """State what one window at default clocks shows."""
+    rows = [
+        {"computation": f"{stage}{kind.value}", "time_s": point.time_s, "energy_j": point.energy_j}
+        | {"energy_se_j": point.energy_se_j, "clock_mhz": point.achieved_mhz}
+        for (stage, kind), point in seen.points.items()
+    ]
+    energy_j = sum(point.energy_j for point in seen.points.values())
+    log.event(
+        "observed",
+        f"observed at default clocks: {energy_j:.4g} J in one microbatch's computations, "
+        f"{seen.blocking_power_w:.4g} W while waiting",
+        blocking_power_w=seen.blocking_power_w,
+        computations=rows,
+    )
+
+
+_SHORT_WINDOWS = 4
+_VARIES = 0.1
+"""Computations of one kind, clock and size agree within a hundredth on a GPU left alone."""
+
+
+class Sweeping:
+    """Begin the phase that measures, and write down what it finds.
+
+    The profile is of computations: it serves batches of every number of microbatches, which may change while
+    it is made. Where microbatches change their shape, and the framework knows it, durations are brought to
+    one size for every clock. The profile is of the mean of all that was seen. Where computations vary for no
+    known reason, clocks are measured there and back, so that none sees other batches than the others.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        watch: EnergyWatch,
+        monitor: ConflictMonitor,
+    ) -> None:
+        self._context = context
+        self._watch = watch
+        self._monitor = monitor
+        self._short_windows = self._void = self._held_mhz = self._steady_mhz = 0
+        self._loads = WindowLoads(self._context)
+        self._warmth = Warmth()
+
+    def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
+        """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
+        choice = ClockChoice(self._context, iteration_s)
+        settling = self._settling(iteration_s, choice.window.at() * choice.count, ran=ran)
+        sweeps, pace = choice.begun(), choice.pace()
+        log_begin(self._context, choice, choice.cost(settling))
+
+        def written(found: MeasuredSweep, last: MeasuredSweep | None) -> Phase:
+            warming = UNKNOWN_WARMING
+            if last is not None:
+                warming = self._warming(sweeps.windows[0], last.windows[-1])
+            course = self._course(pace, iteration_s, ran=ran)
+            return then() if self._write(found, warming, choice.grid_mhz, course) else Unplanned()
+
+        def profiled() -> Phase:
+            if sweeps.spread > _VARIES:
+                log_varying(self._context.log, sweeps)
+                back = sweeps.back()
+                return self._walking(back, choice, pace, then=lambda: written(sweeps.joined(back), back))
+            if sweeps.sweep.done == 1:
+                return written(sweeps, None)
+            cool = sweeps.first_again()
+            return self._walking(cool, choice, pace, then=lambda: written(sweeps, cool))
+
+        return self._walking(sweeps, choice, pace, then=profiled, settling=settling, chooses=True)
+
+    def _walking(
+        self,
+        sweeps: MeasuredSweep,
+        choice: ClockChoice,
+        pace: SweepPace,
+        *,
+        then: Callable[[], Phase],
+        settling: int = 1,
+        chooses: bool = False,
+    ) -> Phase:
+        """Measure clock after clock; where it ``chooses``, every window chooses the next one."""
+
+        def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
+            seen = self._pooled(clock_mhz, window)
+            if seen is None:
+                return False
+            sweeps.record(seen[0])
+            choice.leave_out_refused(sweeps)
+            if chooses:
+                choice.go_on(sweeps)
+            if seen[0] is not None:
+                left_s = choice.left_s(sweeps, pace)
+                log_measured(self._context.log, clock_mhz, sweeps, choice, left_s, again=not chooses)
+            return True
+
+        return Profiling(sweeps, choice.window, measured=measured, then=then, settling=settling, pace=pace)
+
+    def _course(self, pace: SweepPace, iteration_s: float, *, ran: int) -> dict[str, float]:
+        """How long the sweep lasted, by how much training was slower, and what counted for nothing."""
+        return {
+            "took_s": pace.took_s,
+            "slower_pct": pace.slower_pct(iteration_s),
+            "first_iterations": ran,
+            "after_something_else": pace.broken,
+            "void_or_skipped": self._void,
+        }
+
+    def observing(self, iteration_s: float, *, ran: int) -> Phase:
+        """Measure one window at default clocks and report what it shows; ``ran`` iterations have passed."""
+        context = self._context
+        if not self._watch.watching:
+            return Unplanned()
+        length = window_length(context, iteration_s)
+        top = context.capabilities.clocks_mhz[:1]
+        sweeps = MeasuredSweep(Sweep(top))
+
+        def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
+            seen = self._pooled(clock_mhz, window)
+            if seen is None:
+                return False
+            sweeps.record(seen[0])
+            if seen[0] is not None:
+                log_observed(self._context.log, seen[0])
+            return True
+
+        return Profiling(
+            sweeps,
+            length,
+            measured=measured,
+            then=Unplanned,
+            policy_at=lambda _: DEFAULT_CLOCK,
+            settling=self._settling(iteration_s, length.at(), ran=ran),
+        )
+
+    def _settling(self, iteration_s: float, sweep_iterations: int, *, ran: int) -> int:
+        """How many iterations more the GPUs need to warm up; they have worked since the first."""
+        needed = math.ceil(self._context.config.profile.settle_s / iteration_s) - ran
+        return max(1, min(needed, sweep_iterations // 2))
+
+    def _pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> tuple[Pooled | None] | None:
+        """Pool a window; None where it was too short to show anything, a few times at most.
+
+        The only element is None where some GPU refuses the clock.
+
+        The highest clock is never left out: where it is refused, what the GPU chooses itself stands for it.
+
+        Raises:
+            IncompleteProfileError: longer windows showed nothing either, or would not.
+        """
+        self._void += sum(one.void or one.skipped for one in window)
+        refused = clock_mhz in self._monitor.refused_mhz - {max(self._context.capabilities.clocks_mhz)}
+        try:
+            told, loads = self._loads.shared(window)
+            seen = pooled(
+                self._context,
+                clock_mhz,
+                lambda: self._estimate(clock_mhz, told, loads),
+                refused=refused,
+                troubles=tuple(self._watch.troubles),
+            )
+        except IncompleteProfileError as error:
+            self._short_windows += 1
+            if self._short_windows > _SHORT_WINDOWS or isinstance(error, UnmeasurableError):
+                raise
+            self._context.log.event(
+                "window_too_short", f"{error.message}: once more, twice as long", clock_mhz=clock_mhz
+            )
+            return None
+        self._short_windows = 0
+        return (seen,)
+
+    def _estimate(self, clock_mhz: int, window: Sequence[Iteration], loads: Mapping[int, Load]) -> Estimate:
+        looks = self._watch.looks_between(window[0].start_s + CHANGE_S, window[-1].end_s)
+        self._held_mhz = held_alone(clock_mhz, [look for _, look in looks], held_mhz=self._held_mhz)
+        found = window_estimate(
+            self._watch,
+            self._monitor.control,
+            clock_mhz,
+            window,
+            loads=loads,
+            warmth=self._warmth,
+        )
+        reached_mhz = [point.achieved_mhz for point in found.points.values()]
+        if all(mhz is not None and is_held(clock_mhz, mhz) for mhz in reached_mhz):
+            self._steady_mhz = max(self._steady_mhz, clock_mhz)
+        return found
+
+    def _warming(self, warm: Pooled, cool: Pooled) -> Warming:
+        """What temperatures show: alike on all ranks, from what all know."""
+        again = cool.points if same_clock(warm, cool) else {}
+        found = warming_of(warm.points, again, thermal=cool.thermal, settled_c=cool.settled_c)
+        if found is not None:
+            return found
+        reason = self._watch.temperatures.reason or "what was read and what the GPUs took do not fit together"
+        if not again:
+            reason = "the highest clock was another one at the end of the sweep than at its begin"
+        self._context.log.event(
+            "no_temperature",
+            f"temperatures are not used: {reason}. GPUs are cooler at low clocks: energies there may be 1 % "
+            "too small",
+        )
+        return UNKNOWN_WARMING
+
+    def _write(
+        self,
+        measured: MeasuredSweep,
+        warming: Warming,
+        grid_mhz: Sequence[int],
+        course: Mapping[str, float],
+    ) -> bool:
+        """Write the profile; return whether plans follow."""
+        context, sweep, windows = self._context, measured.sweep, measured.windows
+        held = held_clocks(sweep.clocks_mhz, windows)
+        lost = [clock for clock in sweep.clocks_mhz[: len(windows)] if clock not in held]
+        if lost:
+            log_not_held(context.log, lost)
+        self._monitor.expect_held(self._steady_mhz, context.capabilities)
+        profile = profile_of(context, sweep, windows, warming=warming, grid_mhz=grid_mhz)
+        self._loads.log_fits(profile.loads)
+        if context.job.rank == 0:
+            write_profile(profile, context.directory.profile)
+            write_request(context.directory.request, plan_request(context, context.job))
+        self._loads.log_mean()
+        where = (
+            f"wrote {context.directory.profile} after {in_words(course['took_s'])}{context.whose_time}, "
+            f"in which training was {max(0.0, course['slower_pct']):.1f} % slower"
+        )
+        if context.config.mode == "profile":
+            context.log.event("profiled", f"{where}; mode is profile: default clocks from here on", **course)
+            return False
+        context.log.event("profiled", where, **course)
+        return True

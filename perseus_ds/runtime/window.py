@@ -1,0 +1,506 @@
+"""From a window of iterations on every rank to the profile of the job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
+from operator import or_
+from statistics import fmean, median
+from typing import cast
+
+import numpy as np
+
+from perseus_ds.device.gpu import Achieved, ConflictKind, conflicts, is_at, is_held
+from perseus_ds.errors import IncompleteProfileError, PerseusError, UnmeasurableError, as_perseus_error
+from perseus_ds.profile import (
+    Computation,
+    CounterTrace,
+    Interval,
+    LoadFit,
+    Point,
+    Profile,
+    Sweep,
+    Window,
+    differ,
+    fit_of,
+)
+from perseus_ds.profile.estimating.estimate import Estimate, estimate
+from perseus_ds.profile.estimating.thermal import Thermal, Warming, Warmth
+from perseus_ds.profile.next_clock import filed
+from perseus_ds.runtime.conflicts import ControlWatch
+from perseus_ds.runtime.context import JobContext
+from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.event_log import log_troubles, whose
+from perseus_ds.runtime.pooling import Measured, Pooled, joined_loads, pool
+from perseus_ds.runtime.recorder import Iteration
+from perseus_ds.schedule import Kind, Load, mean_load
+
+# Which clocks a GPU held under a job's load, and whether somebody else set them: from what was read back.
+
+
+def held_clocks(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> frozenset[int]:
+    """The clocks that every GPU held under load, and the highest, which stands for its own choice.
+
+    What was measured at a clock that does not hold is of another one: whatever power or heat allowed just
+    then. A clock that nobody read counts as held.
+    """
+    held = {
+        clock
+        for clock, window in zip(clocks_mhz, windows, strict=False)
+        if all(one.achieved_mhz is None or is_held(clock, one.achieved_mhz) for one in window.points.values())
+    }
+    return frozenset({clocks_mhz[0]} | held)
+
+
+def held_alone(clock_mhz: int, looks: Sequence[Achieved], *, held_mhz: int) -> int:
+    """Return the highest clock that this GPU has held in a sweep; ``held_mhz`` was it before these looks.
+
+    Raises:
+        UnmeasurableError: somebody else sets this GPU's clock, by the guard's own rule and in every look.
+    """
+    if not clock_mhz or not looks:
+        return held_mhz
+    reasons = reduce(or_, (one.event_reasons for one in looks))
+    seen = [Achieved(edge(one.clock_mhz for one in looks), 0, reasons) for edge in (max, min)]
+    foreign = [
+        one
+        for edge in seen
+        for one in conflicts(clock_mhz, edge, held_mhz=held_mhz)
+        if one.kind is ConflictKind.FOREIGN_CLOCK
+    ]
+    if len(foreign) == len(seen):
+        raise UnmeasurableError(foreign[0].line)
+    return max(held_mhz, clock_mhz) if all(is_at(clock_mhz, edge) for edge in seen) else held_mhz
+
+
+def same_clock(warm: Pooled, cool: Pooled) -> bool:
+    """Whether two windows at one clock reached the same one; one that nobody read counts as reached."""
+    both = [
+        (warm.points[key].achieved_mhz, cool.points[key].achieved_mhz)
+        for key in warm.points.keys() & cool.points
+    ]
+    return all(
+        one is None or other is None or (is_held(one, other) and is_held(other, one)) for one, other in both
+    )
+
+
+CHANGE_S = 1.0
+"""How long a clock may take to change and settle: computations that begin within it are not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A rank's report that its driver does not take the clock."""
+
+    clock_mhz: int
+
+
+def pooled(
+    context: JobContext,
+    clock_mhz: int,
+    estimated: Callable[[], Estimate],
+    *,
+    refused: bool = False,
+    troubles: Sequence[str] = (),
+) -> Pooled | None:
+    """Gather what every rank estimates of its window and pool it; an error of one is an error of all.
+
+    ``refused``: this rank's driver does not take the clock. The result is None if any rank's does not.
+    ``troubles`` are what is wrong with this rank's energy counter.
+
+    Raises:
+        UnmeasurableError: some rank cannot measure at all.
+        IncompleteProfileError: some rank could not report anything from its window.
+        EngineError: a rank fell silent.
+    """
+    everyone = _reports(
+        context,
+        clock_mhz,
+        lambda: Refused(clock_mhz) if refused else Measured(context.job.replica, estimated(), troubles),
+    )
+    refusals = {rank: one for rank, one in enumerate(everyone) if isinstance(one, Refused)}
+    _log_refused(context, refusals)
+    return None if refusals else pool(one for one in everyone if isinstance(one, Measured))
+
+
+def _reports(
+    context: JobContext, clock_mhz: int, own: Callable[[], Measured | Refused]
+) -> list[Measured | Refused]:
+    """Gather every rank's report; the others wait for this rank, so that its error is one of all."""
+    try:
+        mine: Measured | Refused | PerseusError = own()
+    except Exception as error:  # noqa: BLE001  # whatever it is, the others hear of it
+        mine = as_perseus_error(error)
+    everyone = cast("list[Measured | Refused | PerseusError]", context.channel.gather(mine))
+    for rank, one in enumerate(everyone):
+        if isinstance(one, PerseusError):
+            again = UnmeasurableError if isinstance(one, UnmeasurableError) else IncompleteProfileError
+            raise again(f"profiling at {clock_mhz} MHz on rank {rank}: {one.message}", hint=one.hint)
+    found = cast("list[Measured | Refused]", everyone)
+    log_troubles(
+        context.log, {rank: one.troubles for rank, one in enumerate(found) if isinstance(one, Measured)}
+    )
+    return found
+
+
+def _log_refused(context: JobContext, refusals: Mapping[int, Refused]) -> None:
+    for clock_mhz in sorted({one.clock_mhz for one in refusals.values()}):
+        ranks = [rank for rank, one in refusals.items() if one.clock_mhz == clock_mhz]
+        named = whose(ranks)
+        context.log.event(
+            "clock_refused",
+            f"the driver of {named} refuses {clock_mhz} MHz: no plan uses it, profiling goes on without it",
+            clock_mhz=clock_mhz,
+            ranks=ranks,
+        )
+
+
+def window_estimate(
+    watch: EnergyWatch,
+    control: ControlWatch,
+    clock_mhz: int,
+    iterations: Sequence[Iteration],
+    *,
+    loads: Mapping[int, Load],
+    warmth: Warmth,
+) -> Estimate:
+    """Estimate a window on this rank, its durations brought to the ``loads`` of its stages (`Window`).
+
+    ``warmth`` is how warm this GPU was before.
+
+    Raises:
+        UnmeasurableError: the energy of this rank's GPU cannot be read.
+        IncompleteProfileError: the window shows nothing.
+    """
+    if watch.useless:
+        raise UnmeasurableError(watch.useless, hint="see perseus-ds doctor on its host")
+    iterations = _measured(iterations, control)
+    intervals, changes = without_changes(iterations)
+    start_s, end_s = changes[0][1], iterations[-1].end_s
+    spans = sorted((one.start_s, one.end_s) for one in iterations)
+    achieved_mhz, reasons = watch.clock_between(start_s, end_s)
+    window = Window(
+        clock_mhz=clock_mhz,
+        start_s=start_s,
+        end_s=end_s,
+        intervals=intervals,
+        counter=watch.trace(start_s),
+        achieved_mhz=achieved_mhz,
+        event_reasons=reasons,
+        outside=(*((one[1], other[0]) for one, other in pairwise(spans)), *changes),
+        loads=loads,
+        temperature_c=watch.temperatures.mean_c(start_s, end_s),
+    )
+    thermal, power_w = _thermal(watch, warmth), mean_power_w(window.counter, start_s, end_s)
+    watch.forget(min(end_s, warmth.until_s))
+    return replace(
+        estimate(window),
+        thermal=thermal,
+        settled_c=None if thermal is None or power_w is None else thermal.settled_c(power_w),
+    )
+
+
+def _measured(iterations: Sequence[Iteration], control: ControlWatch) -> Sequence[Iteration]:
+    """Leave out iterations that count for nothing."""
+    iterations = [one for one in iterations if not (one.void or one.skipped)]
+    if not iterations:
+        raise IncompleteProfileError("no iteration of the window could be measured")
+    if control.uncontrolled_s >= iterations[0].start_s:
+        raise IncompleteProfileError("its guard was gone, or did not answer, for a while")
+    return iterations
+
+
+def without_changes(
+    iterations: Sequence[Iteration],
+) -> tuple[tuple[Interval, ...], list[tuple[float, float]]]:
+    """Leave out the computations in which the clock may still change; return when these ran as well.
+
+    They begin within `CHANGE_S` of the first iteration of a run of them. Other instructions stay: both ends
+    of a transfer are compared one by one.
+    """
+    kept: list[Interval] = []
+    changes: list[tuple[float, float]] = []
+    before = None
+    for iteration in iterations:
+        intervals = iteration.intervals
+        if before is None or iteration.index != before + 1:
+            changes.append((iteration.start_s, iteration.start_s + CHANGE_S))
+        begin_s, until_s = changes[-1]
+        left = [one for one in intervals if one.kind.is_computation and one.start_s < until_s]
+        if left:
+            changes[-1] = begin_s, max(until_s, *(one.end_s for one in left))
+        kept += [one for one in intervals if not one.kind.is_computation or one.start_s >= until_s]
+        before = iteration.index
+    return tuple(kept), changes
+
+
+def _thermal(watch: EnergyWatch, warmth: Warmth) -> Thermal | None:
+    """Take in what was read since the last window; None once the sensor is not believed."""
+    trace = watch.trace(-math.inf if warmth.until_s == math.inf else warmth.until_s)
+    warmth.over(trace, watch.temperatures.between(-math.inf, math.inf))
+    return None if watch.temperatures.reason else warmth.thermal()
+
+
+def mean_power_w(trace: CounterTrace, start_s: float, end_s: float) -> float | None:
+    """The mean power of a stretch of time; None where the counter was not watched over all of it."""
+    if not len(trace):
+        return None
+    begin_s, until_s = max(start_s, float(trace.time_s[0])), min(end_s, float(trace.time_s[-1]))
+    return trace.energy_between(begin_s, until_s) / (until_s - begin_s) if until_s > begin_s else None
+
+
+def profile_of(
+    context: JobContext,
+    sweep: Sweep,
+    windows: Sequence[Pooled],
+    *,
+    warming: Warming,
+    grid_mhz: Sequence[int],
+) -> Profile:
+    """Join the windows of a finished sweep; blocking power is the one at the highest clock.
+
+    All energies are as if the GPU had the temperature that it settles at with default clocks. All durations
+    are the mean of those batches that were seen in any window. What was held down is filed under the clock
+    that it reached; ``grid_mhz`` are the clocks that the GPUs have.
+    """
+    blocking_w = _blocking_w(sweep.clocks_mhz, windows, warming)
+
+    def warmed(key: Computation, point: Point) -> Point:
+        return _scaled(_warmed(point, warming.missing_w(key, point)), _larger(key, windows))
+
+    return Profile(
+        points={
+            key: filed([warmed(key, point) for point in points], grid_mhz)
+            for key, points in sweep.points.items()
+        },
+        blocking_power_w=blocking_w[sweep.clocks_mhz[0]],
+        blocking_w=blocking_w,
+        size_variation=fmean(window.size_variation for window in windows),
+        loads=load_fits(windows),
+        leakage=warming.leakage,
+        leakage_se=warming.leakage_se,
+        fixed_s=_fixed_s(windows),
+        fingerprint=dict(context.job.profile_fingerprint),
+        window_s=context.config.profile.min_window_s,
+        calibration=context.reckoning.calibration,
+        grid_mhz=tuple(mhz for mhz in grid_mhz if min(sweep.clocks_mhz) < mhz < sweep.clocks_mhz[0]),
+    )
+
+
+def _blocking_w(clocks_mhz: Sequence[int], windows: Sequence[Pooled], warming: Warming) -> dict[int, float]:
+    """Blocking power at each clock that was held, at the temperature that the GPU settles at."""
+    held = held_clocks(clocks_mhz, windows)
+    return {
+        clock: max(0.0, window.blocking_power_w + warming.blocking_w(window.points))
+        for clock, window in zip(clocks_mhz, windows, strict=False)
+        if clock in held
+    }
+
+
+def load_fits(windows: Sequence[Pooled]) -> dict[Computation, LoadFit]:
+    """Fit relative durations to the loads of all windows, whatever their clocks; empty where none differ."""
+    fits = {key: fit_of(sums) for key, sums in joined_loads(window.loads for window in windows).items()}
+    return {key: fit for key, fit in fits.items() if fit is not None}
+
+
+def _fixed_s(windows: Sequence[Pooled]) -> dict[Computation, float]:
+    """The shortest of all windows, whose rest was waiting; of the step, which may be skipped, the median."""
+    return {
+        key: (median if key[1] is Kind.STEP else min)(window.fixed_s[key] for window in windows)
+        for key in windows[0].fixed_s
+    }
+
+
+def _warmed(point: Point, leaks_w: float) -> Point:
+    return replace(point, energy_j=point.energy_j + leaks_w * point.time_s)
+
+
+def _larger(key: Computation, windows: Sequence[Pooled]) -> float:
+    """How much more work a computation is in all windows than at the size that they were brought to."""
+    return fmean(window.larger.get(key, 1.0) for window in windows)
+
+
+def _scaled(point: Point, times: float) -> Point:
+    """The same at as much more work: all but the powers grow alike."""
+    sd_s = None if point.time_sd_s is None else times * point.time_sd_s
+    return replace(
+        point,
+        time_s=times * point.time_s,
+        energy_j=times * point.energy_j,
+        time_se_s=times * point.time_se_s,
+        energy_se_j=times * point.energy_se_j,
+        time_sd_s=sd_s,
+    )
+
+
+# The loads that a window's microbatches had, on every rank: counted by the first stage, shared by all.
+
+_MOST_SHARED = 256  # microbatches of a window and replica: 10 kB
+_EXPLAINS = 0.25
+_MOST_REFUSED = 3  # windows of a sweep, each twice as long as the one before
+
+_Key = tuple[int, int]  # iteration, microbatch
+_ALL = -1, -1
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one rank of a replica's first stage counted, by (iteration, microbatch).
+
+    Of ``shared`` microbatches; one entry stands for all where their loads are alike.
+    """
+
+    replica: int
+    loads: Mapping[_Key, tuple[float, float]]
+    shared: int
+
+    def each(self) -> list[Load]:
+        """Return the load of every microbatch that is shared."""
+        found = [Load(*load) for load in self.loads.values()]
+        return found * self.shared if _ALL in self.loads else found
+
+    def of(self, key: _Key) -> Load | None:
+        """Return the load of a microbatch; None where it was not shared."""
+        found = self.loads.get(_ALL, self.loads.get(key))
+        return None if found is None else Load(*found)
+
+
+class WindowLoads:
+    """Share the loads of every window, so that all stages' durations are held against the same numbers.
+
+    Only the first stage sees lengths. A later one sees at most the shape of what it receives, which proves
+    nothing where sequences are packed. Where no first stage counts, each rank keeps what it saw itself.
+    ``mean`` is what durations of all windows are brought to: the mean load of the first one.
+
+    A window of one load alone does not show how durations follow loads. Where batches have other loads for
+    some iterations on end, clocks would be held against each other by a law that nobody measured.
+    """
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._mean: Load | None = None
+        self._own_means: dict[int, Load] | None = None
+        self._seen: list[Load] = []
+        self._refused = 0
+
+    def shared(self, window: Sequence[Iteration]) -> tuple[list[Iteration], dict[int, Load]]:
+        """Return a window with its loads, and by model stage the load to bring it to; collective.
+
+        Raises:
+            EngineError: a rank fell silent.
+            IncompleteProfileError: all of it was of one load, and others were seen before.
+        """
+        own = self._context.job.replica
+        everyone = cast("list[Counted | None]", self._context.channel.gather(_counted(own, window)))
+        counted = [one for one in everyone if one is not None]
+        loads = [load for one in counted for load in one.each()]
+        self._see(loads)
+        self._refuse_one_load(loads)
+        mine = next((one for one in counted if one.replica == own), None)
+        if self._mean is None or mine is None:
+            self._own_means = self._own_means or _means(window)
+            return list(window), self._own_means
+        told = list(window) if _holds_first(window) else [_with_loads(one, mine) for one in window]
+        return told, dict.fromkeys(_stages(told), self._mean)
+
+    def _refuse_one_load(self, loads: Sequence[Load]) -> None:
+        if self._refused < _MOST_REFUSED and not _differ(loads) and _differ(self._seen):
+            self._refused += 1
+            raise IncompleteProfileError("all microbatches had one load, which was another before")
+
+    def log_mean(self) -> None:
+        """State for which load the profile holds, where loads differ."""
+        if _differ(self._seen):
+            mean = mean_load(self._seen).tokens
+            self._context.log.event(
+                "mean_size",
+                f"the profile, and what is expected of plans, is for microbatches of {mean:.0f} tokens, the "
+                "mean of those seen",
+                tokens=mean,
+            )
+
+    def log_fits(self, fits: Mapping[tuple[int, Kind], LoadFit]) -> None:
+        """Report once how much of what durations vary by the loads explain."""
+        if not fits:
+            return
+        best = max(fits.values(), key=lambda fit: fit.r2)
+        if best.r2 < _EXPLAINS:
+            line = (
+                f"the loads of microbatches explain {100.0 * best.r2:.0f} % at most of how durations vary: "
+                "nothing is held against them"
+            )
+        else:
+            scatter = max(fit.scatter for fit in fits.values())
+            line = (
+                f"durations follow the loads of microbatches: these explain {100.0 * best.r2:.0f} % of how "
+                f"they vary, and leave {100.0 * scatter:.1f} % of scatter at most"
+            )
+        self._context.log.event(
+            "loads", line, r2={f"{s}{kind.value}": fit.r2 for (s, kind), fit in fits.items()}
+        )
+
+    def _see(self, loads: Sequence[Load]) -> None:
+        self._seen += loads
+        if self._mean is None and loads:
+            self._mean = mean_load(loads)
+            tokens = np.array([load.tokens for load in loads])
+            if differ(tokens):
+                times = tokens.max() / tokens.min()
+                self._context.log.event(
+                    "sizes_differ",
+                    f"microbatches differ in size, by {times:.2g} times so far: measurements are brought "
+                    "to one size, and the plan is for the mean size",
+                )
+
+
+def _counted(replica: int, window: Sequence[Iteration]) -> Counted | None:
+    """What this rank counted on the first stage; None where it is another one, or loads are unknown."""
+    loads = {
+        (one.index, interval.instruction.microbatch): interval.load
+        for one in window
+        for interval in one.intervals
+        if interval.kind is Kind.FORWARD and interval.instruction.stage == 0 and interval.load is not None
+    }
+    found = {key: (load.tokens, load.squares) for key, load in list(loads.items())[:_MOST_SHARED]}
+    shared = len(found)
+    if len(set(loads.values())) == 1:
+        found = {_ALL: next(iter(found.values()))}
+    return Counted(replica, found, shared) if found else None
+
+
+def _differ(loads: Sequence[Load]) -> bool:
+    return bool(loads) and differ(np.array([load.tokens for load in loads]))
+
+
+def _holds_first(window: Sequence[Iteration]) -> bool:
+    """Whether this rank runs the first stage and no other, so that it counted itself."""
+    return _stages(window) == {0}
+
+
+def _stages(window: Sequence[Iteration]) -> set[int]:
+    return {interval.instruction.stage for one in window for interval in one.intervals}
+
+
+def _with_loads(iteration: Iteration, known: Counted) -> Iteration:
+    return replace(
+        iteration, intervals=tuple(_told(one, iteration.index, known) for one in iteration.intervals)
+    )
+
+
+def _told(interval: Interval, index: int, known: Counted) -> Interval:
+    if not interval.kind.is_computation:
+        return interval
+    return replace(interval, load=known.of((index, interval.instruction.microbatch)))
+
+
+def _means(window: Sequence[Iteration]) -> dict[int, Load]:
+    """Mean load of the microbatches of every model stage of this rank; empty where nobody counts them."""
+    counted: dict[int, list[Load]] = {}
+    for iteration in window:
+        for interval in iteration.intervals:
+            if interval.load is not None:
+                counted.setdefault(interval.instruction.stage, []).append(interval.load)
+    return {stage: mean_load(loads) for stage, loads in counted.items()}
