@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perseus_ds.runtime.energy_monitor import EnergyMonitor as EnergyMonitor  # public here
 
 __version__ = "0.1.0"
 
@@ -74,3 +78,12 @@ def notify(
         until_s=until_s,
         clear=clear,
     )
+
+
+def __getattr__(name: str) -> object:
+    """Import `EnergyMonitor` when it is first used: importing us imports nothing."""
+    if name != "EnergyMonitor":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from perseus_ds.runtime.energy_monitor import EnergyMonitor  # noqa: PLC0415
+
+    return EnergyMonitor

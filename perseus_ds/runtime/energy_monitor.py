@@ -1,4 +1,13 @@
-"""Note when the energy counter moves, which clock is in force, and how warm the GPU is."""
+"""Joules of one GPU: its energy counter, read by a process of its own and checked against its power.
+
+`EnergyMonitor` measures windows of any program and needs no torch. A job uses `EnergyWatch`, the same reading
+with clocks and temperatures beside it::
+
+    GPU -> EnergySource -> GpuReader (reader process) -> pipe -> EnergyWatch -> windows, accounts
+
+A thread that looks 20 times per second would take the interpreter each time from the thread that trains. So
+only simulated GPUs, which no other process can open, are read within this one.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +21,30 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from fcntl import F_SETPIPE_SZ, fcntl
 from functools import reduce
 from operator import itemgetter, or_
 from queue import Empty, SimpleQueue
 from statistics import fmean, median
-from typing import Any, NamedTuple, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from perseus_ds.device.gpu import Achieved, Capabilities, Gpu
-from perseus_ds.errors import PerseusError, as_perseus_error
+from perseus_ds.device.amd import AmdGpu
+from perseus_ds.device.gpu import Achieved, Capabilities, DeviceRequest, Gpu
+from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError, as_perseus_error
 from perseus_ds.guard.claim import open_gpu
-from perseus_ds.profile import CounterTrace
-from perseus_ds.profile.estimating.thermal import Reading
 from perseus_ds.runtime.threads import HostThreads, Threads
 
-# Joules of one GPU: its energy counter, checked against its power, and replaced where it cannot be right.
+if TYPE_CHECKING:
+    from perseus_ds.profile import CounterTrace
+
+T = TypeVar("T")
 
 _CHECKED_S = 1.0
 _LEAST, _MOST = 0.8, 1.25
@@ -200,8 +215,6 @@ class EnergySource:
         return now_s
 
 
-# One look at a GPU after another: its energy, and now and then its clock and its temperature.
-
 _READS_PER_CLOCK_READ = 5
 
 
@@ -262,15 +275,11 @@ class GpuReader:
         return "this GPU shows none" if read_c is None else read_c
 
 
-# What is kept of a GPU's readings: rows of a stretch of time, and temperatures while they can be true.
-
 KEPT = 100_000
 """Rows at most, where nobody lets go of any."""
 _LEAST_C, _MOST_C = 1.0, 125.0
 _MOST_STEP_C = 30.0
 """Between two looks, a quarter of a second apart: a chip follows its power in seconds."""
-
-T = TypeVar("T")
 
 
 def between(rows: Iterable[tuple[float, T]], start_s: float, end_s: float) -> list[tuple[float, T]]:
@@ -287,7 +296,7 @@ class Temperatures:
     """
 
     def __init__(self) -> None:
-        self._readings: deque[Reading] = deque(maxlen=KEPT)
+        self._readings: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self.reason = ""
 
     def note(self, at_s: float, read_c: float | str) -> None:
@@ -308,7 +317,7 @@ class Temperatures:
         read = [read_c for _, read_c in self.between(start_s, end_s)]
         return fmean(read) if read else None
 
-    def between(self, start_s: float, end_s: float) -> list[Reading]:
+    def between(self, start_s: float, end_s: float) -> list[tuple[float, float]]:
         """All readings of a stretch of time."""
         return between(self._readings, start_s, end_s)
 
@@ -322,14 +331,11 @@ class Temperatures:
         self._readings.clear()
 
 
-# A process that looks at one GPU for its trainer: the program, and the trainer's end of it.
-#
-# A thread that looks 20 times per second takes the interpreter each time from the thread that trains.
-
 _PIPE_BYTES = 1 << 20  # as much as Linux lets any user have: looks of ten minutes
 _READ_BYTES = 1 << 16
 _PATIENCE_S = 2.0  # for a look under way: a driver may block for minutes
 _KILLED_S = 0.2
+_MOST_WAITING = 12_000  # looks behind a full pipe: ten minutes more, then the oldest of them are left out
 
 _NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Launchers and schedulers send these to all of a job. What they mean is the trainer's to decide."""
@@ -343,7 +349,8 @@ Message = tuple[Any, ...] | PerseusError | str
 class ReadingProcess:
     """Looks at a GPU every so many seconds; `take` returns what was seen since, and never waits.
 
-    It ends with its trainer, however that ends. What is not taken waits in a pipe, then in the process.
+    It ends with its trainer, however that ends. What is not taken waits in a pipe, then in the process: the
+    first ten minutes and the last ten.
     ``error`` is of the look that failed, after which there are no others. ``ended`` is why it ended without
     one; empty while it runs.
     """
@@ -443,11 +450,16 @@ def main(backend: str, uuid: str, every_s: float, fileno: int, parent: int) -> N
     sender.start()
     try:
         with open_gpu(backend, uuid) as gpu:
-            reader, pace_s = GpuReader(gpu), every_s
+            reader, pace_s, anew = GpuReader(gpu), every_s, False
             while (told_s := _wait(pace_s)) is not None and os.getppid() == parent:
                 pace_s = told_s
                 try:
-                    messages.put(tuple(reader.look()))
+                    seen = reader.look()
+                    if messages.qsize() >= _MOST_WAITING:
+                        left_out = messages.get()
+                        anew |= isinstance(left_out, tuple) and left_out[2]
+                        seen, anew = seen._replace(anew=seen.anew or anew), False
+                    messages.put(tuple(seen))
                 except Exception as error:  # noqa: BLE001  # the first ends the looks, wherever they are made
                     messages.put(as_perseus_error(error))
                     break
@@ -475,9 +487,6 @@ def _send(fileno: int, messages: SimpleQueue[Message | None]) -> None:
                 left = left[os.write(fileno, left) :]
 
 
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
-
 _READS_PER_PERIOD = 2
 _AWAY = 10.0  # periods
 _LEAST_S = 0.02  # between two looks: some counters move every millisecond
@@ -490,7 +499,10 @@ Look = Callable[[], None]
 
 Repeat = Callable[[float, Look], Look]
 """Look again and again, every so many seconds of the device's time; returns what ends it."""
-_IN_A_THREAD = "no process reads its energy ({}): a thread of the training does"
+
+_MOST_STARTS = 4
+_POLL_S = 0.005
+_MOST_WAIT_S = 30.0
 
 
 class EnergyWatch:
@@ -498,11 +510,12 @@ class EnergyWatch:
 
     A change is dated half-way between the look that saw it and the one before.
 
-    A GPU that other processes can open too is looked at by a process of its own (`ReadingProcess`): every
-    question here takes in first what that has seen. Else a thread looks, or whatever ``repeat`` is, which
-    looks again and again. A device without a counter (``period_s`` is None) is not watched. The first error
-    ends the looks and is kept for the training thread. The counter is checked at the start (`EnergySource`).
-    ``taken_j`` is the energy that the counter has shown since the start. ``troubles`` are what was reported.
+    A GPU is looked at by a process of its own (`ReadingProcess`), which is started again if it ends: every
+    question here takes in first what that has seen. A simulated GPU exists in this process alone. There
+    ``repeat`` looks again and again, by default from a thread. A device without a counter (``period_s`` is
+    None) is not watched. The first error ends the looks and is kept for the training thread. The counter is
+    checked at the start (`EnergySource`). ``taken_j`` is the energy that the counter has shown since the
+    start. ``troubles`` are what was reported.
     """
 
     def __init__(
@@ -518,6 +531,7 @@ class EnergyWatch:
         self._reader = GpuReader(gpu)
         self._threads: Threads = threads or HostThreads()
         self._changes: deque[tuple[float, float]] = deque(maxlen=KEPT)
+        self._taken: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=KEPT)
         self._temperatures = Temperatures()
         self._repeat: Repeat | None = repeat
@@ -525,10 +539,11 @@ class EnergyWatch:
         self._process: ReadingProcess | None = None
         self._catching_up = threading.Lock()
         self._last: GpuReading | None = None
+        self._starts = 0
         self._begins_anew = False
         self.taken_j = 0.0
         self.troubles: list[str] = []
-        self._replaced: list[str] = []
+        self._restarts: list[str] = []
         self._first_change_s = self._last_change_s = 0.0
         self._counted = 0
         self._error: PerseusError | None = None
@@ -550,15 +565,18 @@ class EnergyWatch:
         """Begin to watch."""
         if self.period_s is None:
             return
-        every_s = self.period_s / _READS_PER_PERIOD
         opened = self._gpu.opened_elsewhere() if self._repeat is None else None
-        if opened is not None:
-            try:
-                self._process = ReadingProcess(*opened, every_s)
-            except OSError as error:
-                self._replaced.append(_IN_A_THREAD.format(error))
-        if self._process is None:
-            self._end = (self._repeat or self._in_a_thread)(every_s, self.look)
+        if opened is None:
+            self._end = (self._repeat or self._in_a_thread)(self.period_s / _READS_PER_PERIOD, self.look)
+        else:
+            self._start_process(*opened)
+
+    def _start_process(self, backend: str, uuid: str) -> None:
+        self._starts += 1
+        try:
+            self._process = ReadingProcess(backend, uuid, (self.period_s or 0.0) / _READS_PER_PERIOD)
+        except OSError as error:
+            self._process, self._error = None, DeviceUnavailableError(f"no process reads its energy: {error}")
 
     def reckon(self, able: Capabilities) -> None:
         """Look more often, where the counter turned out to move more often than was declared."""
@@ -590,7 +608,7 @@ class EnergyWatch:
     def trouble(self) -> str:
         """Report what is wrong with the counter, each once; empty where nothing is, or nothing new."""
         self.catch_up()
-        reasons = [*self._replaced, *(self._last.reasons if self._last else ())]
+        reasons = [*self._restarts, *(self._last.reasons if self._last else ())]
         new = [one for one in reasons if one not in self.troubles][:1]
         self.troubles += new
         return "".join(new)
@@ -610,10 +628,7 @@ class EnergyWatch:
         if self._error is not None:
             return
         try:
-            seen = self._reader.look()
-            if self._begins_anew:
-                seen, self._begins_anew = seen._replace(anew=True), False
-            self._note(seen)
+            self._note(self._reader.look())
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self._error = as_perseus_error(error)
 
@@ -633,17 +648,24 @@ class EnergyWatch:
             self._note(seen)
         self._error = self._error or process.error
         if process.ended and self._error is None:
-            self._go_on_here(process)
+            self._replace(process)
 
-    def _go_on_here(self, process: ReadingProcess) -> None:
-        """Look from a thread in place of a process that has ended before its time."""
-        self._replaced.append(_IN_A_THREAD.format(process.ended))
-        process.close()
-        self._process, self._begins_anew = None, True
-        self._end = self._in_a_thread((self.period_s or 0.0) / _READS_PER_PERIOD, self.look)
+    def _replace(self, ended: ReadingProcess) -> None:
+        """Start another process in place of one that has ended before its time."""
+        ended.close()
+        opened = self._gpu.opened_elsewhere()
+        if opened is None or self._starts >= _MOST_STARTS:
+            self._process = None
+            self._error = DeviceUnavailableError(f"the process that reads its energy ended: {ended.ended}")
+            return
+        self._restarts.append(f"the process that reads its energy ended ({ended.ended}): another was started")
+        self._begins_anew = True
+        self._start_process(*opened)
 
     def _note(self, seen: GpuReading) -> None:
         last = self._last
+        if self._begins_anew:  # another process may have begun to integrate power, or have ceased to
+            seen, self._begins_anew = seen._replace(anew=True), False
         if last is not None and not seen.anew:
             self.taken_j += max(0.0, seen.energy_j - last.energy_j)
         if seen.anew or self._looked_away(seen.at_s):
@@ -654,6 +676,7 @@ class EnergyWatch:
                 self._first_change_s = self._last_change_s
             self._counted += 1
             self._changes.append((self._last_change_s, seen.energy_j))
+            self._taken.append((self._last_change_s, self.taken_j))
         self._last = seen
         if seen.achieved is not None:
             self._clocks.append((seen.at_s, seen.achieved))
@@ -672,10 +695,25 @@ class EnergyWatch:
 
     def trace(self, since_s: float) -> CounterTrace:
         """All changes since a moment, with the last one before it."""
+        from perseus_ds.profile import CounterTrace  # noqa: PLC0415  # the reader process never needs it
+
         self.catch_up()
         changes = list(self._changes)
         kept = changes[max(0, bisect_right(changes, since_s, key=itemgetter(0)) - 1) :]
         return CounterTrace([t for t, _ in kept], [e for _, e in kept])
+
+    def taken_at(self, at_s: float) -> tuple[float, float] | None:
+        """Return the energy (J) taken from the start to a moment; None before the counter has passed it.
+
+        Returns: beside it, how far apart (s) the two changes are between which it was interpolated.
+        """
+        taken = list(self._taken)
+        after = max(1, bisect_left(taken, at_s, key=itemgetter(0)))
+        if after >= len(taken):
+            return None
+        (from_s, from_j), (to_s, to_j) = taken[after - 1 : after + 1]
+        apart_s = to_s - from_s
+        return from_j + (to_j - from_j) * (at_s - from_s) / apart_s, apart_s
 
     def clock_between(self, start_s: float, end_s: float) -> tuple[int | None, int]:
         """The median clock read in a stretch of time, in MHz, and all event reasons seen in it."""
@@ -684,6 +722,11 @@ class EnergyWatch:
             return None, 0
         reasons = reduce(or_, (achieved.event_reasons for achieved in seen))
         return int(median(achieved.clock_mhz for achieved in seen)), int(reasons)
+
+    @property
+    def latest_look_s(self) -> float:
+        """When the device was looked at last, by its own time."""
+        return self._last.at_s if self._last else -math.inf
 
     @property
     def latest_clock_mhz(self) -> int | None:
@@ -697,8 +740,9 @@ class EnergyWatch:
 
     def forget(self, before_s: float) -> None:
         """Drop all changes before a moment but the last one."""
-        while len(self._changes) > 1 and self._changes[1][0] <= before_s:
-            self._changes.popleft()
+        for rows in (self._changes, self._taken):
+            while len(rows) > 1 and rows[1][0] <= before_s:
+                rows.popleft()
         while self._clocks and self._clocks[0][0] < before_s:
             self._clocks.popleft()
         self._temperatures.forget(before_s)
@@ -730,3 +774,150 @@ def _bounded_s(able: Capabilities) -> float | None:
     """The counter's period, where there is one, as far as anybody looks that often."""
     period_s = able.counter_period_s
     return None if period_s is None else max(period_s, _READS_PER_PERIOD * _LEAST_S)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyUse:
+    """Energy of one window: ``energy_j`` with its standard error ``energy_se_j``, over ``time_s`` seconds.
+
+    The error is that of the two ends: a counter that moves every 0.1 s does not say when within that time
+    the energy was taken. What the counter itself is wrong by is not in it (`EnergyMonitor.warnings`).
+    """
+
+    time_s: float
+    energy_j: float
+    energy_se_j: float
+
+    @property
+    def power_w(self) -> float:
+        """The mean power of the window."""
+        return self.energy_j / self.time_s if self.time_s else 0.0
+
+
+class EnergyMonitor:
+    """Measure the energy of one GPU, in any program, with torch or without.
+
+    Example::
+
+        with perseus_ds.EnergyMonitor(gpu=0) as monitor:
+            monitor.begin_window("epoch")
+            train_one_epoch()
+            torch.cuda.synchronize()  # the GPU may be behind the program
+            used = monitor.end_window("epoch")
+        print(f"{used.energy_j:.0f} J (standard error {used.energy_se_j:.1f} J) in {used.time_s:.1f} s")
+
+    Windows have names and may overlap. Beginning one takes microseconds. Ending one waits until the counter
+    has passed the end, about 0.1 s: begin and end windows around many iterations, not in each.
+    """
+
+    def __init__(self, gpu: int | str | Gpu = 0) -> None:
+        """Begin to read; returns when the counter has moved.
+
+        Args:
+            gpu: index in the order of ``nvidia-smi`` (``CUDA_VISIBLE_DEVICES`` has no part in it), UUID, or
+                an opened device, which is left open.
+
+        Raises:
+            DeviceError: no such GPU, or its energy cannot be read.
+        """
+        self._opened = None if isinstance(gpu, Gpu) else _opened(gpu)
+        self._gpu: Gpu = gpu if isinstance(gpu, Gpu) else self._opened  # type: ignore[assignment]
+        self._watch = EnergyWatch(self._gpu)
+        self._begins: dict[str, tuple[float, tuple[float, float] | None]] = {}
+        try:
+            self._watch.start()
+            begun_s = self._gpu.now_s()
+            while self._watch.taken_at(begun_s) is None:
+                self._wait(begun_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def begin_window(self, name: str) -> None:
+        """Begin a window now.
+
+        Raises:
+            ValueError: one of that name is open.
+        """
+        if name in self._begins:
+            raise ValueError(f"the window {name!r} is open already")
+        begun_s = self._gpu.now_s()
+        while self._watch.latest_look_s < begun_s - _AWAY * (self._watch.period_s or 0.0):
+            self._wait(begun_s)  # take in what has waited since the last window
+        self._begins[name] = self._gpu.now_s(), None
+
+    def end_window(self, name: str) -> EnergyUse:
+        """End a window now, and return what it took once the counter has passed its end.
+
+        Raises:
+            ValueError: none of that name is open.
+            DeviceError: its energy could not be read.
+        """
+        end_s = self._gpu.now_s()
+        if name not in self._begins:
+            raise ValueError(f"no window {name!r} is open")
+        while (end := self._watch.taken_at(end_s)) is None:
+            self._wait(end_s)
+        begin_s, begin = self._begins.pop(name)
+        begin = begin or self._watch.taken_at(begin_s) or end
+        self._watch.forget(
+            min((at_s for at_s, settled in self._begins.values() if not settled), default=end_s)
+        )
+        time_s, energy_j = end_s - begin_s, end[0] - begin[0]
+        power_w = energy_j / time_s if time_s else 0.0
+        return EnergyUse(time_s, energy_j, power_w * math.hypot(begin[1], end[1]) / math.sqrt(12.0))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is known to be wrong with the counter."""
+        while self._watch.trouble():
+            pass
+        return tuple(self._watch.troubles)
+
+    def close(self) -> None:
+        """End the reading; safe to call twice."""
+        self._watch.close()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wait(self, since_s: float) -> None:
+        """Take in what was read meanwhile, and settle the begins of open windows: they may last for days."""
+        seen = self._watch.latest_look_s
+        if self._watch.error is not None:
+            raise self._watch.error
+        if self._watch.useless:
+            raise DeviceUnavailableError(f"{self._gpu.identify().name}: {self._watch.useless}")
+        for name, (at_s, settled) in self._begins.items():
+            if not settled:
+                self._begins[name] = at_s, self._watch.taken_at(at_s)
+        if self._watch.latest_look_s == seen:
+            if self._gpu.now_s() > since_s + _MOST_WAIT_S:
+                raise DeviceUnavailableError("the energy counter does not move")
+            time.sleep(_POLL_S)
+
+
+def _opened(gpu: int | str) -> Gpu:
+    """Open a GPU to read it, through the first vendor's library that knows it."""
+    request = DeviceRequest(
+        local_rank=gpu if isinstance(gpu, int) else 0, uuid=gpu if isinstance(gpu, str) else None, lock=False
+    )
+    reasons = []
+    for kind in (NvmlGpu, AmdGpu):
+        try:
+            return kind(request)
+        except DeviceError as error:
+            reasons.append(error.message)
+    raise DeviceUnavailableError(f"GPU {gpu} cannot be read: {'; '.join(reasons)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
