@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from perseus_ds.device.gpu import DEFAULT_PAIR, Capabilities, ClockPair, Gpu
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
-from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
+from perseus_ds.kernels.choose.choose import EDP, Goal, Scope, choose
+from perseus_ds.kernels.choose.smooth import smoothed
+from perseus_ds.kernels.choose.table import Level, cost_table, launch_costs
 from perseus_ds.kernels.counter_window import Replay
 from perseus_ds.kernels.measure import WindowPatience, measure
 from perseus_ds.kernels.profile import KernelProfile

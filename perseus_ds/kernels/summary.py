@@ -4,31 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.kernels.choose import (
-    EDP,
-    ChosenPairs,
-    Goal,
-    LaunchCosts,
-    Level,
-    Scope,
-    choose,
-    confirm,
-    cost_table,
-    launch_costs,
-    second_costs,
-    smoothed,
-)
+from perseus_ds.kernels.choose.choose import EDP, ChosenPairs, Goal, Scope, choose, confirm
+from perseus_ds.kernels.choose.smooth import smoothed
+from perseus_ds.kernels.choose.table import LaunchCosts, Level, cost_table, launch_costs, second_costs
 from perseus_ds.kernels.profile import KernelProfile
-from perseus_ds.kernels.segment import ChangeCost, Runs, runs_within
-from perseus_ds.kernels.segment import Sequence as Launches
+from perseus_ds.kernels.segment.bounded import runs_within
+from perseus_ds.kernels.segment.runs import ChangeCost, Runs
+from perseus_ds.kernels.segment.runs import Sequence as Launches
 from perseus_ds.kernels.trace import KernelTrace
+from perseus_ds.run_directory.paths import read_record, write_record
 
 LATENCIES_S = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.010, 0.020, 0.040)
 MOST_LAUNCHES = 20_000
+PLAN = "perseus-kernel-plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +178,17 @@ def stage_launches(costs: LaunchCosts, trace: KernelTrace, stage: int, change: C
     once = np.concatenate([np.array(one.kernels) for one in sequences])
     rounds = max(1, min(max(one.times for one in sequences), MOST_LAUNCHES // len(once)))
     return Launches(np.tile(once, rounds), costs, change)
+
+
+def write_kernel_plan(plan: KernelPlan, path: Path) -> None:
+    """Write atomically: a reader sees the old file or the new one."""
+    write_record(path, PLAN, KernelPlan, plan)
+
+
+def read_kernel_plan(path: Path) -> KernelPlan:
+    """Read what `perseus-ds kernels plan -o` wrote.
+
+    Raises:
+        ProfileError: naming the file and what is wrong in it.
+    """
+    return read_record(path, PLAN, KernelPlan, remedy="plan again")

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from perseus_ds.errors import ProfileError
+from perseus_ds.run_directory.paths import read_record, write_record
 from perseus_ds.schedule import Kind
+
+TRACE = "perseus-kernel-trace"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -155,3 +159,17 @@ def merged(traces: Sequence[KernelTrace]) -> KernelTrace:
         overhead_pct=max(told, default=None),
         unattributed_pct=max(missing, default=None),
     )
+
+
+def write_trace(trace: KernelTrace, path: Path) -> None:
+    """Write atomically: a reader sees the old file or the new one."""
+    write_record(path, TRACE, KernelTrace, trace)
+
+
+def read_trace(path: Path) -> KernelTrace:
+    """Read a trace.
+
+    Raises:
+        ProfileError: naming the file and what is wrong in it.
+    """
+    return read_record(path, TRACE, KernelTrace, remedy="trace the job again")

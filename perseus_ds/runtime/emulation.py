@@ -13,7 +13,7 @@ from perseus_ds.device.simulated.operators import work_of_operator
 from perseus_ds.device.simulated.physics import KernelSequence, Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError
-from perseus_ds.kernels import KernelTrace, read_trace
+from perseus_ds.kernels.trace import KernelTrace, read_trace
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener, Place
 from perseus_ds.runtime.emulation_links import (
     LOADS,

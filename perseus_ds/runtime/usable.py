@@ -31,7 +31,7 @@ def check_usable(config: PerseusConfig) -> None:
     if config.device == "simulated":
         trace = simulated_settings(config.simulated).kernels
         if trace is not None:
-            from perseus_ds.kernels import read_trace  # noqa: PLC0415  # the solver, not for `doctor`
+            from perseus_ds.kernels.trace import read_trace  # noqa: PLC0415  # the solver, not for `doctor`
 
             read_trace(Path(trace))
     if not _only_runs_a_plan_of(config):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.kernels.choose import least_energy
+from perseus_ds.kernels.choose.choose import least_energy
 from perseus_ds.kernels.segment.dynamic import cheapest_runs
 from perseus_ds.kernels.segment.runs import Runs, Sequence
 from perseus_ds.solver.problem import Floats, Ints

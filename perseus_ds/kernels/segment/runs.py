@@ -9,7 +9,7 @@ import numpy as np
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import ConfigError
-from perseus_ds.kernels.choose import LaunchCosts
+from perseus_ds.kernels.choose.table import LaunchCosts
 from perseus_ds.solver.problem import Floats, Ints
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from perseus_ds.kernels.choose import LaunchCosts
+from perseus_ds.kernels.choose.table import LaunchCosts
 from perseus_ds.kernels.segment.bounded import runs_at
 from perseus_ds.kernels.segment.dynamic import cheapest_runs
 from perseus_ds.kernels.segment.runs import ChangeCost, Runs, Sequence

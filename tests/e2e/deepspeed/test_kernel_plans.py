@@ -12,7 +12,7 @@ from jobs import block, train_until
 from ranks import config, run_ranks
 
 from perseus_ds.cli.main import main
-from perseus_ds.kernels import KernelClass, KernelTrace, LaunchSequence, write_trace
+from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, write_trace
 from perseus_ds.schedule import Kind
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

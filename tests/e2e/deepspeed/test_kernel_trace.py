@@ -7,8 +7,7 @@ import pytest
 from jobs import block, happened, names, plain_losses, train_until
 from ranks import config, run_ranks
 
-from perseus_ds.kernels import read_trace
-from perseus_ds.kernels.trace import merged
+from perseus_ds.kernels.trace import merged, read_trace
 from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e

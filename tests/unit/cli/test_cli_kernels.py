@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.cli.main import main
 from perseus_ds.errors import ProfileError
-from perseus_ds.kernels import KernelClass, KernelTrace, LaunchSequence, write_trace
+from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, write_trace
 from perseus_ds.plan.record import read_timelines
 from perseus_ds.schedule import Kind
 

@@ -7,17 +7,8 @@ from hypothesis import strategies as st
 
 from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.kernels import (
-    KernelClass,
-    KernelPoint,
-    KernelProfile,
-    KernelTrace,
-    LaunchSequence,
-    read_kernel_profile,
-    read_trace,
-    write_kernel_profile,
-    write_trace,
-)
+from perseus_ds.kernels.profile import KernelPoint, KernelProfile, read_kernel_profile, write_kernel_profile
+from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, read_trace, write_trace
 from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.thorough

@@ -7,7 +7,7 @@ import pytest
 from perseus_ds.device.simulated.physics import KernelSequence
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError, ProfileError
-from perseus_ds.kernels import KernelClass, KernelTrace, LaunchSequence, write_trace
+from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, write_trace
 from perseus_ds.runtime.emulation import works_of
 from perseus_ds.schedule import Kind
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from perseus_ds.kernels import read_trace
+from perseus_ds.kernels.trace import read_trace
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Batch
