@@ -37,16 +37,9 @@ from perseus_ds.device.simulated.models import MODELS
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError
 from perseus_ds.guard.open import choose
-from perseus_ds.kernels.choose.smooth import smoothed
-from perseus_ds.kernels.choose.table import launch_costs
-from perseus_ds.kernels.counter_window import Replay
-from perseus_ds.kernels.measure import WindowPatience
-from perseus_ds.kernels.measure_trace import CORE_CLOCKS, measure_trace
-from perseus_ds.kernels.profile import read_kernel_profile, write_kernel_profile
-from perseus_ds.kernels.segment.runs import ChangeCost
-from perseus_ds.kernels.segment.timelines import timelines_of
-from perseus_ds.kernels.simulated_replay import simulated_replay
-from perseus_ds.kernels.summary import (
+from perseus_ds.kernels.choose import launch_costs, smoothed
+from perseus_ds.kernels.measure import CORE_CLOCKS, Replay, WindowPatience, measure_trace, simulated_replay
+from perseus_ds.kernels.plan import (
     LATENCIES_S,
     KernelPlan,
     KernelTotal,
@@ -54,6 +47,8 @@ from perseus_ds.kernels.summary import (
     read_kernel_plan,
     write_kernel_plan,
 )
+from perseus_ds.kernels.profile import read_kernel_profile, write_kernel_profile
+from perseus_ds.kernels.segment import ChangeCost, timelines_of
 from perseus_ds.kernels.trace import KernelClass, merged, read_trace, write_trace
 from perseus_ds.plan.record import write_timelines
 from perseus_ds.run_directory.paths import RunDirectory

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
 
 from perseus_ds.errors import ProfileError
 from perseus_ds.run_directory.paths import read_record, write_record
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction, Kind
 
 TRACE = "perseus-kernel-trace"
 
@@ -173,3 +175,314 @@ def read_trace(path: Path) -> KernelTrace:
         ProfileError: naming the file and what is wrong in it.
     """
     return read_record(path, TRACE, KernelTrace, remedy="trace the job again")
+
+
+# A profiler's events cut into instructions: which kernels each launches, with shapes, in order. Pure.
+#
+# An event is a span of PyTorch's Chrome trace: ``name``, ``cat``, ``ts`` and ``dur`` in
+# microseconds, ``tid``,
+# ``args``. An instruction is a span named ``perseus.2F0``. On CUDA a launch is an operator that started
+# kernels, and lasts as long as they do. Without CUDA it is an operator that computes and contains no other.
+
+MARK = "perseus."
+TENSOR, ABSENT = "T", "-"
+_DTYPES = MappingProxyType(
+    {
+        "float": "float32",
+        "double": "float64",
+        "c10::Half": "float16",
+        "c10::BFloat16": "bfloat16",
+        "long int": "int64",
+        "long": "int64",
+        "int": "int32",
+        "bool": "bool",
+        "unsigned char": "uint8",
+        "signed char": "int8",
+        "short": "int16",
+        "c10::Float8_e4m3fn": "float8_e4m3fn",
+        "c10::Float8_e5m2": "float8_e5m2",
+    }
+)
+# Operators that only make room or look at what is there; copies and fills count where nothing contains them.
+_NO_WORK = frozenset(
+    [
+        "as_strided",
+        "broadcast_to",
+        "flatten",
+        "movedim",
+        "reshape_as",
+        "split_with_sizes",
+        "tensor_split",
+        "unflatten",
+        "view_as",
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "t",
+        "transpose",
+        "permute",
+        "expand",
+        "expand_as",
+        "unsqueeze",
+        "squeeze",
+        "slice",
+        "select",
+        "narrow",
+        "split",
+        "chunk",
+        "unbind",
+        "detach",
+        "detach_",
+        "alias",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "resize_",
+        "resize_as_",
+        "set_",
+        "result_type",
+        "resolve_conj",
+        "resolve_neg",
+        "item",
+        "_local_scalar_dense",
+        "is_nonzero",
+        "lift_fresh",
+        "requires_grad_",
+        "retain_grad",
+        "output_nr",
+        "version",
+        "unfold",
+        "real",
+        "imag",
+    ]
+)
+_FILLS = frozenset(
+    [
+        "copy_",
+        "fill_",
+        "zero_",
+        "clone",
+        "to",
+        "_to_copy",
+        "contiguous",
+        "zeros",
+        "zeros_like",
+        "ones",
+        "ones_like",
+    ]
+)
+
+_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
+
+Span = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch: its class, and how long its kernels took."""
+
+    kernel: KernelClass
+    duration_s: float
+
+
+@dataclass(slots=True)
+class _Node:
+    """An operator on its thread, with those that it contains."""
+
+    name: str
+    start: float
+    end: float
+    args: Mapping[str, object]
+    inner: list[_Node] = field(default_factory=list)
+
+
+def cut(events: Iterable[Span]) -> dict[Instruction, tuple[Launch, ...]]:
+    """Give every marked instruction its launches.
+
+    Raises:
+        ProfileError: no mark is among the events.
+    """
+    spans = [event for event in events if event.get("ph") == "X"]
+    marks = [event for event in spans if _is_mark(event)]
+    if not marks:
+        raise ProfileError("the profiler noted no instruction", hint="trace a training iteration")
+    nodes = _operators(spans)
+    on_device = any(span.get("cat") in _DEVICE for span in spans)
+    launched = _with_kernels(nodes, _kernels_of(spans)) if on_device else _that_compute(nodes)
+    launched.sort(key=lambda one: one[0])
+    found: dict[Instruction, tuple[Launch, ...]] = {}
+    for mark in marks:
+        start, end = _times(mark)
+        instruction = Instruction.parse(str(mark["name"]).removeprefix(MARK))
+        found[instruction] = tuple(launch for at, launch in launched if start <= at < end)
+    return found
+
+
+def unattributed_pct(events: Iterable[Span]) -> float | None:
+    """Return the share of the kernels' time within instructions that no operator accounts for.
+
+    None without kernels. Custom extensions and captured graphs launch kernels without an ``External id``, or
+    with one of no operator. A kernel belongs to an instruction if the host launched it there, or if the trace
+    lacks its launch.
+    """
+    spans = [event for event in events if event.get("ph") == "X"]
+    marks = [_times(span) for span in spans if _is_mark(span)]
+    operators = {_args(span).get("External id") for span in spans if span.get("cat") == "cpu_op"}
+    launched = {
+        _args(span).get("correlation"): _times(span)[0] for span in spans if span.get("cat") in _LAUNCHES
+    }
+    total = missing = 0.0
+    for span in spans:
+        if span.get("cat") not in _DEVICE:
+            continue
+        args = _args(span)
+        at = launched.get(args.get("correlation")) if "correlation" in args else None
+        if at is not None and not any(start <= at < end for start, end in marks):
+            continue
+        start, end = _times(span)
+        total += end - start
+        if args.get("External id") is None or args["External id"] not in operators:
+            missing += end - start
+    return 100.0 * missing / total if total else None
+
+
+def trace_of(
+    iterations: Sequence[Mapping[Instruction, Sequence[Launch]]],
+    *,
+    unattributed_pct: float | None = None,
+    overhead_pct: float | None = None,
+    fingerprint: Mapping[str, str] | None = None,
+) -> KernelTrace:
+    """Join traced iterations: for each (stage, kind) the sequence that most of its instructions launched.
+
+    Raises:
+        ProfileError: an instruction launched nothing, or nothing was traced.
+    """
+    runs: dict[tuple[int, Kind], list[Sequence[Launch]]] = defaultdict(list)
+    for iteration in iterations:
+        for instruction, launches in iteration.items():
+            runs[instruction.stage, instruction.kind].append(launches)
+    classes: dict[KernelClass, int] = {}
+    sequences = tuple(
+        _usual(stage, kind, every, classes, len(iterations)) for (stage, kind), every in runs.items()
+    )
+    return KernelTrace(
+        tuple(classes), sequences, overhead_pct, len(iterations), dict(fingerprint or {}), unattributed_pct
+    )
+
+
+def _usual(
+    stage: int, kind: Kind, every: list[Sequence[Launch]], classes: dict[KernelClass, int], iterations: int
+) -> LaunchSequence:
+    shapes = [tuple(launch.kernel for launch in launches) for launches in every]
+    usual, times = Counter(shapes).most_common(1)[0]
+    like = [launches for launches, shape in zip(every, shapes, strict=True) if shape == usual]
+    return LaunchSequence(
+        stage,
+        kind,
+        tuple(classes.setdefault(kernel, len(classes)) for kernel in usual),
+        tuple(fmean(launches[place].duration_s for launches in like) for place in range(len(usual))),
+        times=max(1, round(len(every) / iterations)),
+        deviating=len(every) - times,
+    )
+
+
+def _operators(spans: Iterable[Span]) -> list[_Node]:
+    """All operators, each with those directly within it."""
+    roots: list[_Node] = []
+    by_thread: dict[object, list[_Node]] = defaultdict(list)
+    for span in spans:
+        if span.get("cat") == "cpu_op":
+            start, end = _times(span)
+            args = span.get("args")
+            by_thread[span.get("tid")].append(
+                _Node(str(span["name"]), start, end, args if isinstance(args, Mapping) else {})
+            )
+    for nodes in by_thread.values():
+        open_: list[_Node] = []
+        for node in sorted(nodes, key=lambda one: (one.start, -one.end)):
+            while open_ and open_[-1].end < node.end:
+                open_.pop()
+            (open_[-1].inner if open_ else roots).append(node)
+            open_.append(node)
+    return roots
+
+
+def _that_compute(nodes: Iterable[_Node]) -> list[tuple[float, Launch]]:
+    """The innermost operators that do more than look, copy or fill, and copies on their own."""
+    found: list[tuple[float, Launch]] = []
+    for node in nodes:
+        within = _that_compute(node.inner)
+        name = node.name.removeprefix("aten::")
+        if not node.name.startswith("aten::") or name in _NO_WORK:
+            found += within
+        elif (name not in _FILLS and all(_is_fill(launch.kernel) for _, launch in within)) or (
+            name in _FILLS and not within
+        ):
+            found.append((node.start, Launch(_class_of(node), (node.end - node.start) * 1e-6)))
+        else:
+            found += within
+    return found
+
+
+def _is_fill(kernel: KernelClass) -> bool:
+    return kernel.name.removeprefix("aten::") in _FILLS
+
+
+def _kernels_of(spans: Iterable[Span]) -> dict[object, float]:
+    """Microseconds that the device spent for each operator, by the number that the profiler gives it."""
+    spent: dict[object, float] = defaultdict(float)
+    for span in spans:
+        if span.get("cat") in _DEVICE:
+            start, end = _times(span)
+            spent[_args(span).get("External id")] += end - start
+    spent.pop(None, None)
+    return spent
+
+
+def _with_kernels(nodes: Iterable[_Node], kernels: Mapping[object, float]) -> list[tuple[float, Launch]]:
+    found: list[tuple[float, Launch]] = []
+    for node in nodes:
+        spent = kernels.get(node.args.get("External id"))
+        if spent is not None:
+            found.append((node.start, Launch(_class_of(node), spent * 1e-6)))
+        found += _with_kernels(node.inner, kernels)
+    return found
+
+
+def _class_of(node: _Node) -> KernelClass:
+    dims, kinds, concrete = (
+        list(_list(node.args.get(key))) for key in ("Input Dims", "Input type", "Concrete Inputs")
+    )
+    shapes, words, dtype = [], [], ""
+    for place, kind in enumerate(kinds):
+        if str(kind) in _DTYPES:
+            shapes.append(tuple(int(str(size)) for size in _list(dims[place])))
+            words.append(TENSOR)
+            dtype = dtype or _DTYPES[str(kind)]
+        else:
+            words.append(str(concrete[place]) if place < len(concrete) and concrete[place] != "" else ABSENT)
+    note = "" if set(words) <= {TENSOR} else ";".join(words)
+    return KernelClass(node.name, tuple(shapes), dtype, note)
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
+
+
+def _is_mark(span: Span) -> bool:
+    return str(span["name"]).startswith(MARK) and span.get("cat") == "user_annotation"
+
+
+def _args(span: Span) -> Mapping[str, object]:
+    args = span.get("args")
+    return args if isinstance(args, Mapping) else {}
+
+
+def _times(span: Span) -> tuple[float, float]:
+    start, length = float(str(span["ts"])), float(str(span["dur"]))
+    return start, start + length

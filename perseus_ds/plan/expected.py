@@ -27,9 +27,8 @@ from perseus_ds.plan.clock_requests import (
 from perseus_ds.plan.record import Expected, FrequencyPlan, Options, PlanSet, Portion
 from perseus_ds.plan.select import select
 from perseus_ds.profile import Computation, Point, Profile, drawn_shares, smoothed, time_factor
-from perseus_ds.profile.curves.scatter import ENOUGH_POINTS, scatters
-from perseus_ds.profile.curves.smoothing import SCATTER_HARMLESS
-from perseus_ds.profile.loads.sizes import log_normal
+from perseus_ds.profile.curves import ENOUGH_POINTS, SCATTER_HARMLESS, scatters
+from perseus_ds.profile.loads import log_normal
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
 # One GPU on paper: what it takes while clocks change as they do, asked ahead, late, or not at all.

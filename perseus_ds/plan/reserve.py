@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from perseus_ds.plan.problem import PlanProblem
 from perseus_ds.plan.record import Options, PlanSet
 from perseus_ds.profile import Computation, Profile, drawn_shares, time_factor
-from perseus_ds.profile.loads.sizes import log_normal
+from perseus_ds.profile.loads import log_normal
 from perseus_ds.schedule import Dag
 from perseus_ds.solver import Plans, blended
 

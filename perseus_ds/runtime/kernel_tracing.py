@@ -17,8 +17,18 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from perseus_ds.errors import DeviceUnavailableError, ProfileError
-from perseus_ds.kernels.cut import ABSENT, MARK, TENSOR, Launch, cut, trace_of, unattributed_pct
-from perseus_ds.kernels.trace import KernelClass, KernelTrace, write_trace
+from perseus_ds.kernels.trace import (
+    ABSENT,
+    MARK,
+    TENSOR,
+    KernelClass,
+    KernelTrace,
+    Launch,
+    cut,
+    trace_of,
+    unattributed_pct,
+    write_trace,
+)
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.schedule import Instruction, Kind, Load, Order

@@ -15,7 +15,7 @@ from typing import Protocol, cast
 from perseus_ds.device.clock_change import Steps, calibrating
 from perseus_ds.device.gpu import Capabilities, Gpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
-from perseus_ds.profile.sweep_cost import SweepPace, WindowLength
+from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode, beside
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import ClockPolicy, FixedClock

@@ -11,8 +11,8 @@ from statistics import fmean
 from typing import TypeVar
 
 from perseus_ds.profile import Computation, LoadSums, Point, Sweep
-from perseus_ds.profile.estimating.estimate import Estimate
-from perseus_ds.profile.estimating.thermal import Thermal, mean_thermal
+from perseus_ds.profile.estimate import Estimate
+from perseus_ds.profile.temperature import Thermal, mean_thermal
 from perseus_ds.schedule import Kind
 
 T = TypeVar("T")

@@ -13,10 +13,19 @@ from perseus_ds.device.gpu import is_held
 from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, write_profile
-from perseus_ds.profile.estimating.estimate import Estimate
-from perseus_ds.profile.estimating.thermal import UNKNOWN_WARMING, Warming, Warmth, warming_of
-from perseus_ds.profile.next_clock import PLACES, clocks_held, next_clock
-from perseus_ds.profile.sweep_cost import SweepCost, SweepPace, WindowLength, coming_after, cost_of, in_words
+from perseus_ds.profile.estimate import Estimate
+from perseus_ds.profile.sweep import (
+    PLACES,
+    SweepCost,
+    SweepPace,
+    WindowLength,
+    clocks_held,
+    coming_after,
+    cost_of,
+    in_words,
+    next_clock,
+)
+from perseus_ds.profile.temperature import UNKNOWN_WARMING, Warming, Warmth, warming_of
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch

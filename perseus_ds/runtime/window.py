@@ -27,9 +27,9 @@ from perseus_ds.profile import (
     differ,
     fit_of,
 )
-from perseus_ds.profile.estimating.estimate import Estimate, estimate
-from perseus_ds.profile.estimating.thermal import Thermal, Warming, Warmth
-from perseus_ds.profile.next_clock import filed
+from perseus_ds.profile.estimate import Estimate, estimate
+from perseus_ds.profile.sweep import filed
+from perseus_ds.profile.temperature import Thermal, Warming, Warmth
 from perseus_ds.runtime.conflicts import ControlWatch
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perseus_ds.profile import CounterTrace, Interval, Point, Profile, Window, smoothed
-from perseus_ds.profile.estimating.estimate import estimate
+from perseus_ds.profile.estimate import estimate
 from perseus_ds.schedule import Instruction, Kind, Load
 
 INPUTS = Path(__file__).with_name("windows.json")

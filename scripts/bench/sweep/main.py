@@ -22,8 +22,8 @@ from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.plan.build import fastest
 from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
 from perseus_ds.profile import Point, Profile, smoothed
-from perseus_ds.profile.next_clock import PLACES, next_clock
-from perseus_ds.profile.record import Computation
+from perseus_ds.profile.records import Computation
+from perseus_ds.profile.sweep import PLACES, next_clock
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.solver import Frontier, blended, solve_frontier
 

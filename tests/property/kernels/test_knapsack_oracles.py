@@ -9,8 +9,7 @@ from scipy.sparse import csr_matrix
 
 from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.kernels.choose.choose import EDP, GAP, Goal, Scope, choose, least_energy
-from perseus_ds.kernels.choose.table import CostTable
+from perseus_ds.kernels.choose import EDP, GAP, CostTable, Goal, Scope, choose, least_energy
 from perseus_ds.solver.problem import Floats
 
 # Sixteenths add up without rounding, so that ties and exact fits are what they look like.

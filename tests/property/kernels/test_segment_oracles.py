@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 
 from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
-from perseus_ds.kernels.choose.choose import ChosenPairs, Goal, choose
-from perseus_ds.kernels.choose.table import CostTable, LaunchCosts
-from perseus_ds.kernels.segment.bounded import runs_at, runs_within
-from perseus_ds.kernels.segment.runs import ChangeCost, Runs, Sequence
-from perseus_ds.kernels.segment.timelines import timelines
+from perseus_ds.kernels.choose import ChosenPairs, CostTable, Goal, LaunchCosts, choose
+from perseus_ds.kernels.segment import ChangeCost, Runs, Sequence, runs_at, runs_within, timelines
 from perseus_ds.solver.problem import Floats
 
 # What a launch sequence really takes when its changes of clocks are late: run launch by launch.

@@ -10,9 +10,19 @@ import pytest
 
 from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import ConfigError, IncompleteProfileError
-from perseus_ds.kernels.choose.choose import EDP, ChosenPairs, Goal, Scope, choose, confirm
-from perseus_ds.kernels.choose.smooth import smoothed
-from perseus_ds.kernels.choose.table import Level, cost_table, launch_costs, second_costs
+from perseus_ds.kernels.choose import (
+    EDP,
+    ChosenPairs,
+    Goal,
+    Level,
+    Scope,
+    choose,
+    confirm,
+    cost_table,
+    launch_costs,
+    second_costs,
+    smoothed,
+)
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.schedule import Kind

@@ -1,8 +1,7 @@
 import pytest
 
 from perseus_ds.errors import ProfileError
-from perseus_ds.kernels.cut import cut, trace_of, unattributed_pct
-from perseus_ds.kernels.trace import KernelClass, merged
+from perseus_ds.kernels.trace import KernelClass, cut, merged, trace_of, unattributed_pct
 from perseus_ds.schedule import Instruction, Kind
 
 Span = dict[str, object]

@@ -8,9 +8,16 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.physics import memory_saving_w
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
-from perseus_ds.kernels.measure import WindowPatience, measure
-from perseus_ds.kernels.measure_trace import candidate_pairs, measure_trace, memory_probe, spared_at_rest_w
-from perseus_ds.kernels.simulated_replay import SimulatedReplay, simulated_replay
+from perseus_ds.kernels.measure import (
+    SimulatedReplay,
+    WindowPatience,
+    candidate_pairs,
+    measure,
+    measure_trace,
+    memory_probe,
+    simulated_replay,
+    spared_at_rest_w,
+)
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.schedule import Kind
 

@@ -7,8 +7,8 @@ import pytest
 
 from perseus_ds.plan import FrequencyPlan, Switching, build, expected
 from perseus_ds.profile import Interval, Profile, Window, smoothed
-from perseus_ds.profile.estimating.estimate import estimate
-from perseus_ds.profile.estimating.window import CounterTrace
+from perseus_ds.profile.estimate import estimate
+from perseus_ds.profile.records import CounterTrace
 from perseus_ds.schedule import Instruction, Kind, dag_of, textbook
 
 SCHEDULE = textbook("1f1b", stages=4, microbatches=4)

@@ -11,7 +11,7 @@ from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import CounterTrace, Interval, Window
-from perseus_ds.profile.estimating.estimate import estimate
+from perseus_ds.profile.estimate import estimate
 from perseus_ds.schedule import Instruction, Kind
 
 # One rank's window of 1F1B-like iterations on a simulated GPU in virtual time, and what was really true.

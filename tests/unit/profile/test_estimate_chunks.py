@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.profile import CounterTrace, Interval, Window
-from perseus_ds.profile.estimating.estimate import estimate
+from perseus_ds.profile.estimate import estimate
 from perseus_ds.schedule import Instruction, Kind, last_backwards, textbook
 
 WAITING_W, PERIOD_S = 80.0, 0.1

@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.errors import ConfigError
 from perseus_ds.profile import LoadFit, LoadSums, Point, Profile, fit_of
-from perseus_ds.profile.loads.load_fit import at_load
+from perseus_ds.profile.loads import at_load
 from perseus_ds.schedule import Kind, Load
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.profile import Point, Profile, smoothed
-from perseus_ds.profile.curves.monotone import monotone, never_falling
+from perseus_ds.profile.curves import monotone, never_falling
 from perseus_ds.schedule import Kind
 
 CLOCKS_MHZ = tuple(range(1410, 1110, -15))

@@ -10,8 +10,8 @@ import pytest
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.profile import Point, Profile, smoothed
-from perseus_ds.profile.next_clock import PLACES, clocks_held, filed, next_clock
-from perseus_ds.profile.record import Computation
+from perseus_ds.profile.records import Computation
+from perseus_ds.profile.sweep import PLACES, clocks_held, filed, next_clock
 from perseus_ds.schedule import Kind
 
 WORKS = {Kind.FORWARD: Work(0.03, 0.2, 0.85), Kind.BACKWARD: Work(0.06, 0.2, 0.9)}

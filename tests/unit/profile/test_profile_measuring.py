@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import CounterTrace, Interval, Window
-from perseus_ds.profile.estimating.estimate import estimate
+from perseus_ds.profile.estimate import estimate
 from perseus_ds.schedule import Instruction, Kind
 
 FORWARD_W, BACKWARD_W, WAITING_W = 300.0, 250.0, 80.0

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perseus_ds.profile.curves.offered import UNKNOWN
-from perseus_ds.profile.curves.physics import power_ways
-from perseus_ds.profile.curves.regression import Explained, MeasuredCurve, Misfit, Ways, after, log_evidence
+from perseus_ds.profile.curves import (
+    UNKNOWN,
+    Explained,
+    MeasuredCurve,
+    Misfit,
+    Ways,
+    after,
+    log_evidence,
+    power_ways,
+)
 
 PLACE = np.linspace(0.5, 1.0, 13)
 MEASURED = [0, 4, 7, 10, 12]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.profile import CounterTrace, Interval, Window
-from perseus_ds.profile.estimating.estimate import estimate
-from perseus_ds.profile.estimating.sampling import WHOLE, Sampling, best_sampling
+from perseus_ds.profile.estimate import WHOLE, Sampling, best_sampling, estimate
 from perseus_ds.schedule import Instruction, Kind
 
 PERIOD_S = 0.1

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from perseus_ds.profile import CounterTrace, Interval, Window
-from perseus_ds.profile.estimating.estimate import estimate
-from perseus_ds.profile.loads.sizes import differ, spread, variation
+from perseus_ds.profile.estimate import estimate
+from perseus_ds.profile.loads import differ, spread, variation
 from perseus_ds.schedule import Instruction, Kind, Load
 
 FORWARD = Instruction(0, Kind.FORWARD, 0)

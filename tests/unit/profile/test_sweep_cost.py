@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseus_ds.profile.next_clock import clocks_held
-from perseus_ds.profile.sweep_cost import SweepCost, SweepPace, WindowLength, cost_of, in_words
+from perseus_ds.profile.sweep import SweepCost, SweepPace, WindowLength, clocks_held, cost_of, in_words
 
 GRID = tuple(range(1410, 195, -15))
 

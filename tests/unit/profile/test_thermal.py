@@ -7,7 +7,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.profile import CounterTrace, Point
-from perseus_ds.profile.estimating.thermal import Kappa, Thermal, Warmth, kappa_of, warming_of
+from perseus_ds.profile.temperature import Kappa, Thermal, Warmth, kappa_of, warming_of
 from perseus_ds.schedule import Kind
 
 KEY = (0, Kind.FORWARD)

@@ -13,7 +13,7 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, Splits, build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Point, Profile
-from perseus_ds.profile.record import Computation
+from perseus_ds.profile.records import Computation
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
 from perseus_ds.simulation.cluster import tables_of
 from perseus_ds.simulation.emulator import (

@@ -7,7 +7,7 @@ from hand_made import two_plans
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.profile import Interval, Point, Sweep
-from perseus_ds.profile.sweep_cost import SweepPace, WindowLength
+from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import ClockPolicy, ClockSchedules, FixedClock

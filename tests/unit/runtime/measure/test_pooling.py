@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perseus_ds.profile import Point
-from perseus_ds.profile.estimating.estimate import Estimate
+from perseus_ds.profile.estimate import Estimate
 from perseus_ds.runtime.pooling import Measured, pool
 from perseus_ds.schedule import Kind
 

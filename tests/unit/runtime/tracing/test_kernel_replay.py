@@ -6,8 +6,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from perseus_ds.errors import DeviceUnavailableError, ProfileError
-from perseus_ds.kernels.cut import cut
-from perseus_ds.kernels.trace import KernelClass
+from perseus_ds.kernels.trace import KernelClass, cut
 from perseus_ds.runtime.kernel_tracing import cuda_device, replay_of
 from perseus_ds.schedule import Instruction
 

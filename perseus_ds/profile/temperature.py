@@ -10,8 +10,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.profile.estimating.window import CounterTrace
-from perseus_ds.profile.record import Computation, Point
+from perseus_ds.profile.records import Computation, CounterTrace, Point
 
 Points = Mapping[Computation, Point]
 Reading = tuple[float, float]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -10,11 +12,153 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
-from perseus_ds.device.gpu import ClockPair
-from perseus_ds.errors import ConfigError, InfeasibleError
-from perseus_ds.kernels.choose.table import CostTable
+from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
+from perseus_ds.errors import ConfigError, IncompleteProfileError, InfeasibleError
+from perseus_ds.kernels.profile import KernelPoint, KernelProfile
+from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.solver.network import hull_of
 from perseus_ds.solver.problem import Floats, Ints, OptionTable
+
+# What an iteration's kernels cost at every pair of clocks: profile and trace as one table.
+
+
+class Level(Enum):
+    """What shares one pair of clocks."""
+
+    KERNEL = "kernel"
+    INSTRUCTION = "instruction"
+    PASS = "pass"  # noqa: S105  # no password
+
+    def row_of(self, sequence: LaunchSequence, kernel: KernelClass) -> str:
+        """Name what a launch shares its pair with."""
+        match self:
+            case Level.KERNEL:
+                return str(kernel)
+            case Level.INSTRUCTION:
+                return str(sequence)
+            case Level.PASS:
+                return sequence.kind.name.lower()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostTable:
+    """One iteration, row by row: kernel classes, or instructions, or passes as a whole.
+
+    A pair at which a row was not measured takes for ever. The first pair is the default one.
+
+    Shape: ``time_s``, ``energy_j`` [rows, pairs], all launches of an iteration together.
+    """
+
+    rows: tuple[str, ...]
+    pairs: tuple[ClockPair, ...]
+    time_s: Floats
+    energy_j: Floats
+
+    @property
+    def default_s(self) -> float:
+        """The whole at default clocks."""
+        return float(self.time_s[:, 0].sum())
+
+    @property
+    def default_j(self) -> float:
+        """The whole at default clocks."""
+        return float(self.energy_j[:, 0].sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchCosts:
+    """One launch of every class of a trace at every pair.
+
+    ``left_out`` are classes without a measurement: they have the default pair alone, with the duration
+    that was traced and the mean power of the others.
+
+    Shape: ``time_s``, ``energy_j`` [classes, pairs].
+    """
+
+    pairs: tuple[ClockPair, ...]
+    time_s: Floats
+    energy_j: Floats
+    left_out: tuple[KernelClass, ...] = ()
+
+
+def launch_costs(profile: KernelProfile, trace: KernelTrace) -> LaunchCosts:
+    """Look up every class of the trace.
+
+    Raises:
+        IncompleteProfileError: none of the trace's classes was measured.
+    """
+    costs = _looked_up(profile.pairs, profile.points, trace, "time_s", "energy_j")
+    known = np.isfinite(costs.time_s[:, 0])
+    if not known.any():
+        raise IncompleteProfileError(
+            "the profile has none of the trace's kernel classes", hint="measure the kernels of this trace"
+        )
+    power_w = float(costs.energy_j[known, 0].sum() / costs.time_s[known, 0].sum())
+    traced_s = _traced_s(trace)
+    costs.time_s[~known, 0] = traced_s[~known]
+    costs.energy_j[~known, 0] = power_w * traced_s[~known]
+    return replace(costs, left_out=tuple(trace.classes[row] for row in np.flatnonzero(~known)))
+
+
+def second_costs(profile: KernelProfile, trace: KernelTrace) -> tuple[LaunchCosts, LaunchCosts]:
+    """Look up the second measurements, and their standard errors; what has none takes for ever."""
+    pairs, points = profile.pairs, profile.second
+    return (
+        _looked_up(pairs, points, trace, "time_s", "energy_j"),
+        _looked_up(pairs, points, trace, "time_se_s", "energy_se_j"),
+    )
+
+
+def _looked_up(
+    pairs: tuple[ClockPair, ...],
+    points: Mapping[KernelClass, Sequence[KernelPoint]],
+    trace: KernelTrace,
+    time: str,
+    energy: str,
+) -> LaunchCosts:
+    column = {pair: place for place, pair in enumerate(pairs)}
+    time_s = np.full((len(trace.classes), len(column)), np.inf)
+    energy_j = np.full_like(time_s, np.inf)
+    for row, kernel in enumerate(trace.classes):
+        for point in points.get(kernel, ()):
+            if point.pair in column:
+                time_s[row, column[point.pair]] = getattr(point, time)
+                energy_j[row, column[point.pair]] = getattr(point, energy)
+    return LaunchCosts(pairs, time_s, energy_j)
+
+
+def cost_table(costs: LaunchCosts, trace: KernelTrace, level: Level = Level.KERNEL) -> CostTable:
+    """Add up the launches of an iteration for everything that shares a pair.
+
+    A pair serves a pass or an instruction only where all of its kernels were measured at it.
+    """
+    groups: dict[str, Counter[int]] = {}
+    for sequence in trace.sequences:
+        for kernel, count in sequence.counts.items():
+            name = level.row_of(sequence, trace.classes[kernel])
+            groups.setdefault(name, Counter())[kernel] += count * sequence.times
+    shape = (len(groups), len(costs.pairs))
+    time_s, energy_j = np.empty(shape), np.empty(shape)
+    for row, counts in enumerate(groups.values()):
+        kernels, launches = list(counts), np.array(list(counts.values()), dtype=float)
+        time_s[row] = launches @ costs.time_s[kernels]
+        energy_j[row] = launches @ costs.energy_j[kernels]
+    assert costs.pairs[0] == DEFAULT_PAIR
+    return CostTable(tuple(groups), costs.pairs, time_s, energy_j)
+
+
+def _traced_s(trace: KernelTrace) -> Floats:
+    """Mean traced duration of one launch of each class; 0 where none is known.
+
+    Shape: [classes].
+    """
+    total_s, launches = np.zeros(len(trace.classes)), np.zeros(len(trace.classes))
+    for sequence in trace.sequences:
+        for kernel, duration_s in zip(sequence.kernels, sequence.duration_s, strict=False):
+            total_s[kernel] += duration_s
+            launches[kernel] += 1
+    return total_s / np.maximum(launches, 1.0)
+
 
 GAP = 1e-4
 """Relative gap at which the mixed-integer program stops."""
@@ -238,3 +382,66 @@ def _change(
     change = (second[moved, option] - second[moved, 0]).sum()
     variance = (spread[moved, option] ** 2 + spread[moved, 0] ** 2).sum()
     return 100.0 * float(change / whole), 100.0 * float(np.sqrt(variance) / whole)
+
+
+# Less noise before the choice: every measurement drawn towards what its neighbours state.
+#
+# Time and power of one kernel are smooth in the two clocks; measurements are not. A low-order surface is
+# fitted to a class's points, and each point is drawn towards it by the share of its departure that noise
+# explains: all the way where the surface fits within the noise, hardly where the surface is wrong.
+#
+# Source: Efron and Morris 1973, shrinkage towards a regression surface.
+
+_FEWEST_SPARE = 3
+
+
+def smoothed(profile: KernelProfile) -> KernelProfile:
+    """Draw every first measurement towards its class's surface; a class with few points stays as it is."""
+    return replace(profile, points={kernel: _smooth(points) for kernel, points in profile.points.items()})
+
+
+def _smooth(points: Sequence[KernelPoint]) -> tuple[KernelPoint, ...]:
+    if not any(point.time_se_s or point.energy_se_j for point in points):
+        return tuple(points)
+    terms = _terms(points)
+    time_s = np.array([point.time_s for point in points])
+    energy_j = np.array([point.energy_j for point in points])
+    time_se = np.array([point.time_se_s for point in points]) / time_s
+    energy_se = np.array([point.energy_se_j for point in points]) / energy_j
+    log_time = _drawn(terms, np.log(time_s), time_se)
+    log_energy = _drawn(terms, np.log(energy_j), energy_se)
+    return tuple(
+        replace(point, time_s=float(np.exp(t)), energy_j=float(np.exp(e)))
+        for point, t, e in zip(points, log_time, log_energy, strict=True)
+    )
+
+
+def _terms(points: Sequence[KernelPoint]) -> Floats:
+    """Cubic in core period, quadratic in memory period, crossed; a clock left to the device has its own term.
+
+    Shape: [points, terms].
+    """
+    core, core_auto = _periods([point.pair.clock_mhz for point in points])
+    memory, memory_auto = _periods([point.pair.memory_mhz for point in points])
+    one = np.ones(len(points))
+    columns = [one, core, core**2, core**3, memory, memory**2, core * memory, core_auto, memory_auto]
+    return np.stack(columns, axis=1)
+
+
+def _periods(clocks_mhz: Sequence[int | None]) -> tuple[Floats, Floats]:
+    """Clock periods against that of the highest clock, in logarithms, and where the device chooses."""
+    highest = max((mhz for mhz in clocks_mhz if mhz is not None), default=1)
+    period = np.array([0.0 if mhz is None else np.log(highest / mhz) for mhz in clocks_mhz])
+    return period, np.array([1.0 if mhz is None else 0.0 for mhz in clocks_mhz])
+
+
+def _drawn(terms: Floats, values: Floats, noise: Floats) -> Floats:
+    """Draw ``values`` towards their least-squares surface by the part of the misfit that is noise."""
+    solved, _, rank, _ = np.linalg.lstsq(terms, values, rcond=None)
+    spare = len(values) - int(rank)
+    if spare < _FEWEST_SPARE or not noise.any():
+        return values
+    misfit = values - terms @ solved
+    explained = float((noise**2).mean()) * spare / float((misfit**2).sum() or np.inf)
+    drawn: Floats = values - min(1.0, explained) * misfit
+    return drawn

@@ -9,13 +9,23 @@ from pathlib import Path
 import numpy as np
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.kernels.choose.choose import EDP, ChosenPairs, Goal, Scope, choose, confirm
-from perseus_ds.kernels.choose.smooth import smoothed
-from perseus_ds.kernels.choose.table import LaunchCosts, Level, cost_table, launch_costs, second_costs
+from perseus_ds.kernels.choose import (
+    EDP,
+    ChosenPairs,
+    Goal,
+    LaunchCosts,
+    Level,
+    Scope,
+    choose,
+    confirm,
+    cost_table,
+    launch_costs,
+    second_costs,
+    smoothed,
+)
 from perseus_ds.kernels.profile import KernelProfile
-from perseus_ds.kernels.segment.bounded import runs_within
-from perseus_ds.kernels.segment.runs import ChangeCost, Runs
-from perseus_ds.kernels.segment.runs import Sequence as Launches
+from perseus_ds.kernels.segment import ChangeCost, Runs, runs_within
+from perseus_ds.kernels.segment import Sequence as Launches
 from perseus_ds.kernels.trace import KernelTrace
 from perseus_ds.run_directory.paths import read_record, write_record
 

@@ -1,0 +1,734 @@
+"""What is behind a profile: points drawn to their curves by their errors, with what is left of these.
+
+A plan prefers points that are too good by chance. Drawn to a curve by their own errors they no longer are,
+while a true departure from the curve survives. Used by whoever plans; profile files keep what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.device.gpu import is_held
+from perseus_ds.profile.records import Computation, CurveErrors, Point, Profile
+
+# Gaussian regression of one curve: a few physical terms, what they leave, and the error of each point.
+#
+# ``profile.curves`` states the terms. Their weights, the misfit, smooth or of single points, and
+# the errors of
+# measurement are all normal. So the curve after the measurement is known in closed form, with its covariance.
+#
+# Source: Rasmussen and Williams 2006, sections 2.2 and 2.7; Efron and Morris 1973 for shrinkage to a curve.
+
+Floats = NDArray[np.float64]
+
+LEAST_ERROR = 1e-5
+"""Of a measured value, as a share of it: less is rounding, and no matrix could be inverted."""
+_NOTHING = 30.0
+"""Error, in the largest value, from which on a point was not measured: it explains nothing."""
+_NEGLIGIBLE = 1e-9
+"""Share of a way that does not count."""
+_WIDTH = 0.12
+"""Over what share of the highest clock the misfit of the terms stays alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """By how much a curve departs from its terms, smoothly and at single points: shares of it."""
+
+    smooth: float
+    single: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Normal:
+    """What is known of a curve's points after the measurement.
+
+    Shape: ``mean`` [points]; ``covariance`` [points, points].
+    """
+
+    mean: Floats
+    covariance: Floats
+
+    def times(self, factor: float) -> Normal:
+        """The same in another unit."""
+        return Normal(factor * self.mean, factor**2 * self.covariance)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ways:
+    """Ways to explain a curve before the measurement: each a sum of terms whose weights lie around a centre.
+
+    ``scale`` are standard deviations of the weights; ``around`` is what is not known of all ways alike.
+
+    Shape: ``columns`` [ways, points, terms]; ``centre``, ``scale`` [ways, terms]; ``around`` [points,
+    points].
+    """
+
+    columns: Floats
+    centre: Floats
+    scale: Floats
+    around: Floats
+
+    @classmethod
+    def of_terms(cls, ways: Sequence[Sequence[Floats]]) -> Ways:
+        """Weights of which nothing is known but that they are of the size of the values, which is 1."""
+        terms, points = max(map(len, ways)), len(ways[0][0])
+        nothing = [np.zeros(points)]
+        columns = np.array([np.column_stack([*way, *nothing * (terms - len(way))]) for way in ways])
+        every = (len(ways), terms)
+        return cls(columns, np.zeros(every), np.ones(every), np.zeros((points, points)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explained:
+    """Ways to explain a curve, and by how much it may depart from them, with weights that add up to 1."""
+
+    ways: Ways
+    misfits: Mapping[Misfit, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredCurve:
+    """A curve as measured: places (parts of the highest clock), values, their standard errors.
+
+    Shape: all [points].
+    """
+
+    place: Floats
+    values: Floats
+    errors: Floats
+
+    @property
+    def measured(self) -> NDArray[np.intp]:
+        """Numbers of the points whose values state anything. Shape: [measured]."""
+        return np.flatnonzero(self.errors < _NOTHING * np.abs(self.values).max())
+
+    def over(self, unit: float) -> MeasuredCurve:
+        """The same in another unit."""
+        return MeasuredCurve(self.place, self.values / unit, self.errors / unit)
+
+
+def log_evidence(ways: Ways, misfits: Sequence[Misfit], seen: MeasuredCurve) -> Floats:
+    """How likely each misfit makes the measured values, on average over the ways (logarithm).
+
+    Shape: the answer [misfits].
+    """
+    return _log_mean(_Explanation.of(ways, misfits, seen).logs)
+
+
+def after(groups: Sequence[Explained], seen: MeasuredCurve) -> Normal:
+    """What is known after the measurement: every way counts as far as it makes that likely.
+
+    Misfits keep the weights that they have within their group.
+
+    Cost: a factor of [points, points] per misfit, and products of [points, terms] per way.
+    """
+    found = [_Explanation.of(one.ways, [*one.misfits], seen) for one in groups]
+    shares = [np.array([*one.misfits.values()]) for one in groups]
+    logs = [_log_mean(_log_mean(one.logs), share) for one, share in zip(found, shares, strict=True)]
+    means, weights, covariance = [], [], np.zeros((len(seen.place), len(seen.place)))
+    for of_group, share, one in zip(_softmax(np.array(logs)), shares, found, strict=True):
+        weight = of_group * share[:, None] * _softmax(one.logs)
+        mean, within = one.known(weight)
+        means.append(mean.reshape(-1, len(seen.place)))
+        weights.append(weight.ravel())
+        covariance += within
+    every, weight = np.concatenate(means), np.concatenate(weights)
+    mean = weight @ every
+    between = (every - mean).T @ ((every - mean) * weight[:, None])
+    return Normal(mean, covariance + between)
+
+
+def _covariances(misfits: Sequence[Misfit], place: Floats) -> Floats:
+    """Covariance of what each misfit leaves at every place. Shape: [misfits, points, points]."""
+    apart = np.sqrt(5.0) * np.abs(place[:, None] - place[None, :]) / _WIDTH
+    alike = (1.0 + apart + apart**2 / 3.0) * np.exp(-apart)
+    smooth, single = (np.array([getattr(one, name) for one in misfits]) for name in ("smooth", "single"))
+    return np.asarray(
+        smooth[:, None, None] ** 2 * alike + single[:, None, None] ** 2 * np.eye(len(place)), np.float64
+    )
+
+
+def _softmax(logs: Floats) -> Floats:
+    """Shares in proportion to what these are the logarithms of. Shape: [..., some]; they add up to 1."""
+    weight: Floats = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    weight /= weight.sum(axis=-1, keepdims=True)
+    return weight
+
+
+def _log_mean(logs: Floats, shares: Floats | None = None) -> Floats:
+    """Logarithm of the mean of what these are the logarithms of. Shape: [..., some]; the answer [...]."""
+    most = logs.max(axis=-1, keepdims=True)
+    mean = np.average(np.exp(logs - most), axis=-1, weights=shares)
+    return np.asarray(most[..., 0] + np.log(mean), np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Explanation:
+    """Ways after the measurement, by misfit: how likely each made it, its weights, and what they leave.
+
+    All in units of the error of measurement and misfit together, whose factor is ``lower``. Few terms make
+    this a problem of their number, not of that of points. Points that were not measured have no part but in
+    ``known``. All misfits are solved together: one by one most of the time would go into calls.
+
+    Shape: all [misfits, ways, ...], but for ``lower`` [misfits, measured, measured], ``around`` [misfits,
+    points, points] and ``spread`` [ways, points, terms]. ``seen`` goes on with [measured, terms], ``gram``
+    with [terms, terms], ``weights`` with [terms], ``left`` with [measured], ``logs`` with nothing;
+    ``measured`` [measured] numbers points.
+    """
+
+    ways: Ways
+    measured: NDArray[np.intp]
+    around: Floats
+    lower: Floats
+    spread: Floats
+    seen: Floats
+    gram: Floats
+    weights: Floats
+    left: Floats
+    logs: Floats
+
+    @classmethod
+    def of(cls, ways: Ways, misfits: Sequence[Misfit], curve: MeasuredCurve) -> _Explanation:
+        measured = curve.measured
+        count, points, terms = len(ways.columns), len(measured), ways.columns.shape[2]
+        around = _covariances(misfits, curve.place) + ways.around
+        of_errors = np.diag(np.maximum(curve.errors[measured], LEAST_ERROR) ** 2)
+        known = around[:, measured[:, None], measured]
+        lower = np.asarray(np.linalg.cholesky(known + of_errors), np.float64)
+        spread = ways.columns * ways.scale[:, None, :]
+        off = (curve.values - np.einsum("wpt,wt->wp", ways.columns, ways.centre))[:, measured]
+        stacked = np.column_stack([spread[:, measured].transpose(1, 0, 2).reshape(points, -1), off.T])
+        solved = np.linalg.solve(lower, stacked)
+        seen = solved[..., :-count].reshape(-1, points, count, terms).transpose(0, 2, 1, 3)
+        whole = solved[..., -count:].transpose(0, 2, 1)
+        turned = seen.transpose(0, 1, 3, 2)
+        gram = np.eye(terms) + turned @ seen
+        weights = np.linalg.solve(gram, turned @ whole[..., None])[..., 0]
+        left = whole - (seen @ weights[..., None])[..., 0]
+        logs = -0.5 * ((left**2).sum(axis=2) + (weights**2).sum(axis=2) + np.linalg.slogdet(gram)[1])
+        scale = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+        logs = np.asarray(logs - scale[:, None], np.float64)
+        return cls(ways, measured, around, lower, spread, seen, gram, weights, left, logs)
+
+    def known(self, share: Floats) -> tuple[Floats, Floats]:
+        """Mean of every way, and the sum of their covariances by these shares.
+
+        Shape: ``share`` [misfits, ways]; [misfits, ways, points], [points, points].
+        """
+        explained = np.linalg.solve(self.lower, self.around[:, self.measured])
+        turned = explained.transpose(0, 2, 1)
+        mean = np.einsum("wpt,wt->wp", self.ways.columns, self.ways.centre)
+        mean = mean + (self.spread @ self.weights[..., None])[..., 0] + self.left @ explained
+        misfit, way = np.nonzero(share > _NEGLIGIBLE)
+        open_ = self.spread[way] - turned[misfit] @ self.seen[misfit, way]
+        by_weights = np.linalg.solve(self.gram[misfit, way], open_.transpose(0, 2, 1))
+        by_weights *= share[misfit, way, None, None]
+        covariance = np.tensordot(share.sum(axis=1), self.around - turned @ explained, 1)
+        return mean, covariance + (open_ @ by_weights).sum(axis=0)
+
+
+# The physics of one computation on one GPU against its clock: time and power as sums of a few terms.
+#
+# Time is ``a + b / f`` with a kink where memory or a power cap bounds it; power is ``P_s + c f
+# v(f)^2``, v flat
+# below a knee. What the terms leave is for ``profile.regression``; where the kinks lie is averaged over.
+#
+# Source: Schoonhoven et al., PMBS 2022 (arXiv 2211.07260), for power; the roofline for time.
+
+SMOOTH = (0.0, 0.001, 0.003, 0.01, 0.03)
+"""Candidates for the smooth misfit; the measured curves decide, all of one quantity together."""
+SINGLE = (0.0, 0.001, 0.003, 0.01)
+"""The same for single points, where their errors are known: without these a misfit is taken for error."""
+_TIME_KINKS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.87, 0.93)
+_TIME_HELD = tuple(0.5 + 0.03 * at for at in range(17))
+_POWER_HELD = tuple(0.5 + 0.04 * at for at in range(13))
+_KNEES = (0.0, 0.15, 0.3, 0.45, 0.6)
+_CAPS = (0.65, 0.8, 0.9)
+_LEVELS = (0.001, 0.004, 0.015)
+_TILTS = (0.001, 0.01)
+_DECIDE = 6
+"""So many curves decide on the misfit: more agree and cost time."""
+_UNLIKELY = 0.1
+"""Of the likeliest misfit: what is less likely is left out."""
+_MEDIAN = 1.2533
+"""Standard error of a median over that of a mean, of normal values."""
+
+
+def time_ways(place: Floats) -> Ways:
+    """Ways to explain time multiplied by the clock: a line, one that rises faster above a kink, or a cap.
+
+    Under a power cap all clocks above the one that is held take as long as that.
+
+    Shape: ``place`` [points], clocks in parts of the highest.
+    """
+    low, span = place.min(), np.ptp(place)
+    line = [np.ones_like(place), place - place.max()]
+    kinks = [[*line, np.maximum(place - (low + at * span), 0.0)] for at in _TIME_KINKS]
+    held = [low + at * span for at in _TIME_HELD]
+    capped = [[np.maximum(place / at, 1.0), np.minimum(place - at, 0.0)] for at in held]
+    return Ways.of_terms([line, *kinks, *capped])
+
+
+def power_ways(place: Floats) -> Ways:
+    """Ways to explain power: static, in proportion to the clock, more above a knee, less or none above a cap.
+
+    Shape: ``place`` [points], clocks in parts of the highest.
+    """
+    low, span = place.min(), np.ptp(place)
+
+    def terms(at: Floats, knee: float) -> list[Floats]:
+        above = np.maximum(at - (low + knee * span), 0.0) / span
+        return [np.ones_like(at), at - at.max(), at * above, at * above**2]
+
+    bent = [
+        [*terms(place, knee), np.maximum(place - (low + cap * span), 0.0)]
+        for knee, cap in product(_KNEES, _CAPS)
+    ]
+    held = [terms(np.minimum(place, low + at * span), knee) for knee, at in product(_KNEES, _POWER_HELD)]
+    return Ways.of_terms([*(terms(place, knee) for knee in _KNEES), *bent, *held])
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Curves of one quantity after the measurement, and how likely their terms made what was measured."""
+
+    curves: dict[Computation, Normal]
+    log_evidence: float
+
+
+def fitted(
+    seen: Mapping[Computation, MeasuredCurve], ways: Callable[[Floats], Ways], *, known_errors: bool
+) -> Fitted:
+    """Fit curves of one quantity: each by its terms, or by others of its kind at the same clocks."""
+    levels = {key: float(one.values.mean()) for key, one in seen.items()}
+    scaled = {key: one.over(levels[key]) for key, one in seen.items()}
+    own = {key: ways(one.place) for key, one in scaled.items()}
+    misfits, log = _likely_misfits(
+        [(own[key], one) for key, one in scaled.items()], known_errors=known_errors
+    )
+    alone = {key: after([Explained(own[key], misfits)], one) for key, one in scaled.items()}
+    others = {key: [at for at in seen if _is_other(at, key, seen)] for key in seen}
+    means = {key: _mean_curve([scaled[at] for at in own]) for key, own in others.items() if own}
+    of_means, _ = _likely_misfits([(own[key], one) for key, one in means.items()], known_errors=known_errors)
+    alike = {
+        key: _like_others(
+            after([Explained(own[key], of_means)], one),
+            [alone[at].times(levels[at] / levels[key]) for at in others[key]],
+            one.place,
+        )
+        for key, one in means.items()
+    }
+    left, _ = _likely_misfits([(one, scaled[key]) for key, one in alike.items()], known_errors=known_errors)
+    curves = {}
+    for key, one in scaled.items():
+        groups = [Explained(own[key], misfits)]
+        groups += [Explained(alike[key], left)] if key in alike else []
+        curves[key] = after(groups, one).times(levels[key])
+    return Fitted(curves, log)
+
+
+def _is_other(one: Computation, key: Computation, seen: Mapping[Computation, MeasuredCurve]) -> bool:
+    """Whether one is of the same kind, at the same clocks."""
+    return one != key and one[1] is key[1] and np.array_equal(seen[one].place, seen[key].place)
+
+
+def _mean_curve(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
+    """The mean of curves at the same clocks: what they have in common is known better than of one."""
+    values, errors = (np.array([getattr(one, name) for one in curves]) for name in ("values", "errors"))
+    return MeasuredCurve(curves[0].place, values.mean(axis=0), np.sqrt((errors**2).sum(axis=0)) / len(curves))
+
+
+def _likely_misfits(
+    curves: Sequence[tuple[Ways, MeasuredCurve]], *, known_errors: bool
+) -> tuple[dict[Misfit, float], float]:
+    """By how much curves may depart from their ways, with weights, and the logarithm of the evidence."""
+    if not curves:
+        return {}, 0.0
+    some = [curves[round(at)] for at in np.linspace(0, len(curves) - 1, min(_DECIDE, len(curves)))]
+    candidates = [Misfit(*both) for both in product(SMOOTH, SINGLE if known_errors else SINGLE[:1])]
+    logs = np.sum([log_evidence(ways, candidates, seen) for ways, seen in some], axis=0)
+    weights = np.exp(logs - logs.max())
+    kept = {one: float(w) for one, w in zip(candidates, weights, strict=True) if w >= _UNLIKELY}
+    return {one: weight / sum(kept.values()) for one, weight in kept.items()}, float(logs.max())
+
+
+def _like_others(mean: Normal, others: Sequence[Normal], place: Floats) -> Ways:
+    """Ways to explain a curve by those of the other stages: their shape alone, or their level as well.
+
+    Transformer layers are alike, so most stages are. A stage with more to do departs from the median level
+    and is likelier under the shape alone, or under its own terms.
+
+    ``mean`` is the others' mean curve, fitted in any unit; ``others`` is each by itself.
+    """
+    heights = [float(one.mean.mean()) for one in others]
+    usual, height = float(np.median(heights)), float(mean.mean.mean())
+    shape = mean.mean / height
+    centring = np.eye(len(place)) - 1.0 / len(place)
+    of_shape = (usual / height) ** 2 * centring @ mean.covariance @ centring
+    covariance = np.mean([one.covariance.mean() / h**2 for one, h in zip(others, heights, strict=True)])
+    unsure = _MEDIAN * float(np.sqrt(covariance / len(others)))
+    columns = usual * np.column_stack([shape, shape * (place - place.mean()) / np.ptp(place)])
+    scales = [(float(np.hypot(apart, unsure)), tilt) for tilt, apart in product(_TILTS, [1.0, *_LEVELS])]
+    return Ways(
+        np.broadcast_to(columns, (len(scales), *columns.shape)),
+        np.tile([1.0, 0.0], (len(scales), 1)),
+        np.array(scales),
+        of_shape,
+    )
+
+
+# Clocks that were not measured, put between those that were: their points are left to the curves.
+#
+# Used by `profile.curves.smoothing`.
+
+MOST_POINTS = 32
+"""Of a curve: between so many clocks a plan splits computations at no loss, and more cost time."""
+UNKNOWN = 1e3
+"""Error of a point that was not measured, as a share of it: any value is as likely."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offered:
+    """A curve's points, measured and not, highest clock first; ``measured`` are the places of the former."""
+
+    points: tuple[Point, ...]
+    measured: NDArray[np.bool_]
+
+    def spread(self, shares: Floats) -> Floats:
+        """Errors of all points from those of the measured ones. Shape: [measured] to [points]."""
+        found = np.full(len(self.points), UNKNOWN)
+        found[self.measured] = shares
+        return found
+
+
+def with_offered(points: Sequence[Point], grid_mhz: Sequence[int]) -> Offered:
+    """Put clocks of a grid between measured ones: no lower one, and none above what the highest reached."""
+    reached = [place_mhz(point) for point in points]
+    taken = {*reached, *(point.clock_mhz for point in points)}
+    inside = [mhz for mhz in grid_mhz if min(reached) < mhz < reached[0] and mhz not in taken]
+    count = max(0, min(len(inside), MOST_POINTS - len(points)))
+    chosen = {inside[round(at)] for at in np.linspace(0, len(inside) - 1, count)}
+    made = {mhz: _made_up(points, mhz) for mhz in chosen}
+    measured = {point.clock_mhz: point for point in points}
+    clocks = sorted({*made, *measured}, reverse=True)
+    return Offered(
+        tuple(measured.get(mhz) or made[mhz] for mhz in clocks), np.array([mhz in measured for mhz in clocks])
+    )
+
+
+def place_mhz(point: Point) -> int:
+    """Return the clock that a point is of: the one reached, where the one asked for did not hold."""
+    reached = point.achieved_mhz
+    return point.clock_mhz if reached is None or is_held(point.clock_mhz, reached) else reached
+
+
+def _made_up(points: Sequence[Point], clock_mhz: int) -> Point:
+    """A point on straight lines between measured ones; its scatter is theirs."""
+    place = [place_mhz(point) for point in reversed(points)]
+    time_s, energy_j = (
+        float(np.interp(clock_mhz, place, [getattr(point, name) for point in reversed(points)]))
+        for name in ("time_s", "energy_j")
+    )
+    shares = [point.time_sd_s / point.time_s for point in points if point.time_sd_s is not None]
+    known = len(shares) == len(points)
+    sd_s = time_s * float(np.sqrt(np.mean(np.square(shares)))) if known else None
+    return Point(clock_mhz, time_s, energy_j, time_sd_s=sd_s)
+
+
+# Durations that never fall with the clock: what a curve is brought to, and every draw of its errors.
+#
+# Above a power cap all clocks last alike. Of many that are off one seems faster than the highest, and a plan
+# would fill the time that this seems to gain. Used by `profile.curves.smoothing`.
+
+SURE = 3.0
+"""Standard errors that make it no chance that a higher clock is slower."""
+
+
+def never_falling(values: Floats, weights: Floats) -> Floats:
+    """Return the nearest values of which none is less than one before it: weighted least squares.
+
+    Shape: ``values`` [points] or [points, draws]; ``weights`` [points]; as ``values``.
+    Source: the max-min formula of isotonic regression, Robertson, Wright, Dykstra 1988, theorem 1.4.4.
+    """
+    weights = weights.reshape(-1, *[1] * (values.ndim - 1))
+    found = np.full_like(values, -np.inf)
+    for first in range(len(values)):
+        means = np.cumsum((weights * values)[first:], axis=0) / np.cumsum(weights[first:], axis=0)
+        found[first:] = np.maximum(found[first:], np.minimum.accumulate(means[::-1], axis=0)[::-1])
+    return found
+
+
+def monotone(times_s: Floats, errors_s: Floats) -> Floats:
+    """Durations of a curve, highest clock first, without what seems faster at a lower clock by chance.
+
+    A curve that surely is slower at a higher clock stays what it is.
+
+    Shape: all [points].
+    """
+    found = never_falling(times_s, errors_s**-2.0)
+    return times_s if np.any(np.abs(found - times_s) > SURE * errors_s) else found
+
+
+# How far a profile's points scatter around smooth curves, where it states no errors of its own.
+
+FEWEST_POINTS = 4
+"""Clocks that a curve needs for its points' scatter to be reported from its shape."""
+ENOUGH_POINTS = 8
+"""Clocks from which on a true kink of a curve no longer counts as scatter."""
+NORMAL = 0.6745
+"""The median of the size of a standard normal number."""
+
+
+def scatters(profile: Profile) -> tuple[float, float] | None:
+    """Return the scatter of time and of energy around smooth curves; None where no curve has the points.
+
+    A file that states neither errors nor how often it measured is judged by few points as well: those of so
+    few clocks that are too good by chance would otherwise make the plan that loses no time lose some.
+    """
+    single = all(point.samples <= 1 for own in profile.points.values() for point in own)
+    fewest = FEWEST_POINTS if single else ENOUGH_POINTS
+    curves = [profile.of(*key) for key, own in profile.points.items() if len(own) >= fewest]
+    if not curves:
+        return None
+    clocks = [np.array([p.clock_mhz for p in curve], np.float64) for curve in curves]
+    times = [np.array([p.time_s for p in curve]) for curve in curves]
+    energies = [np.array([p.energy_j for p in curve]) for curve in curves]
+    return _scatter(clocks, times), _scatter(clocks, energies)
+
+
+def _scatter(clocks_mhz: list[Floats], values: list[Floats]) -> float:
+    """Standard deviation of a point, as a share of it, around the parabola of its neighbours.
+
+    Four points beside each other have one combination that is zero on every parabola in 1/clock. Its
+    median size is that of noise: a kink in the curve (a power cap) does not count.
+    """
+    found = [
+        abs(float(_contrast(*clock[at : at + 4].tolist()) @ (value[at : at + 4] / value[at : at + 4].mean())))
+        for clock, value in zip(clocks_mhz, values, strict=True)
+        for at in range(len(clock) - 3)
+    ]
+    return float(np.median(found)) / NORMAL
+
+
+@cache
+def _contrast(*clocks_mhz: float) -> Floats:
+    """Weights of length one that are orthogonal to all parabolas in 1/clock over four clocks."""
+    places = 1.0 / np.array(clocks_mhz)
+    centred = (places - places.mean()) / np.ptp(places)
+    return np.asarray(np.linalg.svd(np.vander(centred, 3).T)[2][-1])
+
+
+"""Clocks that a curve needs for its points to be drawn to it."""
+HARMLESS = 0.0003
+"""Errors of time that small, as a share, cost no time: points stay what they are."""
+SCATTER_HARMLESS = 0.001
+"""The same where a profile states no errors: what scatters so little may as well be true."""
+
+_Columns = Mapping[Computation, Floats]
+
+
+def smoothed(profile: Profile, *, scatter: bool = False) -> Profile:
+    """Draw a profile's points to their curves; one that is exact, or drawn already, stays what it is.
+
+    Errors are the profile's own. With ``scatter`` those of a profile that states none are how far its points
+    scatter around smooth curves, alike for all. Curves also predict points at clocks of ``grid_mhz``
+    that were not measured, with the errors that these have.
+
+    Cost: about a second of CPU for 16 computations at 81 clocks.
+    """
+    curves = {key: profile.of(*key) for key, own in profile.points.items() if len(own) >= FEWEST_POINTS}
+    if profile.errors or not curves:
+        return profile
+    told = _states_errors(curves)
+    shares = _told_shares(curves) if told else _scatter_shares(profile, curves) if scatter else None
+    if shares is None and not profile.grid_mhz:
+        return profile
+    return _drawn(profile, curves, shares, known_errors=told or shares is None)
+
+
+def _drawn(
+    profile: Profile,
+    curves: Mapping[Computation, Sequence[Point]],
+    shares: tuple[_Columns, _Columns] | None,
+    *,
+    known_errors: bool,
+) -> Profile:
+    nothing = {key: np.zeros(len(own)) for key, own in curves.items()}
+    offered = {key: with_offered(own, profile.grid_mhz) for key, own in curves.items()}
+    time, energy = (
+        {key: offered[key].spread(own) for key, own in one.items()} for one in shares or (nothing, nothing)
+    )
+    whole = {key: one.points for key, one in offered.items()}
+    drawn, errors = _Curves(whole, max(profile.clocks_mhz), known_errors=known_errors).drawn(time, energy)
+    return replace(profile, points={**profile.points, **drawn}, errors=errors)
+
+
+def _states_errors(curves: Mapping[Computation, Sequence[Point]]) -> bool:
+    return any(p.time_se_s > 0.0 or p.energy_se_j > 0.0 for own in curves.values() for p in own)
+
+
+def _told_shares(curves: Mapping[Computation, Sequence[Point]]) -> tuple[_Columns, _Columns] | None:
+    """Standard errors of times and of energies as shares; None where they are too small to matter.
+
+    Few executions state little of their scatter: all clocks together state it.
+    """
+    time, energy = {}, {}
+    for key, points in curves.items():
+        own = _column(points, "time_se_s") / _column(points, "time_s")
+        samples, known = _column(points, "samples"), own > 0.0
+        alike = np.sqrt(np.mean((own**2 * samples)[known]) / samples) if known.any() else own
+        time[key] = np.where(known, np.maximum(own, alike), 0.0)
+        energy[key] = _column(points, "energy_se_j") / _column(points, "energy_j")
+    rms = float(np.sqrt(np.mean(np.concatenate(list(time.values())) ** 2)))
+    return (time, energy) if rms >= HARMLESS else None
+
+
+def _scatter_shares(
+    profile: Profile, curves: Mapping[Computation, Sequence[Point]]
+) -> tuple[_Columns, _Columns] | None:
+    found = scatters(profile)
+    if found is None or found[0] < SCATTER_HARMLESS:
+        return None
+    time, energy = ({key: np.full(len(own), share) for key, own in curves.items()} for share in found)
+    return time, energy
+
+
+class _Curves:
+    """The points of all curves, and where they were measured, in parts of the highest clock."""
+
+    def __init__(
+        self, points: Mapping[Computation, Sequence[Point]], highest_mhz: int, *, known_errors: bool
+    ) -> None:
+        self._points, self._known_errors = points, known_errors
+        self._places = {
+            key: np.array([place_mhz(one) for one in own]) / highest_mhz for key, own in points.items()
+        }
+        self._time_s = {key: _column(own, "time_s") for key, own in points.items()}
+        self._energy_j = {key: _column(own, "energy_j") for key, own in points.items()}
+
+    def drawn(
+        self, time_shares: _Columns, energy_shares: _Columns
+    ) -> tuple[dict[Computation, tuple[Point, ...]], dict[Computation, CurveErrors]]:
+        """Return the points on their curves, and what is left unknown of these."""
+        cycles = {key: self._time_s[key] * place for key, place in self._places.items()}
+        times = self._fit(cycles, time_shares, time_ways)
+        lasts_s = {key: _lasts_s(times.curves[key], place) for key, place in self._places.items()}
+        powers, with_time = self._powers(lasts_s, time_shares, energy_shares)
+        errors, drawn = {}, {}
+        for key, own in self._points.items():
+            of_time, of_power = _shares(times.curves[key]), _shares(powers[key])
+            errors[key] = CurveErrors(_factor(of_time), _factor(of_power + with_time * of_time))
+            drawn[key] = _moved(own, lasts_s[key], powers[key].mean * lasts_s[key], errors[key])
+        return drawn, errors
+
+    def _powers(
+        self, lasts_s: _Columns, time_shares: _Columns, energy_shares: _Columns
+    ) -> tuple[dict[Computation, Normal], float]:
+        """Fit mean powers, and find whether energies carry the errors of the durations that are left.
+
+        A job measures powers and multiplies them by durations: both are off alike. Others measure energies
+        by themselves. What makes the powers likelier is taken.
+        """
+        over_fitted = {key: own / lasts_s[key] for key, own in self._energy_j.items()}
+        apart = self._fit(over_fitted, energy_shares, power_ways)
+        known = {key: own < UNKNOWN for key, own in energy_shares.items()}
+        rest = {key: (energy_shares[key] ** 2 - time_shares[key] ** 2)[known[key]] for key in energy_shares}
+        if not self._known_errors or min(float(own.mean()) for own in rest.values()) < 0.0:
+            return apart.curves, 0.0
+        over_measured = {key: own / self._time_s[key] for key, own in self._energy_j.items()}
+        alike = {key: np.where(known[key], np.sqrt(own.mean()), UNKNOWN) for key, own in rest.items()}
+        together = self._fit(over_measured, alike, power_ways)
+        if together.log_evidence > apart.log_evidence:
+            return together.curves, 1.0
+        return apart.curves, 0.0
+
+    def _fit(self, values: _Columns, shares: _Columns, ways: Callable[[Floats], Ways]) -> Fitted:
+        """Fit one quantity of all computations, in the units of ``values``; errors are ``shares``."""
+        return fitted(
+            {
+                key: MeasuredCurve(place, values[key], shares[key] * values[key])
+                for key, place in self._places.items()
+            },
+            ways,
+            known_errors=self._known_errors,
+        )
+
+
+def _moved(
+    points: Sequence[Point], time_s: Floats, energy_j: Floats, errors: CurveErrors
+) -> tuple[Point, ...]:
+    of_time, of_energy = errors.shares()
+    columns = (time_s, energy_j, of_time * time_s, of_energy * energy_j)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return tuple(
+        replace(point, time_s=row[0], energy_j=row[1], time_se_s=row[2], energy_se_j=row[3])
+        for point, row in zip(points, rows, strict=True)
+    )
+
+
+def _lasts_s(cycles: Normal, place: Floats) -> Floats:
+    """Durations of a curve whose cycles are known. Shape: ``place`` and the result [points]."""
+    return monotone(cycles.mean / place, np.sqrt(np.diag(cycles.covariance)) / place)
+
+
+def _column(points: Sequence[Point], name: str) -> Floats:
+    return np.array([getattr(point, name) for point in points], np.float64)
+
+
+def _shares(known: Normal) -> Floats:
+    """Covariance as shares of the mean. Shape: [points, points]."""
+    share: Floats = known.covariance / np.outer(known.mean, known.mean)
+    return share
+
+
+def _factor(covariance: Floats) -> Floats:
+    """What standard normal numbers are multiplied by to be off as the covariance states."""
+    values, vectors = np.linalg.eigh(covariance)
+    factor: Floats = vectors * np.sqrt(np.clip(values, 0.0, None))
+    return factor
+
+
+# Durations as they may really be: drawn by the errors of a profile, curve by curve.
+#
+# A point is off alike wherever it is run, and the points of one curve are off together. Used by
+# whoever plans.
+
+LEAST_SHARE = 0.1
+"""A drawn duration keeps at least that share."""
+
+
+def time_factor(known: Profile, key: Computation, variation: float = 0.0) -> Floats:
+    """What normal numbers are multiplied by for the errors of a computation's times, as shares of them.
+
+    Points that were drawn to a curve are off together; others each by itself. Those that state no error are
+    off as executions vary by ``variation``.
+
+    Shape: [points, points], highest clock first.
+    """
+    if key in known.errors:
+        return known.errors[key].time
+    return np.diag([_error(point, variation) for point in known.of(*key)])
+
+
+def drawn_shares(time_s: Floats, factor: Floats, normal: Floats) -> Floats:
+    """By what share durations are longer in each draw; those that never fall with the clock stay so.
+
+    Shape: ``time_s`` [points], highest clock first; ``factor`` [points, points]; ``normal`` and the result
+    [points, draws].
+    """
+    off = np.maximum(1.0 + factor @ normal, LEAST_SHARE)
+    errors_s = time_s * np.sqrt((factor**2).sum(axis=1))
+    if np.any(np.diff(time_s) < 0.0) or not errors_s.all():
+        return off
+    return never_falling(time_s[:, None] * off, errors_s**-2.0) / time_s[:, None]
+
+
+def _error(point: Point, variation: float) -> float:
+    return point.time_se_s / point.time_s or variation / float(np.sqrt(point.samples))

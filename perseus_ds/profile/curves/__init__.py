@@ -1,1 +1,0 @@
-"""Curves behind a profile: physics, regression, and the points drawn to them."""

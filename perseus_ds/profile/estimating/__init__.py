@@ -1,1 +1,0 @@
-"""From a window of measurements to estimates of each computation."""

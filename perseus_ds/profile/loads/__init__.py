@@ -1,1 +1,0 @@
-"""What iterations work on, and how durations depend on it."""
