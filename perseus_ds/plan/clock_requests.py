@@ -129,14 +129,6 @@ class ClockRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RankClocks:
-    """One rank's requests, and the clocks in force before any of them."""
-
-    opening: Clocks
-    requests: tuple[ClockRequest, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _DueClock:
     """A clock that must be in force at ``at_s``, and was not before."""
 
@@ -210,17 +202,16 @@ def requests_of(
     low: Sequence[Idle] = (),
     wait_clock: WaitClock | None = None,
     on_pace: bool = True,
-    then: Clocks | None = None,
 ) -> tuple[ClockRequest, ...]:
     """List the requests of one rank's computations as they are run, over and over again.
 
     In the idle times ``low`` the clock goes down to ``wait_clock``; ``on_pace`` states whether computations
-    last as long as planned. ``then`` is what the iteration after this one begins at (None: as this one).
+    last as long as planned.
     """
     requests = []
     free_s = -iteration_time_s
     lowered = frozenset(idle.position for idle in low)
-    wants = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=lowered, then=then)
+    wants = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=lowered)
     if wait_clock is not None:
         wants += [one for idle in low for one in _lowered(own, iteration_time_s, idle, wait_clock)]
     for wanted in sorted(wants, key=lambda one: one.at_s):
@@ -258,14 +249,11 @@ def _wanted(
     *,
     on_pace: bool,
     low: frozenset[int],
-    then: Clocks | None,
 ) -> list[_DueClock]:
     """When which clock must be in force, from the first computation to the next iteration's first."""
     wanted: list[_DueClock] = []
     stretches = [_stretches(one) for one in own]
     nexts = [*stretches[1:], stretches[0]]
-    if then is not None:
-        nexts[-1] = [(0.0, then), *stretches[0][1:]]
     starts_s = [*(one.start_s for one in own[1:]), own[0].start_s + iteration_time_s]
     for position, (one, here, after, start_s) in enumerate(zip(own, stretches, nexts, starts_s, strict=True)):
         wanted += [
