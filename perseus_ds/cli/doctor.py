@@ -35,8 +35,8 @@ from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig
 from perseus_ds.device.clock_change import Calibration, calibrate_together
 from perseus_ds.device.gpu import DeviceRequest, Gpu, missing_right
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError
-from perseus_ds.guard import spawn
-from perseus_ds.guard.journal import BACKENDS, is_held, left_behind
+from perseus_ds.guard import containment
+from perseus_ds.guard.journal import BACKENDS, is_held, stale_journals
 from perseus_ds.guard.open import backends, choose
 from perseus_ds.runtime.channel import VARIABLE, reach_of
 
@@ -294,9 +294,9 @@ def _of_node(used: LocalGpus, best: BackendStatus, *, lock: bool) -> Iterator[Fi
 
 def _unguarded(best: BackendStatus) -> Iterator[Finding]:
     """Return what would leave clocks locked, should the job be killed with its guards."""
-    why_not, why = spawn.why_unguarded(), spawn.why_killed_together()
+    why_not, why = containment.why_unguarded(), containment.why_killed_together()
     if why_not is not None and best.name not in {"guardd", "null"}:
-        yield Finding(f"no clock is set here: {why_not}", spawn.REMEDY)
+        yield Finding(f"no clock is set here: {why_not}", containment.REMEDY)
     if why is not None and best.name in BACKENDS:
         yield Finding(
             f"who kills a job's whole control group (systemd, oomd) leaves its clocks locked: {why}",
@@ -323,7 +323,7 @@ def _locks(found: LocalGpus) -> Iterator[Finding]:
     """Return which clocks appear locked though no job of ours that lives holds them."""
     left: dict[str, str] = {}
     try:
-        left = {one.uuid: one.what for one in left_behind()}
+        left = {one.uuid: one.what for one in stale_journals()}
     except DeviceError as error:
         yield Finding(error.message, error.hint or "perseus-ds clocks reset")
     for uuid, what in left.items():

@@ -25,7 +25,7 @@ from perseus_ds.device.gpu import (
 )
 from perseus_ds.device.nvml import load_nvml, translated
 from perseus_ds.errors import DeviceError
-from perseus_ds.guard.claim import insist, whatever
+from perseus_ds.guard.claim import any_error, retry
 from perseus_ds.guard.open import backends
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -95,12 +95,12 @@ def local_gpus(*, patience_s: float = 0.0) -> LocalGpus:
     gpus: list[SeenGpu] = []
     refused: list[RefusedGpu] = []
     try:
-        indices = range(insist(_count, for_s=patience_s, passes=whatever))
+        indices = range(retry(_count, patience_s, any_error))
     except DeviceError as error:
         return LocalGpus((), (RefusedGpu(None, error.message, error.hint),))
     for index in indices:
         try:
-            gpus.append(insist(partial(_look, index), for_s=patience_s, passes=whatever))
+            gpus.append(retry(partial(_look, index), patience_s, any_error))
         except DeviceError as error:
             refused.append(RefusedGpu(index, error.message, error.hint))
     return LocalGpus(tuple(gpus), tuple(refused))

@@ -35,20 +35,14 @@ from pathlib import Path
 from perseus_ds import __version__
 from perseus_ds.cli.output import DONE, REFUSED, count, remark, say, say_now
 from perseus_ds.errors import ConfigError, DeviceError, PerseusError
-from perseus_ds.guard import spawn
-from perseus_ds.guard.guardd import connect
-from perseus_ds.guard.journal import BACKENDS, left_behind
+from perseus_ds.guard import containment
+from perseus_ds.guard.client import DEFAULT_SOCKET, ServiceStatus, service_status
+from perseus_ds.guard.journal import BACKENDS, stale_journals
 from perseus_ds.guard.log import ServiceLog, is_journal, log_event
 from perseus_ds.guard.policy import DEFAULT_RULES, Policy, Rule, read_rules, rule_of
 from perseus_ds.guard.protocol import Value
 from perseus_ds.guard.repair import Repair
-from perseus_ds.guard.service import (
-    DEFAULT_SOCKET,
-    ServiceSettings,
-    ServiceStatus,
-    run_service,
-    service_status,
-)
+from perseus_ds.guard.service import ServiceSettings, run_service
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +99,6 @@ def run(options: argparse.Namespace) -> int:
         return _status(options.socket, as_json=options.json)
     as_json = options.log == "json" or (options.log == "automatic" and is_journal())
     log = ServiceLog(as_json=as_json)
-    log.start()
     try:
         return _serve(options, _Lines(as_json=as_json))
     except PerseusError as error:
@@ -148,7 +141,7 @@ def _serve(options: argparse.Namespace, lines: _Lines) -> int:
     policy = own if read is None else read()
     if not policy.rules:
         lines.remark("no_rule", "no rule: the service answers, and refuses everybody")
-    if not spawn.in_nodes_pid_namespace():
+    if not containment.in_nodes_pid_namespace():
         line = (
             "not in the node's PID namespace: the service ends with its container, and does not see who asks"
         )
@@ -175,9 +168,9 @@ def _read(path: Path, lines: _Lines) -> Policy:
 
 def _status(path: Path, *, as_json: bool) -> int:
     """Report who holds which GPU; a service that has ended may still have left journals."""
-    left = [{"uuid": one.uuid, "what": one.what} for one in left_behind()]
+    left = [{"uuid": one.uuid, "what": one.what} for one in stale_journals()]
     try:
-        found = service_status(lambda: connect(path))
+        found = service_status(path)
     except DeviceError as error:
         remark(str(error))
         found = None

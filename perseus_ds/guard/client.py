@@ -1,4 +1,9 @@
-"""The client's end of a guard: requests that never block, news that a thread of its own reads."""
+"""The trainer's end of a guard: a GPU that is read here and whose clock is a message to the guard.
+
+`GuardedGpu` is what the runtime uses. Its `GuardClient` sends requests that never block (`SendQueue`), on
+whatever thread asks; a thread of its own reads what the guard reports and sends beats. `ScheduledRequests`
+hands requests over ahead of time.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +11,54 @@ import contextlib
 import os
 import select
 import socket
+import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from perseus_ds.device.clock_agenda import DatedClock, RequestCounts, overdue_s
-from perseus_ds.device.gpu import ConflictKind
-from perseus_ds.errors import DeviceError, DeviceUnavailableError
-from perseus_ds.guard.claim import may_pass, pauses_s
+from perseus_ds.device.clock_agenda import DatedClock, DatedClocks, RequestCounts, overdue_s
+from perseus_ds.device.gpu import Capabilities, ConflictKind, Gpu, ReadThroughGpu, Sighting
+from perseus_ds.errors import (
+    DeviceError,
+    DevicePermissionError,
+    DeviceUnavailableError,
+    ValueRefusedError,
+)
+from perseus_ds.guard.claim import is_transient, pauses_s
 from perseus_ds.guard.protocol import (
+    ANSWER_S,
+    KIND,
     MAX_BYTES,
     MalformedError,
     Message,
-    Value,
+    ask,
     decode,
     encode,
     encode_request,
-    first_answer,
-    packets,
     refused,
 )
 
-# The sending end of a connection: it never blocks, and what waits for room is lost only when too late.
+if TYPE_CHECKING:
+    from perseus_ds.guard.spawn import SpawnedGuard
+
+DEFAULT_SOCKET = Path("/run/perseus-guardd/guardd.sock")
+
+_LEASE_S = 30.0
+_BEATS_PER_LEASE = 3
+_LONGEST_BEAT_S = 1.0
+_DOUBTED = 3  # beats without an answer, so that two had their time
+_MAX_UNKNOWN = 4096
+_REPORT: Message = {"do": "report"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One request; ``at_s`` is what the guard is told, ``due_s`` the same moment, or when it was made."""
+    """One request; ``at_s`` is what the guard is sent, ``due_s`` the same moment, or when it was made."""
 
     number: int
     clock_mhz: int | None
@@ -66,7 +89,7 @@ class SendQueue:
     def request(self, *clocks: tuple[int | None, float | None], behind: Message | None = None) -> int:
         """Send requests, or have them wait; returns the last one's number at once either way.
 
-        A clock of None gives it back, a time of None "now"; ``behind`` is a word that follows them.
+        A clock of None gives it back, a time of None "now"; ``behind`` is a message that follows them.
         """
         with self._lock:
             now_s, waited = time.monotonic(), self.waits
@@ -86,7 +109,7 @@ class SendQueue:
             return self._number
 
     def send(self, message: Message) -> bool:
-        """Send a word behind all requests, if there is room for it now."""
+        """Send a message behind all requests, if there is room for it now."""
         with self._lock:
             return not self.waits and self._send(encode(message))
 
@@ -114,14 +137,12 @@ class SendQueue:
             now_s, waiting, last = time.monotonic(), self._waiting, self._last
             self._waiting, self._behind = deque(), None
             older = (one for one in waiting if not last or one.number < last[0].number)
-            due = [
-                one for one in last if one.due_s <= now_s
-            ]  # the guard that is gone made all but the newest
+            due = [one for one in last if one.due_s <= now_s]  # the lost guard made all but the newest
             for one in (*older, *due[-1:], *(one for one in last if one.due_s > now_s)):
                 self._put(one)
 
     def attach(self, sock: socket.socket, first: Message | None = None) -> None:
-        """Go on over another socket, with what was asked last behind a ``first`` word."""
+        """Go on over another socket, with what was asked last behind a ``first`` message."""
         with self._lock:
             self._socket = sock
             if first is not None:
@@ -147,28 +168,30 @@ class SendQueue:
         self._waiting.append(request)
 
     def _drop_missed(self, now_s: float) -> None:
-        """Drop requests that a newer one, due by now, has overtaken; rest between iterations is no miss."""
+        """Drop requests that a newer one, due by now, supersedes; rest between iterations is no miss."""
         while len(self._waiting) > 1 and self._waiting[1].due_s <= now_s:
             missed = self._waiting.popleft()
             self.overtaken += missed.clock_mhz is not None and missed.due_s < self._waiting[0].due_s
 
     def _send_waiting(self, now_s: float) -> None:
-        """Send what waits, in few packets, as far as there is room."""
+        """Send what waits, in as few packets as hold it, as far as there is room."""
         self._drop_missed(now_s)
-        for packet in packets(self._messages()):
-            if not packet or not self._send(packet):  # an empty one would end the connection
+        lines = [encode_request(one.number, one.clock_mhz, one.at_s) for one in self._waiting]
+        if self._behind is not None:
+            lines.append(encode(self._behind))
+        while lines:
+            fit, size = 0, -1
+            while fit < len(lines) and size + 1 + len(lines[fit]) <= MAX_BYTES:
+                size += 1 + len(lines[fit])
+                fit += 1
+            if not self._send(b"\n".join(lines[:fit])):
                 return
-            for _ in packet.split(b"\n"):
+            del lines[:fit]
+            for _ in range(fit):
                 if self._waiting:
                     self._waiting.popleft()
                 else:
                     self._behind = None
-
-    def _messages(self) -> Iterator[bytes]:
-        for one in tuple(self._waiting):
-            yield encode_request(one.number, one.clock_mhz, one.at_s)
-        if self._behind is not None:
-            yield encode(self._behind)
 
     def _send(self, packet: bytes) -> bool:
         """Send now or not at all; a broken connection is the listener's to notice."""
@@ -183,35 +206,21 @@ class SendQueue:
         return True
 
 
-# Requests for moments to come, handed to a guard that makes each in its own process, and what it reports.
-
-_MOST_UNKNOWN = 4096
-_REPORT: Message = {"do": "report"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Raise:
-    """A higher clock that was asked for, and is not known to be stored."""
-
-    number: int
-    due_s: float
-
-
-class DatedRequests:
+class ScheduledRequests:
     """Ask a guard ahead of time; it writes each clock when it is due, whatever this process does by then.
 
-    The guard reports which requests are done, and how long its driver's slow calls take. It is asked for one
-    behind other requests. It is also asked at a call of `look`, when a higher clock is overdue as far as is
-    known here (`overdue_s`). At most one question is open at a time.
+    The guard reports which requests are done, and how long its driver's slow calls take. It is asked for a
+    report behind other requests, and at a call of `poll`, when a higher clock is overdue as far as is known
+    here (`overdue_s`). At most one question is open at a time.
     """
 
-    def __init__(self, send_queue: SendQueue, refused: Callable[[], DeviceError | None]) -> None:
+    def __init__(self, send_queue: SendQueue, failure: Callable[[], DeviceError | None]) -> None:
         self.counts = RequestCounts()
         self._before = RequestCounts()
         self._send_queue = send_queue
-        self._refused = refused
+        self._failure = failure
         self._patience_s = float("inf")
-        self._raises: deque[_Raise] = deque(maxlen=_MOST_UNKNOWN)
+        self._raises: deque[tuple[int, float]] = deque(maxlen=_MAX_UNKNOWN)  # (number, due_s), not known done
         self._clock_mhz: int | None = None
         self._questioned_s: float | None = None
         self._late_raises = self._reported_overtaken = self._dropped = 0
@@ -226,27 +235,27 @@ class DatedRequests:
         """Hand requests over; never blocks.
 
         Raises:
-            DeviceError: the guard refused an earlier request, or is gone; or a memory clock is asked for.
+            DeviceError: the guard refused an earlier request, or is gone.
         """
-        refused = self._refused()
-        if refused is not None:
-            raise refused
+        failure = self._failure()
+        if failure is not None:
+            raise failure
         with self._lock:
             behind = _REPORT if self._wants_report() else None
             clocks = [(one.clock_mhz, one.due_s) for one in requests]
-            number = self._send_queue.request(*clocks, behind=behind)
+            last = self._send_queue.request(*clocks, behind=behind)
             self._count_dropped()
-            for place, one in enumerate(requests, start=number + 1 - len(requests)):
+            for number, one in enumerate(requests, start=last + 1 - len(requests)):
                 if self._clock_mhz is not None and (one.clock_mhz is None or one.clock_mhz > self._clock_mhz):
-                    self._raises.append(_Raise(place, one.due_s))
+                    self._raises.append((number, one.due_s))
                 self._clock_mhz = one.clock_mhz
 
     def close(self) -> None:
         """Give the clock back now; what is not due yet gives way."""
-        if self._refused() is None:
+        if self._failure() is None:
             self._send_queue.request((None, None))
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Ask for a report if it is time; return whether all higher clocks are stored, as far as is known.
 
         Cost: one packet at most; never blocks.
@@ -258,31 +267,34 @@ class DatedRequests:
             unanswered = asked_s is not None and time.monotonic() > asked_s + self._patience_s
             return not (unanswered or self._behind)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Go on with another guard, which counts from nothing."""
         with self._lock:
             self._before = replace(self.counts)
             self._questioned_s, self._late_raises, self._reported_overtaken = None, 0, 0
             self._raises.clear()
 
-    def learn(self, report: Message) -> bool:
+    def on_report(self, report: Message) -> bool:
         """Take in a report; return whether a higher clock came late that was not reported yet."""
+
+        def value(key: str) -> float:
+            found = report.get(key)
+            return float(found) if isinstance(found, int | float) else 0.0
+
         with self._lock:
-            number, at_s = int(_number(report, "number")), _number(report, "at_s")
-            self._patience_s = max(self._patience_s, _number(report, "slow_call_s"))
-            before = self._before
-            self.counts.changes = before.changes + int(_number(report, "changes"))
-            self.counts.late = before.late + int(_number(report, "late"))
-            overtaken = int(_number(report, "overtaken"))
+            self._patience_s = max(self._patience_s, value("slow_call_s"))
+            self.counts.changes = self._before.changes + int(value("changes"))
+            self.counts.late = self._before.late + int(value("late"))
+            self.counts.longest_late_s = max(self._before.longest_late_s, value("longest_late_s"))
+            overtaken = int(value("overtaken"))
             self.counts.overtaken += overtaken - self._reported_overtaken
             self._reported_overtaken = overtaken
             self._count_dropped()
-            self.counts.longest_late_s = max(before.longest_late_s, _number(report, "longest_late_s"))
-            while self._raises and self._raises[0].number <= number:
+            while self._raises and self._raises[0][0] <= value("number"):
                 self._raises.popleft()
             self._questioned_s = None
-            late_raises, was_behind = int(_number(report, "late_raises")), self._behind
-            self._behind = bool(self._raises) and at_s > self._raises[0].due_s + self._patience_s
+            late_raises, was_behind = int(value("late_raises")), self._behind
+            self._behind = bool(self._raises) and value("at_s") > self._raises[0][1] + self._patience_s
             news = late_raises > self._late_raises or (self._behind and not was_behind)
             self._late_raises = max(self._late_raises, late_raises)
             return news
@@ -295,38 +307,24 @@ class DatedRequests:
     def _wants_report(self) -> bool:
         """Whether a question is due; from then on it is on its way."""
         now_s = time.monotonic()
-        due = bool(self._raises) and now_s > self._raises[0].due_s + self._patience_s
+        due = bool(self._raises) and now_s > self._raises[0][1] + self._patience_s
         if not due or self._questioned_s is not None:
             return False
         self._questioned_s = now_s
         return True
 
 
-def _number(message: Message, key: str) -> float:
-    value: Value = message.get(key)
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-# The beats of a client and their answers: whether the guard at the other end still does its work.
-
-_BEATS_PER_LEASE = 3
-_LONGEST_S = 1.0
-_DOUBTED = 3  # beats without an answer, so that two had their time
-
-
 class Heartbeat:
     """When the next beat is due, and how many were sent since the guard's last answer.
 
     A guard that answers none for a lease hangs. Beats are counted and not seconds: a job that was suspended,
-    or starved, has sent none meanwhile. Until the guard has announced that it ``answers`` beats, nothing is
-    concluded.
+    or starved, has sent none meanwhile.
     """
 
     def __init__(self, lease_s: float, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._every_s = min(lease_s / _BEATS_PER_LEASE, _LONGEST_S)
-        self._most = 1 + round(lease_s / self._every_s)
-        self.answers = False
+        self._every_s = min(lease_s / _BEATS_PER_LEASE, _LONGEST_BEAT_S)
+        self._max_unanswered = 1 + round(lease_s / self._every_s)
         self.start()
 
     def start(self) -> None:
@@ -338,63 +336,55 @@ class Heartbeat:
         """Seconds until the next beat is due."""
         return max(0.0, self._due_s - self._now_s())
 
-    def beaten(self) -> None:
+    def sent(self) -> None:
         """Note that a beat was sent, after what had arrived until then was read."""
         self._unanswered += 1
         self._due_s = self._now_s() + self._every_s
 
-    def heard(self) -> None:
+    def answered(self) -> None:
         """Note that the guard has answered."""
         self._unanswered = 0
 
     @property
     def in_doubt(self) -> bool:
         """Whether the guard does not answer just now."""
-        return self.answers and self._unanswered >= _DOUBTED
+        return self._unanswered >= _DOUBTED
 
     @property
     def hangs(self) -> bool:
         """Whether the guard has not answered for a lease."""
-        return self.answers and self._unanswered >= self._most
-
-
-# A guard asked for a GPU: once, and again when it was gone, until it hands it over or refuses for good.
+        return self._unanswered >= self._max_unanswered
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Lease:
     """The answer of a guard that hands a GPU over, with the least clock that it sets.
 
-    ``dated``: it makes requests at moments to come, by a clock that is ours too.
+    ``scheduled``: it makes requests at moments to come, by a clock that is ours too.
     """
 
     floor_mhz: int
-    dated: bool = False
+    scheduled: bool
 
 
-def take(sock: socket.socket, wanted: bytes, heartbeat: Heartbeat) -> Taken:
-    """Ask for a GPU; from its answer on the guard has to answer beats, if it announces that it does.
+def take(sock: socket.socket, wanted: bytes) -> Lease:
+    """Ask for a GPU.
 
     Raises:
         DeviceError: refused, or no answer.
     """
     asked_s = time.monotonic()
-    answer = first_answer(sock, wanted)
-    if answer.get("is") != "taken":
-        raise refused(answer)
+    answer = ask(sock, wanted)
     sock.setblocking(False)
-    heartbeat.answers = answer.get("beats") is True
-    heartbeat.start()
-    floor_mhz = answer.get("floor_mhz")
-    now_s = answer.get("now_s")  # another time namespace has another one
-    return Taken(
+    floor_mhz, now_s = answer.get("floor_mhz"), answer.get("now_s")  # another time namespace has another now
+    return Lease(
         floor_mhz if isinstance(floor_mhz, int) else 0,
-        dated=isinstance(now_s, float) and asked_s <= now_s <= time.monotonic(),
+        isinstance(now_s, float) and asked_s <= now_s <= time.monotonic(),
     )
 
 
-def take_again(
-    connect: Callable[[], socket.socket], wanted: bytes, heartbeat: Heartbeat, *, over: threading.Event
+def reacquire(
+    connect: Callable[[], socket.socket], wanted: bytes, *, over: threading.Event
 ) -> socket.socket | None:
     """Ask, ever less often, until the GPU is ours again; ``None``: it is ``over`` before.
 
@@ -407,20 +397,17 @@ def take_again(
     while not over.wait(next(pauses)):
         try:
             sock = connect()
-        except DeviceError:  # not there yet
+        except DeviceError:  # a service that is not there yet
             continue
         try:
-            take(sock, wanted, heartbeat)
+            take(sock, wanted)
         except DeviceError as error:
             sock.close()
-            if not may_pass(error):
+            if not is_transient(error):
                 raise
         else:
             return sock
     return None
-
-
-_ANSWER_S = 20.0
 
 
 class GuardClient:
@@ -444,53 +431,50 @@ class GuardClient:
         self.refused_mhz: frozenset[int] = frozenset()
         self._socket = sock
         self._send_queue = SendQueue(sock)
-        self.dated = DatedRequests(self._send_queue, lambda: self.failure)
+        self.scheduled = ScheduledRequests(self._send_queue, lambda: self.failure)
         self._expects: Message | None = None
         self._on_lost = on_lost
         self._connect = connect
         self._wanted = b""
-        self._heartbeat: Heartbeat | None = None
+        self._heartbeat = Heartbeat(_LEASE_S)
         self._away = False
         self._stored = True
         self._over = threading.Event()
-        self._synced: Message | None = None
-        self._answered = threading.Condition()
+        self._synced = False
+        self._news = threading.Condition()
         self._closed = False
         self._listener: threading.Thread | None = None
         _clients.add(self)
 
-    def take(self, uuid: str, owner: str, *, backend: str = "nvml", lease_s: float = 30.0) -> Taken:
+    def take(self, uuid: str, owner: str, *, backend: str = "nvml", lease_s: float = _LEASE_S) -> Lease:
         """Take control of a GPU.
 
         Raises:
             DeviceError: refused, or no answer.
         """
-        wanted: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
-        self._wanted, self._heartbeat = encode(wanted), Heartbeat(lease_s)
-        taken = take(self._socket, self._wanted, self._heartbeat)
-        self._listener = threading.Thread(
-            target=self._listen, args=(self._heartbeat,), name="perseus-guard-client", daemon=True
-        )
+        fields: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
+        self._wanted = encode(fields)
+        lease = take(self._socket, self._wanted)
+        self._heartbeat = Heartbeat(lease_s)
+        self._listener = threading.Thread(target=self._listen, name="perseus-guard-client", daemon=True)
         self._listener.start()
-        return taken
+        return lease
 
     @property
     def in_control(self) -> bool:
         """Whether a guard is there that does what is asked, as far as is known."""
-        in_doubt = self._heartbeat is not None and self._heartbeat.in_doubt
-        if self.failure is not None or self._away or in_doubt:
+        if self.failure is not None or self._away or self._heartbeat.in_doubt:
             return False
-        stored = self.dated.look()
+        stored = self.scheduled.poll()
         if not stored and self._stored:
             self._note_conflict(ConflictKind.NOT_STORED)
         self._stored = stored
         return stored
 
     def expect(self, *, call_s: float, latency_s: float, held_mhz: int) -> None:
-        """State what plans reckon with; a guard that begins anew is informed again."""
-        self.dated.expect(latency_s)
-        figures = {"call_s": call_s, "latency_s": latency_s, "held_mhz": held_mhz}
-        self._expects = {"do": "expect", **figures}
+        """State what plans expect; a guard that takes over is informed again."""
+        self.scheduled.expect(latency_s)
+        self._expects = {"do": "expect", "call_s": call_s, "latency_s": latency_s, "held_mhz": held_mhz}
         self._send_queue.send(self._expects)
 
     def request(self, clock_mhz: int | None) -> None:
@@ -505,27 +489,28 @@ class GuardClient:
             raise self.failure
         self._send_queue.request((clock_mhz, None))
 
-    def sync(self, timeout_s: float = _ANSWER_S) -> Message:
-        """Wait until everything asked so far has been done; return the writer's figures.
+    def sync(self, timeout_s: float = ANSWER_S) -> None:
+        """Wait until everything asked so far has been done.
 
         Raises:
             DeviceError: no answer in time, or the guard refused or is gone.
         """
         until_s = time.monotonic() + timeout_s
-        self._synced = None
-        while (
-            self.failure is None and not self._send_queue.send({"do": "sync"}) and time.monotonic() < until_s
-        ):
+        self._synced = False
+        while self.failure is None and not self._send_queue.send({"do": "sync"}):
+            if time.monotonic() >= until_s:
+                break
             time.sleep(0.001)
-        answer = self._answer(until_s)
-        if self.failure is not None:  # it was said before the answer
+        with self._news:
+            while not self._synced and self.failure is None and time.monotonic() < until_s:
+                self._news.wait(0.05)
+        if self.failure is not None:  # it was sent before the answer
             raise self.failure
-        if answer is None:
+        if not self._synced:
             raise DeviceUnavailableError(f"no answer from the guard within {timeout_s:g} s")
-        return answer
 
     def close(self) -> None:
-        """Hang up: the guard puts the clock back. The second call does nothing."""
+        """Hang up: the guard restores the clock. The second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -536,7 +521,7 @@ class GuardClient:
         if self._listener is None:
             self._send_queue.close()
         elif self._listener is not threading.current_thread():
-            self._listener.join(_ANSWER_S)
+            self._listener.join(ANSWER_S)
 
     def forget(self) -> None:
         """In a forked child: close its copy, so that the guard still sees the parent's end."""
@@ -545,54 +530,42 @@ class GuardClient:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def _answer(self, until_s: float) -> Message | None:
-        with self._answered:
-            while self._synced is None and self.failure is None and time.monotonic() < until_s:
-                self._answered.wait(0.05)
-            return self._synced
-
-    def _listen(self, heartbeat: Heartbeat) -> None:
-        self._attend(heartbeat)
+    def _listen(self) -> None:
+        self._attend()
         while not self._closed and self.failure is None and self._connect is not None:
-            self._note_control(ConflictKind.CONTROL_LOST, away=True)
+            self._away = True
+            self._note_conflict(ConflictKind.CONTROL_LOST)
             self._send_queue.detach()
             try:
-                sock = take_again(self._connect, self._wanted, heartbeat, over=self._over)
+                sock = reacquire(self._connect, self._wanted, over=self._over)
             except DeviceError as error:
                 self.failure = error
                 break
             if sock is None:
                 break
             self._socket = sock
-            self.dated.begin_anew()
+            self._heartbeat.start()
+            self.scheduled.restart()
             self._send_queue.attach(sock, self._expects)
-            self._note_control(ConflictKind.CONTROL_BACK, away=False)
-            self._attend(heartbeat)
-        self._lost(heartbeat)
+            self._away = False
+            self._note_conflict(ConflictKind.CONTROL_BACK)
+            self._attend()
+        self._end()
 
-    def _attend(self, heartbeat: Heartbeat) -> None:
+    def _attend(self) -> None:
         """Beat and listen, as long as the guard is there."""
-        poll = select.poll()
+        heartbeat, poll = self._heartbeat, select.poll()
         poll.register(self._send_queue, select.POLLIN)
         while not self._closed and not heartbeat.hangs:
             poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._send_queue.waits else 0))
-            if poll.poll(1000 * heartbeat.left_s()) and not self._receive(heartbeat):
+            if poll.poll(1000 * heartbeat.left_s()) and not self._receive():
                 return
             self._send_queue.flush()
             if not heartbeat.left_s():
                 self._send_queue.send({"do": "beat"})
-                heartbeat.beaten()
+                heartbeat.sent()
 
-    def _note_control(self, kind: ConflictKind, *, away: bool) -> None:
-        """Count it for the job, which reports it."""
-        self._away = away
-        self._note_conflict(kind)
-
-    def _note_conflict(self, kind: ConflictKind) -> None:
-        self.conflict_lines[kind.name] = kind.text
-        self.conflicts[kind.name] += 1
-
-    def _receive(self, heartbeat: Heartbeat) -> bool:
+    def _receive(self) -> bool:
         """Take in what has arrived; return whether the guard is still there."""
         while True:
             try:
@@ -600,45 +573,211 @@ class GuardClient:
             except BlockingIOError:
                 return True
             except ConnectionResetError:
-                continue  # it went with words of ours unread: its own last words are still to be read
+                continue  # it went with messages of ours unread: its own last ones are still to be read
             except OSError:
                 return False
             if not packet:
                 return False
-            heartbeat.heard()
+            self._heartbeat.answered()
             with contextlib.suppress(MalformedError):
-                self._note(decode(packet))
+                self._on_message(decode(packet))
 
-    def _note(self, message: Message) -> None:
-        sort = message.get("is")
-        if sort == "refused":
+    def _on_message(self, message: Message) -> None:
+        kind = message.get("is")
+        if kind == "refused":
             self.failure = refused(message)
-        elif sort == "conflict":
-            kind = str(message.get("kind"))
-            self.conflict_lines[kind] = str(message.get("line"))
+        elif kind == "conflict":
             if isinstance(refused_mhz := message.get("refused_mhz"), int):
                 self.refused_mhz |= {refused_mhz}
-            self.conflicts[kind] += 1
-        elif "late_raises" in message and self.dated.learn(message):
+            name = str(message.get("kind"))
+            self.conflict_lines[name] = str(message.get("line"))
+            self.conflicts[name] += 1
+        elif "late_raises" in message and self.scheduled.on_report(message):
             self._note_conflict(ConflictKind.NOT_STORED)
-        with self._answered:
-            if sort == "synced":
-                self._synced = message
-            self._answered.notify_all()
+        with self._news:
+            self._synced = self._synced or kind == "synced"
+            self._news.notify_all()
 
-    def _lost(self, heartbeat: Heartbeat) -> None:
+    def _note_conflict(self, kind: ConflictKind) -> None:
+        self.conflict_lines[kind.name] = kind.text
+        self.conflicts[kind.name] += 1
+
+    def _end(self) -> None:
         if not self._closed:
-            what = "hangs: it has not answered for a whole lease" if heartbeat.hangs else "is gone"
-            self.failure = self.failure or DeviceUnavailableError(
-                f"the guard {what}; clocks are no longer set"
-            )
+            hangs = self._heartbeat.hangs
+            what = "hangs: it has not answered for a whole lease" if hangs else "is gone"
+            lost = DeviceUnavailableError(f"the guard {what}; clocks are no longer set")
+            self.failure = self.failure or lost
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)  # should it wake, it finds its client gone
             if self._on_lost is not None:
                 self._on_lost()
-        with self._answered:
-            self._answered.notify_all()
+        with self._news:
+            self._news.notify_all()
         self._send_queue.close()
+
+
+class GuardedGpu(ReadThroughGpu):
+    """Reads through ``reader`` in this process; `lock_clock` is a message that never blocks the caller.
+
+    `reset_clock` restores the device's own choice, or the clock that an operator has stated. ``guard`` is the
+    process that this one has started, None for the node's service.
+    """
+
+    def __init__(
+        self,
+        reader: Gpu,
+        client: GuardClient,
+        *,
+        guard: SpawnedGuard | None = None,
+        lease_s: float = _LEASE_S,
+    ) -> None:
+        backend = "nvml" if guard is None else guard.backend
+        program = Path(sys.argv[0]).name or "python"
+        owner = f"{program} (pid {os.getpid()})"
+        lease = client.take(reader.identify().uuid, owner, backend=backend, lease_s=lease_s)
+        if guard is not None:
+            guard.has_taken = True
+        super().__init__(reader, _able(reader.capabilities(), lease.floor_mhz))
+        self._client = client
+        self._guard = guard
+        self._scheduled = lease.scheduled
+        self._asked_mhz: int | None = None
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        """Ask the guard for a clock; returns at once.
+
+        Raises:
+            DeviceUnsupportedError: the clock is not on the grid.
+            DeviceError: the guard refused an earlier request, or is gone.
+        """
+        self._check_clock(clock_mhz)
+        self._client.request(clock_mhz)
+        self._asked_mhz = clock_mhz
+
+    def refused_mhz(self) -> frozenset[int]:
+        """Return those that the guard reported: its driver does not take them."""
+        return self._client.refused_mhz
+
+    def reset_clock(self) -> None:
+        """Ask the guard for the clock without a request; harmless when the guard is gone."""
+        self._asked_mhz = None
+        with contextlib.suppress(DeviceError):
+            self._client.request(None)
+
+    def dated_clocks(self) -> DatedClocks | None:
+        """Return what has the guard make requests in its own process; None where its time is not ours."""
+        return self._client.scheduled if self._scheduled else None
+
+    def expect(self, *, call_s: float, latency_s: float, held_mhz: int = 0) -> None:
+        """Inform the guard what plans expect."""
+        if self._scheduled:
+            self._client.expect(call_s=call_s, latency_s=latency_s, held_mhz=held_mhz)
+
+    def sync(self) -> None:
+        """Wait until the guard has done everything asked so far; never on the training thread's way.
+
+        Raises:
+            ValueRefusedError: the driver does not take what was asked for last.
+        """
+        self._client.sync()
+        if self._asked_mhz in self._client.refused_mhz:
+            raise ValueRefusedError(f"{self.identify().name}: lock {self._asked_mhz} MHz: refused")
+
+    def conflicts(self) -> tuple[Sighting, ...]:
+        """Return what the guard saw of others at work on this GPU: each kind's last line, and its count."""
+        lines, counts = self._client.conflict_lines, dict(self._client.conflicts)
+        return tuple(
+            Sighting(kind, lines[kind.name], counts[kind.name])
+            for kind in ConflictKind
+            if kind.name in counts
+        )
+
+    def given_up(self) -> DeviceError | None:
+        """Return the guard's refusal, or that it is gone."""
+        return self._client.failure
+
+    def in_control(self) -> bool:
+        """Whether the guard is there and answers."""
+        return self._client.in_control
+
+    def close(self) -> None:
+        """Hang up and wait until the guard has restored the clock, or do it for one that was killed."""
+        self._client.close()
+        if self._guard is not None:
+            self._guard.ensure_restored()
+            self._guard = None
+        super().close()
+
+
+def _able(reader: Capabilities, floor_mhz: int) -> Capabilities:
+    """The reader's answer, with the guard's right to lock, down to the guard's floor."""
+    clocks_mhz = tuple(clock for clock in reader.clocks_mhz if clock >= floor_mhz)
+    why_not = None if clocks_mhz else reader.why_not
+    return replace(reader, clocks_mhz=clocks_mhz, can_lock=why_not is None, why_not=why_not)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """The node service's release, rules and leases, as it reports them."""
+
+    version: str
+    rules: int
+    floor_mhz: int
+    leases: tuple[Message, ...]
+
+
+def connect(path: Path) -> socket.socket:
+    """Connect to the node's service that listens at a path.
+
+    Raises:
+        DevicePermissionError: the socket is not for this user.
+        DeviceUnavailableError: nobody listens.
+    """
+    sock = socket.socket(socket.AF_UNIX, KIND)
+    try:
+        sock.connect(str(path))
+    except PermissionError as error:
+        sock.close()
+        raise DevicePermissionError(f"may not open {path}", hint="join the group of the socket") from error
+    except OSError as error:
+        sock.close()
+        raise DeviceUnavailableError(
+            f"no guardd listens on {path}", hint="ask the operator for perseus-ds guardd"
+        ) from error
+    return sock
+
+
+def service_status(path: Path) -> ServiceStatus:
+    """Ask the node's service who holds which GPU: for an operator, beside all jobs.
+
+    Raises:
+        DeviceError: it is not there, does not answer, or refuses.
+    """
+    leases: list[Message] = []
+    refusal: DeviceError = DeviceUnavailableError("the service does not answer")
+    with connect(path) as sock:
+        sock.settimeout(ANSWER_S)
+        try:
+            with contextlib.suppress(OSError):  # a service that hung up has sent all that it will
+                sock.send(encode({"do": "status"}))
+            while packet := sock.recv(MAX_BYTES):
+                answer = decode(packet)
+                if answer.get("is") == "lease":
+                    leases.append(answer)
+                elif answer.get("is") == "status":
+                    rules, floor_mhz = answer.get("rules"), answer.get("floor_mhz")
+                    return ServiceStatus(
+                        version=str(answer.get("version")),
+                        rules=rules if isinstance(rules, int) else 0,
+                        floor_mhz=floor_mhz if isinstance(floor_mhz, int) else 0,
+                        leases=tuple(leases),
+                    )
+                else:
+                    refusal = refused(answer)
+        except (OSError, MalformedError) as error:
+            raise refusal from error
+    raise refusal
 
 
 _clients: WeakSet[GuardClient] = WeakSet()

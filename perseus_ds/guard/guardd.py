@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import os
-import socket
+from functools import partial
 from pathlib import Path
 
 from perseus_ds.device.gpu import DeviceRequest, Gpu
 from perseus_ds.device.nvml import NvmlGpu
-from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
-from perseus_ds.guard.client import GuardClient
-from perseus_ds.guard.guarded_gpu import GuardedGpu
-from perseus_ds.guard.protocol import KIND, encode, first_answer, refused
-from perseus_ds.guard.service import DEFAULT_SOCKET
+from perseus_ds.errors import DeviceError
+from perseus_ds.guard.client import DEFAULT_SOCKET, GuardClient, GuardedGpu, connect
+from perseus_ds.guard.protocol import ask, encode
 
 _PRIORITY_WITH_LOCK, _PRIORITY_READ_ONLY = 95.0, 10.0
 
 
 def priority(request: DeviceRequest) -> float:
-    """Best where clocks will be set: an operator who runs the service wants it used.
+    """Return the best where clocks will be set: an operator who runs the service wants it used.
 
     Raises:
         DeviceError: no service, no right to this GPU, or no such GPU here.
     """
-    with _connect() as sock, NvmlGpu(request) as gpu:
+    with connect(socket_path()) as sock, NvmlGpu(request) as gpu:
         if request.lock:
-            _check_allowed(sock, gpu.identify().uuid)
+            ask(sock, encode({"do": "may", "uuid": gpu.identify().uuid, "backend": "nvml"}))
     return _PRIORITY_WITH_LOCK if request.lock else _PRIORITY_READ_ONLY
 
 
@@ -40,7 +38,8 @@ def open_gpu(request: DeviceRequest) -> Gpu:
         return reader
     client: GuardClient | None = None
     try:
-        client = GuardClient(_connect(), connect=_connect)
+        path = socket_path()
+        client = GuardClient(connect(path), connect=partial(connect, path))
         return GuardedGpu(reader, client)
     except DeviceError:
         if client is not None:
@@ -50,43 +49,5 @@ def open_gpu(request: DeviceRequest) -> Gpu:
 
 
 def socket_path() -> Path:
-    """Where the service listens: ``PERSEUS_GUARDD_SOCKET``, or its default."""
+    """Return where the service listens: ``PERSEUS_GUARDD_SOCKET``, or its default."""
     return Path(os.environ.get("PERSEUS_GUARDD_SOCKET", DEFAULT_SOCKET))
-
-
-def _check_allowed(sock: socket.socket, uuid: str) -> None:
-    """Ask the service whether it would hand a GPU over; one that does not know the question is not observed.
-
-    Raises:
-        DevicePermissionError: its operator's rules do not let us.
-        DeviceUnavailableError: it does not answer.
-    """
-    answer = first_answer(sock, encode({"do": "may", "uuid": uuid, "backend": "nvml"}))
-    refusal = refused(answer)
-    if answer.get("is") == "refused" and isinstance(refusal, DevicePermissionError):
-        raise refusal
-
-
-def _connect() -> socket.socket:
-    return connect(socket_path())
-
-
-def connect(path: Path) -> socket.socket:
-    """Connect to the service that listens there.
-
-    Raises:
-        DevicePermissionError: the socket is not for this user.
-        DeviceUnavailableError: nobody listens.
-    """
-    sock = socket.socket(socket.AF_UNIX, KIND)
-    try:
-        sock.connect(str(path))
-    except PermissionError as error:
-        sock.close()
-        raise DevicePermissionError(f"may not open {path}", hint="join the group of the socket") from error
-    except OSError as error:
-        sock.close()
-        raise DeviceUnavailableError(
-            f"no guardd listens on {path}", hint="ask the operator for perseus-ds guardd"
-        ) from error
-    return sock

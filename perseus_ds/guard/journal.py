@@ -1,6 +1,9 @@
-"""The clock that a GPU has to get back, on disk, from before its first request until after its restore.
+"""Journals: for each GPU that a guard may have locked, the clock that has to be restored, on disk.
 
-It lies in the guards' folder, and is read as if somebody else had written it.
+A journal is written before the first request and removed after a restore that was read back, so that it
+outlives any kill. All journals and ownership locks lie in one folder per machine (root) or user, which nobody
+else can write. They are read as if somebody else had written them. A folder or file removed meanwhile is
+written again.
 """
 
 from __future__ import annotations
@@ -17,21 +20,52 @@ from functools import cache
 from pathlib import Path
 
 from perseus_ds.errors import DeviceError, DevicePermissionError, PerseusError
-from perseus_ds.files import check_folder, mapping, read_json, reason_of, text, whole, write_trusted
+from perseus_ds.files import check_folder, read_json, reason_of, write_trusted
 
-# Where journals and ownership locks lie: one folder per machine or user, which nobody else can write.
-
+BACKENDS = ("nvml", "amdsmi")
 VARIABLE = "PERSEUS_GUARD_DIR"
 _HINT = f"set {VARIABLE} to a folder of your own"
+_VERSION = 1
+_MAX_BYTES = 4096
+_MAX_MHZ = 100_000
+_MAX_PID = 1 << 22  # linux/threads.h
+_MAX_TEXT = 512
+_SAFE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class BadJournalError(DeviceError):
+    """A journal that is not ours, or not whole; its GPU may still be locked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """One GPU that may be locked by us; ``restore_clock_mhz`` is restored (``None``: the driver's choice)."""
+
+    uuid: str
+    name: str
+    restore_clock_mhz: int | None
+    owner: str
+    pid: int
+    boot_id: str
+    backend: str = "nvml"
+
+
+@dataclass(frozen=True, slots=True)
+class StaleJournal:
+    """A journal of this boot whose guard is gone; ``what`` states whose it was, or why it cannot be read."""
+
+    uuid: str
+    what: str
 
 
 def guard_dir() -> Path:
-    """The folder, made if missing: ``PERSEUS_GUARD_DIR``, or one per machine (root) or user.
+    """Return the folder, made if missing: ``PERSEUS_GUARD_DIR``, or one per machine (root) or user.
 
     Raises:
         DevicePermissionError: it cannot be made, or others may write to it.
     """
-    folder = place()
+    folder = guard_path()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_folder(folder, frozenset({os.geteuid()}))
@@ -42,8 +76,8 @@ def guard_dir() -> Path:
     return folder
 
 
-def place() -> Path:
-    """Where the folder is or would be.
+def guard_path() -> Path:
+    """Return where the folder is or would be.
 
     Raises:
         DevicePermissionError: it is the root of all, which is nobody's own.
@@ -61,45 +95,11 @@ def place() -> Path:
 
 @cache
 def _absolute(given: str) -> str:
-    """Once for all: the process may change its working directory, and its guard has another."""
+    """Resolve once: the process may change its working directory, and its guard has another."""
     return os.path.abspath(given)  # noqa: PTH100 - links stay as they are
 
 
-BACKENDS = ("nvml", "amdsmi")
-_VERSION = 1
-_MOST_BYTES = 4096
-_MOST_MHZ = 100_000
-_MOST_PID = 1 << 22  # linux/threads.h
-_SAFE = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-
-
-class BadJournalError(DeviceError):
-    """A journal that is not ours, or not whole; its GPU may still be locked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Journal:
-    """One GPU that may be locked by us; ``restore_clock_mhz`` is put back (``None``: its default)."""
-
-    uuid: str
-    name: str
-    restore_clock_mhz: int | None
-    owner: str
-    pid: int
-    boot_id: str
-    backend: str = "nvml"
-
-    def keep(self) -> None:
-        """Write it again where somebody removed it.
-
-        Raises:
-            DevicePermissionError: that cannot be.
-        """
-        if not path_of(self.uuid).exists():
-            write(self)
-
-
+@cache
 def boot_id() -> str:
     """Name this boot of the machine; clocks do not outlive it."""
     try:
@@ -132,98 +132,60 @@ def read(uuid: str) -> Journal | None:
     """
     path = path_of(uuid)
     try:
-        return _journal(uuid, read_json(path, most_bytes=_MOST_BYTES, writers=frozenset({0, os.geteuid()})))
+        return _parse(uuid, read_json(path, most_bytes=_MAX_BYTES, writers=frozenset({0, os.geteuid()})))
     except FileNotFoundError:
         return None
     except (OSError, PerseusError) as error:
         raise BadJournalError(
-            f"the journal {path} {reason_of(error)}", hint="default clocks are put back"
+            f"the journal {path} {reason_of(error)}", hint="default clocks are restored"
         ) from error
 
 
 def remove(uuid: str) -> None:
-    """Record that a GPU's clock is put back."""
+    """Record that a GPU's clock is restored."""
     with contextlib.suppress(OSError):
         path_of(uuid).unlink(missing_ok=True)
 
 
 def journaled() -> Iterator[str]:
     """List the GPUs that may be locked by a guard, alive or dead."""
-    yield from sorted(path.stem for path in guard_dir().glob("*.json") if _is_name(path.stem))
+    yield from sorted(path.stem for path in guard_dir().glob("*.json") if _SAFE.fullmatch(path.stem))
 
 
 def path_of(uuid: str) -> Path:
-    """Where a GPU's journal stands.
+    """Return the path of a GPU's journal.
 
     Raises:
         DevicePermissionError: the UUID is no plain name.
     """
-    if not _is_name(uuid):
+    if _SAFE.fullmatch(uuid) is None:
         raise DevicePermissionError(f"{uuid!r:.60} cannot be the name of a GPU")
     return guard_dir() / f"{uuid}.json"
 
 
-def _is_name(uuid: str) -> bool:
-    return _SAFE.fullmatch(uuid) is not None and not uuid.startswith(".")
-
-
-def _journal(uuid: str, value: object) -> Journal:
-    content = mapping(value, "it")
-    version = whole(content, "version", least=0, most=_MOST_PID)
-    if version != _VERSION:
-        raise PerseusError(f"is of version {version}, we read version {_VERSION}")
-    if text(content, "uuid") != uuid:
-        raise PerseusError(f"speaks of {text(content, 'uuid')!r:.60}")
-    backend = text(content, "backend")
-    if backend not in BACKENDS:
-        raise PerseusError(f"has the backend {backend!r:.40}, known are {', '.join(BACKENDS)}")
-    found_mhz = content.get("found_mhz", "nothing")
-    return Journal(
-        uuid=uuid,
-        name=text(content, "name", most=256),
-        restore_clock_mhz=None if found_mhz is None else whole(content, "found_mhz", least=1, most=_MOST_MHZ),
-        owner=text(content, "owner", most=512),
-        pid=whole(content, "pid", least=0, most=_MOST_PID),
-        boot_id=text(content, "boot_id", most=64),
-        backend=backend,
-    )
-
-
-# What killed guards have left, for those who only look: nothing is changed, no folder made.
-
-
-@dataclass(frozen=True, slots=True)
-class LeftBehind:
-    """A journal of this boot whose guard is gone; ``what`` states whose it was, or why it cannot be read."""
-
-    uuid: str
-    what: str
-
-
-def left_behind() -> Iterator[LeftBehind]:
-    """Find the journals whose guard is gone.
+def stale_journals() -> Iterator[StaleJournal]:
+    """Find the journals whose guard is gone; nothing is changed, no folder made.
 
     Raises:
         DevicePermissionError: the folder of the journals is there and cannot be used.
     """
-    if not place().exists():
-        return
-    for uuid in journaled():
+    for uuid in journaled() if guard_path().exists() else ():
         if is_held(uuid):
             continue
         try:
             left = read(uuid)
         except BadJournalError as error:
-            yield LeftBehind(uuid, error.message)
+            yield StaleJournal(uuid, error.message)
             continue
         if left is not None and left.boot_id == boot_id():
-            yield LeftBehind(uuid, f"the guard of {left.owner} was killed")
+            yield StaleJournal(uuid, f"the guard of {left.owner} was killed")
 
 
 def is_held(uuid: str) -> bool:
     """Whether a living guard holds a GPU."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        file = os.open(place() / f"{uuid}.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = os.open(guard_path() / f"{uuid}.lock", flags)
     except OSError:
         return False
     try:
@@ -233,3 +195,35 @@ def is_held(uuid: str) -> bool:
     finally:
         os.close(file)
     return False
+
+
+def _parse(uuid: str, content: object) -> Journal:
+    if not isinstance(content, dict):
+        raise PerseusError("is not an object")
+    if content.get("version") != _VERSION:
+        raise PerseusError(f"is of version {content.get('version')!r:.20}, we read version {_VERSION}")
+    if content.get("uuid") != uuid:
+        raise PerseusError(f"is about {content.get('uuid')!r:.60}")
+    if content.get("backend") not in BACKENDS:
+        raise PerseusError(f"has the backend {content.get('backend')!r:.40}, known are {', '.join(BACKENDS)}")
+    for key in ("name", "owner", "boot_id"):
+        if not isinstance(content.get(key), str) or len(content[key]) > _MAX_TEXT:
+            raise PerseusError(f"has no {key}, or a long one")
+    restore_clock_mhz = content.get("found_mhz", 0)
+    if restore_clock_mhz is not None and not _is_number(restore_clock_mhz, 1, _MAX_MHZ):
+        raise PerseusError(f"has found_mhz {restore_clock_mhz!r:.20}")
+    if not _is_number(content.get("pid"), 0, _MAX_PID):
+        raise PerseusError(f"has pid {content.get('pid')!r:.20}")
+    return Journal(
+        uuid=uuid,
+        name=content["name"],
+        restore_clock_mhz=restore_clock_mhz,
+        owner=content["owner"],
+        pid=content["pid"],
+        boot_id=content["boot_id"],
+        backend=content["backend"],
+    )
+
+
+def _is_number(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

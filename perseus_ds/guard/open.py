@@ -11,8 +11,8 @@ from perseus_ds.device.gpu import Backend, Choice, DeviceRequest, Gpu, NullGpu, 
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError, DeviceError, DevicePermissionError
-from perseus_ds.guard import guardd, spawn
-from perseus_ds.guard.guarded_gpu import guarded
+from perseus_ds.guard import containment, guardd
+from perseus_ds.guard.spawn import guarded
 
 
 class ReadOnlyGpu(ReadThroughGpu):
@@ -109,9 +109,9 @@ def _guarded_if_safe(gpu: Gpu, request: DeviceRequest, backend: str) -> Gpu:
     """Put a guard before a clock that will be set, unless its guard could leave it locked."""
     if not request.lock or not gpu.capabilities().can_lock:
         return gpu
-    why_not = None if request.allow_unguarded_container else spawn.why_unguarded()
+    why_not = None if request.allow_unguarded_container else containment.why_unguarded()
     if why_not is not None:
-        return ReadOnlyGpu(gpu, f"{why_not}: {spawn.REMEDY}")
+        return ReadOnlyGpu(gpu, f"{why_not}: {containment.REMEDY}")
     return guarded(gpu, backend, request.restore_clock_mhz)
 
 

@@ -71,7 +71,7 @@ def caller_of(sock: socket.socket) -> Caller:
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(raw)
     pidfd = _pidfd_of(sock, pid)
-    groups = _groups_of(pid)
+    groups = control_groups(pid)
     if pidfd < 0 or _has_ended(pidfd):
         groups = {}
     return Caller(Peer(pid, uid, gid, groups.get("", ""), groups.get("devices", "")), pidfd)
@@ -92,8 +92,8 @@ def _has_ended(pidfd: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _groups_of(pid: int) -> dict[str, str]:
-    """The control groups of a process, by controller; version 2 has none of a name. Source: cgroups(7)."""
+def control_groups(pid: int | str = "self") -> dict[str, str]:
+    """Return a process's control groups, by controller; version 2 has none of a name. Source: cgroups(7)."""
     groups: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines():
@@ -156,7 +156,7 @@ class Rule:
     cgroup: str | None = None
     own: bool = False
 
-    def speaks_of(self, peer: Peer) -> bool:
+    def matches(self, peer: Peer) -> bool:
         """Whether this line is about a peer."""
         return (self.uid is None or self.uid == peer.uid) and (
             self.cgroup is None or _below(peer.cgroup, self.cgroup)
@@ -178,9 +178,9 @@ class Policy:
     floor_mhz: int = 0
     restore_clock_mhz: int | None = None
 
-    def admits(self, peer: Peer) -> bool:
-        """Whether a peer may connect to us at all: some rule is about it."""
-        return any(rule.speaks_of(peer) for rule in self.rules)
+    def may_connect(self, peer: Peer) -> bool:
+        """Whether a peer may connect at all: some rule is about it."""
+        return any(rule.matches(peer) for rule in self.rules)
 
     def check(self, peer: Peer, uuid: str, *, owns: Callable[[], bool] = lambda: False) -> None:
         """Let a peer have a GPU; ``owns`` states whether the peer itself may open it, asked if need be.
@@ -188,7 +188,7 @@ class Policy:
         Raises:
             DevicePermissionError: no rule allows it.
         """
-        if not any(rule.speaks_of(peer) and rule.allows(uuid, owns) for rule in self.rules):
+        if not any(rule.matches(peer) and rule.allows(uuid, owns) for rule in self.rules):
             raise DevicePermissionError(f"{peer} may not control {uuid}", hint=_HINT)
 
     def clamped_mhz(self, clock_mhz: int, clocks_mhz: tuple[int, ...]) -> int:
@@ -198,7 +198,7 @@ class Policy:
         return min((clock for clock in clocks_mhz if clock >= self.floor_mhz), default=clocks_mhz[0])
 
 
-EVERYTHING = Policy((Rule(),))
+ALLOW_ALL = Policy((Rule(),))
 
 
 def refusal_of(peer: Peer) -> DevicePermissionError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from perseus_ds import errors
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
@@ -14,7 +14,7 @@ Value = str | int | float | bool | None
 Message = Mapping[str, Value]
 
 MAX_BYTES = 4096
-_ANSWER_S = 20.0
+ANSWER_S = 20.0
 KIND = socket.SOCK_SEQPACKET  # keeps message borders, so that no message is ever sent in half
 
 
@@ -38,17 +38,6 @@ def encode_request(number: int, clock_mhz: int | None, at_s: float | None = None
     return b'{"do":"lock","number":%d,"clock_mhz":%d%b}' % (number, clock_mhz, due)
 
 
-def packets(messages: Iterable[bytes]) -> Iterator[bytes]:
-    """Put messages, one a line, into as few packets as hold them."""
-    lines: list[bytes] = []
-    for message in messages:
-        if lines and sum(map(len, lines)) + len(lines) + len(message) > MAX_BYTES:
-            yield b"\n".join(lines)
-            lines = []
-        lines.append(message)
-    yield b"\n".join(lines)
-
-
 def decode(packet: bytes) -> dict[str, Value]:
     """Read a message: an object whose values are plain.
 
@@ -63,32 +52,58 @@ def decode(packet: bytes) -> dict[str, Value]:
         raise MalformedError("not a JSON object") from error
     if not isinstance(message, dict):
         raise MalformedError("not a JSON object")
-    for value in message.values():
-        if not isinstance(value, str | int | float | bool | None):
-            raise MalformedError("a value that is not plain")
+    if not all(isinstance(value, str | int | float | bool | None) for value in message.values()):
+        raise MalformedError("a value that is not plain")
     return message
 
 
-def first_answer(sock: socket.socket, packet: bytes) -> dict[str, Value]:
-    """Send the first word on a connection, and read the answer, or why we are not let in.
+def text(message: Message, key: str) -> str:
+    """Return a field that is text.
 
     Raises:
-        DeviceUnavailableError: no answer in time, or none of ours.
+        MalformedError: naming the key.
     """
-    sock.settimeout(_ANSWER_S)
-    with contextlib.suppress(OSError):  # who hung up at once has said why
+    value = message.get(key)
+    if not isinstance(value, str):
+        raise MalformedError(f"{key} is not text")
+    return value
+
+
+def number(message: Message, key: str) -> float:
+    """Return a field that is a finite number.
+
+    Raises:
+        MalformedError: naming the key.
+    """
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        raise MalformedError(f"{key} is not a number")
+    return value
+
+
+def ask(sock: socket.socket, packet: bytes) -> dict[str, Value]:
+    """Send the first packet of a connection and return the answer.
+
+    Raises:
+        DeviceError: a refusal; or no answer in time.
+    """
+    sock.settimeout(ANSWER_S)
+    with contextlib.suppress(OSError):  # a guard that hung up at once has sent the reason
         sock.send(packet)
     try:
         try:
-            return decode(sock.recv(MAX_BYTES))
-        except ConnectionResetError:  # our words went unread: its own are still to be read
-            return decode(sock.recv(MAX_BYTES))
+            answer = decode(sock.recv(MAX_BYTES))
+        except ConnectionResetError:  # our packet went unread: the guard's own is still to be read
+            answer = decode(sock.recv(MAX_BYTES))
     except (OSError, MalformedError) as error:
         raise DeviceUnavailableError("the guard does not answer", hint="see its message above") from error
+    if answer.get("is") == "refused":
+        raise refused(answer)
+    return answer
 
 
 def printable(text: str) -> str:
-    """Text of others as it may stand in a line for a person: one line, no control characters."""
+    """Return text of others as it may stand in a line for a person: one line, no control characters."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

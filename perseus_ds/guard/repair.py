@@ -1,4 +1,4 @@
-"""Put right what killed guards left: for the next start, and for ``perseus-ds clocks reset``."""
+"""Restore what killed guards left: at the next start, and for ``perseus-ds clocks reset``."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from perseus_ds.device.gpu import Gpu, missing_right
 from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceHeldError, DevicePermissionError
 from perseus_ds.guard import journal
 from perseus_ds.guard.claim import (
-    WAY_BACK_S,
+    RESTORE_S,
     OpenGpu,
     OwnershipLock,
-    PutBack,
-    Unseen,
-    forget,
-    insist,
+    Restored,
+    any_error,
     open_gpu,
-    opened_to_put_back,
-    put_back_left,
+    opened_to_restore,
     restore,
-    whatever,
+    restore_stale,
+    retry,
 )
 from perseus_ds.guard.journal import BadJournalError
 
@@ -48,24 +46,21 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One GPU that was looked after.
-
-    ``clock_mhz`` is the lock it has now (``None``: none), ``unseen`` what keeps that from being seen.
-    """
+    """One GPU that was looked after; ``clock_mhz`` is the lock it has now (``None``: none)."""
 
     uuid: str
     outcome: Outcome
     clock_mhz: int | None
     detail: str
-    unseen: Unseen | None = None
+    hidden: str = ""
 
     def __str__(self) -> str:
-        what = self.outcome.value if self.unseen is None else f"{self.outcome.value} {self.unseen.why}"
+        what = f"{self.outcome.value} {self.hidden}".strip()
         return f"{self.uuid}: {what}{f' ({self.detail})' if self.detail else ''}"
 
 
 def repair(*, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
-    """Put back every GPU whose guard was killed, from the journal that it left; all GPUs at once.
+    """Restore every GPU whose guard was killed, from the journal that it left; all GPUs at once.
 
     Raises:
         DevicePermissionError: the journals cannot be read.
@@ -79,17 +74,11 @@ def reset(uuids: tuple[str, ...]) -> tuple[Repair, ...]:
     return tuple(_all_at_once(_reset, uuids))
 
 
-def _all_at_once(act: Callable[[str], T], uuids: Collection[str]) -> list[T]:
-    """Act on each GPU in a thread of its own: 30 s of patience with a lost one hold up no healthy one."""
-    with ThreadPoolExecutor(max(len(uuids), 1), "perseus-repair") as threads:
-        return list(threads.map(act, uuids))
-
-
-def repair_without_journal(own: Gpu, backend: str, restore_clock_mhz: int | None) -> None:
-    """Put back what a guard of ours left, by what its trainer knows of it: its journal may be gone.
+def restore_without_journal(own: Gpu, backend: str, restore_clock_mhz: int | None) -> None:
+    """Restore what a guard of ours left, by what its trainer knows of it: its journal may be gone.
 
     The trainer's own handle comes first: opening is many calls, of which each may fail. A GPU that another
-    guard holds by now was put right by it.
+    guard holds by now was restored by it.
 
     Raises:
         DeviceError: refused to the end of our patience.
@@ -98,107 +87,90 @@ def repair_without_journal(own: Gpu, backend: str, restore_clock_mhz: int | None
 
     def act() -> None:
         try:
-            _restore_as_told(own, uuid, restore_clock_mhz)
+            _restore_known(own, uuid, restore_clock_mhz)
         except DeviceHeldError:
             return
         except DeviceError:
-            with opened_to_put_back(open_gpu, backend, uuid) as gpu:
-                _restore_as_told(gpu, uuid, restore_clock_mhz)
+            with opened_to_restore(open_gpu, backend, uuid) as gpu:
+                _restore_known(gpu, uuid, restore_clock_mhz)
 
-    insist(act, for_s=WAY_BACK_S, passes=whatever)
+    retry(act, RESTORE_S, any_error)
 
 
-def _restore_as_told(gpu: Gpu, uuid: str, restore_clock_mhz: int | None) -> None:
-    lock = _lock_if_possible(uuid)
-    try:
-        unseen = restore(gpu, restore_clock_mhz, for_s=0.0)
+def _restore_known(gpu: Gpu, uuid: str, restore_clock_mhz: int | None) -> None:
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(DevicePermissionError):  # the folder cannot be made any more
+            held.callback(OwnershipLock(uuid, _OWNER).release)
+        restored = restore(gpu, restore_clock_mhz, for_s=0.0)
         with contextlib.suppress(DevicePermissionError):
-            forget(uuid, unseen)
-    finally:
-        if lock is not None:
-            lock.release()
+            restored.forget(uuid)
 
 
-def _lock_if_possible(uuid: str) -> OwnershipLock | None:
-    """The lock of a GPU, or nothing where its folder cannot be made any more.
-
-    Raises:
-        DeviceHeldError: somebody else holds it by now.
-    """
-    try:
-        return OwnershipLock(uuid, _OWNER)
-    except DevicePermissionError:
-        return None
+def _all_at_once(act: Callable[[str], T], uuids: Collection[str]) -> list[T]:
+    """Act on each GPU in a thread of its own: 30 s of patience with a lost one hold up no healthy one."""
+    with ThreadPoolExecutor(max(len(uuids), 1), "perseus-repair") as threads:
+        return list(threads.map(act, uuids))
 
 
 def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair | None:
     """Repair one GPU; ``None``: there is nothing (new) to report."""
+    backend = journal.BACKENDS[0]
+    with contextlib.suppress(BadJournalError):
+        left = journal.read(uuid)
+        backend = backend if left is None else left.backend
 
-    def act() -> Repair | None:
-        with opened_to_put_back(open_gpu, _backend_of(uuid), uuid) as gpu:
-            return _put_right(gpu, uuid)
+    def act(gpu: Gpu) -> Repair | None:
+        was_journaled = uuid in journal.journaled()
+        restored = restore_stale(gpu, uuid, for_s=_TRY_S)
+        if restored is None:
+            journal.remove(uuid)
+            return Repair(uuid, Outcome.NOTHING, None, "") if was_journaled else None
+        return _report(uuid, restored)
 
     try:
-        return insist(act, for_s=WAY_BACK_S, passes=_may_yet_succeed)
+        return _insist(act, open_gpu, backend, uuid)
     except DeviceAbsentError:
         return Repair(uuid, Outcome.GONE, None, "")
     except DeviceError as error:
         return _failed(uuid, error)
 
 
-def _put_right(gpu: Gpu, uuid: str) -> Repair | None:
-    lock, was_journaled = OwnershipLock(uuid, _OWNER), uuid in journal.journaled()
-    try:
-        back = put_back_left(gpu, uuid, for_s=_TRY_S)
-        forget(uuid, None if back is None else back.unseen)
-    finally:
-        lock.release()
-    if back is None:
-        return Repair(uuid, Outcome.NOTHING, None, "") if was_journaled else None
-    return _outcome(uuid, back, "; ".join(back.remarks))
-
-
-def _outcome(uuid: str, back: PutBack, detail: str) -> Repair:
-    outcome = Outcome.RESTORED if back.unseen is None else Outcome.UNSEEN
-    return Repair(uuid, outcome, back.restore_clock_mhz, detail, back.unseen)
-
-
-def _backend_of(uuid: str) -> str:
-    try:
-        left = journal.read(uuid)
-    except BadJournalError:
-        return journal.BACKENDS[0]
-    return journal.BACKENDS[0] if left is None else left.backend
-
-
 def _reset(uuid: str) -> Repair:
-    def act() -> Repair:
-        with opened_to_put_back(open_gpu, journal.BACKENDS[0], uuid) as gpu:
-            return _reset_locked(gpu, uuid)
+    def act(gpu: Gpu) -> Repair:
+        return _report(uuid, restore(gpu, None, for_s=_TRY_S))
 
     try:
-        return insist(act, for_s=WAY_BACK_S, passes=_may_yet_succeed)
+        return _insist(act, open_gpu, journal.BACKENDS[0], uuid)
     except DeviceError as error:
         return _failed(uuid, error)
 
 
-def _reset_locked(gpu: Gpu, uuid: str) -> Repair:
-    lock = OwnershipLock(uuid, _OWNER)
-    try:
-        back = PutBack(None, restore(gpu, None, for_s=_TRY_S))
-        forget(uuid, back.unseen)
-    finally:
-        lock.release()
-    return _outcome(uuid, back, "")
+def _insist(act: Callable[[Gpu], T], open_gpu: OpenGpu, backend: str, uuid: str) -> T:
+    """Act with the GPU opened anew and its lock held, until that succeeds or cannot."""
 
+    def attempt() -> T:
+        with opened_to_restore(open_gpu, backend, uuid) as gpu:
+            lock = OwnershipLock(uuid, _OWNER)
+            try:
+                return act(gpu)
+            finally:
+                lock.release()
 
-def _may_yet_succeed(error: DeviceError) -> bool:
-    """Whatever it is, but a living holder, a GPU that is not here, and a right that we have not."""
-    without_right = isinstance(error, DevicePermissionError) and missing_right() is not None
-    return not (isinstance(error, DeviceHeldError | DeviceAbsentError) or without_right)
+    return retry(attempt, RESTORE_S, _may_yet_succeed)
 
 
 def _failed(uuid: str, error: DeviceError) -> Repair:
-    return Repair(
-        uuid, Outcome.HELD if isinstance(error, DeviceHeldError) else Outcome.FAILED, None, str(error)
-    )
+    outcome = Outcome.HELD if isinstance(error, DeviceHeldError) else Outcome.FAILED
+    return Repair(uuid, outcome, None, str(error))
+
+
+def _report(uuid: str, restored: Restored) -> Repair:
+    restored.forget(uuid)
+    outcome = Outcome.UNSEEN if restored.hidden else Outcome.RESTORED
+    return Repair(uuid, outcome, restored.clock_mhz, restored.remark, restored.hidden)
+
+
+def _may_yet_succeed(error: DeviceError) -> bool:
+    """Retry all but a living holder, a GPU that is not here, and a right that we lack."""
+    without_right = isinstance(error, DevicePermissionError) and missing_right() is not None
+    return not (isinstance(error, DeviceHeldError | DeviceAbsentError) or without_right)

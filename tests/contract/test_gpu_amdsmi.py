@@ -22,7 +22,7 @@ from perseus_ds.errors import (
     DeviceUnsupportedError,
 )
 from perseus_ds.guard import journal
-from perseus_ds.guard.guarded_gpu import GuardedGpu
+from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.journal import Journal
 from perseus_ds.guard.open import choose
 from perseus_ds.guard.repair import Outcome, repair

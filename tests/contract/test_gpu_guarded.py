@@ -9,7 +9,8 @@ from gpu_contract import GpuContract
 from perseus_ds.device.gpu import DeviceRequest, Gpu
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import ValueRefusedError
-from perseus_ds.guard.guarded_gpu import GuardedGpu, guarded
+from perseus_ds.guard.client import GuardedGpu
+from perseus_ds.guard.spawn import guarded
 
 
 @pytest.mark.e2e

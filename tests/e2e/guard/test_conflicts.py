@@ -8,7 +8,7 @@ from fake_nvml import FakeNvml
 
 from perseus_ds.device.gpu import ConflictKind, DeviceRequest, OperatorSettings
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
-from perseus_ds.guard.guarded_gpu import GuardedGpu
+from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.open import choose
 from perseus_ds.guard.repair import Outcome, repair
 
@@ -28,7 +28,7 @@ def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
 def gpu(node: FakeNvml) -> Iterator[GuardedGpu]:
     with choose(DeviceRequest("nvml")).gpu as gpu:
         gpu.lock_clock(900)
-        assert eventually(lambda: gpu._client.sync()["settle_s"] is not None)
+        gpu.sync()
         yield gpu
 
 

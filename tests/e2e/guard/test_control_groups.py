@@ -14,15 +14,15 @@ from fake_nvml import FakeNvml
 from test_service import eventually
 
 from perseus_ds.errors import DevicePermissionError
+from perseus_ds.guard.containment import NAME
 from perseus_ds.guard.policy import Peer, may_open
-from perseus_ds.guard.spawn import NAME
 
 pytestmark = pytest.mark.e2e
 
 TRAINER = Path(__file__).with_name("trainer.py")
 WATCHER = """
 import sys, time
-from perseus_ds.device import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.guard.open import choose
 with choose(DeviceRequest("nvml", lock=True)).gpu as gpu:
     for _ in range(1000):

@@ -63,11 +63,11 @@ def test_a_duty_that_failed_is_done_at_the_next_call(
         guard = SpawnedGuard(killed, own, "nvml")
         guard.has_taken = True
         node.strike(for_s=600.0)
-        guard.make_good()  # for 30 s
+        guard.ensure_restored()  # for 30 s
         assert "not put" in capfd.readouterr().err
         assert not free(node)
         node.strike(0)
-        guard.make_good()
+        guard.ensure_restored()
         assert free(node)
 
 

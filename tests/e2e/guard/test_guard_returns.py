@@ -16,8 +16,7 @@ from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
 from perseus_ds.device.gpu import ConflictKind, DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DevicePermissionError
-from perseus_ds.guard.client import GuardClient
-from perseus_ds.guard.guarded_gpu import GuardedGpu
+from perseus_ds.guard.client import GuardClient, GuardedGpu
 from perseus_ds.guard.open import choose
 from perseus_ds.guard.spawn import SpawnedGuard, spawn
 
@@ -132,7 +131,7 @@ def spawned(*, lease_s: float, end_s: float) -> Iterator[tuple[GuardedGpu, int]]
     sock, process = spawn()
     reader = NvmlGpu(DeviceRequest("nvml"))
     guard = SpawnedGuard(process, reader, "nvml", end_s=end_s)
-    client = GuardClient(sock, on_lost=guard.make_good)
+    client = GuardClient(sock, on_lost=guard.ensure_restored)
     with GuardedGpu(reader, client, guard=guard, lease_s=lease_s) as gpu:
         yield gpu, process.pid
     process.wait(60)
@@ -173,9 +172,9 @@ def test_a_driver_that_hangs_to_the_end_is_said(node: FakeNvml, capfd: pytest.Ca
 
 SUSPENDED = """
 import sys, time
-from perseus_ds.device import DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.guard.client import GuardClient
-from perseus_ds.guard.guarded_gpu import GuardedGpu
+from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.spawn import spawn
 from perseus_ds.device.nvml import NvmlGpu
 sock, process = spawn()

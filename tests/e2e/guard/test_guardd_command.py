@@ -19,10 +19,10 @@ from test_service import eventually
 from perseus_ds.cli.main import parse
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.errors import DevicePermissionError
-from perseus_ds.guard.journal import place
+from perseus_ds.guard.client import DEFAULT_SOCKET
+from perseus_ds.guard.journal import guard_path
 from perseus_ds.guard.open import choose
 from perseus_ds.guard.policy import read_rules
-from perseus_ds.guard.service import DEFAULT_SOCKET
 
 pytestmark = pytest.mark.e2e
 
@@ -172,7 +172,7 @@ def test_the_unit_lets_the_service_write_its_own_folders_and_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("PERSEUS_GUARD_DIR", raising=False)
-    own = {str(folder) for folder in (place(), DEFAULT_SOCKET.parent)}
+    own = {str(folder) for folder in (guard_path(), DEFAULT_SOCKET.parent)}
     assert {f"/run/{name}" for name in settings("RuntimeDirectory")} == own
     assert settings("ReadWritePaths") == ["/sys/fs/cgroup"]
     assert settings("RuntimeDirectoryPreserve") == ["yes"], "journals outlive the service"

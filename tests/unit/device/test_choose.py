@@ -9,7 +9,7 @@ from perseus_ds.device import amd as amdsmi
 from perseus_ds.device.gpu import Backend, Capabilities, DeviceRequest, Gpu, NullGpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError
-from perseus_ds.guard import spawn
+from perseus_ds.guard import containment
 from perseus_ds.guard.open import ReadOnlyGpu, backends, choose
 
 
@@ -104,7 +104,7 @@ def test_a_clock_that_will_be_set_has_a_guard_that_is_safe_or_none(
         return gpu
 
     monkeypatch.setattr(sys.modules[choose.__module__], "guarded", guarded)
-    monkeypatch.setattr(spawn, "why_unguarded", lambda: why_not)
+    monkeypatch.setattr(containment, "why_unguarded", lambda: why_not)
     monkeypatch.setattr(amdsmi, "AmdGpu", Lockable)
     choice = choose(DeviceRequest("amdsmi", lock=lock, allow_unguarded_container=allowed))
     assert asked == (["amdsmi"] if taken == "guarded" else [])

@@ -12,8 +12,8 @@ from perseus_ds.device.gpu import NullGpu
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.guard.claim import OwnershipLock
 from perseus_ds.guard.client import GuardClient
-from perseus_ds.guard.connection import ClientConnection, Terms
-from perseus_ds.guard.policy import EVERYTHING, Peer
+from perseus_ds.guard.connection import ClientConnection, Server
+from perseus_ds.guard.policy import ALLOW_ALL, Peer
 from perseus_ds.guard.protocol import KIND, MAX_BYTES, encode, refusal
 
 INDEX = 1
@@ -39,7 +39,7 @@ class LostGpu(NullGpu):
 @pytest.mark.parametrize("what", ["achieved", pytest.param("operator_settings", marks=pytest.mark.slow)])
 def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_again(what: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, Peer(0, 0, 0), Terms(lambda: EVERYTHING, lambda *_: LostGpu(what)))
+    connection = ClientConnection(theirs, Peer(0, 0, 0), Server(ALLOW_ALL, open_gpu=lambda *_: LostGpu(what)))
     with ours:
         ours.send(encode(TAKE))
         connection.receive()
@@ -90,7 +90,9 @@ def ended() -> Callable[[GuardClient], None]:
 def test_who_takes_no_gpu_has_half_a_minute() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     before_s = time.monotonic()
-    connection = ClientConnection(theirs, Peer(0, 0, 0), Terms(lambda: EVERYTHING, lambda *_: NullGpu(INDEX)))
+    connection = ClientConnection(
+        theirs, Peer(0, 0, 0), Server(ALLOW_ALL, open_gpu=lambda *_: NullGpu(INDEX))
+    )
     after_s = time.monotonic()
     with ours:
         assert before_s + 30.0 <= connection.due_s() <= after_s + 30.0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.guard.spawn import (
+from perseus_ds.guard.containment import (
     in_nodes_pid_namespace,
     why_unguarded,
 )

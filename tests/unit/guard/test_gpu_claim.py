@@ -136,7 +136,7 @@ def test_a_journaled_clock_that_the_gpu_has_not_is_the_nearest_or_none(
     gpu = DeskGpu()
     claim = GpuClaim(gpu, "job")
     assert gpu.calls[:1] == [put_back_mhz]
-    assert f"{journaled_mhz} MHz" in claim.remarks[0]
+    assert f"{journaled_mhz} MHz" in claim.remark
     claim.release()
 
 
@@ -146,7 +146,7 @@ def test_a_journal_that_cannot_be_read_costs_its_gpu_one_line() -> None:
     gpu = DeskGpu()
     claim = GpuClaim(gpu, "job")
     assert gpu.calls == [None]
-    assert len(claim.remarks) == 1
+    assert str(journal.path_of(UUID)) in claim.remark
     claim.release()
     assert list(journal.journaled()) == []
 

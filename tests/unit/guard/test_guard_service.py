@@ -14,7 +14,7 @@ from lone_job import UUID, DeskGpu
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
 from perseus_ds.guard.claim import OwnershipLock
 from perseus_ds.guard.client import GuardClient
-from perseus_ds.guard.policy import EVERYTHING, Policy, Rule
+from perseus_ds.guard.policy import ALLOW_ALL, Policy, Rule
 from perseus_ds.guard.protocol import KIND, MAX_BYTES
 from perseus_ds.guard.service import Service, ServiceSettings
 
@@ -100,7 +100,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 def test_a_job_sets_clocks_and_the_services_end_puts_them_back(serve: Callable[[Policy], Node]) -> None:
-    node = serve(EVERYTHING)
+    node = serve(ALLOW_ALL)
     client = GuardClient(node.connect())
     client.take(UUID, "job")
     client.request(900)
@@ -113,7 +113,7 @@ def test_a_job_sets_clocks_and_the_services_end_puts_them_back(serve: Callable[[
 
 
 def test_a_client_that_goes_is_put_right_and_the_service_goes_on(serve: Callable[[Policy], Node]) -> None:
-    node = serve(EVERYTHING)
+    node = serve(ALLOW_ALL)
     left_open = []
     for clock_mhz in (900, 705, 900, 705):
         client = GuardClient(node.connect())

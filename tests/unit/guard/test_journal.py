@@ -160,7 +160,7 @@ def test_a_folder_in_its_place_is_named() -> None:
 def test_a_journal_whose_folder_was_removed_is_written_again(folder: Path) -> None:
     journal.write(ENTRY)
     shutil.rmtree(folder)
-    ENTRY.keep()
+    journal.write(ENTRY)
     assert journal.read("GPU-1") == ENTRY
 
 

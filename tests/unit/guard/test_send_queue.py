@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from perseus_ds.device.clock_agenda import DatedClock
-from perseus_ds.guard.client import DatedRequests, SendQueue
+from perseus_ds.guard.client import ScheduledRequests, SendQueue
 from perseus_ds.guard.protocol import KIND, MAX_BYTES
 
 REQUESTS = 600
@@ -44,7 +44,7 @@ def test_dated_requests_that_are_still_due_all_arrive_in_order(
     ends: tuple[SendQueue, socket.socket],
 ) -> None:
     queue, theirs = ends
-    requests = DatedRequests(queue, lambda: None)
+    requests = ScheduledRequests(queue, lambda: None)
     start_s = time.monotonic() + 3600
     for number in range(REQUESTS):
         requests.ask([DatedClock(start_s + number, (900, 705)[number % 2])])
@@ -57,7 +57,7 @@ def test_what_misses_its_moment_is_counted_and_the_present_clock_arrives(
     ends: tuple[SendQueue, socket.socket],
 ) -> None:
     queue, theirs = ends
-    requests = DatedRequests(queue, lambda: None)
+    requests = ScheduledRequests(queue, lambda: None)
     start_s = time.monotonic() - 3600
     for number in range(REQUESTS):
         requests.ask([DatedClock(start_s + number, (900, 705)[number % 2])])

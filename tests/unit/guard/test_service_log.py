@@ -20,7 +20,6 @@ from perseus_ds.guard.log import ServiceLog, is_journal, log_event
 @contextmanager
 def logging_on(*, as_json: bool = True) -> Iterator[ServiceLog]:
     log = ServiceLog(as_json=as_json)
-    log.start()
     yield log
     log.close()
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from perseus_ds.errors import DeviceError
-from perseus_ds.guard.client import Heartbeat, take_again
+from perseus_ds.guard.client import reacquire
 
 
 class Passing(threading.Event):
@@ -39,7 +39,7 @@ def test_a_service_that_is_back_is_met_soon(gone_s: float) -> None:
         raise DeviceError("nobody is there")
 
     with pytest.raises(BackError):
-        take_again(connect, b"", Heartbeat(1.0), over=over)
+        reacquire(connect, b"", over=over)
     assert over.now_s - gone_s <= 0.1 + 1e-9
     assert tries <= 20 + 10 * gone_s
 
@@ -50,4 +50,4 @@ def test_a_job_that_ends_asks_no_more() -> None:
     def connect() -> socket.socket:
         raise DeviceError("nobody is there")
 
-    assert take_again(connect, b"", Heartbeat(1.0), over=over) is None
+    assert reacquire(connect, b"", over=over) is None

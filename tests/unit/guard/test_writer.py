@@ -1,279 +1,406 @@
-"""Requests in order, the last one wins, what changes nothing is skipped."""
+"""Requests in order, the last one wins; retries, looks at the clock, conflicts, and a lease that expires."""
 
-import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from desk_gpu import DeskGpu
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.gpu import Achieved, Capabilities, EventReason
-from perseus_ds.errors import DeviceError, DevicePermissionError
+from perseus_ds.device.gpu import ConflictKind, EventReason, OperatorSettings
+from perseus_ds.errors import (
+    DeviceError,
+    DeviceLostError,
+    DevicePermissionError,
+    DeviceUnavailableError,
+)
+from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.writer import ClockWriter
 
-
-@dataclass
-class Time:
-    now_s: float = 0.0
+Setting = dict[str, Any]
 
 
 @dataclass
-class Device:
-    """A GPU whose calls take time and may fail, behind a claim that found it free."""
+class Desk:
+    """A GPU under control, in a time that the test moves on."""
 
-    time: Time
-    calls_s: list[float] = field(default_factory=list)
-    written: list[int | None] = field(default_factory=list)
-    fails: bool = False
-    error: DeviceError = field(default_factory=lambda: DeviceError("busy"))
-    reaches: bool = True
-    stuck_mhz: int | None = None
+    lease_s: float = 30.0
+    now_s: float = 100.0
+    said: list[tuple[ConflictKind, str]] = field(default_factory=list)
+
+    power: OperatorSettings = field(default_factory=OperatorSettings)
+
+    def __post_init__(self) -> None:
+        self.gpu = DeskGpu()
+        self.gpu.power = self.power
+        self.writer = ClockWriter(
+            GpuClaim(self.gpu, "job", patience_s=0.0),
+            lease_s=self.lease_s,
+            warn=lambda kind, line: self.said.append((kind, line)),
+            now_s=lambda: self.now_s,
+        )
+        self.number = 0
+
+    def ask(self, clock_mhz: int | None) -> None:
+        self.number += 1
+        self.writer.renew()
+        self.writer.request(self.number, clock_mhz)
+        self.writer.step()
+
+    def put(self, clock_mhz: int | None) -> None:
+        """Ask without a step."""
+        self.number += 1
+        self.writer.request(self.number, clock_mhz)
+
+    def look(self) -> None:
+        """Go on to the next look, speaking all the time."""
+        self.now_s = max(self.writer.due_s(), self.now_s + 0.25)
+        self.writer.renew()
+        self.writer.step()
 
     @property
-    def gpu(self) -> "Device":
-        return self
+    def kinds(self) -> list[ConflictKind]:
+        return [kind for kind, _ in self.said]
 
-    def lock_clock(self, clock_mhz: int | None) -> None:
-        self.time.now_s += self.calls_s.pop() if self.calls_s else 0.0
-        if self.fails:
-            raise self.error
-        self.written.append(clock_mhz)
 
-    def restore(self) -> None:
-        self.lock_clock(None)
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities((1410, 900, 705), (), True, None, 0.1, 0.0)
-
-    def achieved(self) -> Achieved:
-        clock_mhz = self.stuck_mhz or (self.reaches and self.written[-1]) or 1410
-        return Achieved(clock_mhz, 1593, EventReason.NONE)
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path / "guard"))
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.gpu.moved_mhz = desk.gpu.refuses = None
+    desk.writer.release()
 
 
-@pytest.fixture
-def device(time: Time) -> Device:
-    return Device(time)
-
-
-@pytest.fixture
-def writer(device: Device, time: Time) -> ClockWriter:
-    return ClockWriter(device, now_s=lambda: time.now_s)
-
-
-def test_of_requests_that_wait_only_the_last_is_written(writer: ClockWriter, device: Device) -> None:
-    for number, clock_mhz in enumerate((900, 1200, 705), start=1):
-        writer.request(number, clock_mhz)
-    assert writer.step().clock_mhz == 705
-    assert writer.step() is None
-    assert device.written == [705]
-
-
-def test_a_stale_request_is_dropped(writer: ClockWriter, device: Device) -> None:
-    writer.request(2, 900)
-    writer.request(1, 1200)
-    writer.step()
-    assert device.written == [900]
-
-
-def test_a_request_that_changes_nothing_is_skipped(writer: ClockWriter, device: Device) -> None:
-    for number in (1, 2, 3):
-        writer.request(number, 900)
-        writer.step()
-    assert device.written == [900]
-
-
-def test_a_refused_request_is_not_taken_as_written(writer: ClockWriter, device: Device) -> None:
-    device.fails, device.error = True, DevicePermissionError("no right")
-    writer.request(1, 900)
-    with pytest.raises(DeviceError):
-        writer.step()
-    device.fails = False
-    writer.request(2, 900)
-    writer.step()
-    assert device.written == [900]
-
-
-def test_what_is_refused_for_a_moment_is_tried_again_with_longer_and_longer_waits(
-    writer: ClockWriter, device: Device, time: Time
+@pytest.mark.parametrize(("asked_s", "lapses_s"), [(30.0, 30.0), (-1.0, 0.1), (0.0, 0.1), (1e9, 600.0)])
+def test_a_lease_lapses_when_nobody_spoke_and_is_no_shorter_and_no_longer_than_allowed(
+    asked_s: float, lapses_s: float
 ) -> None:
-    device.fails = True
-    writer.request(1, 900)
+    desk = Desk(lease_s=asked_s)
+    desk.ask(900)
+    desk.now_s += lapses_s * (1 - 1e-9)
+    desk.writer.step()
+    assert desk.gpu.calls == [900]
+    desk.now_s += lapses_s * 1e-6
+    desk.writer.step()
+    assert desk.gpu.calls == [900, None]
+    desk.writer.step()
+    assert desk.gpu.calls == [900, None], "once"
+    desk.ask(705)
+    assert desk.gpu.calls == [900, None, 705], "who speaks again is heard again"
+    desk.writer.release()
+
+
+def test_who_was_silent_gets_its_clock_back_by_speaking(desk: Desk) -> None:
+    """A trainer that was stopped goes on where it was: it does not ask again for the clock that it has."""
+    desk.ask(900)
+    desk.now_s += 31.0
+    desk.writer.step()
+    assert desk.gpu.calls == [900, None]
+    desk.writer.renew()
+    desk.writer.step()
+    assert desk.gpu.calls == [900, None, 900]
+    desk.now_s += 1.0
+    desk.writer.renew()
+    desk.writer.step()
+    assert desk.gpu.calls == [900, None, 900], "once"
+
+
+def test_who_had_given_its_clock_back_is_left_without(desk: Desk) -> None:
+    desk.ask(900)
+    desk.ask(None)
+    desk.now_s += 31.0
+    desk.writer.step()
+    desk.writer.renew()
+    desk.writer.step()
+    assert desk.gpu.calls == [900, None]
+
+
+def test_who_speaks_keeps_the_lease(desk: Desk) -> None:
+    desk.ask(900)
+    for _ in range(5):
+        desk.now_s += 29.0
+        desk.writer.renew()
+        desk.writer.step()
+    assert desk.gpu.calls == [900]
+
+
+def test_the_next_thing_to_do_is_a_look_or_the_lapse(desk: Desk) -> None:
+    assert desk.writer.due_s() == desk.now_s + 30.0
+    desk.ask(900)
+    assert desk.writer.due_s() < desk.now_s + 0.3
+    desk.now_s += 31.0
+    desk.writer.step()
+    while desk.writer.due_s() is not None:
+        desk.now_s = desk.writer.due_s()
+        desk.writer.step()
+    assert desk.gpu.calls == [900, None]
+
+
+def test_three_foreign_clocks_in_a_row_and_control_is_given_up(desk: Desk) -> None:
+    desk.ask(900)
+    desk.look()
+    desk.gpu.moved_mhz = 1410
+    desk.look()
+    desk.look()
+    with pytest.raises(DeviceUnavailableError, match=r"1410 MHz"):
+        desk.look()
+    assert desk.gpu.calls == [900, None]
+    assert desk.kinds == [ConflictKind.FOREIGN_CLOCK] * 3
+
+
+def test_a_good_look_in_between_forgives(desk: Desk) -> None:
+    desk.ask(900)
+    desk.look()
+    for _ in range(4):
+        desk.gpu.moved_mhz = 1410
+        desk.look()
+        desk.look()
+        desk.gpu.moved_mhz = None
+        desk.look()
+    assert desk.gpu.calls == [900]
+
+
+def test_after_control_was_given_up_it_takes_three_again(desk: Desk) -> None:
+    desk.ask(900)
+    desk.look()
+    desk.gpu.moved_mhz = 1410
+    desk.look()
+    desk.look()
+    with pytest.raises(DeviceUnavailableError):
+        desk.look()
+    desk.gpu.moved_mhz = None
+    desk.ask(705)
+    desk.look()
+    desk.gpu.moved_mhz = 1410
+    desk.look()
+    desk.look()
+    assert desk.gpu.calls == [900, None, 705]
+
+
+def test_a_clock_that_the_device_holds_down_is_said_and_kept(desk: Desk) -> None:
+    desk.ask(1200)
+    desk.look()
+    desk.gpu.moved_mhz, desk.gpu.reasons = 900, EventReason.SW_POWER_CAP
+    for _ in range(5):
+        desk.look()
+    assert desk.gpu.calls == [1200]
+    assert set(desk.kinds) == {ConflictKind.POWER_CAP}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind", "words"),
+    [
+        ({"profiles": (2,)}, {"profiles": (3, 5)}, ConflictKind.POWER_PROFILE, "3, 5"),
+        ({"limit_w": 400.0}, {"limit_w": 299.9}, ConflictKind.POWER_LIMIT, "300 W"),
+        (
+            {"ceiling_mhz": 0},
+            {"ceiling_mhz": 1200},
+            ConflictKind.APPLICATION_CLOCK,
+            "1200 MHz",
+        ),
+        (
+            {"smoothing": "off"},
+            {"smoothing": "profile 1, floor 60 %"},
+            ConflictKind.POWER_SMOOTHING,
+            "profile 1",
+        ),
+    ],
+)
+def test_a_setting_of_power_that_changes_is_said_once(
+    before: Setting, now: Setting, kind: ConflictKind, words: str
+) -> None:
+    desk = Desk(power=OperatorSettings(**before))
+    desk.ask(900)
+    for power in (before, now, now, {}, now):  # what a driver does not state just now has not changed
+        desk.gpu.power = OperatorSettings(**power)
+        for _ in range(5):
+            desk.look()
+    [(said, line)] = desk.said
+    assert said is kind
+    assert words in line
+    desk.writer.release()
+
+
+def test_a_gpu_that_falls_off_the_bus_is_said(desk: Desk) -> None:
+    desk.ask(900)
+    desk.gpu.achieved = lambda: (_ for _ in ()).throw(DeviceLostError("gone"))
+    with pytest.raises(DeviceLostError):
+        desk.look()
+    assert desk.said == [(ConflictKind.GPU_LOST, "gone")]
+    del desk.gpu.achieved
+
+
+def test_for_a_clock_that_the_driver_refuses_the_next_higher_one_stands(desk: Desk) -> None:
+    """What was asked for before must not stay: a lower clock would slow down what wanted the higher one."""
+    desk.gpu.refuses_mhz = {900, 1410}
+    tries: list[int | None] = []
+    desk.gpu.before = tries.append
+    for clock_mhz in (705, 900, 705, 900, 1410, 705):
+        desk.ask(clock_mhz)
+        while desk.writer.pending:
+            desk.look()
+    assert desk.gpu.calls == [705, 1200, 705, 1200, None, 705]
+    assert (tries.count(900), tries.count(1410)) == (1, 1), "who was refused once is not asked again"
+    text = ConflictKind.CLOCK_REFUSED.text
+    assert [line for _, line in desk.said] == [f"{text}: lock {mhz} MHz: refused" for mhz in (900, 1410)]
+    assert desk.writer.refused_mhz == 1410
+    assert desk.writer.report()["number"] == desk.number
+
+
+def test_what_stands_in_the_way_from_the_start_is_said(desk: Desk) -> None:
+    desk.writer.report_conditions()
+    assert desk.said == []
+    desk.gpu.without_persistence()
+    desk.writer.report_conditions()
+    assert desk.said == [(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)]
+
+
+def test_a_gpu_that_cannot_be_let_go_is_closed_all_the_same() -> None:
+    desk = Desk()
+    desk.ask(900)
+    desk.gpu.refuses = DeviceError("busy")
+    with pytest.raises(DeviceError, match="busy"):
+        desk.writer.release()
+    assert desk.gpu.closed == 1
+
+
+def test_of_requests_that_wait_only_the_last_is_written_and_a_stale_one_never(desk: Desk) -> None:
+    for clock_mhz in (900, 1200, 705):
+        desk.put(clock_mhz)
+    desk.writer.step()
+    desk.writer.request(1, 1410)
+    desk.writer.step()
+    assert desk.gpu.calls == [705]
+
+
+def test_a_request_that_changes_nothing_is_skipped(desk: Desk) -> None:
+    for _ in range(3):
+        desk.ask(900)
+    assert desk.gpu.calls == [900]
+    assert desk.writer.report()["number"] == 3
+
+
+def test_what_is_refused_for_a_moment_is_tried_again_with_longer_and_longer_waits(desk: Desk) -> None:
+    tries: list[int | None] = []
+    desk.gpu.before, desk.gpu.refuses = tries.append, DeviceError("busy")
     waits_s = []
-    for _ in range(6):
-        assert writer.step() is None
-        assert writer.step() is None, "not before it is due"
-        waits_s.append(writer.due_s() - time.now_s)
-        time.now_s = writer.due_s()
+    desk.put(900)
+    for count in range(1, 7):
+        desk.writer.step()
+        desk.writer.step()
+        assert len(tries) == count, "not before it is due"
+        waits_s.append(desk.writer.due_s() - desk.now_s)
+        desk.now_s = desk.writer.due_s()
     assert waits_s == sorted(waits_s)
     assert waits_s[0] < 0.01
-    writer.request(2, 705)  # what is newer counts, and the wait goes on
-    device.fails = False
-    assert writer.step().clock_mhz == 705
-    assert device.written == [705]
-    assert not writer.pending
+    desk.put(705)  # what is newer counts, and the wait goes on
+    desk.gpu.refuses = None
+    desk.writer.step()
+    assert desk.gpu.calls == [705]
+    assert not desk.writer.pending
 
 
-def test_a_driver_that_refuses_for_long_is_said(writer: ClockWriter, device: Device, time: Time) -> None:
-    device.fails = True
-    writer.request(1, 900)
+def test_a_driver_that_refuses_for_long_is_said(desk: Desk) -> None:
+    desk.gpu.refuses = DeviceError("busy")
+    desk.put(900)
     for _ in range(20):
-        writer.step()
-        time.now_s += 0.1
-    time.now_s += 0.1
+        desk.writer.step()
+        desk.now_s += 0.1
+    desk.now_s += 0.1
     with pytest.raises(DeviceError, match="busy"):
-        writer.step()
-    assert not writer.pending
+        desk.writer.step()
 
 
-def test_after_a_refusal_nothing_is_skipped_as_done(writer: ClockWriter, device: Device, time: Time) -> None:
-    """A driver's error says nothing of what stands in it: a reset after a failed one is asked for."""
-    writer.request(1, 705)
-    writer.step()
-    device.fails, device.error = True, DevicePermissionError("no")
-    writer.request(2, 900)
+def test_after_a_refusal_nothing_is_skipped_as_done(desk: Desk) -> None:
+    """A driver's error says nothing of what stands in it: the clock before is asked for again."""
+    desk.ask(705)
+    desk.gpu.refuses = DevicePermissionError("no")
     with pytest.raises(DeviceError):
-        writer.step()
-    device.fails = False
-    for number in (3, 4):
-        writer.request(number, 705)
-        writer.step()
-    assert device.written == [705, 705]
+        desk.ask(900)
+    desk.gpu.refuses = None
+    desk.now_s += 0.1
+    desk.ask(705)
+    desk.ask(705)
+    assert desk.gpu.calls == [705, 705]
 
 
-def test_giving_back_is_tried_until_it_is_done(writer: ClockWriter, device: Device, time: Time) -> None:
-    writer.request(1, 705)
-    writer.step()
-    device.fails = True
-    writer.release()
+def test_giving_back_is_tried_until_it_is_done(desk: Desk) -> None:
+    desk.ask(705)
+    desk.gpu.refuses = DeviceError("busy")
     for _ in range(1000):
-        writer.step()
-        time.now_s += 0.1
-    device.fails = False
-    time.now_s += 1
-    writer.step()
-    assert device.written == [705, None]
+        desk.now_s += 0.1
+        desk.writer.step()
+    desk.gpu.refuses = None
+    desk.now_s += 1
+    desk.writer.step()
+    assert desk.gpu.calls == [705, None]
 
 
-def test_a_clock_that_was_given_back_and_stands_is_given_back_again(
-    writer: ClockWriter, device: Device, time: Time
+def test_a_clock_that_was_given_back_and_stands_is_given_back_again(desk: Desk) -> None:
+    desk.ask(705)
+    desk.gpu.moved_mhz = 705
+    desk.ask(None)
+    asked_s = desk.now_s
+    desk.now_s = desk.writer.due_s()
+    assert desk.now_s == pytest.approx(asked_s + 0.25), "it has had time"
+    desk.writer.step()
+    desk.gpu.moved_mhz = None
+    desk.writer.step()
+    assert desk.gpu.calls == [705, None, None]
+    desk.now_s += 0.25
+    desk.writer.step()
+    assert desk.writer.due_s() > desk.now_s + 1.0, "it is seen to be free: the lease alone is due"
+
+
+def test_what_a_slow_call_takes_is_known_after_a_hundred_and_one_that_hung_is_none(desk: Desk) -> None:
+    def take_time(_: int | None) -> None:
+        desk.now_s += 30.0 if desk.number == 60 else 0.012 if desk.number % 10 == 0 else 0.003
+
+    desk.gpu.before = take_time
+    for count in range(1, 121):
+        desk.ask((900, 1200)[count % 2])
+        assert count >= 100 or desk.writer.report()["slow_call_s"] == 0.0
+    assert desk.writer.report()["slow_call_s"] == pytest.approx(0.012)
+
+
+@pytest.mark.parametrize("changing", [False, True])
+def test_the_clock_is_read_back_at_a_bounded_rate_however_often_it_changes(
+    desk: Desk, *, changing: bool
 ) -> None:
-    writer.request(1, 705)
-    writer.step()
-    device.stuck_mhz = 705
-    writer.request(2, None)
-    writer.step()
-    time.now_s = writer.due_s()
-    assert writer.observe() is None
-    device.stuck_mhz = None
-    writer.step()
-    assert device.written == [705, None, None]
-    time.now_s = writer.due_s()
-    assert writer.observe() is None
-    assert writer.due_s() is None, "it is seen to be free"
-
-
-def test_call_and_settle_are_recorded(writer: ClockWriter, device: Device, time: Time) -> None:
-    device.calls_s = [0.010]
-    writer.request(1, 900)
-    writer.step()
-    time.now_s = writer.next_observation_s()
-    assert writer.observe().locked_mhz == 900
-    assert writer.figures().call_s == pytest.approx(0.010)
-    assert writer.figures().settle_s == pytest.approx(0.005)
-
-
-def test_what_a_slow_call_takes_is_known_after_a_hundred_and_one_that_hung_is_none(
-    writer: ClockWriter, device: Device
-) -> None:
-    for number in range(1, 121):
-        device.calls_s = [30.0 if number == 60 else 0.012 if number % 10 == 0 else 0.003]
-        writer.request(number, (900, 1200)[number % 2])
-        writer.step()
-        assert number >= 100 or writer.slow_call_s == 0.0
-    assert writer.slow_call_s == pytest.approx(0.012)
-
-
-def test_the_clock_is_read_back_at_a_bounded_rate(writer: ClockWriter, time: Time) -> None:
-    writer.request(1, 900)
-    writer.step()
-    looks = 0
-    for _ in range(1000):
-        time.now_s += 0.001
-        looks += writer.observe() is not None
-    assert 3 <= looks <= 5
-
-
-def test_a_clock_that_changes_all_the_time_is_read_back_too(
-    writer: ClockWriter, device: Device, time: Time
-) -> None:
-    device.reaches = False
-    looks = []
-    for number in range(1, 1001):
-        writer.request(number, 900 if number % 2 else 705)
-        writer.step()
+    looks_s: list[float] = []
+    achieved = desk.gpu.achieved
+    desk.gpu.achieved = lambda: (looks_s.append(desk.now_s), achieved())[1]
+    desk.ask(900)
+    for count in range(1, 1001):
+        if changing:
+            desk.ask(900 if count % 2 else 705)
         for _ in range(6):
-            time.now_s += 0.001
-            looks.append(writer.observe())
-    told = [look for look in looks if look is not None]
-    assert 20 <= len(told) <= 26  # 6 s, four times a second
-    assert not any(look.settled for look in told)
+            desk.now_s += 0.001
+            desk.writer.renew()
+            desk.writer.step()
+    assert 20 <= len(looks_s) <= 26, "6 s, four times a second"
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from((None, 705, 900, 1410))), min_size=1))
 def test_whatever_is_asked_the_final_state_is_the_last_request(events: list[tuple[bool, int | None]]) -> None:
-    device = Device(Time())
-    writer = ClockWriter(device, now_s=lambda: 0.0)
-    for number, (steps, clock_mhz) in enumerate(events, start=1):
-        writer.request(number, clock_mhz)
-        if steps:
-            writer.step()
-    writer.step()
-    final = device.written[-1] if device.written else None
-    assert final == events[-1][1]
-    assert all(
-        first != second for first, second in zip([None, *device.written], device.written, strict=False)
-    )
-
-
-def test_a_hundred_thousand_requests_with_latency_lose_nothing() -> None:
-    draw, time = random.Random(7), Time()
-    device = Device(time)
-    writer = ClockWriter(device, now_s=lambda: time.now_s)
-    asked: list[int] = []
-    for number in range(1, 100_001):
-        asked.append(draw.randrange(210, 1411, 15))
-        writer.request(number, asked[-1])
-        if draw.random() < 0.3:
-            device.calls_s = [draw.random() * 0.02]
-            writer.step()
-            assert device.written[-1] == asked[-1]
-    writer.step()
-    assert device.written[-1] == asked[-1]
-
-
-def test_a_clock_given_back_is_looked_at_when_it_has_had_time(
-    writer: ClockWriter, device: Device, time: Time
-) -> None:
-    writer.request(1, 705)
-    writer.step()
-    time.now_s += 1.0
-    writer.request(2, None)
-    writer.step()
-    assert writer.next_observation_s() == pytest.approx(time.now_s + 0.25)
-
-
-def test_what_was_asked_and_done_is_counted(writer: ClockWriter, device: Device, time: Time) -> None:
-    for number, clock_mhz in enumerate((900, 900, 705), start=1):
-        writer.request(number, clock_mhz)
-        writer.step()
-    figures = writer.figures()
-    assert (figures.asked, figures.applied, figures.retries) == (3, 2, 0)
-    device.fails = True
-    writer.request(4, 900)
-    writer.step()
-    assert writer.figures().retries == 1
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERSEUS_GUARD_DIR", f"{folder}/guard")
+        desk = Desk()
+        for steps, clock_mhz in events:
+            desk.put(clock_mhz)
+            if steps:
+                desk.writer.step()
+        desk.writer.step()
+        calls = list(desk.gpu.calls)
+        desk.writer.release()
+    assert (calls[-1] if calls else None) == events[-1][1]
+    assert all(first != second for first, second in zip([None, *calls], calls, strict=False))

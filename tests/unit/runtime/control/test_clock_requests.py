@@ -15,7 +15,7 @@ from perseus_ds.device.gpu import NullGpu
 from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.guard.claim import GpuClaim
-from perseus_ds.guard.writer import Control
+from perseus_ds.guard.writer import ClockWriter
 from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
 
 SECOND = 1.0
@@ -297,20 +297,20 @@ def by_a_guard(plan: Plan, folder: Path) -> Asked:
     """The guard learns of every point a little after the device was there, and makes each request itself."""
     gpu = ClaimedGpu()
     claim = GpuClaim(gpu, "job", patience_s=0.0)
-    control = Control(claim, lease_s=600.0, warn=lambda *_: None, now_s=lambda: 1e-3 * gpu.now_ms)
+    writer = ClockWriter(claim, lease_s=600.0, warn=lambda *_: None, now_s=lambda: 1e-3 * gpu.now_ms)
     number = 0
     for at_s, asks in [*plan.asks(), (3.0, ())]:
         heard_ms = 1e3 * at_s + 0.2
-        while (due_s := control.due_s()) is not None and 1e3 * due_s <= heard_ms:
+        while (due_s := writer.due_s()) is not None and 1e3 * due_s <= heard_ms:
             gpu.now_ms = max(gpu.now_ms, 1e3 * due_s)
-            control.step()
+            writer.step()
         gpu.now_ms = heard_ms
         for ask in asks:
             number += 1
-            control.request(number, ask.clock_mhz, at_s + ask.delay_s)
-        control.step()
-    dated, dropped = list(gpu.dated), control.report().overtaken
-    control.release()
+            writer.request(number, ask.clock_mhz, at_s + ask.delay_s)
+        writer.step()
+    dated, dropped = list(gpu.dated), writer.counts.overtaken
+    writer.release()
     return dated, dropped
 
 
