@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from desk_gpu import DeskGpu
 from hypothesis import given
 from hypothesis import strategies as st
+from lone_job import DeskGpu
 
 from perseus_ds.device.gpu import ConflictKind, EventReason, OperatorSettings
 from perseus_ds.errors import (
