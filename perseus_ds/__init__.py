@@ -18,7 +18,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     Not needed where the start-up hook works (``perseus-ds doctor``); harmless where it did already.
 
     Raises:
-        UnsupportedEngineError: the object is of no framework that we know.
+        EngineError: the object is of no framework that we know.
     """
     from perseus_ds.adapters import door_of  # noqa: PLC0415  # importing us imports no framework
 

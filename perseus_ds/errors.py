@@ -4,19 +4,15 @@
 
     PerseusError(message, *, hint=None)
       ConfigError
-      ScheduleError
-        InvalidScheduleError        an order that cannot run
-        ScheduleMismatchError       two orders that should agree and do not
+      ScheduleError                 orders that cannot run, or two that should agree and do not
       ProfileError
         IncompleteProfileError      a (stage, kind) without a measurement
           UnmeasurableError         and measuring for longer would show no more
-      SolverError
+      SolverError                   a problem that cannot be solved, or a result that failed its check
         InfeasibleError             no plan meets the wanted time
-        CertificateError            a result failed its own check
-      PlanError
+      PlanError                     a plan that cannot be used, or is for another job
         SlowChangeError             a change of clock outlasts an iteration
         PlanFormatError             a file that is not a plan
-        PlanMismatchError           a plan for another job
       DeviceError
         DeviceUnavailableError      no such device, no driver
           DeviceAbsentError         the driver answers, and has no such device
@@ -25,8 +21,7 @@
         DeviceUnsupportedError      the device cannot do this
           ValueRefusedError         the device can, but not with this value
         DeviceLostError             the device fell off the bus
-      EngineError
-        UnsupportedEngineError      a DeepSpeed (or a use of it) that we do not attach to
+      EngineError                   a framework, or a use of it, that we do not attach to
         SilentRankError             a rank that did not answer in time: it may come back
 
 A message states what, where, got and expected; ``hint`` is the one thing to do. Vendor errors are translated
@@ -61,15 +56,7 @@ class ConfigError(PerseusError):
 
 
 class ScheduleError(PerseusError):
-    """A pipeline schedule that cannot be used."""
-
-
-class InvalidScheduleError(ScheduleError):
-    """Orders that cannot run to their end."""
-
-
-class ScheduleMismatchError(ScheduleError):
-    """Two descriptions of one schedule that disagree."""
+    """A pipeline schedule that cannot run, or that disagrees with another description of it."""
 
 
 class ProfileError(PerseusError):
@@ -92,10 +79,6 @@ class InfeasibleError(SolverError):
     """No choice of options meets the wanted time."""
 
 
-class CertificateError(SolverError):
-    """A result that failed its own check: a defect of ours, never shipped on."""
-
-
 class PlanError(PerseusError):
     """A plan that cannot be used."""
 
@@ -106,10 +89,6 @@ class SlowChangeError(PlanError):
 
 class PlanFormatError(PlanError):
     """A file that is not a plan of a version we read."""
-
-
-class PlanMismatchError(PlanError):
-    """A plan that was made for another job."""
 
 
 class DeviceError(PerseusError):
@@ -146,10 +125,6 @@ class DeviceLostError(DeviceError):
 
 class EngineError(PerseusError):
     """The training engine cannot be attached to."""
-
-
-class UnsupportedEngineError(EngineError):
-    """A DeepSpeed, or a use of it, that we do not attach to."""
 
 
 class SilentRankError(EngineError):

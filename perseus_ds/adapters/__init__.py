@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
 
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import EngineError
 
 _DOORS = ("deepspeed", "deepspeed_zero", "megatron", "torch_pipelining")
 """Adapters, by module; the first whose door serves a host gets it, ours before those of other packages."""
@@ -19,14 +19,14 @@ def door_of(host: object) -> ModuleType:
     imports nothing heavy before it is used.
 
     Raises:
-        UnsupportedEngineError: no adapter knows such a thing.
+        EngineError: no adapter knows such a thing.
     """
     others = [point.value for point in entry_points(group="perseus_ds.adapters")]
     for name in (*(f"perseus_ds.adapters.{name}" for name in _DOORS), *others):
         door = _imported(name)
         if door.serves(host):
             return door
-    raise UnsupportedEngineError(
+    raise EngineError(
         f"{type(host).__module__}.{type(host).__qualname__} is no engine that perseus_ds can attach to",
         hint=f"adapters: {', '.join((*_DOORS, *others))}",
     )
@@ -36,6 +36,6 @@ def _imported(name: str) -> ModuleType:
     try:
         return import_module(name)
     except Exception as error:
-        raise UnsupportedEngineError(
+        raise EngineError(
             f"the adapter {name} cannot be imported: {error}", hint="mend or uninstall its package"
         ) from error

@@ -12,7 +12,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from perseus_ds.errors import PerseusError, UnsupportedEngineError
+from perseus_ds.errors import EngineError, PerseusError
 
 if TYPE_CHECKING:
     from perseus_ds.runtime.adapter import GuardedListener
@@ -142,15 +142,15 @@ class Release:
         """Return if a holder, which messages call ``where``, has all of some names.
 
         Raises:
-            UnsupportedEngineError: naming what is missing, the release found and those tested.
+            EngineError: naming what is missing, the release found and those tested.
         """
         for one in required:
             if not _has(holder, one.name.split(".")):
                 raise self.unsupported(f"{where}.{one.name}, used for {one.use}, is not there")
 
-    def unsupported(self, what: str) -> UnsupportedEngineError:
+    def unsupported(self, what: str) -> EngineError:
         """Return what is not as in the releases tested."""
-        return UnsupportedEngineError(f"{self.name}: {what}", hint=f"tested: {', '.join(self.tested)}")
+        return EngineError(f"{self.name}: {what}", hint=f"tested: {', '.join(self.tested)}")
 
 
 def _has(holder: object, path: Iterable[str]) -> bool:

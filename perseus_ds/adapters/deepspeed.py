@@ -32,7 +32,7 @@ from perseus_ds.adapters.deepspeed_settings import (
     switched_on,
 )
 from perseus_ds.adapters.input_size import ReadAhead, counted
-from perseus_ds.errors import EngineError, UnsupportedEngineError
+from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.place import Module, joined, matmul_weight, modules_in_words
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
@@ -127,7 +127,7 @@ def check(engine: object) -> PipelineEngine:
     """Return the engine with its type, if everything that we rely on is there.
 
     Raises:
-        UnsupportedEngineError: naming what is missing, the DeepSpeed found and those tested.
+        EngineError: naming what is missing, the DeepSpeed found and those tested.
     """
     release = deepspeed_release()
     release.check(engine, REQUIRED_NAMES, where="PipelineEngine")
@@ -158,7 +158,7 @@ def is_training(schedule: PipeSchedule) -> bool:
     if key not in _trains:
         try:
             _trains[key] = any(KINDS.get(type(command).__name__) in _TRAINS for command in commands(schedule))
-        except UnsupportedEngineError:
+        except EngineError:
             _trains[key] = False
     return _trains[key]
 
@@ -167,12 +167,12 @@ def commands(pipe_schedule: PipeSchedule) -> Iterator[object]:
     """Walk a rank's stream; each call of ``steps`` makes a new one.
 
     Raises:
-        UnsupportedEngineError: it has not ended after more instructions than any iteration has.
+        EngineError: it has not ended after more instructions than any iteration has.
     """
     for walked, step in enumerate(pipe_schedule.steps()):
         yield from step
         if walked >= MOST_STEPS:
-            raise UnsupportedEngineError(
+            raise EngineError(
                 f"the schedule {type(pipe_schedule).__name__} has not ended after {MOST_STEPS} steps",
                 hint="its steps() has to end with the iteration",
             )

@@ -11,7 +11,7 @@ from typing import cast
 
 from perseus_ds.adapters.base import Release
 from perseus_ds.config import ENABLED_BY_FILE, is_enabled
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import EngineError
 
 TESTED_DEEPSPEED = ("0.15.4", "0.16.9", "0.17.6", "0.18.9", "0.19.8")
 """Releases on which engines, with a pipeline and without, were run with us attached."""
@@ -78,7 +78,7 @@ class EngineSettings:
         """
         return self.replicas > 1 and 0 < self.zero_stage < ZERO_GATHERS and self.overlap_comm
 
-    def refusal(self) -> UnsupportedEngineError | None:
+    def refusal(self) -> EngineError | None:
         """Return why such an engine is not served in training; None where it is."""
         if self.zenflow:
             return _refused(
@@ -91,7 +91,7 @@ class EngineSettings:
         # ZeRO-1 reduces at the boundary of gradient accumulation, ZeRO-2 in every microbatch.
         in_every_one = self.zero_stage > 1 or self.accumulation_steps == 1
         if self.waits_in_backward and in_every_one:
-            return UnsupportedEngineError(
+            return EngineError(
                 f"ZeRO-{self.zero_stage} with overlap_comm and more than one replica: every backward waits "
                 "for the other replicas, so that neither its own duration nor a slow replica can be measured",
                 hint='"overlap_comm": false, or ZeRO-1 with two or more gradient accumulation steps',
@@ -99,8 +99,8 @@ class EngineSettings:
         return None
 
 
-def _refused(why: str) -> UnsupportedEngineError:
-    return UnsupportedEngineError(why, hint="train without the perseus block")
+def _refused(why: str) -> EngineError:
+    return EngineError(why, hint="train without the perseus block")
 
 
 def settings_of(content: Mapping[str, object], *, replicas: int) -> EngineSettings:

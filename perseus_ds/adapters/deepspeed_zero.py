@@ -23,7 +23,7 @@ from perseus_ds.adapters.deepspeed_settings import (
     is_pipeline,
 )
 from perseus_ds.adapters.input_size import counted
-from perseus_ds.errors import EngineError, UnsupportedEngineError
+from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.place import modules_in_words
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule, last_backwards, validate
@@ -132,7 +132,7 @@ def check(engine: object) -> Engine:
     """Return the engine with its type, if everything that we rely on is there.
 
     Raises:
-        UnsupportedEngineError: naming what is missing, or what cannot be served, and why.
+        EngineError: naming what is missing, or what cannot be served, and why.
     """
     deepspeed_release().check(engine, REQUIRED_NAMES, where="DeepSpeedEngine")
     found = cast("Engine", engine)
@@ -204,7 +204,7 @@ def order_of(kinds: Iterable[Kind]) -> Order:
     out), where others of the loop have their backwards.
 
     Raises:
-        UnsupportedEngineError: a loop in which not every forward has its backward.
+        EngineError: a loop in which not every forward has its backward.
     """
     ran = list(kinds)
     if 1 in {len(list(alike)) for kind, alike in groupby(ran) if kind is Kind.FORWARD}:
@@ -215,7 +215,7 @@ def order_of(kinds: Iterable[Kind]) -> Order:
         order.append(Instruction(0, kind, turns[kind]))
         turns[kind] += 1
     if turns[Kind.FORWARD] != turns[Kind.BACKWARD] or not turns[Kind.FORWARD]:
-        raise UnsupportedEngineError(
+        raise EngineError(
             f"the training loop runs {turns[Kind.FORWARD]} forwards and {turns[Kind.BACKWARD]} backwards of "
             "the engine in one iteration, which cannot be distinguished",
             hint="one backward for each forward of the engine",
@@ -227,7 +227,7 @@ def resized(order: Order, microbatches: int) -> Order:
     """Return the same loop over another number of microbatches.
 
     Raises:
-        UnsupportedEngineError: a loop whose microbatches but the last are not run alike.
+        EngineError: a loop whose microbatches but the last are not run alike.
     """
     kinds = [one.kind for one in order]
     begins = [place for place, kind in enumerate(kinds) if kind is Kind.FORWARD]
@@ -235,7 +235,7 @@ def resized(order: Order, microbatches: int) -> Order:
         return order
     *others, last = (kinds[a:b] for a, b in pairwise([*begins, len(kinds)]))
     if begins[0] != 0 or len({tuple(one) for one in others}) != 1:
-        raise UnsupportedEngineError(
+        raise EngineError(
             f"how this loop runs {microbatches} microbatches does not follow from how it ran {len(begins)}"
         )
     return order_of([*others[0] * (microbatches - 1), *last])
@@ -412,10 +412,10 @@ class ZeroAdapter(EngineAdapter):
         """Return the loop that all ranks run.
 
         Raises:
-            UnsupportedEngineError: ranks whose loops differ.
+            EngineError: ranks whose loops differ.
         """
         if len({place.order for place in places}) != 1:
-            raise UnsupportedEngineError(
+            raise EngineError(
                 "the ranks run different training loops", hint="every rank has to run the same microbatches"
             )
         order = places[0].order

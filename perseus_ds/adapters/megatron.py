@@ -18,7 +18,7 @@ from torch import nn
 from perseus_ds.adapters.base import Release, RequiredName, around
 from perseus_ds.adapters.input_size import ReadAhead
 from perseus_ds.config import ENABLED_BY_FILE
-from perseus_ds.errors import EngineError, UnsupportedEngineError
+from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.attach import say
 from perseus_ds.runtime.place import joined, matmul_weight, modules_in_words
@@ -102,11 +102,11 @@ def check(module: ModuleType) -> None:
     """Return if everything that we rely on is there.
 
     Raises:
-        UnsupportedEngineError: naming what is missing, the release found and those tested.
+        EngineError: naming what is missing, the release found and those tested.
     """
     check_names(module, REQUIRED_NAMES)
     if "current_microbatch" not in inspect.signature(module.forward_step).parameters:
-        raise UnsupportedEngineError(
+        raise EngineError(
             f"{MODULE} is not megatron-core's own: its forward_step has no current_microbatch",
             hint="Megatron-DeepSpeed is served through DeepSpeed's engine: start it with --deepspeed",
         )
@@ -116,7 +116,7 @@ def check_names(module: ModuleType, names: Iterable[RequiredName]) -> None:
     """Return if some of those names are there.
 
     Raises:
-        UnsupportedEngineError: naming what is missing, the release found and those tested.
+        EngineError: naming what is missing, the release found and those tested.
     """
     Release(f"megatron-core {megatron_version()}", TESTED_MEGATRON).check(module, names, where=MODULE)
 
@@ -125,7 +125,7 @@ def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
     """Return if a job of this configuration, called with these keywords, runs what its order states.
 
     Raises:
-        UnsupportedEngineError: with the reason.
+        EngineError: with the reason.
     """
     reasons = {name: told for name, told in _REFUSED.items() if getattr(config, name, False)}
     if _MULTIMODULE & {type(thing).__name__ for thing in keywords.values()}:
@@ -142,9 +142,7 @@ def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
             "graphs of single layers are served",
         )
     for what, (why, change) in reasons.items():
-        raise UnsupportedEngineError(
-            f"{what} cannot be served: {why}; {change}", hint="train without it, or without us"
-        )
+        raise EngineError(f"{what} cannot be served: {why}; {change}", hint="train without it, or without us")
 
 
 def _one_graph(config: object) -> bool:
@@ -297,12 +295,12 @@ def check_table(table: Sequence[tuple[int, int]], order: Order, *, ranks: int, c
     """Compare our passes with Megatron's own table of (microbatch, chunk).
 
     Raises:
-        UnsupportedEngineError: this release runs another order.
+        EngineError: this release runs another order.
     """
     forwards = [(i.microbatch, i.stage // ranks) for i in order if i.kind is Kind.FORWARD]
     backwards = [(i.microbatch, chunks - 1 - i.stage // ranks) for i in order if i.kind is Kind.BACKWARD]
     if not forwards == backwards == [tuple(row) for row in table]:
-        raise UnsupportedEngineError(
+        raise EngineError(
             "get_schedule_table of this megatron-core gives another interleaved order than ours",
             hint="train without virtual pipeline stages, or without perseus_ds",
         )

@@ -26,7 +26,7 @@ from perseus_ds.adapters.base import (
     take_back,
 )
 from perseus_ds.adapters.input_size import chunks_counted
-from perseus_ds.errors import EngineError, UnsupportedEngineError
+from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.place import joined, matmul_weight, modules_in_words
 from perseus_ds.schedule import Instruction, Kind, Order, Schedule, first_forwards, last_backwards, textbook
@@ -160,7 +160,7 @@ def check(schedule: object) -> PipelineSchedule:
     """Return the schedule with its type, if everything that we rely on is there.
 
     Raises:
-        UnsupportedEngineError: naming what is missing, the torch found and those tested.
+        EngineError: naming what is missing, the torch found and those tested.
     """
     release = Release(f"torch {torch.__version__}", [f"torch {', '.join(TESTED_TORCH)}"])
     if _numbers(torch.__version__) < OLDEST_TORCH:
@@ -175,7 +175,7 @@ def check(schedule: object) -> PipelineSchedule:
     handled = getattr(schedule, "_comp_type_to_function_map", {})
     if handled:
         names = ", ".join(sorted(kind.name for kind in handled))
-        raise UnsupportedEngineError(
+        raise EngineError(
             f"custom functions are registered for {names}: they run in place of the stages' own methods",
             hint="train without register_custom_function, or without perseus_ds",
         )
@@ -238,7 +238,7 @@ def written_order(actions: Iterable[Action], *, reduces: bool) -> Order:
     ``reduces`` is whether ``REDUCE_GRAD`` waits for anybody.
 
     Raises:
-        UnsupportedEngineError: an instruction that we do not know.
+        EngineError: an instruction that we do not know.
     """
     kinds = {name: kind for name, kind in KINDS.items() if reduces or kind is not Kind.REDUCE_GRADS}
     return _with_step([_named(one, kinds[name]) for one, name in _flat(actions) if name in kinds])
@@ -248,12 +248,12 @@ def single_order(names: Iterable[str], *, rank: int, ranks: int, microbatches: i
     """Derive the order of a schedule with one stage per rank from the names of its classes.
 
     Raises:
-        UnsupportedEngineError: the user's own class, of which nobody can state what it runs.
+        EngineError: the user's own class, of which nobody can state what it runs.
     """
     names = list(names)
     known = next((SINGLE[name] for name in names if name in SINGLE), None)
     if known is None:
-        raise UnsupportedEngineError(
+        raise EngineError(
             f"{names[0]} runs one stage per rank in an order that is written down nowhere",
             hint=f"known: {', '.join(SINGLE)}, and every schedule with pipeline_order_with_comms",
         )
@@ -279,7 +279,7 @@ def _flat(actions: Iterable[Action]) -> Iterator[tuple[Action, str]]:
         elif name in KINDS or name in BETWEEN:
             yield action, name
         else:
-            raise UnsupportedEngineError(f"the schedule has an action {name} that we do not know")
+            raise EngineError(f"the schedule has an action {name} that we do not know")
 
 
 # Which replica a rank belongs to, read off what its stages' modules are wrapped in.
@@ -332,11 +332,11 @@ def data_parallel_of(stages: Sequence[Stage]) -> DataParallel:
     """Recognise FSDP2 (also its replicated form), DDP, or neither.
 
     Raises:
-        UnsupportedEngineError: stages, or parts of one, that are reduced over different groups.
+        EngineError: stages, or parts of one, that are reduced over different groups.
     """
     found = {_of_module(stage.submod) for stage in stages}
     if len(found) > 1:
-        raise UnsupportedEngineError(
+        raise EngineError(
             "the stages of one rank are wrapped in different ways: "
             + ", ".join(sorted(f"{one.name} of {one.replicas}" for one in found)),
             hint="wrap all of them alike",
@@ -373,9 +373,9 @@ def _of_fsdp(module: Module) -> DataParallel:
                 precisions.add(str(group.mp_policy.param_dtype or "").removeprefix("torch."))
                 gathers |= group._reshard_after_forward and not kept  # noqa: SLF001
     except AttributeError as error:
-        raise UnsupportedEngineError(f"FSDP2 has changed: {error}", hint="tested: torch 2.13") from error
+        raise EngineError(f"FSDP2 has changed: {error}", hint="tested: torch 2.13") from error
     if len(places) > 1:
-        raise UnsupportedEngineError(
+        raise EngineError(
             "parts of one stage are sharded over different groups of ranks (expert parallelism): "
             "its replicas wait for each other in every layer",
             hint="train without expert parallelism, or without perseus_ds",

@@ -297,7 +297,7 @@ def build(
     that they are for.
 
     Raises:
-        CertificateError: a check failed.
+        SolverError: a check failed.
         IncompleteProfileError: a stage of the schedule was not measured.
         PlanError: profile and schedule have other stages, or a change of clock outlasts an iteration.
         SolverError: the problem cannot be solved as stated.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from perseus_ds.errors import CertificateError
+from perseus_ds.errors import SolverError
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.schedule import Instruction, dag_of
 
@@ -28,7 +28,7 @@ def check_times_by_networkx(plans: PlanSet, indexes: list[int]) -> None:
     They are longest paths through the schedule's graph.
 
     Raises:
-        CertificateError: a time that is another.
+        SolverError: a time that is another.
     Cost: one walk over the graph in Python for each: a second for some hundred thousand edges.
     """
     paths = _Paths(plans)
@@ -47,7 +47,7 @@ def check_times_by_networkx(plans: PlanSet, indexes: list[int]) -> None:
     for what, said_s, lasts_s in said:
         found_s = paths.longest_s(lasts_s)
         if not abs(said_s - found_s) <= _RELATIVE * found_s:
-            raise CertificateError(
+            raise SolverError(
                 f"{what} states an iteration time of {said_s:.9g} s, its longest path is {found_s:.9g} s"
             )
 
@@ -75,7 +75,7 @@ def check_bounds_by_lp(plans: PlanSet, indexes: list[int]) -> None:
     """Solve the relaxed problem for some plans' times, from options and orders alone.
 
     Raises:
-        CertificateError: a bound above what is true, or far below it.
+        SolverError: a bound above what is true, or far below it.
     Cost: a linear program of nodes times options each: a second for some thousand nodes.
     """
     program = _LinearProgram(plans)
@@ -89,7 +89,7 @@ def check_bounds_by_lp(plans: PlanSet, indexes: list[int]) -> None:
             ("certified bound", float(plans.lower_bound_j[index]), total_j),
         ):
             if not -CLOSE * scale_j <= said_j - true_j <= EXACT * scale_j:
-                raise CertificateError(
+                raise SolverError(
                     f"plan {index}: its {what} is {said_j:.9g} J, a linear program finds {true_j:.9g} J"
                 )
 
@@ -156,7 +156,7 @@ class _LinearProgram:
             method="highs",
         )
         if found.status != 0:
-            raise CertificateError(f"no plan takes {time_s:.9g} s: {found.message}")
+            raise SolverError(f"no plan takes {time_s:.9g} s: {found.message}")
         return float(found.fun)
 
     def _row(self, rows: list[int], columns: list[int], values: list[float], row: int, node: int) -> None:

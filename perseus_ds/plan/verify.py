@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.errors import CertificateError
+from perseus_ds.errors import SolverError
 from perseus_ds.plan.record import AS_LONG, PlanSet
 from perseus_ds.plan.waits import BEGINNING, GUARD_S, GUARD_SHARE, LEAST_WAIT_S, Idle, columns_of, idles
 from perseus_ds.schedule import Dag, Instruction, dag_of
@@ -20,7 +20,7 @@ def verify(plans: PlanSet) -> int:
     """Return how many plans were checked.
 
     Raises:
-        CertificateError: the first plan that is not what it states.
+        SolverError: the first plan that is not what it states.
     Cost: one pass over the schedule's graph for all plans together.
     """
     check_figures(plans)
@@ -43,7 +43,7 @@ def check_figures(plans: PlanSet) -> None:
     """Check what takes no longer than reading the file: all but the bounds.
 
     Raises:
-        CertificateError: what would change a clock, a time or a saving.
+        SolverError: what would change a clock, a time or a saving.
     Cost: a pass over the computations and one over the graph, each for all plans together.
     """
     _check_options(plans)
@@ -52,9 +52,9 @@ def check_figures(plans: PlanSet) -> None:
     low_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.power_w
     highest_mhz = max(int(options.clock_mhz[0]) for options in plans.options.values())
     if plans.wait_clock is not None and plans.wait_clock.clock_mhz >= highest_mhz:
-        raise CertificateError(f"waits go down to {plans.wait_clock.clock_mhz} MHz, which is not down")
+        raise SolverError(f"waits go down to {plans.wait_clock.clock_mhz} MHz, which is not down")
     if (high_w, low_w) != (plans.baseline.blocking_power_w, plans.blocking_power_w):
-        raise CertificateError("plans and baseline do not agree on what waiting takes")
+        raise SolverError("plans and baseline do not agree on what waiting takes")
     check_baseline(plans)
     dag = dag_of(plans.schedule)
     time_s, effective_j = _played(plans, dag)
@@ -67,11 +67,11 @@ def check_figures(plans: PlanSet) -> None:
     fastest = np.array([_shortest_s(plans, node) for node in dag.nodes])[:, None]
     t_min_s = float((dag.starts_of_many(fastest, plans.fixed_s) + fastest).max())
     if not abs(plans.t_min_s - t_min_s) <= _RELATIVE * t_min_s:
-        raise CertificateError(f"T_min is {t_min_s:.9g} s, stated as {plans.t_min_s:.9g} s")
+        raise SolverError(f"T_min is {t_min_s:.9g} s, stated as {plans.t_min_s:.9g} s")
     if not plans.t_min_s <= plans.iteration_time_s[0] * (1.0 + _RELATIVE):
-        raise CertificateError("the fastest plan is faster than T_min")
+        raise SolverError("the fastest plan is faster than T_min")
     if not plans.iteration_time_s[-1] <= plans.t_star_s * (1.0 + _RELATIVE):
-        raise CertificateError("the slowest plan is slower than T*")
+        raise SolverError("the slowest plan is slower than T*")
 
 
 def _check_options(plans: PlanSet) -> None:
@@ -79,17 +79,17 @@ def _check_options(plans: PlanSet) -> None:
     for stage, kind in {(i.stage, i.kind) for i in plans.computations()}:
         options = plans.options[stage, kind]
         if (np.diff(options.clock_mhz) >= 0).any() or (options.clock_mhz <= 0).any():
-            raise CertificateError(f"{stage}{kind.value}: clocks do not descend from the highest")
+            raise SolverError(f"{stage}{kind.value}: clocks do not descend from the highest")
         for number, line in enumerate(options.timelines, len(options.clock_mhz)):
             lasts_s = sum(segment.duration_s for segment in line)
             if not abs(lasts_s - options.time_s[number]) <= AS_LONG * options.time_s[number]:
-                raise CertificateError(
+                raise SolverError(
                     f"{stage}{kind.value}: the clocks of option {number} last {lasts_s:.9g} s,"
                     f" stated as {options.time_s[number]:.9g} s"
                 )
         for values in (options.time_s, options.energy_j):
             if not (np.isfinite(values) & (values > 0.0)).all():
-                raise CertificateError(f"{stage}{kind.value}: a time or an energy is not above 0")
+                raise SolverError(f"{stage}{kind.value}: a time or an energy is not above 0")
 
 
 def _check_spared(plans: PlanSet) -> None:
@@ -98,7 +98,7 @@ def _check_spared(plans: PlanSet) -> None:
     for (stage, kind), options in plans.options.items():
         for memory_mhz, watts in options.spared_w.items():
             if watts > plans.baseline.blocking_power_w or said.setdefault(memory_mhz, watts) != watts:
-                raise CertificateError(
+                raise SolverError(
                     f"{stage}{kind.value}: a GPU that waits at a memory clock of {memory_mhz} MHz spares"
                     f" {watts:.6g} W; waiting takes {plans.baseline.blocking_power_w:.6g} W,"
                     f" or another computation states {said.get(memory_mhz, watts):.6g} W"
@@ -114,7 +114,7 @@ def check_budget(plans: PlanSet) -> None:
     """Count every GPU's changes of clock in every plan, low waits included.
 
     Raises:
-        CertificateError: a plan that changes more often than its budget allows.
+        SolverError: a plan that changes more often than its budget allows.
     """
     if not plans.budget.limits:
         return
@@ -123,7 +123,7 @@ def check_budget(plans: PlanSet) -> None:
         changes = np.array([[_changes(clocks)] for clocks in _clocks_by_rank(plans, index, idle_times)])
         time_s = plans.iteration_time_s[index : index + 1]
         if (plans.budget.left(changes, time_s) < 0).any():
-            raise CertificateError(
+            raise SolverError(
                 f"plan {index} changes the clock of a GPU {changes.max()} times in {time_s[0]:.6g} s,"
                 " more often than its budget allows"
             )
@@ -156,7 +156,7 @@ def check_baseline(plans: PlanSet) -> None:
     Every stage by itself: what it spends working, and blocking power for what is left of the iteration.
 
     Raises:
-        CertificateError: the baseline is not what it states.
+        SolverError: the baseline is not what it states.
     Cost: one pass over the schedule's graph.
     """
     dag = dag_of(plans.schedule)
@@ -174,7 +174,7 @@ def check_baseline(plans: PlanSet) -> None:
         ("an energy", "J", said.energy_j, energy_j),
     ):
         if not abs(value - found) <= _RELATIVE * abs(found):
-            raise CertificateError(
+            raise SolverError(
                 f"the baseline states {what} of {value:.9g} {unit}; recomputed it is {found:.9g} {unit}"
             )
 
@@ -226,7 +226,7 @@ def _check_low_waits(
     clock, place = plans.wait_clock, {node: index for index, node in enumerate(dag.nodes)}
     if clock is None:
         if len(plans.waits):
-            raise CertificateError("waits are low, and there is no clock for it")
+            raise SolverError("waits are low, and there is no clock for it")
         return
     columns, ranks = [place[i] for i in plans.computations()], columns_of(plans.schedule)
     said_s, possible_s = np.zeros((2, len(columns) + len(ranks), len(plans)))
@@ -242,7 +242,7 @@ def _check_low_waits(
         possible_s[idle.column] = np.where(longer, low_s, 0.0)
     wrong = ~(np.abs(said_s - possible_s) <= _RELATIVE * plans.iteration_time_s) & (said_s != 0.0)
     for column, plan in np.argwhere(wrong):
-        raise CertificateError(
+        raise SolverError(
             f"plan {plan} is at a low clock for {said_s[column, plan]:.9g} s in wait {column};"
             f" it could be for {possible_s[column, plan]:.9g} s"
         )
@@ -250,7 +250,7 @@ def _check_low_waits(
 
 def _same(what: str, unit: str, said: NDArray[np.float64], found: NDArray[np.float64]) -> None:
     for plan in np.flatnonzero(~(np.abs(said - found) <= _RELATIVE * np.abs(found))):
-        raise CertificateError(
+        raise SolverError(
             f"plan {plan} states {what} {said[plan]:.9g} {unit}; recomputed it is {found[plan]:.9g} {unit}"
         )
 
@@ -259,6 +259,6 @@ def _not_above(
     lower: str, upper: str, unit: str, low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> None:
     for plan in np.flatnonzero(~(low <= high + _RELATIVE * np.abs(high))):
-        raise CertificateError(
+        raise SolverError(
             f"plan {plan}: {lower} {low[plan]:.9g} {unit} is above its {upper} {high[plan]:.9g} {unit}"
         )

@@ -278,14 +278,14 @@ class Adapter(Protocol):
         """State where this rank stands and what it runs in a batch as the one that began last.
 
         Raises:
-            UnsupportedEngineError: a schedule, or a use of the framework, that cannot be served.
+            EngineError: a schedule, or a use of the framework, that cannot be served.
         """
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the orders of all pipeline ranks, as `place` gave them on every rank.
 
         Raises:
-            InvalidScheduleError: orders that cannot run to their end.
+            ScheduleError: orders that cannot run to their end.
         """
 
     def traits(self) -> Mapping[str, str]:

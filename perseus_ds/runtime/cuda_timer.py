@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import EngineError
 from perseus_ds.runtime.cuda_events import Cuda, Events, PooledEvent, TorchCuda
 from perseus_ds.runtime.recorder import HostStopwatch, Mark, Stopwatch
 from perseus_ds.runtime.threads import HostThreads, Threads
@@ -481,13 +481,13 @@ def stopwatch_for(gpu: Gpu, *, device_type: str) -> Stopwatch:
     """Choose by where the engine's tensors live.
 
     Raises:
-        UnsupportedEngineError: on a device that runs behind the host in a way that we do not know.
+        EngineError: on a device that runs behind the host in a way that we do not know.
     """
     if device_type == "cpu":
         return HostStopwatch(gpu)
     if device_type == "cuda":
         return CudaStopwatch(gpu)
-    raise UnsupportedEngineError(
+    raise EngineError(
         f"the model's tensors live on {device_type!r}, a device whose instructions cannot be timed",
         hint="served are cuda (NVIDIA, and AMD through ROCm) and cpu",
     )

@@ -11,7 +11,7 @@ import torch
 from torch.distributed._composable.contract import _get_registry
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper, OffloadWrapper
 
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.schedule import Kind, Order, Schedule, validate, with_repeats_named
 
@@ -22,14 +22,14 @@ def joined(places: Iterable[Place], *, name: str) -> Schedule:
     Transfers may come in any number for a microbatch, the n-th of a stage's kind with number n.
 
     Raises:
-        UnsupportedEngineError: ranks of one place in the pipeline that run different orders.
-        InvalidScheduleError: orders that cannot run to their end.
+        EngineError: ranks of one place in the pipeline that run different orders.
+        ScheduleError: orders that cannot run to their end.
     """
     orders: dict[int, Order] = {}
     unknown: dict[str, None] = {}
     for place in places:
         if orders.setdefault(place.pipeline_rank, place.order) != place.order:
-            raise UnsupportedEngineError(
+            raise EngineError(
                 f"the ranks of stage {place.pipeline_rank} run different schedules",
                 hint="every replica has to run the same one",
             )

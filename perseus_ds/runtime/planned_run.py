@@ -13,7 +13,7 @@ import numpy as np
 
 from perseus_ds.config import Objective
 from perseus_ds.device.gpu import Capabilities
-from perseus_ds.errors import PlanMismatchError
+from perseus_ds.errors import PlanError
 from perseus_ds.plan import (
     Expected,
     FrequencyPlan,
@@ -458,7 +458,7 @@ class PlannedRun:
         """Run the plan from now on; collective.
 
         Raises:
-            PlanMismatchError: a clock that a rank's GPU does not have; alike on all.
+            PlanError: a clock that a rank's GPU does not have; alike on all.
         """
         context, audit = self._context, self._context.config.audit
         rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
@@ -651,7 +651,7 @@ def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) 
     """Compare what a plan would ask a rank's GPU for with what that GPU has, before anything is asked.
 
     Raises:
-        PlanMismatchError: naming the clock.
+        PlanError: naming the clock.
     """
     wanted = {
         segment[:2]
@@ -664,7 +664,7 @@ def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) 
     for clock_mhz, memory_mhz in wanted:
         if clock_mhz not in able.clocks_mhz or memory_mhz not in {None, *able.memory_clocks_mhz}:
             memory = "" if memory_mhz is None else f" and a memory clock of {memory_mhz} MHz"
-            raise PlanMismatchError(
+            raise PlanError(
                 f"the plan in {where} asks rank {rank} for {clock_mhz} MHz{memory}; its GPU has {able.grid}",
                 hint="remove the plan, and the job makes one of its own",
             )

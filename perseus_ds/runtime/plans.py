@@ -16,7 +16,7 @@ from typing import cast
 from perseus_ds.config import Objective, PerseusConfig
 from perseus_ds.device.clock_change import Calibration, ClockChange
 from perseus_ds.device.gpu import Capabilities
-from perseus_ds.errors import PerseusError, PlanError, PlanMismatchError
+from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import appended, read_bounded
 from perseus_ds.plan import PlanRequest, dumps, read_plans, write_request
 from perseus_ds.plan.file import MOST_BYTES
@@ -152,7 +152,7 @@ def needed_plan(job: Job, directory: RunDirectory) -> tuple[Path, str]:
         PlanError: no plan can be read and fits; of several files the one for batches of this size gives the
             reason.
     """
-    refusal: PerseusError = PlanMismatchError(
+    refusal: PerseusError = PlanError(
         f"perseus.mode is 'run' and there is no plan {directory.plan}", hint="use mode automatic once"
     )
     for file in _files(job, directory):
@@ -189,15 +189,15 @@ def _fitting(file: Path, job: Job, writers: frozenset[int]) -> str:
     if not (wrong := differences(job.fingerprint, plans.fingerprint)):
         return dumps(plans)
     if not plans.fingerprint:
-        raise PlanMismatchError(
+        raise PlanError(
             f"{file} was made for no job: it was planned from a table",
             hint="use mode automatic, or plan from this job's profile.json",
         )
     if _differ_in_size_alone(job.fingerprint, plans.fingerprint):
         theirs = plans.fingerprint["microbatches"]
         wrong = f"batches of {theirs} microbatches, this job's have {job.schedule.microbatches}"
-        raise PlanMismatchError(f"{file} is this job's plan for {wrong}", hint="use mode automatic")
-    raise PlanMismatchError(f"{file} was made for another job: {wrong}", hint="use mode automatic")
+        raise PlanError(f"{file} is this job's plan for {wrong}", hint="use mode automatic")
+    raise PlanError(f"{file} was made for another job: {wrong}", hint="use mode automatic")
 
 
 def _is_of_another_size(job: Job, directory: RunDirectory) -> bool:

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Protocol, cast
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.errors import ScheduleMismatchError, UnsupportedEngineError
+from perseus_ds.errors import EngineError, ScheduleError
 from perseus_ds.profile import Computation, Interval
 from perseus_ds.run_directory.events import NOTHING_MEASURED
 from perseus_ds.runtime.job import Job
@@ -283,11 +283,11 @@ class Recorder:
         """The iteration is over on the host; return its index. One that was not begun here is empty.
 
         Raises:
-            UnsupportedEngineError: no instruction was observed since graphs are captured.
+            EngineError: no instruction was observed since graphs are captured.
         """
         end = self._stopwatch.end()
         if self._marks and self._marks.order and not self._marks.kinds and self._stopwatch.captures:
-            raise UnsupportedEngineError(
+            raise EngineError(
                 "an iteration is replayed from one CUDA graph: none of its instructions can be separated",
                 hint="capture layers or modules, not the whole iteration",
             )
@@ -364,7 +364,7 @@ class Recorder:
         """Name and date what was observed; None where a mark was lost, or something else ran.
 
         Raises:
-            ScheduleMismatchError: something else ran again and again.
+            ScheduleError: something else ran again and again.
         """
         starts_s, ends_s = map(self._stopwatch.seconds, (marks.starts, marks.ends))
         if not all(map(isfinite, [*starts_s, *ends_s])):
@@ -372,7 +372,7 @@ class Recorder:
         settled_s = begin_s + marks.settling_s
         try:
             names = self._names(marks.order, marks.kinds)
-        except ScheduleMismatchError:
+        except ScheduleError:
             self._others += 1
             if self._others == _MOST_OTHERS:
                 raise
@@ -405,7 +405,7 @@ class Recorder:
         """Name what was observed, as in the iteration before if it was the same.
 
         Raises:
-            ScheduleMismatchError: it is not what the order has.
+            ScheduleError: it is not what the order has.
         """
         if order is not self._named[0] or kinds != self._named[1]:
             self._named = order, kinds, heard(order, kinds) if kinds else ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule.data_flow import handovers
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Order, Schedule
@@ -225,12 +225,12 @@ class Dag:
         """Node positions, each after all that it waits for.
 
         Raises:
-            InvalidScheduleError: some instructions wait for each other.
+            ScheduleError: some instructions wait for each other.
         Cost: linear in nodes and edges.
         """
         if len(self.graph.order) < len(self.nodes):
             chain = " waits for ".join(map(str, self.cycle()))
-            raise InvalidScheduleError(f"the schedule never ends: {chain}")
+            raise ScheduleError(f"the schedule never ends: {chain}")
         order: list[int] = self.graph.order.tolist()
         return order
 
@@ -318,7 +318,7 @@ def dag_of(schedule: Schedule) -> Dag:
     buffers: nobody waits to send. A tied reduction is one node for all stages that take part.
 
     Raises:
-        InvalidScheduleError: an instruction without its other end, its input or a rank of its own.
+        ScheduleError: an instruction without its other end, its input or a rank of its own.
     """
     node_of = _nodes(schedule)
     nodes = tuple(dict.fromkeys(node_of.values()))
@@ -348,7 +348,7 @@ def _running(order: Order) -> Iterator[Pair]:
             queued = []
         last = [instruction]
     for transfer in queued:
-        raise InvalidScheduleError(f"{transfer} is queued, and no commit follows it")
+        raise ScheduleError(f"{transfer} is queued, and no commit follows it")
 
 
 def _nodes(schedule: Schedule) -> Mapping[Instruction, Instruction]:
@@ -365,9 +365,9 @@ def _check_ends(nodes: Mapping[Instruction, Instruction]) -> None:
     received = {node for instruction, node in nodes.items() if instruction is not node}
     for instruction, node in nodes.items():
         if node not in nodes:
-            raise InvalidScheduleError(f"{instruction} waits for {node}, which no stage runs")
+            raise ScheduleError(f"{instruction} waits for {node}, which no stage runs")
         if instruction.kind in _SENDS and instruction not in received:
-            raise InvalidScheduleError(f"{instruction} waits for ever: no stage receives it")
+            raise ScheduleError(f"{instruction} waits for ever: no stage receives it")
 
 
 def _sender(instruction: Instruction) -> Instruction | None:

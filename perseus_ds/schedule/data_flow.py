@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Order, Schedule
 
@@ -24,7 +24,7 @@ def handovers(schedule: Schedule) -> tuple[list[Pair], Mapping[Pair, tuple[int, 
     Where ranks differ and transfers stand in the orders, those order giver and taker: nothing is returned.
 
     Raises:
-        InvalidScheduleError: a result that nobody makes, takes or brings over.
+        ScheduleError: a result that nobody makes, takes or brings over.
     """
     ranks = schedule.rank_of_stages()
     ready = [_ready(order) for order in schedule.orders]
@@ -49,20 +49,20 @@ def data_flow(schedule: Schedule) -> Iterator[Pair]:
     stage before, ``I(s) -> W(s)``.
 
     Raises:
-        InvalidScheduleError: a giver or a taker is missing.
+        ScheduleError: a giver or a taker is missing.
     """
     last, backward_of = schedule.stages - 1, schedule.backward_of()
     present = dict.fromkeys(chain(*schedule.orders))
     for giver in present:
         heir = _heir_of(giver, last, backward_of)
         if heir is not None and heir not in present:
-            raise InvalidScheduleError(f"{giver} hands its result to {heir}, which no stage runs")
+            raise ScheduleError(f"{giver} hands its result to {heir}, which no stage runs")
     for taker in present:
         maker = _input_of(taker, last, backward_of)
         if maker is None:
             continue
         if maker not in present:
-            raise InvalidScheduleError(f"{taker} waits for {maker}, which no stage runs")
+            raise ScheduleError(f"{taker} waits for {maker}, which no stage runs")
         yield maker, taker
 
 
@@ -115,8 +115,6 @@ def _check_brought(
     send = Instruction(giver.stage, send_kind, giver.microbatch)
     receive = Instruction(taker.stage, receive_kind, taker.microbatch)
     if send not in here or here[send] < here[giver]:
-        raise InvalidScheduleError(f"{taker} waits for what {giver} makes, and no {send} after it sends it")
+        raise ScheduleError(f"{taker} waits for what {giver} makes, and no {send} after it sends it")
     if receive not in there or there[receive] > there[taker]:
-        raise InvalidScheduleError(
-            f"{taker} waits for what {giver} makes, and no {receive} before it brings it"
-        )
+        raise ScheduleError(f"{taker} waits for what {giver} makes, and no {receive} before it brings it")

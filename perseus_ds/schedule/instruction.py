@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from perseus_ds.errors import ConfigError, InvalidScheduleError
+from perseus_ds.errors import ConfigError, ScheduleError
 
 _TEXT = re.compile(r"(\d+)([A-Z]+)(\d+)", re.ASCII)
 
@@ -83,11 +83,11 @@ class Instruction:
         """Read back what ``str`` printed.
 
         Raises:
-            InvalidScheduleError: the text is not ``<stage><kind><microbatch>``.
+            ScheduleError: the text is not ``<stage><kind><microbatch>``.
         """
         match = _TEXT.fullmatch(text)
         if match is None or match[2] not in _KINDS:
-            raise InvalidScheduleError(
+            raise ScheduleError(
                 f"instruction {text!r} is not <stage><kind><microbatch> like 2F0",
                 hint=f"kinds: {' '.join(_KINDS)}",
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from perseus_ds.errors import ScheduleMismatchError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule.data_flow import ENDS, data_flow
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Order, Schedule
@@ -20,12 +20,12 @@ def heard(order: Order, kinds: Sequence[Kind]) -> tuple[Instruction, ...]:
     place to be observed, such as a transfer within a call, may stand in the order all the same.
 
     Raises:
-        ScheduleMismatchError: computations in another order, so that no name would be right.
+        ScheduleError: computations in another order, so that no name would be right.
     """
     computed = [kind for kind in kinds if kind.is_computation]
     expected = [instruction.kind for instruction in order if instruction.kind.is_computation]
     if expected and computed != expected:
-        raise ScheduleMismatchError(
+        raise ScheduleError(
             f"a rank ran {_start(computed, expected)}; its order has {_start(expected, computed)}"
         )
     home = min((instruction.stage for instruction in order), default=0)
@@ -135,7 +135,7 @@ def with_rendezvous(schedule: Schedule) -> Schedule:
     or the reverse. Else the send is waited for first. What stays on its rank is not sent.
 
     Raises:
-        InvalidScheduleError: a result that nobody makes or takes.
+        ScheduleError: a result that nobody makes or takes.
     Source: ``forward_backward_pipelining_without_interleaving`` of megatron-core 0.16.1.
     """
     ranks = schedule.rank_of_stages()

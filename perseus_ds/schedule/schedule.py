@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule.instruction import Instruction, Kind
 
 Order = tuple[Instruction, ...]
@@ -50,15 +50,13 @@ class Schedule:
         """Return which rank runs each model stage.
 
         Raises:
-            InvalidScheduleError: two ranks run one stage.
+            ScheduleError: two ranks run one stage.
         """
         ranks: dict[int, int] = {}
         for rank, held in enumerate(self.stages_of_ranks):
             for stage in held:
                 if ranks.setdefault(stage, rank) != rank:
-                    raise InvalidScheduleError(
-                        f"stage {stage} runs on rank {ranks[stage]} and on rank {rank}"
-                    )
+                    raise ScheduleError(f"stage {stage} runs on rank {ranks[stage]} and on rank {rank}")
         return ranks
 
     def backward_of(self) -> Mapping[tuple[int, int], Instruction]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Schedule
 
@@ -288,19 +288,19 @@ def textbook(
     in how large a ``group`` microbatches pass a chunk.
 
     Raises:
-        InvalidScheduleError: an unknown name, or sizes that make no such pipeline.
+        ScheduleError: an unknown name, or sizes that make no such pipeline.
     """
     if name not in TEXTBOOK:
-        raise InvalidScheduleError(f"schedule {name!r} is not known", hint=f"known: {', '.join(TEXTBOOK)}")
+        raise ScheduleError(f"schedule {name!r} is not known", hint=f"known: {', '.join(TEXTBOOK)}")
     if stages < 1 or microbatches < 1 or (group is not None and group < 1):
-        raise InvalidScheduleError(
+        raise ScheduleError(
             f"{stages} stages and {microbatches} microbatches do not make a pipeline",
             hint="both are at least 1, as is a group",
         )
     book = TEXTBOOK[name]
     ranks = _ranks(name, book, stages, chunks)
     if microbatches < ranks * book.microbatches_per_rank:
-        raise InvalidScheduleError(
+        raise ScheduleError(
             f"{name} on {ranks} ranks needs {ranks * book.microbatches_per_rank} microbatches,"
             f" got {microbatches}"
         )
@@ -308,7 +308,7 @@ def textbook(
     if book.grouped:
         order = partial(order, group=group)
     elif group is not None:
-        raise InvalidScheduleError(f"{name} has no groups of microbatches", hint="leave the group out")
+        raise ScheduleError(f"{name} has no groups of microbatches", hint="leave the group out")
     orders = tuple(tuple(order(rank, ranks=ranks, microbatches=microbatches)) for rank in range(ranks))
     return Schedule(name, microbatches, orders)
 
@@ -317,12 +317,10 @@ def _ranks(name: str, book: Textbook, stages: int, chunks: int | None) -> int:
     """On how many ranks the stages lie."""
     wanted = chunks if chunks is not None else book.chunks or 1
     if wanted < 1 or wanted != (book.chunks or wanted):
-        raise InvalidScheduleError(
+        raise ScheduleError(
             f"{name} with {wanted} chunks on every rank does not exist",
             hint=f"it has {book.chunks}" if book.chunks else "at least 1",
         )
     if stages % wanted:
-        raise InvalidScheduleError(
-            f"{stages} stages do not fill ranks of {wanted} chunks", hint="give a multiple"
-        )
+        raise ScheduleError(f"{stages} stages do not fill ranks of {wanted} chunks", hint="give a multiple")
     return stages // wanted

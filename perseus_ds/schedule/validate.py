@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule.dag import Dag, dag_of
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Schedule
@@ -17,7 +17,7 @@ def grid(schedule: Schedule) -> str:
     """Draw the computations as if each took one step.
 
     Raises:
-        InvalidScheduleError: the schedule cannot run.
+        ScheduleError: the schedule cannot run.
     """
     dag, ranks = dag_of(schedule), schedule.rank_of_stages()
     starts = dag.earliest_starts([1.0 if node.kind.is_computation else 0.0 for node in dag.nodes])
@@ -76,16 +76,16 @@ def validate(schedule: Schedule) -> None:
     Every stage runs on one rank, and on every microbatch once forward and once backward, whole or split.
 
     Raises:
-        InvalidScheduleError: with the whole grid and, where one cell is to blame, an arrow at it.
+        ScheduleError: with the whole grid and, where one cell is to blame, an arrow at it.
     """
     if not any(schedule.orders):
-        raise InvalidScheduleError(f"schedule {schedule.name!r} has no stage")
+        raise ScheduleError(f"schedule {schedule.name!r} has no stage")
     homes = _homes(schedule)
     for rank in range(schedule.ranks):
         _check_order(schedule, rank, homes)
     for stage in range(schedule.stages):
         if stage not in homes:
-            raise InvalidScheduleError(f"no rank runs stage {stage}\n{order_grid(schedule)}")
+            raise ScheduleError(f"no rank runs stage {stage}\n{order_grid(schedule)}")
     cycle = _joined(schedule).cycle()
     if cycle:
         _refuse(schedule, _cell_of(schedule, cycle), f"the schedule never ends: {_waits(cycle)}")
@@ -100,8 +100,8 @@ def _homes(schedule: Schedule) -> Mapping[int, int]:
 def _joined(schedule: Schedule) -> Dag:
     try:
         return dag_of(schedule)
-    except InvalidScheduleError as error:
-        raise InvalidScheduleError(f"{error.message}\n{order_grid(schedule)}") from error
+    except ScheduleError as error:
+        raise ScheduleError(f"{error.message}\n{order_grid(schedule)}") from error
 
 
 def _check_order(schedule: Schedule, rank: int, homes: Mapping[int, int]) -> None:
@@ -169,4 +169,4 @@ def _waits(cycle: list[Instruction]) -> str:
 
 
 def _refuse(schedule: Schedule, cell: tuple[int, int], why: str) -> None:
-    raise InvalidScheduleError(f"{why}\n{order_grid(schedule, bad=cell)}")
+    raise ScheduleError(f"{why}\n{order_grid(schedule, bad=cell)}")

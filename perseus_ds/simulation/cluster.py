@@ -83,7 +83,7 @@ def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> Job
     """Cut the graph where ranks meet their peers of other pipelines, and pack it.
 
     Raises:
-        InvalidScheduleError: the schedule cannot run.
+        ScheduleError: the schedule cannot run.
     """
     dag = dag_of(schedule)
     tails = [tuple(_tail(order)) for order in schedule.orders]

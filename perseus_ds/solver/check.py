@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.errors import CertificateError
+from perseus_ds.errors import SolverError
 from perseus_ds.solver.frontier import (
     Frontier,
     activity_flow,
@@ -35,14 +35,14 @@ def check_frontier(problem: Problem, frontier: Frontier) -> None:
     durations, which is complementary slackness, summed up. And prices that fall as time grows.
 
     Raises:
-        CertificateError: the first statement that does not hold.
+        SolverError: the first statement that does not hold.
     Cost: linear in activities times options, per snapshot.
     """
     if (np.diff(frontier.price_w) >= 0.0).any() or (frontier.price_w <= 0.0).any():
-        raise CertificateError("the price of time does not fall along the frontier")
+        raise SolverError("the price of time does not fall along the frontier")
     slopes_j = frontier.price_w * np.diff(frontier.time_s)
     if not np.allclose(-np.diff(frontier.cost_j), slopes_j, rtol=1e-6, atol=ROUNDING * _scale(problem)):
-        raise CertificateError("costs and prices of the frontier disagree")
+        raise SolverError("costs and prices of the frontier disagree")
     hulls = tuple(hull_of(table) for table in problem.tables)
     given = _Given(problem, graph_of(problem), hulls, members_of(problem), _scale(problem))
     for first in range(0, len(frontier.kept), BLOCK):
@@ -55,7 +55,7 @@ def check_plans(problem: Problem, plans: Plans, *, frontier: Frontier | None = N
     """Recompute every plan's longest path and cost from the option tables; prove its bound.
 
     Raises:
-        CertificateError: the first plan that is not what it states.
+        SolverError: the first plan that is not what it states.
     Cost: linear in activities and precedences, per plan.
     """
     scale_j = _scale(problem)
@@ -75,18 +75,18 @@ def _check_block(problem: Problem, graph: Graph, plans: Plans, block: Sequence[i
     for index, path_s, spent_j in zip(block, paths_s.tolist(), costs_j.tolist(), strict=True):
         _same(f"longest path of plan {index}", path_s, plans.time_s[index])
         if not abs(spent_j - plans.cost_j[index]) <= ROUNDING * scale_j:
-            raise CertificateError(f"plan {index} costs {spent_j:.9g}, stated as {plans.cost_j[index]:.9g}")
+            raise SolverError(f"plan {index} costs {spent_j:.9g}, stated as {plans.cost_j[index]:.9g}")
         if not plans.bound_j[index] <= spent_j + ROUNDING * scale_j:
-            raise CertificateError(f"plan {index} costs {spent_j:.9g}, less than its bound")
+            raise SolverError(f"plan {index} costs {spent_j:.9g}, less than its bound")
 
 
 def _check_options(index: int, plans: Plans, sizes: Ints) -> None:
     for named in (plans.choice[index], plans.other[index]):
         if (named < 0).any() or (named >= sizes).any():
-            raise CertificateError(f"plan {index} names an option that its table has not")
+            raise SolverError(f"plan {index} names an option that its table has not")
     share = plans.share[index]
     if not ((share > 0.0) & (share <= 1.0)).all():
-        raise CertificateError(f"plan {index} has a share of work that is not above 0 and at most 1")
+        raise SolverError(f"plan {index} has a share of work that is not above 0 and at most 1")
 
 
 def _check_bounds(problem: Problem, plans: Plans, frontier: Frontier, scale_j: float) -> None:
@@ -97,7 +97,7 @@ def _check_bounds(problem: Problem, plans: Plans, frontier: Frontier, scale_j: f
             base_j, price_w = dual_value(problem, through_w, across_w)
             proved_j = max(proved_j, base_j - price_w * time_s)
         if not plans.bound_j[index] <= proved_j + ROUNDING * scale_j:
-            raise CertificateError(f"the bound of plan {index} is above what the flow proves: {proved_j:.9g}")
+            raise SolverError(f"the bound of plan {index} is above what the flow proves: {proved_j:.9g}")
 
 
 class _Given(NamedTuple):
@@ -121,18 +121,14 @@ def _check_schedules(given: _Given, frontier: Frontier, snapshots: Sequence[int]
     for number, (hull, where) in enumerate(zip(given.hulls, given.members, strict=True)):
         own_s, slack_s = duration_s[:, where], ROUNDING * hull.duration_s[-1]
         if ((own_s < hull.duration_s[0] - slack_s) | (own_s > hull.duration_s[-1] + slack_s)).any():
-            raise CertificateError(f"a duration at breakpoints from {kept[0]} on is outside table {number}")
+            raise SolverError(f"a duration at breakpoints from {kept[0]} on is outside table {number}")
         cost_j += hull.cost_at(own_s).sum(axis=1)
     paths_s = longest_seconds(given.problem, given.graph, duration_s)
     for at, path_s, found_j in zip(kept.tolist(), paths_s.tolist(), cost_j.tolist(), strict=True):
         if path_s > frontier.time_s[at] * (1.0 + ROUNDING):
-            raise CertificateError(
-                f"a path takes {path_s:.9g} s at the breakpoint {frontier.time_s[at]:.9g} s"
-            )
+            raise SolverError(f"a path takes {path_s:.9g} s at the breakpoint {frontier.time_s[at]:.9g} s")
         if abs(found_j - frontier.cost_j[at]) > ROUNDING * given.scale_j:
-            raise CertificateError(
-                f"breakpoint {at} costs {found_j:.9g}, stated as {frontier.cost_j[at]:.9g}"
-            )
+            raise SolverError(f"breakpoint {at} costs {found_j:.9g}, stated as {frontier.cost_j[at]:.9g}")
 
 
 def _check_flows(given: _Given, frontier: Frontier, snapshots: Sequence[int]) -> None:
@@ -142,14 +138,14 @@ def _check_flows(given: _Given, frontier: Frontier, snapshots: Sequence[int]) ->
     bases_j, flows_w = dual_values(given.problem, given.members, through_w, across_w)
     for row, at in enumerate(frontier.kept[snapshots].tolist()):
         if (through_w[row] < 0.0).any() or (across_w[row] < 0.0).any():
-            raise CertificateError(f"a flow at breakpoint {at} is negative")
+            raise SolverError(f"a flow at breakpoint {at} is negative")
         _check_conserved(given.problem, through_w[row], across_w[row], at)
         flow_w, time_s, said_j = float(flows_w[row]), float(frontier.time_s[at]), frontier.cost_j[at]
         if at < len(frontier.price_w):
             _same(f"flow at breakpoint {at}", flow_w, float(frontier.price_w[at]))
         proved_j = float(bases_j[row]) - flow_w * time_s
         if abs(proved_j - said_j) > ROUNDING * (given.scale_j + flow_w * time_s):
-            raise CertificateError(f"breakpoint {at} costs {said_j:.9g}, its flow proves {proved_j:.9g}")
+            raise SolverError(f"breakpoint {at} costs {said_j:.9g}, its flow proves {proved_j:.9g}")
 
 
 def _check_conserved(problem: Problem, through_w: Floats, across_w: Floats, at: int) -> None:
@@ -158,12 +154,12 @@ def _check_conserved(problem: Problem, through_w: Floats, across_w: Floats, at: 
         moved_w = np.bincount(side, weights=across_w, minlength=len(problem))
         inner = np.bincount(side, minlength=len(problem)) > 0
         if (np.abs(moved_w - through_w)[inner] > ROUNDING * float(through_w.sum())).any():
-            raise CertificateError(f"the flow at breakpoint {at} is not conserved")
+            raise SolverError(f"the flow at breakpoint {at} is not conserved")
 
 
 def _same(what: str, found: float, said: float) -> None:
     if not abs(found - said) <= ROUNDING * max(abs(found), abs(said)):
-        raise CertificateError(f"{what} is {found:.9g}, stated as {said:.9g}")
+        raise SolverError(f"{what} is {found:.9g}, stated as {said:.9g}")
 
 
 def _scale(problem: Problem) -> float:

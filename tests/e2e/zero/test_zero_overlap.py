@@ -11,7 +11,7 @@ from torch import nn
 
 from perseus_ds.adapters.deepspeed_settings import EngineSettings, settings_of
 from perseus_ds.adapters.deepspeed_zero import settings_of_engine as stated
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import SyncPoint
 
 pytestmark = pytest.mark.e2e
@@ -23,7 +23,7 @@ def told(rank: int, stage: int, microbatches: int, overlap: int) -> tuple[str, S
     try:
         adapter = host.adapter()
         return " ".join(map(str, adapter.place().left_out)), adapter.sync_point
-    except UnsupportedEngineError as error:
+    except EngineError as error:
         return str(error), None
 
 

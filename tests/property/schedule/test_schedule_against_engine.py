@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import run
 
-from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule import TEXTBOOK, Kind, Schedule, dag_of, textbook, validate, with_rendezvous
 
 
@@ -31,7 +31,7 @@ def words(schedule: Schedule) -> list[list[str]]:
 def places(schedule: Schedule) -> bool:
     try:
         validate(schedule)
-    except InvalidScheduleError:
+    except ScheduleError:
         return False
     return True
 
@@ -103,5 +103,5 @@ def test_an_instruction_on_another_rank_is_refused(schedule: Schedule, data: st.
     orders = [list(order) for order in schedule.orders]
     moved = orders[giving].pop(data.draw(st.integers(0, len(orders[giving]) - 1)))
     orders[taking].insert(data.draw(st.integers(0, len(orders[taking]))), moved)
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(ScheduleError):
         validate(replace(schedule, orders=tuple(map(tuple, orders))))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from solver_cases import longest_path, noisy_pipeline, random_problem, relaxed_cost, seeds
 
-from perseus_ds.errors import CertificateError
+from perseus_ds.errors import SolverError
 from perseus_ds.solver import OptionTable, Plans, Problem, blended, check_plans, solve_frontier, split
 
 
@@ -81,5 +81,5 @@ def test_a_corrupted_split_plan_is_refused(field: str, value: float) -> None:
         broken[1] = 1e9 * abs(value) if field == "bound_j" else value  # a bound that is too low is still one
     else:
         broken[1, 1] = value
-    with pytest.raises(CertificateError):
+    with pytest.raises(SolverError):
         check_plans(problem, dataclasses.replace(plans, **{field: broken}), frontier=frontier)

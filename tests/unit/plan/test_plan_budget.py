@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.errors import CertificateError, PlanError
+from perseus_ds.errors import PlanError, SolverError
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, verify
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget, changes_of
@@ -149,7 +149,7 @@ def test_every_plan_within_a_budget_is_near_the_bound_without_one() -> None:
 
 def test_a_plan_that_changes_too_often_is_refused() -> None:
     plans = planned(ChangeBudget(6.0))
-    with pytest.raises(CertificateError, match="budget"):
+    with pytest.raises(SolverError, match="budget"):
         verify(replace(plans, budget=ChangeBudget(0.5)))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.errors import CertificateError, PerseusError
+from perseus_ds.errors import PerseusError, SolverError
 from perseus_ds.files import KEY, digest_of
 from perseus_ds.plan import PlanSet, build, dumps, loads, verify
 from perseus_ds.plan.check import check_bounds_by_lp
@@ -56,7 +56,7 @@ def refused(content: dict[str, Any], kind: str) -> None:
     assert loader_refuses(sealed(content)) is (kind not in LEFT_TO_VERIFY)
     if kind in LEFT_TO_VERIFY:
         read = loads(sealed(content))
-        with pytest.raises(CertificateError):
+        with pytest.raises(SolverError):
             check_bounds_by_lp(read, list(range(verify(read))))
 
 

@@ -94,7 +94,7 @@ DAMAGE = {
     "an unknown kind": (change("options", 0, "kind", to="Q"), "options.0.kind"),
     "an unknown instruction": (
         change("schedule", "orders", 0, to="0F0 0Q0"),
-        "is damaged: InvalidScheduleError instruction '0Q0' is not",
+        "is damaged: ScheduleError instruction '0Q0' is not",
     ),
     "an instruction too many": (
         change("schedule", "orders", 0, to="0F0 0F1 0B0"),

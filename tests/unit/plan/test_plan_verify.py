@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from perseus_ds.errors import CertificateError
+from perseus_ds.errors import SolverError
 from perseus_ds.plan import PlanSet, build, doubt, verify
 from perseus_ds.plan.check import check_bounds_by_lp, check_times_by_networkx
 from perseus_ds.plan.clock_requests import play, play_baseline
@@ -29,7 +29,7 @@ def test_every_plan_passes(plans: PlanSet) -> None:
 )
 def test_a_wrong_figure_is_named(plans: PlanSet, column: str) -> None:
     wrong = getattr(plans, column) + np.eye(len(plans))[1] * 50.0
-    with pytest.raises(CertificateError, match="plan 1"):
+    with pytest.raises(SolverError, match="plan 1"):
         verify(dataclasses.replace(plans, **{column: wrong}))
 
 
@@ -41,7 +41,7 @@ def test_a_bound_that_is_a_little_off_does_not_pass_the_linear_program(
     """Too high it claims what cannot be; far too low it claims a gap that is not there."""
     check_bounds_by_lp(plans, [0, 1])
     off = dataclasses.replace(plans, **{column: getattr(plans, column) + share * plans.energy_j})
-    with pytest.raises(CertificateError, match="linear program"):
+    with pytest.raises(SolverError, match="linear program"):
         check_bounds_by_lp(off, [1])
 
 
@@ -54,7 +54,7 @@ def test_a_time_that_is_off_does_not_pass_networkx(plans: PlanSet, column: str) 
         if column == "baseline"
         else said * (1.0 + 1e-6)
     )
-    with pytest.raises(CertificateError, match="longest path"):
+    with pytest.raises(SolverError, match="longest path"):
         check_times_by_networkx(dataclasses.replace(plans, **{column: off}), [0])
 
 
@@ -95,7 +95,7 @@ def test_played_in_running_order_stage_after_stage(plans: PlanSet) -> None:
 @pytest.mark.parametrize("field", ["iteration_time_s", "energy_j"])
 def test_a_baseline_that_is_not_the_schedules_is_refused(plans: PlanSet, field: str) -> None:
     wrong = dataclasses.replace(plans.baseline, **{field: 2.0 * getattr(plans.baseline, field)})
-    with pytest.raises(CertificateError, match="baseline"):
+    with pytest.raises(SolverError, match="baseline"):
         verify(dataclasses.replace(plans, baseline=wrong))
 
 
@@ -122,7 +122,7 @@ def with_spared(plans: PlanSet, *spared_w: dict[int, float]) -> PlanSet:
 def test_what_waiting_spares_is_one_number_and_no_more_than_it_takes(plans: PlanSet) -> None:
     assert verify(with_spared(plans, {810: 30.0}, {810: 30.0})) == len(plans)
     for wrong in (({810: 70.1},), ({810: 30.0}, {810: 20.0})):
-        with pytest.raises(CertificateError, match="810 MHz"):
+        with pytest.raises(SolverError, match="810 MHz"):
             verify(with_spared(plans, *wrong))
 
 
@@ -133,5 +133,5 @@ def test_a_wait_goes_down_and_not_up() -> None:
     assert plans.wait_clock is not None
     assert verify(plans) == len(plans)
     up = dataclasses.replace(plans.wait_clock, clock_mhz=HIGHEST_MHZ)
-    with pytest.raises(CertificateError, match=f"{HIGHEST_MHZ} MHz"):
+    with pytest.raises(SolverError, match=f"{HIGHEST_MHZ} MHz"):
         verify(dataclasses.replace(plans, wait_clock=up))

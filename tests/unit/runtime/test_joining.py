@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.errors import InvalidScheduleError, UnsupportedEngineError
+from perseus_ds.errors import EngineError, ScheduleError
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.runtime.place import joined
 from perseus_ds.schedule import textbook
@@ -21,10 +21,10 @@ def test_replicas_that_run_the_same_make_one_schedule() -> None:
 
 
 def test_replicas_that_run_different_orders_are_refused() -> None:
-    with pytest.raises(UnsupportedEngineError, match="different schedules"):
+    with pytest.raises(EngineError, match="different schedules"):
         joined([place(0, 0, 0), place(1, 0, 1), place(0, 1, 1)], name="zbv")
 
 
 def test_orders_that_cannot_run_together_are_refused() -> None:
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(ScheduleError):
         joined([place(0, 0, 0), place(1, 0, 0)], name="zbv")

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule import Instruction, Kind
 
 instructions = st.builds(
@@ -24,7 +24,7 @@ def test_parses_back_what_it_printed(instruction: Instruction) -> None:
     "text", ["", "F0", "2F", "2Q0", "2f0", " 2F0", "2F0\n", "-1F0", "2F0.5", "٢F0", "2FB0"]
 )
 def test_refuses_other_text_and_says_the_kinds(text: str) -> None:
-    with pytest.raises(InvalidScheduleError, match="kinds: F"):
+    with pytest.raises(ScheduleError, match="kinds: F"):
         Instruction.parse(text)
 
 

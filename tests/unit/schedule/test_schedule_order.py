@@ -1,6 +1,6 @@
 import pytest
 
-from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule import Kind, grid, order_grid, textbook
 
 # Checked by eye against figure 4 of arXiv 2006.09503 (1F1B), figure 2 of arXiv 1811.06965 (GPipe), figure 4
@@ -109,12 +109,12 @@ def test_orders_side_by_side_without_timing() -> None:
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(0, 1), (1, 0), (-1, 4)])
 def test_refuses_sizes_that_make_no_pipeline(stages: int, microbatches: int) -> None:
-    with pytest.raises(InvalidScheduleError, match="pipeline"):
+    with pytest.raises(ScheduleError, match="pipeline"):
         textbook("1f1b", stages=stages, microbatches=microbatches)
 
 
 def test_refuses_an_unknown_name_and_says_the_known_ones() -> None:
-    with pytest.raises(InvalidScheduleError, match=r"'1f2b'.*1f1b, gpipe"):
+    with pytest.raises(ScheduleError, match=r"'1f2b'.*1f1b, gpipe"):
         textbook("1f2b", stages=2, microbatches=2)
 
 
@@ -142,7 +142,7 @@ NO_SUCH_PIPELINE = {
 
 @pytest.mark.parametrize(("sizes", "why"), NO_SUCH_PIPELINE.values(), ids=NO_SUCH_PIPELINE)
 def test_refuses_what_no_order_can_run(sizes: dict[str, object], why: str) -> None:
-    with pytest.raises(InvalidScheduleError, match=why):
+    with pytest.raises(ScheduleError, match=why):
         textbook(**({"microbatches": 4} | sizes))
 
 

@@ -1,7 +1,7 @@
 import pytest
 from schedules import schedule
 
-from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule import Instruction, Kind, dag_of, textbook, validate, with_rendezvous
 
 # Megatron's calls, one line per rank; what stands in one bracket is one call that waits for all of it.
@@ -86,7 +86,7 @@ def test_what_is_queued_goes_with_the_next_commit(first: str, second: str, why: 
             ("1CM0", "1F0"),
         }
         return
-    with pytest.raises(InvalidScheduleError, match=why):
+    with pytest.raises(ScheduleError, match=why):
         dag_of(queued)
 
 
@@ -100,5 +100,5 @@ def test_two_ways_in_one_commit_do_not_wait_for_each_other() -> None:
     one_by_one = schedule(
         "0F0 0SA0 0F1 0SA1 0RG0 0B0 0RG1 0B1", "1RA0 1F0 1B0 1SG0 1RA1 1F1 1B1 1SG1", microbatches=2
     )
-    with pytest.raises(InvalidScheduleError, match="0SA1"):
+    with pytest.raises(ScheduleError, match="0SA1"):
         validate(one_by_one)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule import Instruction, Schedule, textbook, validate, with_rendezvous, with_repeats_named
 
 
@@ -49,7 +49,7 @@ def test_both_at_once() -> None:
 
 
 def test_a_forward_that_nothing_is_brought_for_is_refused_still() -> None:
-    with pytest.raises(InvalidScheduleError, match="0F0"):
+    with pytest.raises(ScheduleError, match="0F0"):
         named(f"0SA0 0SA1 0SA2 0SA3 0F0 0F1 {BACKWARDS[0]}", f"1RA0 1RA1 1RA2 1RA3 1F0 1F1 {BACKWARDS[1]}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from perseus_ds.errors import CertificateError
+from perseus_ds.errors import SolverError
 from perseus_ds.solver import (
     Frontier,
     OptionTable,
@@ -71,7 +71,7 @@ def changed(record: object, field: str, row: object, value: Callable[[float], fl
 
 
 def refused(problem: Problem, frontier: Frontier, said: str) -> None:
-    with pytest.raises(CertificateError, match=said):
+    with pytest.raises(SolverError, match=said):
         check_frontier(problem, frontier)
 
 
@@ -160,7 +160,7 @@ def test_every_snapshot_is_looked_at(problem: Problem, frontier: Frontier) -> No
 
 
 def plans_refused(problem: Problem, plans: object, said: str, frontier: Frontier | None = None) -> None:
-    with pytest.raises(CertificateError, match=said):
+    with pytest.raises(SolverError, match=said):
         check_plans(problem, plans, frontier=frontier)
 
 

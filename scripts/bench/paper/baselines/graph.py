@@ -38,7 +38,7 @@ def graph_of(dag: Dag, fixed_s: Mapping[tuple[int, Kind], float]) -> Graph:
     Units: ``delay`` as ``fixed_s``, the durations of buffered transfers.
 
     Raises:
-        InvalidScheduleError: some instructions wait for each other.
+        ScheduleError: some instructions wait for each other.
     """
     edges = np.array(dag.edges, dtype=np.int64).reshape(-1, 2)
     packed = np.argsort(edges[:, 1], kind="stable")

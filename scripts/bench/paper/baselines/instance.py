@@ -64,7 +64,7 @@ def instance_of(profile: Profile, schedule: Schedule, *, blocking_power_w: float
 
     Raises:
         IncompleteProfileError: a stage of the schedule was not measured.
-        InvalidScheduleError: the schedule cannot run.
+        ScheduleError: the schedule cannot run.
     """
     validate(schedule)
     dag = dag_of(schedule)

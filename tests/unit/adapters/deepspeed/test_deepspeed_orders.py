@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perseus_ds.adapters.deepspeed import is_training, order_of, unknown_of
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import EngineError
 from perseus_ds.runtime import place as joining
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.schedule import Kind, Schedule, textbook
@@ -144,5 +144,5 @@ def test_ranks_of_one_stage_that_run_different_schedules_are_refused() -> None:
     from deepspeed.runtime.pipe.schedule import TrainSchedule
 
     places = [place(0, TrainSchedule(2, 1, 0)), place(0, TrainSchedule(3, 1, 0), replica=1)]
-    with pytest.raises(UnsupportedEngineError, match="stage 0"):
+    with pytest.raises(EngineError, match="stage 0"):
         joining.joined(places, name="x")

@@ -14,7 +14,7 @@ from perseus_ds.adapters.deepspeed import (
     crashes_with_timers,
 )
 from perseus_ds.adapters.deepspeed_settings import TESTED_DEEPSPEED, raw_config
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import EngineError
 
 COMMANDS = {type(name, (), {}): print for name in KINDS}
 
@@ -36,7 +36,7 @@ def test_an_engine_with_everything_is_taken() -> None:
 @pytest.mark.parametrize("required", REQUIRED_NAMES, ids=lambda required: required.name)
 def test_what_is_missing_is_named_with_its_use(required: object) -> None:
     name, use = required.name, required.use  # type: ignore[attr-defined]
-    with pytest.raises(UnsupportedEngineError) as refused:
+    with pytest.raises(EngineError) as refused:
         check(engine(**{name: None}))
     assert f"PipelineEngine.{name}" in refused.value.message
     assert use in refused.value.message
@@ -46,7 +46,7 @@ def test_what_is_missing_is_named_with_its_use(required: object) -> None:
 
 def test_a_missing_instruction_is_named() -> None:
     fewer = {kind: handler for kind, handler in COMMANDS.items() if kind.__name__ != "SendGrad"}
-    with pytest.raises(UnsupportedEngineError, match="SendGrad"):
+    with pytest.raises(EngineError, match="SendGrad"):
         check(engine(_INSTRUCTION_MAP=fewer))
 
 

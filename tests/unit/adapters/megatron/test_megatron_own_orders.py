@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from perseus_ds.adapters.megatron import check_table, left_out_of, order_of
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import EngineError
 from perseus_ds.schedule import Order
 
 
@@ -33,7 +33,7 @@ def test_chunk_c_of_a_rank_is_model_stage_c_times_ranks_plus_rank() -> None:
 
 @pytest.mark.parametrize("table", [TABLE[:-1], TABLE[::-1], []])
 def test_another_table_is_refused(table: list[tuple[int, int]]) -> None:
-    with pytest.raises(UnsupportedEngineError, match="interleaved"):
+    with pytest.raises(EngineError, match="interleaved"):
         check_table(table, INTERLEAVED, ranks=2, chunks=2)
 
 

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from perseus_ds.adapters.megatron import MODULE, REQUIRED_NAMES, check, refuse_unsupported
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import EngineError
 
 
 class Scope(Enum):
@@ -35,7 +35,7 @@ def test_a_missing_name_is_named_with_the_releases_tested(need: str) -> None:
     module = megatron()
     *path, name = need.split(".")
     delattr(module.parallel_state if path else module, name)
-    with pytest.raises(UnsupportedEngineError, match=need) as refused:
+    with pytest.raises(EngineError, match=need) as refused:
         check(module)
     assert "0.16.1" in (refused.value.hint or "")
 
@@ -43,7 +43,7 @@ def test_a_missing_name_is_named_with_the_releases_tested(need: str) -> None:
 def test_the_fork_of_megatron_deepspeed_is_known_by_its_forward_step() -> None:
     module = megatron()
     module.forward_step = lambda forward_step_func, data_iterator, model: None  # type: ignore[attr-defined]
-    with pytest.raises(UnsupportedEngineError, match="current_microbatch") as refused:
+    with pytest.raises(EngineError, match="current_microbatch") as refused:
         check(module)
     assert "--deepspeed" in (refused.value.hint or "")
 
@@ -71,7 +71,7 @@ SERVED = [
 
 @pytest.mark.parametrize(("settings", "words"), REFUSED)
 def test_what_cannot_be_served_is_refused_with_the_reason(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(UnsupportedEngineError, match=words):
+    with pytest.raises(EngineError, match=words):
         refuse_unsupported(SimpleNamespace(**settings), {})
 
 
@@ -83,5 +83,5 @@ def test_what_leaves_the_host_between_instructions_is_served(settings: dict[str,
 @pytest.mark.parametrize("name", ["MultiModuleProcessGroupCollection", "MultiModulePipelineCommunicator"])
 def test_a_pipeline_of_several_modules_is_refused_by_name(name: str) -> None:
     keywords = {"pg_collection": type(name, (), {})()}
-    with pytest.raises(UnsupportedEngineError, match="backward_step_multimodule"):
+    with pytest.raises(EngineError, match="backward_step_multimodule"):
         refuse_unsupported(SimpleNamespace(), keywords)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perseus_ds.adapters.torch_pipelining import single_order, written_order
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import EngineError
 
 
 def actions(text: str) -> Any:  # noqa: ANN401
@@ -47,7 +47,7 @@ def test_an_action_that_we_do_not_know_is_refused_by_name() -> None:
     class Action:
         stage_index, computation_type, microbatch_index, sub_actions = 0, Kind(), 0, None
 
-    with pytest.raises(UnsupportedEngineError, match="COMPRESS"):
+    with pytest.raises(EngineError, match="COMPRESS"):
         read([Action()])
 
 
@@ -58,5 +58,5 @@ def test_single_schedules_are_derived() -> None:
 
 
 def test_a_schedule_of_ones_own_that_is_written_down_nowhere_is_refused() -> None:
-    with pytest.raises(UnsupportedEngineError, match="Mine"):
+    with pytest.raises(EngineError, match="Mine"):
         single_order(["Mine", "PipelineScheduleSingle"], rank=0, ranks=2, microbatches=2, reduces=False)

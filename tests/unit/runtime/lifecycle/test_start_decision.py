@@ -10,7 +10,7 @@ import pytest
 from hand_made import two_plans
 
 from perseus_ds.config import PerseusConfig, ProfileSettings
-from perseus_ds.errors import PlanError, PlanMismatchError
+from perseus_ds.errors import PlanError
 from perseus_ds.plan import loads, write_plans
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.run_directory.paths import RunDirectory
@@ -168,14 +168,14 @@ def test_a_link_to_a_plan_of_ours_is_followed(directory: RunDirectory, tmp_path:
 
 
 def test_run_without_a_plan_says_what_to_do(directory: RunDirectory) -> None:
-    with pytest.raises(PlanMismatchError, match=r"perseus\.mode is 'run'") as refused:
+    with pytest.raises(PlanError, match=r"perseus\.mode is 'run'") as refused:
         opened(directory, mode="run")
     assert "automatic" in str(refused.value.hint)
 
 
 def test_run_with_another_jobs_plan_says_where_they_differ(directory: RunDirectory) -> None:
     leave_plan(directory)
-    with pytest.raises(PlanMismatchError, match=r"gpu .*A100.*H100"):
+    with pytest.raises(PlanError, match=r"gpu .*A100.*H100"):
         opened(directory, OTHER, mode="run")
 
 

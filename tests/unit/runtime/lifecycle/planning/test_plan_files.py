@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hand_made import two_plans
 
-from perseus_ds.errors import PlanMismatchError
+from perseus_ds.errors import PlanError
 from perseus_ds.plan import loads, write_plans
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.job import Job, schedule_traits
@@ -48,7 +48,7 @@ def test_the_first_size_has_the_plan_and_others_lie_beside_it(directory: RunDire
 
 def test_a_plan_of_a_table_is_refused_in_a_few_words(directory: RunDirectory) -> None:
     write_plans(replace(two_plans(), fingerprint={}), directory.plan)
-    with pytest.raises(PlanMismatchError, match="table"):
+    with pytest.raises(PlanError, match="table"):
         needed_plan(job(4), directory)
 
 
@@ -69,7 +69,7 @@ def test_where_none_fits_the_file_for_batches_of_this_size_says_why(
     leave(job(4), directory.plan)
     if beside:
         leave(job(8, gpu="H100"), directory.plan_of(8))
-    with pytest.raises(PlanMismatchError) as caught:
+    with pytest.raises(PlanError) as caught:
         needed_plan(job(8), directory)
     assert ("plan.m8.json" if beside else "plan.json") in caught.value.message
     assert ("H100" if beside else "4 microbatches") in caught.value.message
