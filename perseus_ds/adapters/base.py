@@ -15,6 +15,8 @@ from weakref import WeakSet
 from perseus_ds.errors import EngineError, PerseusError
 
 if TYPE_CHECKING:
+    import torch
+
     from perseus_ds.runtime.adapter import GuardedListener
     from perseus_ds.schedule import Kind, Load
 
@@ -159,3 +161,16 @@ def _has(holder: object, path: Iterable[str]) -> bool:
             return False
         holder = getattr(holder, name)
     return True
+
+
+def detach_host(host: object) -> None:
+    """Give a host its own methods and the GPU its own clocks back; collective in effect, not in kind."""
+    from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415  # heavy, and now needed
+
+    deactivate(host)
+    take_back(host)
+
+
+def dtypes_of(parameters: Iterable[torch.nn.Parameter]) -> str:
+    """Name the types of some parameters, for a job's fingerprint."""
+    return " ".join(sorted({str(parameter.dtype).removeprefix("torch.") for parameter in parameters}))

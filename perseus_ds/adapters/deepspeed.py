@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from itertools import count
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,8 @@ from perseus_ds.adapters.base import (
     after_building,
     around,
     before_first,
+    detach_host,
+    dtypes_of,
     is_ours,
     marked,
     take_back,
@@ -70,44 +72,10 @@ _TRAINS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.STEP})
 Handler = Callable[..., object]
 
 
-class PipeSchedule(Protocol):
-    """What we use of ``deepspeed.runtime.pipe.schedule.PipeSchedule``."""
-
-    micro_batches: int
-    stages: int
-
-    def __init__(self, micro_batches: int, stages: int, stage_id: int) -> None: ...
-
-    def steps(self) -> Iterable[Iterable[object]]:
-        """Yield the lists of instructions of every step."""
-
-
-class Grid(Protocol):
-    """What we use of ``PipelineParallelGrid``."""
-
-    pipe_parallel_size: int
-    data_parallel_size: int
-    model_parallel_size: int
-
-    def get_data_parallel_rank(self) -> int:
-        """Which replica this rank belongs to."""
-
-
-class PipelineEngine(Protocol):
-    """What we use of ``deepspeed.runtime.pipe.engine.PipelineEngine``."""
-
-    _INSTRUCTION_MAP: dict[type, Handler]
-    grid: Grid
-    num_stages: int
-    stage_id: int
-    micro_batches: int
-    micro_batch_size: int
-    global_rank: int
-    global_steps: int
-    local_rank: int
-
-    def _exec_schedule(self, pipe_schedule: PipeSchedule) -> None: ...
-
+# Objects of DeepSpeed; REQUIRED_NAMES lists what is used of them.
+PipeSchedule = Any  # deepspeed.runtime.pipe.schedule.PipeSchedule
+PipelineEngine = Any  # deepspeed.runtime.pipe.engine.PipelineEngine
+HostEngine = Any  # deepspeed.runtime.engine.DeepSpeedEngine
 
 REQUIRED_NAMES = (
     RequiredName("_exec_schedule", "knowing when an iteration starts and ends"),
@@ -129,9 +97,8 @@ def check(engine: object) -> PipelineEngine:
     Raises:
         EngineError: naming what is missing, the DeepSpeed found and those tested.
     """
-    release = deepspeed_release()
-    release.check(engine, REQUIRED_NAMES, where="PipelineEngine")
-    found = cast("PipelineEngine", engine)
+    release, found = deepspeed_release(), cast("PipelineEngine", engine)
+    release.check(found, REQUIRED_NAMES, where="PipelineEngine")
     instructions = {kind.__name__ for kind in found._INSTRUCTION_MAP}  # noqa: SLF001  # the seam itself
     missing = [name for name in KINDS if name not in instructions and name not in LATER]
     if missing:
@@ -210,7 +177,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     wanted = asked(engine, config)
     if wanted is None or "_exec_schedule" in vars(engine):
         return
-    from perseus_ds.runtime.attach import decline, say  # noqa: PLC0415  # heavy, and now needed
+    from perseus_ds.runtime.attach import activate, decline, say  # noqa: PLC0415  # heavy, and now needed
 
     try:
         found = check(engine)
@@ -227,24 +194,13 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
         if not is_training(pipe_schedule):
             return False
         take_back(engine)
-        _activate(found, pipe_schedule, wanted.block)
+        activate(engine, partial(DeepSpeedAdapter, found, pipe_schedule), block=wanted.block)
         return True
 
     before_first(engine, "_exec_schedule", begin)
 
 
-def detach(engine: object) -> None:
-    """Give the engine its own methods and the GPU its own clocks back; collective in effect, not in kind."""
-    from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415
-
-    deactivate(engine)
-    take_back(engine)
-
-
-def _activate(engine: PipelineEngine, pipe_schedule: PipeSchedule, block: object) -> None:
-    from perseus_ds.runtime.attach import activate  # noqa: PLC0415
-
-    activate(engine, partial(DeepSpeedAdapter, engine, pipe_schedule), block=block)
+detach = detach_host
 
 
 def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:
@@ -324,23 +280,6 @@ NEXT_BATCH = "_next_batch"
 """The method that takes a microbatch from the data iterator; without it shapes alone are counted."""
 
 
-class _Buffers(Protocol):
-    """What we use of ``PipelineEngine``: where it keeps the inputs of a forward, and where they come from."""
-
-    pipe_buffers: dict[str, list[object]]
-    is_pipe_partitioned: bool
-    data_iterator: Iterator[object] | None
-
-    def is_first_stage(self) -> bool:
-        """Whether inputs come from the data."""
-
-
-class _Tensor(Protocol):
-    """What we use of a tensor."""
-
-    shape: Sequence[int]
-
-
 class Inputs:
     """What one engine's forwards work on.
 
@@ -359,7 +298,7 @@ class Inputs:
         """Count what the engine takes from its data iterator."""
         original = getattr(self._engine, NEXT_BATCH, None)
         if original is not None:
-            vars(self._engine)[NEXT_BATCH] = self._around_next(original, guard)
+            self._engine.__dict__[NEXT_BATCH] = self._around_next(original, guard)
 
     def load_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Load | None:
         """Return the load of a forward that is about to be issued."""
@@ -373,7 +312,7 @@ class Inputs:
         Within the iteration alone the engine's data iterator is another one (`end`).
         """
         self._loaded.clear()
-        engine = cast("_Buffers", self._engine)
+        engine = self._engine
         data = getattr(engine, "data_iterator", None)
         if not reads_ahead or data is None or not self._is_first():
             return None
@@ -384,7 +323,7 @@ class Inputs:
 
     def end(self) -> None:
         """Give the engine its own iterator back, unless some of what was read was not asked for."""
-        engine, ahead = cast("_Buffers", self._engine), self._ahead
+        engine, ahead = self._engine, self._ahead
         if ahead is None or not ahead.is_empty:
             return
         self._ahead = None
@@ -415,13 +354,13 @@ def _load_of_shape(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Lo
     Where tensor-parallel peers share the work of sending, the first of what was received is its description
     and the second this rank's part. None where the engine keeps its inputs elsewhere.
     """
-    holder = cast("_Buffers", args[0])
+    holder: PipelineEngine = args[0]
     try:
-        inputs = holder.pipe_buffers["inputs"][cast("int", kwargs.get("buffer_id"))]
+        inputs = holder.pipe_buffers["inputs"][kwargs.get("buffer_id")]
         if not isinstance(inputs, tuple):
-            return Load.of_shape(cast("_Tensor", inputs).shape)
+            return Load.of_shape(inputs.shape)
         described = holder.is_pipe_partitioned and not holder.is_first_stage()
-        return Load.of_shape(cast("_Tensor", inputs[1 if described else 0]).shape)
+        return Load.of_shape(inputs[1 if described else 0].shape)
     except Exception:  # noqa: BLE001  # an engine may keep anything there
         return None
 
@@ -440,13 +379,18 @@ class Hooks:
     """
 
     def __init__(
-        self, engine: PipelineEngine, listener: InstructionListener, *, silent: Collection[Kind] = ()
+        self,
+        engine: PipelineEngine,
+        listener: InstructionListener,
+        *,
+        silent: Collection[Kind] = (),
+        reads_ahead: bool = False,
     ) -> None:
         self._engine = engine
         self._guard = GuardedListener(listener, self.remove)
         self._silent = silent
         self._inputs = Inputs(engine)
-        self.reads_ahead = False
+        self._reads_ahead = reads_ahead
         self.present: PipeSchedule | None = None
         self._before = {name: vars(engine)[name] for name in _INSTANCE_ATTRIBUTES if name in vars(engine)}
 
@@ -472,14 +416,14 @@ class Hooks:
             for command, handler in engine._INSTRUCTION_MAP.items()  # noqa: SLF001
         }
         self._inputs.install(self._guard)
-        vars(engine)["_exec_schedule"] = self._around_schedule(engine._exec_schedule)  # noqa: SLF001
+        engine.__dict__["_exec_schedule"] = self._around_schedule(engine._exec_schedule)  # noqa: SLF001
 
     def remove(self) -> None:
         """Give the engine back what it had; safe to call twice, also from within an iteration."""
         self._guard.wanted = False
         for name in _INSTANCE_ATTRIBUTES:
-            vars(self._engine).pop(name, None)
-        vars(self._engine).update(self._before)
+            self._engine.__dict__.pop(name, None)
+        self._engine.__dict__.update(self._before)
 
     def _around_schedule(self, exec_schedule: Callable[[PipeSchedule], None]) -> Callable[..., object]:
         @wraps(exec_schedule)
@@ -500,7 +444,7 @@ class Hooks:
     def _batch(self, pipe_schedule: PipeSchedule) -> Batch:
         self.present = pipe_schedule
         microbatches = pipe_schedule.micro_batches
-        return Batch(microbatches, loads=self._inputs.begin(microbatches, reads_ahead=self.reads_ahead))
+        return Batch(microbatches, loads=self._inputs.begin(microbatches, reads_ahead=self._reads_ahead))
 
 
 # What adapters of DeepSpeed's engines have alike: device, release, monitor, and groups of experts.
@@ -508,25 +452,10 @@ class Hooks:
 _EVERY = 10  # DeepSpeed's own default for steps_per_print
 
 
-class _HostEngine(Protocol):
-    """What we use of an engine."""
-
-    global_rank: int
-
-
-class _Monitor(Protocol):
-    """What we use of ``deepspeed.monitor.monitor.MonitorMaster``: TensorBoard, W&B, Comet and CSV."""
-
-    enabled: bool
-
-    def write_events(self, event_list: list[tuple[str, float, int]]) -> None:
-        """Write (name, value, samples) to every monitor that is on."""
-
-
 class EngineAdapter:
     """The members of an adapter that need no more than an engine, of whatever kind."""
 
-    def __init__(self, engine: _HostEngine) -> None:
+    def __init__(self, engine: HostEngine) -> None:
         self._engine = engine
 
     @property
@@ -547,7 +476,8 @@ class EngineAdapter:
     @property
     def scalars_every(self) -> int | None:
         """DeepSpeed's ``steps_per_print``; None where no monitor is on, or on another rank than 0."""
-        if self._engine.global_rank != 0 or self._monitor is None or not self._monitor.enabled:
+        monitor = getattr(self._engine, "monitor", None)
+        if self._engine.global_rank != 0 or monitor is None or not monitor.enabled:
             return None
         ask = getattr(self._engine, "steps_per_print", None)
         steps = ask() if callable(ask) else None
@@ -555,13 +485,10 @@ class EngineAdapter:
 
     def write_scalars(self, scalars: Mapping[str, float]) -> None:
         """Write ``Perseus/...`` beside ``Train/Samples/...``, over the same number of samples."""
-        assert self._monitor is not None
         samples = int(getattr(self._engine, "global_samples", 0))
-        self._monitor.write_events([(f"Perseus/{name}", value, samples) for name, value in scalars.items()])
-
-    @property
-    def _monitor(self) -> _Monitor | None:
-        return cast("_Monitor | None", getattr(self._engine, "monitor", None))
+        self._engine.monitor.write_events(
+            [(f"Perseus/{name}", value, samples) for name, value in scalars.items()]
+        )
 
     @property
     def _untested(self) -> str:
@@ -591,8 +518,6 @@ class DeepSpeedAdapter(EngineAdapter):
     adjoining = True
     """Nothing is computed between two instructions (``PipelineEngine._exec_schedule``, 0.12.6 to 0.19.8)."""
 
-    _engine: PipelineEngine
-
     def __init__(self, engine: PipelineEngine, pipe_schedule: PipeSchedule) -> None:
         super().__init__(engine)
         self._pipe_schedule = pipe_schedule
@@ -617,7 +542,7 @@ class DeepSpeedAdapter(EngineAdapter):
             order=order_of(self._present, rank, without=self._silent),
             parameters={stage: chunk.parameters for stage, chunk in chunks.items()},
             weights={stage: chunk.weight for stage, chunk in chunks.items()},
-            dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in self._module.parameters()})),
+            dtypes=dtypes_of(self._module.parameters()),
             unknown=unknown_of(self._present),
             modules=modules_in_words([self._module], device_type=self.device.type),
             untested=self._untested,
@@ -638,8 +563,7 @@ class DeepSpeedAdapter(EngineAdapter):
 
     def install(self, listener: InstructionListener) -> None:
         """Put hooks into this instance."""
-        self._hooks = Hooks(self._engine, listener, silent=self._silent)
-        self._hooks.reads_ahead = self._reads_ahead
+        self._hooks = Hooks(self._engine, listener, silent=self._silent, reads_ahead=self._reads_ahead)
         self._hooks.install()
 
     def read_ahead(self) -> bool:

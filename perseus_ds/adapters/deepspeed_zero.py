@@ -7,12 +7,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from itertools import groupby, pairwise
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 
-from perseus_ds.adapters.base import RequiredName, after_building, before_first, is_ours, marked, take_back
+from perseus_ds.adapters.base import (
+    RequiredName,
+    after_building,
+    before_first,
+    detach_host,
+    dtypes_of,
+    is_ours,
+    marked,
+    take_back,
+)
 from perseus_ds.adapters.deepspeed import EngineAdapter, coupled_by_experts
 from perseus_ds.adapters.deepspeed_settings import (
     ZERO_GATHERS,
@@ -48,7 +57,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     wanted = asked(engine, config)
     if wanted is None or "forward" in vars(engine):
         return
-    from perseus_ds.runtime.attach import decline, say  # noqa: PLC0415
+    from perseus_ds.runtime.attach import activate, decline, say  # noqa: PLC0415  # heavy, and now needed
 
     if wanted.tunes_itself:
         say("off: autotuning measures the job itself")
@@ -66,51 +75,19 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
         if not (first.ended and found.training):
             return False
         hooks.remove()
-        _activate(found, first, wanted.block)
+        activate(engine, lambda: ZeroAdapter(found, order_of(first.kinds)), block=wanted.block)
         return True
 
     before_first(engine, "forward", begin)
 
 
-def detach(engine: object) -> None:
-    """Give the engine its own methods and the GPU its own clocks back; collective in effect, not in kind."""
-    from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415
-
-    deactivate(engine)
-    take_back(engine)
-
-
-def _activate(engine: Engine, first: FirstIteration, block: object) -> None:
-    from perseus_ds.runtime.attach import activate  # noqa: PLC0415
-
-    activate(engine, lambda: ZeroAdapter(engine, order_of(first.kinds)), block=block)
+detach = detach_host
 
 
 # Every name of ``DeepSpeedEngine`` that we rely on and that no one promised us, checked before use.
 
 
-class Engine(Protocol):
-    """What we use of ``deepspeed.runtime.engine.DeepSpeedEngine``."""
-
-    training: bool
-    module: torch.nn.Module
-    global_rank: int
-    mp_world_size: int
-    data_parallel_group: dist.ProcessGroup
-    forward: Callable[..., object]
-
-    def gradient_accumulation_steps(self) -> int:
-        """Microbatches of one optimizer step."""
-
-    def is_gradient_accumulation_boundary(self) -> bool:
-        """Whether the present microbatch is the last of its step."""
-
-    def zero_optimization_stage(self) -> int:
-        """0 to 3."""
-
-    def train_micro_batch_size_per_gpu(self) -> int:
-        """Samples of one microbatch."""
-
+Engine = Any  # deepspeed.runtime.engine.DeepSpeedEngine; REQUIRED_NAMES lists what is used of it
 
 REQUIRED_NAMES = (
     RequiredName("forward", "running around forwards"),
@@ -373,8 +350,6 @@ class ZeroAdapter(EngineAdapter):
 
     name = "zero"
 
-    _engine: Engine
-
     def __init__(self, engine: Engine, order: Order) -> None:
         super().__init__(engine)
         self._order = order
@@ -401,7 +376,7 @@ class ZeroAdapter(EngineAdapter):
             order=order,
             parameters={0: sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)},
             weights={0: 1.0},
-            dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
+            dtypes=dtypes_of(parameters),
             left_out=last_backwards(order) if settings_of_engine(engine).waits_in_backward else frozenset(),
             modules=modules_in_words([engine.module], device_type=self.device.type),
             untested=self._untested,

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
 from types import ModuleType
-from typing import Protocol, Self, cast
+from typing import Any, Self, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from perseus_ds.adapters.base import Release, RequiredName, around
+from perseus_ds.adapters.base import Release, RequiredName, around, dtypes_of
 from perseus_ds.adapters.input_size import ReadAhead
 from perseus_ds.config import ENABLED_BY_FILE
 from perseus_ds.errors import EngineError
@@ -404,7 +404,14 @@ class Hooks:
     call: evaluations and other models run Megatron's own.
     """
 
-    def __init__(self, module: ModuleType, chunks: list[nn.Module], listener: InstructionListener) -> None:
+    def __init__(
+        self,
+        module: ModuleType,
+        chunks: list[nn.Module],
+        listener: InstructionListener,
+        *,
+        reads_ahead: bool = False,
+    ) -> None:
         self._module = module
         self._first = chunks[0]
         self._reducing = reducing(chunks)
@@ -412,7 +419,7 @@ class Hooks:
         self._wrapping: Wrapping | None = None
         self._load: Load | None = None
         self._told = False
-        self.reads_ahead = False
+        self._reads_ahead = reads_ahead
         self._ahead: ReadAhead | None = None
         self.present: OnePass | None = None
         self._undo: list[Callable[[], object]] = []
@@ -463,7 +470,7 @@ class Hooks:
         The keywords are those that the call is made with.
         """
         data = present.keywords.get(_DATA)
-        if not self.reads_ahead or not hasattr(data, "__next__") or present.place()[0] > 0:
+        if not self._reads_ahead or not hasattr(data, "__next__") or present.place()[0] > 0:
             return None
         if self._ahead is None or not self._ahead.reads(data):
             self._ahead = ReadAhead(cast("Iterator[object]", data))
@@ -516,12 +523,7 @@ _NAMES = {"rank0_energy_per_iteration_j": "iter-energy/gpu", "rank0_power_w": "p
 _PLAIN = (bool, int, float, str, torch.dtype)
 
 
-class _Board(Protocol):
-    def add_scalar(self, name: str, value: float, iteration: int) -> None: ...
-
-
-class _Log(Protocol):
-    def log(self, values: Mapping[str, float], iteration: int) -> None: ...
+_Writer = Any  # of TensorBoard, or of Weights & Biases
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,8 +535,8 @@ class Writers:
     Source: megatron/training/{global_vars,training}.py @ core_r0.16.0, which names both scalars.
     """
 
-    board: _Board | None
-    log: _Log | None
+    board: _Writer | None
+    log: _Writer | None
     every: int
     iteration: Callable[[], int]
 
@@ -597,7 +599,6 @@ class MegatronAdapter:
         refuse_unsupported(self._first.config, self._first.keywords)
         rank, ranks, replica = self._first.place()
         chunks = {number * ranks + rank: chunk for number, chunk in enumerate(self._first.chunks)}
-        dtypes = {str(p.dtype).removeprefix("torch.") for c in chunks.values() for p in c.parameters()}
         order = self._order(rank, ranks, self._present.batch.microbatches)
         return Place(
             pipeline_rank=rank,
@@ -605,7 +606,7 @@ class MegatronAdapter:
             order=order,
             parameters={stage: sum(p.numel() for p in one.parameters()) for stage, one in chunks.items()},
             weights={stage: float(matmul_weight(one)) for stage, one in chunks.items()},
-            dtypes=" ".join(sorted(dtypes)),
+            dtypes=dtypes_of(p for chunk in chunks.values() for p in chunk.parameters()),
             left_out=left_out_of(order, reducing(self._first.chunks)),
             modules=modules_in_words(self._first.chunks, device_type=self.device.type),
             untested=untested("megatron-core", megatron_version(), TESTED_MEGATRON),
@@ -634,8 +635,8 @@ class MegatronAdapter:
     def install(self, listener: InstructionListener) -> None:
         """Put hooks into the module, for this model."""
         if self._hooks is None:
-            self._hooks = Hooks(self._first.module, self._first.chunks, listener)
-            self._hooks.reads_ahead = self._reads_ahead
+            first = self._first
+            self._hooks = Hooks(first.module, first.chunks, listener, reads_ahead=self._reads_ahead)
         self._hooks.install()
 
     def read_ahead(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,8 @@ from perseus_ds.adapters.base import (
     after_building,
     around,
     before_first,
+    detach_host,
+    dtypes_of,
     is_ours,
     marked,
     take_back,
@@ -53,30 +55,22 @@ def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> N
         return
     if "step" in vars(schedule):
         return
+    from perseus_ds.runtime.attach import activate  # noqa: PLC0415  # heavy, and now needed
+
     block = None if config is None else {"enabled": True, **config}
 
     def begin(*args: object, **kwargs: object) -> bool:
         if not getattr(schedule, "_has_backward", True):
             return False
         take_back(schedule)
-        _activate(schedule, block, (*args, *kwargs.values()))
+        inputs = _shapes((*args, *kwargs.values()))
+        activate(schedule, lambda: PipeliningAdapter(check(schedule), inputs), block=block)
         return True
 
     before_first(schedule, "step", begin)
 
 
-def detach(schedule: object) -> None:
-    """Give the schedule its own methods and the GPU its own clocks back."""
-    from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415
-
-    deactivate(schedule)
-    take_back(schedule)
-
-
-def _activate(host: object, block: object, inputs: tuple[object, ...]) -> None:
-    from perseus_ds.runtime.attach import activate  # noqa: PLC0415
-
-    activate(host, lambda: PipeliningAdapter(check(host), _shapes(inputs)), block=block)
+detach = detach_host
 
 
 def _shapes(inputs: tuple[object, ...]) -> str:
@@ -95,45 +89,10 @@ OLDEST_TORCH = (2, 13)
 Handler = Callable[..., object]
 
 
-class ComputationType(Protocol):
-    """What we use of ``schedules._ComputationType``."""
-
-    name: str
-
-
-class Action(Protocol):
-    """What we use of ``schedules._Action``, an instruction of the schedule's own representation."""
-
-    stage_index: int
-    computation_type: ComputationType
-    microbatch_index: int | None
-    sub_actions: Sequence[Action] | None
-
-
-class Stage(Protocol):
-    """What we use of ``torch.distributed.pipelining.PipelineStage``."""
-
-    submod: torch.nn.Module
-    device: torch.device
-    stage_index: int
-    num_stages: int
-    group_rank: int
-    group_size: int
-    is_last: bool
-    forward_one_chunk: Handler
-    backward_one_chunk: Handler
-    backward_weight_one_chunk: Handler
-    perform_reduce_grad: Handler
-
-
-class PipelineSchedule(Protocol):
-    """What we use of ``schedules._PipelineSchedule``."""
-
-    _n_microbatches: int
-    _has_backward: bool
-    _maybe_compute_loss: Handler
-    step: Handler
-
+# Objects of torch.distributed.pipelining; the names below list what is used of them.
+Action = Any  # schedules._Action, an instruction of the schedule's own representation
+Stage = Any  # PipelineStage
+PipelineSchedule = Any  # schedules._PipelineSchedule
 
 SCHEDULE_NAMES = (
     RequiredName("step", "knowing when an iteration starts and ends"),
@@ -187,7 +146,7 @@ def stages_of(schedule: PipelineSchedule) -> Sequence[Stage]:
     several = getattr(schedule, "_stages", None)
     if several is not None:
         return cast("Sequence[Stage]", several)
-    return [cast("Stage", one) for one in [getattr(schedule, "_stage", None)] if one is not None]
+    return [one for one in [getattr(schedule, "_stage", None)] if one is not None]
 
 
 def splits_rows(schedule: PipelineSchedule) -> bool:
@@ -307,27 +266,6 @@ class DataParallel:
         return f"{self.name}{gathers}{self.precision and f', in {self.precision}'}"
 
 
-class _MixedPrecision(Protocol):
-    """What we use of ``MixedPrecisionPolicy``."""
-
-    param_dtype: object
-
-
-class _ParamGroup(Protocol):
-    """What we use of ``FSDPParamGroup``."""
-
-    mesh_info: object
-    mp_policy: _MixedPrecision
-    _reshard_after_forward: bool
-
-
-class _FsdpState(Protocol):
-    """What we use of ``FSDPState``."""
-
-    _auto_reshard_after_forward: bool | None
-    _fsdp_param_groups: Sequence[_ParamGroup]
-
-
 def data_parallel_of(stages: Sequence[Stage]) -> DataParallel:
     """Recognise FSDP2 (also its replicated form), DDP, or neither.
 
@@ -366,7 +304,7 @@ def _of_fsdp(module: Module) -> DataParallel:
         for part in module.modules():
             if not isinstance(part, FSDPModule):
                 continue
-            state = cast("_FsdpState", part._get_fsdp_state())  # noqa: SLF001  # the seam
+            state = part._get_fsdp_state()  # noqa: SLF001  # the seam
             kept = part is module and state._auto_reshard_after_forward  # noqa: SLF001
             for group in state._fsdp_param_groups:  # noqa: SLF001
                 places.add(_place(group.mesh_info))
@@ -530,7 +468,6 @@ class PipeliningAdapter:
     def place(self) -> Place:
         """Read stages, replica and this rank's own order."""
         parameters = {s.stage_index: list(s.submod.parameters()) for s in self._stages}
-        dtypes = {str(p.dtype).removeprefix("torch.") for some in parameters.values() for p in some}
         order = self._order()
         return Place(
             pipeline_rank=self._stages[0].group_rank,
@@ -538,7 +475,7 @@ class PipeliningAdapter:
             order=order,
             parameters={stage: sum(p.numel() for p in some) for stage, some in parameters.items()},
             weights={s.stage_index: float(matmul_weight(s.submod)) for s in self._stages},
-            dtypes=" ".join(sorted(dtypes)),
+            dtypes=dtypes_of(p for some in parameters.values() for p in some),
             inputs=self._inputs,
             left_out=self._waiting(order),
             modules=modules_in_words([s.submod for s in self._stages], device_type=self.device.type),
