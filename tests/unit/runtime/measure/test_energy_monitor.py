@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from runtime_fakes import NotingGpu
+from lone_job import NotingGpu
 
 import perseus_ds
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
