@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import ipaddress
-import os
 import pickle
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar, cast
 
@@ -21,106 +17,7 @@ from numpy.typing import NDArray
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo, _get_default_store
 
 from perseus_ds.errors import EngineError, PerseusError, SilentRankError, as_perseus_error
-
-# Which address of this host the other hosts of a job can reach.
-#
-# Training over NCCL needs no host name that resolves; gloo's own choice does, and takes 127.0.0.1 where it
-# does not. The job's key-value store is the one thing that every rank reaches in any case.
-
-VARIABLE = "GLOO_SOCKET_IFNAME"
-_ANY_PORT = 9  # a datagram socket that is connected sends nothing
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """Where this rank listens: at ``interface``, or at ``address``.
-
-    Neither: nothing better is known than what gloo chooses. ``why`` is one line where the choice is not the
-    one that gloo would make; else empty.
-    """
-
-    interface: str = ""
-    address: str = ""
-    why: str = ""
-
-    @property
-    def listens(self) -> str:
-        """Where that is, as the end of a line; empty where gloo chooses."""
-        where = self.interface or self.address
-        return where and f" (this rank listens at {where})"
-
-    @property
-    def is_local(self) -> bool:
-        """Whether no other host can reach the address."""
-        return bool(self.address) and ipaddress.ip_address(self.address).is_loopback
-
-
-def reach_of(master: str, environment: Mapping[str, str] = os.environ) -> Reach:
-    """Choose where this rank listens; ``master`` is the host of the job's key-value store, "" if unknown.
-
-    The first interface that ``GLOO_SOCKET_IFNAME`` names is taken. Where it lists others than this host's (a
-    pattern of NCCL's, for example), the address is taken that routes to ``master``. Without it gloo's own
-    choice holds where this host's name resolves to an address that others reach; else it is that address too.
-    """
-    wanted = environment.get(VARIABLE, "")
-    present = [name for _, name in socket.if_nameindex()]
-    named = wanted.split(",")
-    if set(named) <= set(present):
-        return Reach(interface=named[0])
-    if wanted:
-        address = route_to(master)
-        return Reach(
-            address=address,
-            why=f"{VARIABLE}={wanted} lists others than this host's interfaces ({', '.join(present)}): "
-            f"control traffic uses {address or 'the address of its name'}",
-        )
-    return Reach(address=address) if (address := _own_address()) else towards(master)
-
-
-def towards(host: str) -> Reach:
-    """Listen at the address that leads to another host."""
-    reach = Reach(address=route_to(host))
-    if not reach.address or reach.is_local:
-        return reach
-    why = (
-        f"control traffic uses {reach.address}: {socket.gethostname()} does not resolve to an address that "
-        f"other hosts reach ({VARIABLE} names another interface)"
-    )
-    return replace(reach, why=why)
-
-
-def route_to(host: str) -> str:
-    """This host's own address on the way to another host; "" where there is no way. Sends nothing.
-
-    Source: ip(7), "connect on a datagram socket"; the kernel looks the route up and binds the source address.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as asking:
-            asking.connect(address)
-            return str(asking.getsockname()[0])
-    except OSError:
-        return ""
-
-
-def _own_address() -> str:
-    """The address that this host's name resolves to, if others can reach it: gloo's own test."""
-    try:
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-    except OSError:
-        return ""
-    own = [str(address[0]) for family, *_, address in found if _is_here(family, address)]
-    return next((one for one in own if not ipaddress.ip_address(one.split("%")[0]).is_loopback), "")
-
-
-def _is_here(family: int, address: tuple[object, ...]) -> bool:
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as here:
-            here.bind(address)
-    except OSError:
-        return False
-    return True
-
+from perseus_ds.runtime.reach import VARIABLE, Reach
 
 # The gloo group that carries our control traffic: beside the training's groups, with few connections.
 #

@@ -20,7 +20,8 @@ import torch.distributed as dist
 from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
-from perseus_ds.runtime.channel import Reach, control_group
+from perseus_ds.runtime.channel import control_group
+from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule, dag_of
 
 # Whom each instruction of one rank waits for and whom it releases, read off the schedule's own graph.

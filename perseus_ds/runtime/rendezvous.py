@@ -23,7 +23,8 @@ from torch.distributed.distributed_c10d import Store
 import perseus_ds
 from perseus_ds.config import FLAGS
 from perseus_ds.errors import EngineError, PerseusError
-from perseus_ds.runtime.channel import Reach, in_words, joint_refusal, reach_of, towards
+from perseus_ds.runtime.channel import in_words, joint_refusal
+from perseus_ds.runtime.reach import Reach, reach_of, towards
 
 # Lists in a key-value store on which ranks sign in: which list is the present one, and who is on it.
 #

@@ -10,7 +10,8 @@ import pytest
 import torch.distributed as dist
 from hosts import forget_interface, hosts
 
-from perseus_ds.runtime.channel import ControlChannel, reach_of
+from perseus_ds.runtime.channel import ControlChannel
+from perseus_ds.runtime.reach import reach_of
 
 pytestmark = pytest.mark.e2e
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from perseus_ds.runtime.channel import Reach, reach_of, route_to, towards
+from perseus_ds.runtime.reach import Reach, reach_of, route_to, towards
 
 
 def test_what_gloo_can_read_is_left_to_it() -> None:
