@@ -1,4 +1,4 @@
-"""Our own profile file: JSON with units in the key names, written whole or not at all."""
+"""Profile files: JSON of our own with units in the key names, and the CSV that Zeus uses."""
 
 from __future__ import annotations
 
@@ -7,39 +7,154 @@ import io
 import json
 import math
 from collections import defaultdict
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from perseus_ds.device.clock_change import Calibration
-from perseus_ds.errors import PerseusError, ProfileError
-from perseus_ds.files import (
-    KEY,
-    MOST,
-    MOST_COUNT,
-    Content,
-    Row,
-    check_digest,
-    digest_of,
-    line,
-    listed,
-    mapping,
-    number_in,
-    read_json,
-    read_table,
-    real,
-    real_or_none,
-    record,
-    rows,
-    texts,
-    whole,
-    within,
-)
-from perseus_ds.profile.loads import LoadFit
-from perseus_ds.profile.records import MOST_STAGES, Computation, Point, Profile
+from perseus_ds.errors import ProfileError
+from perseus_ds.files import KEY, Row, digest_of, number_in, read_table
+from perseus_ds.profile.loads import LoadFit, NotNegative
+from perseus_ds.profile.records import MOST_STAGES, Computation, Mhz, Point, Profile
 from perseus_ds.profile.temperature import MOST_LEAKAGE
-from perseus_ds.run_directory.paths import write_whole
-from perseus_ds.schedule import Kind, Load
-from perseus_ds.schedule.instruction import MOST_LOAD
+from perseus_ds.run_directory.paths import VERSION, read_record, write_whole
+from perseus_ds.schedule import Kind
+
+FORMAT = "perseus-profile"
+_TABLES = frozenset({".csv", ".tsv", ".txt"})
+Stage = Annotated[int, Field(ge=0, lt=MOST_STAGES)]
+Leakage = Annotated[float, Field(ge=0.0, le=MOST_LEAKAGE)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PointRow(Point):
+    stage: Stage
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LoadRow(LoadFit):
+    stage: Stage
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class _FixedRow:
+    stage: Stage
+    kind: Kind
+    time_s: NotNegative
+
+
+@dataclass(frozen=True, slots=True)
+class _ProfileFile:
+    fingerprint: Mapping[str, str]
+    blocking_power_w: NotNegative | None
+    blocking_w: Mapping[str, NotNegative]
+    fixed_s: Sequence[_FixedRow]
+    points: Sequence[_PointRow]
+    window_s: NotNegative | None = None
+    size_variation: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
+    leakage: Leakage = 0.0
+    leakage_se: Leakage = 0.0
+    calibration: Calibration | None = None
+    loads: Sequence[_LoadRow] = ()
+    grid_mhz: Sequence[Mhz] = ()
+
+    def profile(self) -> Profile:
+        """Put the rows of each computation together."""
+        points: dict[Computation, list[Point]] = defaultdict(list)
+        for row in self.points:
+            points[row.stage, row.kind].append(Point(*astuple(row)[: len(fields(Point))]))
+        loads = {
+            (row.stage, row.kind): LoadFit(*(getattr(row, own.name) for own in fields(LoadFit)))
+            for row in self.loads
+        }
+        fixed_s = {(row.stage, row.kind): row.time_s for row in self.fixed_s}
+        for name, rows, known in (("fixed_s", self.fixed_s, fixed_s), ("loads", self.loads, loads)):
+            if len(known) < len(rows):
+                raise ProfileError(f"{name} names a computation twice")
+        if self.calibration is not None:
+            for name, value in asdict(self.calibration).items():
+                if isinstance(value, int | float) and value < 0:
+                    raise ProfileError(f"calibration.{name} is {value}", hint="profile the job again")
+        return Profile(
+            points={key: tuple(own) for key, own in points.items()},
+            blocking_power_w=self.blocking_power_w,
+            blocking_w={_clock_mhz(clock): power_w for clock, power_w in self.blocking_w.items()},
+            fixed_s=fixed_s,
+            fingerprint=self.fingerprint,
+            window_s=self.window_s,
+            calibration=self.calibration,
+            size_variation=self.size_variation,
+            leakage=self.leakage,
+            leakage_se=self.leakage_se,
+            loads=loads,
+            grid_mhz=tuple(self.grid_mhz),
+        )
+
+
+def _clock_mhz(key: str) -> int:
+    """A clock that is a key: written as we write it, or two keys could name one."""
+    if not (key.isascii() and key.isdecimal() and len(key) < 6 and str(int(key)) == key):  # noqa: PLR2004
+        raise ProfileError(f"blocking_w has the clock {key!r:.40}", hint="expected whole MHz")
+    return int(key)
+
+
+def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> Profile:
+    """Read a profile: ours, or the CSV of Zeus when the name ends in ``.csv`` (or ``.tsv``, ``.txt``).
+
+    With ``writers`` it is believed only where nobody else could have written it (`read_bounded`). A digest
+    that does not fit is refused. A file without one is taken: older profiles and those of other programs have
+    none, and a user who changes one by hand removes it.
+
+    Raises:
+        ProfileError: naming the file and what is wrong in it.
+    """
+    path = Path(path)
+    if not _TABLES.isdisjoint(suffix.lower() for suffix in path.suffixes):
+        return read_csv(path)
+    content = read_record(path, FORMAT, _ProfileFile, remedy="profile the job again", writers=writers)
+    try:
+        return content.profile()
+    except ProfileError as error:
+        raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def write_profile(profile: Profile, path: str | Path) -> None:
+    """Write atomically: a reader sees the old file or the new one."""
+    write_whole(Path(path), profile_json(profile) + "\n")
+
+
+def profile_json(profile: Profile) -> str:
+    """Return all of a profile as its file holds it."""
+
+    def row(key: Computation, values: Mapping[str, object]) -> dict[str, object]:
+        read = {name: value for name, value in values.items() if (name, value) != ("temperature_c", None)}
+        return {"stage": key[0], "kind": key[1].value, **read}
+
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "fingerprint": dict(profile.fingerprint),
+        "window_s": profile.window_s,
+        "size_variation": profile.size_variation,
+        "leakage": profile.leakage,
+        "leakage_se": profile.leakage_se,
+        "blocking_power_w": profile.blocking_power_w,
+        "blocking_w": {str(clock): power for clock, power in profile.blocking_w.items()},
+        "fixed_s": [row(key, {"time_s": time_s}) for key, time_s in profile.fixed_s.items()],
+        "calibration": None if profile.calibration is None else asdict(profile.calibration),
+        "points": [row(key, asdict(point)) for key, points in profile.points.items() for point in points],
+    }
+    if profile.loads:
+        content["loads"] = [row(key, asdict(fit)) for key, fit in profile.loads.items()]
+    if profile.grid_mhz:
+        content["grid_mhz"] = list(profile.grid_mhz)
+    return json.dumps(content | {KEY: digest_of(content)}, indent=1)
+
 
 # The CSV that Zeus and the Perseus artifact use: ``stage,instruction,frequency,time,energy``.
 
@@ -155,235 +270,3 @@ def check_power(time_s: float, energy_j: float, where: str) -> None:
         f"{where}: {energy_j:.4g} J in {time_s:.4g} s are {power_w:.3g} W for one GPU",
         hint=f"expected seconds and joules, {_LEAST_W:g} to {_MOST_W:g} W{guess}",
     )
-
-
-# One row of a file for each computation, and for each point of it.
-
-OF_KEY = ("stage", "kind")
-_KINDS = {kind.value: kind for kind in Kind}
-_MOST_WORD = 40
-
-
-def computation_row(key: Computation) -> dict[str, object]:
-    """Write which computation a row is of."""
-    return {"stage": key[0], "kind": key[1].value}
-
-
-def point_row(point: Point) -> dict[str, object]:
-    """Write a point; a temperature that nobody read is left out."""
-    row = asdict(point)
-    if point.temperature_c is None:
-        del row["temperature_c"]
-    return row
-
-
-def key_of(row: Content) -> Computation:
-    """Read which computation a row is of.
-
-    Raises:
-        PerseusError: there is no such one.
-    """
-    stage, kind = whole(row, "stage", least=0, most=MOST_STAGES - 1), line(row, "kind", most=_MOST_WORD)
-    if kind not in _KINDS:
-        raise PerseusError(f"kind is {kind!r}", hint=f"one of {' '.join(_KINDS)}")
-    return stage, _KINDS[kind]
-
-
-def point_of(row: Content) -> tuple[Computation, Point]:
-    """Read a point, and of which computation it is.
-
-    Raises:
-        PerseusError: naming the key.
-    """
-    return key_of(row), record(Point, {key: value for key, value in row.items() if key not in OF_KEY})
-
-
-FORMAT = "perseus-profile"
-VERSION = 1
-_MOST_BYTES = 32 << 20  # 50 000 points are 12 MB
-_OF_A_TABLE = frozenset({".csv", ".tsv", ".txt"})
-_MOST_MHZ = 100_000
-_LATENCIES = ("call_s", "up_s", "down_s", "together_s", "counter_period_s")
-_MOST_S = 1e6
-
-
-def write_profile(profile: Profile, path: str | Path) -> None:
-    """Write atomically: a reader sees the old file or the new one."""
-    write_whole(Path(path), profile_json(profile) + "\n")
-
-
-def profile_json(profile: Profile) -> str:
-    """Return all of a profile as its file holds it."""
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "fingerprint": dict(profile.fingerprint),
-        "window_s": profile.window_s,
-        "size_variation": profile.size_variation,
-        "leakage": profile.leakage,
-        "leakage_se": profile.leakage_se,
-        "blocking_power_w": profile.blocking_power_w,
-        "blocking_w": {str(clock): power for clock, power in profile.blocking_w.items()},
-        "fixed_s": [computation_row(key) | {"time_s": time_s} for key, time_s in profile.fixed_s.items()],
-        "calibration": None if profile.calibration is None else asdict(profile.calibration),
-        "points": [
-            computation_row(key) | point_row(point)
-            for key, points in profile.points.items()
-            for point in points
-        ],
-    }
-    if profile.loads:
-        content["loads"] = [
-            computation_row(key) | asdict(fit) | {"covariance": list(fit.covariance)}
-            for key, fit in profile.loads.items()
-        ]
-    if profile.grid_mhz:
-        content["grid_mhz"] = list(profile.grid_mhz)
-    return json.dumps(content | {KEY: digest_of(content)}, indent=1)
-
-
-def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> Profile:
-    """Read a profile: ours, or the CSV of Zeus when the name ends in ``.csv`` (or ``.tsv``, ``.txt``).
-
-    With ``writers`` it is believed only where nobody else could have written it (`read_bounded`). A digest
-    that does not fit is refused. A file without one is taken: older profiles and those of other programs have
-    none, and a user who changes one by hand removes it.
-
-    Raises:
-        ProfileError: naming the file and what is wrong in it.
-    """
-    path = Path(path)
-    if not _OF_A_TABLE.isdisjoint(suffix.lower() for suffix in path.suffixes):
-        return read_csv(path)
-    try:
-        content = read_json(path, most_bytes=_MOST_BYTES, writers=writers, shared=True)
-    except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror}") from error
-    except PerseusError as error:
-        raise ProfileError(f"{path} {error.message}", hint=error.hint or "profile the job again") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ProfileError(f"{path} is not a profile", hint=f'expected "format": "{FORMAT}" or a .csv')
-    if content.get("version") != VERSION:
-        raise ProfileError(
-            f"{path} is a profile of version {content.get('version')!r:.40}",
-            hint=f"we read version {VERSION}",
-        )
-    try:
-        profile = _profile(content)
-        if KEY in content:
-            _check_digest(content)
-    except PerseusError as error:
-        raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
-    return profile
-
-
-def _check_digest(content: Content) -> None:
-    try:
-        check_digest(content)
-    except PerseusError as error:
-        raise ProfileError(
-            error.message, hint=f'profile the job again, or remove "{KEY}" from it and answer for it yourself'
-        ) from error
-
-
-def _profile(content: Content) -> Profile:
-    points: dict[Computation, list[Point]] = {}
-    for key, point in rows(content.get("points"), "points", point_of):
-        points.setdefault(key, []).append(point)
-    fixed = list(rows(content.get("fixed_s"), "fixed_s", _fixed))
-    if len(dict(fixed)) < len(fixed):
-        raise PerseusError("fixed_s names a computation twice")
-    loads = list(rows(content.get("loads", []), "loads", _load_fit))
-    if len(dict(loads)) < len(loads):
-        raise PerseusError("loads names a computation twice")
-    blocking = mapping(content.get("blocking_w"), "blocking_w")
-    return Profile(
-        points={key: tuple(of_key) for key, of_key in points.items()},
-        blocking_power_w=real_or_none(content, "blocking_power_w", least=0, most=MOST),
-        blocking_w={_clock_mhz(clock): within("blocking_w", _watts, blocking, clock) for clock in blocking},
-        fixed_s=dict(fixed),
-        fingerprint=texts(content.get("fingerprint"), "fingerprint"),
-        window_s=real_or_none(content, "window_s", least=0, most=MOST),
-        calibration=read_calibration(content.get("calibration")),
-        size_variation=real({"size_variation": 0.0, **content}, "size_variation", least=0.0, most=100.0),
-        leakage=real({"leakage": 0.0, **content}, "leakage", least=0.0, most=MOST_LEAKAGE),
-        leakage_se=real({"leakage_se": 0.0, **content}, "leakage_se", least=0.0, most=MOST_LEAKAGE),
-        loads=dict(loads),
-        grid_mhz=_grid_mhz(content.get("grid_mhz", [])),
-    )
-
-
-def _fixed(row: Content) -> tuple[Computation, float]:
-    return key_of(row), real(row, "time_s", least=0, most=MOST)
-
-
-def _load_fit(row: Content) -> tuple[Computation, LoadFit]:
-    mean = mapping(row.get("mean"), "mean")
-    covariance = {str(n): value for n, value in enumerate(listed(row.get("covariance"), "covariance"))}
-    return key_of(row), LoadFit(
-        mean=Load(*(real(mean, key, least=0.0, most=MOST_LOAD) for key in ("tokens", "squares"))),
-        base=real(row, "base", least=0.0, most=MOST),
-        tokens=real(row, "tokens", least=0.0, most=MOST),
-        squares=real(row, "squares", least=0.0, most=MOST),
-        scatter=real(row, "scatter", least=0.0, most=MOST),
-        r2=real(row, "r2", least=0.0, most=1.0),
-        samples=whole(row, "samples", least=1, most=MOST_COUNT),
-        covariance=tuple(real(covariance, key, least=-MOST, most=MOST) for key in covariance),
-    )
-
-
-def _grid_mhz(value: object) -> tuple[int, ...]:
-    clocks = {str(place): one for place, one in enumerate(listed(value, "grid_mhz"))}
-    return tuple(whole(clocks, place, least=1, most=_MOST_MHZ) for place in clocks)
-
-
-def _watts(blocking: Content, clock: str) -> float:
-    return real(blocking, clock, least=0, most=MOST)
-
-
-def _clock_mhz(key: str) -> int:
-    """A clock that is a key: written as we write it, or two keys could name one."""
-    if not (key.isascii() and key.isdecimal() and len(key) <= _MOST_WORD and str(int(key)) == key):
-        raise PerseusError(f"blocking_w has the clock {key!r:.40}", hint="expected whole MHz")
-    return int(key)
-
-
-def read_calibration(content: object) -> Calibration | None:
-    """Read what `dataclasses.asdict` made of a calibration; profiles of before have none.
-
-    Raises:
-        ProfileError: naming the key that is missing or is no duration.
-    """
-    if content is None:
-        return None
-    if not isinstance(content, dict):
-        raise ProfileError("calibration is not an object", hint="profile the job again")
-    times_s = {key: _duration_s(key, content.get(key)) for key in _LATENCIES}
-    memory_why_not = content.get("memory_why_not")
-    if not isinstance(memory_why_not, str | None):
-        raise ProfileError(
-            f"calibration.memory_why_not is {memory_why_not!r:.40}", hint="expected text, or null"
-        )
-    return Calibration(
-        **times_s,
-        unreached=_count("unreached", content),
-        idle=_count("idle", content),
-        memory_why_not=memory_why_not,
-    )
-
-
-def _count(key: str, content: dict[str, object]) -> int:
-    value = content.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ProfileError(f"calibration.{key} is {value!r:.40}", hint="profile the job again")
-    return value
-
-
-def _duration_s(key: str, value: object) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ProfileError(f"calibration.{key} is {value!r:.40}", hint="expected seconds, or null")
-    if not 0 <= value <= _MOST_S:
-        raise ProfileError(f"calibration.{key} is {value!r}", hint=f"expected seconds, 0 to {_MOST_S:g}")
-    return float(value)

@@ -6,19 +6,22 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from perseus_ds.errors import ProfileError
 from perseus_ds.schedule import Load
 
 _Numbers = NDArray[np.float64]
+MOST = 1e12
+"""Seconds, joules, watts: what is more was not measured, and its sums are not finite."""
+NotNegative = Annotated[float, Field(ge=0.0, le=MOST)]
 
 _TERMS = 3  # 1, tokens, squares
 _FEWEST = 8
 _ALIKE_WITHIN = 0.02
-_MOST = 1e12
 _ROUNDS = 3
 _LEAST_SHARE = 0.05  # of the mean duration: what takes less weighs no more
 _FAR = 8.0  # median deviations: over five standard deviations
@@ -38,24 +41,13 @@ class LoadFit:
     """
 
     mean: Load
-    base: float
-    tokens: float
-    squares: float
-    scatter: float
-    r2: float
-    samples: int
-    covariance: tuple[float, ...] = (0.0,) * 6
-
-    def __post_init__(self) -> None:
-        for name in ("base", "tokens", "squares", "scatter"):
-            if not 0.0 <= getattr(self, name) <= _MOST:
-                raise ProfileError(
-                    f"a load's {name} is {getattr(self, name)}", hint="expected a finite number, 0 or more"
-                )
-        if not 0.0 <= self.r2 <= 1.0 or self.samples < 1:
-            raise ProfileError(f"a load's fit has r2 {self.r2} of {self.samples} samples")
-        if len(self.covariance) != len((0.0,) * 6) or not all(abs(v) <= _MOST for v in self.covariance):
-            raise ProfileError("a load's covariance is not six finite numbers")
+    base: NotNegative
+    tokens: NotNegative
+    squares: NotNegative
+    scatter: NotNegative
+    r2: Annotated[float, Field(ge=0.0, le=1.0)]
+    samples: Annotated[int, Field(ge=1)]
+    covariance: tuple[float, float, float, float, float, float] = (0.0,) * 6
 
     def factor(self, load: Load, *, mean: Load | None = None) -> float:
         """Return the relative duration; ``mean`` is the mean load where another stage counted it."""

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.profile.loads import LoadFit
+from perseus_ds.profile.loads import MOST, LoadFit, NotNegative
 from perseus_ds.schedule import Instruction, Kind, Load
 
 Computation = tuple[int, Kind]
 MOST_STAGES = 65_536
 _MOST_CLOCKS = 4096  # of one computation: no grid has as many
-_MOST_MHZ = 100_000
-_MOST_C = 200.0
-_MOST = 1e12  # seconds, joules, watts: what is more was not measured, and its sums are not finite
+Mhz = Annotated[int, Field(ge=1, le=100_000)]
+Positive = Annotated[float, Field(gt=0.0, le=MOST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,16 @@ class Point:
     ``temperature_c`` how warm the GPU was on average; None where nobody read it.
     """
 
-    clock_mhz: int
-    time_s: float
-    energy_j: float
-    time_se_s: float = 0.0
-    energy_se_j: float = 0.0
-    samples: int = 1
-    achieved_mhz: int | None = None
-    event_reasons: int = 0
-    time_sd_s: float | None = None
-    temperature_c: float | None = None
+    clock_mhz: Mhz
+    time_s: Positive
+    energy_j: Positive
+    time_se_s: NotNegative = 0.0
+    energy_se_j: NotNegative = 0.0
+    samples: Annotated[int, Field(ge=1)] = 1
+    achieved_mhz: Mhz | None = None
+    event_reasons: Annotated[int, Field(ge=0)] = 0
+    time_sd_s: NotNegative | None = None
+    temperature_c: Annotated[float, Field(ge=0.0, le=200.0)] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,9 +75,9 @@ class Profile:
     ``leakage`` is how many watts more a GPU takes for every watt that it took on average before, since it is
     warmer. ``leakage_se`` is its standard error. Energies are as at the temperature of default clocks.
     ``loads`` state how durations follow the loads of microbatches, where these differ and are counted.
-    ``errors`` are of the points that were drawn to curves (`profile.smoothing`); files hold none.
-    ``grid_mhz`` are clocks that the GPU has and that
-    were not measured. Curves predict what computations take there (`profile.smoothing`).
+    ``errors`` are of the points that were drawn to curves (`curves.smoothed`); files hold none.
+    ``grid_mhz`` are clocks that the GPU has and that were not measured: curves predict what computations take
+    there.
     """
 
     points: Mapping[Computation, tuple[Point, ...]]
@@ -107,16 +108,6 @@ class Profile:
                 raise ProfileError(
                     f"stage {stage} {kind.words} has a clock twice", hint="one point for each clock"
                 )
-            for point in points:
-                _check_point(f"stage {stage} {kind.words} at {point.clock_mhz} MHz", point)
-        for (stage, kind), time_s in self.fixed_s.items():
-            _check_not_negative(f"stage {stage} {kind.words}: time", time_s)
-        for clock_mhz, power_w in self.blocking_w.items():
-            _check_not_negative(f"blocking power at {clock_mhz} MHz", power_w)
-            if not 0 <= clock_mhz <= _MOST_MHZ:
-                raise ProfileError(f"blocking power at {clock_mhz} MHz: there is no such clock")
-        if self.blocking_power_w is not None:
-            _check_not_negative("blocking power", self.blocking_power_w)
 
     @property
     def stages(self) -> int:
@@ -169,32 +160,6 @@ class Profile:
                     return None
                 shares.setdefault(key, []).append(point.time_sd_s / point.time_s)
         return {key: float(np.sqrt(np.mean(np.square(own)))) for key, own in shares.items()}
-
-
-def _check_point(where: str, point: Point) -> None:
-    clock_mhz = point.clock_mhz
-    if isinstance(clock_mhz, bool) or not isinstance(clock_mhz, int) or not 0 < clock_mhz <= _MOST_MHZ:
-        raise ProfileError(f"{where}: the clock is not a positive number of MHz")
-    for name, value in (("time", point.time_s), ("energy", point.energy_j)):
-        if isinstance(value, bool) or not 0 < value <= _MOST:
-            raise ProfileError(f"{where}: {name} is {value}", hint="expected a finite number above 0")
-    for name, value in (("time", point.time_se_s), ("energy", point.energy_se_j)):
-        _check_not_negative(f"{where}: standard error of {name}", value)
-    if point.samples < 1:
-        raise ProfileError(f"{where}: samples is {point.samples}", hint="expected 1 or more")
-    for name, read, most, wanted in (
-        ("achieved_mhz", point.achieved_mhz, _MOST_MHZ, "a clock in MHz"),
-        ("temperature_c", point.temperature_c, _MOST_C, "degrees Celsius of a chip"),
-    ):
-        if read is not None and not 0 <= read <= most:
-            raise ProfileError(f"{where}: {name} is {read}", hint=f"expected {wanted}")
-    if point.time_sd_s is not None:
-        _check_not_negative(f"{where}: standard deviation of time", point.time_sd_s)
-
-
-def _check_not_negative(what: str, value: float) -> None:
-    if isinstance(value, bool) or not 0 <= value <= _MOST:
-        raise ProfileError(f"{what} is {value}", hint="expected a finite number, 0 or more")
 
 
 # What one rank saw at one clock: when each instruction ran, and how the energy counter moved.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import codecs
 import errno
 import json
 import os
@@ -17,6 +18,8 @@ from typing import TypeVar
 
 from perseus_ds.errors import ConfigError, PerseusError, ProfileError
 from perseus_ds.files import (
+    KEY,
+    check_digest,
     line,
     mapping,
     may_write,
@@ -172,8 +175,12 @@ def write_record(path: Path, name: str, kind: type[Record], record: Record) -> N
     write_json(path, {"format": name, "version": VERSION} | content)
 
 
-def read_record(path: Path, name: str, kind: type[Record], *, remedy: str) -> Record:
-    """Read what ``write_record`` wrote.
+def read_record(
+    path: Path, name: str, kind: type[Record], *, remedy: str, writers: frozenset[int] | None = None
+) -> Record:
+    """Read a record from a JSON file, its digest checked where it has one; unknown keys are ignored.
+
+    With ``writers`` the file is believed only where nobody else could have written it (`read_bounded`).
 
     Raises:
         ProfileError: naming the file and what is wrong in it.
@@ -181,7 +188,7 @@ def read_record(path: Path, name: str, kind: type[Record], *, remedy: str) -> Re
     import pydantic  # noqa: PLC0415  # as above
 
     try:
-        text = read_bounded(path, most_bytes=MOST_BYTES)
+        text = read_bounded(path, most_bytes=MOST_BYTES, writers=writers, shared=True)
         content = parse_json(text)
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror}") from error
@@ -191,16 +198,26 @@ def read_record(path: Path, name: str, kind: type[Record], *, remedy: str) -> Re
         raise ProfileError(f"{path} is not a {name}", hint=f'expected "format": "{name}"')
     if content.get("version") != VERSION:
         raise ProfileError(
-            f"{path} is a {name} of version {content.get('version')}", hint=f"we read version {VERSION}"
+            f"{path} is a {name} of version {content.get('version')!r:.40}", hint=f"we read version {VERSION}"
         )
     try:
-        return pydantic.TypeAdapter(kind).validate_json(text, strict=True)
-    except ProfileError as error:
-        raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
+        record = pydantic.TypeAdapter(kind).validate_json(text.removeprefix(codecs.BOM_UTF8), strict=True)
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
-        raise ProfileError(f"{path}: {key}: {first['msg']}", hint=remedy) from error
+        raise ProfileError(
+            f"{path}: {key} is {first['input']!r:.40}: {first['msg']:.200}", hint=remedy
+        ) from error
+    except PerseusError as error:
+        refusal = type(error) if isinstance(error, ProfileError) else ProfileError
+        raise refusal(f"{path}: {error.message}", hint=error.hint) from error
+    if KEY in content:
+        try:
+            check_digest(content)
+        except PerseusError as error:
+            hint = f'{remedy}, or remove "{KEY}" from it and answer for it yourself'
+            raise ProfileError(f"{path}: {error.message}", hint=hint) from error
+    return record
 
 
 # The lock of a run directory, ``lock.json``: one job writes there; the next one gets a numbered directory.

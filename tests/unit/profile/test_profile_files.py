@@ -1,0 +1,257 @@
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseus_ds.device.clock_change import Calibration
+from perseus_ds.errors import IncompleteProfileError, ProfileError
+from perseus_ds.profile import LoadFit, Point, Profile, read_profile, write_profile
+from perseus_ds.schedule import Kind, Load
+
+CALIBRATION = Calibration(0.004, 0.037, 0.035, 0.046, 0.1, 1, 1, "there is one memory clock only")
+PROFILE = Profile(
+    points={
+        (0, Kind.FORWARD): (Point(1410, 0.1, 30.0, 1e-3, 0.2, 40, 1395, 4, 0.004), Point(1200, 0.12, 27.0)),
+        (1, Kind.BACKWARD): (Point(1410, 0.2, 61.0),),
+    },
+    blocking_power_w=83.64,
+    blocking_w={1410: 85.4, 705: 59.4},
+    fixed_s={(0, Kind.SEND_ACTIVATION): 2e-4, (1, Kind.STEP): 0.0},
+    fingerprint={"gpu": "A100", "stages": "2"},
+    window_s=5.0,
+    size_variation=0.3,
+    leakage=0.026,
+    leakage_se=0.004,
+    calibration=CALIBRATION,
+    loads={
+        (0, Kind.FORWARD): LoadFit(
+            Load(4096.0, 2e7), 0.1, 0.7, 0.2, 0.01, 0.97, 400, (1e-4, -1e-5) + (0.0,) * 4
+        )
+    },
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "run" / "profile.json"
+    write_profile(PROFILE, path)
+    return path
+
+
+def test_reads_back_what_it_wrote(file: Path) -> None:
+    assert read_profile(file) == PROFILE
+    assert [path.name for path in file.parent.iterdir()] == ["profile.json"]
+
+
+def test_keys_carry_their_units(file: Path) -> None:
+    content = json.loads(file.read_text())
+    assert content["points"][0] == {
+        "stage": 0,
+        "kind": "F",
+        "clock_mhz": 1410,
+        "time_s": 0.1,
+        "energy_j": 30.0,
+        "time_se_s": 1e-3,
+        "energy_se_j": 0.2,
+        "samples": 40,
+        "achieved_mhz": 1395,
+        "event_reasons": 4,
+        "time_sd_s": 0.004,
+    }
+
+
+def test_every_truncation_is_refused_in_one_line(file: Path) -> None:
+    whole = file.read_text()
+    for length in range(0, len(whole) - 2, 7):
+        file.write_text(whole[:length])
+        with pytest.raises(ProfileError, match="JSON") as caught:
+            read_profile(file)
+        assert str(caught.value).startswith(str(file))
+        assert "\n" not in str(caught.value)
+
+
+def change(key: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content.update({key: value})
+
+
+def change_point(key: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["points"][0].update({key: value})
+
+
+def change_load(key: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["loads"][0].update({key: value})
+
+
+DAMAGE = [
+    (change("format", "else"), "perseus-profile"),
+    (change("version", 99), "version"),
+    (lambda content: content.pop("fixed_s"), "fixed_s"),
+    (lambda content: content["points"].append(dict(content["points"][0], energy_j=1.0)), "twice"),
+    (lambda content: content["fixed_s"].append(content["fixed_s"][0]), "twice"),
+    *[
+        (change(key, value), where)
+        for key, value, where in [
+            ("points", 3, "points"),
+            ("fingerprint", [], "fingerprint"),
+            ("fingerprint", {"gpu": ["A100"]}, "fingerprint.gpu"),
+            ("blocking_power_w", "hot", "blocking_power_w"),
+            ("blocking_power_w", -1, "blocking_power_w"),
+            ("blocking_w", {"5": float("nan")}, "NaN"),
+            ("blocking_w", {"0705": 50.0}, "0705"),
+            ("blocking_w", {"999999": 50.0}, "999999"),
+            ("blocking_w", {"705": True}, "blocking_w.705"),
+            ("fixed_s", [{"stage": 1, "kind": "OS", "time_s": -3}], "fixed_s.0.time_s"),
+            ("window_s", -1, "window_s"),
+            ("calibration", 7, "calibration"),
+            ("calibration", {"up_s": "fast"}, "calibration"),
+            ("calibration", asdict(CALIBRATION) | {"call_s": -1.0}, "calibration.call_s"),
+            ("calibration", asdict(CALIBRATION) | {"unreached": None}, "calibration.unreached"),
+        ]
+    ],
+    *[
+        (change_point(key, value), f"points.0.{key}")
+        for key, value in [
+            *[("kind", "Q"), ("kind", "F" * 1_000_000)],
+            *[("stage", -1), ("stage", True), ("stage", 10**9), ("stage", "0" * 1_000_000)],
+            *[("clock_mhz", 0), ("clock_mhz", True), ("clock_mhz", 1410.0), ("clock_mhz", 10**9)],
+            *[("time_s", "1"), ("time_s", 1e308), ("time_s", 0.0), ("time_se_s", -1.0), ("time_sd_s", -0.1)],
+            *[("energy_j", -1), ("energy_j", True), ("samples", True), ("samples", 0)],
+            *[("event_reasons", "0x4"), ("achieved_mhz", [1410]), ("achieved_mhz", 999_999)],
+            ("temperature_c", 900.0),
+        ]
+    ],
+    (change_point("time_s", float("nan")), "NaN"),
+    *[
+        (change_load(key, value), f"loads.0.{key}")
+        for key, value in [("tokens", -0.1), ("r2", 1.5), ("samples", 0), ("covariance", [0.0] * 5)]
+    ],
+    (change_load("mean", {"tokens": -1.0, "squares": 0.0}), "tokens"),
+]
+
+
+@pytest.mark.parametrize(("damage", "word"), DAMAGE)
+def test_damage_is_refused_in_one_line_with_file_and_key(
+    file: Path, damage: Callable[[dict[str, Any]], None], word: str
+) -> None:
+    content = json.loads(file.read_text())
+    del content["sha256"]
+    damage(content)
+    file.write_text(json.dumps(content))
+    with pytest.raises(ProfileError) as caught:
+        read_profile(file)
+    line = str(caught.value)
+    assert line.startswith(str(file))
+    assert word in line
+    assert "\n" not in line
+    assert len(line) < 600
+
+
+@pytest.mark.parametrize("damage", [change_point("energy_j", 29.0), change("sha256", 5)])
+def test_a_change_by_hand_is_refused_with_the_remedy(
+    file: Path, damage: Callable[[dict[str, Any]], None]
+) -> None:
+    content = json.loads(file.read_text())
+    damage(content)
+    file.write_text(json.dumps(content))
+    with pytest.raises(ProfileError, match='remove "sha256"'):
+        read_profile(file)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "list.json").write_text("[]")
+    for name, message in [
+        ("bytes.json", "UTF-16"),
+        ("list.json", "perseus-profile"),
+        ("nowhere.json", "No such file"),
+    ]:
+        with pytest.raises(ProfileError, match=message):
+            read_profile(tmp_path / name)
+
+
+def test_points_come_highest_clock_first_whatever_the_order() -> None:
+    points = tuple(Point(clock, 1.0, 1.0) for clock in (900, 1410, 1200))
+    profile = Profile({(0, Kind.FORWARD): points})
+    assert [point.clock_mhz for point in profile.of(0, Kind.FORWARD)] == [1410, 1200, 900]
+    assert profile.clocks_mhz == (1410, 1200, 900)
+    assert profile.stages == 1
+
+
+def test_what_was_not_measured_is_an_error_that_names_it() -> None:
+    with pytest.raises(IncompleteProfileError, match="backward"):
+        PROFILE.of(7, Kind.BACKWARD)
+
+
+def test_who_changes_a_profile_by_hand_answers_for_it(file: Path) -> None:
+    content = json.loads(file.read_text())
+    content["points"][0]["energy_j"] = 29.0
+    del content["sha256"]
+    file.write_text(json.dumps(content))
+    assert max(p.energy_j for points in read_profile(file).points.values() for p in points) >= 29.0
+
+
+def test_how_a_profile_is_laid_out_is_not_its_content(file: Path) -> None:
+    before = read_profile(file)
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(dict(reversed(content.items())), indent=4))
+    assert read_profile(file) == before
+
+
+def test_a_profile_of_before_lacks_what_came_later(file: Path) -> None:
+    content = json.loads(file.read_text())
+    for key in ("loads", "calibration", "leakage", "size_variation", "sha256"):
+        del content[key]
+    for point in content["points"]:
+        del point["time_sd_s"]
+    file.write_text("\ufeff" + json.dumps(content | {"of a later release": 1}))
+    profile = read_profile(file)
+    assert (profile.loads, profile.calibration, profile.leakage) == ({}, None, 0.0)
+    assert all(point.time_sd_s is None for points in profile.points.values() for point in points)
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(ProfileError) as caught:
+        read_profile(path)
+    assert str(caught.value).startswith(str(path))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("points", "word"),
+    [
+        ([{"clock_mhz": 1 + n % 5000, "stage": n // 5000} for n in range(150_000)], "values"),
+        ([{"clock_mhz": 1 + n} for n in range(20_000)], "4096"),
+    ],
+    ids=["points", "clocks"],
+)
+@pytest.mark.thorough
+def test_more_points_than_any_job_has_are_refused(
+    file: Path, points: list[dict[str, int]], word: str
+) -> None:
+    content = json.loads(file.read_text())
+    content["points"] = [content["points"][0] | point for point in points]
+    del content["sha256"]
+    file.write_text(json.dumps(content))
+    assert word in refused(file)
+
+
+@pytest.mark.parametrize("name", ["profile", "profile.csv"])
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    assert "ordinary" in refused(tmp_path / name)
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to("/dev/zero")
+    assert "ordinary" in refused(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "row", ["0,forward,1e308,1,1", "1e300,forward,1410,1,1", "0,forward,1410,1e200,1", "0,forward,-5,1,1"]
+)
+def test_rows_that_mean_nothing_are_refused(tmp_path: Path, row: str) -> None:
+    path = tmp_path / "profile.csv"
+    path.write_text(f"stage,instruction,frequency,time,energy\n{row}\n")
+    refused(path)
