@@ -406,7 +406,7 @@ _MODULES = frozenset(
         "deepspeed.launcher.runner",
         "torch.distributed.run",
         "torch.distributed.launch",
-        "perseus_ds.cli",
+        "perseus_ds",
     }
 )
 _PROGRAMS = frozenset({"deepspeed", "deepspeed.pt", "ds", "torchrun", "perseus-ds"})

@@ -370,7 +370,7 @@ def lived(
 
 def clocks_reset(node: FakeNvml) -> subprocess.CompletedProcess[str]:
     """``perseus-ds clocks reset`` on a node."""
-    command = [sys.executable, "-m", "perseus_ds.cli", "clocks", "reset"]
+    command = [sys.executable, "-m", "perseus_ds", "clocks", "reset"]
     return subprocess.run(
         command, env=node.environment(), capture_output=True, text=True, check=False, timeout=60
     )

@@ -20,7 +20,7 @@ SLOWED, ENDED, ITERATIONS = 8, 20, 30
 
 
 def announce(run_dir: Path, slowdown: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "perseus_ds.cli", "notify", str(run_dir)]
+    command = [sys.executable, "-m", "perseus_ds", "notify", str(run_dir)]
     command += ["--pipeline", "1", "--slowdown", slowdown]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 

@@ -144,7 +144,7 @@ def test_the_command_makes_the_jobs_own_plan_and_run_takes_it(lifecycle: Lifecyc
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "by hand", without=("plan.json",))
     words = ["plan", str(run_dir / "profile.json"), "-o", str(run_dir / "plan.json")]
     told = subprocess.run(
-        [sys.executable, "-m", "perseus_ds.cli", *words],
+        [sys.executable, "-m", "perseus_ds", *words],
         capture_output=True,
         text=True,
         check=True,

@@ -104,7 +104,7 @@ def test_a_lock_left_by_a_container_is_not_taken_for_an_operators(
 
 def test_doctor_says_it(inside: Path, node: FakeNvml) -> None:
     told = subprocess.run(
-        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-m", "perseus_ds.cli", "doctor"],
+        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-m", "perseus_ds", "doctor"],
         capture_output=True,
         text=True,
         check=False,

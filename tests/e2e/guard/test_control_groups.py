@@ -121,13 +121,13 @@ def test_a_guard_that_may_not_leave_says_so_beforehand(
     job = in_group(group, *confined, sys.executable, "-c", WATCHER)
     said = job.communicate(timeout=60)[0]
     assert "control group" in said
-    found = in_group(group, *confined, sys.executable, "-m", "perseus_ds.cli", "doctor")
+    found = in_group(group, *confined, sys.executable, "-m", "perseus_ds", "doctor")
     assert "not leave" in found.communicate(timeout=60)[0]
 
 
 @needs_groups
 def test_a_guard_that_leaves_says_nothing(node: FakeNvml, group: Path) -> None:
-    found = in_group(group, sys.executable, "-m", "perseus_ds.cli", "doctor")
+    found = in_group(group, sys.executable, "-m", "perseus_ds", "doctor")
     assert "control group" not in found.communicate(timeout=60)[0]
 
 

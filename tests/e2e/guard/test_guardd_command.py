@@ -26,7 +26,7 @@ from perseus_ds.guard.policy import read_rules
 
 pytestmark = pytest.mark.e2e
 
-PROGRAM = [sys.executable, "-m", "perseus_ds.cli", "guardd"]
+PROGRAM = [sys.executable, "-m", "perseus_ds", "guardd"]
 UNITS = Path(__file__).parents[3] / "scripts" / "guardd"
 
 

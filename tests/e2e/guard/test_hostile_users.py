@@ -169,7 +169,7 @@ def test_a_path_that_is_no_socket_is_never_deleted(node: FakeNvml, tmp_path: Pat
         kind
     ]()
     told = subprocess.run(
-        [sys.executable, "-m", "perseus_ds.cli", "guardd", "--socket", str(path), "--allow", EVERYTHING],
+        [sys.executable, "-m", "perseus_ds", "guardd", "--socket", str(path), "--allow", EVERYTHING],
         capture_output=True,
         text=True,
         check=False,

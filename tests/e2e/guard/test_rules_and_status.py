@@ -24,7 +24,7 @@ from perseus_ds.guard.protocol import KIND
 pytestmark = pytest.mark.e2e
 
 __all__ = ["start"]
-PROGRAM = [sys.executable, "-m", "perseus_ds.cli", "guardd"]
+PROGRAM = [sys.executable, "-m", "perseus_ds", "guardd"]
 GPUS = 8
 
 

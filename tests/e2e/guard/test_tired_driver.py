@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 
 def reset(node: FakeNvml, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "perseus_ds.cli", "clocks", "reset", *words]
+    command = [sys.executable, "-m", "perseus_ds", "clocks", "reset", *words]
     return subprocess.run(command, env=node.environment(), capture_output=True, text=True, check=False)
 
 

@@ -96,7 +96,7 @@ def afresh_on_node(node: fake_nvml.FakeNvml) -> Program:
     """Call ``perseus-ds`` on that node as users do: Python starts, and imports what it needs."""
 
     def call(*words: object) -> Answer:
-        program = [sys.executable, "-m", "perseus_ds.cli"]
+        program = [sys.executable, "-m", "perseus_ds"]
         done = subprocess.run(
             [*program, *map(str, words)],
             env=node.environment(),

@@ -205,7 +205,7 @@ def test_doctor_and_run_name_what_training_refuses(perseus: Program, tmp_path: P
     answer = perseus("doctor", "--config", config)
     assert answer.code == 1
     assert word in answer.out
-    command = [sys.executable, "-m", "perseus_ds.cli", "run", "--", "true", "--deepspeed_config", str(config)]
+    command = [sys.executable, "-m", "perseus_ds", "run", "--", "true", "--deepspeed_config", str(config)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)  # the job takes its place
     assert word in run.stderr
     assert run.returncode == (1 if word in ALWAYS else 0)  # of one rank alone, overlap_comm is served

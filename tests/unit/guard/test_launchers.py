@@ -21,7 +21,7 @@ from perseus_ds.guard.connection import launcher_name, launchers_above
         ("/usr/bin/python3 /usr/bin/torchrun --nproc-per-node 8 train.py", "torchrun"),
         ("python -m torch.distributed.run --nproc-per-node 8 train.py", "torch.distributed.run"),
         ("/venv/bin/python /venv/bin/perseus-ds run -- deepspeed train.py", "perseus-ds"),
-        ("python -m perseus_ds.cli run -- deepspeed train.py", "perseus_ds.cli"),
+        ("python -m perseus_ds run -- deepspeed train.py", "perseus_ds"),
         ("bash -c deepspeed train.py", None),
         ("-bash", None),
         ("sshd: alice@pts/0", None),

@@ -1,4 +1,4 @@
-"""``python -m perseus_ds.cli``: the program where no script is installed."""
+"""``python -m perseus_ds``: the program where no script is installed."""
 
 import sys
 
