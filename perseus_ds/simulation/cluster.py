@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,7 +15,7 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
 from perseus_ds.profile import Computation, Profile, smoothed
-from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, textbook
+from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of
 from perseus_ds.simulation.kernel import (
     CAUSES,
     PENDING,
@@ -156,29 +158,19 @@ def _fixed_s(node: Instruction, fixed_s: Mapping[Computation, float]) -> float:
 
 # Which clocks a plan asks for, and when: in the kernel's words.
 
-AT_END_S = float("inf")
 AFTER_OPENING_S = 1e-6
 """An iteration opens with its clock; what is asked for then comes after it."""
 
 
-class Wanted(NamedTuple):
-    """A clock asked for some time after a computation's start; infinite: at its end; negative: after it."""
-
-    offset_s: float
-    clock_mhz: int
-
-
 class PlanRequests(NamedTuple):
-    """All that a plan asks for; ``opening_mhz`` by rank as an iteration begins, ``opening`` from then on."""
+    """All that a plan asks for: by rank as an iteration begins, then by node as (offset, clock).
 
-    of_node: Mapping[int, Sequence[Wanted]]
+    An offset counts from a computation's start; infinite is at its end, negative that long after it. What a
+    rank asks for some time after an iteration's begin stands behind all nodes.
+    """
+
     opening_mhz: Sequence[int]
-    opening: Mapping[int, Sequence[Wanted]]
-
-
-def steady(clock_mhz: int, job: JobProgram) -> PlanRequests:
-    """One clock for the whole iteration."""
-    return PlanRequests({}, [clock_mhz] * job.ranks, {})
+    of_row: Mapping[int, Sequence[tuple[float, int]]]
 
 
 def requests_of(
@@ -187,48 +179,36 @@ def requests_of(
     """Ask as a job does: every clock ahead by its own latency."""
     place = {node: index for index, node in enumerate(job.nodes)}
     chosen = plans.plan(plan)
-    of_node: dict[int, list[Wanted]] = {}
     opening_mhz: list[int] = []
-    opening: dict[int, list[Wanted]] = {}
+    of_row: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
     for rank in range(job.ranks):
         own = [instruction for _, instruction in plans.computations_of(rank)]
         requests = clock_requests(chosen, rank, change, on_pace=on_pace)
         opening_mhz.append(opening_clocks(chosen, rank, requests)[0])
         for request in requests:
-            offset_s = request.offset_s
+            offset_s, row = request.offset_s, len(place) + rank
             if request.position == OPENING:
-                after_s = max(offset_s, AFTER_OPENING_S)
-                opening.setdefault(rank, []).append(Wanted(after_s, request.clock_mhz))
-                continue
-            if request.over:
-                offset_s = -offset_s if offset_s else AT_END_S
-            asked = of_node.setdefault(place[own[request.position]], [])
-            asked.append(Wanted(offset_s, request.clock_mhz))
-    return PlanRequests(of_node, opening_mhz, opening)
+                offset_s = max(offset_s, AFTER_OPENING_S)
+            else:
+                row = place[own[request.position]]
+                if request.over:
+                    offset_s = -offset_s if offset_s else math.inf
+            of_row[row].append((offset_s, request.clock_mhz))
+    return PlanRequests(opening_mhz, of_row)
 
 
 def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> PlannedRequests:
     """Put several plans' requests into arrays; clocks become places in the grid."""
     place = {int(clock): index for index, clock in enumerate(clocks_mhz)}
-    nodes = len(job.nodes)
-    first = np.zeros((len(plans), nodes + job.ranks + 1), dtype=np.int64)
-    offsets: list[float] = []
-    clocks: list[int] = []
-    for index, plan in enumerate(plans):
-        wanted = [plan.of_node.get(node, ()) for node in range(nodes)]
-        wanted += [plan.opening.get(rank, ()) for rank in range(job.ranks)]
-        for row, asked in enumerate(wanted):
-            first[index, row] = len(offsets)
-            for offset_s, clock_mhz in asked:
-                offsets.append(offset_s)
-                clocks.append(place[clock_mhz])
-        first[index, -1] = len(offsets)
-    opening = np.array([[place[clock] for clock in plan.opening_mhz] for plan in plans], dtype=np.int64)
+    rows = len(job.nodes) + job.ranks
+    asked = [plan.of_row.get(row, ()) for plan in plans for row in range(rows)]
+    ends = np.cumsum([0, *map(len, asked)])
+    every = [request for one in asked for request in one]
     return PlannedRequests(
-        first,
-        np.array(offsets, dtype=np.float64),
-        np.array(clocks, dtype=np.int64),
-        opening,
+        first=ends[np.arange(len(plans))[:, None] * rows + np.arange(rows + 1)].astype(np.int64),
+        offset_s=np.array([offset_s for offset_s, _ in every], dtype=np.float64),
+        clock=np.array([place[clock_mhz] for _, clock_mhz in every], dtype=np.int64),
+        opening=np.array([[place[clock] for clock in plan.opening_mhz] for plan in plans], dtype=np.int64),
     )
 
 
@@ -267,7 +247,6 @@ class World:
         )
         self._asked: dict[Asking, PlanRequests] = {}
         self._packed: dict[tuple[Asking, ...], PlannedRequests] = {}
-        self._others: dict[int, JobProgram] = {}
 
     def requests(self, plans: tuple[Asking, ...]) -> PlannedRequests:
         """Return what some plans ask for, in this order."""
@@ -275,7 +254,7 @@ class World:
             self._packed[plans] = packed([self._of(plan) for plan in plans], self.job, self.tables.clock_mhz)
         return self._packed[plans]
 
-    def load_factors(self, job: JobProgram, iteration: int) -> Floats | float:
+    def load_factors(self, iteration: int) -> Floats | float:
         """Return how many times its mean each computation of an iteration takes, for its load.
 
         Shape: [pipelines, nodes].
@@ -283,21 +262,12 @@ class World:
         loads = self.conditions.loads
         if loads is None:
             return 1.0
-        return loads.factors(self._profile, job.nodes, iteration, pipelines=self.cluster.pipelines)
-
-    def other(self, microbatches: int) -> tuple[JobProgram, PlannedRequests]:
-        """Return a batch of another size, at default clocks."""
-        if microbatches not in self._others:
-            name, stages = self.plans.schedule.name, self.plans.schedule.stages
-            schedule = textbook(name, stages=stages, microbatches=microbatches)
-            self._others[microbatches] = job_program(schedule, self.plans.fixed_s)
-        job = self._others[microbatches]
-        return job, packed([steady(self.highest_mhz, job)], job, self.tables.clock_mhz)
+        return loads.factors(self._profile, self.job.nodes, iteration, pipelines=self.cluster.pipelines)
 
     def _of(self, asking: Asking) -> PlanRequests:
         plan, on_pace = asking
         if plan == DEFAULT_CLOCKS:
-            return steady(self.highest_mhz, self.job)
+            return PlanRequests([self.highest_mhz] * self.job.ranks, {})
         if asking not in self._asked:
             reckoned = self.cluster.reckoned or self.cluster.change
             self._asked[asking] = requests_of(self.plans, plan, self.job, change=reckoned, on_pace=on_pace)

@@ -145,7 +145,6 @@ class JobRun:
         self._traces = [_trace(world, iterations) for _ in range(world.conditions.threads)]
         self._start_s = np.zeros((cluster.pipelines, ranks))
         self._random = np.random.default_rng(world.conditions.seed)
-        self._known = np.ones(cluster.pipelines, dtype=np.bool_)
         self._now: EmulatedIteration | None = None
         self._job_s = np.zeros(iterations)
         self._own_s = np.full((iterations, cluster.pipelines), np.nan)
@@ -164,21 +163,16 @@ class JobRun:
     def iterate(self, n: int, plans: Sequence[Asking], stragglers: Sequence[Straggler]) -> None:
         """Run iteration ``n`` of all pipelines up to their common release."""
         world = self._world
-        other = world.conditions.microbatches.get(n, world.plans.schedule.microbatches)
-        if other == world.plans.schedule.microbatches:
-            used = tuple(sorted(set(plans)))
-            job, requests = world.job, world.requests(used)
-            place = np.array([used.index(plan) for plan in plans], dtype=np.int64)
-        else:
-            (job, requests), place = world.other(other), np.zeros(len(plans), dtype=np.int64)
-        self._known[:] = other == world.plans.schedule.microbatches
+        used = tuple(sorted(set(plans)))
+        job, requests = world.job, world.requests(used)
+        place = np.array([used.index(plan) for plan in plans], dtype=np.int64)
         before_j, before = self._gpus.energy_j.sum(axis=0), int(self._gpus.changes.sum())
-        now = self._now = self._iteration(n, job, place, stragglers)
-        self._play(job, requests, now)
-        met_s = self._met_s(job, now)
+        now = self._now = self._iteration(n, place, stragglers)
+        self._play(requests, now)
+        met_s = self._met_s(now)
         released_s = float((met_s + job.reduction_s).max()) + job.step_s  # all meet for the norm
         release_s = np.broadcast_to(released_s, now.arrival_s.shape).copy()
-        everyone = self._with(job, requests, 0, world.cluster.pipelines, self._traces[0])
+        everyone = self._with(requests, 0, world.cluster.pipelines, self._traces[0])
         settle(everyone, now.cap, release_s.ravel())
         self._plan[n] = [plan for plan, _ in plans]
         alive = now.alive
@@ -192,7 +186,7 @@ class JobRun:
     def observed(self, n: int) -> tuple[Floats, NDArray[np.bool_]]:
         """Return what ranks inform each other of iteration ``n``: own times (NaN: unknown), who is capped."""
         assert self._now is not None
-        return np.where(self._known, self._own_s[n], np.nan), self._now.capped
+        return self._own_s[n], self._now.capped
 
     def result(self, decisions: tuple[StragglerDecision, ...], *, answers_cost_pct: float = 0.0) -> Emulated:
         """Close the books."""
@@ -215,14 +209,15 @@ class JobRun:
         )
 
     def _iteration(
-        self, n: int, job: JobProgram, place: NDArray[np.int64], stragglers: Sequence[Straggler]
+        self, n: int, place: NDArray[np.int64], stragglers: Sequence[Straggler]
     ) -> EmulatedIteration:
         cluster, conditions = self._world.cluster, self._world.conditions
+        job = self._world.job
         shape = (cluster.pipelines, len(job.nodes))
         noise = (
             conditions.noise * self._random.standard_normal(shape) if conditions.noise else np.zeros(shape)
         )
-        loaded = self._world.load_factors(job, n)
+        loaded = self._world.load_factors(n)
         now = EmulatedIteration(
             plan=place,
             alive=np.ones(cluster.pipelines, dtype=np.bool_),
@@ -241,28 +236,27 @@ class JobRun:
             _hold_back(now, one, cluster.tensor, self._world.tables.clock_mhz)
         return now
 
-    def _play(self, job: JobProgram, requests: PlannedRequests, now: EmulatedIteration) -> None:
-        islands = self._world.cluster.islands(job.ranks)
+    def _play(self, requests: PlannedRequests, now: EmulatedIteration) -> None:
+        islands = self._world.cluster.islands(self._world.job.ranks)
         threads = len(self._traces)
 
         def part(thread: int) -> None:
             for first, end in islands[thread::threads]:
-                play_pipelines(self._with(job, requests, first, end, self._traces[thread]), now)
+                play_pipelines(self._with(requests, first, end, self._traces[thread]), now)
 
         list(self._pool.map(part, range(threads)))
 
-    def _with(
-        self, job: JobProgram, requests: PlannedRequests, first: int, end: int, trace: PowerTrace
-    ) -> Play:
-        world = self._world
+    def _with(self, requests: PlannedRequests, first: int, end: int, trace: PowerTrace) -> Play:
+        world, job = self._world, self._world.job
         shape = Shape(first, end, job.ranks, world.cluster.tensor, world.cluster.gpus_per_node)
         return Play(shape, job.program, world.tables, world.change, requests, self._gpus, trace)
 
-    def _met_s(self, job: JobProgram, now: EmulatedIteration) -> Floats:
-        """When each rank has met its peers of the other pipelines, or all have met the last of all."""
+    def _met_s(self, now: EmulatedIteration) -> Floats:
+        """Return when each rank has met its peers of the other pipelines, or all have met the last of all."""
         if not now.alive.any():
             raise ConfigError("all pipelines are lost at once", hint="leave one that goes on")
         arrived = now.arrival_s[now.alive]
+        job = self._world.job
         met_s: Floats = arrived.max(axis=0) if job.by_rank else np.full(job.ranks, arrived.max())
         return met_s
 

@@ -246,15 +246,13 @@ class Conditions:
     """How real an emulated job is.
 
     ``noise`` is the relative standard deviation of one computation. ``work`` multiplies all computations of
-    an iteration, over and over (batches of other lengths). An iteration in ``microbatches`` has another
-    number of them and runs at default clocks, as in a job. ``loads`` are what microbatches work on, each its
+    an iteration, over and over (batches of other lengths). ``loads`` are what microbatches work on, each its
     own. ``trace_bin_s`` 0 keeps no power trace.
     """
 
     noise: float = 0.0
     seed: int = 0
     work: Sequence[float] = (1.0,)
-    microbatches: Mapping[int, int] = field(default_factory=dict)
     loads: EmulatedLoads | None = None
     trace_bin_s: float = 0.0
     threads: int = 2

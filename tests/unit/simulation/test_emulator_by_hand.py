@@ -173,17 +173,6 @@ def test_what_is_announced_is_answered_though_nothing_is_slow() -> None:
     assert (found.plan[4:, 0] != found.plan[0, 0]).all(), "iteration 2 decides what 4 plays"
 
 
-@pytest.mark.parametrize(("microbatches", "found"), [(6, True), (9, False)])
-def test_nobody_is_judged_by_batches_of_another_size(microbatches: int, *, found: bool) -> None:
-    schedule = textbook("1f1b", stages=2, microbatches=6)
-    plans = build(profile(2), schedule, blocking_power_w=WAITING_W)
-    others = dict.fromkeys(range(32, 36), microbatches)
-    conditions = Conditions(noise=0.001, microbatches=others)
-    emulator = Emulator(plans, profile(2), ClusterShape(pipelines=4), conditions=conditions)
-    played = emulator.play(38, [parse_straggler("slow:pipeline=1,factor=1.3,from=32,to=36")])
-    assert any(decision.stragglers for decision in played.decisions) is found
-
-
 def test_waits_at_low_clocks_take_what_the_plan_says_where_changes_are_free() -> None:
     measured = Profile(profile(4).points, blocking_power_w=WAITING_W, blocking_w={1000: WAITING_W, 500: 4.0})
     schedule = textbook("1f1b", stages=4, microbatches=4)
