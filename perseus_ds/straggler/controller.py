@@ -12,23 +12,24 @@ from numpy.typing import NDArray
 
 from perseus_ds.straggler.estimate import (
     CONFIRMATIONS,
-    EXCESS,
     FALSE_ALARM,
-    KEPT_SIGMAS,
-    LEAST_MARGIN,
-    LEAST_MOVE,
     LEAST_SCATTER,
-    LEAST_SLACK,
-    LEAST_SLACK_KEPT,
-    MAX_COST_PCT,
-    NOISE_SIGMAS,
-    PROVED_SIGMAS,
     REVIEW_EVERY,
-    REVIEW_EVERY_MOST,
-    REVIEW_EVERY_WHILE_CALM,
-    SURE_SIGMAS,
     SlowdownEstimate,
 )
+
+# docs/stragglers.md states what each number buys.
+MAX_COST_PCT = 0.2  # time that answers may cost over the last 1 000 iterations, by default
+LEAST_SLACK, LEAST_SLACK_KEPT = 0.01, 0.005  # relative slack from which waiting pays, below which it ends
+EXCESS = 0.0027  # how much longer than T' an iteration may become on average, since waiting replicas vary
+_LEAST_MARGIN = 0.001  # that waiting replicas stay below T' in any case
+_LEAST_MOVE = 0.002  # relative change of a limit that is worth another plan
+_REVIEW_EVERY_MOST, _REVIEW_EVERY_WHILE_CALM = 8, 16  # iterations, while somebody waits and while nobody does
+# Standard errors that a replica must be slower than its peers:
+_PROVED_SIGMAS = 1.0  # after a proof that it became slower
+_SURE_SIGMAS = 4.0  # beyond what an answer pays for, if it was slow from the first iteration on
+_KEPT_SIGMAS = 2.0  # to be slow still
+_NOISE_SIGMAS = 5.0  # of slack above the noise
 
 # The decision: which replicas are slow, where all meet, and how long each replica may take.
 
@@ -66,16 +67,6 @@ class Straggler:
     doubt: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TimeBudget:
-    """What one replica's plan may take.
-
-    ``limit_s`` is in seconds as its own plans predict them; None means its objective's plan.
-    """
-
-    limit_s: float | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class StragglerDecision:
     """The same on all ranks after the same observations.
@@ -93,11 +84,6 @@ class StragglerDecision:
     unconfirmed: tuple[int, ...]
     changed: bool
     ended: bool = False
-
-    def budget(self, replica: int) -> TimeBudget:
-        """Return what one replica's plan may take."""
-        limit_s = float(self.limit_s[replica])
-        return TimeBudget(None if np.isnan(limit_s) else limit_s)
 
 
 # What all ranks know of one iteration: the same numbers everywhere, so that all decide alike.
@@ -256,13 +242,13 @@ def limits_s(
     held = np.isfinite(held_s)
     enough = np.where(
         held,
-        np.maximum(LEAST_SLACK_KEPT, KEPT_SIGMAS * error),
-        np.maximum(LEAST_SLACK + KEPT_SIGMAS * error, NOISE_SIGMAS * error),
+        np.maximum(LEAST_SLACK_KEPT, _KEPT_SIGMAS * error),
+        np.maximum(LEAST_SLACK + _KEPT_SIGMAS * error, _NOISE_SIGMAS * error),
     )
     keep = (
         held
-        & (held_s <= most * (1.0 + LEAST_MOVE))
-        & (np.abs(limit_s / held_s - 1.0) < np.maximum(LEAST_MOVE, 1.5 * error))
+        & (held_s <= most * (1.0 + _LEAST_MOVE))
+        & (np.abs(limit_s / held_s - 1.0) < np.maximum(_LEAST_MOVE, 1.5 * error))
     )
     has_slack = (slack > enough) & (held | demand.known)
     has_slack[last] = False
@@ -279,7 +265,7 @@ def margin(demand: ReplicaDemand) -> NDArray[np.float64]:
     apart = np.hypot(np.hypot(demand.scatter, demand.scatter[last]), demand.error[last])
     with np.errstate(divide="ignore"):
         accepted = EXCESS / (max(1, len(demand.free_s) - 1) * apart)
-    kept: NDArray[np.float64] = np.maximum(LEAST_MARGIN, sigmas_below(accepted) * apart)
+    kept: NDArray[np.float64] = np.maximum(_LEAST_MARGIN, sigmas_below(accepted) * apart)
     return np.where(np.isfinite(apart), kept, np.inf)
 
 
@@ -360,9 +346,7 @@ class StragglerController:
         if costs and self._announced.max() <= 1.0:  # what was told is believed, whatever it costs
             self._cost.observe(observed.own_s, observed.planned_s, load=observed.load)
         self._capped = observed.capped
-        moved = self._estimate.observe(
-            _ratio(observed), impatient=self._slow, review_every=self._review_every
-        )
+        moved = self._estimate.observe(_ratio(observed), awaited=self._slow, review_every=self._review_every)
         announced = observed.announced.tobytes()
         anew, self._restricted = self._restricted, False
         if moved or anew or self._cost.spent != self._decision.ended or announced != self._announced_bytes:
@@ -423,15 +407,15 @@ class StragglerController:
     def _patience(self) -> int:
         """After how many iterations the medians are due again: soon after a change, else in good time."""
         if self._decision.sync_time_s is None:
-            return REVIEW_EVERY_WHILE_CALM
-        return REVIEW_EVERY if self._decision.changed else min(2 * self._review_every, REVIEW_EVERY_MOST)
+            return _REVIEW_EVERY_WHILE_CALM
+        return REVIEW_EVERY if self._decision.changed else min(2 * self._review_every, _REVIEW_EVERY_MOST)
 
     def _judged(self) -> StragglerDecision:
         pace, self._usual = self._pace()
         before, self._slow = self._slow, self._measured_slow(pace / self._usual - 1.0)
-        by_level = self._slow & ~before & ~self._estimate.proved
+        by_level = self._slow & ~before & ~self._estimate.alarm
         if by_level.any():
-            self._estimate.settle(by_level)
+            self._estimate.restart_window(by_level)
         self._anyone_slow = bool(self._slow.any())
         announced = (self._announced > 1.0) & ~self._slow
         pace = np.where(announced, np.maximum(pace, self._announced * self._usual), pace)
@@ -440,7 +424,7 @@ class StragglerController:
         free_s = pace * least_s
         if self._anyone_slow:
             slow = self._slow.nonzero()[0]
-            free_s[slow] *= 1.0 + self._estimate.sinking(slow)
+            free_s[slow] *= 1.0 + self._estimate.recovery_trend(slow)
         self._paces = pace
         known = self._estimate.count >= CONFIRMATIONS
         last = int(free_s.argmax())
@@ -467,7 +451,7 @@ class StragglerController:
             stragglers=self._stragglers(demand, at_full_speed, announced, anyone_waits=len(waiting) > 0),
             limit_s=limit_s,
             waiting=tuple(waiting.tolist()),
-            unconfirmed=tuple((announced & self._estimate.sure).nonzero()[0].tolist()),
+            unconfirmed=tuple((announced & self._estimate.has_samples).nonzero()[0].tolist()),
             changed=limit_s.tobytes() != self._decision.limit_s.tobytes(),
             ended=self._cost.spent,
         )
@@ -489,11 +473,11 @@ class StragglerController:
 
     def _measured_slow(self, slowness: _Replicas) -> NDArray[np.bool_]:
         error = np.hypot(self._estimate.error, self._estimate.error[self._usual_of])
-        self._estimate.dismiss(slowness < PROVED_SIGMAS * error)
-        new = np.maximum(LEAST_SLACK + SURE_SIGMAS * error, self._level_sigmas * error)
-        kept = np.maximum(LEAST_SLACK_KEPT, KEPT_SIGMAS * error)
-        proved = np.maximum(np.where(self._slow, LEAST_SLACK_KEPT, LEAST_SLACK), PROVED_SIGMAS * error)
-        least = np.where(self._estimate.proved, proved, np.where(self._slow, kept, new))
+        self._estimate.clear_alarm(slowness < _PROVED_SIGMAS * error)
+        new = np.maximum(LEAST_SLACK + _SURE_SIGMAS * error, self._level_sigmas * error)
+        kept = np.maximum(LEAST_SLACK_KEPT, _KEPT_SIGMAS * error)
+        proved = np.maximum(np.where(self._slow, LEAST_SLACK_KEPT, LEAST_SLACK), _PROVED_SIGMAS * error)
+        least = np.where(self._estimate.alarm, proved, np.where(self._slow, kept, new))
         slow: NDArray[np.bool_] = slowness > least
         return slow
 
@@ -522,7 +506,7 @@ class StragglerController:
 
     def _doubt(self, replica: int, slowdown: float) -> float:
         """Probability of noise that looks so: of that proof, or of such a level by any of all replicas."""
-        if self._estimate.proved[replica]:
+        if self._estimate.alarm[replica]:
             return FALSE_ALARM
         error = math.hypot(self._estimate.error[replica], self._estimate.error[self._usual_of])
         sigmas = (slowdown - 1.0) / max(error, LEAST_SCATTER / 10.0)

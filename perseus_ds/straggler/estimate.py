@@ -1,4 +1,9 @@
-"""How slow every replica is against its own plan: a running median, begun anew where a change is proved."""
+"""Estimate how slow every replica is against its own plan.
+
+`SlowdownEstimate` takes one number per replica and iteration, measured by planned duration. A replica's level
+is the median of its last 16 numbers. The median starts anew where a CUSUM proves that the level has changed,
+so that a change of 20 % shows after two iterations and a hiccup does not show at all.
+"""
 
 from __future__ import annotations
 
@@ -7,199 +12,113 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-# The numbers that the answer to stragglers rests on; docs/stragglers.md states what each buys.
-
-WINDOW = 16
-"""Iterations that a median is taken over."""
-
-REVIEW_EVERY = 4
-"""Iterations between two medians after one that changed a budget; then twice as many, and so on."""
-
-REVIEW_EVERY_MOST = 8
-"""The most iterations between two medians while somebody waits."""
-
-REVIEW_EVERY_WHILE_CALM = 16
-"""Iterations between two medians while nobody waits."""
-
-FALSE_ALARM = 3e-6
-"""Probability that an iteration makes some replica look slow that is not, all replicas together."""
-
-MOST_SIGMAS = 5.0
-"""How many standard deviations one iteration can count for: two that are beyond are a change, one is not."""
-
-RECOVERY_SIGMAS = 3.5
-"""How many standard deviations faster one iteration is of a replica that nobody need wait for any more."""
-
-LEAST_RECOVERY = 0.025
-"""What that iteration is faster by at least; what is less is drift."""
-
-PROVED_SIGMAS = 1.0
-"""How many standard errors slower than the others one is that has been proved to have become slower."""
-
-SURE_SIGMAS = 4.0
-"""How many standard errors slower than an answer pays for one has to be that was slow from the first on."""
-
-KEPT_SIGMAS = 2.0
-"""How many standard errors slower one has to stay to be slow still."""
-
-LEAST_SCATTER = 0.004
-"""What an iteration is taken to vary by at least."""
-
-NOISIER = 1.5
-"""Above this many times the common scatter a replica has a scatter of its own."""
-
-NOISIER_AT_ONCE = 2.2
-"""Above this many times a single window is enough."""
-
-PROFILE_COUNTS = 8
-"""How many observations the profile's scatter is worth."""
-
-NOISE_SIGMAS = 5.0
-"""How many standard errors slack has to be above the noise."""
-
-LEAST_SLACK = 0.01
-"""Relative slack from which waiting slower pays."""
-
-LEAST_SLACK_KEPT = 0.005
-"""Relative slack below which it does no more."""
-
-CONFIRMATIONS = 2
-"""Slow iterations in a row after which a replica is believed to be slow."""
-
-MOST_CONFIRMATIONS = 32
-"""The same for one that was slow and recovered again and again."""
-
-SHORT_SPELL = 12
-"""A slow spell of fewer iterations was not worth its answer."""
-
-CALM = 256
-"""Iterations without a slow spell after which one short spell is forgiven."""
-
-EXCESS = 0.0027
-"""How much longer than T' an iteration may become on average because those who wait vary too."""
-
-LEAST_MARGIN = 0.001
-"""What those who wait stay below T' in any case."""
-
-MAX_COST_PCT = 0.2
-"""Time that answers may cost over the last 1 000 iterations, by default."""
-
-BEHIND = 0.02
-"""How much longer than planned an iteration lasts of a replica that asks for no lower clock ahead."""
-
-LEAST_MOVE = 0.002
-"""Relative change of a limit that is worth another plan."""
-
-EXCESS_PACED = 0.0005
-"""How much longer iterations may become on average because predictions of the longest replica err."""
-
-# Whether a replica has left its level for good: cumulative sums of what iterations exceed it by.
-#
-# Source: E. S. Page, Continuous inspection schemes, Biometrika 41 (1954); run lengths after D. Siegmund,
-# Sequential Analysis (1985): ``(exp(2kb) - 2kb - 1) / 2k^2`` iterations between false alarms, where b is the
-# threshold plus 1.166.
-
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
 _Replicas = NDArray[np.bool_]
 
-_ALLOWANCES = np.array([[2.0], [1.0], [0.5]])
-"""Half the shift that a sum finds soonest, in standard deviations: large shifts first."""
+# docs/stragglers.md states what each number buys.
+WINDOW = 16  # iterations that a median is taken over
+REVIEW_EVERY = 4  # iterations between two medians after one that changed a limit; then twice as many, ...
+CONFIRMATIONS = 2  # slow iterations in a row after which a replica is believed to be slow
+MOST_CONFIRMATIONS = 32  # the same for one that was slow and recovered again and again
+SHORT_SPELL = 12  # iterations: an answer to a shorter slow spell does not pay
+CALM = 256  # iterations without a slow spell after which earlier short spells are forgiven
+FALSE_ALARM = 3e-6  # probability that one iteration names a replica wrongly, all replicas together
+LEAST_SCATTER = 0.004  # assumed least relative standard deviation of an iteration
 
-_BEGUN = 3  # iterations
+_PROFILE_COUNTS = 8  # observations that the profile's scatter is worth
+_MOST_SIGMAS = 5.0  # that one iteration counts for at most: two beyond it prove a change, one does not
+_RECOVERY_SIGMAS, _LEAST_RECOVERY = 3.5, 0.025  # one iteration that much faster ends a wait; less is drift
+_NOISIER, _NOISIER_AT_ONCE = 1.5, 2.2  # times the common scatter: over several windows, in a single one
+_AHEAD = 1.25  # half windows from the middle of a window to its end and two iterations on
+_NORMAL_MIDDLE_HALF = 1.349  # standard deviations that hold the middle half of a normal distribution
+_NORMAL_DIFFERENCE = 0.9539  # median absolute difference of two normal numbers, in standard deviations
+_NORMAL_MAD = 1.4826  # standard deviation by the median absolute deviation
 
-_IN_A_ROW = 1.0  # standard deviations above which iterations count as in a row
+CUSUM_K = np.array([[2.0], [1.0], [0.5]])  # allowances: half the shift that a sum finds soonest, in sigmas
+_BEGUN = 3  # iterations after which a sum may be a change under way
+
+_LONG = 4 * WINDOW  # iterations of a baseline's memory
+_NOISY = 0.06  # scatter above which that memory is longer in proportion, up to twice as long
+_CLIP_SIGMAS = 3.0
+_FEWEST = 4  # replicas whose baselines show how far apart baselines are
 
 
-def threshold(allowance: float, replicas: int) -> float:
-    """Sum above which a shift is proved, but never by one iteration alone.
+def cusum_h(allowance: float, replicas: int) -> float:
+    """Return the sum above which a shift is proved, but never by one iteration alone.
 
-    All replicas together are wrong once in 1 / FALSE_ALARM iterations. Simulated, the three sums
-    together keep that once the mean and the scatter are learned, but not in a job's first 200 iterations
+    All replicas together are wrong once in 1 / FALSE_ALARM iterations. Simulated, the three sums together
+    keep that once mean and scatter are learned, but not in a job's first 200 iterations
     (``scripts/bench/straggler/noisy.py``).
+
+    Source: D. Siegmund, Sequential Analysis (1985): ``(exp(2kb) - 2kb - 1) / 2k^2`` iterations between false
+    alarms, where b is the threshold plus 1.166.
     """
     run = replicas * 2.0 * allowance**2 / FALSE_ALARM
-    return max(math.log(run) / (2.0 * allowance) - 1.166, MOST_SIGMAS - allowance)
+    return max(math.log(run) / (2.0 * allowance) - 1.166, _MOST_SIGMAS - allowance)
 
 
-class Excursions:
-    """One direction: how far, and for how many iterations, each replica has been beyond its level.
+class Cusum:
+    """Cumulative sums of what each replica exceeds its baseline by, in one direction.
 
-    One iteration alone counts for ``MOST_SIGMAS`` at most, so that no hiccup proves anything.
+    Source: E. S. Page, Continuous inspection schemes, Biometrika 41 (1954).
 
-    Shape: [sums, replicas], and [replicas] of iterations in a row.
+    Shape: [allowances, replicas], and [replicas] of iterations in a row.
     """
 
     def __init__(self, replicas: int) -> None:
-        self._sum = np.zeros((len(_ALLOWANCES), replicas))
-        self._length = np.zeros((len(_ALLOWANCES), replicas), dtype=np.int64)
-        self._row = np.zeros(replicas, dtype=np.int64)
-        self._proof = np.array([[threshold(float(one), replicas)] for one in _ALLOWANCES[:, 0]])
+        self._sum = np.zeros((len(CUSUM_K), replicas))
+        self._length = np.zeros((len(CUSUM_K), replicas), dtype=np.int64)
+        self._in_a_row = np.zeros(replicas, dtype=np.int64)
+        self._limit = np.array([[cusum_h(float(one), replicas)] for one in CUSUM_K[:, 0]])
 
-    def observe(self, sigmas: NDArray[np.float64], known: _Replicas) -> bool:
-        """Take in one iteration's deviations; return whether somebody may have left his level."""
-        step = np.minimum(sigmas, MOST_SIGMAS) - _ALLOWANCES
-        if not known.all():
-            step[:, ~known] = 0.0
-        self._sum += step
+    def observe(self, sigmas: _Floats, known: _Replicas) -> bool:
+        """Take in one iteration's deviations; return whether any sum is beyond its limit."""
+        self._sum += np.where(known, np.minimum(sigmas, _MOST_SIGMAS) - CUSUM_K, 0.0)
         np.maximum(self._sum, 0.0, out=self._sum)
-        self._length += known
-        self._length *= self._sum > 0.0
-        self._row += known
-        self._row *= (sigmas > _IN_A_ROW) | ~known
-        return bool((self._sum > self._proof).any())
+        self._length = (self._length + known) * (self._sum > 0.0)
+        self._in_a_row = (self._in_a_row + known) * ((sigmas > 1.0) | ~known)
+        return bool((self._sum > self._limit).any())
 
-    def alone(self, in_a_row: NDArray[np.int64]) -> _Replicas:
-        """The replicas that have left their level while a quarter of all have not.
+    def individual_shifts(self, confirmations: _Ints) -> _Replicas:
+        """Return the replicas that changed while a quarter of all did not: what all do is nobody's slowness.
 
-        ``in_a_row`` iterations are asked of those that flap.
-
-        Shape: both [replicas].
+        Shape: ``confirmations`` [replicas], iterations in a row that are asked of each.
         """
-        place = (self._sum.shape[1] - 1) // 4
-        common = np.partition(self._sum, place, axis=1)[:, place : place + 1]
-        proved = (self._sum - common > self._proof).any(axis=0)
-        steady: _Replicas = proved & ((in_a_row <= CONFIRMATIONS) | (self._row >= in_a_row))
-        return steady
+        quarter = (self._sum.shape[1] - 1) // 4
+        common = np.partition(self._sum, quarter, axis=1)[:, quarter : quarter + 1]
+        proved = (self._sum - common > self._limit).any(axis=0)
+        shifted: _Replicas = proved & ((confirmations <= CONFIRMATIONS) | (self._in_a_row >= confirmations))
+        return shifted
 
-    def together(self) -> bool:
-        """Whether three quarters of all have left their levels: nobody is slow where all are."""
-        far = int((self._sum > self._proof).any(axis=0).sum())
-        return 4 * far >= 3 * self._sum.shape[1]
+    def common_shift(self) -> bool:
+        """Return whether three quarters of all replicas changed."""
+        return 4 * int((self._sum > self._limit).any(axis=0).sum()) >= 3 * self._sum.shape[1]
 
-    def lasted(self) -> NDArray[np.int64]:
-        """For how many iterations each has been beyond its level: by the sum that proves it soonest."""
-        soonest = np.argmax(self._sum / self._proof, axis=0)
-        lasted: NDArray[np.int64] = np.maximum(self._length[soonest, np.arange(len(soonest))], 1)
-        return lasted
+    def run_length(self) -> _Ints:
+        """Return for how many iterations each replica has been beyond its baseline."""
+        soonest = np.argmax(self._sum / self._limit, axis=0)
+        length: _Ints = np.maximum(self._length[soonest, np.arange(len(soonest))], 1)
+        return length
 
     def begun(self) -> _Replicas:
-        """Who may be leaving his level."""
-        far: _Replicas = (self._sum[-1] > self._proof[-1] / 4.0) & (self._length[-1] >= _BEGUN)
+        """Return the replicas that may be changing."""
+        far: _Replicas = (self._sum[-1] > self._limit[-1] / 4.0) & (self._length[-1] >= _BEGUN)
         return far
 
-    def forget(self, who: _Replicas) -> None:
+    def reset(self, who: _Replicas) -> None:
         """Begin anew for some replicas."""
-        self._sum[:, who] = 0.0
-        self._length[:, who] = 0
-        self._row[who] = 0
+        self._sum[:, who], self._length[:, who], self._in_a_row[who] = 0.0, 0, 0
 
 
-# What each replica is held against to see whether it has changed: its own long mean.
+class BaselineMean:
+    """Long mean of every replica since its last change: what the sums hold an iteration against.
 
-_LONG = 4 * WINDOW  # iterations of the mean's memory
-_NOISY = 0.06  # scatter above which the memory is longer in proportion, up to twice as long
-_MOST_SIGMAS = 3.0
-_FEWEST = 4  # replicas whose means tell how far apart means are
-_OF_MEDIAN = 1.4826  # a normal standard deviation, by the median of absolute deviations
-
-
-class Reference:
-    """Mean of measured by planned duration of every replica, since it changed last.
-
-    Its memory is longer where iterations are noisier. There a change takes many iterations to show, and the
-    mean must not follow it meanwhile. So a mean that a replica may be leaving is held, but none of fewer
-    than ``_LONG`` iterations. The error of a held mean counts in every further iteration. One of c iterations
-    multiplies false alarms by ``exp(2 s^2 / c)``; s is how many standard deviations a sum has to go. For 10
-    that is 23 times at 64, 500 times at 32.
+    Its memory is longer where iterations are noisier, since a change takes longer to show there and the mean
+    must not follow it meanwhile. A mean that a replica may be leaving is held, but none of fewer than
+    ``_LONG`` iterations: the error of a held mean counts in every further iteration. One of c iterations
+    multiplies false alarms by ``exp(2 s^2 / c)``, where s is how many standard deviations a sum has to go.
+    For 10 that is 23 times at 64, 500 times at 32.
 
     Shape: vectors [replicas].
     """
@@ -209,35 +128,31 @@ class Reference:
         self._count = np.zeros(replicas, dtype=np.int64)
 
     @property
-    def judges(self) -> NDArray[np.bool_]:
-        """Whose reference is known well enough to see a change by."""
+    def is_ready(self) -> _Replicas:
+        """Replicas whose mean is known well enough to see a change by."""
         return self._count >= WINDOW // 2
 
-    def sigmas(
-        self, ratio: NDArray[np.float64], scatter: NDArray[np.float64], leaving: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """Take in one iteration; return how many standard deviations it is above the reference.
+    def sigmas(self, ratio: _Floats, scatter: _Floats, leaving: _Replicas) -> _Floats:
+        """Take in one iteration (NaN: unknown); return how many standard deviations it is above the mean.
 
-        Longer ones count by their logarithm: what varies with its load has a long tail there.
-        NaN is unknown. ``leaving`` marks replicas that may be about to leave theirs.
+        Longer iterations count by their logarithm: durations that vary with their load have a long tail.
         """
         spread = np.maximum(scatter, LEAST_SCATTER)
         deviation = _deviation(ratio, self._mean)
         judged = deviation if spread.min() < _NOISY else _deviation(ratio, self._shrunk(spread))
         known = np.isfinite(ratio)
-        if not self._count.all():
-            self._mean = np.where(known & (self._count == 0), ratio, self._mean)
+        self._mean = np.where(known & (self._count == 0), ratio, self._mean)
         longest = min(max(_LONG, int(_LONG * float(spread.min()) / _NOISY)), 2 * _LONG)
         self._count = np.minimum(self._count + known, longest)
         share = 1.0 / np.maximum(self._count, 1)
-        sigmas: NDArray[np.float64] = judged / (spread * np.sqrt(1.0 + share))
-        step = np.minimum(np.maximum(deviation, -_MOST_SIGMAS * spread), _MOST_SIGMAS * spread) * share
+        step = np.clip(deviation, -_CLIP_SIGMAS * spread, _CLIP_SIGMAS * spread) * share
         step[~np.isfinite(deviation) | (leaving & (self._count >= _LONG))] = 0.0
         self._mean = self._mean * (1.0 + step)
+        sigmas: _Floats = judged / (spread * np.sqrt(1.0 + share))
         return sigmas
 
-    def _shrunk(self, spread: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Own means, nearer to their median where few iterations explain how far they are apart.
+    def _shrunk(self, spread: _Floats) -> _Floats:
+        """Means drawn to their median where few iterations explain how far they are apart.
 
         Source: empirical Bayes, B. Efron and C. Morris, JASA 68 (1973).
         """
@@ -245,44 +160,35 @@ class Reference:
             return self._mean
         middle = float(np.median(self._mean))
         apart, error = self._mean / middle - 1.0, spread**2 / self._count
-        between = max(0.0, (_OF_MEDIAN * float(np.median(np.abs(apart)))) ** 2 - float(np.median(error)))
-        shrunk: NDArray[np.float64] = middle * (1.0 + apart * between / (between + error))
+        between = max(0.0, (_NORMAL_MAD * float(np.median(np.abs(apart)))) ** 2 - float(np.median(error)))
+        shrunk: _Floats = middle * (1.0 + apart * between / (between + error))
         return shrunk
 
-    def restart(self, who: NDArray[np.bool_], level: NDArray[np.float64], count: NDArray[np.int64]) -> None:
+    def restart(self, who: _Replicas, level: _Floats, count: _Ints) -> None:
         """Begin anew for some replicas, from a level that rests on so many iterations."""
-        self._mean = np.where(who, level, self._mean)
-        self._count = np.where(who, count, self._count)
+        self._mean, self._count = np.where(who, level, self._mean), np.where(who, count, self._count)
 
 
-def _deviation(ratio: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+def _deviation(ratio: _Floats, mean: _Floats) -> _Floats:
     deviation = ratio / mean - 1.0
-    found: NDArray[np.float64] = np.log1p(np.maximum(deviation, 0.0)) + np.minimum(deviation, 0.0)
+    found: _Floats = np.log1p(np.maximum(deviation, 0.0)) + np.minimum(deviation, 0.0)
     return found
 
 
-# How much one iteration of a replica varies: as the profile predicts, then as iterations show.
-
-_MEMORY = 16 * WINDOW  # observations of each replica
-_OWN_MEMORY = 4 * WINDOW
-
-
-class Scatter:
+class NoiseEstimate:
     """Relative standard deviation of one iteration, common to all replicas; infinite until it is known.
 
-    ``first`` is the profile's; it counts as ``PROFILE_COUNTS`` observations, because it knows nothing of what
-    is alike in all computations of an iteration. NaN: the profile does not state it, so that half a window of
-    iterations has to.
+    ``first`` is the profile's, which ignores what all computations of an iteration have in common and so
+    counts as few observations. NaN: unknown, so that half a window of iterations has to show it.
     """
 
     def __init__(self, first: float) -> None:
         known = math.isfinite(first)
-        self._variance = first**2 if known else 0.0
-        self._weight = float(PROFILE_COUNTS) if known else 0.0
+        self._variance, self._weight = (first**2, float(_PROFILE_COUNTS)) if known else (0.0, 0.0)
 
     @property
-    def known(self) -> bool:
-        """Whether anything is known of it."""
+    def is_known(self) -> bool:
+        """Whether a profile or enough iterations have shown it."""
         return self._weight > 0.0
 
     @property
@@ -292,31 +198,26 @@ class Scatter:
         A false alarm has the probability ``exp(-L)``, and an estimate that errs by ``e`` makes it
         ``exp(-L (1 - 2 e))``. ``L / (2 weight)`` more keeps that on average where the error is small.
         """
-        if not self.known:
+        if not self.is_known:
             return math.inf
         more = min(math.sqrt(0.5 / self._weight), -math.log(FALSE_ALARM) / (2.0 * self._weight))
         return math.sqrt(self._variance) * (1.0 + more)
 
-    def learn(self, square: NDArray[np.float64], count: NDArray[np.int64], *, fresh: int) -> None:
-        """Take in each replica's mean square deviation from its level over its last ``count`` iterations.
-
-        ``fresh`` of them were not learned from before.
-
-        Shape: both [replicas].
-        """
+    def learn(self, square: _Floats, count: _Ints, *, fresh: int) -> None:
+        """Take in each replica's mean square deviation over ``count`` iterations, ``fresh`` of them new."""
         use = count > 1
-        if not use.any() or not (self.known or count.max() >= WINDOW // 2):
+        if not use.any() or not (self.is_known or count.max() >= WINDOW // 2):
             return
         freedom = count[use] - 1.0
         seen = float((square[use] * count[use]).sum() / freedom.sum())
-        share = np.minimum(1.0, fresh / count[use]) if self.known else 1.0
+        share = np.minimum(1.0, fresh / count[use]) if self.is_known else 1.0
         weight = float((freedom * share).sum())
         self._variance += (seen - self._variance) * weight / (self._weight + weight)
-        self._weight = min(self._weight + weight, float(_MEMORY * len(count)))
+        self._weight = min(self._weight + weight, 16.0 * WINDOW * len(count))
 
 
-class OwnScatter:
-    """Relative standard deviation of each replica by itself, by the middle half of its windows.
+class ReplicaNoise:
+    """Relative standard deviation of each replica by itself, from the middle half of its windows.
 
     One window errs by 29 %: of 25 replicas that vary alike one would look 1.5 times noisier. So several are
     averaged. A single window counts where it is beyond doubt, and a quiet one ends it at once.
@@ -325,285 +226,24 @@ class OwnScatter:
     """
 
     def __init__(self, replicas: int) -> None:
-        self._mean = np.zeros(replicas)
+        self._mean, self._last = np.zeros(replicas), np.zeros(replicas)
         self._full = np.zeros(replicas, dtype=np.bool_)
-        self._last = np.zeros(replicas)
 
-    def learn(
-        self,
-        spread: NDArray[np.float64],
-        steady: NDArray[np.bool_],
-        count: NDArray[np.int64],
-        *,
-        fresh: int,
-    ) -> None:
-        """Take in the spread of every window of ``count`` iterations where it is ``steady``.
-
-        ``fresh`` of them were not learned from before. Until a window is full it counts alone.
-        """
-        share = np.where(self._full, min(1.0, fresh / _OWN_MEMORY), 1.0)
+    def learn(self, spread: _Floats, steady: _Replicas, count: _Ints, *, fresh: int) -> None:
+        """Take in the spread of steady windows; until a window is full it counts alone."""
+        share = np.where(self._full, min(1.0, fresh / _LONG), 1.0)
         self._mean = np.where(steady, self._mean + share * (spread - self._mean), self._mean)
         self._last = np.where(steady, spread, self._last)
         self._full |= steady & (count >= WINDOW)
 
-    def unless_common(self, common: float) -> NDArray[np.float64]:
-        """Return every replica's own as of its last window where it is clearly above the common one."""
-        clearly = (self._last > NOISIER_AT_ONCE * common) | (self._mean > NOISIER * common)
-        return np.where(clearly & (self._last > NOISIER * common), self._last, common)
-
-
-# The last few numbers of every replica, and their median.
-
-_PLACES = np.arange(WINDOW)
-_MIDDLE_DIFFERENCE = 0.9539  # of two normal numbers, in their standard deviations
-
-
-class Windows:
-    """A ring per replica; forgetting one replica's past leaves the others'.
-
-    ``full``: all were there when the median was taken last.
-
-    Shape: [replicas, WINDOW], NaN where nothing was entered yet.
-    """
-
-    def __init__(self, replicas: int) -> None:
-        self._ring = np.full((replicas, WINDOW), np.nan)
-        self._entered = np.zeros(replicas, dtype=np.int64)
-        self._everyone = np.arange(replicas)
-        self.full = False
-
-    @property
-    def count(self) -> NDArray[np.int64]:
-        """How many numbers each window holds."""
-        return np.minimum(self._entered, WINDOW)
-
-    def enter_all(self, numbers: NDArray[np.float64]) -> None:
-        """Enter one number for every replica."""
-        self._ring[self._everyone, self._entered % WINDOW] = numbers
-        self._entered += 1
-
-    def enter(self, who: NDArray[np.intp], numbers: NDArray[np.float64]) -> None:
-        """Enter one number for each of some replicas."""
-        self._ring[who, self._entered[who] % WINDOW] = numbers
-        self._entered[who] += 1
-
-    def keep_last(self, who: NDArray[np.intp], count: NDArray[np.int64]) -> None:
-        """Forget all but the last few numbers of some replicas."""
-        kept = np.minimum(count, self.count[who])
-        order = (self._entered[who, None] - kept[:, None] + _PLACES) % WINDOW  # oldest that is kept first
-        oldest_first = np.take_along_axis(self._ring[who], order, axis=1)
-        self._ring[who] = np.where(kept[:, None] > _PLACES, oldest_first, np.nan)
-        self._entered[who] = kept
-        self.full = self.full and not len(who)
-
-    def lasting(self, who: NDArray[np.intp], level: NDArray[np.float64], within: float) -> NDArray[np.int64]:
-        """How many of the latest numbers of some replicas in a row lie within a share of a level."""
-        order = (self._entered[who, None] - 1 - _PLACES) % WINDOW  # newest first
-        close = np.abs(np.take_along_axis(self._ring[who], order, axis=1) / level[:, None] - 1.0) <= within
-        lasting: NDArray[np.int64] = np.cumprod(close, axis=1).sum(axis=1)
-        return lasting
-
-    def median(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Median (the lower of two) and scatter of every window; NaN where it is empty.
-
-        The scatter is the standard deviation of a normal distribution with the same middle half.
-
-        Cost: linear in replicas.
-        """
-        ordered = np.sort(self._ring, axis=1)  # NaN goes last
-        last = np.maximum(self.count - 1, 0)
-        self.full = bool((last == WINDOW - 1).all())
-        median = ordered[self._everyone, last // 2]
-        middle_half = ordered[self._everyone, (3 * last + 2) // 4] - ordered[self._everyone, last // 4]
-        return median, middle_half / (1.349 * median)
-
-    def successive_spread(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Scatter of every window by its successive differences, which one change of level does not widen.
-
-        In parts of a level; NaN where there is no difference yet.
-        """
-        order = (self._entered[:, None] - self.count[:, None] + _PLACES) % WINDOW  # oldest first
-        apart = np.sort(np.abs(np.diff(np.take_along_axis(self._ring, order, axis=1), axis=1)), axis=1)
-        middle: NDArray[np.float64] = apart[self._everyone, np.maximum(self.count - 2, 0) // 2]
-        return middle / (_MIDDLE_DIFFERENCE * level)
-
-    def square_deviation(self, level: NDArray[np.float64], most: float) -> NDArray[np.float64]:
-        """Mean square of what each window's numbers differ from a level by, in parts of it; 0 where empty.
-
-        A number differs by ``most`` at the most.
-        """
-        apart = np.minimum(np.abs(self._ring / level[:, None] - 1.0), most)
-        total: NDArray[np.float64] = np.nansum(apart**2, axis=1)
-        return total / np.maximum(self.count, 1)
-
-    def drift(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
-        """How much the newer half of some full windows is above the older; 0 while they fill."""
-        order = (self._entered[who, None] + _PLACES) % WINDOW
-        halves = self._ring[who[:, None], order].reshape(len(who), 2, WINDOW // 2)
-        older, newer = np.partition(halves, WINDOW // 4, axis=2)[:, :, WINDOW // 4].T
-        return np.where(self._entered[who] >= WINDOW, newer / older - 1.0, 0.0)
-
-
-_AHEAD = 1.25  # from the middle of a window to its end and 2 iterations on, in half windows
-
-
-class SlowdownEstimate:
-    """Measured by planned duration of every replica, robustly.
-
-    Each replica's level is the median of its last iterations. It starts anew where a cumulative sum proves
-    that the replica has left it: at the first of the iterations that did. A replica that turns slow for short
-    spells again and again has to confirm it longer. What all do at once is nobody's slowness.
-
-    Shape: vectors [replicas], as of the last review. ``level`` is NaN before the first known iteration,
-    ``count`` how many iterations it rests on. ``scatter`` is the relative standard deviation of one iteration
-    (infinite until it is known). ``error`` is the relative standard error of the level: that of a median.
-    ``proved`` marks whose level was found by its having become slower.
-    """
-
-    def __init__(self, replicas: int, first_scatter: float) -> None:
-        self.level = np.full(replicas, np.nan)
-        self.count = np.zeros(replicas, dtype=np.int64)
-        self.proved = np.zeros(replicas, dtype=np.bool_)
-        self._scatter = Scatter(first_scatter)
-        self.scatter = np.full(replicas, self._scatter.deviation)
-        self.error = 1.25 * self.scatter
-        self._own_scatter = OwnScatter(replicas)
-        self._windows = Windows(replicas)
-        self._damping = FlapDamping(replicas)
-        self._reference = Reference(replicas)
-        self._slower = Excursions(replicas)
-        self._faster = Excursions(replicas)
-        self._side = np.zeros(replicas)
-        self._in_a_row = np.zeros(replicas, dtype=np.int64)
-        self._unreviewed = 0
-        self._observed = 0
-
-    @property
-    def sure(self) -> _Replicas:
-        """Whose level rests on half a window at least."""
-        return self.count >= WINDOW // 2
-
-    @property
-    def tells(self) -> bool:
-        """Whether it is known how much iterations vary: before, nobody is judged."""
-        return self._scatter.known
-
-    def observe(self, ratio: NDArray[np.float64], *, impatient: _Replicas, review_every: int) -> bool:
-        """Take in one iteration; return whether the levels were taken anew.
-
-        What is not finite and above 0 is unknown. ``impatient`` marks replicas of whom one faster
-        iteration is enough: those that others wait for.
-        """
-        self._damping.tick()
-        known = np.isfinite(ratio) & (ratio > 0.0)
-        if known.all():
-            self._windows.enter_all(ratio)
-        elif not known.any():
-            return False
-        else:
-            self._windows.enter(np.flatnonzero(known), ratio[known])
-        ratio = np.where(known, ratio, np.nan)
-        deviation = ratio / self.level - 1.0
-        jumped = self._scatter.known and self._jumped(ratio, deviation, impatient)
-        return self._review(now=jumped or self._leans(deviation, impatient), every=review_every)
-
-    def sinking(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
-        """How far below their median some replicas are by now if they become faster bit by bit; 0 or less.
-
-        A median is half a window behind, and what is decided is run a few iterations later.
-        """
-        change = self._windows.drift(who)
-        noise = 1.2 * 1.25 * self.scatter[who] * math.sqrt(2.0 / (WINDOW // 2))
-        return np.where(change < -noise, _AHEAD * change, 0.0)
-
-    def _leans(self, deviation: NDArray[np.float64], impatient: _Replicas) -> bool:
-        """Whether one of whom others wait was on the same side of its median several times in a row."""
-        if not impatient.any():
-            return False
-        side = np.sign(deviation)
-        self._in_a_row = np.where(side == self._side, self._in_a_row + 1, 1)
-        self._side = side
-        return bool((self._in_a_row[impatient] >= REVIEW_EVERY).any())
-
-    def _jumped(
-        self, ratio: NDArray[np.float64], deviation: NDArray[np.float64], impatient: _Replicas
-    ) -> bool:
-        """Start anew where a change is proved."""
-        leaving = self._slower.begun() | self._faster.begun()
-        sigmas = self._reference.sigmas(ratio, self.scatter, leaving)
-        judged = np.isfinite(sigmas) & self._reference.judges
-        slower = self._slower.observe(sigmas, judged)
-        faster = self._faster.observe(-sigmas, judged)
-        at_once = impatient & (deviation < -np.maximum(LEAST_RECOVERY, RECOVERY_SIGMAS * self.scatter))
-        if not (slower or faster or at_once.any()):
-            return False
-        up = self._slower.alone(self._damping.confirmations())
-        down = self._faster.alone(np.full(len(up), CONFIRMATIONS)) & ~impatient  # of these the drift is led
-        down |= at_once
-        self._damping.remember(up, down)
-        lasted = np.where(up, self._slower.lasted(), self._faster.lasted())
-        jumped = up | down
-        for side in (self._slower, self._faster):
-            if side.together():
-                jumped, lasted = np.ones_like(up), np.full(len(up), side.lasted().max())
-        who = jumped.nonzero()[0]
-        if not len(who):
-            return False
-        self.proved = (self.proved & ~down) | up
-        self._windows.keep_last(who, lasted[who])
-        self._reference.restart(jumped, self._windows.median()[0], self._windows.count)
-        self._slower.forget(jumped)
-        self._faster.forget(jumped)
-        return True
-
-    def _review(self, *, now: bool, every: int) -> bool:
-        """Take the medians anew: at once after a change or while windows fill, else every few iterations."""
-        self._unreviewed += 1
-        self._observed += 1
-        if self._unreviewed < every and not now and self._windows.full:
-            return False
-        self._in_a_row[:] = 0
-        self.level, spread = self._windows.median()
-        self.count = self._windows.count
-        most = _MOST_SIGMAS * max(self._scatter.deviation, LEAST_SCATTER)
-        square = self._windows.square_deviation(self.level, most)
-        told = self.tells
-        fresh = self._unreviewed
-        self._scatter.learn(square, self.count, fresh=fresh)
-        if not told and self.tells:  # what was seen until now is the reference
-            self._reference.restart(np.ones_like(self.proved), self.level, self.count)
-        self._unreviewed = 0
-        common = self._scatter.deviation
-        if self._observed < WINDOW:  # no reference was there to tell two levels apart from the first on
-            spread = self._windows.successive_spread(self.level)
-        steady = self.sure & ~self._slower.begun() & ~self._faster.begun()  # no mixture of two levels
-        self._own_scatter.learn(spread, steady, self.count, fresh=fresh)
-        self.scatter = self._own_scatter.unless_common(common)
-        self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
-        return True
-
-    def settle(self, who: _Replicas) -> None:
-        """Begin anew for some that were found slow by their level alone, early, while references are learned.
-
-        What their windows hold from before is another level and no scatter.
-        """
-        found = who.nonzero()[0]
-        within = _MOST_SIGMAS * max(self._scatter.deviation, LEAST_SCATTER)
-        lasting = self._windows.lasting(found, self.level[found], within)
-        found, lasting = found[lasting >= CONFIRMATIONS], lasting[lasting >= CONFIRMATIONS]
-        self._windows.keep_last(found, lasting)
-        self.count = self._windows.count
-        anew = np.isin(np.arange(len(who)), found)
-        self._reference.restart(anew, self.level, self.count)
-        self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
-
-    def dismiss(self, who: _Replicas) -> None:
-        """Note that some replicas, though they became slower, are no slower than the others."""
-        self.proved &= ~who
+    def unless_common(self, common: float) -> _Floats:
+        """Return the spread of each replica's last window where it is clearly above the common one."""
+        clearly = (self._last > _NOISIER_AT_ONCE * common) | (self._mean > _NOISIER * common)
+        return np.where(clearly & (self._last > _NOISIER * common), self._last, common)
 
 
 class FlapDamping:
-    """Memory of flapping: an answer to a spell that is over at once costs time and saves nothing.
+    """Ask a replica that was slow for short spells to confirm the next one for longer.
 
     Shape: vectors [replicas].
     """
@@ -614,17 +254,178 @@ class FlapDamping:
         self._short = np.zeros(replicas, dtype=np.int64)
 
     def tick(self) -> None:
-        """An iteration passes."""
+        """Count one iteration."""
         self._now += 1
 
-    def confirmations(self) -> NDArray[np.int64]:
-        """Slow iterations in a row that are asked for: four times as many per short spell after the first."""
-        exponent = np.clip(self._short - 1, 0, 8)
-        return np.minimum(CONFIRMATIONS * 4**exponent, MOST_CONFIRMATIONS)
+    def confirmations(self) -> _Ints:
+        """Return the slow iterations in a row that are asked for: times four per further short spell."""
+        return np.minimum(CONFIRMATIONS * 4 ** np.clip(self._short - 1, 0, 8), MOST_CONFIRMATIONS)
 
-    def remember(self, slower: NDArray[np.bool_], faster: NDArray[np.bool_]) -> None:
-        """Some replicas turned slow in this iteration, some turned fast again."""
+    def record(self, slower: _Replicas, faster: _Replicas) -> None:
+        """Note which replicas turned slow and fast in this iteration."""
         lasted = self._now - self._began
         self._short[faster & (lasted < SHORT_SPELL)] += 1
         self._short[slower & (lasted >= CALM)] = 0
         self._began[slower] = self._now
+
+
+class SlowdownEstimate:
+    """Level of every replica: measured by planned duration, robustly.
+
+    All vectors are as of the last review, shape [replicas]. ``level`` is a median, NaN before the first known
+    iteration; ``count`` is how many iterations it rests on and ``error`` its relative standard error.
+    ``scatter`` is the relative standard deviation of one iteration, infinite until it is known. ``alarm``
+    marks the replicas whose level was found by a proof that they had become slower.
+    """
+
+    def __init__(self, replicas: int, first_scatter: float) -> None:
+        self.level = np.full(replicas, np.nan)
+        self.count = np.zeros(replicas, dtype=np.int64)
+        self.alarm = np.zeros(replicas, dtype=np.bool_)
+        self._noise, self._own_noise = NoiseEstimate(first_scatter), ReplicaNoise(replicas)
+        self.scatter = np.full(replicas, self._noise.deviation)
+        self.error = 1.25 * self.scatter
+        self._window = np.full((replicas, WINDOW), np.nan)  # newest last, gaps first
+        self._windows_full = False  # as of the last review
+        self._damping = FlapDamping(replicas)
+        self._baseline = BaselineMean(replicas)
+        self._slower, self._faster = Cusum(replicas), Cusum(replicas)
+        self._side = np.zeros(replicas)
+        self._same_side = np.zeros(replicas, dtype=np.int64)
+        self._unreviewed = self._observed = 0
+
+    @property
+    def has_samples(self) -> _Replicas:
+        """Replicas whose level rests on half a window at least."""
+        return self.count >= WINDOW // 2
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the noise of iterations is known: before, nobody is judged."""
+        return self._noise.is_known
+
+    def observe(self, ratio: _Floats, *, awaited: _Replicas, review_every: int) -> bool:
+        """Take in one iteration; return whether the levels were reviewed.
+
+        A ``ratio`` that is not finite and above 0 is unknown. ``awaited`` marks the stragglers that others
+        wait for: a single faster iteration is enough for them.
+        """
+        self._damping.tick()
+        known = np.isfinite(ratio) & (ratio > 0.0)
+        if not known.any():
+            return False
+        self._window[known, :-1] = self._window[known, 1:]
+        self._window[known, -1] = ratio[known]
+        ratio = np.where(known, ratio, np.nan)
+        deviation = ratio / self.level - 1.0
+        self._unreviewed += 1
+        self._observed += 1
+        changed = self.is_ready and self._changed(ratio, deviation, awaited)
+        due = changed or self._drifts(deviation, awaited) or self._unreviewed >= review_every
+        if due or not self._windows_full:
+            self._review()
+            return True
+        return False
+
+    def recovery_trend(self, who: NDArray[np.intp]) -> _Floats:
+        """Return how far some replicas are below their median by now if they recover bit by bit; 0 or less.
+
+        A median is half a window behind, and a decision is executed a few iterations later.
+        """
+        halves = self._window[who].reshape(len(who), 2, WINDOW // 2)
+        older, newer = np.partition(halves, WINDOW // 4, axis=2)[:, :, WINDOW // 4].T
+        change = np.where(self._count()[who] >= WINDOW, newer / older - 1.0, 0.0)
+        noise = 1.2 * 1.25 * self.scatter[who] * math.sqrt(2.0 / (WINDOW // 2))
+        return np.where(change < -noise, _AHEAD * change, 0.0)
+
+    def restart_window(self, who: _Replicas) -> None:
+        """Drop earlier levels from the windows of replicas that were found slow by their level alone.
+
+        That happens while baselines are learned, when no change can be proved yet.
+        """
+        close = np.abs(self._window / self.level[:, None] - 1.0) <= self._clip()
+        lasting = np.cumprod(close[:, ::-1], axis=1).sum(axis=1)
+        restarted = who & (lasting >= CONFIRMATIONS)
+        self._keep_last(restarted, lasting)
+        self.count = self._count()
+        self._baseline.restart(restarted, self.level, self.count)
+        self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
+
+    def clear_alarm(self, who: _Replicas) -> None:
+        """Note that some replicas, though they became slower, are no slower than the others."""
+        self.alarm &= ~who
+
+    def _count(self) -> _Ints:
+        count: _Ints = np.isfinite(self._window).sum(axis=1)
+        return count
+
+    def _median(self) -> tuple[_Floats, _Floats, _Ints]:
+        """Lower median and robust scatter of every window (NaN: empty), and how many numbers it holds."""
+        ordered, count = np.sort(self._window, axis=1), self._count()  # NaN goes last
+        rows, last = np.arange(len(ordered)), np.maximum(count - 1, 0)
+        median = ordered[rows, last // 2]
+        middle_half = ordered[rows, (3 * last + 2) // 4] - ordered[rows, last // 4]
+        return median, middle_half / (_NORMAL_MIDDLE_HALF * median), count
+
+    def _keep_last(self, who: _Replicas, kept: _Ints) -> None:
+        first_kept = WINDOW - np.minimum(kept, WINDOW)
+        self._window[who[:, None] & (np.arange(WINDOW) < first_kept[:, None])] = np.nan
+        self._windows_full &= not who.any()
+
+    def _clip(self) -> float:
+        return _CLIP_SIGMAS * max(self._noise.deviation, LEAST_SCATTER)
+
+    def _drifts(self, deviation: _Floats, awaited: _Replicas) -> bool:
+        """Whether an awaited straggler was on the same side of its median several times in a row."""
+        if not awaited.any():
+            return False
+        side = np.sign(deviation)
+        self._same_side = np.where(side == self._side, self._same_side + 1, 1)
+        self._side = side
+        return bool((self._same_side[awaited] >= REVIEW_EVERY).any())
+
+    def _changed(self, ratio: _Floats, deviation: _Floats, awaited: _Replicas) -> bool:
+        """Start windows and baselines anew where a change is proved."""
+        leaving = self._slower.begun() | self._faster.begun()
+        sigmas = self._baseline.sigmas(ratio, self.scatter, leaving)
+        judged = np.isfinite(sigmas) & self._baseline.is_ready
+        slower, faster = self._slower.observe(sigmas, judged), self._faster.observe(-sigmas, judged)
+        at_once = awaited & (deviation < -np.maximum(_LEAST_RECOVERY, _RECOVERY_SIGMAS * self.scatter))
+        if not (slower or faster or at_once.any()):
+            return False
+        up = self._slower.individual_shifts(self._damping.confirmations())
+        down = self._faster.individual_shifts(np.full(len(up), CONFIRMATIONS)) & ~awaited | at_once
+        self._damping.record(up, down)
+        changed, kept = up | down, np.where(up, self._slower.run_length(), self._faster.run_length())
+        for side in (self._slower, self._faster):
+            if side.common_shift():
+                changed, kept = np.ones_like(up), np.full(len(up), side.run_length().max())
+        if not changed.any():
+            return False
+        self.alarm = (self.alarm & ~down) | up
+        self._keep_last(changed, kept)
+        median, _, count = self._median()
+        self._baseline.restart(changed, median, count)
+        self._slower.reset(changed)
+        self._faster.reset(changed)
+        return True
+
+    def _review(self) -> None:
+        """Take the medians anew, and learn the noise from the windows."""
+        self._same_side[:] = 0
+        self.level, spread, self.count = self._median()
+        self._windows_full = bool((self.count == WINDOW).all())
+        was_ready, fresh, self._unreviewed = self.is_ready, self._unreviewed, 0
+        apart = np.minimum(np.abs(self._window / self.level[:, None] - 1.0), self._clip())
+        square = np.nansum(apart**2, axis=1) / np.maximum(self.count, 1)
+        self._noise.learn(square, self.count, fresh=fresh)
+        if self.is_ready and not was_ready:  # what was seen until now is the baseline
+            self._baseline.restart(np.ones_like(self.alarm), self.level, self.count)
+        if self._observed < WINDOW:  # no baseline told two levels apart from the first iteration on
+            rows, differences = np.arange(len(self.level)), np.abs(np.diff(self._window, axis=1))
+            middle = np.maximum(self.count - 2, 0) // 2
+            spread = np.sort(differences, axis=1)[rows, middle] / (_NORMAL_DIFFERENCE * self.level)
+        steady = self.has_samples & ~self._slower.begun() & ~self._faster.begun()  # no mixture of two levels
+        self._own_noise.learn(spread, steady, self.count, fresh=fresh)
+        self.scatter = self._own_noise.unless_common(self._noise.deviation)
+        self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, select
 from perseus_ds.schedule import dag_of
-from perseus_ds.straggler.controller import StragglerDecision, TimeBudget
+from perseus_ds.straggler.controller import StragglerDecision
 
 _ROUNDED = 1.0 + 1e-12  # a plan's own stretch is the plan again
 _Floats = NDArray[np.float64]
@@ -107,16 +107,10 @@ class FrontierIndex:
         """What the plan that loses no time predicts."""
         return float(self.expected_s[self.fastest])
 
-    def choose(self, budget: TimeBudget) -> int:
-        """Return the plan for a budget.
-
-        Cost: microseconds.
-        """
-        return self.objective if budget.limit_s is None else self.within(budget.limit_s)
-
     def within(self, limit_s: float) -> int:
         """Return the plan of least effective energy that takes no longer, or the fastest.
 
+        Cost: microseconds.
         Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
         """
         if limit_s <= self.fastest_s:
@@ -193,7 +187,7 @@ class Frontiers:
         """Return what each replica runs by a decision."""
         plans = self.objective.copy()
         for replica in np.flatnonzero(np.isfinite(decision.limit_s)).tolist():
-            plans[replica] = self._indexes[replica].choose(decision.budget(replica))
+            plans[replica] = self._indexes[replica].within(float(decision.limit_s[replica]))
         return plans
 
     def stretched(self, stretch: NDArray[np.float64]) -> _Plans:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +12,10 @@ from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Instruction, Load, dag_of
 from perseus_ds.schedule.dag import LongestPaths
-from perseus_ds.straggler.estimate import EXCESS_PACED
+from perseus_ds.straggler.controller import sigmas_below
 
+EXCESS_PACED = 0.0005  # how much longer iterations may become on average because predictions err
 _Replicas = NDArray[np.float64]
-_SIGMAS = np.linspace(0.0, 6.0, 241)
-_LATE_AT = np.vectorize(lambda x: NormalDist().pdf(x) - x * NormalDist().cdf(-x))(_SIGMAS)
-"""What a normal number exceeds so many deviations by on average, in deviations."""
 _BEYOND = 1.96  # standard errors that one of fifty predictions may be off by
 _USUALLY = 0.02
 _STEP = 0.7  # of the scale's logarithm where all of an iteration's predictions are off by more
@@ -93,7 +90,7 @@ def margins_s(apart_s: _Replicas, late_s: float) -> _Replicas:
     whole_s = float(apart_s.sum())
     if whole_s <= 0.0:
         return np.zeros(len(apart_s))
-    margin_s: _Replicas = np.interp(late_s / whole_s, _LATE_AT[::-1], _SIGMAS[::-1]) * apart_s
+    margin_s: _Replicas = sigmas_below(late_s / whole_s) * apart_s
     return margin_s
 
 

@@ -8,19 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.straggler.controller import (
+    MAX_COST_PCT,
     Cause,
     ReplicaObservation,
     ReplicaStatus,
     StragglerController,
     StragglerDecision,
 )
-from perseus_ds.straggler.estimate import BEHIND, CONFIRMATIONS, MAX_COST_PCT
+from perseus_ds.straggler.estimate import CONFIRMATIONS
 from perseus_ds.straggler.frontier_index import FrontierIndex, Frontiers
 from perseus_ds.straggler.pacing import Pacing
 
+BEHIND = 0.02  # how much longer than planned a replica takes that asks for no lower clock ahead
 _KEPT = 8  # iterations until the numbers of one have come, with room to spare
-_MISSING = 16
-"""Iterations in a row without loads after which they are taken to be as usual."""
+_MISSING = 16  # iterations in a row without loads after which they are taken to be as usual
 _Replicas = NDArray[np.float64]
 
 

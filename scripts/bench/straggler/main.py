@@ -25,7 +25,6 @@ from perseus_ds.straggler.controller import (
     ReplicaObservation,
     StragglerController,
     StragglerDecision,
-    TimeBudget,
 )
 from perseus_ds.straggler.frontier_index import FrontierIndex
 
@@ -100,7 +99,7 @@ def look_ups(stages: int, microbatches: int) -> dict[str, object]:
     limits_s = np.linspace(frontier_index.fastest_s, float(frontier_index.expected_s[-1]), 1000).tolist()
     began = thread_time_ns()
     for limit_s in limits_s:
-        frontier_index.choose(TimeBudget(limit_s))
+        frontier_index.within(limit_s)
     return {
         "plans": len(plans),
         "computations": int(plans.choice.shape[1]),

@@ -7,8 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.controller import Cause, ReplicaObservation, StragglerController, StragglerDecision
-from perseus_ds.straggler.estimate import LEAST_SLACK, SHORT_SPELL
+from perseus_ds.straggler.controller import (
+    LEAST_SLACK,
+    Cause,
+    ReplicaObservation,
+    StragglerController,
+    StragglerDecision,
+)
+from perseus_ds.straggler.estimate import SHORT_SPELL
 
 Numbers = NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perseus_ds.straggler.estimate import FlapDamping, OwnScatter, Reference, SlowdownEstimate
+from perseus_ds.straggler.estimate import BaselineMean, FlapDamping, ReplicaNoise, SlowdownEstimate
 
 NOBODY = np.array([False, False])
 SECOND = np.array([False, True])
@@ -11,12 +11,10 @@ BOTH = np.array([0, 1])
 
 
 def feed(
-    estimate: SlowdownEstimate, *ratios: float, impatient: np.ndarray = NOBODY, every: int = 16
+    estimate: SlowdownEstimate, *ratios: float, awaited: np.ndarray = NOBODY, every: int = 16
 ) -> list[bool]:
     """The first replica keeps its promises; the second takes these ratios, one an iteration."""
-    return [
-        estimate.observe(np.array([1.0, ratio]), impatient=impatient, review_every=every) for ratio in ratios
-    ]
+    return [estimate.observe(np.array([1.0, ratio]), awaited=awaited, review_every=every) for ratio in ratios]
 
 
 def test_before_anything_is_seen_the_profile_is_believed_with_its_doubt() -> None:
@@ -30,10 +28,10 @@ def test_before_anything_is_seen_the_profile_is_believed_with_its_doubt() -> Non
 def test_a_silent_profile_leaves_all_open_for_half_a_window() -> None:
     estimate = SlowdownEstimate(2, float("nan"))
     feed(estimate, 2.0, 2.1, 2.0, 1.9, 2.0, 2.1, 2.0)
-    assert not estimate.tells
+    assert not estimate.is_ready
     assert np.isinf(estimate.error).all()
     feed(estimate, 1.9)
-    assert estimate.tells
+    assert estimate.is_ready
     assert np.isfinite(estimate.error).all()
 
 
@@ -43,7 +41,7 @@ def test_a_level_rests_on_sixteen_iterations_and_is_sure_from_eight() -> None:
         assert feed(estimate, 1.0)[0] or number > 16
         if number <= 16:
             assert estimate.count.tolist() == [number, number]
-            assert estimate.sure.tolist() == [number >= 8] * 2
+            assert estimate.has_samples.tolist() == [number >= 8] * 2
     assert estimate.count.tolist() == [16, 16]
     assert estimate.level.tolist() == [1.0, 1.0]
 
@@ -61,7 +59,7 @@ def test_a_hiccup_is_dropped() -> None:
     assert feed(estimate, 1.3, 1.0, 0.7, 1.0) == [False] * 4
     feed(estimate, *[1.0] * 16)
     assert estimate.level.tolist() == [1.0, 1.0]
-    assert not estimate.proved.any()
+    assert not estimate.alarm.any()
 
 
 def test_two_alike_are_a_new_level_and_both_count() -> None:
@@ -77,35 +75,35 @@ def test_an_unknown_iteration_in_between_neither_confirms_nor_forgives() -> None
     feed(estimate, *[1.0] * 17)
     assert feed(estimate, 1.3, np.nan, 0.0, np.inf, 1.32)[-1]
     assert estimate.level[1] == 1.3
-    assert estimate.proved.tolist() == [False, True]
+    assert estimate.alarm.tolist() == [False, True]
 
 
 def test_of_one_whom_others_wait_for_a_single_faster_iteration_is_enough() -> None:
-    for impatient, at_once in ((SECOND, True), (NOBODY, False)):
+    for awaited, at_once in ((SECOND, True), (NOBODY, False)):
         estimate = SlowdownEstimate(2, 0.01)
         feed(estimate, *[1.3] * 17)
-        assert feed(estimate, 1.0, impatient=impatient) == [at_once]
+        assert feed(estimate, 1.0, awaited=awaited) == [at_once]
         assert estimate.level[1] == (1.0 if at_once else 1.3)
 
 
 def test_of_one_whom_others_wait_for_four_on_the_same_side_are_a_review() -> None:
     estimate = SlowdownEstimate(2, 0.01)
     feed(estimate, *[1.0] * 17)
-    assert feed(estimate, *[1.01] * 3, impatient=SECOND) == [False] * 3
-    assert feed(estimate, 1.01, impatient=SECOND) == [True]
+    assert feed(estimate, *[1.01] * 3, awaited=SECOND) == [False] * 3
+    assert feed(estimate, 1.01, awaited=SECOND) == [True]
 
 
 def test_one_that_becomes_faster_is_led_by_where_it_will_be() -> None:
     estimate = SlowdownEstimate(2, 0.01)
     feed(estimate, *[1.018] * 8, *[1.0] * 8)
     drift = 1.0 / 1.018 - 1.0
-    assert estimate.sinking(BOTH).tolist() == pytest.approx([0.0, 1.25 * drift])
+    assert estimate.recovery_trend(BOTH).tolist() == pytest.approx([0.0, 1.25 * drift])
 
 
 def test_one_that_becomes_slower_is_not_led() -> None:
     estimate = SlowdownEstimate(2, 0.01)
     feed(estimate, *[1.0] * 8, *[1.018] * 8)
-    assert estimate.sinking(BOTH).tolist() == [0.0, 0.0]
+    assert estimate.recovery_trend(BOTH).tolist() == [0.0, 0.0]
 
 
 def test_who_is_much_noisier_than_all_has_a_scatter_of_its_own() -> None:
@@ -116,7 +114,7 @@ def test_who_is_much_noisier_than_all_has_a_scatter_of_its_own() -> None:
 
 
 def test_one_window_by_itself_makes_nobody_noisier_unless_it_is_beyond_doubt() -> None:
-    own = OwnScatter(2)
+    own = ReplicaNoise(2)
     steady, full = np.array([True, True]), np.array([16, 16])
     for spread in [(0.1, 0.1)] * 4 + [(0.1, 0.19)]:
         own.learn(np.array(spread), steady, full, fresh=16)
@@ -130,9 +128,9 @@ def test_one_window_by_itself_makes_nobody_noisier_unless_it_is_beyond_doubt() -
 def test_what_all_do_at_once_is_nobodys_slowness() -> None:
     estimate = SlowdownEstimate(2, 0.01)
     for ratio in [1.0] * 20 + [1.2] * 4:
-        estimate.observe(np.array([ratio, ratio]), impatient=NOBODY, review_every=16)
+        estimate.observe(np.array([ratio, ratio]), awaited=NOBODY, review_every=16)
     assert estimate.level.tolist() == [1.2, 1.2]
-    assert not estimate.proved.any()
+    assert not estimate.alarm.any()
 
 
 @pytest.mark.thorough
@@ -141,8 +139,8 @@ def test_the_maximum_of_many_noisy_replicas_proves_nothing() -> None:
     rng = np.random.default_rng(0)
     estimate = SlowdownEstimate(32, 0.12)
     for _ in range(2000):
-        estimate.observe(1.0 + 0.12 * rng.standard_normal(32), impatient=np.zeros(32, bool), review_every=16)
-        assert not estimate.proved.any()
+        estimate.observe(1.0 + 0.12 * rng.standard_normal(32), awaited=np.zeros(32, bool), review_every=16)
+        assert not estimate.alarm.any()
 
 
 @pytest.mark.parametrize("seed", [143, 185, 318])
@@ -151,8 +149,8 @@ def test_a_mean_of_few_iterations_is_not_held_against_anybody(seed: int) -> None
     rng = np.random.default_rng(seed)
     estimate = SlowdownEstimate(16, 0.12)
     for _ in range(150):
-        estimate.observe(1.0 + 0.12 * rng.standard_normal(16), impatient=np.zeros(16, bool), review_every=16)
-        assert not estimate.proved.any()
+        estimate.observe(1.0 + 0.12 * rng.standard_normal(16), awaited=np.zeros(16, bool), review_every=16)
+        assert not estimate.alarm.any()
 
 
 @pytest.mark.thorough
@@ -166,8 +164,8 @@ def test_a_fifth_more_is_proved_as_soon_as_the_noise_allows(noise: float, within
         for n in range(80 + within):
             slow = np.array([1.0, 1.2 if n >= 80 else 1.0, 1.0, 1.0])
             ratio = slow * (1.0 + noise * rng.standard_normal(4))
-            estimate.observe(ratio, impatient=np.zeros(4, bool), review_every=16)
-        found += estimate.proved.tolist() == [False, True, False, False]
+            estimate.observe(ratio, awaited=np.zeros(4, bool), review_every=16)
+        found += estimate.alarm.tolist() == [False, True, False, False]
     assert found >= 0.95 * jobs
 
 
@@ -181,13 +179,13 @@ def test_replicas_that_vary_alike_lend_each_other_their_means() -> None:
         for n in range(65):
             ratio = 1.0 + 0.12 * rng.standard_normal(16)
             ratio[1] *= 1.2 if n >= 40 else 1.0
-            estimate.observe(ratio, impatient=np.zeros(16, bool), review_every=16)
-        found += bool(estimate.proved[1])
+            estimate.observe(ratio, awaited=np.zeros(16, bool), review_every=16)
+        found += bool(estimate.alarm[1])
     assert found >= 0.9 * 60
 
 
 def test_replicas_that_are_apart_keep_their_own_means() -> None:
-    apart, rng, means = np.linspace(0.9, 1.2, 8), np.random.default_rng(3), Reference(8)
+    apart, rng, means = np.linspace(0.9, 1.2, 8), np.random.default_rng(3), BaselineMean(8)
     spread, nobody, beyond = np.full(8, 0.08), np.zeros(8, bool), np.zeros(8)
     for n in range(300):
         sigmas = means.sigmas(apart * (1.0 + 0.08 * rng.standard_normal(8)), spread, nobody)
@@ -199,10 +197,10 @@ def test_each_short_spell_makes_the_next_one_four_times_as_hard_to_believe() -> 
     damping = FlapDamping(2)
     asked = []
     for _ in range(5):
-        damping.remember(SECOND, NOBODY)
+        damping.record(SECOND, NOBODY)
         for _ in range(11):
             damping.tick()
-        damping.remember(NOBODY, SECOND)
+        damping.record(NOBODY, SECOND)
         asked.append(damping.confirmations().tolist())
     assert asked == [[2, 2], [2, 8], [2, 32], [2, 32], [2, 32]]
 
@@ -211,10 +209,10 @@ def test_each_short_spell_makes_the_next_one_four_times_as_hard_to_believe() -> 
 def test_a_spell_of_twelve_was_worth_its_answer(lasts: int, *, short: bool) -> None:
     damping = FlapDamping(2)
     for _ in range(2):
-        damping.remember(SECOND, NOBODY)
+        damping.record(SECOND, NOBODY)
         for _ in range(lasts):
             damping.tick()
-        damping.remember(NOBODY, SECOND)
+        damping.record(NOBODY, SECOND)
     assert damping.confirmations().tolist() == [2, 8 if short else 2]
 
 
@@ -223,11 +221,11 @@ def test_after_256_iterations_all_is_forgiven(calm: int, *, forgiven: bool) -> N
     """Counted from when the spell began, 11 iterations before its end."""
     damping = FlapDamping(2)
     for _ in range(3):
-        damping.remember(SECOND, NOBODY)
+        damping.record(SECOND, NOBODY)
         for _ in range(11):
             damping.tick()
-        damping.remember(NOBODY, SECOND)
+        damping.record(NOBODY, SECOND)
     for _ in range(calm):
         damping.tick()
-    damping.remember(SECOND, NOBODY)
+    damping.record(SECOND, NOBODY)
     assert damping.confirmations().tolist() == [2, 2 if forgiven else 32]

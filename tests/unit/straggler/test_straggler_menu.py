@@ -6,7 +6,6 @@ from stragglers import planned
 
 from perseus_ds.config import Objective
 from perseus_ds.plan.clock_requests import play, play_baseline
-from perseus_ds.straggler.controller import TimeBudget
 from perseus_ds.straggler.frontier_index import FrontierIndex
 
 
@@ -34,7 +33,7 @@ def test_the_reserve_is_not_expected(frontier_index: FrontierIndex) -> None:
 def test_every_look_up_is_the_best_of_all(frontier_index: FrontierIndex) -> None:
     plans = planned()
     for limit_s in np.linspace(0.9 * frontier_index.fastest_s, 1.1 * frontier_index.expected_s[-1], 300):
-        chosen = frontier_index.choose(TimeBudget(float(limit_s)))
+        chosen = frontier_index.within(float(limit_s))
         if limit_s <= frontier_index.fastest_s:
             assert chosen == frontier_index.fastest
             continue
@@ -45,11 +44,10 @@ def test_every_look_up_is_the_best_of_all(frontier_index: FrontierIndex) -> None
 
 def test_without_an_aim_it_is_the_objectives_plan() -> None:
     relaxed = FrontierIndex.of(planned(), Objective("max_slowdown", max_slowdown_pct=10.0))
-    assert relaxed.choose(TimeBudget()) == relaxed.objective
     assert relaxed.objective != relaxed.fastest
     assert relaxed.fastest_s < relaxed.objective_s <= 1.1 * relaxed.fastest_s * (1.0 + 1e-9)
 
 
 def test_a_straggler_leaves_a_relaxed_objective_for_its_fastest_plan() -> None:
     relaxed = FrontierIndex.of(planned(), Objective("max_slowdown", max_slowdown_pct=10.0))
-    assert relaxed.choose(TimeBudget(relaxed.fastest_s)) == relaxed.fastest
+    assert relaxed.within(relaxed.fastest_s) == relaxed.fastest

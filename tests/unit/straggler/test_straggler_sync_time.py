@@ -7,8 +7,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from perseus_ds.straggler.controller import ReplicaDemand, limits_s, margin
-from perseus_ds.straggler.estimate import EXCESS
+from perseus_ds.straggler.controller import EXCESS, ReplicaDemand, limits_s, margin
 
 MARGIN = 0.001
 """What is kept below T' where nothing varies."""
