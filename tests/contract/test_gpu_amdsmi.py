@@ -133,7 +133,7 @@ def test_an_operators_limit_is_asked_for_and_comes_back_exactly(amd_node: FakeAm
 @pytest.mark.e2e
 def test_a_killed_guard_is_made_good_through_the_same_library(amd_node: FakeAmdsmi) -> None:
     code = (
-        "import os, signal; from perseus_ds.device import DeviceRequest;"
+        "import os, signal; from perseus_ds.device.gpu import DeviceRequest;"
         "from perseus_ds.guard.open import choose;"
         "gpu = choose(DeviceRequest('amdsmi')).gpu; gpu.lock_clock(1500); gpu.sync();"
         "os.kill(gpu._guard.pid, signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
@@ -153,7 +153,7 @@ def test_a_killed_guard_is_made_good_through_the_same_library(amd_node: FakeAmds
 @pytest.mark.e2e
 def test_without_the_library_one_line_says_what_to_install(amd_node: FakeAmdsmi, tmp_path: Path) -> None:
     code = (
-        "from perseus_ds.device import DeviceRequest; from perseus_ds.guard.open import choose;"
+        "from perseus_ds.device.gpu import DeviceRequest; from perseus_ds.guard.open import choose;"
         "choose(DeviceRequest('amdsmi'))"
     )
     told = subprocess.run(

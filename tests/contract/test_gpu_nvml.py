@@ -53,7 +53,7 @@ def test_a_throttle_is_reported_with_its_reason(node: FakeNvml) -> None:
 def test_a_driver_that_has_the_older_name_is_read_too(node: FakeNvml) -> None:
     node.state.gpu[0].reasons = 0x4
     code = (
-        "from perseus_ds.device import DeviceRequest; from perseus_ds.device.nvml import NvmlGpu;"
+        "from perseus_ds.device.gpu import DeviceRequest; from perseus_ds.device.nvml import NvmlGpu;"
         "print(NvmlGpu(DeviceRequest('nvml')).achieved().event_reasons.name)"
     )
     environment = node.environment(old_driver=True)
@@ -186,7 +186,7 @@ def test_the_temperature_is_the_chips_where_the_driver_tells_it(node: FakeNvml) 
 def test_an_older_driver_or_binding_tells_the_temperature_by_its_older_name(node: FakeNvml) -> None:
     node.state.gpu[0].temperature_c = 48
     code = (
-        "import pynvml; from perseus_ds.device import DeviceRequest;"
+        "import pynvml; from perseus_ds.device.gpu import DeviceRequest;"
         "from perseus_ds.device.nvml import NvmlGpu; gpu = NvmlGpu(DeviceRequest('nvml'));"
         "print(gpu.temperature_c()); vars(pynvml).pop('nvmlDeviceGetTemperatureV', None);"
         "print(gpu.temperature_c())"
