@@ -24,6 +24,7 @@ from perseus_ds.run_directory.paths import VERSION, read_record, write_whole
 from perseus_ds.schedule import Kind
 
 FORMAT = "perseus-profile"
+_MOST_LATENCY_S = 1e6
 _TABLES = frozenset({".csv", ".tsv", ".txt"})
 Stage = Annotated[int, Field(ge=0, lt=MOST_STAGES)]
 Leakage = Annotated[float, Field(ge=0.0, le=MOST_LEAKAGE)]
@@ -78,7 +79,7 @@ class _ProfileFile:
                 raise ProfileError(f"{name} names a computation twice")
         if self.calibration is not None:
             for name, value in asdict(self.calibration).items():
-                if isinstance(value, int | float) and value < 0:
+                if isinstance(value, int | float) and not 0 <= value <= _MOST_LATENCY_S:
                     raise ProfileError(f"calibration.{name} is {value}", hint="profile the job again")
         return Profile(
             points={key: tuple(own) for key, own in points.items()},

@@ -110,6 +110,7 @@ DAMAGE = [
             ("calibration", {"up_s": "fast"}, "calibration"),
             ("calibration", asdict(CALIBRATION) | {"call_s": -1.0}, "calibration.call_s"),
             ("calibration", asdict(CALIBRATION) | {"unreached": None}, "calibration.unreached"),
+            ("calibration", asdict(CALIBRATION) | {"up_s": 1e9}, "calibration.up_s"),
         ]
     ],
     *[
