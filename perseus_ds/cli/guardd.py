@@ -33,7 +33,7 @@ from functools import partial
 from pathlib import Path
 
 from perseus_ds import __version__
-from perseus_ds.cli.output import DONE, REFUSED, count, remark, say, say_now
+from perseus_ds.cli.output import DONE, REFUSED, count, remark, say
 from perseus_ds.errors import ConfigError, DeviceError, PerseusError
 from perseus_ds.guard import containment
 from perseus_ds.guard.client import DEFAULT_SOCKET, ServiceStatus, service_status
@@ -120,7 +120,7 @@ class _Lines:
         if self.as_json:
             log_event(name, text, logging.INFO, **fields)
         else:
-            say_now(text)
+            say(text)
 
     def remark(self, name: str, text: str, **fields: Value) -> None:
         if self.as_json:

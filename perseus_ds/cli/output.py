@@ -1,9 +1,8 @@
-"""Print results, tables and remarks; read numbers and words of the command line."""
+"""Print results, tables and remarks; read numbers of the command line; hold the exit codes."""
 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import math
 import os
@@ -17,81 +16,7 @@ from typing import Any, TextIO
 
 from perseus_ds.errors import ConfigError, ProfileError
 
-# Tables and sentences for a terminal: 80 columns, and colour only where a person looks.
-
 COLUMNS = 80
-
-
-def is_watched(stream: TextIO) -> bool:
-    """Whether a person reads this stream in a terminal."""
-    try:
-        return stream.isatty()
-    except ValueError:  # closed
-        return False
-
-
-def grid(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1) -> str:
-    """Lay rows out in columns; the first ``texts`` columns are text and the others numbers, flush right.
-
-    Headings are bold in a terminal, unless ``NO_COLOR`` is set. Nothing wraps: the caller keeps rows short.
-    """
-    from rich.console import Console  # noqa: PLC0415  # a tenth of a second that only tables pay
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    drawn = io.StringIO()
-    table = Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(headings)
-    )
-    for place, heading in enumerate(headings):
-        table.add_column(
-            Text(heading), justify="left" if place < texts else "right", no_wrap=True, overflow="crop"
-        )
-    for row in rows:
-        table.add_row(*map(Text, row))
-    coloured = _is_coloured()
-    console = Console(
-        file=drawn, width=COLUMNS, force_terminal=coloured, no_color=not coloured, legacy_windows=False
-    )
-    console.print(table)
-    return "\n".join(line.rstrip() for line in drawn.getvalue().splitlines())
-
-
-def counted(number: int, noun: str, plural: str = "s") -> str:
-    """Return "1 stage", "4 stages"."""
-    return f"{number} {noun}{'' if number == 1 else plural}"
-
-
-def bold(text: str) -> str:
-    """Emphasise a line where a person looks."""
-    return f"\x1b[1m{text}\x1b[0m" if _is_coloured() else text
-
-
-def _is_coloured() -> bool:
-    return is_watched(sys.stdout) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def sentences(text: str, *, indent: str = "  ") -> str:
-    """Fold text at 80 columns, each line of it by itself; continued lines are indented."""
-    return "\n".join(_folded(line, COLUMNS, indent) for line in text.splitlines())
-
-
-def for_stream(text: str, stream: TextIO) -> str:
-    """Fold what is wider than the terminal that it goes to; a file or a pipe gets every line whole."""
-    if not is_watched(stream):
-        return text
-    width = shutil.get_terminal_size((COLUMNS, 24)).columns
-    return "\n".join(_folded(line, width, "  ") for line in text.splitlines())
-
-
-def _folded(line: str, width: int, indent: str) -> str:
-    if len(line) <= width or "\x1b" in line:
-        return line
-    return "\n".join(
-        textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    )
-
-
 DONE = 0
 REFUSED = 1
 USAGE = 2  # by argparse
@@ -99,19 +24,68 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 def say(text: str) -> None:
-    """Print a result."""
+    """Print a result; nobody who waits for it waits for the next one."""
     sys.stdout.write(for_stream(text, sys.stdout) + "\n")
-
-
-def say_now(text: str) -> None:
-    """Print a result that somebody waits for while we go on."""
-    say(text)
     sys.stdout.flush()
 
 
 def remark(text: str) -> None:
     """Print what is not the result: an assumption, a warning, a refusal."""
     sys.stderr.write(for_stream(f"perseus-ds: {text}", sys.stderr) + "\n")
+
+
+def is_watched(stream: TextIO) -> bool:
+    """Return whether a person reads this stream in a terminal."""
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def bold(text: str) -> str:
+    """Emphasise a line in a terminal, unless ``NO_COLOR`` is set."""
+    coloured = is_watched(sys.stdout) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\x1b[1m{text}\x1b[0m" if coloured else text
+
+
+def grid(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1) -> str:
+    """Lay rows out in columns; the first ``texts`` columns are text and the others numbers, flush right.
+
+    Nothing wraps: the caller keeps rows short.
+    """
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    head, *lines = (
+        "  ".join(
+            cell.ljust(width) if place < texts else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (headings, *rows)
+    )
+    return "\n".join([*([bold(head)] if any(headings) else []), *lines])
+
+
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """Return "1 stage", "4 stages"."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def sentences(text: str) -> str:
+    """Fold text at 80 columns, each line of it by itself; continued lines are indented."""
+    return "\n".join(_folded(line, COLUMNS) for line in text.splitlines())
+
+
+def for_stream(text: str, stream: TextIO) -> str:
+    """Fold what is wider than the terminal that it goes to; a file or a pipe gets every line whole."""
+    if not is_watched(stream):
+        return text
+    width = shutil.get_terminal_size((COLUMNS, 24)).columns
+    return "\n".join(_folded(line, width) for line in text.splitlines())
+
+
+def _folded(line: str, width: int) -> str:
+    if len(line) <= width or "\x1b" in line:
+        return line
+    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 @contextmanager
@@ -126,7 +100,7 @@ def names_profile(path: Path) -> Iterator[None]:
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[float], None] | None]:
     """Yield what takes the fraction done, or None when nobody watches."""
-    if not sys.stderr.isatty():
+    if not is_watched(sys.stderr):
         yield None
         return
     from rich.console import Console  # noqa: PLC0415  # a tenth of a second that only a watcher pays
@@ -138,23 +112,37 @@ def bar(what: str) -> Iterator[Callable[[float], None] | None]:
         yield lambda done: progress.update(task, completed=done)
 
 
-# Numbers and words on the command line: read strictly, refused in words.
-
-
 def positive(text: str) -> float:
     """Read a finite number above 0."""
-    value = _number(text)
-    if value <= 0:
+    value = not_negative(text)
+    if not value:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return value
 
 
 def not_negative(text: str) -> float:
     """Read a finite number from 0 on."""
-    value = _number(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from 0 on")
     return value
+
+
+def count(text: str) -> int:
+    """Read a whole number from 1 on."""
+    if not index(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def index(text: str) -> int:
+    """Read a whole number from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
 
 
 def settings(words: Sequence[str]) -> dict[str, Any]:
@@ -175,20 +163,6 @@ def settings(words: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def count(text: str) -> int:
-    """Read a whole number from 1 on."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
-def index(text: str) -> int:
-    """Read a whole number from 0 on."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
 def refuse_idle(remedy: str, **flags: object) -> None:
     """Refuse flags that would do nothing as the others are; one that was not given is None or False.
 
@@ -198,13 +172,3 @@ def refuse_idle(remedy: str, **flags: object) -> None:
     for name, value in flags.items():
         if value is not None and value is not False:
             raise ConfigError(f"--{name.replace('_', '-')} would have no effect", hint=remedy)
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-    return value
