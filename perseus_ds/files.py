@@ -23,66 +23,28 @@ from typing import TextIO, TypeVar, get_args, get_type_hints
 
 from perseus_ds.errors import PerseusError, ProfileError
 
-__all__ = [
-    "appended",
-    "check_folder",
-    "may_write",
-    "number_in",
-    "open_ordinary",
-    "parse_json",
-    "read_bounded",
-    "read_json",
-    "read_table",
-    "reason_of",
-    "who_else",
-    "write_trusted",
-]
-
-# Files between users: who is believed, and how to write what only its owner could have written.
-#
-# A file is believed where nobody but its reader, the owner of its folder and root could have written it. A
-# group that may write counts as others, unless it is its owner's private one: a umask of 002 gives every file
-# to that group. Folders that a whole project may write to are common. What lies in them is judged file by
-# file, and the folder itself is worth a warning (`who_else`), not an end.
+# Trust: the guard believes a file that nobody but its reader and root could have written.
 
 _LINKED = "has another name as well (a hard link)"
 
 
-def may_write(folder: Path) -> frozenset[int]:
-    """Users whose files in a folder are believed: its owner and root.
+def check_writers(found: os.stat_result, writers: frozenset[int]) -> None:
+    """Refuse a file or folder that others than ``writers`` could have changed; a user's own group may.
 
     Raises:
-        OSError: the folder is not there.
-    """
-    return frozenset({0, folder.stat().st_uid})
-
-
-def why_not_believed(found: os.stat_result, writers: frozenset[int], *, shared: bool = False) -> str | None:
-    """Return who else could have written a file or moved files in a folder; None where nobody could.
-
-    With ``shared`` a group that may write is believed.
+        PerseusError: it belongs to another user, others may write to it, or it has a second name.
     """
     if found.st_uid not in writers:
-        return f"belongs to user {found.st_uid}, who is not believed here"
+        raise PerseusError(f"belongs to user {found.st_uid}, who is not believed here")
     if found.st_mode & stat.S_IWOTH:
-        return "can be written by everyone"
-    if not shared and stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-        return _LINKED
-    if found.st_mode & stat.S_IWGRP and not shared and not _private(found.st_gid, found.st_uid):
-        return f"can be written by group {found.st_gid}"
-    return None
+        raise PerseusError("can be written by everyone")
+    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        raise PerseusError(_LINKED)
+    if found.st_mode & stat.S_IWGRP and not _private(found.st_gid, found.st_uid):
+        raise PerseusError(f"can be written by group {found.st_gid}")
 
 
-def who_else(path: Path) -> str | None:
-    """Return who else may write to a file or folder that is there; None where nobody may."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return why_not_believed(found, frozenset({0, os.geteuid(), found.st_uid}))
-
-
-def write_trusted(path: Path, text: str | bytes, *, mode: int = 0o644, sync: bool = False) -> None:
+def write_atomically(path: Path, text: str | bytes, *, mode: int = 0o644, sync: bool = False) -> None:
     """Put a file in place in one step, writable by its owner alone whatever the umask.
 
     No link is followed and nothing that was put there beforehand is written to. With ``sync`` it is on disk
@@ -156,16 +118,11 @@ _NOT_PLAIN = (
 )
 
 
-def read_bounded(
-    path: Path, *, most_bytes: int, writers: frozenset[int] | None = None, shared: bool = False
-) -> bytes:
+def read_bounded(path: Path, *, most_bytes: int, writers: frozenset[int] | None = None) -> bytes:
     """Read a whole file; what was opened is what is checked, and nothing that blocks is opened.
 
-    With ``writers`` the file is believed only where nobody else could have written it. It is no link, belongs
-    to one of these users, and nobody else may write to it. With ``shared`` as well a link is followed, since
-    what it leads to is checked alike, and a group may write: project directories are shared. Without
-    ``writers``, what the file states is checked by who reads it. Every file of ours is plain text. One that
-    is compressed or in UTF-16 is refused as such.
+    With ``writers`` it must be no link, and written by none but these users (`check_writers`).
+    A file that is compressed or in UTF-16 is refused as such: every file of ours is plain text.
 
     A file that another host replaced meanwhile is read again (ESTALE of network file systems).
 
@@ -175,19 +132,19 @@ def read_bounded(
     """
     for _ in range(_STALE_TRIES):
         try:
-            return _read_once(path, most_bytes=most_bytes, writers=writers, shared=shared)
+            return _read_once(path, most_bytes=most_bytes, writers=writers)
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
-    return _read_once(path, most_bytes=most_bytes, writers=writers, shared=shared)
+    return _read_once(path, most_bytes=most_bytes, writers=writers)
 
 
-def _read_once(path: Path, *, most_bytes: int, writers: frozenset[int] | None, shared: bool) -> bytes:
-    descriptor = open_ordinary(path, follow=shared or writers is None)
+def _read_once(path: Path, *, most_bytes: int, writers: frozenset[int] | None) -> bytes:
+    descriptor = open_ordinary(path, follow=writers is None)
     try:
         found = os.fstat(descriptor)
         if writers is not None:
-            _check_writers(found, writers, shared=shared)
+            check_writers(found, writers)
         content = _read(descriptor, most_bytes + 1) if found.st_size <= most_bytes else b""
     finally:
         os.close(descriptor)
@@ -224,7 +181,7 @@ def check_folder(folder: Path, writers: frozenset[int]) -> None:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         raise PerseusError("is not a folder")
-    _check_writers(found, writers)
+    check_writers(found, writers)
 
 
 def reason_of(error: OSError | PerseusError) -> str:
@@ -232,11 +189,6 @@ def reason_of(error: OSError | PerseusError) -> str:
     if isinstance(error, PerseusError):
         return error.message
     return f"cannot be read: {error.strerror or type(error).__name__}"
-
-
-def _check_writers(found: os.stat_result, writers: frozenset[int], *, shared: bool = False) -> None:
-    if (why_not := why_not_believed(found, writers, shared=shared)) is not None:
-        raise PerseusError(why_not)
 
 
 def _read(descriptor: int, most_bytes: int) -> bytes:
@@ -262,7 +214,6 @@ def read_json(
     most_bytes: int,
     most_values: int = MOST_VALUES,
     writers: frozenset[int] | None = None,
-    shared: bool = False,
 ) -> object:
     """Read a JSON file (see `read_bounded`, `parse_json`).
 
@@ -270,7 +221,7 @@ def read_json(
         OSError: it cannot be opened or read.
         PerseusError: it is refused; the message lacks the path.
     """
-    text = read_bounded(path, most_bytes=most_bytes, writers=writers, shared=shared)
+    text = read_bounded(path, most_bytes=most_bytes, writers=writers)
     return parse_json(text, most_values=most_values)
 
 

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from perseus_ds.errors import DeviceError, DevicePermissionError, PerseusError
-from perseus_ds.files import check_folder, read_json, reason_of, write_trusted
+from perseus_ds.files import check_folder, read_json, reason_of, write_atomically
 
 BACKENDS = ("nvml", "amdsmi")
 VARIABLE = "PERSEUS_GUARD_DIR"
@@ -117,7 +117,7 @@ def write(journal: Journal) -> None:
     path, fields = path_of(journal.uuid), asdict(journal)
     content = {"version": _VERSION, "found_mhz": fields.pop("restore_clock_mhz"), **fields}
     try:
-        write_trusted(path, json.dumps(content), mode=0o600, sync=True)
+        write_atomically(path, json.dumps(content), mode=0o600, sync=True)
     except OSError as error:
         raise DevicePermissionError(
             f"cannot write {path}: {error.strerror}", hint="set PERSEUS_GUARD_DIR"

@@ -177,14 +177,14 @@ def write_plans(plans: PlanSet, path: str | Path) -> None:
     write_whole(Path(path), dumps(plans))
 
 
-def read_plans(path: str | Path, *, writers: frozenset[int] | None = None) -> PlanSet:
-    """Read a plan file; with ``writers`` only one that nobody else could have written (`read_bounded`).
+def read_plans(path: str | Path) -> PlanSet:
+    """Read a plan file.
 
     Raises:
         PlanFormatError: naming the file and what is wrong in it.
     """
     try:
-        return loads(read_bounded(Path(path), most_bytes=MOST_BYTES, writers=writers, shared=True))
+        return loads(read_bounded(Path(path), most_bytes=MOST_BYTES))
     except OSError as error:
         raise PlanFormatError(f"{path}: {error.strerror}") from error
     except PerseusError as error:

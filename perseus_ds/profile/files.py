@@ -104,12 +104,11 @@ def _clock_mhz(key: str) -> int:
     return int(key)
 
 
-def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> Profile:
+def read_profile(path: str | Path) -> Profile:
     """Read a profile: ours, or the CSV of Zeus when the name ends in ``.csv`` (or ``.tsv``, ``.txt``).
 
-    With ``writers`` it is believed only where nobody else could have written it (`read_bounded`). A digest
-    that does not fit is refused. A file without one is taken: older profiles and those of other programs have
-    none, and a user who changes one by hand removes it.
+    A digest that does not fit is refused. A file without one is taken: older profiles and those of other
+    programs have none, and a user who changes one by hand removes it.
 
     Raises:
         ProfileError: naming the file and what is wrong in it.
@@ -117,7 +116,7 @@ def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> 
     path = Path(path)
     if not _TABLES.isdisjoint(suffix.lower() for suffix in path.suffixes):
         return read_csv(path)
-    content = read_record(path, FORMAT, _ProfileFile, remedy="profile the job again", writers=writers)
+    content = read_record(path, FORMAT, _ProfileFile, remedy="profile the job again")
     try:
         return content.profile()
     except ProfileError as error:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import appended, parse_json, read_bounded, reason_of, text
-from perseus_ds.run_directory.paths import make_folder
 
 MOST_BYTES = 256 << 20
 _MOST_TEXT = 1 << 20
@@ -51,7 +50,7 @@ def append_event(path: Path, event: str, facts: Mapping[str, object], *, at: dat
     Raises:
         OSError: it cannot be written, or something else than an ordinary file has its name.
     """
-    make_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
     moment = (at or datetime.now(UTC)).isoformat(timespec="milliseconds")
     line = {"time": moment, "event": event, **facts}
     with appended(path) as file:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import codecs
-import errno
 import json
 import os
 import secrets
@@ -22,18 +21,11 @@ from perseus_ds.files import (
     check_digest,
     line,
     mapping,
-    may_write,
     parse_json,
     read_bounded,
-    who_else,
     whole,
-    write_trusted,
+    write_atomically,
 )
-
-_SHARED = {
-    True: "files that others put there are not believed",
-    False: "a group's changes are believed, everyone's are not; chmod go-w keeps it yours",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +33,6 @@ class RunDirectory:
     """The files of the contract, under one path."""
 
     path: Path
-
-    @property
-    def writers(self) -> frozenset[int]:
-        """Users whose files here are believed: ourselves, the directory's owner, root."""
-        try:
-            return may_write(self.path) | {os.geteuid()}
-        except OSError:
-            return frozenset({0, os.geteuid()})
-
-    def shared_with(self) -> list[str]:
-        """Describe of the directory and of what is believed in it who else may write to it; empty: nobody.
-
-        It is no reason to stop: projects share directories, and a umask of 002 gives every file to the group.
-        What others put here is not believed; what their group may change in our own files is.
-        """
-        named = [(path, who_else(path)) for path in (self.path, self.profile, self.plan)]
-        return [f"{path} {who}: {_SHARED[path == self.path]}" for path, who in named if who is not None]
 
     @property
     def profile(self) -> Path:
@@ -147,24 +122,13 @@ def write_whole(path: Path, text: str | bytes) -> None:
     Raises:
         OSError: it cannot be written; nothing of it is left.
     """
-    make_folder(path.parent)
-    write_trusted(path, text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text)
 
 
 def write_json(path: Path, content: object) -> None:
     """Replace ``path`` by ``content`` as JSON that a person can read."""
     write_whole(path, json.dumps(content, indent=1) + "\n")
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder unless it exists.
-
-    Raises:
-        OSError: it cannot be made, or is a link that neither we nor the owner of its own folder made.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    if folder.is_symlink() and folder.lstat().st_uid not in may_write(folder.parent) | {os.geteuid()}:
-        raise OSError(errno.ELOOP, "is a link that somebody else made", str(folder))
 
 
 def write_record(path: Path, name: str, kind: type[Record], record: Record) -> None:
@@ -175,12 +139,8 @@ def write_record(path: Path, name: str, kind: type[Record], record: Record) -> N
     write_json(path, {"format": name, "version": VERSION} | content)
 
 
-def read_record(
-    path: Path, name: str, kind: type[Record], *, remedy: str, writers: frozenset[int] | None = None
-) -> Record:
+def read_record(path: Path, name: str, kind: type[Record], *, remedy: str) -> Record:
     """Read a record from a JSON file, its digest checked where it has one; unknown keys are ignored.
-
-    With ``writers`` the file is believed only where nobody else could have written it (`read_bounded`).
 
     Raises:
         ProfileError: naming the file and what is wrong in it.
@@ -188,7 +148,7 @@ def read_record(
     import pydantic  # noqa: PLC0415  # as above
 
     try:
-        text = read_bounded(path, most_bytes=MOST_BYTES, writers=writers, shared=True)
+        text = read_bounded(path, most_bytes=MOST_BYTES)
         content = parse_json(text)
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror}") from error
@@ -306,7 +266,7 @@ def _numbered(asked: Path, number: int) -> Path:
 
 def _lock(path: Path, own: LockOwner) -> LockOwner | None:
     """Take a directory's lock; return its owner if that is another process that lives."""
-    make_folder(path)
+    path.mkdir(parents=True, exist_ok=True)
     lock, content = path / _FILE, json.dumps(asdict(own))
     for _ in range(_TRIES):
         if _create(lock, content):

@@ -320,8 +320,6 @@ def _begin(
         log.line(line)
     if meeting.reach.why:
         log.event("interface", meeting.reach.why)
-    for line in directory.shared_with():
-        log.event("shared", line)
     if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
         log.event("no_slack", _no_slack(job, config))
     context = JobContext(job, config, Reckoning(gpu.capabilities()), channel, directory, log)

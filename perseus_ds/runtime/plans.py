@@ -157,7 +157,7 @@ def needed_plan(job: Job, directory: RunDirectory) -> tuple[Path, str]:
     )
     for file in _files(job, directory):
         try:
-            return file, _fitting(file, job, directory.writers)
+            return file, _fitting(file, job)
         except PerseusError as error:
             refusal = error
     raise refusal
@@ -184,8 +184,8 @@ def _files(job: Job, directory: RunDirectory) -> list[Path]:
     return [file for file in both if file.exists()]
 
 
-def _fitting(file: Path, job: Job, writers: frozenset[int]) -> str:
-    plans = read_plans(file, writers=writers)
+def _fitting(file: Path, job: Job) -> str:
+    plans = read_plans(file)
     if not (wrong := differences(job.fingerprint, plans.fingerprint)):
         return dumps(plans)
     if not plans.fingerprint:
@@ -205,7 +205,7 @@ def _is_of_another_size(job: Job, directory: RunDirectory) -> bool:
     if not directory.plan.exists():
         return False
     try:
-        theirs = read_plans(directory.plan, writers=directory.writers).fingerprint
+        theirs = read_plans(directory.plan).fingerprint
     except PerseusError:
         return False
     return _differ_in_size_alone(job.fingerprint, theirs)
@@ -604,7 +604,7 @@ class BatchPlans:
 
 def _check_profile(context: JobContext, job: Job) -> None:
     directory = context.directory
-    profile = read_profile(directory.profile, writers=directory.writers)
+    profile = read_profile(directory.profile)
     if wrong := differences(job.profile_fingerprint, profile.fingerprint):
         raise PerseusError(f"{directory.profile} is of another job: {wrong}")
 
@@ -664,7 +664,7 @@ def _why_no_profile(directory: RunDirectory, job: Job) -> str | None:
     """Explain why a profile that is there does not serve; empty without a profile, None where it serves."""
     file = directory.profile
     try:
-        profile = read_profile(file, writers=directory.writers)
+        profile = read_profile(file)
     except PerseusError as error:
         return str(error) if file.exists() else ""
     wrong = differences(job.profile_fingerprint, profile.fingerprint)

@@ -15,7 +15,7 @@ from perseus_ds.config import PerseusConfig
 from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded
-from perseus_ds.run_directory.paths import RunDirectory, claim, write_whole
+from perseus_ds.run_directory.paths import claim, write_whole
 
 _MOST_BYTES = 1 << 30
 
@@ -88,12 +88,11 @@ def _elsewhere(asked: Path) -> Path:
 
 
 def _copy_plans(asked: Path, path: Path, *, replace: bool) -> None:
-    """Copy what a job may begin with; files that are not to be believed where they are stay there."""
-    writers = RunDirectory(asked).writers
+    """Copy what a job may begin with."""
     for file in (*asked.glob("profile.*json"), *asked.glob("plan.*json")):
         try:
             if replace or not (path / file.name).exists():
-                content = read_bounded(file, most_bytes=_MOST_BYTES, writers=writers, shared=True)
+                content = read_bounded(file, most_bytes=_MOST_BYTES)
                 write_whole(path / file.name, content)
         except (OSError, PerseusError):
             continue  # the job makes its own, or reports that there is none

@@ -208,20 +208,6 @@ def test_a_journal_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.close(reader)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
-def test_a_folder_that_somebody_else_linked_is_not_written_to(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    run = RunDirectory(tmp_path / "run")
-    run.path.mkdir()
-    run.ranks.symlink_to(tmp_path / "elsewhere")
-    write_whole(run.rank(0), "{}")
-    os.chown(run.ranks, 12345, 12345, follow_symlinks=False)
-    with pytest.raises(OSError, match="link"):
-        write_whole(run.rank(0), "{}")
-    os.chown(run.path, 12345, 12345)  # the directory is theirs, and so is what lies in it
-    write_whole(run.rank(0), "{}")
-
-
 def test_what_no_json_can_hold_is_null_in_the_journal(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     append_event(file, "measured", {"saving_pct": math.nan, "parts": [1.0, {"a": math.inf}]})
