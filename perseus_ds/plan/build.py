@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,16 @@ from perseus_ds.errors import InfeasibleError, PlanError, SlowChangeError
 from perseus_ds.plan.expected import savings_within_pct
 from perseus_ds.plan.problem import FREE, PlanProblem, Switching, clocks_mhz, in_order, problem_of
 from perseus_ds.plan.record import MANY, Baseline, ChangeBudget, InstructionTimelines, PlanSet, changes_of
-from perseus_ds.plan.reserve import Draws, Reserve, least_reserve_pct, margins_s, time_error_pct
+from perseus_ds.plan.reserve import (
+    ALLOWED_PCT,
+    BY_LOAD_PCT,
+    CANDIDATES_PCT,
+    UNKNOWN_PCT,
+    Draws,
+    Reserve,
+    margins_s,
+    time_error_pct,
+)
 from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock, Waits, idles, low_waits
 from perseus_ds.profile import Profile, smoothed
 from perseus_ds.schedule import Schedule, validate
@@ -37,37 +46,100 @@ from perseus_ds.solver import (
 from perseus_ds.solver.problem import Floats
 from perseus_ds.solver.timeline import Allowance, Lanes, timelines
 
-# From a problem to plans: its frontier, the times worth a plan, and the strategy that makes them.
-
 ONE_WAIT = 2
 """Changes that one low wait takes: within a budget it is also tried to leave as many to waits."""
 _ROUNDING = 1e-9  # of sums of up to a million doubles
 
 
-class Solved(NamedTuple):
-    """A frontier and plans on it, as the solver numbers them."""
-
-    frontier: Frontier
-    plans: Plans
-
-
-def solve(
-    problem: PlanProblem,
-    switching: Switching,
+def build(
+    profile: Profile,
+    schedule: Schedule,
     *,
-    also_s: float = 0.0,
+    blocking_power_w: float,
+    reserve_pct: Reserve = 0.0,
+    switching: Switching = FREE,
+    timelines: Sequence[InstructionTimelines] = (),
+    verify: bool = False,
+    fingerprint: Mapping[str, str] | None = None,
     progress: Callable[[float], None] | None = None,
-) -> Solved:
-    """Solve the relaxed problem, and make plans of it that change clocks no more often than they may.
+) -> PlanSet:
+    """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
 
-    ``also_s`` is a time that gets a plan of its own where it lies on the frontier.
+    ``reserve_pct`` plans computations below their fastest clock as if they took that much longer. Durations
+    that vary then push no path beyond the critical one. A margin is kept for the profile's own errors.
+    ``timelines`` are further ways to run an instruction, not split: plans with them never need more than
+    without. ``verify`` runs the solver's own checkers over frontier and plans. ``fingerprint`` names the job
+    that they are for.
 
     Raises:
-        PlanError: a budget that no plan meets, or changes that take longer than an iteration.
-        SolverError: the problem cannot be solved as stated.
+        IncompleteProfileError: a stage of the schedule was not measured.
+        PlanError: profile and schedule have other stages, or a change of clock outlasts an iteration.
+        SolverError: the problem cannot be solved as stated, or a check failed.
     """
+    _check(profile, schedule, switching, timelines)
+    known = smoothed(profile)
+    wait_clock = wait_clock_of(profile.blocking_w, blocking_power_w, switching)
+    waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
+    problem = problem_of(known, schedule, waiting_w).keeping(margins_s(known))
+    problem = _reserving(problem, reserve_pct, switching)
+    baseline = problem.baseline(blocking_power_w)
+    also_s = baseline.iteration_time_s
     frontier = _frontier(problem, switching, progress)
-    return Solved(frontier, _planned(problem, frontier, switching, also_s))
+    plans = _planned(problem, frontier, switching, also_s)
+    if timelines:
+        problem = problem.with_timelines(timelines)
+        frontier, plans = _with_timelines(problem, plans, switching, also_s)
+    sets = [plans] if wait_clock is None else [plans, *_leaner(problem, frontier, switching, also_s)]
+    if verify:
+        check_frontier(problem.activities, frontier)
+        for one in sets:
+            check_plans(problem.activities, one, frontier=frontier)
+    waits = Waits.none()
+    if wait_clock is not None:
+        plans, waits = _cheapest([_lowered(problem, one, wait_clock, switching.budget) for one in sets])
+    made = replace(
+        _plan_set(problem, frontier, plans, switching, baseline),
+        fingerprint=dict(fingerprint or {}),
+        waits=waits,
+        wait_clock=wait_clock,
+        time_error_pct=time_error_pct(profile),
+    )
+    return replace(made, saving_within_pct=savings_within_pct(made, known))
+
+
+def _check(
+    profile: Profile, schedule: Schedule, switching: Switching, timelines: Sequence[InstructionTimelines]
+) -> None:
+    """Refuse what cannot be planned together."""
+    if profile.stages > schedule.stages:
+        raise PlanError(
+            f"the profile has stage {profile.stages - 1}, the schedule has stages 0 to {schedule.stages - 1}",
+            hint=f"plan with {profile.stages} stages",
+        )
+    if timelines and switching.budget.limits:
+        raise PlanError("timelines of kernels are not planned within a budget of changes", hint="give one")
+    validate(schedule)
+
+
+def _reserving(problem: PlanProblem, reserve_pct: Reserve, switching: Switching) -> PlanProblem:
+    """Keep a reserve; an automatic one is the least with which durations that vary cost no time.
+
+    It is the largest candidate if none suffices. Cost: five plans at most.
+    """
+    if reserve_pct != "automatic":
+        return problem.reserving(reserve_pct)
+    draws = Draws.of(problem, slow_first=not switching.budget.limits)
+    if draws is None:
+        return problem.reserving(UNKNOWN_PCT)
+
+    def is_enough(candidate_pct: float) -> bool:
+        return draws.slowdown_pct(fastest(problem.reserving(candidate_pct), switching)) <= ALLOWED_PCT
+
+    candidates = BY_LOAD_PCT if problem.load_variation else CANDIDATES_PCT
+    if is_enough(candidates[0]):
+        return problem.reserving(candidates[0])
+    found = bisect_left(candidates, True, lo=1, hi=len(candidates) - 1, key=is_enough)
+    return problem.reserving(candidates[found])
 
 
 def fastest(problem: PlanProblem, switching: Switching, *, also_s: float = 0.0) -> Plans:
@@ -77,33 +149,16 @@ def fastest(problem: PlanProblem, switching: Switching, *, also_s: float = 0.0) 
     profile with errors the fastest clock of one computation need not be that of the next.
 
     Raises:
-        PlanError, SolverError: as ``solve``.
+        PlanError, SolverError: as ``build``.
     """
     frontier = _frontier(problem, switching, None)
     try:
-        return _at(problem, frontier, switching, np.array([frontier.t_min_s]), also_s)
+        return _plans_at(problem, frontier, np.array([frontier.t_min_s]), switching, also_s)
     except PlanError:
         return _planned(problem, frontier, switching, also_s)
 
 
-def leaner(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> list[Plans]:
-    """Make plans that leave as many changes to waits as waits may want; none without a budget."""
-    lean = switching.budget.less(ONE_WAIT, frontier.t_min_s)
-    if lean is None:
-        return []
-    try:
-        return [_planned(problem, frontier, replace(switching, budget=lean), also_s)]
-    except PlanError:  # no plan changes so seldom: waits get what is left
-        return []
-
-
-def with_timelines(problem: PlanProblem, without: Plans, switching: Switching, also_s: float) -> Solved:
-    """Keep the best of plans with timelines as whole options, and of those that know clocks only."""
-    frontier = _frontier(problem, switching, None)
-    times_s = plan_times(problem.activities, frontier, base_power_w=problem.total_w)
-    found = _whole(problem, frontier, times_s, switching)
-    also = discretise(problem.activities, frontier, np.array([max(also_s, frontier.t_min_s)]))
-    return Solved(frontier, best_of(frontier, without, found, also))
+# From a problem to plans: its frontier, the times worth a plan, and a plan for each.
 
 
 def _frontier(
@@ -125,34 +180,31 @@ def _frontier(
 
 
 def _planned(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> Plans:
-    step = STEP if _strategy(switching) is _whole else REACH
+    """Make plans for the times that are worth one; ``also_s`` gets a plan where it lies on the frontier."""
+    step = REACH if switching.budget.limits or switching.split != "never" else STEP
     times_s = plan_times(problem.activities, frontier, base_power_w=problem.total_w, step=step)
-    return _at(problem, frontier, switching, times_s, also_s)
+    return _plans_at(problem, frontier, times_s, switching, also_s)
 
 
-def _at(
-    problem: PlanProblem, frontier: Frontier, switching: Switching, times_s: Floats, also_s: float
+def _plans_at(
+    problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching, also_s: float
 ) -> Plans:
     if frontier.t_min_s * (1.0 + _ROUNDING) < also_s < frontier.t_star_s:
         times_s = np.union1d(times_s, [also_s])
-    return _strategy(switching)(problem, frontier, times_s, switching)
+    if switching.budget.limits:
+        return _within_budget(problem, frontier, times_s, switching)
+    return _freely(problem, frontier, times_s, switching)
 
 
-def _strategy(switching: Switching) -> Callable[[PlanProblem, Frontier, Floats, Switching], Plans]:
-    return _within_budget if switching.budget.limits else _freely(switching)
-
-
-def _freely(switching: Switching) -> Callable[[PlanProblem, Frontier, Floats, Switching], Plans]:
-    return _whole if switching.split == "never" else _split
-
-
-def _split(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:
-    """Where clocks may change freely: both parts of what is split are long enough for a change of clock."""
+def _freely(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:
+    """Make plans whose clocks change as often as they like; parts are long enough for a change of clock."""
+    if switching.split == "never":
+        return _whole(problem, frontier, times_s)
     return split(problem.activities, frontier, times_s, least_part_s=switching.least_part_s)
 
 
-def _whole(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:  # noqa: ARG001
-    """Where every computation runs at one option, a clock or a timeline: the plans that are worth it."""
+def _whole(problem: PlanProblem, frontier: Frontier, times_s: Floats) -> Plans:
+    """Make plans that run every computation at one option, a clock or a timeline, and keep the best."""
     plans = discretise(problem.activities, frontier, times_s)
     return worth_keeping(plans, base_power_w=problem.total_w)
 
@@ -174,12 +226,33 @@ def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, sw
     allowance = Allowance(budget.per_gpu_per_s, budget.per_node_per_s, budget.node_of(len(lanes)))
     most = 2 * np.array([len(order) for order in lanes.orders])  # into a computation, and once within it
     if allowance.within(frontier.t_min_s, len(lanes)).allows(most):
-        return _freely(switching)(problem, frontier, times_s, switching)
+        return _freely(problem, frontier, times_s, switching)
     least_part_s = np.inf if switching.split == "never" else switching.least_part_s
     try:
         return timelines(problem.activities, frontier, times_s, lanes, allowance, least_part_s=least_part_s)
     except InfeasibleError as error:
         raise PlanError(f"budget of changes: {error.message}", hint=error.hint) from error
+
+
+def _with_timelines(
+    problem: PlanProblem, without: Plans, switching: Switching, also_s: float
+) -> tuple[Frontier, Plans]:
+    """Keep the best of plans with timelines as whole options, and of those that know clocks only."""
+    frontier = _frontier(problem, switching, None)
+    found = _whole(problem, frontier, plan_times(problem.activities, frontier, base_power_w=problem.total_w))
+    also = discretise(problem.activities, frontier, np.array([max(also_s, frontier.t_min_s)]))
+    return frontier, best_of(frontier, without, found, also)
+
+
+def _leaner(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> list[Plans]:
+    """Make plans that leave as many changes to waits as waits may want; none without a budget."""
+    lean = switching.budget.less(ONE_WAIT, frontier.t_min_s)
+    if lean is None:
+        return []
+    try:
+        return [_planned(problem, frontier, replace(switching, budget=lean), also_s)]
+    except PlanError:  # no plan changes so seldom: waits get what is left
+        return []
 
 
 # Low clocks in the waits of solved plans: which are worth their changes, and what all others take.
@@ -200,7 +273,7 @@ def wait_clock_of(
     return WaitClock(-lower_mhz, power_w, blocking_power_w, switching.change)
 
 
-def lowered(
+def _lowered(
     problem: PlanProblem, plans: Plans, clock: WaitClock, budget: ChangeBudget
 ) -> tuple[Plans, Waits]:
     """Lower the clock in every wait that is long enough; add what all other waits take beyond that.
@@ -224,7 +297,7 @@ def lowered(
     return replace(plans, cost_j=cost_j).at(kept), waits.of(kept)
 
 
-def cheapest(found: Sequence[tuple[Plans, Waits]]) -> tuple[Plans, Waits]:
+def _cheapest(found: Sequence[tuple[Plans, Waits]]) -> tuple[Plans, Waits]:
     """Keep of several sets of plans those that no other beats, with their waits."""
     if len(found) == 1:
         return found[0]
@@ -276,82 +349,7 @@ def _affordable(
     return Waits(waits.plan[kept], waits.column[kept], waits.low_s[kept])
 
 
-def build(
-    profile: Profile,
-    schedule: Schedule,
-    *,
-    blocking_power_w: float,
-    reserve_pct: Reserve = 0.0,
-    switching: Switching = FREE,
-    timelines: Sequence[InstructionTimelines] = (),
-    verify: bool = False,
-    fingerprint: Mapping[str, str] | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> PlanSet:
-    """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
-
-    ``reserve_pct`` plans computations below their fastest clock as if they took that much longer. Durations
-    that vary then push no path beyond the critical one. A margin is kept for the profile's own errors.
-    ``timelines`` are further ways to run an instruction, not split: plans with them never need more than
-    without. ``verify`` runs the solver's own checkers over frontier and plans. ``fingerprint`` names the job
-    that they are for.
-
-    Raises:
-        SolverError: a check failed.
-        IncompleteProfileError: a stage of the schedule was not measured.
-        PlanError: profile and schedule have other stages, or a change of clock outlasts an iteration.
-        SolverError: the problem cannot be solved as stated.
-    """
-    _check(profile, schedule, switching, timelines)
-    known = smoothed(profile)
-    wait_clock = wait_clock_of(profile.blocking_w, blocking_power_w, switching)
-    waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
-    problem = problem_of(known, schedule, waiting_w).keeping(margins_s(known))
-    problem = _reserving(problem, reserve_pct, switching)
-    baseline = problem.baseline(blocking_power_w)
-    also_s = baseline.iteration_time_s
-    solved = solve(problem, switching, also_s=also_s, progress=progress)
-    if timelines:
-        problem = problem.with_timelines(timelines)
-        solved = with_timelines(problem, solved.plans, switching, also_s)
-    lean = [] if wait_clock is None else leaner(problem, solved.frontier, switching, also_s)
-    sets = [solved.plans, *lean]
-    if verify:
-        _verify(problem, solved.frontier, sets)
-    plans, waits = _with_waits(problem, sets, wait_clock, switching)
-    made = _plan_set(problem, solved.frontier, plans, switching, baseline)
-    made = replace(made, fingerprint=dict(fingerprint or {}), waits=waits, wait_clock=wait_clock)
-    return _with_errors(made, profile, known)
-
-
-def _with_errors(made: PlanSet, profile: Profile, known: Profile) -> PlanSet:
-    """State how far the profile's errors may move times and savings."""
-    within_pct = savings_within_pct(made, known)
-    return replace(made, time_error_pct=time_error_pct(profile), saving_within_pct=within_pct)
-
-
-def _reserving(problem: PlanProblem, reserve_pct: Reserve, switching: Switching) -> PlanProblem:
-    """Keep a reserve; an automatic one is the least with which durations that vary cost no time."""
-    if reserve_pct == "automatic":
-        reserve_pct = least_reserve_pct(
-            Draws.of(problem, slow_first=not switching.budget.limits),
-            lambda pct: fastest(problem.reserving(pct), switching),
-        )
-    return problem.reserving(reserve_pct)
-
-
-def _with_waits(
-    problem: PlanProblem, sets: Sequence[Plans], wait_clock: WaitClock | None, switching: Switching
-) -> tuple[Plans, Waits]:
-    if wait_clock is None:
-        return sets[0], Waits.none()
-    return cheapest([lowered(problem, one, wait_clock, switching.budget) for one in sets])
-
-
-def _verify(problem: PlanProblem, frontier: Frontier, sets: Sequence[Plans]) -> None:
-    check_frontier(problem.activities, frontier)
-    for plans in sets:
-        check_plans(problem.activities, plans, frontier=frontier)
+# What is solved, by name and in running order.
 
 
 def _plan_set(
@@ -383,17 +381,3 @@ def _plan_set(
         scatter_pct=None if draws is None else draws.scatter_pct(),
         load_variation=problem.load_variation,
     )
-
-
-def _check(
-    profile: Profile, schedule: Schedule, switching: Switching, timelines: Sequence[InstructionTimelines]
-) -> None:
-    """Refuse what cannot be planned together."""
-    if profile.stages > schedule.stages:
-        raise PlanError(
-            f"the profile has stage {profile.stages - 1}, the schedule has stages 0 to {schedule.stages - 1}",
-            hint=f"plan with {profile.stages} stages",
-        )
-    if timelines and switching.budget.limits:
-        raise PlanError("timelines of kernels are not planned within a budget of changes", hint="give one")
-    validate(schedule)

@@ -7,8 +7,7 @@ planned, although none is on average.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -170,27 +169,6 @@ MOST_PCT = 20.0
 def reserve_in_words(reserve: Reserve) -> str:
     """As fingerprints name it: without the unit, and "auto" as files of all releases have it."""
     return "auto" if reserve == "automatic" else f"{reserve:g}"
-
-
-def least_reserve_pct(draws: Draws | None, fastest: Callable[[float], Plans]) -> float:
-    """Find the least reserve with which the fastest plan loses no time to what varied in the profile.
-
-    ``fastest`` plans for the shortest time with a reserve of so many percent. Returns the largest candidate
-    if none suffices.
-
-    Cost: five plans at most.
-    """
-    if draws is None:
-        return UNKNOWN_PCT
-
-    def is_enough(reserve_pct: float) -> bool:
-        return draws.slowdown_pct(fastest(reserve_pct)) <= ALLOWED_PCT
-
-    candidates = BY_LOAD_PCT if draws.problem.load_variation else CANDIDATES_PCT
-    if is_enough(candidates[0]):
-        return candidates[0]
-    found = bisect_left(candidates, True, lo=1, hi=len(candidates) - 1, key=is_enough)
-    return candidates[found]
 
 
 def too_little_reserve(plans: PlanSet) -> str | None:
