@@ -22,7 +22,7 @@ from perseus_ds.profile.records import (
     Profile,
     Window,
 )
-from perseus_ds.profile.sweep import Sweep, candidate_clocks
+from perseus_ds.profile.sweep import Sweep
 
 __all__ = [
     "Computation",
@@ -35,7 +35,6 @@ __all__ = [
     "Profile",
     "Sweep",
     "Window",
-    "candidate_clocks",
     "differ",
     "drawn_shares",
     "fit_of",

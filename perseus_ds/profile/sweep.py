@@ -11,19 +11,6 @@ import numpy as np
 from perseus_ds.profile.curves import place_mhz
 from perseus_ds.profile.records import Computation, Point
 
-_LOWEST_SHARE = 0.5
-
-
-def candidate_clocks(grid_mhz: Sequence[int], count: int) -> tuple[int, ...]:
-    """Spread clocks evenly from the highest to half of it, on clocks that the device has."""
-    grid = sorted(set(grid_mhz), reverse=True)
-    useful = [clock for clock in grid if clock >= _LOWEST_SHARE * grid[0]]
-    count = min(count, len(useful))
-    if count == 1:
-        return (useful[0],)
-    span = len(useful) - 1
-    return tuple(useful[round(index * span / (count - 1))] for index in range(count))
-
 
 @dataclass(slots=True)
 class Sweep:

@@ -14,13 +14,24 @@ from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan import build, write_plans
 from perseus_ds.plan.problem import Switching
-from perseus_ds.profile import Point, Profile, candidate_clocks, write_profile
+from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.runtime.job import PLAN_ONLY
 from perseus_ds.schedule import Kind, Schedule
 
 CLOCKS_MHZ = tuple(range(1410, 600, -45))
 SETTINGS = SimulatedSettings()
 FIXED_S = {Kind.REDUCE_GRADS: SETTINGS.reduce_grads_s, Kind.STEP: SETTINGS.step_s}
+
+
+def candidate_clocks(grid_mhz: Sequence[int], count: int) -> tuple[int, ...]:
+    """Spread clocks evenly from the highest to half of it, on clocks that the device has."""
+    grid = sorted(set(grid_mhz), reverse=True)
+    useful = [clock for clock in grid if clock >= 0.5 * grid[0]]
+    count = min(count, len(useful))
+    if count == 1:
+        return (useful[0],)
+    span = len(useful) - 1
+    return tuple(useful[round(index * span / (count - 1))] for index in range(count))
 
 
 def deepspeed_schedule(*, microbatches: int, stages: int) -> Schedule:

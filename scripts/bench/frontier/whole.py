@@ -15,7 +15,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j, work_power_w
-from perseus_ds.profile import candidate_clocks
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 from perseus_ds.solver import (
     OptionTable,
@@ -43,6 +42,17 @@ REVISION = "1a2f63a"
 READ = 1000
 """Times at which a frontier of plans is read."""
 Row = dict[str, float | int | str]
+
+
+def candidate_clocks(grid_mhz: Sequence[int], count: int) -> tuple[int, ...]:
+    """Spread clocks evenly from the highest to half of it, on clocks that the device has."""
+    grid = sorted(set(grid_mhz), reverse=True)
+    useful = [clock for clock in grid if clock >= 0.5 * grid[0]]
+    count = min(count, len(useful))
+    if count == 1:
+        return (useful[0],)
+    span = len(useful) - 1
+    return tuple(useful[round(index * span / (count - 1))] for index in range(count))
 
 
 def main() -> int:

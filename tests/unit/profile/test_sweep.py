@@ -1,32 +1,11 @@
-"""The clocks of a sweep: spread evenly where they are given, and what an iteration loses at each."""
-
-from itertools import pairwise
+"""The clocks of a sweep, and what an iteration loses at each."""
 
 import pytest
 
-from perseus_ds.device.simulated.models import model_named
-from perseus_ds.profile import Point, Sweep, candidate_clocks
+from perseus_ds.profile import Point, Sweep
 from perseus_ds.schedule import Kind
 
-A100 = model_named("a100-sxm4-80gb")
 KEYS = (0, Kind.FORWARD), (0, Kind.BACKWARD)
-
-
-@pytest.mark.parametrize("count", [2, 3, 5, 12, 50])
-def test_candidates_spread_from_the_highest_clock_to_half_of_it(count: int) -> None:
-    clocks = candidate_clocks(A100.clocks_mhz, count)
-    assert len(clocks) == len(set(clocks)) <= count
-    assert clocks[0] == 1410
-    assert 705 <= clocks[-1] < 720
-    assert list(clocks) == sorted(clocks, reverse=True)
-    assert set(clocks) <= set(A100.clocks_mhz)
-    gaps = [high - low for high, low in pairwise(clocks)]
-    assert max(gaps) - min(gaps) <= 15
-
-
-def test_a_grid_of_few_clocks_is_taken_whole() -> None:
-    assert candidate_clocks((1000, 700, 400), 12) == (1000, 700)
-    assert candidate_clocks((1000,), 5) == (1000,)
 
 
 def test_a_sweep_goes_on_for_as_long_as_clocks_are_chosen() -> None:
