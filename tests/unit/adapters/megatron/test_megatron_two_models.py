@@ -39,28 +39,28 @@ class Heard:
 
 
 @pytest.fixture
-def module() -> ModuleType:
-    """A stand-in of Megatron's module: a pass runs one forward and one backward, looked up at the call."""
-    module = ModuleType("schedules")
+def schedules() -> ModuleType:
+    """A stand-in of Megatron's schedules: a pass runs one forward and one backward, looked up at the call."""
+    schedules = ModuleType("schedules")
     for step in STEPS:
-        setattr(module, step, lambda: None)
+        setattr(schedules, step, lambda: None)
 
     def a_pass(**_: object) -> None:
         for step in STEPS:
-            getattr(module, step)()
+            getattr(schedules, step)()
 
     for name in PASSES:
-        setattr(module, name, a_pass)
-    return module
+        setattr(schedules, name, a_pass)
+    return schedules
 
 
 def test_a_second_model_runs_unmeasured_between_the_passes_of_the_first(
-    module: ModuleType, capsys: pytest.CaptureFixture[str]
+    schedules: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second, heard = nn.Linear(1, 1), nn.Linear(1, 1), Heard()
-    hooks = Hooks(module, [first], heard)
+    hooks = Hooks(schedules, [first], heard)
     hooks.install()
-    train = getattr(module, PASSES[0])
+    train = getattr(schedules, PASSES[0])
     train(model=first, num_microbatches=1)
     measured = list(heard.calls)
     assert measured == ["begins 1", "before F", "after F", "before B", "after B", "ends"]
