@@ -12,7 +12,7 @@ from hand_made import two_plans
 
 from perseus_ds.profile import Interval
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.records import Summary, read_ranks
+from perseus_ds.run_directory.records import MeasuredSide, Summary, read_ranks
 from perseus_ds.runtime.accounting import Durations, Mode, Outside, RankReport, Sample, Total
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.recorder import Iteration
@@ -21,6 +21,7 @@ from perseus_ds.runtime.summaries import (
     course_rows,
     summarise,
     timelines,
+    worth,
     write_ranks,
 )
 from perseus_ds.schedule import Instruction, Kind, textbook
@@ -148,3 +149,36 @@ def test_a_long_course_is_thinned_to_means_of_neighbours() -> None:
     rows = course_rows(long)
     assert len(rows) == 120
     assert rows[1] == [5, 8.0, 10.0]
+
+
+# Joules by token and by sample: by hand.
+
+SUMMARY = Summary(MeasuredSide(1.0, 7200.0, 40), MeasuredSide(1.0, 3600.0, 40), True, 50.0)
+
+
+def job(**traits: str) -> Job:
+    schedule = textbook("1f1b", stages=2, microbatches=4)
+    fingerprint = {"replicas": "3", **traits}
+    return Job(0, 6, 0, 0, schedule, fingerprint, sets=((0,), (1,), (2,)))
+
+
+def report_of_size(rank: int, *, size: float) -> RankReport:
+    samples = deque([Sample(0, 1, 1.0, 1.0, size), Sample(1, 1, 1.0, 1.0, 3 * size)])
+    totals = dict.fromkeys((Mode.BASELINE, Mode.PERSEUS), Total(2, samples))
+    return RankReport(rank, rank % 2, rank // 2, totals, Outside(), {})
+
+
+def test_each_replicas_first_rank_counts_its_tokens_once() -> None:
+    reports = [report_of_size(rank, size=100.0) for rank in range(6)]
+    found = worth(SUMMARY, reports, job(micro_batch_size="5"))
+    assert found == {
+        "worth": {
+            "baseline": {"energy_per_token_j": 12.0, "energy_per_sample_j": 120.0},
+            "perseus": {"energy_per_token_j": 6.0, "energy_per_sample_j": 60.0},
+        }
+    }
+
+
+def test_what_nobody_counts_is_left_out() -> None:
+    reports = [report_of_size(rank, size=0.0) for rank in range(6)]
+    assert worth(SUMMARY, reports, job(microbatch="? x 4096")) == {}

@@ -1,0 +1,502 @@
+"""Standing between an engine and its instructions, on one instance, and leaving it as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from perseus_ds.adapters.deepspeed import (
+    KINDS,
+    LATER,
+    REQUIRED_NAMES,
+    EngineAdapter,
+    Hooks,
+    check,
+    crashes_with_timers,
+    is_training,
+    order_of,
+    unknown_of,
+    weight_of,
+)
+from perseus_ds.adapters.deepspeed_settings import TESTED_DEEPSPEED, raw_config
+from perseus_ds.errors import EngineError
+from perseus_ds.runtime import place as joining
+from perseus_ds.runtime.adapter import Batch, Place
+from perseus_ds.schedule import Kind, Load, Schedule, textbook
+
+
+class ForwardPass:
+    pass
+
+
+class CommitP2P:
+    pass
+
+
+class OptimizerStep:
+    pass
+
+
+class InferenceSchedule:
+    micro_batches, stages = 4, 1
+
+    def steps(self) -> list[list[object]]:
+        return [[ForwardPass()]]
+
+
+class TrainSchedule(InferenceSchedule):
+    def steps(self) -> list[list[object]]:
+        return [[ForwardPass(), OptimizerStep()]]
+
+
+class Engine:
+    """As much of a pipeline engine as hooks touches."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.fails: Exception | None = None
+
+    def forward(self, buffer_id: int) -> str:
+        if self.fails is not None:
+            raise self.fails
+        self.ran.append(f"F{buffer_id}")
+        return "done"
+
+    def commit(self) -> None:
+        self.ran.append("C")
+
+    def _exec_schedule(self, schedule: object) -> None:
+        handlers = self._INSTRUCTION_MAP
+        handlers[ForwardPass](self, 0)  # type: ignore[call-arg]
+        handlers[CommitP2P](self)  # type: ignore[call-arg]
+
+    _INSTRUCTION_MAP: dict[type, Any] = {ForwardPass: forward, CommitP2P: commit}  # noqa: RUF012
+
+
+class Noting:
+    """Notes what it is called with."""
+
+    def __init__(self, *, wants: bool = True) -> None:
+        self.observed: list[str] = []
+        self.wants = wants
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        assert batch == Batch(4)
+        self.observed.append("begins")
+        return self.wants
+
+    def before(self, kind: Kind, load: Load | None = None) -> None:
+        self.observed.append(f"before {kind.value}")
+
+    def after(self, kind: Kind) -> None:
+        self.observed.append(f"after {kind.value}")
+
+    def iteration_ends(self) -> None:
+        self.observed.append("ends")
+
+    def other_schedule_begins(self) -> None:
+        self.observed.append("other")
+
+    def iteration_broke(self) -> None:
+        self.observed.append("broke")
+
+
+def intercepted(listener: Noting) -> tuple[Any, Hooks]:
+    engine = Engine()
+    hooks = Hooks(engine, listener)  # type: ignore[arg-type]
+    hooks.install()
+    return engine, hooks
+
+
+def test_training_is_listened_to() -> None:
+    listener = Noting()
+    engine, _ = intercepted(listener)
+    engine._exec_schedule(TrainSchedule())
+    assert listener.observed == ["begins", "before F", "after F", "before CM", "after CM", "ends"]
+    assert engine.ran == ["F0", "C"]
+
+
+def test_an_iteration_that_is_not_wanted_runs_unheard() -> None:
+    listener = Noting(wants=False)
+    engine, _ = intercepted(listener)
+    engine._exec_schedule(TrainSchedule())
+    assert listener.observed == ["begins", "ends"]
+    assert engine.ran == ["F0", "C"]
+
+
+def test_evaluation_is_announced_and_not_listened_to() -> None:
+    listener = Noting()
+    engine, _ = intercepted(listener)
+    engine._exec_schedule(InferenceSchedule())
+    assert listener.observed == ["other"]
+    assert engine.ran == ["F0", "C"]
+
+
+def test_the_hosts_exception_passes_through_unchanged() -> None:
+    listener = Noting()
+    engine, _ = intercepted(listener)
+    engine.fails = KeyError("the user's own")
+    with pytest.raises(KeyError) as raised:
+        engine._exec_schedule(TrainSchedule())
+    assert raised.value is engine.fails
+    assert listener.observed == ["begins", "before F", "broke"]
+
+
+def test_handlers_return_what_they_returned() -> None:
+    engine, _ = intercepted(Noting())
+    assert engine._INSTRUCTION_MAP[ForwardPass](engine, 3) == "done"
+    assert engine._INSTRUCTION_MAP[ForwardPass].__wrapped__ is Engine._INSTRUCTION_MAP[ForwardPass]
+
+
+def test_no_class_is_touched_and_removing_leaves_nothing() -> None:
+    before = dict(vars(Engine))
+    engine, hooks = intercepted(Noting())
+    other = Engine()
+    assert dict(vars(Engine)) == before
+    assert set(vars(other)) == {"ran", "fails"}
+    hooks.remove()
+    hooks.remove()
+    assert set(vars(engine)) == {"ran", "fails"}
+
+
+def test_what_stood_on_the_instance_before_comes_back() -> None:
+    engine = Engine()
+    own = dict(Engine._INSTRUCTION_MAP)
+    engine._INSTRUCTION_MAP = own
+    hooks = Hooks(engine, Noting())  # type: ignore[arg-type]
+    hooks.install()
+    assert engine._INSTRUCTION_MAP is not own
+    hooks.remove()
+    assert engine._INSTRUCTION_MAP is own
+
+
+def test_removing_within_an_iteration_lets_it_run_to_its_end() -> None:
+    class Leaving(Noting):
+        def before(self, kind: Kind, load: Load | None = None) -> None:
+            super().before(kind)
+            hooks.remove()
+
+    listener = Leaving()
+    engine, hooks = intercepted(listener)
+    engine._exec_schedule(TrainSchedule())
+    assert engine.ran == ["F0", "C"]
+    assert listener.observed[:2] == ["begins", "before F"]
+    listener.observed.clear()
+    engine._exec_schedule(TrainSchedule())
+    assert listener.observed == []
+
+
+def test_what_does_nothing_on_a_stage_is_not_announced() -> None:
+    listener, engine = Noting(), Engine()
+    Hooks(engine, listener, silent={Kind.FORWARD}).install()  # type: ignore[arg-type]
+    engine._exec_schedule(TrainSchedule())
+    assert listener.observed == ["begins", "before CM", "after CM", "ends"]
+    assert engine.ran == ["F0", "C"]
+
+
+# The engine's own streams in our words, against DeepSpeed's TrainSchedule itself.
+
+
+def joined(microbatches: int, stages: int, *, tied: Collection[int] = (), replicas: int = 1) -> Schedule:
+    """What every rank says of its own schedule object, put together."""
+    from deepspeed.runtime.pipe.schedule import TrainSchedule
+
+    places = [
+        place(stage, TrainSchedule(microbatches, stages, stage), tied=stage in tied, replica=replica)
+        for replica in range(replicas)
+        for stage in range(stages)
+    ]
+    return joining.joined(places, name="deepspeed.TrainSchedule")
+
+
+def place(stage: int, pipe_schedule: Any, *, tied: bool = True, replica: int = 0) -> Place:  # noqa: ANN401
+    order = order_of(pipe_schedule, stage, without=() if tied else {Kind.REDUCE_TIED})
+    return Place(stage, replica, order, {stage: 1}, {stage: 1.0}, "float32")
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("microbatches", [1, 2, 5])
+def test_the_same_computations_as_the_textbook(stages: int, microbatches: int) -> None:
+    schedule = joined(microbatches, stages)
+    assert (schedule.stages, schedule.microbatches) == (stages, microbatches)
+    expected = textbook("1f1b", stages=stages, microbatches=microbatches)
+    for ours, theirs in zip(schedule.orders, expected.orders, strict=True):
+        assert [str(i) for i in ours if i.kind.is_computation] == [str(i) for i in theirs]
+
+
+def test_a_stream_of_two_stages_reads_like_this() -> None:
+    schedule = joined(2, 2)
+    assert [" ".join(map(str, order)) for order in schedule.orders] == [
+        "0L0 0F0 0SA0 0L1 0F1 0RG0 0SA1 0B0 0RG1 0B1 0AR0 0OS0",
+        "1RA0 1L0 1F0 1B0 1SG0 1RA1 1L1 1F1 1B1 1SG1 1AR0 1OS0",
+    ]
+
+
+def test_only_tied_stages_reduce_tied_gradients() -> None:
+    schedule = joined(2, 4, tied={0, 3})
+    tied = [
+        stage for stage, order in enumerate(schedule.orders) if any(i.kind is Kind.REDUCE_TIED for i in order)
+    ]
+    assert tied == [0, 3]
+    none = joined(2, 4)
+    assert not any(i.kind is Kind.REDUCE_TIED for order in none.orders for i in order)
+
+
+def test_every_stage_ends_with_reduction_and_step() -> None:
+    for order in joined(3, 3).orders:
+        assert [i.kind for i in order[-2:]] == [Kind.REDUCE_GRADS, Kind.STEP]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_dualpipe_v_runs_two_model_stages_per_rank(ranks: int) -> None:
+    """Against the order as the schedule room writes it, from the paper."""
+    from deepspeed.runtime.pipe.schedule import DualPipeVSchedule
+
+    microbatches = 2 * ranks + 1
+    places = [place(r, DualPipeVSchedule(microbatches, ranks, r), tied=False) for r in range(ranks)]
+    ours = joining.joined(places, name="x")
+    textbooks = textbook("dualpipe-v-whole", stages=2 * ranks, microbatches=microbatches)
+    assert ours.stages == 2 * ranks
+    for order, expected in zip(ours.orders, textbooks.orders, strict=True):
+        assert [str(i) for i in order if i.kind.is_computation] == [
+            str(i) for i in expected if i.kind.is_computation
+        ]
+
+
+class Command:
+    """An instruction: its class's name and its buffer are all that is read."""
+
+    def __init__(self, buffer_id: int | None = None) -> None:
+        if buffer_id is not None:
+            self.buffer_id = buffer_id
+
+
+def stream(text: str) -> Any:  # noqa: ANN401
+    """A schedule object from text: ``F0 B0`` are ForwardPass and BackwardPass of buffer 0."""
+    names = {"F": "ForwardPass", "B": "BackwardPass", "I": "BackwardOnlyPass", "W": "WeightPass"}
+    names |= {"S": "OptimizerStep", "R": "ReferenceForward", "L": "LoadMicroBatch"}
+    commands = [
+        type(names[word[0]], (Command,), {})(int(word[1:]) if word[1:] else None) for word in text.split()
+    ]
+
+    class Stream:
+        micro_batches, stages, stage_id = 2, 1, 0
+
+        def __init__(self, *, forward_only: bool = False) -> None:
+            self.forward_only = forward_only
+
+        def steps(self) -> Iterator[list[object]]:
+            yield commands
+
+    return Stream()
+
+
+def read(text: str) -> str:
+    return " ".join(map(str, order_of(stream(text), 0)))
+
+
+def test_a_backward_is_that_of_the_forward_in_its_buffer() -> None:
+    assert read("F0 F1 B1 B0") == "0F0 0F1 0B1 0B0", "GPipe's backwards come in reverse"
+    assert read("F0 F1 B0 F0 B1 B0") == "0F0 0F1 0B0 0F2 0B1 0B2", "1F1B uses a buffer again"
+
+
+def test_weight_gradients_follow_input_gradients_in_turn() -> None:
+    """As in ZB-H1, where some backwards are whole: the n-th weight gradient is not that of microbatch n."""
+    assert read("F0 F1 B0 I1 F0 I0 W W") == "0F0 0F1 0B0 0I1 0F2 0I2 0W1 0W2"
+
+
+def test_an_unknown_instruction_is_carried_under_its_name() -> None:
+    schedule = stream("R0 F0 B0 S")
+    assert read("R0 F0 B0 S") == "0X0 0F0 0B0 0OS0"
+    assert unknown_of(schedule) == ("ReferenceForward",)
+
+
+@pytest.mark.parametrize(
+    ("text", "trains"),
+    [("F0 B0 S", True), ("F0 I0 W", True), ("L0 S", True), ("L0 F0", False), ("F0 R0", False), ("", False)],
+)
+def test_what_trains_is_what_goes_backward_or_steps(text: str, trains: bool) -> None:  # noqa: FBT001
+    assert is_training(stream(text)) is trains
+
+
+def test_replicas_say_the_same_of_one_pipeline() -> None:
+    assert joined(3, 2, replicas=2) == joined(3, 2)
+
+
+def test_ranks_of_one_stage_that_run_different_schedules_are_refused() -> None:
+    from deepspeed.runtime.pipe.schedule import TrainSchedule
+
+    places = [place(0, TrainSchedule(2, 1, 0)), place(0, TrainSchedule(3, 1, 0), replica=1)]
+    with pytest.raises(EngineError, match="stage 0"):
+        joining.joined(places, name="x")
+
+
+# What we rely on in DeepSpeed is checked by name, and a refusal says what is missing and what was tested.
+
+COMMANDS = {type(name, (), {}): print for name in KINDS}
+
+
+def engine(**changes: object) -> SimpleNamespace:
+    """Everything that we need, under its name; a change to None takes it away."""
+    content: dict[str, object] = {required.name: object() for required in REQUIRED_NAMES} | {
+        "_INSTRUCTION_MAP": COMMANDS
+    }
+    content |= changes
+    return SimpleNamespace(**{name: value for name, value in content.items() if value is not None})
+
+
+def test_an_engine_with_everything_is_taken() -> None:
+    found = engine()
+    assert check(found) is found
+
+
+@pytest.mark.parametrize("required", REQUIRED_NAMES, ids=lambda required: required.name)
+def test_what_is_missing_is_named_with_its_use(required: object) -> None:
+    name, use = required.name, required.use  # type: ignore[attr-defined]
+    with pytest.raises(EngineError) as refused:
+        check(engine(**{name: None}))
+    assert f"PipelineEngine.{name}" in refused.value.message
+    assert use in refused.value.message
+    assert refused.value.message.startswith("DeepSpeed ")
+    assert all(release in str(refused.value) for release in TESTED_DEEPSPEED)
+
+
+def test_a_missing_instruction_is_named() -> None:
+    fewer = {kind: handler for kind, handler in COMMANDS.items() if kind.__name__ != "SendGrad"}
+    with pytest.raises(EngineError, match="SendGrad"):
+        check(engine(_INSTRUCTION_MAP=fewer))
+
+
+def test_more_instructions_than_ours_are_no_obstacle_nor_are_the_later_ones_missed() -> None:
+    fewer = {kind: handler for kind, handler in COMMANDS.items() if kind.__name__ not in LATER}
+    check(engine(_INSTRUCTION_MAP=fewer | {type("ReferenceForward", (), {}): print}))
+
+
+def test_the_configuration_is_what_the_user_wrote() -> None:
+    content = {"perseus": {"enabled": True}}
+    assert raw_config(SimpleNamespace(_config=SimpleNamespace(_param_dict=content))) == content
+    assert raw_config(object()) == {}
+    assert raw_config(SimpleNamespace(_config=SimpleNamespace(_param_dict=None))) == {}
+
+
+@pytest.mark.parametrize(
+    ("release", "crashes"),
+    [
+        ("0.18.2", False),
+        ("0.18.3", True),
+        ("0.19.8", True),
+        ("0.19.8+cu128", True),
+        ("0.19.9", False),
+        ("0.20.0", False),
+        ("0.9.5", False),
+    ],
+)
+def test_releases_that_crash_with_their_own_timers(release: str, crashes: bool) -> None:  # noqa: FBT001
+    assert crashes_with_timers(release) is crashes
+
+
+# A stage's weight, on stand-ins shaped like torch modules and DeepSpeed's PipelineModule.
+
+
+class Tensor:
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def numel(self) -> int:
+        size = 1
+        for length in self.shape:
+            size *= length
+        return size
+
+
+class Linear:
+    def __init__(self, *tensors: Tensor, children: tuple[Linear, ...] = ()) -> None:
+        self.tensors, self.inner = tensors, children
+
+    def modules(self) -> Iterator[Linear]:
+        yield self
+        for child in self.inner:
+            yield from child.modules()
+
+    def parameters(self, *, recurse: bool = True) -> tuple[Tensor, ...]:
+        assert not recurse
+        return self.tensors
+
+
+class Embedding(Linear): ...
+
+
+class TokenAndPosition(Linear): ...
+
+
+class Pipeline:
+    def __init__(self, *layers: object) -> None:
+        self.forward_funcs = layers
+
+
+def head(tied: object, x: object) -> object:
+    return x
+
+
+def test_biases_norms_and_embeddings_do_not_multiply() -> None:
+    block = Linear(Tensor(8), children=(Linear(Tensor(8, 4), Tensor(4)), Linear(Tensor(8))))
+    assert weight_of([Embedding(Tensor(100, 8)), block]) == 32
+
+
+def test_embeddings_inside_a_module_are_left_out_too() -> None:
+    assert weight_of([TokenAndPosition(children=(Embedding(Tensor(100, 8)), Linear(Tensor(2, 2))))]) == 4
+
+
+def test_a_tied_head_counts_where_it_multiplies() -> None:
+    tied = Embedding(Tensor(100, 8))
+    assert weight_of([tied]) == 0
+    assert weight_of([partial(head, tied), lambda x: x]) == 800
+
+
+# What DeepSpeed's monitors are given, and when they are asked at all.
+
+Row = tuple[str, float, int]
+
+
+class Monitor:
+    """Keeps what is written."""
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        self.enabled = enabled
+        self.rows: list[Row] = []
+
+    def write_events(self, event_list: list[Row]) -> None:
+        self.rows += event_list
+
+
+def monitored_engine(monitor: Monitor | None, *, rank: int = 0, steps_per_print: object = 4) -> Any:  # noqa: ANN401
+    return SimpleNamespace(
+        global_rank=rank, global_samples=64, monitor=monitor, steps_per_print=lambda: steps_per_print
+    )
+
+
+def test_scalars_stand_beside_deepspeeds_own() -> None:
+    monitor = Monitor()
+    EngineAdapter(monitored_engine(monitor)).write_scalars({"plan": 3, "slack_s": 0.5})
+    assert monitor.rows == [("Perseus/plan", 3, 64), ("Perseus/slack_s", 0.5, 64)]
+
+
+@pytest.mark.parametrize(("steps", "every"), [(4, 4), (None, 10), (0, 10)])
+def test_as_often_as_the_engine_prints(steps: object, every: int) -> None:
+    assert EngineAdapter(monitored_engine(Monitor(), steps_per_print=steps)).scalars_every == every
+
+
+@pytest.mark.parametrize(
+    ("monitor", "rank"),
+    [(None, 0), (Monitor(enabled=False), 0), (Monitor(), 1)],
+    ids=["none", "off", "rank 1"],
+)
+def test_nobody_looks(monitor: Monitor | None, rank: int) -> None:
+    assert EngineAdapter(monitored_engine(monitor, rank=rank)).scalars_every is None

@@ -1,0 +1,357 @@
+"""Two models that train in one process: the first one's passes are measured, nobody else's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import Enum
+from functools import wraps
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from torch import nn
+
+from perseus_ds.adapters.megatron import (
+    MODULE,
+    PASSES,
+    REQUIRED_NAMES,
+    STEPS,
+    Hooks,
+    OnePass,
+    Wrapping,
+    Writers,
+    check,
+    check_table,
+    left_out_of,
+    order_of,
+    refuse_unsupported,
+    wrappings_of,
+)
+from perseus_ds.errors import EngineError
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.schedule import Kind, Load, Order
+
+
+def text(order: Order) -> str:
+    return " ".join(map(str, order))
+
+
+def test_one_f_one_b_reduces_and_steps_at_its_end() -> None:
+    assert text(order_of(0, ranks=2, microbatches=3, reduces=True)) == "0F0 0F1 0B0 0F2 0B1 0B2 0AR0 0OS0"
+    assert text(order_of(1, ranks=2, microbatches=2, reduces=False)) == "1F0 1B0 1F1 1B1 1OS0"
+
+
+def test_no_pipeline_is_a_chain() -> None:
+    assert text(order_of(0, ranks=1, microbatches=2, reduces=True)) == "0F0 0B0 0F1 0B1 0AR0 0OS0"
+
+
+INTERLEAVED = order_of(1, ranks=2, microbatches=2, chunks=2, group=2, reduces=True)
+TABLE = [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def test_chunk_c_of_a_rank_is_model_stage_c_times_ranks_plus_rank() -> None:
+    assert text(INTERLEAVED) == "1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1 1AR0 1OS0"
+    check_table(TABLE, INTERLEAVED, ranks=2, chunks=2)
+
+
+@pytest.mark.parametrize("table", [TABLE[:-1], TABLE[::-1], []])
+def test_another_table_is_refused(table: list[tuple[int, int]]) -> None:
+    with pytest.raises(EngineError, match="interleaved"):
+        check_table(table, INTERLEAVED, ranks=2, chunks=2)
+
+
+@pytest.mark.parametrize(
+    ("overlaps", "left_out"),
+    [
+        ({}, ""),
+        ({"overlap_param_gather": True}, "1F0 3F0"),
+        ({"overlap_grad_reduce": True}, "1B1 3B1"),
+        ({"overlap_param_gather": True, "overlap_grad_reduce": True}, "1B1 1F0 3B1 3F0"),
+    ],
+)
+def test_what_contains_a_wait_for_replicas_is_left_out(overlaps: dict[str, bool], left_out: str) -> None:
+    module = SimpleNamespace(ddp_config=SimpleNamespace(**overlaps))
+    assert " ".join(sorted(map(str, left_out_of(INTERLEAVED, [module])))) == left_out
+
+
+class Scope(Enum):
+    full_iteration = 1
+    attn = 2
+
+
+def megatron() -> ModuleType:
+    """A module with all that is asked of megatron-core's."""
+    module = ModuleType(MODULE)
+    state = SimpleNamespace()
+    for required in REQUIRED_NAMES:
+        *path, name = required.name.split(".")
+        setattr(state if path else module, name, lambda: 1)
+    module.forward_step = lambda *args, current_microbatch=None, **kwargs: None  # type: ignore[attr-defined]
+    module.parallel_state = state  # type: ignore[attr-defined]
+    return module
+
+
+def test_a_module_with_every_name_passes() -> None:
+    check(megatron())
+
+
+@pytest.mark.parametrize("need", [required.name for required in REQUIRED_NAMES])
+def test_a_missing_name_is_named_with_the_releases_tested(need: str) -> None:
+    module = megatron()
+    *path, name = need.split(".")
+    delattr(module.parallel_state if path else module, name)
+    with pytest.raises(EngineError, match=need) as refused:
+        check(module)
+    assert "0.16.1" in (refused.value.hint or "")
+
+
+def test_the_fork_of_megatron_deepspeed_is_known_by_its_forward_step() -> None:
+    module = megatron()
+    module.forward_step = lambda forward_step_func, data_iterator, model: None  # type: ignore[attr-defined]
+    with pytest.raises(EngineError, match="current_microbatch") as refused:
+        check(module)
+    assert "--deepspeed" in (refused.value.hint or "")
+
+
+REFUSED = [
+    ({"overlap_moe_expert_parallel_comm": True}, "overlap_moe_expert_parallel_comm.* would need a function"),
+    ({"hybrid_context_parallel": True}, "hybrid_context_parallel.* would have to know the groups of samples"),
+    (
+        {"enable_cuda_graph": True, "cuda_graph_scope": "full_iteration"},
+        "CUDA graph.*; graphs of single layers are served",
+    ),
+    ({"cuda_graph_impl": "local", "cuda_graph_scope": [Scope.full_iteration]}, "CUDA graph"),
+    ({"cuda_graph_impl": "full_iteration"}, "CUDA graph"),
+]
+SERVED = [
+    {},
+    {"overlap_moe_expert_parallel_comm": False, "hybrid_context_parallel": False},
+    {"variable_seq_lengths": True},
+    {"enable_cuda_graph": True, "cuda_graph_scope": "full"},
+    {"cuda_graph_impl": "none", "cuda_graph_scope": [Scope.full_iteration]},
+    {"cuda_graph_impl": "local", "cuda_graph_scope": [Scope.attn]},
+    {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": Scope.attn},
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), REFUSED)
+def test_what_cannot_be_served_is_refused_with_the_reason(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(EngineError, match=words):
+        refuse_unsupported(SimpleNamespace(**settings), {})
+
+
+@pytest.mark.parametrize("settings", SERVED)
+def test_what_leaves_the_host_between_instructions_is_served(settings: dict[str, object]) -> None:
+    refuse_unsupported(SimpleNamespace(**settings), {})
+
+
+@pytest.mark.parametrize("name", ["MultiModuleProcessGroupCollection", "MultiModulePipelineCommunicator"])
+def test_a_pipeline_of_several_modules_is_refused_by_name(name: str) -> None:
+    keywords = {"pg_collection": type(name, (), {})()}
+    with pytest.raises(EngineError, match="backward_step_multimodule"):
+        refuse_unsupported(SimpleNamespace(), keywords)
+
+
+class Heard:
+    """A listener that keeps what it is called for."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        self.calls.append(f"begins {batch.microbatches}")
+        return True
+
+    def before(self, kind: Kind, load: Load | None = None) -> None:
+        self.calls.append(f"before {kind.value}")
+
+    def after(self, kind: Kind) -> None:
+        self.calls.append(f"after {kind.value}")
+
+    def iteration_ends(self) -> None:
+        self.calls.append("ends")
+
+    def other_schedule_begins(self) -> None:
+        self.calls.append("other")
+
+    def iteration_broke(self) -> None:
+        self.calls.append("broke")
+
+
+@pytest.fixture
+def schedules() -> ModuleType:
+    """A stand-in of Megatron's schedules: a pass runs one forward and one backward, looked up at the call."""
+    schedules = ModuleType("schedules")
+    for step in STEPS:
+        setattr(schedules, step, lambda: None)
+
+    def a_pass(**_: object) -> None:
+        for step in STEPS:
+            getattr(schedules, step)()
+
+    for name in PASSES:
+        setattr(schedules, name, a_pass)
+    return schedules
+
+
+def test_a_second_model_runs_unmeasured_between_the_passes_of_the_first(
+    schedules: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, heard = nn.Linear(1, 1), nn.Linear(1, 1), Heard()
+    hooks = Hooks(schedules, [first], heard)
+    hooks.install()
+    train = getattr(schedules, PASSES[0])
+    train(model=first, num_microbatches=1)
+    measured = list(heard.calls)
+    assert measured == ["begins 1", "before F", "after F", "before B", "after B", "ends"]
+    train(model=second, num_microbatches=1)
+    train(model=[second], num_microbatches=1)
+    assert heard.calls == [*measured, "other", "other"]
+    assert capsys.readouterr().err.count("second model") == 1
+    train(model=first, num_microbatches=1, forward_only=True)
+    train(model=first, num_microbatches=1)
+    assert heard.calls[len(measured) :] == ["other", "other", "other", *measured]
+    hooks.remove()
+
+
+NAME = PASSES[1]
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    module = ModuleType("schedules")
+    for name in PASSES:
+        setattr(module, name, lambda *, calls, **_: calls.append("megatron"))
+    return module
+
+
+def saying(word: str) -> Callable[[OnePass, Callable[[], object]], object]:
+    def around(present: OnePass, call: Callable[[], object]) -> object:
+        present.keywords["calls"].append(word)  # type: ignore[attr-defined]
+        return call()
+
+    return around
+
+
+def called(module: ModuleType, function: Callable[..., object] | None = None) -> list[str]:
+    calls: list[str] = []
+    (function or getattr(module, NAME))(calls=calls)
+    return calls
+
+
+def others(module: ModuleType, *, copies: bool) -> None:
+    original = getattr(module, NAME)
+
+    def theirs(**keywords: object) -> object:
+        keywords["calls"].append("theirs")  # type: ignore[attr-defined]
+        return original(**keywords)
+
+    setattr(module, NAME, wraps(original)(theirs) if copies else theirs)
+
+
+def test_several_stand_around_each_other(module: ModuleType) -> None:
+    first, second = Wrapping(module, saying("first")), Wrapping(module, saying("second"))
+    assert called(module) == ["second", "first", "megatron"]
+    assert list(wrappings_of(module)) == [second, first]
+
+
+@pytest.mark.parametrize("outer_first", [True, False])
+def test_removed_in_any_order_the_modules_own_functions_are_back(
+    module: ModuleType,
+    outer_first: bool,  # noqa: FBT001
+) -> None:
+    before = dict(vars(module))
+    pair = [Wrapping(module, saying("first")), Wrapping(module, saying("second"))]
+    one, other = reversed(pair) if outer_first else pair
+    one.remove()
+    one.remove()
+    assert called(module) == (["first", "megatron"] if outer_first else ["second", "megatron"])
+    other.remove()
+    assert dict(vars(module)) == before
+    assert list(wrappings_of(module)) == []
+
+
+def test_a_function_that_the_job_kept_calls_what_is_there_now(module: ModuleType) -> None:
+    waiting = Wrapping(module, saying("waiting"))
+    kept = getattr(module, NAME)
+    waiting.remove()
+    assert called(module, kept) == ["megatron"]
+    serving = Wrapping(module, saying("serving"))
+    assert called(module, kept) == ["serving", "megatron"]
+    serving.remove()
+    assert called(module, kept) == ["megatron"]
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_other_peoples_wrappers_stay_and_nothing_runs_twice(module: ModuleType, copies: bool) -> None:  # noqa: FBT001
+    waiting = Wrapping(module, saying("waiting"))
+    others(module, copies=copies)
+    waiting.remove()
+    assert called(module) == ["theirs", "megatron"]
+    serving = Wrapping(module, saying("serving"))
+    assert called(module) == ["serving", "theirs", "megatron"]
+    serving.remove()
+    assert called(module) == ["theirs", "megatron"]
+
+
+def test_what_the_host_raises_leaves_the_wrapper_usable(module: ModuleType) -> None:
+    Wrapping(module, saying("serving"))
+    with pytest.raises(TypeError):
+        getattr(module, NAME)("positional", calls=[])
+    assert called(module) == ["serving", "megatron"]
+
+
+# Scalars in the writers of Megatron's own training script, which a stand-in of its module hands out.
+
+SHOWN = {"rank0_energy_per_iteration_j": 812.0, "rank0_power_w": 290.0, "plan": 3.0}
+
+
+class Rows(list[tuple[object, ...]]):
+    """What a writer was given."""
+
+    def add_scalar(self, *row: object) -> None:
+        self.append(row)
+
+    def log(self, *row: object) -> None:
+        self.append(row)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    module, made = ModuleType("global_vars"), SimpleNamespace(board=Rows(), log=None)
+    made.arguments = SimpleNamespace(log_energy=False, tensorboard_log_interval=5, curr_iteration=70)
+    module.get_args = lambda: made.arguments  # type: ignore[attr-defined]
+    module.get_tensorboard_writer = lambda: made.board  # type: ignore[attr-defined]
+    module.get_wandb_writer = lambda: made.log  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "megatron.training.global_vars", module)
+    return made
+
+
+def test_both_writers_get_megatrons_own_names(script: SimpleNamespace) -> None:
+    script.log = Rows()
+    writers = Writers.found()
+    assert writers is not None
+    assert writers.every == 5
+    writers.write(SHOWN)
+    assert script.board == [("iter-energy/gpu", 812.0, 70), ("power/gpu", 290.0, 70)]
+    assert script.log == [({"iter-energy/gpu": 812.0, "power/gpu": 290.0}, 70)]
+    script.arguments.curr_iteration = 75
+    writers.write({"rank0_power_w": 291.0})
+    assert script.board[-1] == ("power/gpu", 291.0, 75)
+
+
+def test_megatrons_own_monitor_is_not_doubled(script: SimpleNamespace) -> None:
+    script.arguments.log_energy = True
+    assert Writers.found() is None
+
+
+def test_ranks_without_a_writer_show_nothing(script: SimpleNamespace) -> None:
+    script.board = None
+    assert Writers.found() is None
+
+
+def test_another_script_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "megatron.training.global_vars", ModuleType("global_vars"))
+    assert Writers.found() is None
+    monkeypatch.delitem(sys.modules, "megatron.training.global_vars")
+    assert Writers.found() is None

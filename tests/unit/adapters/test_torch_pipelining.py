@@ -1,0 +1,334 @@
+"""Which replica a rank is, read off real FSDP2 modules; the ranks of the job are torch's fake ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from perseus_ds.adapters.base import RequiredName
+from perseus_ds.adapters.torch_pipelining import (
+    SCHEDULE_NAMES,
+    STAGE_NAMES,
+    DataParallel,
+    Hooks,
+    Stage,
+    check,
+    data_parallel_of,
+    single_order,
+    written_order,
+)
+from perseus_ds.errors import EngineError
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.schedule import Kind, Load
+
+
+@contextmanager
+def job(rank: int, ranks: int) -> Iterator[None]:
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # it makes the backend known
+
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def found(shape: tuple[int, ...], names: tuple[str, ...]) -> DataParallel:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    module = nn.Linear(8, 8)
+    fully_shard(module, mesh=init_device_mesh("cpu", shape, mesh_dim_names=names))
+    return data_parallel_of([cast("Stage", SimpleNamespace(submod=module))])
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_each_rank_of_a_sharded_stage_is_a_replica_of_its_own(rank: int) -> None:
+    with job(rank, 4):
+        one = found((4,), ("shard",))
+    assert (one.replica, one.replicas, one.reduces) == (rank, 4, True)
+
+
+@pytest.mark.parametrize("rank", range(6))
+def test_where_stages_are_replicated_and_sharded_no_two_ranks_are_one_replica(rank: int) -> None:
+    """Two groups of three shards: the gradients of all six are reduced together."""
+    with job(rank, 6):
+        one = found((2, 3), ("replicate", "shard"))
+    assert (one.replica, one.replicas) == (rank, 6)
+
+
+# Standing between a schedule and its stages, on these instances, and leaving them as they were.
+
+
+class NotedStage:
+    """As much of a stage as hooks touch."""
+
+    is_last = True
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def forward_one_chunk(self, chunk: int) -> str:
+        self.ran.append(f"F{chunk}")
+        return "out"
+
+    def backward_one_chunk(self, chunk: int, *, full_backward: bool = True) -> None:
+        self.ran.append(f"{'B' if full_backward else 'I'}{chunk}")
+
+    def backward_weight_one_chunk(self, chunk: int) -> None:
+        self.ran.append(f"W{chunk}")
+
+    def perform_reduce_grad(self, scale: int) -> None:
+        self.ran.append("AR")
+
+
+class Schedule:
+    """As much of a schedule."""
+
+    _n_microbatches = 2
+
+    def __init__(self) -> None:
+        self._has_backward = True
+        self._stage = NotedStage()
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def step(self, fails: Exception | None = None) -> str:
+        stage = self._stage
+        assert stage.forward_one_chunk(0) == "out"
+        self._maybe_compute_loss(stage)
+        self.meanwhile()
+        if fails is not None:
+            raise fails
+        if self._has_backward:
+            stage.backward_one_chunk(0)
+            stage.backward_one_chunk(1, full_backward=False)
+            stage.backward_weight_one_chunk(1)
+            stage.perform_reduce_grad(2)
+        return "done"
+
+    def _maybe_compute_loss(self, stage: NotedStage) -> None:
+        stage.ran.append("loss")
+
+
+class Noting:
+    """Notes what it is called with, between the calls of the stage."""
+
+    def __init__(self, ran: list[str], *, wants: bool = True, fails_at: Kind | None = None) -> None:
+        self._ran, self._wants, self._fails_at = ran, wants, fails_at
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        self._ran.append(f"begin {batch.microbatches}")
+        return self._wants
+
+    def before(self, kind: Kind, load: Load | None = None) -> None:
+        if kind is self._fails_at:
+            raise ValueError("the listener's own")
+        self._ran.append(f"<{kind.value}")
+
+    def after(self, kind: Kind) -> None:
+        self._ran.append(f"{kind.value}>")
+
+    def iteration_ends(self) -> None:
+        self._ran.append("end")
+
+    def other_schedule_begins(self) -> None:
+        self._ran.append("other")
+
+    def iteration_broke(self) -> None:
+        self._ran.append("broke")
+
+
+ALL = "begin 2 <F F0 loss F> <B B0 B> <I I1 I> <W W1 W> <AR AR AR> end"
+BARE = "F0 loss B0 I1 W1 AR"
+
+
+def hooks_of(schedule: Any, *, reduces: bool = True, **options: Any) -> Hooks:  # noqa: ANN401
+    return Hooks(schedule, Noting(schedule._stage.ran, **options), reduces=reduces)
+
+
+def hooked(**options: Any) -> tuple[Schedule, Hooks, list[str]]:  # noqa: ANN401
+    schedule = Schedule()
+    hooks = hooks_of(schedule, **options)
+    hooks.install()
+    return schedule, hooks, schedule._stage.ran
+
+
+def test_every_instruction_lies_between_two_calls_and_the_loss_belongs_to_its_forward() -> None:
+    schedule, _, ran = hooked()
+    assert schedule.step() == "done"
+    assert " ".join(ran) == ALL
+
+
+def test_a_reduction_that_waits_for_nobody_is_not_listened_to() -> None:
+    schedule, _, ran = hooked(reduces=False)
+    schedule.step()
+    assert " ".join(ran) == ALL.replace("<AR AR AR>", "AR")
+
+
+def test_instructions_that_are_not_wanted_pass() -> None:
+    schedule, _, ran = hooked(wants=False)
+    schedule.step()
+    assert " ".join(ran) == f"begin 2 {BARE} end"
+
+
+def test_evaluation_is_another_schedule() -> None:
+    schedule, _, ran = hooked()
+    schedule._has_backward = False
+    schedule.step()
+    assert " ".join(ran) == "other F0 loss"
+
+
+def test_an_exception_of_the_host_passes_unchanged() -> None:
+    schedule, _, ran = hooked()
+    error = RuntimeError("out of memory")
+    with pytest.raises(RuntimeError) as raised:
+        schedule.step(error)
+    assert raised.value is error
+    assert ran[-1] == "broke"
+
+
+def test_removing_leaves_no_trace() -> None:
+    schedule = Schedule()
+    noted = schedule._stage.forward_one_chunk
+    vars(schedule._stage)["forward_one_chunk"] = noted  # somebody else's, from before
+    before, stage_before = dict(vars(schedule)), dict(vars(schedule._stage))
+    hooks = hooks_of(schedule)
+    hooks.install()
+    hooks.remove()
+    hooks.remove()
+    assert (vars(schedule), vars(schedule._stage)) == (before, stage_before)
+    assert vars(schedule._stage)["forward_one_chunk"] is noted
+
+
+def test_removing_within_an_iteration_takes_effect_at_once() -> None:
+    schedule, hooks, ran = hooked()
+    schedule.meanwhile = hooks.remove
+    schedule.step()
+    assert " ".join(ran) == "begin 2 <F F0 loss F> B0 I1 W1 AR end"
+    assert "step" not in vars(schedule)
+
+
+def test_installing_twice_is_refused() -> None:
+    _, hooks, _ = hooked()
+    with pytest.raises(EngineError, match="already"):
+        hooks.install()
+
+
+def test_a_failing_listener_never_reaches_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule, _, ran = hooked(fails_at=Kind.BACKWARD)
+    assert schedule.step() == "done"
+    assert " ".join(ran) == "begin 2 <F F0 loss F> B0 I1 W1 AR"
+    assert capsys.readouterr().err.count("listener's own") == 1
+    assert "step" not in vars(schedule)
+
+
+# torch's own representation in our words, and what is refused.
+
+
+def actions(text: str) -> Any:  # noqa: ANN401
+    from torch.distributed.pipelining.schedules import _Action
+
+    return [_Action.from_str(word) for word in text.split()]
+
+
+def read(actions: Any, *, reduces: bool = False) -> str:  # noqa: ANN401
+    return " ".join(map(str, written_order(actions, reduces=reduces)))
+
+
+def test_transfers_and_gathering_lie_between_what_is_run_around() -> None:
+    text = "1UNSHARD 1RECV_F0 1F0 1I0 1SEND_B0 1W0 1REDUCE_GRAD 1RESHARD"
+    assert read(actions(text), reduces=True) == "1F0 1I0 1W0 1AR0 1OS0"
+
+
+def test_a_reduction_that_waits_for_nobody_is_left_out() -> None:
+    assert read(actions("0F0 0B0 0REDUCE_GRAD")) == "0F0 0B0 0OS0"
+
+
+def test_overlapped_pairs_run_one_after_the_other() -> None:
+    from torch.distributed.pipelining.schedules import _Action, _ComputationType
+
+    pair = _Action(-1, _ComputationType.OVERLAP_F_B, None, tuple(actions("3F1 0B0")))
+    assert read([pair]) == "3F1 0B0 0OS0"
+
+
+def test_the_step_bears_the_lowest_stage_of_the_rank() -> None:
+    assert read(actions("3F0 0F0 3B0 0B0")).endswith("0OS0")
+
+
+def test_an_action_that_we_do_not_know_is_refused_by_name() -> None:
+    class Kind:
+        name = "COMPRESS"
+
+    class Action:
+        stage_index, computation_type, microbatch_index, sub_actions = 0, Kind(), 0, None
+
+    with pytest.raises(EngineError, match="COMPRESS"):
+        read([Action()])
+
+
+def test_single_schedules_are_derived() -> None:
+    names = ["Mine", "Schedule1F1B", "object"]
+    order = single_order(names, rank=1, ranks=2, microbatches=2, reduces=True)
+    assert " ".join(map(str, order)) == "1F0 1B0 1F1 1B1 1AR0 1OS0"
+
+
+def test_a_schedule_of_ones_own_that_is_written_down_nowhere_is_refused() -> None:
+    with pytest.raises(EngineError, match="Mine"):
+        single_order(["Mine", "PipelineScheduleSingle"], rank=0, ranks=2, microbatches=2, reduces=False)
+
+
+# What is refused before anything is touched, and in which words.
+
+
+def schedule(*, without: str = "", stage_without: str = "", **more: object) -> Any:  # noqa: ANN401
+    stage = SimpleNamespace(**{need.name: None for need in STAGE_NAMES if need.name != stage_without})
+    names = {need.name: None for need in SCHEDULE_NAMES if need.name != without}
+    return SimpleNamespace(**names | {"_stage": stage} | more)
+
+
+def test_a_whole_schedule_is_served() -> None:
+    one = schedule()
+    assert check(one) is one
+
+
+@pytest.mark.parametrize("need", SCHEDULE_NAMES, ids=lambda need: need.name)
+def test_a_missing_name_of_the_schedule_names_itself(need: RequiredName) -> None:
+    with pytest.raises(EngineError, match=f"{need.name}, .*{need.use}") as refused:
+        check(schedule(without=need.name))
+    assert "2.13.0" in str(refused.value)
+
+
+@pytest.mark.parametrize("need", STAGE_NAMES, ids=lambda need: need.name)
+def test_a_missing_name_of_a_stage_names_itself(need: RequiredName) -> None:
+    with pytest.raises(EngineError, match=f"{need.name}, .*{need.use}"):
+        check(schedule(stage_without=need.name))
+
+
+def test_a_schedule_without_stages_is_refused() -> None:
+    with pytest.raises(EngineError, match="_stages"):
+        check(schedule(_stage=None))
+
+
+def test_registered_functions_are_refused() -> None:
+    names = ("OVERLAP_F_B", "FORWARD")
+    handled = {_Hashable(name): print for name in names}
+    with pytest.raises(EngineError, match="FORWARD, OVERLAP_F_B"):
+        check(schedule(_comp_type_to_function_map=handled))
+
+
+def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.12.1+cu128")
+    with pytest.raises(EngineError, match=r"torch 2\.12\.1"):
+        check(schedule())
+
+
+class _Hashable:
+    def __init__(self, name: str) -> None:
+        self.name = name

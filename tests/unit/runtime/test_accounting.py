@@ -1,0 +1,471 @@
+"""Whole iterations are booked when the energy counter has passed them, to the side that they belong to."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import deque
+from typing import cast
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from perseus_ds.device.clock_agenda import RequestCounts
+from perseus_ds.profile import CounterTrace, Interval
+from perseus_ds.runtime.accounting import (
+    EnergyAccount,
+    Mode,
+    RankBooks,
+    Sample,
+    Side,
+    Total,
+    alike,
+    at_one_size,
+    robust_mean,
+)
+from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.recorder import Iteration
+from perseus_ds.schedule import Instruction, Kind, textbook
+
+WATTS = 100.0
+
+
+class Watched:
+    """A counter that has moved every ``period_s`` up to ``until_s``, at constant power."""
+
+    def __init__(self, *, since_s: float = 0.0, period_s: float = 0.1) -> None:
+        self.watching = True
+        self.period_s = period_s
+        self.until_s = since_s
+        self._since_s = since_s
+        self._period_s = period_s
+        self.forgotten_s = 0.0
+
+    def trace(self, since_s: float) -> CounterTrace:
+        steps = int((self.until_s - self._since_s) / self._period_s + 1e-9)
+        times = [self._since_s + step * self._period_s for step in range(steps + 1)]
+        kept = [time for time in times if time > since_s]
+        before = [time for time in times if time <= since_s]
+        times = before[-1:] + kept
+        return CounterTrace(times, [WATTS * time for time in times])
+
+    def forget(self, before_s: float) -> None:
+        self.forgotten_s = before_s
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+def account(watched: Watched) -> EnergyAccount:
+    return EnergyAccount(cast("EnergyWatch", watched))
+
+
+def iteration(index: int, start_s: float, end_s: float, *, outside_s: float = 0.0) -> Iteration:
+    return Iteration(index, start_s, end_s, (), outside_s=outside_s)
+
+
+def enter(
+    account: EnergyAccount, watched: Watched, modes: str, *, length_s: float = 1.0, first: int = 0
+) -> None:
+    """One iteration after another, B baseline, P perseus, N neither; the counter runs along."""
+    letters = {"B": Mode.BASELINE, "P": Mode.PERSEUS, "N": Mode.NEITHER}
+    for index, letter in enumerate(modes, start=first):
+        watched.until_s = (index + 1) * length_s
+        account.add(letters[letter], iteration(index, index * length_s, (index + 1) * length_s))
+
+
+def energy_j(total: Total) -> float:
+    return sum(one.iterations * one.energy_j for one in total.samples)
+
+
+def test_each_side_gets_its_own_iterations(account: EnergyAccount, watched: Watched) -> None:
+    enter(account, watched, "PPPNBBNP", length_s=4.0)
+    baseline, perseus = account.totals_of(0)[Mode.BASELINE], account.totals_of(0)[Mode.PERSEUS]
+    assert (baseline.iterations, perseus.iterations) == (2, 3)
+    assert [one.first for one in perseus.samples] == [0, 1, 2]
+    assert energy_j(baseline) == pytest.approx(8.0 * WATTS)
+    assert energy_j(perseus) == pytest.approx(12.0 * WATTS)
+
+
+def test_nothing_is_booked_before_the_counter_has_passed_it(account: EnergyAccount, watched: Watched) -> None:
+    account.add(Mode.PERSEUS, iteration(0, 0.0, 1.0))
+    watched.until_s = 0.9
+    account.add(Mode.PERSEUS, iteration(1, 1.0, 2.0))
+    assert account.totals_of(0)[Mode.PERSEUS].iterations == 0
+    watched.until_s = 2.1
+    account.add(Mode.NEITHER, iteration(2, 2.0, 3.0))
+    account.add(Mode.NEITHER, iteration(3, 3.0, 4.0))
+    assert account.totals_of(0)[Mode.PERSEUS].iterations == 2
+
+
+def test_iterations_shorter_than_the_counters_period_are_booked_together(
+    account: EnergyAccount, watched: Watched
+) -> None:
+    enter(account, watched, "P" * 220, length_s=0.03)
+    perseus = account.totals_of(0)[Mode.PERSEUS]
+    assert perseus.iterations >= 200
+    assert {one.iterations for one in perseus.samples} <= {100, 101}, "three seconds each: thirty periods"
+    for one in perseus.samples:
+        assert one.time_s == pytest.approx(0.03)
+        assert one.energy_j == pytest.approx(0.03 * WATTS)
+
+
+def test_a_beginning_that_the_counter_missed_holds_up_nothing() -> None:
+    """The watch starts within the first iteration: that one is lost, the others are not."""
+    watched = Watched(since_s=0.5)
+    account = EnergyAccount(cast("EnergyWatch", watched))
+    enter(account, watched, "BNPPPN")
+    assert account.totals_of(0)[Mode.BASELINE].iterations == 0
+    assert account.totals_of(0)[Mode.PERSEUS].iterations == 3
+
+
+def test_what_the_host_does_between_two_iterations_is_booked_apart(
+    account: EnergyAccount, watched: Watched
+) -> None:
+    watched.until_s = 100.0
+    account.add(Mode.PERSEUS, iteration(0, 0.0, 2.0))
+    account.add(Mode.PERSEUS, iteration(1, 7.0, 9.0, outside_s=5.0))
+    account.add(Mode.NEITHER, iteration(2, 9.0, 11.0))
+    account.add(Mode.NEITHER, iteration(3, 11.0, 13.0))
+    perseus = account.totals_of(0)[Mode.PERSEUS]
+    assert [(one.time_s, one.energy_j) for one in perseus.samples] == [(2.0, pytest.approx(2.0 * WATTS))] * 2
+    assert (account.outside.time_s, account.outside.energy_j) == (5.0, pytest.approx(5.0 * WATTS))
+
+
+def test_what_we_do_ourselves_counts_on_our_side(account: EnergyAccount, watched: Watched) -> None:
+    watched.until_s = 100.0
+    account.add(Mode.PERSEUS, Iteration(0, 1.0, 3.0, (), own_s=0.5, outside_s=0.5))
+    account.add(Mode.NEITHER, iteration(1, 3.0, 4.0))
+    account.add(Mode.NEITHER, iteration(2, 4.0, 5.0))
+    (sample,) = account.totals_of(0)[Mode.PERSEUS].samples
+    assert (sample.time_s, sample.energy_j) == (2.5, pytest.approx(2.5 * WATTS))
+
+
+def test_without_a_counter_nothing_is_booked(account: EnergyAccount, watched: Watched) -> None:
+    watched.watching = False
+    enter(account, watched, "PPPP")
+    assert account.totals_of(0)[Mode.PERSEUS].iterations == 0
+
+
+@pytest.mark.parametrize(("modes", "until_s"), [("PPP", 12.0), ("PNN", 4.0), ("BBB", 12.0), ("NNN", 0.0)])
+def test_long_iterations_are_forgotten_once_they_are_booked(
+    account: EnergyAccount, watched: Watched, modes: str, until_s: float
+) -> None:
+    """None of them waits for another: nothing is open, and a job of hours kept all that it had read."""
+    enter(account, watched, modes, length_s=4.0)
+    watched.until_s = 12.1
+    account.add(Mode.NEITHER, iteration(3, 12.1, 16.1))
+    assert watched.forgotten_s == pytest.approx(until_s)
+
+
+def test_the_trace_of_iterations_that_count_for_neither_is_kept(
+    account: EnergyAccount, watched: Watched
+) -> None:
+    """They may be a profile's window, which reads the trace when it is full."""
+    enter(account, watched, "N" * 30)
+    assert watched.forgotten_s == 0.0
+    enter(account, watched, "P" * 30, first=30)
+    assert watched.forgotten_s >= 50.0
+
+
+def test_a_thousand_samples_travel_as_numbers() -> None:
+    total = Total(iterations=1203)
+    total.samples.extend(Sample(3 * first, 3, 1.0 / (first + 1), 250.5) for first in range(1000))
+    packed = pickle.dumps(total)
+    assert len(packed) < 1000 * 41 + 1000
+    assert Sample.__name__.encode() not in packed
+    found = pickle.loads(packed)
+    assert (found.iterations, found.samples, found.samples.maxlen) == (1203, total.samples, 1000)
+    assert pickle.loads(pickle.dumps(Total())) == Total()
+
+
+# A mean that hiccups do not move, and an error that covers the truth as often as it says.
+
+
+def test_a_hiccup_does_not_move_it() -> None:
+    assert robust_mean([1.0] * 9 + [30.0]).mean == 1.0
+    assert robust_mean([2.0]).mean == 2.0
+    assert robust_mean([]).mean == 0.0
+
+
+def test_values_that_share_an_error_count_as_one() -> None:
+    """Of 16 values each four are alike: as the means of the four groups, of which the middle two are kept."""
+    groups = [1.0, 2.0, 4.0, 5.0]
+    alike = robust_mean([one for one in groups for _ in range(4)], alike=4.0)
+    each = robust_mean(groups)
+    assert (alike.mean, alike.se, alike.freedom) == pytest.approx((each.mean, each.se, each.freedom))
+
+
+def test_a_single_value_has_no_error() -> None:
+    assert robust_mean([2.0]).freedom == 0
+    assert math.isinf(robust_mean([2.0]).se)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("count", [6, 10, 40])
+def test_the_error_covers_the_truth_as_often_as_it_says(count: int) -> None:
+    random = np.random.default_rng(count)
+    found = [robust_mean(list(random.normal(10.0, 2.0, count))) for _ in range(2000)]
+    within = [abs(one.mean - 10.0) <= stdtrit(one.freedom, 0.975) * one.se for one in found]
+    assert 0.93 <= np.mean(within) <= 0.985
+
+
+def test_the_error_of_eight_values_by_hand() -> None:
+    """The middle four are 3 to 6; drawn in, the eight are 3 3 3 4 5 6 6 6, 14 squared about 4.5."""
+    found = robust_mean([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    assert found.mean == 4.5
+    assert found.se == pytest.approx(math.sqrt(14.0 / (4 * 3)))
+    assert found.freedom == 3
+
+
+# How many measurements share an error: by hand, and by a counter that looks for a quarter of its period.
+
+PERIOD_S, LOOK_S = 0.1, 0.025
+Numbers = NDArray[np.float64]
+BLOCKS_OF_FOUR = np.array([True, False, False, False] * 2)
+
+
+@pytest.mark.parametrize(
+    ("lasts_s", "shared"),
+    [
+        (4.0, 4.0),  # 40 periods: all four of a block begin at one moment
+        (4.05, 1.0),  # every other one at the opposite moment: 1 - 0.5 + 1 - 0.5
+        (4.025, 1.0),  # at four moments, which cancel: a quarter, and no more than chance is counted on
+    ],
+)
+def test_those_that_begin_at_one_moment_of_the_period_count_as_one(lasts_s: float, shared: float) -> None:
+    assert alike(np.full(8, lasts_s), BLOCKS_OF_FOUR, PERIOD_S) == pytest.approx(shared)
+
+
+def test_a_little_later_each_time_is_less_alike() -> None:
+    """Two, 0.1 periods apart: 1 - 0.6 + 0.06 = 0.46 of the error is shared."""
+    assert alike(np.full(2, 4.01), np.array([True, False]), PERIOD_S) == pytest.approx(1.46)
+
+
+def test_a_counter_without_a_period_looks_always() -> None:
+    assert alike(np.full(8, 4.0), BLOCKS_OF_FOUR, None) == 1.0
+    assert alike(np.zeros(0), np.zeros(0, np.bool_), PERIOD_S) == 1.0
+
+
+def total(energies_j: list[float], lasts_s: float) -> Total:
+    """Two audits of four iterations each."""
+    firsts = [10, 11, 12, 13, 70, 71, 72, 73]
+    samples = (Sample(first, 1, lasts_s, one) for first, one in zip(firsts, energies_j, strict=True))
+    return Total(8, deque(samples))
+
+
+def test_two_audits_that_are_wrong_alike_are_two_measurements() -> None:
+    """9 and 11 J: 10 +- 1 J, as of two values; of eight that were by chance it would be +- 0.38."""
+    energies_j = [9.0] * 4 + [11.0] * 4
+    found = {}
+    for lasts_s in (4.0, 4.05):
+        side = Side.of([total(energies_j, lasts_s)], [PERIOD_S])
+        assert side is not None
+        found[lasts_s] = side.measured()
+    assert found[4.0].energy_se_j == pytest.approx(1.0)
+    assert found[4.0].freedom == pytest.approx(1.0)
+    assert found[4.0].time_freedom == pytest.approx(3.0)  # of time the middle half is kept: no counter's
+    assert found[4.05].energy_se_j == pytest.approx((8 / (4 * 3)) ** 0.5)
+
+
+def test_one_audit_that_may_be_wrong_as_a_whole_states_no_error() -> None:
+    samples = deque(Sample(first, 1, 4.0, 9.0) for first in range(4))
+    side = Side.of([Total(4, samples)], [PERIOD_S])
+    assert side is not None
+    assert side.measured().energy_se_j is None
+
+
+BEFORE, AUDITED = 50, 8
+
+
+def audited(lasts_s: float, draw: np.random.Generator) -> tuple[Numbers, Numbers, float]:
+    """Energies and times of two audits as two GPUs' counters say, and the energy that is true on average.
+
+    An iteration is eight times work at 300 W, which varies by half a percent, then a wait at 60 W.
+    """
+    iterations = 2 * (BEFORE + AUDITED)
+    work_s = 0.7 * lasts_s / 8 * (1.0 + 0.005 * draw.standard_normal((iterations, 8)))
+    parts_s = np.stack([work_s, np.full_like(work_s, 0.3 * lasts_s / 8)], axis=-1)
+    edges_s = np.append(0.0, parts_s.ravel().cumsum())
+    spent_j = np.append(0.0, (parts_s * [300.0, 60.0]).ravel().cumsum())
+    ends_s = np.append(0.0, parts_s.sum(axis=(1, 2)).cumsum())
+    seen_j = np.zeros(iterations)
+    for _ in range(2):
+        ticks_s = np.arange(PERIOD_S * draw.random(), ends_s[-1], PERIOD_S)
+        looked_j = np.interp(ticks_s, edges_s, spent_j) - np.interp(ticks_s - LOOK_S, edges_s, spent_j)
+        counter_j = (looked_j * PERIOD_S / LOOK_S).cumsum()
+        seen_j += np.diff(np.interp(ends_s, ticks_s, counter_j))
+    audits = np.arange(iterations) % (BEFORE + AUDITED) >= BEFORE
+    return seen_j[audits], np.diff(ends_s)[audits], 2.0 * float(spent_j[-1]) / iterations
+
+
+@pytest.mark.parametrize(("lasts_s", "by_chance"), [(4.0, 0.7), (4.003, 0.7), (4.033, 1.0)])
+def test_the_error_covers_the_truth_also_near_a_multiple_of_the_period(
+    lasts_s: float, by_chance: float
+) -> None:
+    """As if all were by chance, the error would hold in half of the cases."""
+    draw, held = np.random.default_rng(1), {"alike": 0, "by chance": 0}
+    begins = np.arange(2 * AUDITED) % AUDITED == 0
+    for _ in range(200):
+        energies_j, times_s, true_j = audited(lasts_s, draw)
+        for name, counts in (("alike", alike(times_s, begins, PERIOD_S)), ("by chance", 1.0)):
+            found = robust_mean(list(energies_j), alike=counts)
+            within_j = stdtrit(max(1.0, found.freedom), 0.975) * found.se if found.freedom else np.inf
+            held[name] += abs(found.mean - true_j) <= within_j
+    assert held["alike"] >= 0.87 * 200
+    assert held["by chance"] <= by_chance * 200
+
+
+# What one rank enters in its books: each iteration by what it counts for, once the device has passed it.
+
+JOB = Job(0, 1, 0, 0, textbook("1f1b", stages=1, microbatches=1), {})
+
+
+def ran_iteration(index: int, *, lasts_s: float, resumed: bool = False, skipped: bool = False) -> Iteration:
+    row = (Interval(Instruction(0, Kind.FORWARD, 0), 0.0, lasts_s),)
+    return Iteration(index, 0.0, lasts_s, row, resumed=resumed, microbatches=1, skipped=skipped)
+
+
+def books(*read_c: float) -> RankBooks:
+    watch = MagicMock(watching=False, period_s=None, error=None)
+    left_c = iter(read_c)
+    watch.temperatures.mean_c.side_effect = lambda *_: next(left_c, None)
+    return RankBooks(watch, sightings=tuple, overrun_share=lambda: 0.0, clock_requests=RequestCounts())
+
+
+def test_what_ran_while_control_was_lost_counts_for_neither_side() -> None:
+    """Nor what the device had not passed by then."""
+    own = books()
+    own.ran(0, Mode.PERSEUS, known=True)
+    own.ran(1, Mode.PERSEUS, known=False)
+    own.enter([ran_iteration(0, lasts_s=5.0), ran_iteration(1, lasts_s=5.0)])
+    assert own.report(JOB).durations_s[Mode.PERSEUS] == []
+    own.ran(2, Mode.PERSEUS, known=True)
+    own.enter([ran_iteration(2, lasts_s=1.0)])
+    assert own.report(JOB).durations_s[Mode.PERSEUS] == [1.0]
+
+
+def test_an_iteration_that_follows_something_else_counts_for_neither_side() -> None:
+    own = books()
+    for index, resumed in enumerate((True, False)):
+        own.ran(index, Mode.BASELINE, known=True)
+        own.enter([ran_iteration(index, lasts_s=5.0 - 4.0 * (not resumed), resumed=resumed)])
+    assert own.report(JOB).durations_s[Mode.BASELINE] == [1.0]
+    own.ran(2, Mode.PERSEUS, known=True)
+    own.enter([ran_iteration(2, lasts_s=2.0)])
+    own.forget_plan(JOB)
+    assert own.report(JOB).durations_s == {Mode.BASELINE: [1.0], Mode.PERSEUS: []}
+
+
+def test_each_sides_temperature_is_the_mean_over_its_iterations() -> None:
+    own = books(50.0, 54.0, 99.0, 60.0)
+    for index, mode in enumerate((Mode.BASELINE, Mode.BASELINE, Mode.NEITHER, Mode.PERSEUS)):
+        own.ran(index, mode, known=True)
+        own.enter([ran_iteration(index, lasts_s=1.0)])
+    assert own.report(JOB).temperature_c == {Mode.BASELINE: 52.0, Mode.NEITHER: 99.0, Mode.PERSEUS: 60.0}
+    own.forget_plan(JOB)
+    assert Mode.PERSEUS not in own.report(JOB).temperature_c
+
+
+def test_one_whose_step_was_skipped_counts_for_neither_side_and_is_counted() -> None:
+    own = books()
+    for index, skipped in enumerate((False, True, False)):
+        own.ran(index, Mode.PERSEUS, known=True)
+        own.enter([ran_iteration(index, lasts_s=1.0 - 0.5 * skipped, skipped=skipped)])
+    report = own.report(JOB)
+    assert report.durations_s[Mode.PERSEUS] == [1.0]
+    assert report.skipped == 1
+
+
+# A saving compares batches of one size, whatever batches fell on either side.
+
+RANDOM = np.random.default_rng(5)
+
+
+def side(sizes: list[float], *, energy: float, time: float = 1.0) -> Side:
+    """Two ranks; time grows a little slower than the batch, energy in proportion."""
+    ranks = []
+    for _ in range(2):
+        samples = deque(
+            Sample(i, 1, time * (0.1 + 0.9 * size), energy * size * RANDOM.normal(1.0, 0.002), size)
+            for i, size in enumerate(sizes)
+        )
+        ranks.append(Total(len(sizes), samples))
+    found = Side.of(ranks)
+    assert found is not None
+    return found
+
+
+def test_larger_batches_on_one_side_do_not_look_like_a_loss() -> None:
+    baseline = side([0.8, 1.0, 1.2] * 4, energy=1000.0)
+    planned = side([1.0, 1.2, 1.4] * 8, energy=800.0, time=1.01)
+    raw = [one.measured() for one in (baseline, planned)]
+    assert raw[1].energy_j / raw[0].energy_j > 0.9
+    before, after = (one.measured() for one in at_one_size([baseline, planned]))
+    assert after.energy_j / before.energy_j == pytest.approx(0.8, abs=0.005)
+    assert after.iteration_time_s / before.iteration_time_s == pytest.approx(1.01, abs=0.005)
+
+
+def test_batches_of_one_size_and_untold_ones_are_left_as_they_are() -> None:
+    for sizes in ([1.0] * 6, [0.0] * 6):
+        sides = [side(sizes, energy=1000.0), side(sizes, energy=800.0)]
+        assert at_one_size(sides) == sides
+
+
+def test_both_sides_are_brought_to_the_mean_of_all_sizes() -> None:
+    """Sizes 1 and 3, four samples each: both sides stand at 2, where time and energy are twice those of 1."""
+
+    def of(size: float, energy_j: float) -> Side:
+        samples = deque(
+            Sample(i, 1, n * 1.0, n * energy_j, n) for i, n in enumerate([0.9 * size, 1.1 * size] * 2)
+        )
+        found = Side.of([Total(4, samples)])
+        assert found is not None
+        return found
+
+    before, after = (side.measured() for side in at_one_size([of(1.0, 100.0), of(3.0, 80.0)]))
+    assert (before.iteration_time_s, after.iteration_time_s) == pytest.approx((2.0, 2.0))
+    assert (before.energy_j, after.energy_j) == pytest.approx((200.0, 160.0))
+
+
+def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:
+    """Both sides train as much in all, but where the plan runs one replica has most of it."""
+    random = np.random.default_rng(3)
+
+    def of(share: float, time: float) -> Side:
+        ranks: list[list[Sample]] = [[], []]
+        for i in range(12):
+            whole, uneven = random.uniform(1.8, 2.2), share * random.uniform(0.95, 1.05)
+            sizes = whole * uneven, whole * (1.0 - uneven)
+            for row, size in zip(ranks, sizes, strict=True):
+                row.append(Sample(i, 1, time * max(sizes), 100.0 * size, size))
+        found = Side.of([Total(12, deque(row)) for row in ranks])
+        assert found is not None
+        return found
+
+    raw = [of(0.55, 1.0), of(0.7, 1.01)]
+    assert raw[1].measured().iteration_time_s / raw[0].measured().iteration_time_s > 1.2
+    before, after = (one.measured() for one in at_one_size(raw))
+    assert after.iteration_time_s / before.iteration_time_s == pytest.approx(1.01, abs=0.005)
+    assert after.energy_j / before.energy_j == pytest.approx(1.0, abs=0.02)
+
+
+def test_ranks_that_joined_short_iterations_differently_are_held_against_each_other_where_both_begin() -> (
+    None
+):
+    """Rank 0 joins three at a time; rank 1 joined four once and three then: they begin together twice."""
+    thirds = deque(Sample(first, 3, 1.0, 100.0) for first in (0, 3, 6, 20, 23))
+    others = deque(Sample(first, count, 1.1, 50.0) for first, count in ((0, 4), (4, 3), (7, 3), (20, 3)))
+    found = Side.of([Total(15, thirds), Total(13, others)])
+    assert found is not None
+    measured = found.measured()
+    assert (measured.iteration_time_s, measured.energy_j, measured.iterations) == (1.1, 150.0, 13)
+    assert len(found.time_s) == 2
+    assert Side.of([Total(15, thirds), Total()]) is None

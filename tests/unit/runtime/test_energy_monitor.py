@@ -1,0 +1,428 @@
+"""What the watching thread keeps: changes of the counter, the clock in force, the first error."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from lone_job import NotingGpu
+from personality_gpu import Character, PersonalityGpu, Power
+from virtual_host import VirtualHost, closing
+
+import perseus_ds
+from perseus_ds.device.gpu import Achieved, EventReason
+from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, PerseusError
+from perseus_ds.runtime.energy_monitor import EnergyWatch, Look, Temperatures
+
+
+class Turns:
+    """Looks when a test says so."""
+
+    def __init__(self) -> None:
+        self.look: Look | None = None
+        self.every_s = 0.0
+
+    def __call__(self, every_s: float, look: Look) -> Look:
+        self.every_s, self.look = every_s, look
+        return self.end
+
+    def end(self) -> None:
+        self.look = None
+
+
+class CountingGpu(NotingGpu):
+    """10 J more at every second, and other clocks and reasons meanwhile."""
+
+    def achieved(self) -> Achieved:
+        return Achieved(900 + int(self.time_s), 1, EventReason(1 << int(self.time_s)))
+
+
+@pytest.fixture
+def watch() -> EnergyWatch:
+    """The counter changes at 1, 2, ... 8 s; the clock is read at 4 s, at 2.5 s and at 5 s."""
+    gpu, turns = CountingGpu(), Turns()
+    watch = EnergyWatch(gpu, repeat=turns)
+    watch.start()
+    for half in range(17):
+        gpu.time_s, gpu.counter_j = half / 2, 10.0 * (half // 2)
+        assert turns.look is not None
+        turns.look()
+    return watch
+
+
+def test_a_trace_begins_with_the_last_change_before(watch: EnergyWatch) -> None:
+    assert list(watch.trace(3.5).time_s) == [2.75, 3.75, 4.75, 5.75, 6.75, 7.75]
+    assert watch.trace(2.75).time_s[0] == 2.75
+    assert watch.trace(0.0).time_s[0] == 0.75
+    assert list(watch.trace(99.0).time_s) == [7.75]
+
+
+def test_forgetting_keeps_the_last_change_before(watch: EnergyWatch) -> None:
+    watch.forget(4.5)
+    assert list(watch.trace(0.0).time_s) == [3.75, 4.75, 5.75, 6.75, 7.75]
+    assert watch.clock_between(0.0, 4.4) == (None, 0)
+    watch.forget(100.0)
+    assert list(watch.trace(0.0).time_s) == [7.75]
+
+
+def test_the_clock_between_is_the_median_with_all_reasons(watch: EnergyWatch) -> None:
+    assert watch.clock_between(1.0, 5.0) == (903, 0b10100)
+    assert watch.clock_between(50.0, 60.0) == (None, 0)
+
+
+@pytest.mark.parametrize(("period_s", "seen_s"), [(1.01, 1.01), (1.5, 1.0)])
+def test_the_period_is_what_was_seen_unless_changes_were_missed(period_s: float, seen_s: float) -> None:
+    """1 s is declared: a hundredth more is believed, half as much more is not."""
+    gpu, turns = NotingGpu(counter_period_s=1.0), Turns()
+    watch = EnergyWatch(gpu, repeat=turns)
+    watch.start()
+    assert watch.seen_period_s == 1.0
+    assert turns.look is not None
+    for look in range(400):
+        gpu.time_s = 0.5 * look
+        gpu.counter_j = 10.0 * (gpu.time_s // period_s)
+        turns.look()
+    assert watch.seen_period_s == pytest.approx(seen_s, rel=3e-3)
+
+
+def test_a_device_without_a_counter_is_not_watched() -> None:
+    turns = Turns()
+    watch = EnergyWatch(NotingGpu(counter_period_s=None), repeat=turns)
+    assert not watch.watching
+    watch.start()
+    assert turns.look is None
+    watch.close()
+
+
+@pytest.mark.parametrize("error", [DeviceLostError("gone"), OSError("pipe broke")])
+def test_the_first_error_is_kept_and_nothing_looked_at_after_it(error: Exception) -> None:
+    gpu, turns = NotingGpu(), Turns()
+    watch = EnergyWatch(gpu, repeat=turns)
+    watch.start()
+    assert turns.look is not None
+    gpu.fails = error
+    turns.look()
+    gpu.fails = OSError("another")
+    turns.look()
+    assert isinstance(watch.error, PerseusError)
+    assert str(error) in str(watch.error)
+
+
+def test_a_thread_looks_by_itself_until_it_is_closed() -> None:
+    gpu = NotingGpu(counter_period_s=1e-3)
+    gpu.fails = DeviceLostError("gone")
+    watch = EnergyWatch(gpu)
+    watch.start()
+    deadline = time.monotonic() + 60.0
+    while watch.error is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert watch.error is not None
+    watch.close()
+    assert not [one for one in threading.enumerate() if one.name == "perseus-energy"]
+
+
+# The energy that is booked is this GPU's: whatever its counter counts, wherever it stops or begins again.
+
+
+@pytest.fixture
+def host() -> Iterator[VirtualHost]:
+    with closing(VirtualHost()) as host:
+        yield host
+
+
+def busy(now_s: float) -> float:
+    """A pipeline's GPU: 600 W at work, 120 W while it waits, some seven times a second."""
+    return 600.0 if math.sin(43.0 * now_s) > -0.3 else 120.0
+
+
+def watched(host: VirtualHost, character: Character, power: Power = lambda _: 400.0) -> EnergyWatch:
+    watch = EnergyWatch(PersonalityGpu(host, character, power), threads=host)
+    watch.start()
+    return watch
+
+
+def watts(host: VirtualHost, watch: EnergyWatch, *, for_s: float = 10.0) -> float:
+    begun_s = host.now_s() + 1.0
+    host.sleep(for_s + 2.0)
+    return watch.trace(begun_s).energy_between(begun_s, begun_s + for_s) / for_s
+
+
+@pytest.mark.parametrize("power", [lambda _: 90.0, lambda _: 650.0, busy])
+@pytest.mark.parametrize("period_s", [0.02, 0.1])
+def test_a_counter_of_this_gpu_is_believed(host: VirtualHost, power: Power, period_s: float) -> None:
+    watch = watched(host, Character(period_s=period_s), power)
+    host.sleep(20.0)
+    assert watch.trouble() == ""
+    mean_w = sum(power(n * 1e-3) for n in range(10_000)) / 10_000
+    assert watts(host, watch) == pytest.approx(mean_w, rel=0.08)
+
+
+@pytest.mark.parametrize("power", [lambda _: 90.0, lambda _: 650.0, busy])
+def test_a_modules_counter_is_found_out_and_replaced(host: VirtualHost, power: Power) -> None:
+    watch = watched(host, Character(module_w=250.0), power)
+    host.sleep(6.0)
+    line = watch.trouble()
+    assert "integrated" in line
+    assert watch.trouble() == "", "said once"
+    mean_w = sum(power(n * 1e-3) for n in range(10_000)) / 10_000
+    assert watts(host, watch) == pytest.approx(mean_w, rel=0.03)
+
+
+@pytest.mark.parametrize("counts", [0.85, 1.15])
+def test_a_counter_that_differs_by_more_than_a_tenth_is_kept_and_reported(
+    host: VirtualHost, counts: float
+) -> None:
+    watch = watched(host, Character(counts=counts))
+    host.sleep(5.0)
+    assert watch.trouble() == "", "a second is too short to accuse it"
+    host.sleep(15.0)
+    line = watch.trouble()
+    assert f"{counts:.2f} times" in line
+    assert watch.trouble() == "", "reported once"
+    assert watts(host, watch) == pytest.approx(400.0 * counts, rel=0.01)
+
+
+@pytest.mark.parametrize("counts", [0.95, 1.05])
+def test_one_that_differs_by_less_is_not_worth_a_line(host: VirtualHost, counts: float) -> None:
+    watch = watched(host, Character(counts=counts), busy)
+    host.sleep(20.0)
+    assert watch.trouble() == ""
+
+
+def test_a_counter_that_stands_still_is_replaced(host: VirtualHost) -> None:
+    watch = watched(host, Character(stands_still=True))
+    host.sleep(6.0)
+    assert "stands still" in watch.trouble()
+    assert watts(host, watch) == pytest.approx(400.0, rel=0.01)
+
+
+NO_POWER = "no power"
+
+
+@pytest.mark.parametrize(
+    ("character", "why"),
+    [
+        ({"stops_s": 60.0}, "stands still"),
+        ({"shows": lambda counted_j: 1e6 - counted_j}, "steps back"),
+        ({"wraps_j": 4000.0}, "steps back"),
+        ({"shows": lambda counted_j: counted_j + 1e9 * (counted_j // 4000.0)}, "steps back"),
+        ({"shows": lambda _: math.nan}, "stands still"),
+    ],
+    ids=["stops", "counts down", "wraps often", "leaps", "is no number"],
+)
+@pytest.mark.parametrize("tells_power", [True, False])
+def test_a_counter_that_is_none_any_more_is_replaced_or_of_no_use(
+    host: VirtualHost, character: dict[str, Any], why: str, *, tells_power: bool
+) -> None:
+    watch = watched(host, Character(**character, tells_power=tells_power))
+    lines = []
+    for _ in range(80):
+        host.sleep(1.0)
+        lines.append(watch.trouble())
+    [last] = [line for line in lines if why in line and line]
+    assert ("integrated" if tells_power else NO_POWER) in last
+    assert (why in watch.useless) is not tells_power
+    if tells_power:
+        assert watts(host, watch) == pytest.approx(400.0, rel=0.01)
+
+
+def test_a_counter_that_wraps_now_and_then_is_kept_and_reported_once(host: VirtualHost) -> None:
+    watch = watched(host, Character(wraps_j=40_000.0))
+    lines = [watch.trouble() for _ in range(250) if host.sleep(1.0) is None]
+    [line] = filter(None, lines)
+    assert "back" in line
+    assert not watch.useless
+
+
+def test_a_driver_that_hung_for_a_minute_has_no_counter_that_stands_still(host: VirtualHost) -> None:
+    watch = watched(host, Character(hangs=(30.0, 90.0)))
+    host.sleep(120.0)
+    assert watch.trouble() == ""
+
+
+@pytest.mark.parametrize("without", [{"tells_power": False}, {"power_fails": True}])
+def test_without_a_reading_of_power_the_counter_is_what_there_is(
+    host: VirtualHost, without: dict[str, bool]
+) -> None:
+    watch = watched(host, Character(module_w=250.0, **without))
+    host.sleep(6.0)
+    assert watch.trouble() == ""
+    assert watts(host, watch) == pytest.approx(650.0, rel=0.01)
+
+
+def test_a_counter_that_wraps_never_gives_energy_back(host: VirtualHost) -> None:
+    watch = watched(host, Character(wraps_j=12_000.0))
+    seen = []
+    for _ in range(31):
+        host.sleep(1.0)
+        trace = watch.trace(0.0)
+        seen += [later - earlier for earlier, later in zip(trace.energy_j, trace.energy_j[1:], strict=False)]
+    assert min(seen) > 0.0
+    assert watts(host, watch, for_s=3.0) == pytest.approx(400.0, rel=0.02)
+
+
+def test_one_that_moves_every_millisecond_is_looked_at_every_twenty(host: VirtualHost) -> None:
+    gpu = PersonalityGpu(host, Character(period_s=0.001))
+    watch = EnergyWatch(gpu, threads=host)
+    watch.start()
+    host.sleep(20.0)  # its power is read beside it at first
+    before = gpu.reads
+    host.sleep(10.0)
+    assert gpu.reads - before <= 10.0 / 0.02 + 1
+    assert watts(host, watch) == pytest.approx(400.0, rel=0.01)
+
+
+def test_closing_waits_for_no_driver_that_hangs(host: VirtualHost) -> None:
+    watch = watched(host, Character(hangs=(2.0, 722.0)))
+    host.sleep(3.0)
+    begun_s = host.now_s()
+    watch.close()
+    assert host.now_s() - begun_s < 5.0
+
+
+@pytest.mark.thorough
+def test_memory_is_bounded_where_nothing_is_ever_settled(host: VirtualHost) -> None:
+    watch = watched(host, Character())
+    host.sleep(3600.0)
+    assert len(watch.trace(0.0)) <= 100_000
+
+
+# Windows of energy that any program measures: joules with their errors, without torch.
+
+POWER_W = 200.0
+
+
+class SteadyGpu(NotingGpu):
+    """Takes the same power all the time; its counter moves every 20 ms."""
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def energy_j(self) -> float:
+        if self.fails is not None:
+            raise self.fails
+        return POWER_W * (time.monotonic() // 0.02 * 0.02)
+
+    def power_w(self) -> float:
+        return POWER_W
+
+
+def test_a_window_has_energy_time_and_error() -> None:
+    with perseus_ds.EnergyMonitor(SteadyGpu(counter_period_s=0.05)) as monitor:
+        monitor.begin_window("all")
+        begun_s = time.monotonic()
+        monitor.begin_window("first")
+        time.sleep(0.2)
+        first = monitor.end_window("first")
+        time.sleep(0.1)
+        whole = monitor.end_window("all")
+        passed_s = time.monotonic() - begun_s
+        assert monitor.warnings == ()
+    assert 0.2 <= first.time_s < whole.time_s <= passed_s + 0.1
+    for used in (first, whole):
+        assert 0.0 < used.energy_se_j < 0.5 * used.energy_j
+        assert abs(used.energy_j - POWER_W * used.time_s) < 5.0 * used.energy_se_j
+        assert used.power_w == pytest.approx(used.energy_j / used.time_s)
+
+
+def test_names_are_of_open_windows() -> None:
+    with perseus_ds.EnergyMonitor(SteadyGpu(counter_period_s=0.05)) as monitor:
+        monitor.begin_window("a")
+        with pytest.raises(ValueError, match="open"):
+            monitor.begin_window("a")
+        with pytest.raises(ValueError, match="open"):
+            monitor.end_window("b")
+        monitor.close()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "error"),
+    [(NotingGpu(counter_period_s=None), DeviceUnavailableError), (NotingGpu(), DeviceLostError)],
+    ids=["no counter", "lost"],
+)
+def test_a_gpu_without_energy_is_refused(gpu: NotingGpu, error: type[DeviceError]) -> None:
+    gpu.fails = DeviceLostError("gone")
+    with pytest.raises(error):
+        perseus_ds.EnergyMonitor(gpu)
+
+
+def test_it_is_imported_without_torch() -> None:
+    program = (
+        "import sys, perseus_ds\n"
+        "assert 'numpy' not in sys.modules\n"
+        "perseus_ds.EnergyMonitor\n"
+        "print([name for name in ('torch', 'numpy', 'pydantic') if name in sys.modules])"
+    )
+    done = subprocess.run(  # this Python, and the program above
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+# A temperature sensor is read for as long as it can be true, and its lies end nothing else.
+
+
+class SensingGpu(NotingGpu):
+    """Shows what a test says, or raises it."""
+
+    shown: float | Exception | None = 50.0
+
+    def temperature_c(self) -> float | None:
+        if isinstance(self.shown, Exception):
+            raise self.shown
+        return self.shown
+
+
+def looked(*shown: float | Exception | None) -> Temperatures:
+    """What a watch keeps that reads the sensor with every fifth look."""
+    gpu = SensingGpu()
+    watch = EnergyWatch(gpu, repeat=lambda _, __: lambda: None)
+    for second, gpu.shown in enumerate(shown):
+        gpu.time_s = float(second)
+        for _ in range(5):
+            watch.look()
+    return watch.temperatures
+
+
+def test_the_mean_is_of_a_stretch_of_time() -> None:
+    temperatures = looked(50.0, 52.0, 54.0, 60.0)
+    assert temperatures.reason == ""
+    assert temperatures.mean_c(1.0, 2.5) == 53.0
+    assert temperatures.mean_c(9.0, 10.0) is None
+    temperatures.forget(2.0)
+    assert temperatures.between(0.0, 9.0) == [(2.0, 54.0), (3.0, 60.0)]
+
+
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [
+        (None, "none"),
+        (0.0, "reads 0"),
+        (255.0, "reads 255"),
+        (85.5, "jumped"),
+        (DeviceLostError("GPU 0: gone"), "gone"),
+        (AttributeError("undefined symbol"), "undefined"),
+    ],
+)
+def test_what_cannot_be_is_not_believed_and_says_why(shown: float | Exception | None, reason: str) -> None:
+    temperatures = looked(50.0, shown, 51.0)
+    assert reason in temperatures.reason
+    assert temperatures.between(0.0, 9.0) == []
+
+
+def test_a_sensor_that_fails_does_not_end_the_watch() -> None:
+    gpu = SensingGpu(counter_period_s=1.0)
+    gpu.shown = DeviceLostError("gone")
+    watch = EnergyWatch(gpu, repeat=lambda _, __: lambda: None)
+    for look in range(20):
+        gpu.time_s, gpu.counter_j = 0.5 * look, 10.0 * (look // 2)
+        watch.look()
+    assert watch.error is None
+    assert len(watch.trace(0.0)) > 5
+    assert watch.temperatures.reason

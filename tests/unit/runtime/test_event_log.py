@@ -1,0 +1,329 @@
+"""Lines of the job go through the standard library's logging: never to standard output."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hand_made import two_plans
+from lone_job import events_of
+
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.runtime.adapter import Adapter
+from perseus_ds.runtime.event_log import EventLog, LateWrites, Scalars, StragglerReporter, log_troubles
+from perseus_ds.runtime.job import GpuAddress
+from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
+
+
+class Kept(logging.Handler):
+    """A handler of the application's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture(params=["", "perseus_ds"])
+def kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
+    logger, handler = logging.getLogger(request.param or None), Kept()
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+def test_where_nothing_is_configured_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    EventLog(0).line("hello")
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "perseus: hello\n")
+
+
+def test_an_application_that_configured_logging_gets_them_alone(
+    kept: Kept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    EventLog(0).line("50 %")
+    EventLog(1).line("said by rank 0")
+    EventLog(1).line_here("mine")
+    found = [(one.name, one.levelname, one.getMessage()) for one in kept.records]
+    assert found == [
+        ("perseus_ds", "INFO", "50 %"),
+        ("perseus_ds", "WARNING", "mine"),
+    ]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_they_can_be_silenced(kept: Kept) -> None:
+    logger = logging.getLogger("perseus_ds")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    EventLog(0).line("hello")
+    logger.setLevel(before)
+    assert kept.records == []
+
+
+def test_a_handler_that_fails_does_not_reach_the_host(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "emit", lambda _: 1 // 0)
+    EventLog(0).line("hello")
+
+
+# A disk that is slow, hangs or is full: what is written, in which order, and how long training waits.
+
+
+def test_on_an_ordinary_disk_a_write_is_over_and_leaves_no_thread() -> None:
+    writes, written = LateWrites(patience_s=60.0), list[int]()
+    for number in range(50):
+        assert writes.write(lambda: written.append(number))  # noqa: B023
+        assert written[-1] == number
+    assert not [thread for thread in threading.enumerate() if thread.name == "perseus-disk"]
+
+
+@pytest.mark.parametrize("written_before", [True, False])
+def test_a_write_needs_no_new_thread(tmp_path: Path, written_before: bool) -> None:  # noqa: FBT001
+    """From Python 3.12 on none can begin while the interpreter exits."""
+    program = f"""
+import threading
+from pathlib import Path
+from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.event_log import EventLog
+log = EventLog(0)
+log.writes_to(RunDirectory(Path({str(tmp_path)!r})))
+if {written_before}:
+    log.event("running")
+def refuse(*_):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+threading.Thread.start = refuse
+log.event("ended")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert [event["event"] for event in read_events(tmp_path / "events.jsonl")][-1] == "ended"
+
+
+def test_a_disk_that_hangs_is_waited_for_once_and_gets_everything_in_order() -> None:
+    writes, answers, written = LateWrites(patience_s=0.01), threading.Event(), list[int]()
+    done = threading.Event()
+    assert not writes.write(lambda: (answers.wait(60.0), written.append(0)))
+    for number in range(1, 5):
+        assert not writes.write(lambda number=number: written.append(number))
+    assert written == []
+    writes.write(done.set)
+    answers.set()
+    assert done.wait(60.0)
+    assert written == [0, 1, 2, 3, 4]
+
+
+def refuse() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_failure_is_the_writers_own_or_the_next_ones() -> None:
+    writes = LateWrites(patience_s=60.0)
+    with pytest.raises(OSError, match="No space"):
+        writes.write(refuse)
+    assert writes.write(lambda: None)
+
+
+def test_the_journal_holds_when_things_happened(tmp_path: Path) -> None:
+    log, directory = EventLog(0), RunDirectory(tmp_path)
+    log.writes_to(directory)
+    before = datetime.now(UTC)
+    log.event("running")
+    (event,) = read_events(directory.events)
+    assert abs((datetime.fromisoformat(str(event["time"])) - before).total_seconds()) < 60.0
+
+
+def test_a_file_that_cannot_be_written_costs_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    EventLog(0).write(tmp_path / "summary.json", refuse)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / "summary.json") in line
+
+
+# How often scalars are written, and what happens when a monitor fails.
+
+
+class Monitored:
+    """As much of an adapter as scalars need."""
+
+    name = "deepspeed"
+
+    def __init__(self, every: int | None = 4) -> None:
+        self.scalars_every = every
+        self.rows: list[Mapping[str, float]] = []
+        self.fails: Exception | None = None
+
+    def write_scalars(self, scalars: Mapping[str, float]) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.rows.append(scalars)
+
+
+def scalars(monitored: Monitored) -> Scalars:
+    return Scalars(cast("Adapter", cast("Any", monitored)), EventLog(0))
+
+
+def test_they_are_written_at_the_hosts_pace_and_at_every_change() -> None:
+    monitored = Monitored()
+    here = scalars(monitored)
+    for plan in [3] * 7 + [5] * 2:
+        here.write({"plan": plan})
+    assert [row["plan"] for row in monitored.rows] == [3, 3, 5], "turns 1, 4 and 8"
+
+
+def test_nobody_looks_nothing_is_written() -> None:
+    monitored = Monitored(None)
+    here = scalars(monitored)
+    assert not here.wanted
+    here.write({"plan": 3})
+    assert monitored.rows == []
+
+
+def test_before_a_plan_runs_there_is_nothing_to_show() -> None:
+    monitored = Monitored()
+    scalars(monitored).write({})
+    assert monitored.rows == []
+
+
+def test_a_monitor_that_fails_ends_the_scalars_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    monitored = Monitored()
+    here = scalars(monitored)
+    monitored.fails = OSError("No space left on device")
+    for _ in range(30):
+        here.write({"plan": 3})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "monitor" in line
+    assert not here.wanted
+
+
+# What is wrong with other ranks' counters stands in rank 0's log once.
+
+
+def test_each_trouble_is_reported_once_with_its_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = EventLog(0)
+    log.writes_to(RunDirectory(tmp_path))
+    for _ in range(2):
+        log_troubles(
+            log, {0: ["its own"], 1: ["it stands still"], 2: [], 3: ["it stands still", "it counts"]}
+        )
+    first, second = capsys.readouterr().err.splitlines()
+    assert "1 more" in first
+    assert "rank 3" in second
+    assert [event["ranks"] for event in events_of(tmp_path)] == [[1, 3], [3]]
+
+
+# A straggler's coming and going: said once each, with what those who wait save.
+
+SLOW = Straggler(1, 1.25, Cause.MEASURED, doubt=0.00316)
+PLANS = two_plans()
+GPUS = [GpuAddress("node1", f"0000:{bus:02x}:00.0") for bus in range(5)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(tmp_path)
+
+
+@pytest.fixture
+def reporter(folder: RunDirectory) -> StragglerReporter:
+    log = EventLog(0)
+    log.writes_to(folder)
+    return StragglerReporter(log, [PLANS, PLANS], [GPUS, GPUS[2:]])
+
+
+def decided(
+    *stragglers: Straggler, sync_time_s: float | None = None, unconfirmed: tuple[int, ...] = ()
+) -> StragglerDecision:
+    return StragglerDecision(
+        sync_time_s, stragglers, np.full(2, np.nan), (0,) if stragglers else (), unconfirmed, changed=True
+    )
+
+
+def test_coming_and_going_are_a_line_each(
+    reporter: StragglerReporter, folder: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = len(PLANS) - 1
+    sync_time_s = 1.5 * PLANS.baseline.iteration_time_s
+    for _ in range(2):
+        reporter.report(decided(SLOW, sync_time_s=sync_time_s), [last, 0])
+    for _ in range(2):
+        reporter.report(decided(), [0, 0])
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    found = ("replica 1", "node1", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "1.25 times", "99.68 %")
+    assert [part for part in found if part not in said[0]] == []
+    assert f"with plan {last} of {len(PLANS)}: " in said[0]
+    assert "replica 1" in said[1]
+    assert "up again" in said[1]
+    events = list(read_events(folder.events))
+    assert [event["event"] for event in events] == ["straggler", "straggler_gone"]
+    assert events[0]["plans"] == [last, 0]
+    (straggler,) = events[0]["stragglers"]
+    gpus = [{"host": "node1", "gpu": f"0000:0{bus}:00.0"} for bus in (2, 3, 4)]
+    figures = {"slowdown": 1.25, "cause": Cause.MEASURED.value, "doubt": 0.00316}
+    assert straggler == {"replica": 1, **figures, "gpus": gpus}
+    ranks, baseline = PLANS.schedule.ranks, PLANS.baseline
+    beside_j = baseline.energy_j + baseline.blocking_power_w * ranks * (
+        sync_time_s - baseline.iteration_time_s
+    )
+    now_j = float(PLANS.effective_energy_j[last]) + PLANS.blocking_power_w * ranks * sync_time_s
+    assert events[0]["predicted_saving_pct"] == pytest.approx(100.0 * (1.0 - now_j / beside_j))
+
+
+def test_of_a_replica_of_many_gpus_the_hosts_are_named(
+    reporter: StragglerReporter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter.report(decided(replace(SLOW, replica=0), sync_time_s=1.0), [0, 0])
+    said = capsys.readouterr().err
+    assert "replica 0" in said
+    assert "1.25 times" in said
+
+
+def test_another_plan_beside_the_same_straggler_is_for_the_journal(
+    reporter: StragglerReporter, folder: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sync_time_s = 1.5 * PLANS.baseline.iteration_time_s
+    reporter.report(decided(SLOW, sync_time_s=sync_time_s), [1, 0])
+    capsys.readouterr()
+    reporter.report(decided(SLOW, sync_time_s=sync_time_s), [0, 0])
+    assert capsys.readouterr().err == ""
+    assert [event["plans"] for event in read_events(folder.events)] == [[1, 0], [0, 0]]
+
+
+def test_slow_but_waited_for_by_nobody_is_no_news(reporter: StragglerReporter, folder: RunDirectory) -> None:
+    reporter.report(decided(SLOW), [0, 0])
+    assert not folder.events.exists()
+
+
+def test_an_announcement_that_nothing_confirms_is_said_once(
+    reporter: StragglerReporter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        reporter.report(decided(unconfirmed=(1,)), [0, 0])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "replica 1" in line
+    assert "announced" in line
+
+
+def test_one_that_stays_slow_stays_named_when_answers_end(
+    reporter: StragglerReporter, folder: RunDirectory
+) -> None:
+    reporter.report(decided(SLOW, sync_time_s=9.0), [1, 0])
+    for _ in range(2):
+        reporter.report(replace(decided(SLOW), ended=True), [0, 0])
+    assert [one.replica for one, _ in reporter.awaited] == [1]
+    assert [event["event"] for event in read_events(folder.events)] == ["straggler", "answers_ended"]

@@ -1,0 +1,445 @@
+"""A whole job in one process that leaves its numbers: what they say, and what may fail."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from lone_job import Loop, NotingGpu, alone, begun, block_of, names_of, train
+from ranks import free_port
+from virtual_host import VirtualHost
+
+from perseus_ds.device.clock_agenda import AskedClocks, RequestCounts
+from perseus_ds.device.gpu import OperatorSettings
+from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.errors import ConfigError, DeviceUnavailableError
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.run_directory.records import read_summary
+from perseus_ds.runtime.accounting import RankBooks
+from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.metrics import Labels, Metric, MetricSample, Publisher, RankMetrics, Sources
+from perseus_ds.schedule import textbook
+
+pytestmark = pytest.mark.thorough
+pytest.importorskip("prometheus_client")
+Values = Mapping[str, list[tuple[str, float]]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with alone(tmp_path_factory.mktemp("group") / "store"):
+        yield
+
+
+def parsed(text: str) -> Values:
+    """Metric to its rows of labels and value."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, _, rest = line.partition("{")
+            labels, _, value = rest.rpartition("} ")
+            found.setdefault(name, []).append((labels, float(value)))
+    return found
+
+
+def value(values: Values, metric: Metric) -> float:
+    [(_, only)] = values[metric.title]
+    return only
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job that measured its saving, looked at while it ran and after its end."""
+
+    run_dir: Path
+    running: str
+    scraped: str
+    ended: str
+    true_j: float
+
+
+def text_of(run_dir: Path) -> str:
+    [file] = (run_dir / "metrics").glob("*.prom")
+    return file.read_text()
+
+
+@pytest.fixture(scope="module")
+def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    run_dir, loop, port = tmp_path_factory.mktemp("job") / "gpt", Loop(), free_port()
+    session = begun(loop, block_of(run_dir, metrics={"enabled": True, "port": port}))
+    train(loop, run_dir, lambda names: "measured" in names)
+    for _ in range(20):
+        loop.step()
+    saved = f"\n{Metric.SAVING.title}"
+    until_s = time.monotonic() + 60.0
+    while saved not in text_of(run_dir):
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        scraped = answer.read().decode()
+    running = text_of(run_dir)
+    session.end(well=True)
+    return Done(run_dir, running, scraped, text_of(run_dir), opened()[-1].true_now().energy_j)
+
+
+def test_every_metric_is_clean(done: Done) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    for text in (done.running, done.scraped, done.ended):
+        told = subprocess.run(
+            [promtool, "check", "metrics"], input=text, text=True, capture_output=True, check=False
+        )
+        assert (told.returncode, told.stdout + told.stderr) == (0, "")
+
+
+def test_energy_is_what_the_gpu_took(done: Done) -> None:
+    values = parsed(done.ended)
+    assert value(values, Metric.ENERGY) == pytest.approx(done.true_j, rel=0.005)  # the counter samples
+
+
+def test_savings_are_those_of_the_summary(done: Done) -> None:
+    values, summary = parsed(done.running), read_summary(done.run_dir / "summary.json")
+    assert value(values, Metric.SAVING) == pytest.approx(summary.saving_pct / 100.0)
+    assert summary.saving_within_pct is not None
+    assert value(values, Metric.SAVING_ERROR) == pytest.approx(summary.saving_within_pct / 100.0)
+    each_j = summary.baseline.energy_j - summary.perseus.energy_j
+    assert value(values, Metric.SAVED) >= 0.9 * each_j * summary.perseus.iterations > 0
+    assert value(values, Metric.SAVED_ERROR) < value(values, Metric.SAVED)
+
+
+def test_labels_join_other_tools(done: Done) -> None:
+    [(labels, _)] = parsed(done.running)[Metric.ENERGY.title]
+    uuid = opened()[-1].identify().uuid
+    host = socket.gethostname()
+    assert labels == f'gpu_uuid="{uuid}",host="{host}",job="gpt",rank="0",replica="0",stage="0"'
+    [(labels, _)] = parsed(done.running)[Metric.PLAN.title]
+    assert labels == f'host="{host}",job="gpt"'
+
+
+def test_clocks_stand_in_base_units(done: Done) -> None:
+    values = parsed(done.running)
+    assert 200e6 < value(values, Metric.ACHIEVED) <= 1410e6
+    assert value(values, Metric.REQUESTS) > 0
+    assert value(values, Metric.CONTROL) == 1
+
+
+def test_the_endpoint_says_what_the_file_says(done: Done) -> None:
+    scraped, written = parsed(done.scraped), parsed(done.running)
+    assert scraped.keys() ^ written.keys() <= {Metric.REQUESTED.title}, "there while a clock is requested"
+    assert value(scraped, Metric.PLAN) == value(written, Metric.PLAN)
+
+
+def test_after_the_end_only_what_still_holds_is_left(done: Done) -> None:
+    values = parsed(done.ended)
+    assert Metric.ENERGY.title in values
+    assert Metric.SAVED.title in values
+    assert not values.keys() & {
+        Metric.POWER.title,
+        Metric.ACHIEVED.title,
+        Metric.PLAN.title,
+        Metric.RUNNING.title,
+    }
+    assert "perseus-metrics" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_port_that_is_taken_costs_the_endpoint_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port, loop = taken.getsockname()[1], Loop()
+        session = begun(loop, block_of(tmp_path / "run", metrics={"enabled": True, "port": port}))
+        train(loop, tmp_path / "run", lambda names: "profiling" in names)
+        session.end(well=True)
+    said = capsys.readouterr().err
+    assert "perseus.metrics.port" in said
+    assert str(port) in said
+    assert Metric.ENERGY.title in text_of(tmp_path / "run")
+    assert "failed" not in names_of(tmp_path / "run")
+
+
+def test_a_folder_that_cannot_be_one_costs_the_metrics_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    loop, run_dir = Loop(), tmp_path / "run"
+    metrics = {"enabled": True, "folder": str(tmp_path / "file" / "textfiles")}
+    session = begun(loop, block_of(run_dir, metrics=metrics))
+    train(loop, run_dir, lambda names: "profiling" in names)
+    session.end(well=True)
+    said = [line for line in capsys.readouterr().err.splitlines() if "metrics:" in line]
+    assert len(said) == 1
+
+
+def test_a_package_that_is_missing_is_said_before_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    block = block_of(tmp_path / "run", metrics={"enabled": True})
+    with pytest.raises(ConfigError, match=r"metrics\.enabled") as refused:
+        begun(Loop(), block)
+    assert "perseus_ds[metrics]" in str(refused.value)
+
+
+def test_without_the_block_nothing_is_left(tmp_path: Path) -> None:
+    loop = Loop()
+    session = begun(loop, block_of(tmp_path / "run"))
+    train(loop, tmp_path / "run", lambda names: "profiling" in names)
+    session.end(well=True)
+    assert not (tmp_path / "run" / "metrics").exists()
+    assert json.loads((tmp_path / "run" / "events.jsonl").read_text().splitlines()[0])["event"] == "attached"
+
+
+# The thread that publishes: each of its troubles is one line, and none ends it.
+
+EVERY_S = 15.0
+CHANGED = RuntimeError("dictionary changed size during iteration")
+
+
+class Troubled:
+    """Figures whose turns fail in a given order; the last error repeats for ever."""
+
+    labels = Labels(gpu={}, job={})
+
+    def __init__(self, errors: Sequence[Exception | None]) -> None:
+        self._errors = list(errors)
+        self.turns = 0
+
+    def turn(self) -> None:
+        error = self._errors[min(self.turns, len(self._errors) - 1)]
+        self.turns += 1
+        if error is not None:
+            raise error
+
+    def samples(self) -> list[MetricSample]:
+        return [MetricSample(Metric.ENERGY, float(self.turns))]
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        pytest.param([None], [], id="no trouble"),
+        pytest.param([CHANGED, None], [], id="read while it changed, once"),
+        pytest.param([CHANGED, None, CHANGED, None], [], id="and again later"),
+        pytest.param([CHANGED], ["RuntimeError"], id="for ever"),
+        pytest.param([RuntimeError("CUDA error")], ["RuntimeError"], id="another RuntimeError"),
+        pytest.param(
+            [KeyError("a"), KeyError("b"), KeyError("a")], ["KeyError: 'a'", "KeyError: 'b'"], id="two"
+        ),
+    ],
+)
+def test_each_trouble_is_one_line(tmp_path: Path, errors: list[Exception | None], said: list[str]) -> None:
+    host, lines, figures = VirtualHost(), list[str](), Troubled(errors)
+    publisher = Publisher(figures, tmp_path / "a.prom", say=lines.append, threads=host)
+    host.sleep(20.5 * EVERY_S)
+    publisher.close()
+    assert len(lines) == len(said)
+    assert all(text in line for text, line in zip(said, lines, strict=True))
+    assert figures.turns == 22, "one in 15 s, and the last"
+    assert host.failures == []
+    host.close()
+
+
+def test_texts_that_are_never_the_same_do_not_fill_the_log(tmp_path: Path) -> None:
+    host, lines = VirtualHost(), list[str]()
+    figures = Troubled([ValueError(str(number)) for number in range(100)])
+    publisher = Publisher(figures, tmp_path / "a.prom", say=lines.append, threads=host)
+    host.sleep(60.0 * EVERY_S)
+    publisher.close()
+    assert len(lines) == 8
+    host.close()
+
+
+# A disk that is full under the metrics: said once, the last whole file stays, and space is used again.
+
+SMALL = 64 << 10
+
+pytest.importorskip("prometheus_client")
+
+
+class Counted:
+    """Figures that only grow."""
+
+    labels = Labels(gpu={}, job={})
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    def turn(self) -> None:
+        self.turns += 1
+
+    def samples(self) -> list[MetricSample]:
+        return [MetricSample(Metric.ENERGY, float(self.turns))]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(folder)]
+    made = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Take all that is left."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1024))
+        except OSError:
+            return filler
+
+
+def test_metrics_go_on_when_there_is_room_again(disk: Path) -> None:
+    host, lines, path = VirtualHost(), list[str](), disk / "metrics" / "host.prom"
+    publisher = Publisher(Counted(), path, say=lines.append, threads=host)
+    host.sleep(2.5 * EVERY_S)
+    before = path.read_text()
+    assert before.endswith(" 3.0\n")
+
+    filler = fill(disk)
+    host.sleep(10.0 * EVERY_S)
+    (line,) = lines
+    assert str(path) in line
+    assert path.read_text() == before, "still whole"
+    assert [one.name for one in path.parent.iterdir()] == ["host.prom"], "nothing half written is left"
+
+    filler.unlink()
+    host.sleep(2.0 * EVERY_S)
+    assert len(lines) == 2
+    assert path.read_text().endswith(" 15.0\n")
+    publisher.close()
+    assert (len(lines), host.failures) == (2, [])
+    host.close()
+
+
+def test_a_disk_that_is_full_from_the_start_costs_a_line(disk: Path) -> None:
+    fill(disk)
+    host, lines = VirtualHost(), list[str]()
+    publisher = Publisher(Counted(), disk / "host.prom", say=lines.append, threads=host)
+    host.sleep(10.0 * EVERY_S)
+    publisher.close()
+    assert len(lines) == 1
+    host.close()
+
+
+# The power limit that the driver enforces, among a rank's numbers: what it is now, not what it was once.
+
+PERIOD_S = 15.0
+
+
+class LimitedGpu(NotingGpu):
+    """A GPU with a power limit, or a driver that does not answer for it."""
+
+    limit_w: float | None = 400.0
+    answers = True
+
+    def operator_settings(self) -> OperatorSettings:
+        if not self.answers:
+            raise DeviceUnavailableError("the driver does not answer")
+        return OperatorSettings(limit_w=self.limit_w)
+
+
+def test_the_limit_is_that_of_the_last_look(tmp_path: Path) -> None:
+    gpu, now_s = LimitedGpu(), [0.0]
+    watch, counts = EnergyWatch(gpu), RequestCounts()
+    books = RankBooks(watch, sightings=tuple, overrun_share=lambda: 0.0, clock_requests=counts)
+    sources = Sources(gpu, watch, books, AskedClocks(), lambda: counts, lambda: 0, lambda: None, {})
+    job = Job(1, 2, 1, 0, textbook("1f1b", stages=2, microbatches=2), {})
+    figures = RankMetrics(job, RunDirectory(tmp_path), sources, now_s=lambda: now_s[0])
+
+    def limits_w() -> list[float]:
+        now_s[0] += PERIOD_S
+        figures.turn()
+        return [one.value for one in figures.samples() if one.metric is Metric.POWER_LIMIT]
+
+    assert limits_w() == [400.0]
+    gpu.limit_w = 300.0
+    assert limits_w() == [300.0]
+    gpu.answers = False
+    assert limits_w() == [], "what is not known is left out"
+    gpu.answers, gpu.limit_w = True, None
+    assert limits_w() == []
+    gpu.limit_w = 250.0
+    assert limits_w() == [250.0]
+
+
+# Metrics add nothing to the training thread: it makes the same calls with them and without.
+
+# Every call of the product that a training thread makes, counted; for tests and benches.
+
+_SETTLED = 20
+_LOOK = EnergyWatch.look.__code__
+"""A simulated GPU in virtual time is looked at by whoever lets its time pass; a real one by a thread."""
+
+
+def planned(run_dir: Path) -> Path:
+    """Leave a plan; return its folder."""
+    loop = Loop()
+    session = begun(loop, block_of(run_dir))
+    train(loop, run_dir, lambda names: "measured" in names)
+    session.end(well=True)
+    return run_dir
+
+
+def calls_at_a_plan(
+    plan: Path, run_dir: Path, metrics: Mapping[str, object], iterations: int
+) -> Counter[str]:
+    """Train by a plan that is there; return the calls as ``FILE: NAME``."""
+    run_dir.mkdir()
+    for file in ("profile.json", "plan.json"):
+        shutil.copy(plan / file, run_dir / file)
+    loop, made, looks = Loop(), Counter[str](), [0]
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if code is _LOOK:
+            looks[0] += {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and not looks[0] and "perseus_ds" in code.co_filename:
+            made[f"{Path(code.co_filename).name}: {code.co_qualname}"] += 1
+
+    session = begun(loop, block_of(run_dir, mode="run", metrics=metrics))
+    for _ in range(_SETTLED):
+        loop.step()
+    sys.setprofile(note)
+    try:
+        for _ in range(iterations):
+            loop.step()
+    finally:
+        sys.setprofile(None)
+        session.end(well=True)
+    return made
+
+
+ITERATIONS = 60
+
+
+@pytest.mark.slow
+def test_the_training_thread_makes_the_same_calls(tmp_path: Path) -> None:
+    with alone(tmp_path / "store"):
+        plan = planned(tmp_path / "planned")
+        without = calls_at_a_plan(plan, tmp_path / "without", {"enabled": False}, ITERATIONS)
+        more = calls_at_a_plan(plan, tmp_path / "with", {"enabled": True}, ITERATIONS)
+    assert without.total() > 100 * ITERATIONS
+    assert without == more
