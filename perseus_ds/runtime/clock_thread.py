@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import Empty
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from perseus_ds.device.clock_agenda import (
@@ -23,7 +23,7 @@ from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import PerseusError, ValueRefusedError, as_perseus_error
 from perseus_ds.runtime.recorder import Moment
-from perseus_ds.runtime.threads import HostThreads, Queue, Threads
+from perseus_ds.runtime.threads import HostThreads
 
 # Clocks asked for at their moments from this process: where no guard does it in one of its own.
 
@@ -48,7 +48,7 @@ class _Call:
 class HostAlarm:
     """Call at a moment of a device's time from a thread that sleeps until then; the newest moment counts."""
 
-    def __init__(self, gpu: Gpu, threads: Threads) -> None:
+    def __init__(self, gpu: Gpu, threads: HostThreads) -> None:
         self._gpu = gpu
         self._queue = threads.queue(_Call)
         threads.start(self._serve, name="perseus-alarm")
@@ -313,7 +313,7 @@ class ClockRequests:
         gpu: Gpu,
         virtual: VirtualTime | None = None,
         *,
-        threads: Threads | None = None,
+        threads: HostThreads | None = None,
         enter: Callable[[], None] = lambda: None,
         patience_s: float = _PATIENCE_S,
     ) -> None:
@@ -327,7 +327,7 @@ class ClockRequests:
         self._clocks = gpu.dated_clocks() or LocalClocks(gpu, virtual or HostAlarm(gpu, threads))
         self.error: PerseusError | None = None
         self.asked = AskedClocks()
-        self._queue: Queue[object] | None = None
+        self._queue: SimpleQueue[object] | None = None
         self._errands = None if virtual is None else VirtualErrands(virtual)
         if virtual is None:
             self._queue = threads.queue(object)

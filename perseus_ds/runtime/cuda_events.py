@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self, cast
 
 import torch
 
-from perseus_ds.runtime.threads import Threads
+from perseus_ds.runtime.threads import HostThreads
 
 # The calls of CUDA (and HIP) that we make, behind one seam; the real ones are torch's.
 
@@ -21,7 +21,10 @@ _NO_MODE = -1
 
 
 class CudaEvent(Protocol):
-    """A point of a stream; `query` and `elapsed_time` keep the interpreter's lock, the others release it."""
+    """A point of a stream; `query` and `elapsed_time` keep the interpreter's lock, the others release it.
+
+    torch's own class has no annotations.
+    """
 
     def record(self) -> None:
         """Put it into the current stream of the calling thread."""
@@ -36,49 +39,15 @@ class CudaEvent(Protocol):
         """Return what lies between two events that were reached, in ms: float32, to about 0.5 us."""
 
 
-class GraphType(Protocol):
-    """The class of CUDA graphs: `Captures` stands around these two methods of it."""
-
-    capture_begin: object
-    capture_end: object
-
-
-class Cuda(Protocol):
-    """What we call; all but `capturing` may break a capture in some mode of some thread.
+class TorchCuda:
+    """The calls of CUDA that we make, through torch; all but `capturing` may break a capture of some thread.
 
     ``hip``: AMD's flavour, where no mode protects a capture.
     """
 
-    @property
-    def hip(self) -> bool:
-        """Whether this is HIP."""
-
-    @property
-    def graph_type(self) -> GraphType | None:
-        """The class whose instances capture."""
-
-    def event(self, *, timing: bool = False, blocking: bool = False) -> CudaEvent:
-        """Make an event."""
-
-    def current_device(self) -> int:
-        """Return the calling thread's device: 0 in a thread that set none."""
-
-    def set_device(self, index: int) -> None:
-        """Choose the calling thread's device."""
-
-    def capturing(self) -> bool:
-        """Whether the calling thread's current stream is being captured."""
-
-    def exchange_capture_mode(self, mode: int) -> int:
-        """Set the calling thread's capture mode; return the one before."""
-
-
-class TorchCuda:
-    """The real one."""
-
     def __init__(self) -> None:
         self.hip = torch.version.hip is not None
-        self.graph_type = cast("GraphType | None", getattr(torch.cuda, "CUDAGraph", None))
+        self.graph_type = getattr(torch.cuda, "CUDAGraph", None)
         self.current_device = torch.cuda.current_device
         self.set_device = torch.cuda.set_device
         self.capturing = torch.cuda.is_current_stream_capturing
@@ -110,7 +79,7 @@ def _exchange_of_runtime(*, hip: bool) -> Callable[[object], int] | None:
 
 
 @contextmanager
-def relaxed(cuda: Cuda) -> Iterator[None]:
+def relaxed(cuda: TorchCuda) -> Iterator[None]:
     """Make calls that break nobody's capture on this thread."""
     before = cuda.exchange_capture_mode(RELAXED)
     try:
@@ -119,7 +88,7 @@ def relaxed(cuda: Cuda) -> Iterator[None]:
         cuda.exchange_capture_mode(before)
 
 
-def enter_thread(cuda: Cuda, device: int) -> None:
+def enter_thread(cuda: TorchCuda, device: int) -> None:
     """Begin a thread of ours: its device first, since another call would make a context on GPU 0."""
     cuda.set_device(device)
     cuda.exchange_capture_mode(RELAXED)
@@ -137,7 +106,7 @@ class Captures:
     protects a capture there.
     """
 
-    def __init__(self, cuda: Cuda, threads: Threads) -> None:
+    def __init__(self, cuda: TorchCuda, threads: HostThreads) -> None:
         self.begun = 0
         self.under_way = 0
         self.lock = threads.lock()
@@ -206,7 +175,7 @@ class Events:
     Cost: an event is made when none is free, and used again; the training thread never waits for one.
     """
 
-    def __init__(self, cuda: Cuda, threads: Threads) -> None:
+    def __init__(self, cuda: TorchCuda, threads: HostThreads) -> None:
         self._cuda = cuda
         self._threads = threads
         self._hip, self._capturing = cuda.hip, cuda.capturing

@@ -10,9 +10,9 @@ from typing import cast
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.cuda_events import Cuda, Events, PooledEvent, TorchCuda
+from perseus_ds.runtime.cuda_events import Events, PooledEvent, TorchCuda
 from perseus_ds.runtime.recorder import HostStopwatch, Mark, Stopwatch
-from perseus_ds.runtime.threads import HostThreads, Threads
+from perseus_ds.runtime.threads import HostThreads
 
 # The device's clock against the host's: an offset that is followed, from points that both have seen.
 
@@ -341,7 +341,9 @@ class CudaStopwatch(Stopwatch):
 
     behind = 1
 
-    def __init__(self, gpu: Gpu, *, cuda: Cuda | None = None, threads: Threads | None = None) -> None:
+    def __init__(
+        self, gpu: Gpu, *, cuda: TorchCuda | None = None, threads: HostThreads | None = None
+    ) -> None:
         threads = threads or HostThreads()
         self._events = Events(cuda or TorchCuda(), threads)
         self._now_s = gpu.now_s

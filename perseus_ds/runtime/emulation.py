@@ -19,7 +19,6 @@ from perseus_ds.runtime.emulation_links import (
     LOADS,
     CarriedTime,
     CoupledTime,
-    Messages,
     Neighbours,
     TimeMessages,
     routes_of,
@@ -33,7 +32,7 @@ from perseus_ds.schedule import Instruction, Kind, Load
 class SharedLoads:
     """The first stage counts what every stage works on: later ones see no lengths, and their GPUs must."""
 
-    def __init__(self, messages: Messages, *, first: int, others: Sequence[int], rank: int) -> None:
+    def __init__(self, messages: TimeMessages, *, first: int, others: Sequence[int], rank: int) -> None:
         self._messages = messages
         self._first = first
         self._others = others

@@ -12,7 +12,6 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -136,22 +135,6 @@ class Neighbours:
     others: Sequence[int] = ()
 
 
-class Messages(Protocol):
-    """What brings moments from rank to rank."""
-
-    def iteration_begins(self) -> None:
-        """Let go of what is over."""
-
-    def send(self, to: int, tag: int, moment_s: float) -> None:
-        """Send a moment on its way."""
-
-    def receive(self, source: int, tag: int) -> float:
-        """Wait for a moment; minus infinity from who is gone."""
-
-    def close(self) -> None:
-        """Inform all that nothing more comes."""
-
-
 class CarriedTime(PassingListener):
     """A listener in front of `EmulatedWork`: each rank's time passes as its GPU works, and travels along.
 
@@ -171,7 +154,7 @@ class CarriedTime(PassingListener):
         microbatches: int,
         routes: Sequence[Route],
         neighbours: Neighbours,
-        messages: Messages,
+        messages: TimeMessages,
         settings: SimulatedSettings,
     ) -> None:
         super().__init__(listener)
@@ -325,7 +308,7 @@ class CoupledTime(PassingListener):
         self,
         listener: InstructionListener,
         clock: VirtualTime,
-        messages: Messages,
+        messages: TimeMessages,
         *,
         rank: int,
         peers: Sequence[int],

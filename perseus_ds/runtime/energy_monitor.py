@@ -39,7 +39,7 @@ from perseus_ds.device.gpu import Achieved, Capabilities, DeviceRequest, Gpu
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError, as_perseus_error
 from perseus_ds.guard.claim import open_gpu
-from perseus_ds.runtime.threads import HostThreads, Threads
+from perseus_ds.runtime.threads import HostThreads
 
 if TYPE_CHECKING:
     from perseus_ds.profile import CounterTrace
@@ -524,12 +524,12 @@ class EnergyWatch:
         able: Capabilities | None = None,
         *,
         repeat: Repeat | None = None,
-        threads: Threads | None = None,
+        threads: HostThreads | None = None,
     ) -> None:
         self._gpu = gpu
         self.period_s = _bounded_s(able or gpu.capabilities())
         self._reader = GpuReader(gpu)
-        self._threads: Threads = threads or HostThreads()
+        self._threads = threads or HostThreads()
         self._changes: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._taken: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=KEPT)

@@ -21,7 +21,7 @@ from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.threads import HostThreads, Threads
+from perseus_ds.runtime.threads import HostThreads
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -357,7 +357,7 @@ class Publisher:
         path: Path,
         *,
         say: Callable[[str], None],
-        threads: Threads | None = None,
+        threads: HostThreads | None = None,
     ) -> None:
         threads = threads or HostThreads()
         self._figures = figures

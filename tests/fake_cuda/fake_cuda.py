@@ -1,6 +1,6 @@
 """A CUDA (or HIP) that is as strict as the documentation: what a CPU never shows, in pure Python.
 
-`FakeCuda` is a `perseus_ds.runtime.cuda_events.Cuda` and, beside it, what a training program calls:
+`FakeCuda` stands for `perseus_ds.runtime.cuda_events.TorchCuda` and for what a training program calls:
 kernels, streams, transfers, collectives, graphs. Sources of each rule: CUDA runtime API (events, streams,
 capture modes), PyTorch's ``torch/csrc/cuda/Event.cpp`` (what keeps the GIL), ``ProcessGroupNCCL.cpp`` (a
 query behind a device-wide wait), PyTorch pull requests 104487, 148594, 176251 (captures broken by other

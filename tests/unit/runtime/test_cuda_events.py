@@ -8,14 +8,14 @@ from typing import cast
 import pytest
 import torch
 
-from perseus_ds.runtime.cuda_events import RELAXED, Captures, Cuda, TorchCuda, relaxed
+from perseus_ds.runtime.cuda_events import RELAXED, Captures, TorchCuda, relaxed
 from perseus_ds.runtime.threads import HostThreads
 
 
 def test_torchs_class_of_graphs_is_watched_and_given_back() -> None:
     kind = torch.cuda.CUDAGraph
     own = kind.capture_begin, kind.capture_end
-    cuda = cast("Cuda", SimpleNamespace(graph_type=kind))
+    cuda = cast("TorchCuda", SimpleNamespace(graph_type=kind))
     first, second = Captures(cuda, HostThreads()), Captures(cuda, HostThreads())
     assert kind.capture_begin is not own[0]
     for captures in (second, first):
@@ -32,7 +32,7 @@ def test_a_capture_that_does_not_begin_is_not_under_way() -> None:
         def capture_end(self) -> None:
             raise RuntimeError("broken")
 
-    captures = Captures(cast("Cuda", SimpleNamespace(graph_type=Graph)), HostThreads())
+    captures = Captures(cast("TorchCuda", SimpleNamespace(graph_type=Graph)), HostThreads())
     for act in (Graph().capture_begin, Graph().capture_end):
         with pytest.raises(RuntimeError):
             act()
