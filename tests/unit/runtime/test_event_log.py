@@ -96,7 +96,7 @@ def test_a_write_needs_no_new_thread(tmp_path: Path, written_before: bool) -> No
     program = f"""
 import threading
 from pathlib import Path
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.event_log import EventLog
 log = EventLog(0)
 log.writes_to(RunDirectory(Path({str(tmp_path)!r})))
