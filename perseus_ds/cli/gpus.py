@@ -23,9 +23,9 @@ from perseus_ds.device.gpu import (
     OperatorSettings,
     apparent_lock_mhz,
 )
-from perseus_ds.device.nvml import load_nvml, translated
 from perseus_ds.errors import DeviceError
 from perseus_ds.guard.claim import any_error, retry
+from perseus_ds.guard.command import count_gpus
 from perseus_ds.guard.open import backends
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -95,7 +95,7 @@ def local_gpus(*, patience_s: float = 0.0) -> LocalGpus:
     gpus: list[SeenGpu] = []
     refused: list[RefusedGpu] = []
     try:
-        indices = range(retry(_count, patience_s, any_error))
+        indices = range(retry(count_gpus, patience_s, any_error))
     except DeviceError as error:
         return LocalGpus((), (RefusedGpu(None, error.message, error.hint),))
     for index in indices:
@@ -104,23 +104,6 @@ def local_gpus(*, patience_s: float = 0.0) -> LocalGpus:
         except DeviceError as error:
             refused.append(RefusedGpu(index, error.message, error.hint))
     return LocalGpus(tuple(gpus), tuple(refused))
-
-
-def _count() -> int:
-    """Ask NVML how many GPUs there are.
-
-    Raises:
-        DeviceError: no NVML, no driver.
-    """
-    nvml = load_nvml()
-    try:
-        nvml.nvmlInit()
-        try:
-            return int(nvml.nvmlDeviceGetCount())
-        finally:
-            nvml.nvmlShutdown()
-    except nvml.NVMLError as error:
-        raise translated(int(error.value), "count GPUs") from error
 
 
 def _open(index: int) -> Gpu:

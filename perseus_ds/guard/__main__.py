@@ -1,6 +1,7 @@
 """The guard process: the one writer of its parent's GPU clock, which it survives just long enough.
 
-It is started as ``python -m perseus_ds.guard FILENO PARENT [RESTORE_CLOCK_MHZ]``.
+It is started as ``python -m perseus_ds.guard FILENO PARENT [RESTORE_CLOCK_MHZ]``. With the words of a command
+(``guardd``, ``clocks``) it is the node's program, which has no other modules of ours than the guard's.
 """
 
 from __future__ import annotations
@@ -39,4 +40,8 @@ def guard(fileno: int, parent: int, restore_clock_mhz: int | None = None) -> int
 
 
 if __name__ == "__main__":
-    sys.exit(guard(*map(int, sys.argv[1:])))
+    if sys.argv[1:] and all(word.isdecimal() for word in sys.argv[1:]):
+        sys.exit(guard(*map(int, sys.argv[1:])))
+    from perseus_ds.guard.command import main
+
+    sys.exit(main(sys.argv[1:]))

@@ -30,7 +30,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from perseus_ds.device.amd import AmdGpu
 from perseus_ds.device.gpu import Achieved, DeviceRequest, EventReason, Gpu, apparent_lock_mhz, is_at
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import (
@@ -104,10 +103,16 @@ def open_gpu(backend: str, uuid: str) -> Gpu:
     Raises:
         DeviceError: no such GPU, or no such backend.
     """
-    kinds: dict[str, Callable[[DeviceRequest], Gpu]] = {"nvml": NvmlGpu, "amdsmi": AmdGpu}
-    if backend not in kinds:
-        raise DeviceUnsupportedError(f"a guard cannot set clocks through {backend!r}: {', '.join(kinds)}")
-    return kinds[backend](DeviceRequest(backend, uuid=uuid))
+    request = DeviceRequest(backend, uuid=uuid)
+    if backend == "nvml":
+        return NvmlGpu(request)
+    if backend == "amdsmi":
+        from perseus_ds.device.amd import AmdGpu  # noqa: PLC0415 - a node has GPUs of one vendor
+
+        return AmdGpu(request)
+    raise DeviceUnsupportedError(
+        f"a guard cannot set clocks through {backend!r}: {', '.join(journal.BACKENDS)}"
+    )
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from perseus_ds.errors import (
 from perseus_ds.guard.claim import GpuClaim, OpenGpu, open_gpu
 from perseus_ds.guard.journal import path_of
 from perseus_ds.guard.log import log_event, not_restored
-from perseus_ds.guard.policy import Peer, Policy, may_open, refusal_of
+from perseus_ds.guard.policy import Peer, Policy, refusal_of
 from perseus_ds.guard.protocol import (
     MAX_BYTES,
     MalformedError,
@@ -65,7 +65,7 @@ class Server:
         backend: str | None = None,
         killed_together: str | None = None,
         open_gpu: OpenGpu = open_gpu,
-        may_open: Callable[[Peer, str], bool] = may_open,
+        may_open: Callable[[Peer, str], bool] = lambda *_: False,
     ) -> None:
         self.policy = policy
         self.backend = backend

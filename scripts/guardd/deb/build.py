@@ -19,26 +19,18 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-LIBRARIES = (
-    "annotated-types",
-    "hjson",
-    "nvidia-ml-py",
-    "pydantic",
-    "pydantic_core",
-    "PyYAML",
-    "typing_extensions",
-    "typing-inspection",
-)
-"""What `perseus-ds guardd` and `clocks` import; a test starts the service with nothing else."""
+LIBRARIES = ("nvidia-ml-py",)
+MODULES = ("__init__.py", "errors.py", "files.py", "device/*.py", "guard/*.py")
+"""What the service and `clocks reset` import; a test runs them with nothing else."""
 
 LAUNCHER = """#!/usr/bin/python3 -I
 import os, sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "lib"))
 sys.dont_write_bytecode = True
-from perseus_ds.cli import main
+from perseus_ds.guard.command import main
 
-sys.exit(main())
+sys.exit(main(sys.argv[1:]))
 """
 
 
@@ -85,8 +77,8 @@ def copy(source: Path, target: Path, *, mode: int = 0o644) -> None:
 def stage(root: Path, version: str) -> None:
     """Lay out the package's files below ``root``."""
     library = root / "opt/perseus/lib"
-    for source in sorted((ROOT / "perseus_ds").rglob("*")):
-        if source.is_file() and source.suffix not in {".pyc", ".nbc", ".nbi"}:
+    for pattern in MODULES:
+        for source in sorted((ROOT / "perseus_ds").glob(pattern)):
             copy(source, library / source.relative_to(ROOT))
     for name in LIBRARIES:
         copy_library(name, library)

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from perseus_ds.guard.policy import Policy, rule_of
-from perseus_ds.guard.service import Service, ServiceSettings
+from perseus_ds.guard.policy import Policy
+from perseus_ds.guard.service import Service, ServiceSettings, rule_of
 
 if __name__ == "__main__":
     path, floor_mhz, rules = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]

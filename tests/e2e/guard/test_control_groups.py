@@ -15,7 +15,8 @@ from test_service import eventually
 
 from perseus_ds.errors import DevicePermissionError
 from perseus_ds.guard.containment import NAME
-from perseus_ds.guard.policy import Peer, may_open
+from perseus_ds.guard.policy import Peer
+from perseus_ds.guard.service import may_open
 
 pytestmark = pytest.mark.e2e
 

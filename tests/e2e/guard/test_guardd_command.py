@@ -22,7 +22,7 @@ from perseus_ds.errors import DevicePermissionError
 from perseus_ds.guard.client import DEFAULT_SOCKET
 from perseus_ds.guard.journal import guard_path
 from perseus_ds.guard.open import choose
-from perseus_ds.guard.policy import read_rules
+from perseus_ds.guard.service import read_rules
 
 pytestmark = pytest.mark.e2e
 
