@@ -10,7 +10,7 @@ import numpy as np
 from perseus_ds.errors import EngineError
 from perseus_ds.plan import FrequencyPlan
 from perseus_ds.runtime.channel import LoadExchange
-from perseus_ds.runtime.clock_sequencer import ClockPolicy, ClockSchedule, ClockSchedules, ClockSequencer
+from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSchedules
 from perseus_ds.runtime.event_log import StragglerReporter
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.status import JobStatus
@@ -98,10 +98,10 @@ class ReplicaWatch:
     behind: int = 0
 
 
-class ActivePlan(ClockPolicy):
+class ActivePlan:
     """The objective's plan, and with several replicas whatever the controller decides.
 
-    It is the policy of every iteration that a plan runs: what was decided reaches the clocks from here.
+    What was decided reaches the clocks from here: the session begins an iteration by the schedule of `begin`.
     ``watch`` is there where there are several replicas.
     ``indexes`` are every replica's frontier: a power cap restricts them to plans below it.
     ``pipelines`` share a cap of the job. ``observed`` is what was exchanged last.
@@ -131,7 +131,6 @@ class ActivePlan(ClockPolicy):
         self._pace = Pace(1)
         self._changed_after: int | None = None
         self._present = self._schedule()
-        self._unpaced: ClockSchedule | None = None
         self.observed: JobStatus | None = None
 
     @property
@@ -169,29 +168,23 @@ class ActivePlan(ClockPolicy):
         """The plan where nobody waits: the objective's, or the fastest below the power cap."""
         return self._indexes[self._replica].objective if self._indexes else self._objective
 
-    def begins(self, sequencer: ClockSequencer) -> None:
-        """Begin this stage's part of the present plan."""
-        self._unpaced = None
+    def begin(self) -> ClockSchedule:
+        """Return this stage's clocks in the iteration that begins; where replicas are paced, report loads."""
         if self._will_tell is not None and self._pacer is not None:
             self._pacer.begins(self._will_tell)
-        self._present.begins(sequencer)
+        return self._present
 
-    def before(self, sequencer: ClockSequencer) -> None:
-        """Ask for what is due while the computation runs, by another plan once replicas are paced."""
-        if self._will_tell is not None and self._pacer is not None and self._pacer.changes():
-            self._unpaced, self._present = self._present, self._schedule()
-            self._present.stands(sequencer)
-        self._present.before(sequencer)
+    @property
+    def paces(self) -> bool:
+        """Whether `paced_schedule` is to be asked before computations of the present iteration."""
+        return self._will_tell is not None and self._pacer is not None
 
-    def after(self, sequencer: ClockSequencer) -> None:
-        """Request the clocks that follow a computation.
-
-        A paced replica leaves its low clock after its last computation, while it waits for the others: a
-        change that is requested at the next iteration's begin would come one latency into it.
-        """
-        self._present.after(sequencer)
-        if self._unpaced is not None and sequencer.position == self._schedules.computations:
-            sequencer.request(self._unpaced.opening[0])
+    def paced_schedule(self) -> ClockSchedule | None:
+        """Return the clocks of another plan once all replicas have reported their loads; else None."""
+        if self._will_tell is None or self._pacer is None or not self._pacer.changes():
+            return None
+        self._present = self._schedule()
+        return self._present
 
     @property
     def sync_time_s(self) -> float | None:

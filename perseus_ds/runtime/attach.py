@@ -106,7 +106,7 @@ class Assembly:
         """Build the session and install its hooks."""
         context, gpu = self._context, self._device.choice.gpu
         requests = self._device.requests(self._stopwatch.enter_thread)
-        sequencer = ClockSequencer(requests, gpu.now_s, moment=self._stopwatch.moment, turns=self._device)
+        sequencer = ClockSequencer(requests, gpu.now_s, moment=self._stopwatch.moment)
         reckon = partial(self._reckon, sequencer, requests)
         reckon(context.capabilities)
         books = RankBooks(
@@ -123,6 +123,7 @@ class Assembly:
             self._lifecycle(start, calibrator, audits, requests.asked),
             recorder=recorder,
             sequencer=sequencer,
+            device=self._device,
             books=books,
             conflict_monitor=self._monitor,
             log=context.log,

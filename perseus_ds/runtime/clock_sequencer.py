@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError
@@ -18,56 +16,22 @@ from perseus_ds.schedule import Kind
 Asks = tuple[Ask, ...]
 
 
-class ClockPolicy(ABC):
-    """What an iteration is run by."""
-
-    @abstractmethod
-    def begins(self, sequencer: ClockSequencer) -> None:
-        """The iteration starts."""
-
-    @abstractmethod
-    def before(self, sequencer: ClockSequencer) -> None:
-        """A computation is about to be issued."""
-
-    @abstractmethod
-    def after(self, sequencer: ClockSequencer) -> None:
-        """A computation was issued."""
-
-
 @dataclass(frozen=True, slots=True)
-class FixedClock(ClockPolicy):
-    """One clock for the whole iteration; None is the device's own choice."""
+class ClockSchedule:
+    """The clock requests of one iteration: when it begins, while a computation runs, and when it is over.
 
-    clock_mhz: int | None
+    A request while a computation runs is made so long after its start, in device time: it is for what comes
+    later, ahead by the latency of the change. ``opening`` are first the clocks that the iteration before has
+    requested last, then those due before the first computation begins. ``state_at`` is the last request
+    before a computation, for who changes to this schedule there.
 
-    def begins(self, sequencer: ClockSequencer) -> None:
-        """Ask once."""
-        sequencer.request(Ask(self.clock_mhz))
-
-    def before(self, sequencer: ClockSequencer) -> None:
-        """Ask for nothing more."""
-
-    def after(self, sequencer: ClockSequencer) -> None:
-        """Ask for nothing more."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClockSchedule(ClockPolicy):
-    """The requests of a plan's timeline: while a computation runs, and when it is over.
-
-    A request while it runs is made so long after its start, in device time. It is the request for what comes
-    later, asked ahead by the latency of the change. ``opening`` is what is asked for when an iteration
-    begins: first the clocks that the iteration before has asked for last, then those due before the first
-    computation begins. ``standing`` is what has been asked for last when a computation begins, for
-    who changes to this schedule there.
-
-    Shape: ``during``, ``over``, ``standing`` [computations of this rank].
+    Shape: ``during``, ``over``, ``state_at`` [computations of this rank]; empty where one clock serves all.
     """
 
     opening: Asks
-    during: tuple[Asks, ...]
-    over: tuple[Asks, ...]
-    standing: Asks = ()
+    during: tuple[Asks, ...] = ()
+    over: tuple[Asks, ...] = ()
+    state_at: Asks = ()
 
     @classmethod
     def of(
@@ -81,46 +45,26 @@ class ClockSchedule(ClockPolicy):
             when = over if request.over else during
             place = opening if request.position == OPENING else when[request.position]
             place.append(Ask(request.clock_mhz, request.offset_s, request.memory_mhz))
-        last, standing = opening[-1], []
+        last, state_at = opening[-1], []
         for asked_during, asked_over in zip(during, over, strict=True):
-            standing.append(replace(last, delay_s=0.0))
+            state_at.append(replace(last, delay_s=0.0))
             last = [last, *asked_during, *asked_over][-1]
-        return cls(tuple(opening), tuple(map(tuple, during)), tuple(map(tuple, over)), tuple(standing))
-
-    def begins(self, sequencer: ClockSequencer) -> None:
-        """Ask for the clock to begin with, where the last iteration has not done so, and for what is due."""
-        sequencer.position = 0
-        sequencer.request(*self.opening)
-
-    def stands(self, sequencer: ClockSequencer) -> None:
-        """Ask for what is in force here, for another schedule was followed until now."""
-        sequencer.request(self.standing[sequencer.position % len(self.standing)])
-
-    def before(self, sequencer: ClockSequencer) -> None:
-        """Ask for what is due while the computation runs."""
-        sequencer.request(*self.during[sequencer.position % len(self.during)])
-
-    def after(self, sequencer: ClockSequencer) -> None:
-        """Ask for what is due now that it is over."""
-        sequencer.request(*self.over[sequencer.position % len(self.over)])
-        sequencer.position += 1
+        return cls(tuple(opening), tuple(map(tuple, during)), tuple(map(tuple, over)), tuple(state_at))
 
 
+def fixed_clock(clock_mhz: int | None) -> ClockSchedule:
+    """Return a schedule of one clock for the whole iteration; None is the device's own choice."""
+    return ClockSchedule((Ask(clock_mhz),))
+
+
+DEFAULT_CLOCK = fixed_clock(None)
 _UNKNOWN = Ask(-1)  # no clock
 
 
-class Turns(Protocol):
-    """A device that several engines of this process may train on, one at a time."""
-
-    def take(self, who: object) -> bool:
-        """Have it be somebody's turn; return whether somebody else has had the clocks since the last one."""
-
-
 class ClockSequencer:
-    """Follow the engine's instructions and turn the present clock policy into requests.
+    """Walk an iteration's clock schedule with the engine's instructions, and request what changes.
 
-    ``latency_s`` is how long a change of clock takes, ``turns`` whose turn it is where several engines of
-    this process train on the device.
+    ``latency_s`` is how long a change of clock takes.
     """
 
     def __init__(
@@ -129,37 +73,47 @@ class ClockSequencer:
         now_s: Callable[[], float],
         *,
         moment: Callable[[], Moment | None],
-        turns: Turns | None = None,
         latency_s: float = 0.0,
     ) -> None:
         self._requests = requests
         self._now_s = now_s
         self._moment = moment
-        self._turns = turns
         self.latency_s = latency_s
-        self._policy: ClockPolicy = FixedClock(None)
+        self._schedule = DEFAULT_CLOCK
+        self._resume: Asks = ()
         self._requested = Ask(None)
         self.position = 0
 
-    def begin(self, clock_policy: ClockPolicy) -> None:
-        """An iteration begins."""
-        self._policy = clock_policy
-        clock_policy.begins(self)
+    def begin(self, schedule: ClockSchedule) -> None:
+        """Request what an iteration opens with, but for a clock that the last one has requested."""
+        self.position = 0
+        self._schedule = schedule
+        self._resume = ()
+        self.request(*schedule.opening)
+
+    def change_to(self, schedule: ClockSchedule) -> None:
+        """Follow another schedule until the last computation is over, then request the first one's opening.
+
+        A replica that is slowed for one iteration so leaves its low clock while it waits for the others. A
+        request at the next iteration's begin would come one latency into it.
+        """
+        self._schedule, self._resume = schedule, self._schedule.opening[:1]
+        self.request(schedule.state_at[self.position % len(schedule.state_at)])
 
     def before(self, kind: Kind) -> None:
-        """An instruction is about to be issued."""
-        if kind.is_computation:
-            self._policy.before(self)
+        """Request what is due while a computation runs that is about to be issued."""
+        during = self._schedule.during
+        if during and kind.is_computation:
+            self.request(*during[self.position % len(during)])
 
     def after(self, kind: Kind) -> None:
-        """An instruction was issued."""
-        if kind.is_computation:
-            self._policy.after(self)
-
-    @property
-    def now_s(self) -> float:
-        """The device's time."""
-        return self._now_s()
+        """Request what is due now that a computation was issued."""
+        over = self._schedule.over
+        if over and kind.is_computation:
+            self.request(*over[self.position % len(over)])
+            self.position += 1
+            if self._resume and self.position == len(over):
+                self.request(*self._resume)
 
     @property
     def error(self) -> PerseusError | None:
@@ -171,12 +125,9 @@ class ClockSequencer:
         """Whether no higher clock is overdue, as far as is known here."""
         return self._requests.stored
 
-    def take_turn(self) -> bool:
-        """Have it be this engine's turn; return whether another has had the clocks, at whatever they are."""
-        if self._turns is None or not self._turns.take(self):
-            return False
+    def forget(self) -> None:
+        """Note that another engine had the clocks: they may be at whatever it requested."""
         self._requested = _UNKNOWN
-        return True
 
     def rest(self, after_s: float) -> None:
         """Ask for the device's own choice if no iteration begins before long."""
@@ -208,7 +159,7 @@ class ClockSchedules:
         self._plans = plans
         self._rank = pipeline_rank
         self._change = change
-        self.computations = len(plans.computations_of(pipeline_rank))
+        self._computations = len(plans.computations_of(pipeline_rank))
         self._schedules: dict[tuple[int, bool], ClockSchedule] = {}
 
     def __len__(self) -> int:
@@ -225,7 +176,7 @@ class ClockSchedules:
             chosen = self._plans.plan(plan)
             requests = clock_requests(chosen, self._rank, self._change, on_pace=on_pace)
             opening = opening_clocks(chosen, self._rank, requests)
-            self._schedules[key] = ClockSchedule.of(requests, opening, self.computations)
+            self._schedules[key] = ClockSchedule.of(requests, opening, self._computations)
         return self._schedules[key]
 
     @cached_property
@@ -233,7 +184,7 @@ class ClockSchedules:
         """The highest clock of the plans throughout."""
         own = [self._plans.options[i.stage, i.kind] for _, i in self._plans.computations_of(self._rank)]
         highest_mhz = max(int(max(options.clock_mhz)) for options in own)
-        return ClockSchedule.of((), (highest_mhz, None), self.computations)
+        return ClockSchedule.of((), (highest_mhz, None), self._computations)
 
     def time_s(self, plan: int) -> float:
         """How long an iteration lasts by a plan."""

@@ -18,13 +18,11 @@ from perseus_ds.errors import DeviceError, DeviceUnavailableError
 from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode, beside
 from perseus_ds.runtime.active_plan import ActivePlan
-from perseus_ds.runtime.clock_sequencer import ClockPolicy, FixedClock
+from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedule, fixed_clock
 from perseus_ds.runtime.clock_thread import Errand
 from perseus_ds.runtime.context import Answer, JobContext, joined
 from perseus_ds.runtime.pooling import MeasuredSweep
 from perseus_ds.runtime.recorder import Iteration
-
-DEFAULT_CLOCK = FixedClock(None)
 
 _EVER = 1 << 30
 
@@ -33,12 +31,14 @@ _EVER = 1 << 30
 class Step:
     """How one iteration is run, and what it counts for.
 
-    ``rests``: whether the host's own time before it is spent at default clocks.
+    ``plan`` brings the clocks of iterations that a plan runs, ``clocks`` are those of all others. ``rests``:
+    whether the host's own time before it is spent at default clocks.
     """
 
-    clock_policy: ClockPolicy = DEFAULT_CLOCK
+    clocks: ClockSchedule = DEFAULT_CLOCK
     mode: Mode = Mode.NEITHER
     rests: bool = False
+    plan: ActivePlan | None = None
 
 
 ASIDE = Step()
@@ -130,12 +130,12 @@ class Profiling(Phase):
         *,
         measured: Callable[[int, Sequence[Iteration]], bool],
         then: Callable[[], Phase],
-        policy_at: Callable[[int], ClockPolicy] = FixedClock,
+        sets_clocks: bool = True,
         settling: int = 1,
         pace: SweepPace | None = None,
     ) -> None:
         self._sweep = sweep
-        self._policy_at = policy_at
+        self._sets_clocks = sets_clocks
         self._length = length
         self._longer = 1
         self._measured = measured
@@ -202,7 +202,8 @@ class Profiling(Phase):
         """Run the clock from the next iteration on."""
         self._pace.pass_(iterations, self._sweep.slower)
         self._runs = range(first, first + iterations)
-        self.step = Step(self._policy_at(self._sweep.sweep.clock_mhz))
+        clock_mhz = self._sweep.sweep.clock_mhz if self._sets_clocks else None
+        self.step = Step(fixed_clock(clock_mhz))
 
     def _rest(self, iterations: int) -> None:
         """Run default clocks for some iterations from the next one on."""
@@ -308,9 +309,9 @@ class Running(Phase):
         leaves_out = planned and (changed or self.active_plan.power_capped)
         mode = Mode.NEITHER if leaves_out else self._present.mode
         return Step(
-            self.active_plan if planned else DEFAULT_CLOCK,
-            beside(mode) if self.active_plan.has_slack else mode,
+            mode=beside(mode) if self.active_plan.has_slack else mode,
             rests=True,
+            plan=self.active_plan if planned else None,
         )
 
     def _spread(self, every: int) -> int:

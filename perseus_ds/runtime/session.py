@@ -14,7 +14,7 @@ from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.channel import different_sizes
-from perseus_ds.runtime.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSequencer
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import EventLog, Scalars
@@ -22,7 +22,6 @@ from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.kernel_tracing import SETTLING
 from perseus_ds.runtime.phases import (
     ASIDE,
-    DEFAULT_CLOCK,
     Calibrator,
     Ended,
     Phase,
@@ -34,6 +33,7 @@ from perseus_ds.runtime.phases import (
 from perseus_ds.runtime.planned_run import power_cap_line
 from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration, Recorder
+from perseus_ds.runtime.shared_device import SharedDevice
 from perseus_ds.runtime.status import JobStatus, StatusExchange
 from perseus_ds.runtime.sweep import Sweeping
 from perseus_ds.schedule import Kind, Load
@@ -365,6 +365,7 @@ class Session:
         *,
         recorder: Recorder,
         sequencer: ClockSequencer,
+        device: SharedDevice,
         books: RankBooks,
         conflict_monitor: ConflictMonitor,
         log: EventLog,
@@ -373,12 +374,14 @@ class Session:
         self.lifecycle = lifecycle
         self._recorder = recorder
         self._sequencer = sequencer
+        self._device = device
         self._books = books
         self._conflict_monitor = conflict_monitor
         self._log = log
         self._raises = raises
         self._mode = Mode.NEITHER
         self._listens = False
+        self._paced: ActivePlan | None = None
         self._given_back: list[Callable[[], None]] = []
         self._left: Ending | None = None
 
@@ -403,6 +406,10 @@ class Session:
         """Mark the start of an instruction and ask for its clock."""
         try:
             self._recorder.started(kind, load)
+            if self._paced is not None and kind.is_computation:
+                schedule = self._paced.paced_schedule()
+                if schedule is not None:
+                    self._sequencer.change_to(schedule)
             self._sequencer.before(kind)
         except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
             self._leave(failed(as_perseus_error(error)))
@@ -453,15 +460,23 @@ class Session:
             return
         step = self.lifecycle.step
         self._mode = step.mode
-        unsettled = self._sequencer.take_turn() or self._recorder.interrupted
+        unsettled = self._took_turn() or self._recorder.interrupted
         settling_s = _SETTLED_AFTER_LATENCIES * self._sequencer.latency_s
         self._recorder.begin(job, settling_s=settling_s if unsettled else 0.0, loads=batch.loads)
-        self._sequencer.begin(step.clock_policy)
+        self._sequencer.begin(step.clocks if step.plan is None else step.plan.begin())
+        self._paced = step.plan if step.plan is not None and step.plan.paces else None
         self._listens = True
+
+    def _took_turn(self) -> bool:
+        """Have it be this engine's turn; return whether another one has had the clocks since its last."""
+        if not self._device.take(self):
+            return False
+        self._sequencer.forget()
+        return True
 
     def _stand_aside(self) -> None:
         self._mode = Mode.NEITHER
-        self._sequencer.take_turn()
+        self._took_turn()
         self._recorder.interrupt()
         self._sequencer.begin(DEFAULT_CLOCK)
 

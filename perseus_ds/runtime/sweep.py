@@ -30,7 +30,7 @@ from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.phases import DEFAULT_CLOCK, Phase, Profiling, Unplanned
+from perseus_ds.runtime.phases import Phase, Profiling, Unplanned
 from perseus_ds.runtime.plans import plan_request
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
@@ -319,7 +319,7 @@ class Sweeping:
             length,
             measured=measured,
             then=Unplanned,
-            policy_at=lambda _: DEFAULT_CLOCK,
+            sets_clocks=False,
             settling=self._settling(iteration_s, length.at(), ran=ran),
         )
 

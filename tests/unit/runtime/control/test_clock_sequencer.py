@@ -6,7 +6,7 @@ import pytest
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan.clock_requests import Part, Played, requests_of
-from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer, FixedClock
+from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer, fixed_clock
 from perseus_ds.runtime.clock_thread import ClockRequests, Request
 from perseus_ds.schedule import Instruction, Kind
 
@@ -104,7 +104,7 @@ def test_one_clock_all_over_is_asked_for_once(sequencer: ClockSequencer, kept: K
     for _ in range(3):
         sequencer.begin(planned(900, 900, 900))
         iteration(sequencer, kept, 3)
-    sequencer.begin(FixedClock(900))
+    sequencer.begin(fixed_clock(900))
     assert kept.said == []
 
 
@@ -123,7 +123,7 @@ def test_a_broken_off_iteration_starts_again_at_its_first_step(sequencer: ClockS
     clock_policy = planned(1000, 900, 800)
     sequencer.begin(clock_policy)
     iteration(sequencer, kept, 2)
-    sequencer.begin(FixedClock(None))
+    sequencer.begin(fixed_clock(None))
     assert kept.said == ["None"]
     sequencer.begin(clock_policy)
     assert kept.said == ["1000"]
@@ -131,9 +131,9 @@ def test_a_broken_off_iteration_starts_again_at_its_first_step(sequencer: ClockS
 
 
 def test_steady_asks_once_and_default_is_nothing_new(sequencer: ClockSequencer, kept: Kept) -> None:
-    sequencer.begin(FixedClock(None))
+    sequencer.begin(fixed_clock(None))
     assert kept.said == []
-    sequencer.begin(FixedClock(700))
-    sequencer.begin(FixedClock(700))
+    sequencer.begin(fixed_clock(700))
+    sequencer.begin(fixed_clock(700))
     assert kept.said == ["700"]
     assert iteration(sequencer, kept, 2) == [["|"], ["|"]]

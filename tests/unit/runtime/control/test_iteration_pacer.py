@@ -134,8 +134,10 @@ def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(group: d
     active_plan.meet(equal(1000.0))
     active_plan.will_run(0)
     usual = schedules.of(index().objective).opening[0]
-    sequencer.begin(active_plan)
+    sequencer.begin(active_plan.begin())
     for kind in [Kind.FORWARD, Kind.BACKWARD] * MICROBATCHES:
+        if (schedule := active_plan.paced_schedule()) is not None:
+            sequencer.change_to(schedule)
         sequencer.before(kind)
         lowest = put[-1].asks[-1]
         sequencer.after(kind)

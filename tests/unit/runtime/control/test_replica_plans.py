@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,9 +17,8 @@ from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan, ReplicaWatch
 from perseus_ds.runtime.clock_sequencer import ClockSchedules
-from perseus_ds.runtime.clock_thread import Ask
 from perseus_ds.runtime.event_log import EventLog, StragglerReporter
-from perseus_ds.runtime.phases import DEFAULT_CLOCK, Ended, Running
+from perseus_ds.runtime.phases import Ended, Running
 from perseus_ds.runtime.status import JobStatus
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -91,7 +89,7 @@ class Job:
 
     def _plan(self, replica: int) -> int | None:
         rank, active_plan = self.ranks[replica], self.parts[replica]
-        return None if rank.step.clock_policy is DEFAULT_CLOCK else int(active_plan.plan)
+        return None if rank.step.plan is None else int(active_plan.plan)
 
     def _audited(self) -> None:
         self.audits += 1
@@ -218,13 +216,8 @@ def test_the_expected_saving_is_against_default_clocks_beside_the_same_straggler
 
 def asked_mhz(active_plan: ActivePlan) -> set[int | None]:
     """The clocks that one rank asks for in an iteration."""
-    asked: list[Ask] = []
-    sequencer = mock.Mock(position=0, request=lambda *asks: asked.extend(asks))
-    active_plan.begins(sequencer)
-    for _ in range(2):
-        active_plan.before(sequencer)
-        active_plan.after(sequencer)
-    return {ask.clock_mhz for ask in asked}
+    schedule = active_plan.begin()
+    return {ask.clock_mhz for asks in (schedule.opening, *schedule.during, *schedule.over) for ask in asks}
 
 
 def test_a_straggler_held_down_asks_for_its_highest_clock_until_it_has_recovered(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ class Parts:
             self.lifecycle,
             recorder=self.recorder,
             sequencer=self.sequencer,
+            device=MagicMock(take=MagicMock(return_value=False)),
             books=self.books,
             conflict_monitor=self.conflict_monitor,
             log=self.log,

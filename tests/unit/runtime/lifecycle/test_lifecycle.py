@@ -14,7 +14,7 @@ from perseus_ds.errors import EngineError, SilentRankError
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.clock_sequencer import ClockSchedules, FixedClock
+from perseus_ds.runtime.clock_sequencer import ClockSchedules, fixed_clock
 from perseus_ds.runtime.phases import Ended, Phase, Planning, Running, Step
 from perseus_ds.runtime.plans import StartAction, StartDecision
 from perseus_ds.runtime.session import FirstPhases, Lifecycle
@@ -25,7 +25,7 @@ class At(Phase):
     """Run at one clock, and count the iterations that reach this phase."""
 
     def __init__(self, clock_mhz: int) -> None:
-        self.step = Step(FixedClock(clock_mhz), Mode.PERSEUS, rests=True)
+        self.step = Step(fixed_clock(clock_mhz), Mode.PERSEUS, rests=True)
         self.iterations = 0
 
     def following(self, ended: Ended) -> Phase:
@@ -100,7 +100,7 @@ class Job:
         step = self.lifecycle.step
         self.leaving = self.lifecycle.advance(self.index, [])
         self.index += 1
-        clock = step.clock_policy.clock_mhz if isinstance(step.clock_policy, FixedClock) else 1600
+        clock = step.clocks.opening[0].clock_mhz if step.plan is None else 1600
         letter = "d" if clock is None else "abcdefghijklmnopq"[clock // 100]
         return letter.upper() if step.mode is Mode.PERSEUS else letter
 
@@ -175,7 +175,7 @@ class Opening(Phase):
     """What a job opens with: it exchanges with the others, and leaves something under way."""
 
     def __init__(self, *silent: bool) -> None:
-        self.step = Step(FixedClock(400))
+        self.step = Step(fixed_clock(400))
         self.silent, self.under_way = list(silent), True
 
     def following(self, ended: Ended) -> Phase:

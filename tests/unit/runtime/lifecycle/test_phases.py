@@ -10,14 +10,14 @@ from perseus_ds.profile import Interval, Point, Sweep
 from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
-from perseus_ds.runtime.clock_sequencer import ClockPolicy, ClockSchedules, FixedClock
+from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedules
 from perseus_ds.runtime.phases import (
-    DEFAULT_CLOCK,
     Ended,
     Phase,
     Planning,
     Profiling,
     Running,
+    Step,
     Unplanned,
     WarmUp,
 )
@@ -41,10 +41,9 @@ def iteration(index: int, *, whole: bool = True) -> Iteration:
     )
 
 
-def run_by(clock_policy: ClockPolicy) -> str:
-    if isinstance(clock_policy, FixedClock):
-        return "default" if clock_policy.clock_mhz is None else str(clock_policy.clock_mhz)
-    return "plan"
+def run_by(step: Step) -> str:
+    clock_mhz = step.clocks.opening[0].clock_mhz
+    return "plan" if step.plan is not None else "default" if clock_mhz is None else str(clock_mhz)
 
 
 def walk(
@@ -63,7 +62,7 @@ def walk(
     waiting: list[Iteration] = []
     for index, iteration_s in enumerate(iterations_s):
         phase.begins(index)
-        rows.append(f"{run_by(phase.step.clock_policy)} {LETTERS[phase.step.mode]}")
+        rows.append(f"{run_by(phase.step)} {LETTERS[phase.step.mode]}")
         waiting.append(iteration(index, whole=index not in broken))
         done = max(0, len(waiting) - lag)
         passed, waiting = waiting[:done], waiting[done:]
@@ -240,7 +239,7 @@ def test_without_audits_the_plan_runs_on() -> None:
 
 def test_rest_rests() -> None:
     assert walk(Unplanned(), [None, GOOD, GOOD]) == ["default B"] * 3
-    assert Unplanned().step.clock_policy is DEFAULT_CLOCK
+    assert Unplanned().step.clocks is DEFAULT_CLOCK
 
 
 def test_alone_the_plan_runs_on_without_audits() -> None:

@@ -19,15 +19,16 @@ from perseus_ds.device.gpu import Capabilities, ConflictKind
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
+from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedule, ClockSequencer
 from perseus_ds.runtime.clock_thread import Ask, ClockRequests
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.cuda_timer import CudaStopwatch
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.phases import DEFAULT_CLOCK, Step
+from perseus_ds.runtime.phases import Step
 from perseus_ds.runtime.recorder import Iteration, Recorder
 from perseus_ds.runtime.session import Lifecycle, Session
+from perseus_ds.runtime.shared_device import SharedDevice
 from perseus_ds.schedule import Instruction, Kind
 
 HOUR_S = 3600.0
@@ -88,7 +89,7 @@ class Script:
 
     rests = False
 
-    def __init__(self, planned: ClockPolicy) -> None:
+    def __init__(self, planned: ClockSchedule) -> None:
         self.planned = planned
         self.passed: list[Iteration] = []
         self.steps: dict[int, Mode] = {}
@@ -116,7 +117,7 @@ class CudaJob:
         folder: Path,
         *,
         character: Character | None = None,
-        planned: ClockPolicy = SLOW,
+        planned: ClockSchedule = SLOW,
         kind: type[JobGpu] = JobGpu,
         adjoining: bool = False,
     ) -> None:
@@ -143,6 +144,7 @@ class CudaJob:
             cast("Lifecycle", self.script),
             recorder=Recorder(self.stopwatch, ORDER, adjoining=adjoining),
             sequencer=ClockSequencer(self.requests, gpu.now_s, moment=self.stopwatch.moment),
+            device=cast("SharedDevice", SimpleNamespace(take=lambda _: False)),
             books=self.books,
             conflict_monitor=monitor,
             log=log,
