@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -85,24 +84,12 @@ class IterationPacer:
         return self._replica_plans.pace(index, self._exchange.take())
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaWatch:
-    """The watch over a job's replicas: their plans, who reports stragglers, and what paces an iteration.
-
-    ``behind`` is how many iterations the numbers that arrive are older than the exchange itself.
-    """
-
-    plans: ReplicaPlans
-    reporter: StragglerReporter | None = None
-    pacer: IterationPacer | None = None
-    behind: int = 0
-
-
 class ActivePlan:
     """The objective's plan, and with several replicas whatever the controller decides.
 
     What was decided reaches the clocks from here: the session begins an iteration by the schedule of `begin`.
-    ``watch`` is there where there are several replicas.
+    Where there are several replicas ``replica_plans`` decides, ``reporter`` names stragglers and ``pacer``
+    shares loads. ``behind`` is how many iterations the exchanged numbers are older than the exchange.
     ``indexes`` are every replica's frontier: a power cap restricts them to plans below it.
     ``pipelines`` share a cap of the job. ``observed`` is what was exchanged last.
     """
@@ -113,7 +100,10 @@ class ActivePlan:
         objective: FrequencyPlan,
         *,
         replica: int = 0,
-        watch: ReplicaWatch | None = None,
+        replica_plans: ReplicaPlans | None = None,
+        reporter: StragglerReporter | None = None,
+        pacer: IterationPacer | None = None,
+        behind: int = 0,
         indexes: Sequence[FrontierIndex] = (),
         pipelines: int = 1,
     ) -> None:
@@ -123,10 +113,8 @@ class ActivePlan:
         self._schedules = schedules
         self._objective = objective.index
         self._replica = replica
-        self._replica_plans = None if watch is None else watch.plans
-        self._reporter = None if watch is None else watch.reporter
-        self._behind = 0 if watch is None else watch.behind
-        self._pacer = None if watch is None else watch.pacer
+        self._replica_plans, self._reporter, self._pacer = replica_plans, reporter, pacer
+        self._behind = behind
         self._will_tell: int | None = None
         self._pace = Pace(1)
         self._changed_after: int | None = None

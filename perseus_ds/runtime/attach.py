@@ -55,11 +55,11 @@ from perseus_ds.runtime.job import Job, Member, members_of, recognise, weights_o
 from perseus_ds.runtime.kernel_tracing import KernelTracing
 from perseus_ds.runtime.metrics import Publisher, RankMetrics, Sources
 from perseus_ds.runtime.phases import Calibrator
-from perseus_ds.runtime.planned_run import Audits, PlanWatchers
+from perseus_ds.runtime.planned_run import Audits
 from perseus_ds.runtime.plans import BatchPlans, BatchSizes, StartAction, StartDecision, decide
 from perseus_ds.runtime.recorder import Arrivals, Iteration, Recorder
 from perseus_ds.runtime.rendezvous import Meeting, flags, leave_refusal, rendezvous
-from perseus_ds.runtime.session import FirstPhases, Lifecycle, Session
+from perseus_ds.runtime.session import Lifecycle, Session
 from perseus_ds.runtime.shared_device import SharedDevice, shared_device
 from perseus_ds.runtime.status import NoticeWatch, StatusExchange, StatusLayout
 from perseus_ds.runtime.sweep import Sweeping
@@ -173,12 +173,13 @@ class Assembly:
     ) -> Lifecycle:
         context, waits = self._context, self._virtual_time is not None
         notices = self._notice_watch()
-        watchers = PlanWatchers(audits, self._arrivals)
-        plans = BatchPlans(context, self._sizes, watchers, waits=waits)
+        plans = BatchPlans(context, self._sizes, audits, self._arrivals, waits=waits)
         sweeping = Sweeping(context, self._watch, self._monitor)
         lifecycle = Lifecycle(
             context,
-            FirstPhases(start, sweeping, calibrator),
+            start,
+            sweeping=sweeping,
+            calibrator=calibrator,
             status_exchange=self._status_exchange(asked, notices),
             plans=plans,
             scalars=Scalars(self._adapter, context.log),

@@ -278,26 +278,6 @@ class Request:
     moment: Moment | None = None
 
 
-class Requests(Protocol):
-    """Whoever brings requests to the device; the first error is kept for the training thread to find."""
-
-    error: PerseusError | None
-
-    @property
-    def counts(self) -> RequestCounts:
-        """What became of all requests so far."""
-
-    @property
-    def stored(self) -> bool:
-        """Whether no higher clock is overdue, as far as is known here."""
-
-    def put(self, request: Request) -> None:
-        """Hand a request over; never blocks."""
-
-    def close(self) -> None:
-        """Give the clock back to the device."""
-
-
 class ClockRequests:
     """Give every request its moment in device time, and hand it to whoever asks the device.
 

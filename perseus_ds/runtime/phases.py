@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol, cast
+from typing import cast
 
 from perseus_ds.device.clock_change import Steps, calibrating
 from perseus_ds.device.gpu import Capabilities, Gpu
@@ -19,7 +19,7 @@ from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode, beside
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedule, fixed_clock
-from perseus_ds.runtime.clock_thread import Errand
+from perseus_ds.runtime.clock_thread import ClockRequests, Errand
 from perseus_ds.runtime.context import Answer, JobContext, joined
 from perseus_ds.runtime.pooling import MeasuredSweep
 from perseus_ds.runtime.recorder import Iteration
@@ -344,23 +344,13 @@ _ROUNDS = 3
 _SILENT = DeviceUnavailableError("the driver did not answer in time")
 
 
-class Errands(Protocol):
-    """Whoever does steps at the device, off the training thread."""
-
-    def run(self, errand: Errand) -> None:
-        """Have it done; never blocks."""
-
-    def stop(self, errand: Errand) -> None:
-        """Have it end before its next step; never blocks."""
-
-
 @dataclass(frozen=True, slots=True)
 class Calibrator:
     """Whose clock is measured, by whom, and who is informed what this rank reckons with from then on."""
 
     context: JobContext
     gpu: Gpu
-    errands: Errands
+    errands: ClockRequests
     found: Callable[[Capabilities], None]
 
     def iterations(self, iteration_s: float, *, together: bool | None = None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import cast
@@ -28,7 +28,7 @@ from perseus_ds.plan import (
 from perseus_ds.profile import Computation, LoadFit, Profile, differ
 from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
 from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
-from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer, ReplicaWatch
+from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer
 from perseus_ds.runtime.channel import LoadExchange
 from perseus_ds.runtime.clock_sequencer import ClockSchedules
 from perseus_ds.runtime.context import JobContext, profile_in
@@ -58,54 +58,48 @@ _OTHER_K = 10.0
 """By as much energies are off by some 1 %."""
 
 
-class PlanLines:
-    """Lines for batches of one size, which ``named`` names where there are several."""
-
-    def __init__(self, context: JobContext, named: str) -> None:
-        self._context = context
-        self._named = named
-
-    def doubts(self, plans: PlanSet) -> None:
-        """Report doubts about a frontier of plans."""
-        log = self._context.log
-        if doubtful := doubt(plans):
-            log.event("doubtful", f"{self._named}{doubtful}")
-        if plans.change.longest_s >= plans.t_min_s:
-            log.event(
-                "one_clock",
-                f"{self._named}a change of clock takes {plans.change.longest_s:.3g} s and the fastest "
-                f"iteration {plans.t_min_s:.3g} s: every GPU keeps one clock",
-            )
-        if short := too_little_reserve(plans):
-            log.event(
-                "reserve",
-                f"{self._named}{short}",
-                reserve_pct=plans.reserve_pct,
-                variation_slowdown_pct=plans.variation_slowdown_pct,
-            )
-
-    def running(self, plan: FrequencyPlan, hope: Expected) -> None:
-        """Report the plan that is run, and what is expected of it."""
-        plans = plan.of
-        self._context.log.event(
-            "running",
-            f"{self._named}running plan {plan.index} of {len(plans)} (0 is the fastest): "
-            f"{plan.iteration_time_s:.4g} s per iteration{self._context.whose_time} "
-            f"({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} expected), "
-            f"saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
-            f"{certified(float(plans.gap_pct[plan.index]))}",
-            plan=plan.index,
-            microbatches=self._context.job.schedule.microbatches,
-            iteration_time_s=plan.iteration_time_s,
-            reserve_pct=plans.reserve_pct,
-            planned_saving_pct=plan.saving_pct,
-            predicted_saving_pct=hope.saving_pct,
-            predicted_saving_within_pct=hope.within_pct,
-            predicted_slowdown_pct=hope.slowdown_pct,
-            predicted_slowdown_within_pct=hope.slowdown_within_pct,
-            gap_pct=float(plans.gap_pct[plan.index]),
-            solve_time_s=plans.solve_time_s,
+def log_doubts(context: JobContext, plans: PlanSet, named: str) -> None:
+    """Report doubts about a frontier of plans."""
+    log = context.log
+    if doubtful := doubt(plans):
+        log.event("doubtful", f"{named}{doubtful}")
+    if plans.change.longest_s >= plans.t_min_s:
+        log.event(
+            "one_clock",
+            f"{named}a change of clock takes {plans.change.longest_s:.3g} s and the fastest "
+            f"iteration {plans.t_min_s:.3g} s: every GPU keeps one clock",
         )
+    if short := too_little_reserve(plans):
+        log.event(
+            "reserve",
+            f"{named}{short}",
+            reserve_pct=plans.reserve_pct,
+            variation_slowdown_pct=plans.variation_slowdown_pct,
+        )
+
+
+def log_running(context: JobContext, plan: FrequencyPlan, hope: Expected, named: str) -> None:
+    """Report the plan that is run, and what is expected of it."""
+    plans = plan.of
+    context.log.event(
+        "running",
+        f"{named}running plan {plan.index} of {len(plans)} (0 is the fastest): "
+        f"{plan.iteration_time_s:.4g} s per iteration{context.whose_time} "
+        f"({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} expected), "
+        f"saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
+        f"{certified(float(plans.gap_pct[plan.index]))}",
+        plan=plan.index,
+        microbatches=context.job.schedule.microbatches,
+        iteration_time_s=plan.iteration_time_s,
+        reserve_pct=plans.reserve_pct,
+        planned_saving_pct=plan.saving_pct,
+        predicted_saving_pct=hope.saving_pct,
+        predicted_saving_within_pct=hope.within_pct,
+        predicted_slowdown_pct=hope.slowdown_pct,
+        predicted_slowdown_within_pct=hope.slowdown_within_pct,
+        gap_pct=float(plans.gap_pct[plan.index]),
+        solve_time_s=plans.solve_time_s,
+    )
 
 
 def too_slow(reports: Sequence[RankReport]) -> str:
@@ -419,17 +413,6 @@ LEAST_EXPLAINED = 0.5
 """Share of how durations vary that loads have to explain, in the mean of all computations."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanWatchers:
-    """What watches the plans that this rank runs, for batches of every size.
-
-    ``audits`` measure what a plan saves, ``arrivals`` when computations come.
-    """
-
-    audits: Audits
-    arrivals: Arrivals
-
-
 class PlannedRun:
     """The frontier of plans, and the one that is chosen of it.
 
@@ -443,15 +426,15 @@ class PlannedRun:
         text: str,
         *,
         named: str,
-        watchers: PlanWatchers,
+        audits: Audits,
+        arrivals: Arrivals,
         waits: bool = False,
         loads_known: bool = False,
     ) -> None:
         self._context = context
         self._plans = loads(text)
         self._named = named
-        self._lines = PlanLines(context, named)
-        self._audits, self._arrivals = watchers.audits, watchers.arrivals
+        self._audits, self._arrivals = audits, arrivals
         self._waits, self._loads_known = waits, loads_known
 
     def phase(self) -> Running:
@@ -464,24 +447,24 @@ class PlannedRun:
         rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
         context.channel.gather_results(lambda: check_clocks(self._plans, rank, able, where=where))
         self._fits = self._known_fits()
-        self._chosen = self._choose()
-        self._lines.doubts(self._plans)
+        active_plan = self._choose()
+        log_doubts(context, self._plans, self._named)
         return Running(
-            self._chosen.active_plan,
+            active_plan,
             every_iterations=audit.every_iterations,
             audit_iterations=audit.iterations,
             audited=self._audited,
-            settling=math.ceil(audit.settle_s / self._chosen.plan.iteration_time_s),
+            settling=math.ceil(audit.settle_s / self._plan.iteration_time_s),
         )
 
     def _audited(self) -> ActivePlan | None:
         """Publish an audit, and go on without what makes the job slower."""
-        chosen = self._chosen
+        active_plan = self._active_plan
         costs_too_much = self._audits.audit(
-            self._context, chosen.plan, chosen.expected, named=self._named, answers=chosen.active_plan.answers
+            self._context, self._plan, self._expected, named=self._named, answers=active_plan.answers
         )
         if costs_too_much:
-            chosen.active_plan.end_answers()
+            active_plan.end_answers()
         return self._paced_no_more()
 
     def _paced_no_more(self) -> ActivePlan | None:
@@ -490,7 +473,7 @@ class PlannedRun:
         if not self._paced:
             return None
         summary = self._audits.summaries.get(context.job.schedule.microbatches)
-        expected_pct = max(0.0, self._chosen.expected.slowdown_pct)
+        expected_pct = max(0.0, self._expected.slowdown_pct)
         allowed_pct = expected_pct + context.config.straggler.max_cost_pct
         why: str = context.channel.broadcast_result(
             lambda: "" if summary is None else why_ended(summary, allowed_pct=allowed_pct)
@@ -498,20 +481,20 @@ class PlannedRun:
         if not why:
             return None
         context.log.event("paced_no_more", f"{self._named}not paced by loads any more: {why}")
-        self._chosen = self._choose(paced=False)
         self._audits.forget_plan(context.job)
-        return self._chosen.active_plan
+        return self._choose(paced=False)
 
-    def _choose(self, *, paced: bool | None = None) -> _Chosen:
+    def _choose(self, *, paced: bool | None = None) -> ActivePlan:
         """Choose plans, and whether replicas are paced by loads where that was not decided; collective."""
         objective = self._context.config.objective
-        plan = select(self._plans, objective)
+        plan = self._plan = select(self._plans, objective)
         if paced is None:
             paced = is_paced(self._context, self._fits, loads_known=self._loads_known, named=self._named)
         self._paced = paced
-        hope = expected_of(self._context, plan)
-        self._lines.running(plan, hope)
-        return _Chosen(plan, hope, self._active(plan, objective))
+        self._expected = expected_of(self._context, plan)
+        log_running(self._context, plan, self._expected, self._named)
+        self._active_plan = self._active(plan, objective)
+        return self._active_plan
 
     def _known_fits(self) -> Mapping[Computation, LoadFit]:
         """How durations follow loads by the profile; collective."""
@@ -552,7 +535,10 @@ class PlannedRun:
             schedules,
             plan,
             replica=job.replica,
-            watch=ReplicaWatch(plans, reporter, pacer, behind),
+            replica_plans=plans,
+            reporter=reporter,
+            pacer=pacer,
+            behind=behind,
             indexes=every,
             pipelines=job.ranks // job.schedule.ranks,
         )
@@ -583,15 +569,6 @@ class PlannedRun:
             waits=self._waits,
         )
         return IterationPacer(replica_plans, exchange, forecast, speaks=job.pipeline_rank == 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The plan by the objective, what is expected of it, and this rank's part in force."""
-
-    plan: FrequencyPlan
-    expected: Expected
-    active_plan: ActivePlan
 
 
 def expected_of(context: JobContext, plan: FrequencyPlan) -> Expected:

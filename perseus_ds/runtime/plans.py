@@ -37,7 +37,8 @@ from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.phases import Phase, Planning, Unplanned
-from perseus_ds.runtime.planned_run import PlannedRun, PlanWatchers
+from perseus_ds.runtime.planned_run import Audits, PlannedRun
+from perseus_ds.runtime.recorder import Arrivals
 
 # The job in batches of every size that has trained: each its own schedule, joined once from all ranks.
 
@@ -333,9 +334,13 @@ def _why_not(line: ClockSegments, able: Capabilities, *, memory: bool) -> str | 
     return None
 
 
-# Ends processes of ours without waiting for what may never come.
+# Plan beside the training: a process of its own, polled, never waited for.
 
+_MOST_LOG_BYTES = 16 << 20
 _PATIENCE_S = 2.0
+
+LONG_S = 60.0
+"""Planning takes seconds; a user who waits this long wonders."""
 
 
 def end_in_time(process: subprocess.Popen[bytes], *, patience_s: float = _PATIENCE_S) -> None:
@@ -350,87 +355,55 @@ def end_in_time(process: subprocess.Popen[bytes], *, patience_s: float = _PATIEN
             return
 
 
-# Plan beside the training: a process of its own, polled, never waited for.
-
-_MOST_LOG_BYTES = 16 << 20
-
-LONG_S = 60.0
-"""Planning takes seconds; a user who waits this long wonders."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanJob:
-    """One plan to be made: what is asked, of which profile, into which file."""
-
-    request: PlanRequest
-    profile: Path
-    plan: Path
-
-
 class BackgroundPlanner:
-    """Runs of ``python -m perseus_ds.plan`` on rank 0, one after another, at low priority where one is long.
+    """A run of ``python -m perseus_ds.plan`` on rank 0, at low priority.
 
-    Processes and not threads: the solver would hold the interpreter, and a fork would copy the
-    communicators of the job.
-
-    Shape: ``requests`` and the ``files`` that hold the plans [groups].
+    A process and not a thread: the solver would hold the interpreter, and a fork would copy the communicators
+    of the job. It reads the run directory's profile and writes the plan to ``file``.
     """
 
-    def __init__(self, directory: RunDirectory, requests: Sequence[PlanJob]) -> None:
-        self._directory = directory
-        self._waiting = list(requests)
-        self._began_s = time.monotonic()
-        self.files = [request.plan for request in requests]
-        self._start(self._waiting.pop(0))
-
-    @property
-    def lasted_s(self) -> float:
-        """Seconds since the first plan was begun."""
-        return time.monotonic() - self._began_s
-
-    def ready(self) -> bool:
-        """Whether every plan file is there; begins the next one where one is.
-
-        Raises:
-            PlanError: the planner ended without one; the message is its last line.
-        """
-        code = self._process.poll()
-        if code is None:
-            return False
-        if code != 0:
-            said = read_bounded(self._log, most_bytes=_MOST_LOG_BYTES).decode(errors="replace")
-            lines = said.strip().splitlines() or [f"exit code {code}"]
-            raise PlanError(f"planning failed: {lines[-1]}", hint=f"all of it in {self._log}")
-        if self._waiting:
-            self._start(self._waiting.pop(0))
-            return False
-        return True
-
-    def wait(self) -> None:
-        """Wait until it has ended, well or not."""
-        while not self.ready():
-            self._process.wait()
-
-    def close(self) -> None:
-        """End the process if it still runs."""
-        if self._process.poll() is None:
-            end_in_time(self._process)
-
-    def _start(self, job: PlanJob) -> None:
-        directory, mark = self._directory, job.plan.stem.removeprefix("plan")
+    def __init__(self, directory: RunDirectory, request: PlanRequest, file: Path) -> None:
+        mark = file.stem.removeprefix("plan")
+        self.file, self._began_s = file, time.monotonic()
         self._log = directory.path / f"planner{mark}.log"
         asked = directory.path / f"plan_request{mark}.json"
-        write_request(asked, job.request)
-        files = [job.profile, asked, job.plan]
+        write_request(asked, request)
         write_whole(self._log, "")
         with appended(self._log) as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
-                [sys.executable, "-P", "-m", "perseus_ds.plan", *map(str, files)],
+                [sys.executable, "-P", "-m", "perseus_ds.plan", *map(str, (directory.profile, asked, file))],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
+
+    @property
+    def lasted_s(self) -> float:
+        """Seconds since it was begun."""
+        return time.monotonic() - self._began_s
+
+    def ready(self) -> bool:
+        """Whether the plan is there.
+
+        Raises:
+            PlanError: the planner ended without one; the message is its last line.
+        """
+        code = self._process.poll()
+        if code is None or code == 0:
+            return code == 0
+        said = read_bounded(self._log, most_bytes=_MOST_LOG_BYTES).decode(errors="replace")
+        lines = said.strip().splitlines() or [f"exit code {code}"]
+        raise PlanError(f"planning failed: {lines[-1]}", hint=f"all of it in {self._log}")
+
+    def wait(self) -> None:
+        """Wait until it has ended, well or not."""
+        self._process.wait()
+
+    def close(self) -> None:
+        """End the process if it still runs."""
+        if self._process.poll() is None:
+            end_in_time(self._process)
 
 
 class LongPlanning:
@@ -467,13 +440,14 @@ class BatchPlans:
         self,
         context: JobContext,
         sizes: BatchSizes,
-        watchers: PlanWatchers,
+        audits: Audits,
+        arrivals: Arrivals,
         *,
         waits: bool,
     ) -> None:
         self._context = context
         self.sizes = sizes
-        self._watchers = watchers
+        self._audits, self._arrivals = audits, arrivals
         self._waits = waits
         self._wanted: list[Job] = []
         self._taken = 0
@@ -514,7 +488,8 @@ class BatchPlans:
             replace(self._context, job=job),
             text,
             named=self._named(job),
-            watchers=self._watchers,
+            audits=self._audits,
+            arrivals=self._arrivals,
             waits=self._waits,
             loads_known=self.sizes.loads_known(job.schedule.microbatches),
         )
@@ -526,7 +501,7 @@ class BatchPlans:
             "plan": active_plan.plan,
             "straggler_time_s": active_plan.awaited_s,
             "slack_s": active_plan.slack_s,
-        } | self._watchers.audits.shown(microbatches)
+        } | self._audits.shown(microbatches)
 
     def ready(self) -> int:
         """How many plans are made, as rank 0 knows it.
@@ -583,9 +558,7 @@ class BatchPlans:
             job, directory = self._wanted[0], self._context.directory
             self._long = LongPlanning()
             request = plan_request(self._context, job)
-            self._planner = BackgroundPlanner(
-                directory, [PlanJob(request, directory.profile, file_for(job, directory))]
-            )
+            self._planner = BackgroundPlanner(directory, request, file_for(job, directory))
 
     def _tell_if_long(self, lasted_s: float) -> None:
         if self._long.is_due(lasted_s):
@@ -599,7 +572,7 @@ class BatchPlans:
     def _text(self) -> str:
         """Read what the planner has written, for all ranks."""
         assert self._planner is not None
-        return read_bounded(self._planner.files[0], most_bytes=MOST_BYTES).decode()
+        return read_bounded(self._planner.file, most_bytes=MOST_BYTES).decode()
 
 
 def _check_profile(context: JobContext, job: Job) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import EngineError, PerseusError, SilentRankError, as_perseus_error
 from perseus_ds.plan import loads, select
 from perseus_ds.runtime.accounting import Mode, RankBooks
@@ -94,28 +93,6 @@ def parted(fewest: int, most: int) -> Ending:
 # phases. What a phase or a plan does stands in files of their own.
 
 
-@dataclass(frozen=True, slots=True)
-class FirstPhases:
-    """How a job comes to its first plan: what was decided at its start, GPUs calibrated, clocks swept."""
-
-    start: StartDecision
-    sweeping: Sweeping
-    calibrator: Calibrator | None = None
-
-    def warm_up(self, settings: PerseusConfig, opens: Callable[[float], Phase]) -> Phase:
-        """The first iterations; the last of them are those in which the GPUs are calibrated.
-
-        Traced ones run at default clocks: clocks change only when they are over.
-        """
-        iterations = settings.profile.warmup_iterations
-        if self.calibrator is None:
-            return WarmUp(iterations, opens)
-        calibrates = partial(self.calibrator.phase, opens=opens)
-        if settings.trace_kernels:
-            return WarmUp(max(iterations, SETTLING), calibrates)
-        return WarmUp(iterations, calibrates, ahead=self.calibrator.iterations)
-
-
 class Lifecycle:
     """The sizes of batches, their plans, and the phase that each is in; ``step`` is the present iteration's.
 
@@ -130,13 +107,15 @@ class Lifecycle:
     def __init__(
         self,
         context: JobContext,
-        first: FirstPhases,
+        start: StartDecision,
         *,
+        sweeping: Sweeping,
+        calibrator: Calibrator | None,
         status_exchange: StatusExchange,
         plans: BatchPlans,
         scalars: Scalars,
     ) -> None:
-        self._first = first
+        self._start, self._sweeping = start, sweeping
         self._power_w: float | None = None
         self._context = context
         self._sizes = plans.sizes
@@ -146,7 +125,7 @@ class Lifecycle:
         self._present = self._joined = context.job.schedule.microbatches
         self._ran = 0
         self._began_s = time.monotonic()
-        self._opening = first.warm_up(context.config, self._open)
+        self._opening = self._warm_up(calibrator)
         self._phases: dict[int, Phase] = {}
         self._is_alone = False  # whether a rank fell silent: nothing is exchanged from then on
         self.step: Step = ASIDE
@@ -296,9 +275,23 @@ class Lifecycle:
             goes_on = "the plan runs on, no straggler is answered and nothing is audited"
         self._context.log.event("alone", f"{goes_on} until the job restarts: {error}", reason=str(error))
 
+    def _warm_up(self, calibrator: Calibrator | None) -> Phase:
+        """Begin with the first iterations; in the last of them the GPUs are calibrated.
+
+        Traced ones run at default clocks: clocks change only when they are over.
+        """
+        settings = self._context.config
+        iterations = settings.profile.warmup_iterations
+        if calibrator is None:
+            return WarmUp(iterations, self._open)
+        calibrates = partial(calibrator.phase, opens=self._open)
+        if settings.trace_kernels:
+            return WarmUp(max(iterations, SETTLING), calibrates)
+        return WarmUp(iterations, calibrates, ahead=calibrator.iterations)
+
     def _open(self, iteration_s: float) -> Phase:
         self._explain_time(iteration_s)
-        job, start, sweeping = self._context.job, self._first.start, self._first.sweeping
+        job, start, sweeping = self._context.job, self._start, self._sweeping
         match start.action:
             case StartAction.RUN:
                 return self._by_size(job.schedule.microbatches, self._plans.running(job, start.plans))

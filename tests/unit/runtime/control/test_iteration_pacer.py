@@ -20,10 +20,10 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import EngineError
 from perseus_ds.plan import select
 from perseus_ds.profile import LoadFit, Profile
-from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer, ReplicaWatch
+from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer
 from perseus_ds.runtime.channel import LoadExchange, control_group
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, ClockSequencer
-from perseus_ds.runtime.clock_thread import Request, Requests
+from perseus_ds.runtime.clock_thread import ClockRequests, Request
 from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Kind, Load
 from perseus_ds.simulation import textbook_profile
@@ -128,9 +128,11 @@ def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(group: d
     schedules = ClockSchedules(planned(), pipeline_rank=0, change=ClockChange.lasting(0.02))
     plans = BesideALonger()
     active_plan = ActivePlan(
-        schedules, select(planned(), Objective()), watch=ReplicaWatch(plans, pacer=pacer(group, plans))
+        schedules, select(planned(), Objective()), replica_plans=plans, pacer=pacer(group, plans)
     )
-    sequencer = ClockSequencer(mock.Mock(spec=Requests, put=put.append), lambda: 0.0, moment=lambda: None)
+    sequencer = ClockSequencer(
+        mock.Mock(spec=ClockRequests, put=put.append), lambda: 0.0, moment=lambda: None
+    )
     active_plan.meet(equal(1000.0))
     active_plan.will_run(0)
     usual = schedules.of(index().objective).opening[0]

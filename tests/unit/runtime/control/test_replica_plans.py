@@ -15,7 +15,7 @@ from perseus_ds.plan import PlanSet, select
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.active_plan import ActivePlan, ReplicaWatch
+from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import ClockSchedules
 from perseus_ds.runtime.event_log import EventLog, StragglerReporter
 from perseus_ds.runtime.phases import Ended, Running
@@ -46,11 +46,9 @@ class Job:
                 ClockSchedules(asks or PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
-                watch=ReplicaWatch(
-                    ReplicaPlans([frontier_index, frontier_index]),
-                    StragglerReporter(log, [PLANS, PLANS]) if replica == 0 else None,
-                    behind=behind,
-                ),
+                replica_plans=ReplicaPlans([frontier_index, frontier_index]),
+                reporter=StragglerReporter(log, [PLANS, PLANS]) if replica == 0 else None,
+                behind=behind,
                 indexes=[frontier_index, frontier_index],
                 pipelines=2,
             )
@@ -142,7 +140,7 @@ def test_numbers_are_judged_by_the_plan_of_the_iteration_that_they_are_of(behind
     """On CUDA they come one iteration later: by then another plan may run."""
     noted = Noted()
     schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
-    plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), watch=ReplicaWatch(noted, behind=behind))
+    plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), replica_plans=noted, behind=behind)
     status = ReplicaStatus(np.full(2, 6.0), np.zeros(2, np.bool_), np.ones(2))
     for index in range(5, 8):
         plan.observe(index, JobStatus(False, False, 6.0, (), status))

@@ -17,7 +17,7 @@ from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, fixed_clock
 from perseus_ds.runtime.phases import Ended, Phase, Planning, Running, Step
 from perseus_ds.runtime.plans import StartAction, StartDecision
-from perseus_ds.runtime.session import FirstPhases, Lifecycle
+from perseus_ds.runtime.session import Lifecycle
 from perseus_ds.runtime.status import JobStatus
 
 
@@ -83,7 +83,9 @@ class Job:
     def begun(self, action: StartAction, sweeping: MagicMock) -> Lifecycle:
         return Lifecycle(
             self.context,
-            FirstPhases(StartDecision(action, "a plan fits", ("",)), sweeping),
+            StartDecision(action, "a plan fits"),
+            sweeping=sweeping,
+            calibrator=None,
             status_exchange=self.status_exchange,
             plans=cast("Any", self.plans),
             scalars=MagicMock(wanted=False),

@@ -10,7 +10,7 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanRequest, read_plans
 from perseus_ds.profile import read_profile, write_profile
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.plans import LONG_S, BackgroundPlanner, LongPlanning, PlanJob
+from perseus_ds.runtime.plans import LONG_S, BackgroundPlanner, LongPlanning
 from perseus_ds.schedule import textbook
 
 PROFILE = Path(__file__).parents[5] / "docs" / "examples" / "profile.csv"
@@ -23,9 +23,10 @@ def test_its_log_follows_no_link_and_its_last_line_is_said(tmp_path: Path) -> No
     precious.write_text("mine")
     (run.path / "planner.log").symlink_to(precious)
     request = PlanRequest(textbook("1f1b", stages=2, microbatches=2), {}, 70.0, 0.0)
-    planner = BackgroundPlanner(run, [PlanJob(request, run.profile, run.plan)])
+    planner = BackgroundPlanner(run, request, run.plan)
+    planner.wait()
     with pytest.raises(PlanError, match=r"profile\.json"):
-        planner.wait()
+        planner.ready()
     assert precious.read_text() == "mine"
     assert not (run.path / "planner.log").is_symlink()
 
@@ -42,7 +43,7 @@ def test_modules_of_the_job_s_folder_are_not_taken_for_ours(
     write_profile(profile, run.profile)
     schedule = textbook("1f1b", stages=profile.stages, microbatches=2)
     request = PlanRequest(schedule, profile.fingerprint, blocking_power_w=70.0, reserve_pct=0.0)
-    planner = BackgroundPlanner(run, [PlanJob(request, run.profile, run.plan)])
+    planner = BackgroundPlanner(run, request, run.plan)
     planner.wait()
     assert planner.ready()
     assert len(read_plans(run.plan)) > 1
