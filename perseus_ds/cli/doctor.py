@@ -30,7 +30,7 @@ from perseus_ds.cli.gpus import (
     torch_has_gpus,
 )
 from perseus_ds.cli.job_config import Finding, HookStatus, hook_status, read_block_file, read_job_config
-from perseus_ds.cli.output import DONE, REFUSED, say
+from perseus_ds.cli.output import DONE, REFUSED, print_result
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig
 from perseus_ds.device.clock_change import Calibration, calibrate_together
 from perseus_ds.device.gpu import DeviceRequest, Gpu, missing_right
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Look, print."""
     found = diagnose(options.config, calibrate=options.calibrate)
-    say(json.dumps(found.as_json(), indent=1) if options.json else "\n".join(_lines(found)))
+    print_result(json.dumps(found.as_json(), indent=1) if options.json else "\n".join(_lines(found)))
     nothing_timed = found.timed is not None and all(one.calibration is None for one in found.timed)
     return REFUSED if found.config_refused or nothing_timed else DONE
 

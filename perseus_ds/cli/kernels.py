@@ -22,11 +22,11 @@ from perseus_ds.cli.output import (
     bar,
     count,
     grid,
+    log_stderr,
     not_negative,
     positive,
+    print_result,
     refuse_idle,
-    remark,
-    say,
     sentences,
 )
 from perseus_ds.cli.run import checked_job
@@ -141,12 +141,12 @@ def run_trace(options: argparse.Namespace) -> int:
     trace = merged([read_trace(file) for file in files])
     write_trace(trace, options.output)
     overhead = "" if trace.overhead_pct is None else f"; traced iterations took {trace.overhead_pct:+.0f} %"
-    say(
+    print_result(
         f"{len(trace.sequences)} instructions, {trace.launches} launches per iteration of "
         f"{len(trace.classes)} kernel classes{overhead}: {options.output}"
     )
     if trace.shortfall:
-        remark(f"{options.output}: {trace.shortfall}")
+        log_stderr(f"{options.output}: {trace.shortfall}")
     return DONE
 
 
@@ -199,10 +199,10 @@ def run_measure(options: argparse.Namespace) -> int:
         )
     write_kernel_profile(profile, options.output)
     for kernel, reason in profile.left_out.items():
-        remark(f"left at the default clocks: {kernel}: {reason}")
+        log_stderr(f"left at the default clocks: {kernel}: {reason}")
     if profile.why_not_memory is not None:
-        remark(f"core clocks only: {profile.why_not_memory}")
-    say(
+        log_stderr(f"core clocks only: {profile.why_not_memory}")
+    print_result(
         f"measured {len(profile.points)} of {len(trace.classes)} kernel classes at {len(profile.pairs)} "
         f"pairs of clocks on {profile.fingerprint['gpu']}: {options.output}"
     )
@@ -222,7 +222,7 @@ def _real() -> tuple[Gpu, Callable[[KernelClass], Replay]]:
     replay = import_module("perseus_ds.runtime.kernel_tracing")
     device, uuid = replay.cuda_device()
     choice = choose(DeviceRequest("automatic", local_rank=0, uuid=uuid, lock=True))
-    remark(f"measuring on {choice.gpu.identify().name} ({choice.reason})")
+    log_stderr(f"measuring on {choice.gpu.identify().name} ({choice.reason})")
     return choice.gpu, partial(replay.replay_of, device=device)
 
 
@@ -244,7 +244,9 @@ def run_show(options: argparse.Namespace) -> int:
     if options.json:
         refuse_idle("--json prints every class", classes=options.classes)
     plan = read_kernel_plan(options.plan)
-    say(dumps(asdict(plan), indent=1) if options.json else render(plan, most=options.classes or _CLASSES))
+    print_result(
+        dumps(asdict(plan), indent=1) if options.json else render(plan, most=options.classes or _CLASSES)
+    )
     return DONE
 
 
@@ -348,7 +350,7 @@ def run_plan(options: argparse.Namespace) -> int:
     latencies_s = LATENCIES_S if options.latency_ms is None else [ms / 1e3 for ms in options.latency_ms]
     profile, trace = read_kernel_profile(options.profile), read_trace(options.trace)
     if trace.shortfall:
-        remark(f"{options.trace}: {trace.shortfall}")
+        log_stderr(f"{options.trace}: {trace.shortfall}")
     plan = kernel_plan(
         profile,
         trace,
@@ -363,5 +365,5 @@ def run_plan(options: argparse.Namespace) -> int:
         write_timelines(lines, options.timelines)
     if options.output is not None:
         write_kernel_plan(plan, options.output)
-    say(dumps(asdict(plan), indent=1) if options.json else render(plan))
+    print_result(dumps(asdict(plan), indent=1) if options.json else render(plan))
     return DONE

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 import perseus_ds
-from perseus_ds.cli.output import DONE, INTERRUPTED, REFUSED, remark
+from perseus_ds.cli.output import DONE, INTERRUPTED, REFUSED, log_stderr
 from perseus_ds.cli.removed import refuse_removed
 from perseus_ds.errors import PerseusError
 
@@ -100,5 +100,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse(reason: str) -> int:
-    remark(reason)
+    log_stderr(reason)
     return REFUSED

@@ -17,7 +17,7 @@ import argparse
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from perseus_ds.cli.output import DONE, say
+from perseus_ds.cli.output import DONE, print_result
 from perseus_ds.errors import PerseusError
 from perseus_ds.straggler.notices import notify
 
@@ -47,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
         clear=options.clear,
     )
     for path in paths:
-        say(f"written: {path}" if path.exists() else f"removed: {path}")
+        print_result(f"written: {path}" if path.exists() else f"removed: {path}")
     if options.clear:
-        say(f"no notice is left in {options.run_dir}")
+        print_result(f"no notice is left in {options.run_dir}")
     return DONE
 
 

@@ -23,13 +23,13 @@ USAGE = 2  # by argparse
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
-def say(text: str) -> None:
+def print_result(text: str) -> None:
     """Print a result; nobody who waits for it waits for the next one."""
     sys.stdout.write(for_stream(text, sys.stdout) + "\n")
     sys.stdout.flush()
 
 
-def remark(text: str) -> None:
+def log_stderr(text: str) -> None:
     """Print what is not the result: an assumption, a warning, a refusal."""
     sys.stderr.write(for_stream(f"perseus-ds: {text}", sys.stderr) + "\n")
 

@@ -29,10 +29,10 @@ from perseus_ds.cli.output import (
     count,
     counted,
     grid,
+    log_stderr,
     names_profile,
     positive,
-    remark,
-    say,
+    print_result,
     sentences,
     settings,
 )
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     profile, given = smoothed(measured, scatter=True), _given(options.set)
     longest_s = max((profile.of(*key)[0].time_s for key in profile.points), default=0.0)
     if longest_s > _LONG_S:
-        remark(f"{options.profile}: one computation takes {longest_s:g} s; times are read as seconds, not ms")
+        log_stderr(f"{options.profile}: a computation takes {longest_s:g} s; times are seconds, not ms")
     request = request_of(options, given, profile)
     if request.waits == "automatic" and not profile.blocking_w:
         raise PlanError(
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
             hint="a profile.json of a job has it, under blocking_w",
         )
     if request.reserve_pct == "automatic" and profile.variation() is None:
-        remark(f"{options.profile} does not record how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
+        log_stderr(f"{options.profile} does not record how durations vary: {UNKNOWN_PCT:g} % in reserve")
     with names_profile(options.profile), bar("planning") as progress:
         plans = build(
             profile,
@@ -130,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
     scatter = str(few) if few is not None and few.scatter_pct is not None else None
     errors = str(error) if error is not None and error.matters else None
     for line in filter(None, (doubt(plans), too_little_reserve(plans), scatter, errors)):
-        remark(line)
+        log_stderr(line)
     if options.output is not None:
         write_plans(with_power_ratio(plans, profile, plans.change), options.output)
     if options.frontier_csv is not None:
@@ -139,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
             rows.writerow(FRONTIER_COLUMNS)
             rows.writerows(zip(*(getattr(plans, name).tolist() for name in FRONTIER_COLUMNS), strict=True))
     summary = summarise(plans, error=error, few=few)
-    say(json.dumps(asdict(summary), indent=1) if options.json else render(summary))
+    print_result(json.dumps(asdict(summary), indent=1) if options.json else render(summary))
     return DONE
 
 
@@ -231,7 +231,7 @@ def _job_request(file: Path, profile: Profile) -> PlanRequest | None:
     request = read_request(path)
     other = [key for key, value in profile.fingerprint.items() if request.fingerprint.get(key) != value]
     if other:
-        remark(f"{path} is not of the job that measured {file.name} ({', '.join(other)}): not used")
+        log_stderr(f"{path} is not of the job that measured {file.name} ({', '.join(other)}): not used")
         return None
     return request
 
@@ -267,7 +267,7 @@ def _switching(request: PlanRequest, given: dict[str, Any], profile: Profile) ->
         half_s = given[_LATENCY] / 2e3
         shortest_s = min(point.time_s for points in profile.points.values() for point in points)
         if 2.0 * half_s > shortest_s:
-            remark(
+            log_stderr(
                 f"a change of {given[_LATENCY]:g} ms is longer than the shortest computation"
                 f" ({1e3 * shortest_s:.3g} ms): clocks are asked for in the one before"
             )
@@ -296,15 +296,15 @@ def _remark_changes(job: PlanRequest, asked: PlanRequest, given: dict[str, Any])
     if _LATENCY in given:
         differs.append(f"a change of clock takes {given[_LATENCY]:g} ms (the job: as calibrated)")
     if differs:
-        remark(f"not as the job plans: {'; '.join(differs)}")
+        log_stderr(f"not as the job plans: {'; '.join(differs)}")
     else:
-        remark(f"as the job plans: {theirs['schedule']}, reserve {theirs['reserve']}")
+        log_stderr(f"as the job plans: {theirs['schedule']}, reserve {theirs['reserve']}")
 
 
 def _blocking_power_w(options: argparse.Namespace, profile: Profile) -> float:
     stated_w: float | None = options.blocking_power_w or profile.blocking_power_w
     if stated_w is None:
-        remark(
+        log_stderr(
             f"assuming a blocking power (one GPU that waits) of {ASSUMED_BLOCKING_POWER_W} W (A100, Perseus"
             " artifact); give --blocking-power-w"
         )

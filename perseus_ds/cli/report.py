@@ -14,11 +14,11 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from perseus_ds.cli.output import DONE, bold, grid, not_negative, refuse_idle, say, sentences
+from perseus_ds.cli.output import DONE, bold, grid, not_negative, print_result, refuse_idle, sentences
 from perseus_ds.plan import certified
 from perseus_ds.report import EnergyPrices, compare, write_profile_page, write_report
-from perseus_ds.report.figures import Comparison, Figures, explanation, figures, headline
-from perseus_ds.report.read import Contents, read_contents
+from perseus_ds.report.figures import Comparison, Figures, compare_measured_expected, figures, headline
+from perseus_ds.report.read import RunData, load_run
 
 _MAX_CELL = 24
 
@@ -45,11 +45,11 @@ def run(options: argparse.Namespace) -> int:
         prices = {"price_per_kwh": options.price_per_kwh, "gco2_per_kwh": options.gco2_per_kwh}
         refuse_idle("it is for the page of one run", **prices, pue=options.pue)
     if of_a_profile:
-        say(f"report: {write_profile_page(options.run_dir, page=options.output)}")
+        print_result(f"report: {write_profile_page(options.run_dir, page=options.output)}")
     elif options.other is not None:
         refuse_idle("of two runs no page is written", output=options.output)
         found = compare(options.run_dir, options.other)
-        say(json.dumps(asdict(found), indent=1) if options.json else comparison_table(found))
+        print_result(json.dumps(asdict(found), indent=1) if options.json else comparison_table(found))
     else:
         _write(options)
     return DONE
@@ -57,17 +57,17 @@ def run(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace) -> None:
     prices = EnergyPrices(options.price_per_kwh, options.gco2_per_kwh, options.pue)
-    contents = read_contents(options.run_dir)
+    contents = load_run(options.run_dir)
     found = figures(contents)
     page, *others = write_report(contents, found, page=options.output, prices=prices)
     if options.json:
-        say(json.dumps(asdict(found), indent=1))
+        print_result(json.dumps(asdict(found), indent=1))
         return
-    say(report_table(contents, found, prices))
-    say(f"report: {page}{''.join(f' (beside it {path.name})' for path in others)}")
+    print_result(report_table(contents, found, prices))
+    print_result(f"report: {page}{''.join(f' (beside it {path.name})' for path in others)}")
 
 
-def report_table(contents: Contents, found: Figures, prices: EnergyPrices | None = None) -> str:
+def report_table(contents: RunData, found: Figures, prices: EnergyPrices | None = None) -> str:
     """Lay the figures of one run out: plain ASCII, 80 columns; what is missing is named, with the reason."""
     parts = [f"perseus: {found.job}", bold(_ascii(headline(found)))]
     if contents.summary is not None:
@@ -89,7 +89,7 @@ def report_table(contents: Contents, found: Figures, prices: EnergyPrices | None
             "",
             grid(["", "default clocks", "the plan", "difference"], [row.cells for row in found.rows]),
         ]
-    if text := explanation(contents, found):
+    if text := compare_measured_expected(contents, found):
         parts += ["", text]
     if found.gap_pct is not None:
         parts.append(f"The plan is {certified(found.gap_pct)}.")

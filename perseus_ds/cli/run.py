@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import get_args
 
 from perseus_ds.cli.job_config import hook_status, read_block_file, read_job_config
-from perseus_ds.cli.output import remark
+from perseus_ds.cli.output import log_stderr
 from perseus_ds.config import ENABLED_BY_FILE, Mode
 from perseus_ds.config.settings import DeviceSetting
 from perseus_ds.errors import ConfigError, EngineError
@@ -73,7 +73,7 @@ def checked_job(words: Sequence[str], flags: Mapping[str, str | None]) -> tuple[
         if file := environment.get(ENABLED_BY_FILE):
             read_block_file(file, environment)
         else:
-            remark("no block was checked: the command names no DeepSpeed JSON, and there is no --config")
+            log_stderr("no block was checked: the command names no DeepSpeed JSON, and there is no --config")
         return job, environment
     config = read_job_config(source, environment, deepspeed_version=hook.deepspeed_version)
     if config.perseus is None:
@@ -84,7 +84,7 @@ def checked_job(words: Sequence[str], flags: Mapping[str, str | None]) -> tuple[
     if config.refusal is not None:
         raise config.refusal
     for finding in config.findings:
-        remark(str(finding))
+        log_stderr(str(finding))
     return job, environment
 
 

@@ -32,11 +32,11 @@ from perseus_ds.cli.output import (
     bold,
     grid,
     index,
+    log_stderr,
     not_negative,
     positive,
+    print_result,
     refuse_idle,
-    remark,
-    say,
     sentences,
 )
 from perseus_ds.config import Objective
@@ -110,16 +110,16 @@ def run(options: argparse.Namespace) -> int:
         return DONE
     plan = _chosen(stored, options)
     if doubtful := doubt(plan.of):
-        remark(doubtful)
+        log_stderr(doubtful)
     if options.graph is not None:
-        remark(write_graph(plan, options.graph))
+        log_stderr(write_graph(plan, options.graph))
     if options.format == "csv":
         _print_csv(CSV_COLUMNS, _rows(plan))
     elif options.format == "json":
-        say(json.dumps(_as_json(plan), indent=1))
+        print_result(json.dumps(_as_json(plan), indent=1))
     else:
         wait = "" if options.straggler is None else f"{sentences(_waiting(plan, options.straggler))}\n"
-        say(f"{_headline(plan, stored)}\n{wait}\n{clock_grid(plan)}")
+        print_result(f"{_headline(plan, stored)}\n{wait}\n{clock_grid(plan)}")
     return DONE
 
 
@@ -149,7 +149,7 @@ def _show_profile(options: argparse.Namespace, no_plan: PlanFormatError) -> None
     if options.format == "table":
         headings, *rows = csv.reader(text.splitlines())
         text = grid(headings, rows, texts=2)
-    say(text.rstrip("\n"))
+    print_result(text.rstrip("\n"))
 
 
 def _chosen(plans: PlanSet, options: argparse.Namespace) -> FrequencyPlan:
@@ -294,7 +294,7 @@ def _show_power(plans: PlanSet, form: str) -> None:
             "energy_j": baseline.energy_j,
         }
         content: dict[str, object] = {"of": "one pipeline", "gpus": plans.schedule.ranks, "default": default}
-        say(json.dumps(content | {"power_s_table": [asdict(point) for point in table]}, indent=1))
+        print_result(json.dumps(content | {"power_s_table": [asdict(point) for point in table]}, indent=1))
         return
     step = max(1, -(-(len(table) - 1) // (_POWER_ROWS - 1))) if len(table) > 1 else 1
     headings = ["power W", "slower %", "s/iteration", "J/iteration", "saved %", "swing within 1 s, W"]
@@ -309,7 +309,7 @@ def _show_power(plans: PlanSet, form: str) -> None:
         ]
         for one in [*table[:-1:step], table[-1]]
     ]
-    say(
+    print_result(
         f"one pipeline of {plans.schedule.ranks} GPUs; at default clocks {default_w:.5g} W,"
         f" {baseline.iteration_time_s:.4g} s\n{grid(headings, rows, texts=0)}"
     )

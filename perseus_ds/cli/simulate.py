@@ -30,9 +30,9 @@ from perseus_ds.cli.output import (
     bold,
     count,
     grid,
+    log_stderr,
     names_profile,
-    remark,
-    say,
+    print_result,
     sentences,
 )
 from perseus_ds.plan import read_plans
@@ -209,14 +209,16 @@ def run(options: argparse.Namespace) -> int:
         conditions = scenario.conditions(Path() if options.scenario is None else options.scenario.parent)
         emulator = Emulator(plans, profile, cluster, conditions=conditions)
     if conditions.loads is not None and not plans.load_variation:
-        remark(f"{options.plan} is for microbatches of one length; `plan --set reserve_pct=PCT` keeps some")
+        log_stderr(
+            f"{options.plan} is for microbatches of one length: keep a reserve (`plan --set reserve_pct=PCT`)"
+        )
     iterations, stragglers = scenario.iterations, scenario.stragglers
     with bar("default clocks") as progress:
         before = emulator.play(iterations, stragglers, always=DEFAULT_CLOCKS, progress=progress)
     with bar("the plan") as progress:
         after = emulator.play(iterations, stragglers, answered=scenario.answered, progress=progress)
     summary = compared(before, after)
-    say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
+    print_result(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
     return DONE
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from perseus_ds.cli.output import DONE, say
+from perseus_ds.cli.output import DONE, print_result
 from perseus_ds.config import Objective
 from perseus_ds.errors import PerseusError, PlanFormatError
 from perseus_ds.plan import read_plans, select, verify
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         raise PlanFormatError(
             f"{options.plan} contradicts itself: {error.message}", hint="make it again with perseus-ds plan"
         ) from error
-    say(
+    print_result(
         f"{options.plan}: {count} plans, their times, energies and the baseline recomputed;"
         f" {len(some)} times found again by networkx, {len(some)} bounds proved by a linear program"
     )

@@ -15,7 +15,7 @@ from statistics import fmean
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
-from perseus_ds.report.read import Contents, Event, count, read_contents, short
+from perseus_ds.report.read import Event, RunData, count, load_run, short
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import MeasuredSide, RankRecord, Summary, read_places
 
@@ -91,7 +91,7 @@ def with_error(value: str, within: float | None, decimals: int) -> str:
     return f"{value} %" if within is None else f"{value} \N{PLUS-MINUS SIGN} {within:.{decimals}f} %"
 
 
-def figures(contents: Contents) -> Figures:
+def figures(contents: RunData) -> Figures:
     """Compute the figures of whatever the run directory holds."""
     summary, plan = contents.summary, contents.chosen
     planned = None if plan is None else Saving(plan.saving_pct, plan.slowdown_pct, _plan_name(plan))
@@ -121,7 +121,7 @@ def headline(found: Figures) -> str:
     return f"{less} at {'the same speed' if slower == '+0.0' else f'{slower} % time'}, {source}"
 
 
-def _job_line(contents: Contents) -> str:
+def _job_line(contents: RunData) -> str:
     words = []
     if contents.plans is not None:
         schedule = contents.plans.schedule
@@ -139,7 +139,7 @@ def _job_line(contents: Contents) -> str:
     return ", ".join([*words, *filter(None, [gpu])]) or contents.run_dir.name
 
 
-def _scope(contents: Contents) -> str:
+def _scope(contents: RunData) -> str:
     """State what energies count: the boards, as NVML and its like read them, of so many GPUs."""
     gpus = None if contents.summary is None else contents.summary.facts.get("gpus")
     if not isinstance(gpus, int):
@@ -243,13 +243,13 @@ class EnergyPrices:
         return found
 
 
-def missed_pct(contents: Contents) -> float:
+def missed_pct(contents: RunData) -> float:
     """Return which share of all changes of clock missed its moment, in percent."""
     missed = sum(one.missed for one in contents.ranks)
     return 100.0 * missed / max(1, missed, sum(one.changes for one in contents.ranks))
 
 
-def explanation(contents: Contents, found: Figures) -> str:
+def compare_measured_expected(contents: RunData, found: Figures) -> str:
     """State in one sentence whether the measurement agrees with what was expected, and why not."""
     measured, predicted = found.measured, found.predicted
     if predicted is None:
@@ -279,7 +279,7 @@ def explanation(contents: Contents, found: Figures) -> str:
     return f"Measured is {abs(difference):.1f} points {more} than expected: {'; '.join(reasons)}."
 
 
-def why_not_as_planned(found: Figures) -> str:
+def plan_vs_expected_note(found: Figures) -> str:
     """Explain why the expected saving is not the plan's own; empty where they are one number."""
     planned, predicted = found.planned, found.predicted
     if planned is None or predicted is None or f"{planned.saving_pct - predicted.saving_pct:z.1f}" == "0.0":
@@ -309,7 +309,7 @@ class GpuRow:
     temperature_c: tuple[float, float] | None = None
 
 
-def gpu_rows(contents: Contents) -> list[GpuRow]:
+def gpu_rows(contents: RunData) -> list[GpuRow]:
     """Return a row per GPU that measured both sides, by replica and stage."""
     ranks = [one for one in contents.ranks if all(side.iterations for side in one.sides.values())]
     clocks, several = _mean_clocks(contents), any(one.replica for one in ranks)
@@ -340,7 +340,7 @@ def _gpu_row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[
     )
 
 
-def _mean_clocks(contents: Contents) -> dict[int, tuple[float, float]]:
+def _mean_clocks(contents: RunData) -> dict[int, tuple[float, float]]:
     """Return the mean requested clocks of every pipeline rank, weighed by time: default clocks, the plan."""
     plan = contents.chosen
     if plan is None:
@@ -363,7 +363,7 @@ def _clocks_by_rank(played: Sequence[Played], ranks: Mapping[int, int]) -> dict[
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class TimeSeries:
     """One side over the run: of every sample the first iteration, its time, and the power of all GPUs.
 
     ``clock_mhz`` is the requested clock of all GPUs, mean over the time computed; None without a plan.
@@ -376,7 +376,7 @@ class Course:
     clock_mhz: float | None
 
 
-def courses(contents: Contents) -> list[Course]:
+def time_series(contents: RunData) -> list[TimeSeries]:
     """Join the ranks' samples, where all of them have the same: the slowest's time, the power of all."""
     clocks = list(_mean_clocks(contents).values())
     found = []
@@ -390,7 +390,7 @@ def courses(contents: Contents) -> list[Course]:
         energy_j = [sum(row.energy_j for row in rows) for rows in samples]
         power_w = tuple(j / s if s else 0.0 for j, s in zip(energy_j, time_s, strict=True))
         clock_mhz = fmean(pair[place] for pair in clocks) if clocks else None
-        found.append(Course(side, tuple(shared), time_s, power_w, clock_mhz))
+        found.append(TimeSeries(side, tuple(shared), time_s, power_w, clock_mhz))
     return found
 
 
@@ -409,21 +409,21 @@ def compare(first: Path, second: Path) -> Comparison:
     Raises:
         PerseusError: one of them does not exist, or holds nothing of a job.
     """
-    runs = [(one, figures(one)) for one in map(read_contents, (first, second))]
+    runs = [(one, figures(one)) for one in map(load_run, (first, second))]
     rows = tuple((name, cell(*runs[0]), cell(*runs[1])) for name, cell in _COMPARED.items())
     names = (first.name, second.name) if first.name != second.name else (str(first), str(second))
     shown = tuple(row for row in rows if {row[1], row[2]} != {UNKNOWN})
     return Comparison(names, shown, _verdict(names, *(found.measured for _, found in runs)))
 
 
-Cell = Callable[[Contents, Figures], str]
+Cell = Callable[[RunData, Figures], str]
 
 
 def _attached(key: str) -> Cell:
     return lambda contents, _: str(contents.attached.get(key) or UNKNOWN)
 
 
-def _started(contents: Contents, _: Figures) -> str:
+def _started(contents: RunData, _: Figures) -> str:
     time = str(contents.attached.get("time") or "")
     return f"{time[:10]} {time[11:16]}" if time else UNKNOWN
 

@@ -28,25 +28,25 @@ from perseus_ds.report.figures import (
     UNKNOWN,
     EnergyPrices,
     Figures,
-    courses,
+    compare_measured_expected,
     event_row,
-    explanation,
     fact_rows,
     figures,
     gpu_rows,
     headline,
     per_pipeline,
+    plan_vs_expected_note,
     straggler_rows,
-    why_not_as_planned,
+    time_series,
 )
-from perseus_ds.report.read import Contents, count, short
+from perseus_ds.report.read import RunData, count, short
 from perseus_ds.report.timeline import (
-    Causes,
-    causes,
-    causes_beside,
+    EnergyBreakdown,
     clock_changes,
-    lanes,
+    energy_breakdown,
     panel_name,
+    rank_rows,
+    straggler_breakdown,
     write_trace,
 )
 from perseus_ds.run_directory.paths import write_whole
@@ -74,7 +74,7 @@ Data = dict[str, Any]
 
 
 def write_report(
-    contents: Contents, found: Figures, *, page: Path | None = None, prices: EnergyPrices | None = None
+    contents: RunData, found: Figures, *, page: Path | None = None, prices: EnergyPrices | None = None
 ) -> list[Path]:
     """Write ``report.html`` and the trace beside it; return their paths, the page first.
 
@@ -101,16 +101,14 @@ def write_profile_page(profile: Path, *, page: Path | None = None) -> Path:
         ProfileError: it cannot be read.
         OSError: the page cannot be written there.
     """
-    contents = Contents(profile.parent, read_profile(profile), None, None, {}, (), ())
+    contents = RunData(profile.parent, read_profile(profile), None, None, {}, (), ())
     target = profile.with_suffix(".html") if page is None else page
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, page_of(contents, figures(contents)))
     return target
 
 
-def page_of(
-    contents: Contents, found: Figures, *, prices: EnergyPrices | None = None, trace: str = ""
-) -> str:
+def page_of(contents: RunData, found: Figures, *, prices: EnergyPrices | None = None, trace: str = "") -> str:
     """Assemble the page from whatever is there; ``trace`` is the trace file beside it."""
     data: Data = {}
     sections = [
@@ -129,7 +127,11 @@ def page_of(
         job=found.job,
         head=list(_head(contents)),
         cards=list(_cards(contents, found)),
-        sentences=[text for text in (explanation(contents, found), why_not_as_planned(found)) if text],
+        sentences=[
+            text
+            for text in (compare_measured_expected(contents, found), plan_vs_expected_note(found))
+            if text
+        ],
         notes=[f"{part.file} is not shown: {part.why}" for part in contents.missing],
         hint=_HINT if data else "",
         sections=sections,
@@ -183,7 +185,7 @@ def _figure(name: str, caption: str, *, alt: str, legend: object = (), hint: str
     return {"id": name, "caption": caption, "alt": alt, "legend": legend, "hint": hint}
 
 
-def _head(contents: Contents) -> Iterator[tuple[str, str]]:
+def _head(contents: RunData) -> Iterator[tuple[str, str]]:
     attached, fingerprint = contents.attached, contents.fingerprint
     times = [str(event["time"]) for event in contents.events if event.get("time")]
     if times:
@@ -202,7 +204,7 @@ def _head(contents: Contents) -> Iterator[tuple[str, str]]:
         yield "earlier runs here", f"{contents.earlier_runs}, not shown (events.jsonl has them)"
 
 
-def _cards(contents: Contents, found: Figures) -> Iterator[dict[str, str]]:
+def _cards(contents: RunData, found: Figures) -> Iterator[dict[str, str]]:
     def card(kind: str, value: str, words: str) -> dict[str, str]:
         return {"kind": kind, "value": value, "words": words}
 
@@ -218,7 +220,7 @@ def _cards(contents: Contents, found: Figures) -> Iterator[dict[str, str]]:
         yield card("predicted", gap, "above the proved optimum of this profile, at most")
 
 
-def _savings(contents: Contents, found: Figures, prices: EnergyPrices) -> Iterator[Section]:
+def _savings(contents: RunData, found: Figures, prices: EnergyPrices) -> Iterator[Section]:
     if contents.summary is None:
         return
     where = " on a simulated GPU" if found.simulated else ""
@@ -241,7 +243,7 @@ def sampled_plans(plan: FrequencyPlan) -> list[int]:
     return sorted({*even, plan.index})
 
 
-def _frontier(contents: Contents, data: Data) -> Iterator[Section]:
+def _frontier(contents: RunData, data: Data) -> Iterator[Section]:
     plan = contents.chosen
     if plan is None:
         return
@@ -333,7 +335,7 @@ def _clocks(plan: FrequencyPlan, sampled: Sequence[int], data: Data) -> Section:
     return _section("Clocks of the chosen plan", live="chosen-plan", figures=[figure])
 
 
-def _iteration(contents: Contents, data: Data, trace: str) -> Iterator[Section]:
+def _iteration(contents: RunData, data: Data, trace: str) -> Iterator[Section]:
     timelines = contents.in_order()
     if not timelines or sum(len(one.spans) for one in timelines) > MAX_SPANS:
         return
@@ -342,10 +344,13 @@ def _iteration(contents: Contents, data: Data, trace: str) -> Iterator[Section]:
         ("ramp", (f"{drawn['low']:.0f} W", f"{drawn['high']:.0f} W mean power")),
         ("ink", "dark foot: the critical path"),
     ]
+    waits_pct = [
+        100.0 * np.mean([row.idle_s for row in rank_rows(one)]) / one.iteration_time_s for one in timelines
+    ]
     alt = "One iteration on a time axis. " + " ".join(
-        f"{panel_name(one)}: {short(one.iteration_time_s)} s, {short(causes(one).total_j)} J, GPUs wait"
-        f" {100.0 * np.mean([row.idle_s for row in lanes(one)]) / one.iteration_time_s:.0f} % of the time."
-        for one in timelines
+        f"{panel_name(one)}: {short(one.iteration_time_s)} s, {short(energy_breakdown(one).total_j)} J,"
+        f" GPUs wait {waits:.0f} % of the time."
+        for one, waits in zip(timelines, waits_pct, strict=True)
     )
     caption = (
         "Colour is mean power. Tall boxes are backward, lower ones forward; the low strip is waiting."
@@ -373,7 +378,7 @@ def timeline_data(
 
 
 def _panel(timeline: RecordedIteration, kinds: Sequence[Kind], critical: frozenset[Instruction]) -> Data:
-    rows = lanes(timeline)
+    rows = rank_rows(timeline)
     spans = [(place, span) for place, lane in enumerate(rows) for span in lane.spans]
     columns: list[tuple[str, str, Callable[[int, Span], float]]] = [
         ("lane", "u2", lambda place, _: place),
@@ -389,7 +394,7 @@ def _panel(timeline: RecordedIteration, kinds: Sequence[Kind], critical: frozens
     return {
         "name": panel_name(timeline),
         "end": timeline.iteration_time_s,
-        "joules": causes(timeline).total_j,
+        "joules": energy_breakdown(timeline).total_j,
         "waiting_w": timeline.blocking_power_w,
         "lanes": [lane.name for lane in rows],
         **{
@@ -399,11 +404,11 @@ def _panel(timeline: RecordedIteration, kinds: Sequence[Kind], critical: frozens
     }
 
 
-def _energy_by_cause(contents: Contents) -> Iterator[Section]:
+def _energy_by_cause(contents: RunData) -> Iterator[Section]:
     if not contents.timelines:
         return
-    beside = [] if contents.plans is None else causes_beside(contents.plans, contents.events)
-    found: list[Causes] = [*map(causes, contents.in_order()), *beside]
+    beside = [] if contents.plans is None else straggler_breakdown(contents.plans, contents.events)
+    found: list[EnergyBreakdown] = [*map(energy_breakdown, contents.in_order()), *beside]
     names = [_NAMES.get(one.name, one.name) for one in found]
     parts = [part for part in _CAUSES if any(getattr(one, part[0]) for one in found)]
     changes = [f"{clock_changes(one):.1f} ({_NAMES.get(one.name, one.name)})" for one in contents.in_order()]
@@ -439,8 +444,8 @@ def _energy_by_cause(contents: Contents) -> Iterator[Section]:
     )
 
 
-def _over_the_run(contents: Contents, data: Data) -> Iterator[Section]:
-    found = courses(contents)
+def _over_the_run(contents: RunData, data: Data) -> Iterator[Section]:
+    found = time_series(contents)
     if not found:
         return
     with_clocks = all(one.clock_mhz is not None for one in found)
@@ -473,7 +478,7 @@ def _over_the_run(contents: Contents, data: Data) -> Iterator[Section]:
     yield _section("Over the run", figures=[_figure("courses", caption, alt=alt, legend=legend)])
 
 
-def _gpus(contents: Contents, found: Figures) -> Iterator[Section]:
+def _gpus(contents: RunData, found: Figures) -> Iterator[Section]:
     rows = gpu_rows(contents)
     if not rows:
         return
@@ -503,7 +508,7 @@ def _gpus(contents: Contents, found: Figures) -> Iterator[Section]:
     )
 
 
-def profile_sections(contents: Contents, data: Data) -> Iterator[Section]:
+def profile_sections(contents: RunData, data: Data) -> Iterator[Section]:
     """Yield the curves, a row for each of them, and predicted against measured durations."""
     profile, plan = contents.profile, contents.chosen
     if profile is None:
@@ -567,7 +572,7 @@ def _states_errors(profile: Profile) -> bool:
     return any(one.time_se_s or one.energy_se_j for points in profile.points.values() for one in points)
 
 
-def _about_profile(profile: Profile, contents: Contents) -> Iterator[str]:
+def _about_profile(profile: Profile, contents: RunData) -> Iterator[str]:
     """Explain the columns, and what of the sweep is not in the profile, with the reason."""
     yield (
         "Errors are the largest of a curve. Off curve is the largest distance from a smooth curve through all"
@@ -666,7 +671,7 @@ def _off_curve(points: Sequence[Point], curve: Sequence[Point]) -> str:
     return f"{max(found):.1f}" if found else UNKNOWN
 
 
-def _duration_rows(contents: Contents, plan: FrequencyPlan) -> list[list[str]]:
+def _duration_rows(contents: RunData, plan: FrequencyPlan) -> list[list[str]]:
     """Return a row for each (stage, kind): what the plan predicts of its durations, and what was recorded."""
     recorded = contents.timelines.get("perseus")
     columns = {one: column for column, one in enumerate(plan.of.computations())}
@@ -685,7 +690,7 @@ def _duration_rows(contents: Contents, plan: FrequencyPlan) -> list[list[str]]:
     return rows
 
 
-def _stragglers(contents: Contents) -> Iterator[Section]:
+def _stragglers(contents: RunData) -> Iterator[Section]:
     if rows := straggler_rows(contents.events):
         header = ["from", "to", "slow replica", "iteration time of all", "changes"]
         yield _section(_last_of("Stragglers", len(rows)), header=header, rows=rows[-MAX_LINES:], numbers=99)
@@ -698,7 +703,7 @@ def _last_of(heading: str, number: int) -> str:
     return f"{heading}: the last {MAX_LINES} of {number}, all are in events.jsonl"
 
 
-def _details(contents: Contents) -> Iterator[dict[str, object]]:
+def _details(contents: RunData) -> Iterator[dict[str, object]]:
     tables: list[tuple[str, list[str], list[list[str]]]] = [
         (
             _last_of("Events", len(contents.events)),

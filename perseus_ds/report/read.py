@@ -58,7 +58,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contents:
+class RunData:
     """The parts of a run directory; None or empty where a part is in ``missing``.
 
     Everything is of the journal's last run: ``events`` begin with its ``attached``, and measurements of an
@@ -114,7 +114,7 @@ class Contents:
         return {}
 
 
-def read_contents(run_dir: Path) -> Contents:
+def load_run(run_dir: Path) -> RunData:
     """Read all parts that are there.
 
     Raises:
@@ -138,7 +138,7 @@ def read_contents(run_dir: Path) -> Contents:
     if not events and all(part is None for part in (profile, plans, summary)) and not timelines:
         raise PerseusError(f"{run_dir}: no job has written here", hint=_reasons(missing))
     by_name = {timeline.name: timeline for timeline in timelines}
-    return Contents(run_dir, profile, plans, summary, by_name, events, tuple(missing), ranks, earlier)
+    return RunData(run_dir, profile, plans, summary, by_name, events, tuple(missing), ranks, earlier)
 
 
 def _run_of(events: Sequence[Event]) -> str:

@@ -20,7 +20,7 @@ _NAMES = {"baseline": "before: default clocks", "perseus": "after: the plan's cl
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class RankRow:
     """What one rank does over the iteration, in time order; ``stages`` are its chunks, lowest first."""
 
     rank: int
@@ -34,13 +34,13 @@ class Lane:
         return f"stage {self.rank}" if self.stages == (self.rank,) else f"rank {self.rank}"
 
 
-def lanes(timeline: RecordedIteration) -> list[Lane]:
+def rank_rows(timeline: RecordedIteration) -> list[RankRow]:
     """Split a timeline by rank; idle is all time without an instruction, until the iteration's end."""
     of_rank: dict[int, list[Span]] = defaultdict(list)
     for span in sorted(timeline.spans, key=lambda span: span.start_s):
         of_rank[timeline.rank_of(span.instruction)].append(span)
     return [
-        Lane(
+        RankRow(
             rank,
             tuple(sorted({span.instruction.stage for span in spans})),
             tuple(spans),
@@ -64,7 +64,7 @@ def panel_name(timeline: RecordedIteration) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Causes:
+class EnergyBreakdown:
     """Energy of one pipeline over one iteration, by cause; all that is not work draws blocking power.
 
     ``fixed_j`` is transfers, reduction, step and the like; ``bubbles_j`` the gaps between instructions;
@@ -83,27 +83,27 @@ class Causes:
         return self.working_j + self.fixed_j + self.bubbles_j + self.straggler_j
 
 
-def causes(timeline: RecordedIteration) -> Causes:
+def energy_breakdown(timeline: RecordedIteration) -> EnergyBreakdown:
     """Split a timeline's energy: mean power over each box, blocking power wherever nothing is computed."""
     fixed_s = sum(span.duration_s for span in timeline.spans if span.power_w is None)
-    return Causes(
+    return EnergyBreakdown(
         timeline.name,
         working_j=sum((span.power_w or 0.0) * span.duration_s for span in timeline.spans),
         fixed_j=timeline.blocking_power_w * fixed_s,
-        bubbles_j=timeline.blocking_power_w * sum(lane.idle_s for lane in lanes(timeline)),
+        bubbles_j=timeline.blocking_power_w * sum(lane.idle_s for lane in rank_rows(timeline)),
     )
 
 
 def clock_changes(timeline: RecordedIteration) -> float:
     """Return changes of clock per iteration and rank, from one iteration to the next included."""
-    changes, rows = 0, lanes(timeline)
+    changes, rows = 0, rank_rows(timeline)
     for lane in rows:
         clocks = [span.clock_mhz for span in lane.spans if span.clock_mhz is not None]
         changes += sum(one != other for one, other in zip(clocks, clocks[1:] + clocks[:1], strict=True))
     return changes / max(1, len(rows))
 
 
-def causes_beside(plans: PlanSet, events: Sequence[Event]) -> list[Causes]:
+def straggler_breakdown(plans: PlanSet, events: Sequence[Event]) -> list[EnergyBreakdown]:
     """Split both sides' energy beside the last straggler of the journal; empty without one.
 
     Default clocks first, then the plan that met it; both last until the straggler arrives. Changes of clock
@@ -142,11 +142,13 @@ def _plan_met(plans: PlanSet, event: Event) -> FrequencyPlan | None:
     return plans.plan(index) if isinstance(index, int) and 0 <= index < len(plans) else None
 
 
-def _split(name: str, played: Sequence[Played], waiting_w: float, own_j: float, extra_j: float) -> Causes:
+def _split(
+    name: str, played: Sequence[Played], waiting_w: float, own_j: float, extra_j: float
+) -> EnergyBreakdown:
     """Split the energy of the pipeline's own time by cause; ``extra_j`` is the wait for the straggler."""
     working_j = sum(one.energy_j for one in played)
     fixed_j = waiting_w * sum(one.duration_s for one in played if not one.parts)
-    return Causes(name, working_j, fixed_j, own_j - working_j - fixed_j, extra_j)
+    return EnergyBreakdown(name, working_j, fixed_j, own_j - working_j - fixed_j, extra_j)
 
 
 def write_trace(
@@ -180,7 +182,7 @@ def _trace_events(
     def counter(name: str, when_s: float, unit: str, value: float) -> dict[str, object]:
         return {"ph": "C", "name": name, "pid": process, "ts": _us(when_s), "args": {unit: round(value, 3)}}
 
-    rows = lanes(timeline)
+    rows = rank_rows(timeline)
     yield meta("process_name", 0, name=panel_name(timeline))
     for lane in rows:
         yield meta("thread_name", lane.rank, name=lane.name)

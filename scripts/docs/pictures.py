@@ -17,7 +17,7 @@ from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.profile import Profile, read_profile, write_profile
 from perseus_ds.report import write_report
 from perseus_ds.report.figures import figures
-from perseus_ds.report.read import read_contents
+from perseus_ds.report.read import load_run
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import (
@@ -56,7 +56,7 @@ def main() -> None:
     plans = build(profile, schedule, blocking_power_w=BLOCKING_W, fingerprint={"gpu": f"simulated {GPU}"})
     with tempfile.TemporaryDirectory() as folder:
         _write_run(Path(folder), profile, plans, options.pipelines)
-        contents = read_contents(Path(folder))
+        contents = load_run(Path(folder))
         page, *_ = write_report(contents, figures(contents))
         options.output.mkdir(parents=True, exist_ok=True)
         for name in SIZES:

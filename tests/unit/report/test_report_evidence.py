@@ -13,7 +13,13 @@ from perseus_ds.plan import PlanSet
 from perseus_ds.plan.clock_requests import play
 from perseus_ds.report.figures import EnergyPrices, event_row, fact_rows, straggler_rows
 from perseus_ds.report.read import critical_path
-from perseus_ds.report.timeline import causes, causes_beside, clock_changes, lanes, write_trace
+from perseus_ds.report.timeline import (
+    clock_changes,
+    energy_breakdown,
+    rank_rows,
+    straggler_breakdown,
+    write_trace,
+)
 from perseus_ds.run_directory.records import MeasuredSide, RecordedIteration, Span, Summary
 from perseus_ds.schedule import Instruction, textbook
 
@@ -51,7 +57,7 @@ def test_the_critical_path_by_hand() -> None:
 
 def test_energy_by_cause_adds_up_to_what_the_timeline_says(plans: PlanSet) -> None:
     found = timeline(plans)
-    parts = causes(found)
+    parts = energy_breakdown(found)
     assert min(parts.working_j, parts.bubbles_j) > 0.0
     assert parts.total_j == pytest.approx(plans.plan(0).energy_j, rel=1e-6)
 
@@ -59,7 +65,7 @@ def test_energy_by_cause_adds_up_to_what_the_timeline_says(plans: PlanSet) -> No
 def test_energy_beside_a_straggler_lasts_until_it_arrives(plans: PlanSet) -> None:
     meet_s, ranks = 1.5 * plans.t_min_s, plans.schedule.ranks
     event = {"event": "straggler", "sync_time_s": meet_s, "waiting": [1], "plans": [0, 2]}
-    before, after = causes_beside(plans, [event, {"event": "straggler_gone"}])
+    before, after = straggler_breakdown(plans, [event, {"event": "straggler_gone"}])
     baseline, plan = plans.baseline, plans.plan(2)
     wait_w = baseline.blocking_power_w * ranks
     assert before.straggler_j == pytest.approx(wait_w * (meet_s - baseline.iteration_time_s))
@@ -76,8 +82,8 @@ def test_of_several_stragglers_the_last_of_the_journal_is_shown(plans: PlanSet) 
         {"event": "straggler", "sync_time_s": times * plans.t_min_s, "waiting": [0], "plans": [index]}
         for times, index in ((3.0, 1), (1.5, 2))
     )
-    assert causes_beside(plans, [first, last]) == causes_beside(plans, [last])
-    assert causes_beside(plans, [first, last]) != causes_beside(plans, [first])
+    assert straggler_breakdown(plans, [first, last]) == straggler_breakdown(plans, [last])
+    assert straggler_breakdown(plans, [first, last]) != straggler_breakdown(plans, [first])
 
 
 @pytest.mark.parametrize(
@@ -85,8 +91,8 @@ def test_of_several_stragglers_the_last_of_the_journal_is_shown(plans: PlanSet) 
 )
 def test_a_straggler_whose_record_is_torn_has_no_bars(plans: PlanSet, torn: dict[str, object]) -> None:
     event = {"event": "straggler", "sync_time_s": 9.0, "waiting": [0], "plans": [1]}
-    assert causes_beside(plans, [event])
-    assert causes_beside(plans, [event | torn]) == []
+    assert straggler_breakdown(plans, [event])
+    assert straggler_breakdown(plans, [event | torn]) == []
 
 
 def test_changes_of_clock_are_counted_round_the_iteration() -> None:
@@ -169,7 +175,9 @@ def test_the_trace_is_valid_and_its_power_is_the_energy(plans: PlanSet, tmp_path
     when_us, watts = map(np.array, zip(*power, strict=True))
     assert (np.diff(when_us) > 0).all()
     assert watts[-1] == 0.0
-    assert (np.diff(when_us) * watts[:-1]).sum() / 1e6 == pytest.approx(causes(found).total_j, rel=1e-4)
+    assert (np.diff(when_us) * watts[:-1]).sum() / 1e6 == pytest.approx(
+        energy_breakdown(found).total_j, rel=1e-4
+    )
     clocks = [e for e in events if e["ph"] == "C" and e["name"].startswith("clock of")]
     assert {e["args"]["MHz"] for e in clocks} == {span.clock_mhz for span in found.spans}
 
@@ -193,14 +201,14 @@ def boxes(*spans: tuple[str, float, float, float | None]) -> RecordedIteration:
 def test_idle_is_what_no_span_covers(
     spans: list[tuple[str, float, float, float | None]], idle_s: float
 ) -> None:
-    [lane] = lanes(boxes(*spans))
+    [lane] = rank_rows(boxes(*spans))
     assert str(lane.spans[0].instruction) == "0F0"
     assert lane.idle_s == pytest.approx(idle_s)
 
 
 def test_energy_counts_work_at_its_power_and_all_else_at_blocking_power() -> None:
     found = boxes(("0F0", 0.0, 0.5, 200.0), ("0AR0", 0.5, 0.3, None), ("1F0", 0.5, 0.5, 100.0))
-    assert causes(found).total_j == pytest.approx(0.5 * 200 + 0.5 * 100 + 50 * (2.0 - 1.0))
+    assert energy_breakdown(found).total_j == pytest.approx(0.5 * 200 + 0.5 * 100 + 50 * (2.0 - 1.0))
 
 
 def test_an_event_tells_its_line_and_an_unknown_one_its_facts_with_units() -> None:

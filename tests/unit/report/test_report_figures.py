@@ -15,7 +15,7 @@ from perseus_ds.report.figures import (
     per_pipeline,
 )
 from perseus_ds.report.page import page_of
-from perseus_ds.report.read import chosen_plan, read_contents, short
+from perseus_ds.report.read import chosen_plan, load_run, short
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import MeasuredSide, RankPlace, Summary, write_places, write_summary
 from perseus_ds.schedule import Kind, textbook
@@ -49,14 +49,14 @@ def test_energy_of_an_unknown_or_odd_number_of_gpus_is_not_compared(plans: PlanS
 
 
 def test_measured_and_predicted_never_stand_in_for_each_other(write_run: Callable[..., Path]) -> None:
-    both = figures(read_contents(write_run()))
+    both = figures(load_run(write_run()))
     assert {"12.0", "less", "+0.2", "measured", "simulated"} <= set(headline(both).split())
 
 
 def test_what_the_plan_says_is_told_apart_from_what_is_to_be_expected(
     write_run: Callable[..., Path], plans: PlanSet
 ) -> None:
-    found = figures(read_contents(write_run()))
+    found = figures(load_run(write_run()))
     assert found.planned is not None
     assert found.predicted is not None
     assert found.planned.saving_pct == pytest.approx(plans.plan(1).saving_pct)
@@ -72,7 +72,7 @@ def test_what_was_expected_carries_its_own_errors(write_run: Callable[..., Path]
         "predicted_slowdown_within_pct": 0.04,
     }
     write_summary(Summary(sides[0], sides[1], True, 15.2, facts), run_dir / "summary.json")
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     lines = report_table(contents, figures(contents)).splitlines()
     (line,) = [line for line in lines if line.startswith("expected")]
     assert line.split()[1:9] == ["15.20", "+-", "0.25", "%", "+0.07", "+-", "0.04", "%"]
@@ -83,7 +83,7 @@ def test_a_measured_saving_carries_its_uncertainty(write_run: Callable[..., Path
     sides = [MeasuredSide(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 850.0)]
     summary = Summary(sides[0], sides[1], True, 15.0)
     write_summary(summary, run_dir / "summary.json")
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     assert summary.saving_within_pct == pytest.approx(1.3, abs=0.1)
     assert headline(figures(contents)).split()[:5] == ["15.0", "\N{PLUS-MINUS SIGN}", "1.3", "%", "less"]
     within = f"{summary.saving_within_pct:.2f}"
@@ -95,7 +95,7 @@ def test_a_loss_is_called_more_energy(write_run: Callable[..., Path]) -> None:
     run_dir = write_run()
     sides = [MeasuredSide(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 1050.0)]
     write_summary(Summary(sides[0], sides[1], True, 15.0), run_dir / "summary.json")
-    assert headline(figures(read_contents(run_dir))).split()[:5] == [
+    assert headline(figures(load_run(run_dir))).split()[:5] == [
         "5.0",
         "\N{PLUS-MINUS SIGN}",
         "1.5",
@@ -109,7 +109,7 @@ def test_a_real_gpu_is_not_called_simulated(write_run: Callable[..., Path]) -> N
     plans = read_plans(run_dir / "plan.json")
     real = replace(plans, fingerprint=dict(plans.fingerprint) | {"simulated": "no"})
     write_plans(real, run_dir / "plan.json")
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     assert not contents.simulated
     assert headline(figures(contents)).split()[-4:-2] == ["predicted,", "not"]
 
@@ -135,10 +135,10 @@ def test_pipelines_are_counted_by_ranks_where_a_rank_runs_two_stages(profile: Pr
 
 def test_the_scope_of_every_total_is_stated(write_run: Callable[..., Path]) -> None:
     run_dir = write_run()
-    assert figures(read_contents(run_dir)).scope == "GPU boards only, 4 GPUs"
+    assert figures(load_run(run_dir)).scope == "GPU boards only, 4 GPUs"
     places = [RankPlace(rank // 2, rank % 2, f"node-{rank // 2}", "A100") for rank in range(4)]
     write_places(places, RunDirectory(run_dir).places)
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     found = figures(contents)
     assert found.scope == "GPU boards only, 4 GPUs on 2 nodes"
     assert found.scope in report_table(contents, found)
@@ -151,5 +151,5 @@ def test_joules_per_token_stand_beside_the_others_where_they_are_known(
     run_dir = write_run()
     worth = {"baseline": {"energy_per_token_j": 2.0}, "perseus": {"energy_per_token_j": 1.76}}
     write_summary(_summary(gpus=4, worth=worth), run_dir / "summary.json")
-    [row] = [row for row in figures(read_contents(run_dir)).rows if "token" in row.name]
+    [row] = [row for row in figures(load_run(run_dir)).rows if "token" in row.name]
     assert row.cells[1:] == ["2.0000", "1.7600", "-12.00 %"]

@@ -21,7 +21,7 @@ from perseus_ds.report.page import (
     page_of,
     sampled_plans,
 )
-from perseus_ds.report.read import read_contents
+from perseus_ds.report.read import load_run
 
 _VOID = {"meta", "link", "path", "input"}
 WriteRun = Callable[..., Path]
@@ -50,12 +50,12 @@ class _Balanced(HTMLParser):
 
 
 def report(run_dir: Path, **more: object) -> list[Path]:
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     return write_report(contents, figures(contents), **more)  # type: ignore[arg-type]
 
 
 def page(run_dir: Path, prices: EnergyPrices | None = None) -> str:
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     return page_of(contents, figures(contents), prices=prices)
 
 
@@ -230,12 +230,12 @@ def test_whatever_a_file_holds_it_is_named_and_nothing_breaks(write_run: WriteRu
     whole = (run_dir / file).read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"\xff\xfe\x00", b"[]", b"{}", b"null", b"[" * 100_000):
         (run_dir / file).write_bytes(damaged)
-        (missing,) = read_contents(run_dir).missing
+        (missing,) = load_run(run_dir).missing
         assert missing.file == file
         assert "\n" not in missing.why
     (run_dir / file).unlink()
     (run_dir / file).mkdir()
-    assert [missing.file for missing in read_contents(run_dir).missing] == [file]
+    assert [missing.file for missing in load_run(run_dir).missing] == [file]
 
 
 def test_torn_files_are_named_and_the_rest_is_shown(write_run: WriteRun) -> None:

@@ -11,7 +11,7 @@ import pytest
 from perseus_ds.cli import main
 from perseus_ds.profile import Point, Profile, write_csv, write_profile
 from perseus_ds.report.page import profile_sections
-from perseus_ds.report.read import read_contents
+from perseus_ds.report.read import load_run
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.schedule import Kind
 
@@ -19,7 +19,7 @@ WriteRun = Callable[..., Path]
 
 
 def section_of(run: Path, heading: str) -> dict[str, object]:
-    (found,) = [one for one in profile_sections(read_contents(run), {}) if one["heading"] == heading]
+    (found,) = [one for one in profile_sections(load_run(run), {}) if one["heading"] == heading]
     return found
 
 

@@ -11,9 +11,9 @@ from cli_program import page_data
 from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.profile import Profile
-from perseus_ds.report.figures import courses, explanation, figures, gpu_rows
+from perseus_ds.report.figures import compare_measured_expected, figures, gpu_rows, time_series
 from perseus_ds.report.page import page_of
-from perseus_ds.report.read import read_contents
+from perseus_ds.report.read import load_run
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory, write_json
 from perseus_ds.run_directory.records import MeasuredSide, Summary, write_summary
@@ -51,18 +51,18 @@ def measured(run_dir: Path, run: str, *, saved_j: float = 120.0, se_j: float = 1
 def test_a_run_without_a_measurement_does_not_show_the_one_before_as_its_own(write_run: WriteRun) -> None:
     run_dir = write_run("profile", "plan", "timelines", events=[attached("one")])
     measured(run_dir, "one")
-    before = read_contents(run_dir)
+    before = load_run(run_dir)
     assert before.summary is not None
     assert len(before.ranks) == GPUS
     append_event(run_dir / "events.jsonl", "attached", attached("two"))
-    after = read_contents(run_dir)
+    after = load_run(run_dir)
     assert (after.summary, after.ranks, dict(after.timelines)) == (None, (), {})
     assert figures(after).measured is None
     assert after.earlier_runs == 1
     text = page_of(after, figures(after))
     assert "earlier run" in text
     measured(run_dir, "two", saved_j=50.0)
-    again = figures(read_contents(run_dir)).measured
+    again = figures(load_run(run_dir)).measured
     assert again is not None
     assert again.saving_pct == pytest.approx(5.0)
 
@@ -92,7 +92,7 @@ def test_the_plan_is_that_of_the_batches_that_were_measured(
     write_run: WriteRun, larger_plans: PlanSet, size: int
 ) -> None:
     run_dir = write_run("profile", "plan", events=[attached("one")])
-    contents = read_contents(with_two_sizes(run_dir, larger_plans, measured_size=size))
+    contents = load_run(with_two_sizes(run_dir, larger_plans, measured_size=size))
     assert contents.chosen is not None
     assert (contents.chosen.of.schedule.microbatches, contents.chosen.index) == (size, 3)
     text = page_of(contents, figures(contents))
@@ -106,11 +106,11 @@ def test_before_a_measurement_the_plan_is_that_of_the_batches_that_run(
     run_dir = write_run("profile", "plan", events=[attached("one")])
     with_two_sizes(run_dir, larger_plans, measured_size=8)
     (run_dir / "summary.json").unlink()
-    chosen = read_contents(run_dir).chosen
+    chosen = load_run(run_dir).chosen
     assert chosen is not None
     assert (chosen.of.schedule.microbatches, chosen.index) == (8, 3)
     (run_dir / "plan.json").unlink()
-    assert read_contents(run_dir).chosen is not None
+    assert load_run(run_dir).chosen is not None
 
 
 def test_a_plan_for_other_batches_is_not_shown_as_the_measured_ones(
@@ -119,14 +119,14 @@ def test_a_plan_for_other_batches_is_not_shown_as_the_measured_ones(
     run_dir = write_run("profile", "plan", events=[attached("one")])
     with_two_sizes(run_dir, larger_plans, measured_size=8)
     (run_dir / "plan.m8.json").unlink()
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     assert contents.plans is None
     assert "plan.m8.json" in {part.file for part in contents.missing}
 
 
 def test_events_of_an_earlier_run_are_not_told_as_this_ones(write_run: WriteRun) -> None:
     events = [attached("one"), {"event": "conflict"}, {"event": "running", "plan": 3}, attached("two")]
-    found = read_contents(write_run("plan", events=events))
+    found = load_run(write_run("plan", events=events))
     assert [event["event"] for event in found.events] == ["attached"]
     assert found.attached["run"] == "two"
 
@@ -134,7 +134,7 @@ def test_events_of_an_earlier_run_are_not_told_as_this_ones(write_run: WriteRun)
 def test_each_gpu_has_its_energy_time_clock_and_missed_changes(write_run: WriteRun) -> None:
     run_dir = write_run("profile", "plan", events=[attached("one")])
     measured(run_dir, "one")
-    rows = gpu_rows(read_contents(run_dir))
+    rows = gpu_rows(load_run(run_dir))
     named = [re.findall(r"\d+", row.name) for row in rows]
     assert named[:3] == [["0", "0", "0"], ["1", "1", "0"], ["2", "0", "1"]], "GPU, stage, replica"
     assert rows[3].energy_j == (250.0, 220.0)
@@ -150,14 +150,14 @@ def test_each_gpu_has_its_energy_time_clock_and_missed_changes(write_run: WriteR
 def test_the_page_shows_how_warm_each_gpu_was(write_run: WriteRun) -> None:
     run_dir = write_run("profile", "plan", events=[attached("one")])
     measured(run_dir, "one")
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     text = page_of(contents, figures(contents))
     assert ">°C before<" in text
     for file in (run_dir / "ranks").iterdir():
         content = json.loads(file.read_text())
         content.pop("temperature_c", None)
         write_json(file, content)
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     assert ">°C before<" not in page_of(contents, figures(contents))
 
 
@@ -167,7 +167,7 @@ def test_of_many_gpus_those_of_a_stage_share_a_row(
     monkeypatch.setattr("perseus_ds.report.figures.MAX_GPU_ROWS", 3)
     run_dir = write_run("profile", "plan", events=[attached("one")])
     measured(run_dir, "one")
-    rows = gpu_rows(read_contents(run_dir))
+    rows = gpu_rows(load_run(run_dir))
     assert [(row.name.split(",")[0], row.gpus) for row in rows] == [("stage 0", 2), ("stage 1", 2)]
     assert rows[1].time_s == pytest.approx((1.2, 1.2))
     assert rows[1].missed == 10 + 28
@@ -177,11 +177,11 @@ def test_of_many_gpus_those_of_a_stage_share_a_row(
 def test_the_course_is_the_slowest_rank_and_the_power_of_all(write_run: WriteRun) -> None:
     run_dir = write_run("profile", "plan", events=[attached("one")])
     measured(run_dir, "one")
-    before, after = courses(read_contents(run_dir))
+    before, after = time_series(load_run(run_dir))
     assert (before.iteration, after.iteration) == ((0, 1), (10, 12, 14))
     assert after.time_s == pytest.approx([1.03] * 3)
     assert after.power_w == pytest.approx([880.0 / 1.03] * 3)
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     drawn = page_data(page_of(contents, figures(contents)))["courses"]["courses"]
     assert [one["name"] for one in drawn["series"]] == ["default clocks", "the plan"]
     assert drawn["series"][1]["x"] == [10, 12, 14]
@@ -190,14 +190,14 @@ def test_the_course_is_the_slowest_rank_and_the_power_of_all(write_run: WriteRun
 def test_a_difference_beyond_the_errors_is_explained(write_run: WriteRun) -> None:
     run_dir = write_run("profile", "plan", events=[attached("one")])
     measured(run_dir, "one", saved_j=60.0)
-    contents = read_contents(run_dir)
-    told = explanation(contents, figures(contents))
+    contents = load_run(run_dir)
+    told = compare_measured_expected(contents, figures(contents))
     assert "6.0" in told
     assert "less than" in told
     assert "missed" in told
     measured(run_dir, "one", saved_j=119.0)
-    contents = read_contents(run_dir)
-    assert "agrees" in explanation(contents, figures(contents))
+    contents = load_run(run_dir)
+    assert "agrees" in compare_measured_expected(contents, figures(contents))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_difference_beyond_the_errors_is_explained(write_run: WriteRun) -> Non
 def test_a_ranks_file_that_is_wrong_is_named(write_run: WriteRun, content: object, why: str) -> None:
     run_dir = write_run("profile", events=[attached("one")])
     write_json(RunDirectory(run_dir).rank(0), content)
-    named = {part.file: part.why for part in read_contents(run_dir).missing}
+    named = {part.file: part.why for part in load_run(run_dir).missing}
     assert "rank_00000.json" in named["ranks"]
     assert why in named["ranks"]
 

@@ -9,11 +9,11 @@ import pytest
 from perseus_ds.cli.report import report_table
 from perseus_ds.errors import PerseusError
 from perseus_ds.report.figures import figures
-from perseus_ds.report.read import read_contents
+from perseus_ds.report.read import load_run
 
 
 def table(run_dir: Path) -> str:
-    contents = read_contents(run_dir)
+    contents = load_run(run_dir)
     return report_table(contents, figures(contents))
 
 
