@@ -36,7 +36,7 @@ def marked(function: Call) -> Call:
 
 
 def is_ours(function: object) -> bool:
-    """Whether a function is one of ours; a wrapper of somebody else's may have copied its attributes."""
+    """Tell our functions from others', whose wrappers may have copied our attributes."""
     return function is not None and getattr(function, _MARK, None) is function
 
 
@@ -127,7 +127,7 @@ def around(
 
 @dataclass(frozen=True, slots=True)
 class RequiredName:
-    """One name, a member's of a member with a dot between, and what for."""
+    """A name that we rely on, a member's of a member with a dot between, and its use."""
 
     name: str
     use: str

@@ -109,7 +109,7 @@ def check(engine: object) -> PipelineEngine:
 
 
 def is_training(schedule: PipeSchedule) -> bool:
-    """Whether a schedule trains: whether its stream holds a backward or an optimizer step.
+    """Return whether a schedule trains: whether its stream holds a backward or an optimizer step.
 
     ``eval_batch`` runs the same instructions without them, under whatever class. A stream is walked once for
     every class, size and ``forward_only``, up to its first such instruction. One that has none and does not
@@ -149,7 +149,7 @@ _trains: dict[tuple[object, ...], bool] = {}
 
 
 def crashes_with_timers(release: str) -> bool:
-    """Whether this DeepSpeed ends every pipeline job that has its own timers on (0.18.3 to 0.19.8)."""
+    """Return whether this DeepSpeed ends every pipeline job that has its own timers on (0.18.3 to 0.19.8)."""
     numbers = tuple(int(part) for part in release.split("+", maxsplit=1)[0].split(".")[:3] if part.isdigit())
     return (0, 18, 3) <= numbers <= (0, 19, 8)
 
@@ -160,7 +160,7 @@ def watch(module: ModuleType) -> None:
 
 
 def serves(host: object) -> bool:
-    """Whether this is a pipeline engine of DeepSpeed's."""
+    """Return whether this is a pipeline engine of DeepSpeed's."""
     return is_pipeline(host)
 
 
@@ -281,7 +281,7 @@ NEXT_BATCH = "_next_batch"
 
 
 class Inputs:
-    """What one engine's forwards work on.
+    """Sizes of the inputs of one engine's forwards.
 
     The first stage's microbatches are counted as they leave the data iterator, before they are copied to the
     device. What a later stage receives is known by its shape alone.
@@ -460,7 +460,7 @@ class EngineAdapter:
 
     @property
     def local_rank(self) -> int:
-        """As the launcher states, else as if there were one node."""
+        """Rank on its node as the launcher states it, else as if there were one node."""
         return int(os.environ.get("LOCAL_RANK", self._engine.global_rank))
 
     @property
@@ -469,7 +469,7 @@ class EngineAdapter:
         return torch.device(getattr(self._engine, "device", "cpu"))
 
     def skipped_steps(self) -> int:
-        """How many optimizer steps this engine has skipped so far, since fp16 gradients overflowed."""
+        """Return how many optimizer steps this engine has skipped so far, since fp16 gradients overflowed."""
         skipped = getattr(self._engine, "skipped_steps", 0)
         return skipped if isinstance(skipped, int) else 0
 
@@ -579,7 +579,7 @@ class DeepSpeedAdapter(EngineAdapter):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One model stage on this rank: its parameters, and the weights among them that multiply."""
+    """A model stage on this rank: its parameters, and the weights among them that multiply."""
 
     parameters: int
     weight: float

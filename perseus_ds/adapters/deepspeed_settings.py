@@ -38,7 +38,7 @@ def raw_config(engine: object) -> Mapping[str, object]:
 
 
 def switched_on(section: object) -> bool:
-    """Whether a section of the configuration has ``"enabled": true``."""
+    """Return whether a section of the configuration has ``"enabled": true``."""
     return isinstance(section, dict) and section.get("enabled", False) is True
 
 
@@ -67,12 +67,12 @@ class EngineSettings:
 
     @property
     def never_a_pipeline(self) -> bool:
-        """Whether DeepSpeed would refuse to make a pipeline engine with these."""
+        """True if DeepSpeed would refuse to make a pipeline engine with these."""
         return self.zero_stage >= _LEAST_WITHOUT_PIPELINE
 
     @property
     def waits_in_backward(self) -> bool:
-        """Whether replicas wait for each other inside backwards: the stream waits for the bucket before.
+        """True if replicas wait for each other inside backwards: the stream waits for the bucket before.
 
         Source: deepspeed/runtime/zero/stage_1_and_2.py@0.19.8, ``average_tensor``.
         """
@@ -143,7 +143,7 @@ def _is_on(value: object) -> bool:
 
 
 def is_pipeline(engine: object) -> bool:
-    """Whether an engine runs a pipeline: DeepSpeed's own class for it, or one below it."""
+    """Return whether an engine runs a pipeline: DeepSpeed's own class for it, or one below it."""
     return any(kind.__name__ == "PipelineEngine" for kind in type(engine).__mro__)
 
 
@@ -156,7 +156,7 @@ class AskingEngine:
 
     @property
     def tunes_itself(self) -> bool:
-        """Whether DeepSpeed's autotuning is on, which measures the job itself."""
+        """True if DeepSpeed's autotuning is on, which measures the job itself."""
         return switched_on(self.content.get("autotuning"))
 
 

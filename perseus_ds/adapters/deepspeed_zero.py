@@ -44,7 +44,7 @@ def watch(module: ModuleType) -> None:
 
 
 def serves(host: object) -> bool:
-    """Whether this is an engine of DeepSpeed's without a pipeline."""
+    """Return whether this is an engine of DeepSpeed's without a pipeline."""
     return any(kind.__name__ == "DeepSpeedEngine" for kind in type(host).__mro__) and not is_pipeline(host)
 
 
@@ -366,7 +366,7 @@ class ZeroAdapter(EngineAdapter):
         return SyncPoint.UNMARKED if unmarked else SyncPoint.REDUCTION
 
     def place(self) -> Place:
-        """One model stage, one pipeline rank; every data-parallel rank is a replica."""
+        """State one model stage on one pipeline rank; every data-parallel rank is a replica."""
         engine = check(self._engine)
         parameters = list(engine.module.parameters())
         order = resized(self._order, engine.gradient_accumulation_steps())

@@ -225,11 +225,11 @@ class ReadAhead:
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything that was read was asked for."""
+        """True if everything that was read was asked for."""
         return not self._read and self._error is None
 
     def reads(self, data: object) -> bool:
-        """Whether this is the iterator that is read here, or this object itself."""
+        """Return whether this is the iterator that is read here, or this object itself."""
         return data is self or data is self.data
 
     def loads(self, microbatches: int) -> tuple[Load, ...] | None:

@@ -146,7 +146,7 @@ def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
 
 
 def _one_graph(config: object) -> bool:
-    """Whether one graph holds the iteration; the scope is a name in 0.14 and 0.15, enumerators from 0.16."""
+    """Tell if one graph holds the iteration; the scope is a name in 0.14 and 0.15, enumerators from 0.16."""
     scope = getattr(config, "cuda_graph_scope", None) or ()
     scopes = [scope] if isinstance(scope, str) or not isinstance(scope, Sequence) else scope
     names = {getattr(one, "name", one) for one in scopes}
@@ -161,7 +161,7 @@ def watch(module: ModuleType) -> None:
 
 
 def serves(host: object) -> bool:
-    """Whether this is megatron-core's module of schedules."""
+    """Return whether this is megatron-core's module of schedules."""
     return isinstance(host, ModuleType) and host.__name__ == MODULE
 
 
@@ -217,7 +217,7 @@ class OnePass:
 
     @property
     def trains(self) -> bool:
-        """Whether it runs backwards."""
+        """True if it runs backwards."""
         return not self.keywords.get("forward_only", False)
 
     @property
@@ -228,7 +228,7 @@ class OnePass:
 
     @property
     def interleaved(self) -> bool:
-        """Whether ranks hold several chunks."""
+        """True if ranks hold several chunks."""
         return self.name == INTERLEAVED
 
     @property
@@ -238,7 +238,7 @@ class OnePass:
 
     @property
     def batch(self) -> Batch:
-        """What a plan must fit."""
+        """Properties of the batch that a plan must fit."""
         sizes = [self.keywords.get(name) for name in ("micro_batch_size", "seq_length", "decoder_seq_length")]
         shape = " x ".join(str(size) for size in sizes if size is not None)
         return Batch(cast("int", self.keywords.get("num_microbatches")), shape)
@@ -280,7 +280,7 @@ class OnePass:
 def order_of(
     rank: int, *, ranks: int, microbatches: int, chunks: int = 1, group: int | None = None, reduces: bool
 ) -> Order:
-    """What one pipeline rank runs: 1F1B, or interleaved 1F1B where it holds several chunks.
+    """Return the order of one pipeline rank: 1F1B, or interleaved 1F1B where it holds several chunks.
 
     Chunk c of a rank is model stage ``c * ranks + rank``. The reduction is one instruction of the rank, where
     its model ``reduces``, and the step is what lies between two passes.
@@ -307,7 +307,7 @@ def check_table(table: Sequence[tuple[int, int]], order: Order, *, ranks: int, c
 
 
 def left_out_of(order: Order, reducing: Iterable[object]) -> frozenset[Instruction]:
-    """What contains a wait for other replicas: forwards that wait for parameters, backwards that reduce.
+    """Return what waits for other replicas: forwards that wait for parameters, backwards that reduce.
 
     ``reducing`` are Megatron's data-parallel modules, whose ``ddp_config`` states what they overlap.
     """
@@ -452,7 +452,7 @@ class Hooks:
             self._mute()
 
     def _is_ours(self, present: OnePass) -> bool:
-        """Whether a pass trains the first model of this process, the only one that is served."""
+        """Return whether a pass trains the first model of this process, the only one that is served."""
         if not present.trains:
             return False
         if present.chunks[0] is self._first:
@@ -585,12 +585,12 @@ class MegatronAdapter:
 
     @property
     def local_rank(self) -> int:
-        """As the launcher states, else as if there were one node."""
+        """Rank on its node as the launcher states it, else as if there were one node."""
         return int(os.environ.get("LOCAL_RANK", dist.get_rank()))
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Device of the parameters."""
         return next(self._first.chunks[0].parameters()).device
 
     def place(self) -> Place:
@@ -656,7 +656,7 @@ class MegatronAdapter:
 
     @property
     def scalars_every(self) -> int | None:
-        """As often as the script writes its own; None on ranks without a writer."""
+        """Interval at which the script writes its own; None on ranks without a writer."""
         return None if self._writers is None else self._writers.every
 
     @property

@@ -40,7 +40,7 @@ def watch(module: ModuleType) -> None:
 
 
 def serves(host: object) -> bool:
-    """Whether this is a schedule of torch.distributed.pipelining's."""
+    """Return whether this is a schedule of torch.distributed.pipelining's."""
     return any(kind.__name__ == "_PipelineSchedule" for kind in type(host).__mro__)
 
 
@@ -150,7 +150,7 @@ def stages_of(schedule: PipelineSchedule) -> Sequence[Stage]:
 
 
 def splits_rows(schedule: PipelineSchedule) -> bool:
-    """Whether a batch is split along its first dimension: nobody reported otherwise."""
+    """Return whether a batch is split along its first dimension: nobody reported otherwise."""
     given = (getattr(schedule, name, None) for name in ("_args_chunk_spec", "_kwargs_chunk_spec"))
     return all(spec is None for spec in given)
 
@@ -246,7 +246,7 @@ def _flat(actions: Iterable[Action]) -> Iterator[tuple[Action, str]]:
 
 @dataclass(frozen=True, slots=True)
 class DataParallel:
-    """Where this rank stands among those that hold the same stage.
+    """Place of this rank among those that hold the same stage.
 
     torch numbers no replicas. The group over which the gradients are reduced does: ranks with the same
     place in it are one replica, tensor-parallel peers included. ``reduces`` is whether
@@ -261,7 +261,7 @@ class DataParallel:
     precision: str = ""
 
     def in_words(self) -> str:
-        """What of it changes how long computations take: never how many replicas there are."""
+        """Describe what changes how long computations take: never how many replicas there are."""
         gathers = ", gathers in every forward" if self.gathers else ""
         return f"{self.name}{gathers}{self.precision and f', in {self.precision}'}"
 
@@ -385,7 +385,7 @@ class Hooks:
         vars(holder)[name] = ours
 
     def _around(self, kind: Kind, handler: Handler, *, ends: bool = True) -> Handler:
-        """Of the last stage's forward only the beginning: the loss belongs to it, and comes after it."""
+        """Announce a call; of the last stage's forward only the beginning: the loss belongs to it."""
         return around(self._guard, kind, handler, ends=ends)
 
     def _around_backward(self, handler: Handler) -> Handler:
@@ -457,7 +457,7 @@ class PipeliningAdapter:
 
     @property
     def local_rank(self) -> int:
-        """As the launcher states, else as if there were one node."""
+        """Rank on its node as the launcher states it, else as if there were one node."""
         return int(os.environ.get("LOCAL_RANK", dist.get_rank()))
 
     @property
@@ -529,7 +529,7 @@ class PipeliningAdapter:
         )
 
     def _waiting(self, order: Order) -> frozenset[Instruction]:
-        """What is not to be measured: DDP's reduction, and FSDP2's first gathering, are waited for inside."""
+        """Return what is not measured: DDP's reduction, FSDP2's first gathering are waited for inside."""
         if self._data_parallel.replicas == 1:
             return frozenset()
         return last_backwards(order) if self._data_parallel.name == "DDP" else first_forwards(order)

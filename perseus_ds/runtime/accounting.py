@@ -27,7 +27,7 @@ _SHORT_GAP = 0.05
 
 
 class Mode(Enum):
-    """What an iteration counts for."""
+    """The side of the comparison that an iteration counts for."""
 
     BASELINE = "baseline"
     PERSEUS = "perseus"
@@ -37,7 +37,7 @@ class Mode(Enum):
 
 
 def beside(mode: Mode) -> Mode:
-    """What an iteration counts for while others wait for a straggler: its time is not the plan's doing."""
+    """Return the mode of an iteration beside a straggler: its time is not the plan's doing."""
     return {Mode.BASELINE: Mode.BASELINE_BESIDE, Mode.PERSEUS: Mode.PERSEUS_BESIDE}.get(mode, mode)
 
 
@@ -58,7 +58,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Total:
-    """What was measured of one mode: how many iterations ever, and samples of the last of them."""
+    """Measurements of one mode: how many iterations ever, and samples of the last of them."""
 
     iterations: int = 0
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -76,7 +76,7 @@ def _unpacked(iterations: int, rows: NDArray[np.float64]) -> Total:
 
 @dataclass(slots=True)
 class Outside:
-    """What this rank's GPU took while the host did something else than train."""
+    """Time and energy of this rank's GPU while the host did something else than train."""
 
     time_s: float = 0.0
     energy_j: float = 0.0
@@ -115,7 +115,7 @@ class EnergyAccount:
 
     @property
     def counter_period_s(self) -> float | None:
-        """How long the counter takes from one change to the next."""
+        """Time of the counter from one change to the next."""
         return self._watch.seen_period_s
 
     def totals_of(self, microbatches: int) -> dict[Mode, Total]:
@@ -162,7 +162,7 @@ class EnergyAccount:
         del self._open[:-_OPEN]  # where the counter stands still nothing is ever settled
 
     def _joins(self, last: _Block, new: _Block) -> bool:
-        """Whether the first is too short to stand alone, and nothing of length lies between them."""
+        """Return whether the first is too short to stand alone, and nothing of length lies between them."""
         gap_s = new.start_s - last.end_s
         alike = last.mode is new.mode and last.microbatches == new.microbatches
         return alike and self._is_short(last) and gap_s <= _SHORT_GAP * new.time_s
@@ -171,7 +171,7 @@ class EnergyAccount:
         return block.time_s < _SAMPLE_PERIODS * (self._watch.period_s or 0.0)
 
     def _grows(self, block: _Block) -> bool:
-        """Whether the next iteration may still join it."""
+        """Return whether the next iteration may still join it."""
         return block is self._open[-1] and block.mode is not None and self._is_short(block)
 
     def _settle(self) -> None:
@@ -206,7 +206,7 @@ class EnergyAccount:
 
 
 def _decided(trace: CounterTrace, block: _Block) -> bool:
-    """Whether more of the trace would change nothing: it has passed the block, or missed its beginning."""
+    """Tell if more of the trace would change nothing: it has passed the block, or missed its begin."""
     return len(trace) > 0 and bool(trace.time_s[-1] >= block.end_s or trace.time_s[0] > block.start_s)
 
 
@@ -215,7 +215,7 @@ def _decided(trace: CounterTrace, block: _Block) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What one rank reports after an audit.
+    """The report of one rank after an audit.
 
     ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step.
     ``temperature_c`` is how warm it was on either side, where a sensor is read. ``troubles`` are what is
@@ -265,7 +265,7 @@ class Durations:
 
 
 class RankBooks:
-    """One rank's time and energy, iteration by iteration, by what each counts for.
+    """Time and energy of one rank, iteration by iteration, by what each counts for.
 
     ``sightings`` are those of others at work on its GPU, ``clock_requests`` what it asked of its GPU.
     ``overrun_share`` is of how many of its computations in scaled time the host was too slow.
@@ -291,7 +291,7 @@ class RankBooks:
 
     @property
     def error(self) -> PerseusError | None:
-        """Why nothing is measured any more."""
+        """The error after which nothing is measured; None before."""
         return self._watch.error
 
     def trouble(self) -> str:
@@ -305,7 +305,7 @@ class RankBooks:
 
     @property
     def at_plan(self) -> Mapping[int, int]:
-        """How many iterations at the plan were measured, by the size of their batches."""
+        """Number of iterations measured at the plan, by the size of their batches."""
         return self._account.at_plan
 
     def ran(self, index: int, mode: Mode, *, known: bool) -> None:
@@ -348,7 +348,7 @@ class RankBooks:
         self._warm.pop(Mode.PERSEUS, None)
 
     def report(self, job: Job) -> RankReport:
-        """What there is to report of batches of this job's size."""
+        """Report measurements of batches of this job's size."""
         microbatches = job.schedule.microbatches
         return RankReport(
             rank=job.rank,
@@ -407,7 +407,7 @@ def robust_mean(values: Sequence[float], *, alike: float = 1.0) -> Estimated:
 
 
 def alike(lasts_s: NDArray[np.float64], begins: NDArray[np.bool_], period_s: float | None) -> float:
-    """As many measurements count as one; 1 where each is independent.
+    """Return how many measurements count as one; 1 where each is independent.
 
     A counter that watches a part of its period and takes that for the whole is wrong where the power changes.
     Measurements that begin at the same moment of a period are wrong alike. Half of them are high and half of
@@ -537,7 +537,7 @@ def _at_mean_size(values: Sequence[_Numbers], sizes: Sequence[_Numbers]) -> list
 
 
 def _alike(samples: Sequence[Sample], period_s: float | None) -> float:
-    """How many samples share one error; one begins anew where it does not follow the one before it."""
+    """Return how many samples share one error; one begins anew where it does not follow the one before it."""
     firsts = np.array([one.first for one in samples])
     ends = firsts + np.array([one.iterations for one in samples])
     begins = np.append(True, firsts[1:] != ends[:-1])  # the first one does

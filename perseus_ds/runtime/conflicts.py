@@ -47,7 +47,7 @@ class ControlWatch:
         self._late = late
 
     def unpublished(self) -> ConflictKind | None:
-        """What this rank has to report next."""
+        """Return this rank's next report."""
         if self._told_lost:
             return None if self._lost_now else ConflictKind.CONTROL_BACK
         return ConflictKind.CONTROL_LOST if self._losses > self._told_losses else None
@@ -155,7 +155,7 @@ class ConflictMonitor:
         write_json(path, self._written(path) | {"conflicts": conflict_rows(seen)})
 
     def _written(self, path: Path) -> dict[str, object]:
-        """What stands in this rank's file already, if it can be read."""
+        """Read this rank's file, if it is there and can be read."""
         try:
             content = read_json(path, most_bytes=_MOST_BYTES)
         except (OSError, PerseusError):

@@ -30,7 +30,7 @@ class CudaEvent(Protocol):
         """Put it into the current stream of the calling thread."""
 
     def query(self) -> bool:
-        """Whether the device has reached it."""
+        """Return whether the device has reached it."""
 
     def synchronize(self) -> None:
         """Wait for the device to reach it: asleep where the event was made ``blocking``, else spinning."""
@@ -170,7 +170,7 @@ class PooledEvent:
 
 
 class Events:
-    """What CUDA refuses is kept for `trouble`: whoever wanted an event then has none.
+    """A pool of events. What CUDA refuses is kept for `trouble`: whoever wanted an event then has none.
 
     Cost: an event is made when none is free, and used again; the training thread never waits for one.
     """
@@ -189,7 +189,7 @@ class Events:
 
     @property
     def capturing(self) -> bool:
-        """Whether a graph is being captured: nothing of ours is called meanwhile."""
+        """True if a graph is being captured: nothing of ours is called meanwhile."""
         return self.captures.under_way > 0 or self._capturing()
 
     @contextmanager
@@ -235,7 +235,7 @@ class Events:
         (self._sleepers if event.blocking else self._plain).append(event)
 
     def reached(self, event: PooledEvent) -> bool:
-        """Whether the device has reached an event; one that cannot be asked holds up nobody."""
+        """Return whether the device has reached an event; one that cannot be asked holds up nobody."""
         try:
             return event.cuda.query()
         except RuntimeError as error:

@@ -56,7 +56,7 @@ class TimeTies:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing ties the two clocks yet."""
+        """True if nothing ties the two clocks yet."""
         return not self._ties
 
     @property
@@ -89,7 +89,7 @@ class TimeTies:
         self._fit(device_s)
 
     def _stepped(self, tie: _Tie) -> bool:
-        """Whether the offset cannot be what it was; one that is only seen late may be, for a while."""
+        """Return whether the offset cannot be what it was; one that is only seen late may be, for a while."""
         expected_s = self.host_s(tie.device_s) - tie.device_s
         trusted_s = expected_s if self._added >= _TRUSTED else self._ties[-1].least_s
         if tie.most_s < trusted_s - _JUMP_S or tie.least_s > expected_s + _JUMP_S:
@@ -135,7 +135,7 @@ class StreamMark:
 
     @property
     def waits(self) -> bool:
-        """Whether it has still to be read."""
+        """True if it has still to be read."""
         return self.event is not None and math.isnan(self.after_s)
 
 
@@ -212,12 +212,12 @@ class MarkReader:
                     left = [mark for mark in left if mark.waits]
 
     def host_s(self, mark: StreamMark) -> float:
-        """When a mark was, by the host's clock; not a number where it was lost or not read."""
+        """Return when a mark was, by the host's clock; not a number where it was lost or not read."""
         device_s = mark.landmark.device_s
         return math.nan if device_s is None else self.ties.host_s(device_s + mark.after_s)
 
     def time_of(self, mark: StreamMark) -> float:
-        """When the device reached a mark that it has reached, on any thread; not a number if it was lost."""
+        """Return when the device reached a mark, on any thread; not a number if it was lost."""
         landmark = mark.landmark
         after_s = self._after_s(mark, landmark)
         if not self.ties.empty:
@@ -425,7 +425,7 @@ class CudaStopwatch(Stopwatch):
         return [self._reader.host_s(mark) for mark in wanted]
 
     def whole(self, first: Mark, last: Mark) -> bool:
-        """Whether neither was lost, the device's clock did not step between, and no graph was captured."""
+        """Tell if neither was lost, the device's clock did not step, and no graph was captured."""
         begin, end = cast("Landmark", first), cast("Landmark", last)
         known = begin.device_s is not None and end.device_s is not None
         return known and begin.era == end.era and begin.captures == end.captures
@@ -437,7 +437,7 @@ class CudaStopwatch(Stopwatch):
 
     @property
     def captures(self) -> int:
-        """How many graphs were captured so far."""
+        """Number of graphs captured so far."""
         return self._events.captures.begun
 
     def enter_thread(self) -> None:

@@ -324,7 +324,7 @@ class Emulation:
         return carried
 
     def _load_share(self, job: Job) -> LoadShare:
-        """How much work loads are: as the first stage counts them, where settings define what they mean."""
+        """Return how much work loads are: as the first stage counts, where settings state their meaning."""
         settings = self.gpu.settings
         if settings.load_terms is None or settings.mean_load is None:
             return LoadShare()

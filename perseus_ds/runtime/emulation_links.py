@@ -44,7 +44,7 @@ class PeerRank:
 
 @dataclass(frozen=True, slots=True)
 class Buffered:
-    """What comes over through a buffer: from whom, and whether it is an activation or a gradient."""
+    """A transfer through a buffer: from whom, and whether it is an activation or a gradient."""
 
     peer: PeerRank
     kind: Kind
@@ -52,7 +52,7 @@ class Buffered:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What one instruction exchanges: ``meets`` at once both ways, ``waits_for`` before, ``releases`` after.
+    """Exchanges of one instruction: ``meets`` at once both ways, ``waits_for`` before, ``releases`` after.
 
     ``lasts`` is how many transfers it carries out.
     """

@@ -132,7 +132,7 @@ class EnergySource:
         )
 
     def _is_step(self, before_j: float, counted_j: float, passed_s: float) -> bool:
-        """Whether it counted down, or more than any GPU takes."""
+        """Return whether it counted down, or more than any GPU takes."""
         return counted_j < before_j or counted_j - before_j > _MOST_W * max(passed_s, _CHECKED_S)
 
     def _step(self, now_s: float) -> None:
@@ -219,7 +219,7 @@ _READS_PER_CLOCK_READ = 5
 
 
 class GpuReading(NamedTuple):
-    """What one look showed, by the device's time.
+    """A look at a GPU, by the device's time.
 
     ``anew``: energy counts from another start than before. ``achieved`` and ``temperature_c`` are None where
     they were not read this time. A text is why the temperature cannot be read, now and later. ``reasons`` are
@@ -415,7 +415,7 @@ class ReadingProcess:
         return seen
 
     def _messages(self) -> Iterator[Message]:
-        """What has arrived whole; at the end of all, the reason."""
+        """Yield what has arrived whole; at the end of all, the reason."""
         arrived = os.read(self._sent, _READ_BYTES)
         if not arrived:
             code = self._process.poll()
@@ -550,7 +550,7 @@ class EnergyWatch:
 
     @property
     def watching(self) -> bool:
-        """Whether there is a counter to watch."""
+        """True if there is a counter to watch."""
         return self.period_s is not None
 
     @property
@@ -684,12 +684,12 @@ class EnergyWatch:
             self._temperatures.note(seen.at_s, seen.temperature_c)
 
     def _looked_away(self, now_s: float) -> bool:
-        """Whether the driver, or the host, held a look up for so long that its change has no date."""
+        """Return whether the driver, or the host, held a look up for so long that its change has no date."""
         return self._last is not None and now_s - self._last.at_s > _AWAY * (self.period_s or 0.0)
 
     @property
     def temperatures(self) -> Temperatures:
-        """What the GPU's sensor has shown."""
+        """Readings of the GPU's sensor."""
         self.catch_up()
         return self._temperatures
 
@@ -725,7 +725,7 @@ class EnergyWatch:
 
     @property
     def latest_look_s(self) -> float:
-        """When the device was looked at last, by its own time."""
+        """Moment of the last look, by the device's time."""
         return self._last.at_s if self._last else -math.inf
 
     @property
@@ -869,7 +869,7 @@ class EnergyMonitor:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is known to be wrong with the counter."""
+        """Faults of the counter that are known, as lines."""
         while self._watch.trouble():
             pass
         return tuple(self._watch.troubles)

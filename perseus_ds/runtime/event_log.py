@@ -226,7 +226,7 @@ class Scalars:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody looks."""
+        """True if anybody looks."""
         return self._every is not None
 
     def write(self, shown: Mapping[str, float]) -> None:
@@ -251,7 +251,7 @@ _MOST_GPUS = 4
 
 
 class StragglerReporter:
-    """One line when the stragglers that others wait for are other ones than before; the rest is journal.
+    """Reports stragglers: a line when others wait for other ones than before; the rest is journal.
 
     Shape: ``frontiers``, ``gpus``, ``names`` [replicas]; no ``gpus`` where nobody knows them, no ``names``
     where replicas are called by their numbers. ``awaited`` are the stragglers that others wait for just now,
@@ -371,6 +371,6 @@ class StragglerReporter:
 
 
 def _sureness(straggler: Straggler) -> str:
-    """How sure the measurement is, rounded down; nothing where none is concluded from."""
+    """State how sure the measurement is, rounded down; nothing where none is concluded from."""
     sure_pct = math.floor(1e4 * (1.0 - straggler.doubt)) / 100.0
     return f", {min(sure_pct, 99.99):g} % sure" if straggler.doubt else ""

@@ -171,7 +171,7 @@ class KernelTracing(PassingListener):
             self._log.line_here(trace.shortfall)
 
     def _overhead_pct(self) -> float | None:
-        """How much longer traced iterations took; those between begin at their predecessors' ends."""
+        """Return how much longer traced iterations took; those between begin at their predecessors' ends."""
         took_s = [after - before for before, after in pairwise(self._begun_s)]
         took_s.append(time.monotonic() - self._begun_s[-1])
         plain_s = took_s[1:SETTLING]

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class Form(Enum):
-    """Whether a value only grows, or goes up and down."""
+    """Form of a metric: a value that only grows, or one that goes up and down."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
 
 
 class Metric(Enum):
-    """What there is to know, in base units: the name's end, its form, and its meaning."""
+    """Metrics in base units: the name's end, its form, and its meaning."""
 
     ENERGY = "gpu_energy_joules_total", "Energy that the GPU took since the process started."
     POWER = "gpu_power_watts", "Mean power of the GPU in the iterations measured last."
@@ -82,7 +82,7 @@ LASTING = frozenset({Metric.SAVED, Metric.SAVED_ERROR})
 
 @dataclass(frozen=True, slots=True)
 class MetricSample:
-    """One value of a metric; ``labels`` beside those of its GPU, or of the job."""
+    """A value of a metric; ``labels`` beside those of its GPU, or of the job."""
 
     metric: Metric
     value: float
@@ -91,7 +91,7 @@ class MetricSample:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What all samples of a GPU have in common, and all of the job."""
+    """Labels that all samples of a GPU have in common, and all of the job."""
 
     gpu: Mapping[str, str]
     job: Mapping[str, str]
@@ -112,7 +112,7 @@ _LIMIT_EVERY_S = 15.0  # half a dozen calls to the driver
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the numbers stand. All are written by other threads and only read here.
+    """Objects that hold the numbers. All are written by other threads and only read here.
 
     ``iteration`` returns the index of the present iteration, ``active_plan`` the plan in force. ``summaries``
     returns what was measured by the size of the batches (rank 0 alone).

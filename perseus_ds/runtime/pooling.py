@@ -29,7 +29,7 @@ _WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One rank's report on one clock; ``troubles`` are what is wrong with its energy counter."""
+    """A rank's report on one clock; ``troubles`` are what is wrong with its energy counter."""
 
     replica: int
     estimate: Estimate
@@ -241,7 +241,7 @@ class MeasuredSweep:
 
     @property
     def slower(self) -> float:
-        """How many times as long an iteration lasts at the clock that is measured now, at most."""
+        """Most times as long as usual that an iteration lasts at the clock that is measured now."""
         return 1.0 if self.sweep.finished else self.sweep.slower(self.sweep.clock_mhz)
 
     @property

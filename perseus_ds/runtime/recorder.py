@@ -65,7 +65,7 @@ class Stopwatch(ABC):
 
     @abstractmethod
     def passed(self, mark: Mark) -> bool:
-        """Whether the device has reached an iteration's end."""
+        """Return whether the device has reached an iteration's end."""
 
     @abstractmethod
     def wait(self, mark: Mark) -> None:
@@ -76,13 +76,13 @@ class Stopwatch(ABC):
         """Times of marks that were passed, on the device's time base; not a number where one was lost."""
 
     def whole(self, first: Mark, last: Mark) -> bool:
-        """Whether what lies between two begins or ends of iterations can be believed."""
+        """Return whether what lies between two begins or ends of iterations can be believed."""
         del first, last
         return True
 
     @property
     def captures(self) -> int:
-        """How many graphs of the device's work were captured so far."""
+        """Number of graphs of the device's work captured so far."""
         return 0
 
     def enter_thread(self) -> None:  # noqa: B027 - most have nothing to prepare
@@ -136,7 +136,7 @@ something else runs: fewer are left out, so many are how this job runs."""
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One training iteration of one rank, from its first instruction to its last, on the device's time base.
+    """A training iteration of one rank, from its first instruction to its last, on the device's time base.
 
     ``own_s`` is what we ourselves did before it and counts as its own. ``outside_s`` is what the host did
     there (a checkpoint, an evaluation, sampling), None where that is not known. One that is ``resumed``
@@ -229,7 +229,7 @@ class Recorder:
 
     @property
     def interrupted(self) -> bool:
-        """Whether something else has run on the engine since the last iteration."""
+        """True if something else has run on the engine since the last iteration."""
         return self._interrupted
 
     @property
@@ -303,7 +303,7 @@ class Recorder:
         return self._finished - 1
 
     def rest(self) -> None:
-        """What we had to do after an iteration is done: from here on it is the host's own time."""
+        """End our work after an iteration: from here on it is the host's own time."""
         self._ours_s = self._stopwatch.host_s()
 
     def trouble(self) -> str:

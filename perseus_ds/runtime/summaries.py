@@ -65,13 +65,13 @@ def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
 
 
 def skipped_steps(reports: Sequence[RankReport]) -> dict[str, object]:
-    """How many iterations counted for neither side, since gradients overflowed; nothing where none did."""
+    """Count iterations of neither side, since gradients overflowed; nothing where none did."""
     skipped = max(report.skipped for report in reports)
     return {"skipped_steps": skipped} if skipped else {}
 
 
 def latest_of(reports: Sequence[RankReport], *, iterations: int) -> MeasuredSide | None:
-    """What the last so many iterations at the plan took; None before every rank has some."""
+    """Return means of the last so many iterations at the plan; None before every rank has some."""
     totals = [report.totals.get(Mode.PERSEUS, Total()) for report in reports]
     if not all(total.samples for total in totals):
         return None
