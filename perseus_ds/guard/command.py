@@ -24,11 +24,19 @@ from perseus_ds.guard import containment
 from perseus_ds.guard.claim import any_error, retry
 from perseus_ds.guard.client import DEFAULT_SOCKET, ServiceStatus, service_status
 from perseus_ds.guard.journal import BACKENDS, stale_journals
-from perseus_ds.guard.log import ServiceLog, is_journal, log_event
+from perseus_ds.guard.log import log_event
 from perseus_ds.guard.policy import Policy, Rule
 from perseus_ds.guard.protocol import Value
 from perseus_ds.guard.repair import Outcome, Repair, repair, reset
-from perseus_ds.guard.service import DEFAULT_RULES, ServiceSettings, read_rules, rule_of, run_service
+from perseus_ds.guard.service import (
+    DEFAULT_RULES,
+    ServiceLog,
+    ServiceSettings,
+    is_journal,
+    read_rules,
+    rule_of,
+    run_service,
+)
 
 _DONE, _REFUSED = 0, 1
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import grp
+import json
 import logging
 import os
 import pwd
+import queue
 import select
 import signal
 import socket
@@ -17,8 +19,10 @@ import sys
 import threading
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeGuard
 
@@ -34,9 +38,9 @@ from perseus_ds.files import read_bounded
 from perseus_ds.guard.claim import OpenGpu, open_gpu
 from perseus_ds.guard.client import DEFAULT_SOCKET
 from perseus_ds.guard.connection import ClientConnection, Server, ending_signals, raise_priority, serve
-from perseus_ds.guard.log import log_event
+from perseus_ds.guard.log import ERRORS, LOGGER, log_event, print_line
 from perseus_ds.guard.policy import Peer, Policy, Rule, control_groups, refusal_of
-from perseus_ds.guard.protocol import KIND, Message, encode, refusal
+from perseus_ds.guard.protocol import KIND, Message, Value, encode, refusal
 from perseus_ds.guard.repair import Repair, repair
 
 DEFAULT_RULES = Path("/etc/perseus/guardd.toml")
@@ -64,6 +68,11 @@ _MAX_CLIENTS = 1024
 _MAX_IDLE_OF_A_USER = 256  # connections that have taken no GPU; those that have are as many as GPUs
 _MAX_SIGNALS = 4096
 _PAUSE_S = 0.05
+_MAX_LINES_WAITING = 1024
+_MAX_ALIKE = 32  # lines of one event of one user within a period: a client that floods us fills no disk
+_PERIOD_S = 10.0
+_FAREWELL_S = 1.0
+_PRIORITIES = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6}  # of journald, sd-daemon(3)
 _SWITCH_S = 0.001  # a client that floods the service gives the interpreter away as often
 
 
@@ -521,3 +530,82 @@ def _uid(user: str) -> int:
         return pwd.getpwnam(user).pw_uid
     except KeyError:
         raise UnknownUserError(f"allow: no user {user!r} on this node", hint="a name or a number") from None
+
+
+class ServiceLog(logging.Handler):
+    """Lines on standard error, whole and in order: words, or a JSON object each for systemd's journal.
+
+    A thread of its own writes, so that a log that is full or stopped delays no clock. Lines that do not fit
+    are counted, and the next line states their number.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        """Take every event from here on; ``as_json``: one JSON object a line, else words."""
+        super().__init__()
+        self.setFormatter(_JsonFormatter() if as_json else _WordsFormatter())
+        self._lines: queue.Queue[str | None] = queue.Queue(_MAX_LINES_WAITING)
+        self._alike: Counter[tuple[str, Value]] = Counter()
+        self._until_s = 0.0
+        self._left_out = 0
+        self._thread = threading.Thread(target=self._write, name="perseus-guardd-log", daemon=True)
+        LOGGER.removeHandler(ERRORS)
+        LOGGER.addHandler(self)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have a line written, if there is room."""
+        now_s = time.monotonic()
+        if now_s >= self._until_s:
+            self._alike.clear()
+            self._until_s = now_s + _PERIOD_S
+        kind = record.__dict__["event"], record.__dict__["fields"].get("uid")
+        self._alike[kind] += 1
+        if self._alike[kind] > _MAX_ALIKE or self._lines.full():
+            self._left_out += 1
+            return
+        record.__dict__["fields"] |= {"left_out": self._left_out or None}
+        self._left_out = 0
+        self._lines.put_nowait(self.format(record))
+
+    def close(self) -> None:
+        """Write what waits, and end; a log that does not take it is not waited for."""
+        LOGGER.removeHandler(self)
+        LOGGER.addHandler(ERRORS)
+        with contextlib.suppress(queue.Full):
+            self._lines.put(None, timeout=_FAREWELL_S)
+        self._thread.join(_FAREWELL_S)
+        super().close()
+
+    def _write(self) -> None:
+        for line in iter(self._lines.get, None):
+            print_line(line)
+
+
+def is_journal() -> bool:
+    """Whether standard error leads into systemd's journal.
+
+    Source: systemd.exec(5), JOURNAL_STREAM: device and inode of that stream.
+    """
+    try:
+        here = os.fstat(2)
+    except OSError:
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{here.st_dev}:{here.st_ino}"
+
+
+class _WordsFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        left_out = record.__dict__["fields"]["left_out"]
+        return f"perseus_ds guard: {record.getMessage()}{f' ({left_out} lines left out)' if left_out else ''}"
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.__dict__["event"],
+            "message": record.getMessage(),
+            **{key: value for key, value in record.__dict__["fields"].items() if value is not None},
+        }
+        return f"{f'<{_PRIORITIES[record.levelno]}>' if is_journal() else ''}{json.dumps(entry)}"

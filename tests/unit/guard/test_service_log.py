@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.guard.log import ServiceLog, is_journal, log_event
+from perseus_ds.guard.log import log_event
+from perseus_ds.guard.service import ServiceLog, is_journal
 
 
 @contextmanager
