@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import networkx as nx
 import numpy as np
+import scipy.optimize
+import scipy.sparse
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
 from perseus_ds.errors import SolverError
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.schedule import Instruction, dag_of
 
+_sparse: Any = scipy.sparse  # its stubs know no stacks of arrays
+_linprog: Any = scipy.optimize.linprog
 _RELATIVE = 1e-9  # sums of up to a million doubles
 _END = "end"
 CLOSE = 1e-3
@@ -98,70 +101,43 @@ class _LinearProgram:
     """Variables: a share of work for every option of every computation, starts, and the iteration time."""
 
     def __init__(self, plans: PlanSet) -> None:
-        self._dag = dag_of(plans.schedule)
-        nodes, count = self._dag.nodes, len(self._dag.nodes)
-        self._shares: list[range] = []
-        self._time_s: list[NDArray[np.float64]] = []
+        dag = dag_of(plans.schedule)
+        time_s: list[NDArray[np.float64]] = []
         cost_j: list[NDArray[np.float64]] = []
-        first = 0
-        for node in nodes:
+        for node in dag.nodes:
             key = node.stage, node.kind
             if node.kind.is_computation:
                 options = plans.options[key]
-                time_s = options.planned_s(plans.reserve_pct)
+                time_s.append(options.planned_s(plans.reserve_pct))
                 cost_j.append(options.energy_j - plans.blocking_power_w * options.time_s)
             else:
-                time_s = np.array([plans.fixed_s[key]])
+                time_s.append(np.array([plans.fixed_s[key]]))
                 cost_j.append(np.zeros(1))
-            self._time_s.append(time_s)
-            self._shares.append(range(first, first + len(time_s)))
-            first += len(time_s)
-        self._starts, self._end = first, first + count
-        self._cost_j = np.concatenate([*cost_j, np.zeros(count + 1)])
-        self._delays_s = self._dag.delays_s(plans.fixed_s)
+        nodes, counts = len(dag.nodes), [len(own) for own in time_s]
+        at = np.repeat(np.arange(nodes), counts), np.arange(sum(counts))
+        shape = nodes, sum(counts)
+        self._cost_j = np.concatenate([*cost_j, np.zeros(nodes + 1)])
+        shares = _sparse.csr_array((np.ones(sum(counts)), at), shape=shape)
+        work_s = _sparse.csr_array((np.concatenate(time_s), at), shape=shape)
+        starts, never = _sparse.eye_array(nodes, format="csr"), _sparse.csr_array((nodes, 1))
+        end = _sparse.csr_array(np.ones((nodes, 1)))
+        before, after = np.array(dag.edges, np.int64).reshape(-1, 2).T
+        follows = _sparse.hstack([work_s[before], starts[before] - starts[after], never[before]])
+        self._ends_first = _sparse.vstack([follows, _sparse.hstack([work_s, starts, -end])])
+        self._right = np.concatenate([-np.array(dag.delays_s(plans.fixed_s)), np.zeros(nodes)])
+        self._whole = _sparse.hstack([shares, _sparse.csr_array((nodes, nodes + 1))])
 
     def least_j(self, time_s: float, *, within: bool, waiting_w: float = 0.0) -> float:
-        """The least effective energy in ``time_s``; ``within``: with waiting, in any shorter time too."""
-        rows: list[int] = []
-        columns: list[int] = []
-        values: list[float] = []
-        right: list[float] = []
-        for row, ((before, after), delay_s) in enumerate(zip(self._dag.edges, self._delays_s, strict=True)):
-            self._row(rows, columns, values, row, before)
-            rows.append(row)
-            columns.append(self._starts + after)
-            values.append(-1.0)
-            right.append(-delay_s)
-        for node in range(len(self._dag.nodes)):
-            row = len(right)
-            self._row(rows, columns, values, row, node)
-            rows.append(row)
-            columns.append(self._end)
-            values.append(-1.0)
-            right.append(0.0)
-        whole_rows = [node for node, shares in enumerate(self._shares) for _ in shares]
-        size = self._end + 1
-        ones = coo_array(
-            (np.ones(self._starts), (whole_rows, range(self._starts))), shape=(len(self._shares), size)
-        )
-        cost_j = self._cost_j.copy()
-        cost_j[self._end] = waiting_w
-        found = linprog(  # type: ignore[call-overload]  # scipy-stubs do not know of sparse matrices
-            cost_j,
-            A_ub=coo_array((values, (rows, columns)), shape=(len(right), size)),
-            b_ub=right,
-            A_eq=ones,
-            b_eq=np.ones(len(self._shares)),
-            bounds=[(0, None)] * self._end + [(0.0 if within else time_s, time_s)],
+        """Return the least effective energy in ``time_s``; ``within``: with waiting, in any shorter time."""
+        found = _linprog(
+            np.append(self._cost_j[:-1], waiting_w),
+            A_ub=self._ends_first,
+            b_ub=self._right,
+            A_eq=self._whole,
+            b_eq=np.ones(self._whole.shape[0]),
+            bounds=[(0, None)] * (len(self._cost_j) - 1) + [(0.0 if within else time_s, time_s)],
             method="highs",
         )
         if found.status != 0:
             raise SolverError(f"no plan takes {time_s:.9g} s: {found.message}")
         return float(found.fun)
-
-    def _row(self, rows: list[int], columns: list[int], values: list[float], row: int, node: int) -> None:
-        """When a node ends: its start, and its options' durations by their shares."""
-        shares = self._shares[node]
-        rows += [row] * (len(shares) + 1)
-        columns += [*shares, self._starts + node]
-        values += [*self._time_s[node].tolist(), 1.0]

@@ -255,13 +255,6 @@ class Dag:
             graph.add_edge(names[edge[0]], names[edge[1]], **named)
         return graph
 
-    def followers(self, fixed_s: Mapping[tuple[int, Kind], float]) -> list[list[tuple[int, float]]]:
-        """For every node, what runs after it and how long after its end at the soonest."""
-        after: list[list[tuple[int, float]]] = [[] for _ in self.nodes]
-        for (before, node), delay_s in zip(self.edges, self.delays_s(fixed_s), strict=True):
-            after[before].append((node, delay_s))
-        return after
-
     def starts_of_many(
         self, durations: NDArray[np.float64], fixed_s: Mapping[tuple[int, Kind], float]
     ) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ def arrivals_s(plan: int, released_s: Stages, slow_stages: Sequence[float]) -> S
     """When every stage of one replica reaches its reduction, if it starts no sooner than it was released."""
     plans = planned()
     dag, portions = dag_of(plans.schedule), plans.plan(plan).portions()
-    after, starts_s = dag.followers({}), [0.0] * len(dag.nodes)
+    starts_s = [0.0] * len(dag.nodes)
     for stage, order in enumerate(plans.schedule.orders):
         starts_s[dag.nodes.index(order[0])] = float(released_s[stage])
     arrived_s = np.zeros(len(released_s))
@@ -26,7 +26,7 @@ def arrivals_s(plan: int, released_s: Stages, slow_stages: Sequence[float]) -> S
         time_s = plans.options[instruction.stage, instruction.kind].time_s
         duration_s = sum(share * float(time_s[option]) for option, share in portions[instruction])
         end_s = starts_s[node] + duration_s * slow_stages[instruction.stage]
-        for follower, _ in after[node]:
+        for follower in (then for first, then in dag.edges if first == node):
             starts_s[follower] = max(starts_s[follower], end_s)
         arrived_s[instruction.stage] = max(arrived_s[instruction.stage], end_s)
     return arrived_s
