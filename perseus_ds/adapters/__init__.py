@@ -23,7 +23,7 @@ def door_of(host: object) -> ModuleType:
     """
     others = [point.value for point in entry_points(group="perseus_ds.adapters")]
     for name in (*(f"perseus_ds.adapters.{name}" for name in _DOORS), *others):
-        door = _imported(name)
+        door = _import_adapter(name)
         if door.serves(host):
             return door
     raise EngineError(
@@ -32,7 +32,7 @@ def door_of(host: object) -> ModuleType:
     )
 
 
-def _imported(name: str) -> ModuleType:
+def _import_adapter(name: str) -> ModuleType:
     try:
         return import_module(name)
     except Exception as error:

@@ -109,7 +109,7 @@ def around(
     """
 
     @wraps(original)
-    def listened(*args: object, **kwargs: object) -> object:
+    def announced(*args: object, **kwargs: object) -> object:
         if not guard.wanted:
             return original(*args, **kwargs)
         if begins:
@@ -119,7 +119,7 @@ def around(
             guard.after(kind)
         return result
 
-    return marked(listened)
+    return marked(announced)
 
 
 # Names of a framework that no one promised us: each with its use, checked before an engine is served.

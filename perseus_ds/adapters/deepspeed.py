@@ -234,7 +234,7 @@ def order_of(pipe_schedule: PipeSchedule, rank: int, *, without: Collection[Kind
     nothing on this rank.
     """
     mirrored = 2 * pipe_schedule.stages - 1 - rank
-    order = [one for one in _numbered(pipe_schedule, rank, mirrored) if one.kind not in without]
+    order = [one for one in _number(pipe_schedule, rank, mirrored) if one.kind not in without]
     return tuple(_in_turn(order))
 
 
@@ -253,7 +253,7 @@ def _in_turn(order: Collection[Instruction]) -> Iterator[Instruction]:
         yield replace(one, microbatch=next(turns[one.stage, one.kind])) if repeated else one
 
 
-def _numbered(pipe_schedule: PipeSchedule, rank: int, mirrored: int) -> Iterator[Instruction]:
+def _number(pipe_schedule: PipeSchedule, rank: int, mirrored: int) -> Iterator[Instruction]:
     turns: Counter[tuple[int, Kind]] = Counter()
     held: dict[tuple[int, object], int] = {}
     weights: defaultdict[int, deque[int]] = defaultdict(deque)
@@ -332,12 +332,12 @@ class Inputs:
 
     def _around_next(self, original: Callable[..., object], guard: GuardedListener) -> Callable[..., object]:
         @wraps(original)
-        def counting(*args: object, **kwargs: object) -> object:
+        def count_batch(*args: object, **kwargs: object) -> object:
             batch = original(*args, **kwargs)
             guard.run(partial(self._count, batch), None)
             return batch
 
-        return marked(counting)
+        return marked(count_batch)
 
     def _count(self, batch: object) -> None:
         inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
@@ -427,7 +427,7 @@ class Hooks:
 
     def _around_schedule(self, exec_schedule: Callable[[PipeSchedule], None]) -> Callable[..., object]:
         @wraps(exec_schedule)
-        def listened(pipe_schedule: PipeSchedule) -> None:
+        def around_schedule(pipe_schedule: PipeSchedule) -> None:
             if not self._guard.run(partial(is_training, pipe_schedule), default=False):
                 self._guard.other_begins()
                 exec_schedule(pipe_schedule)
@@ -439,7 +439,7 @@ class Hooks:
             finally:
                 self._inputs.end()
 
-        return marked(listened)
+        return marked(around_schedule)
 
     def _batch(self, pipe_schedule: PipeSchedule) -> Batch:
         self.present = pipe_schedule

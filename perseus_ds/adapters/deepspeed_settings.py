@@ -81,13 +81,13 @@ class EngineSettings:
     def refusal(self) -> EngineError | None:
         """Return why such an engine is not served in training; None where it is."""
         if self.zenflow:
-            return _refused(
+            return _refuse(
                 "ZenFlow updates weights beside the iteration: no instruction can be separated from it"
             )
         if self.hybrid_engine:
-            return _refused("the hybrid engine generates text between its iterations, which is not planned")
+            return _refuse("the hybrid engine generates text between its iterations, which is not planned")
         if self.deepcompile:
-            return _refused("DeepCompile moves the reductions into the compiled graph, past every hook")
+            return _refuse("DeepCompile moves the reductions into the compiled graph, past every hook")
         # ZeRO-1 reduces at the boundary of gradient accumulation, ZeRO-2 in every microbatch.
         in_every_one = self.zero_stage > 1 or self.accumulation_steps == 1
         if self.waits_in_backward and in_every_one:
@@ -99,7 +99,7 @@ class EngineSettings:
         return None
 
 
-def _refused(why: str) -> EngineError:
+def _refuse(why: str) -> EngineError:
     return EngineError(why, hint="train without the perseus block")
 
 

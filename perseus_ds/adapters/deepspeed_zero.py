@@ -244,8 +244,8 @@ class Hooks:
         self._around: Mapping[str, tuple[Begin, End]] = {
             "forward": (self._begin_forward, self._end),
             "backward": (self._begin_backward, self._end_backward),
-            "_backward_prologue": (self._begin_backward, _nothing),
-            "_backward_epilogue": (_nothing, self._end_backward),
+            "_backward_prologue": (self._begin_backward, _do_nothing),
+            "_backward_epilogue": (_do_nothing, self._end_backward),
             "allreduce_gradients": (self._begin_reduction, self._end),
             "_take_model_step": (partial(self._begin, Kind.STEP), self._end),
             "step": (self._begin_step, self._end_step),
@@ -262,18 +262,18 @@ class Hooks:
         for name, (begin, end) in self._around.items():
             original = getattr(self._engine, name, None)
             if original is not None:
-                setattr(self._engine, name, self._wrapped(original, begin, end))
+                setattr(self._engine, name, self._wrap(original, begin, end))
 
     def remove(self) -> None:
         """Give the engine back what it had; safe to call twice, also from within an iteration."""
         self._running = self._guard.wanted = self._in_backward = False
         take_back(self._engine)
 
-    def _wrapped(self, original: Callable[..., object], begin: Begin, end: End) -> Callable[..., object]:
+    def _wrap(self, original: Callable[..., object], begin: Begin, end: End) -> Callable[..., object]:
         """Have ``begin`` called before the original, and ``end`` after it with what ``begin`` returned."""
 
         @wraps(original)
-        def listened(*args: object, **kwargs: object) -> object:
+        def around_call(*args: object, **kwargs: object) -> object:
             begun = self._guard.run(partial(begin, *args, **kwargs), None)
             try:
                 result = original(*args, **kwargs)
@@ -283,7 +283,7 @@ class Hooks:
             self._guard.run(partial(end, begun), None)
             return result
 
-        return marked(listened)
+        return marked(around_call)
 
     def _begin(self, kind: Kind, *_: object, **__: object) -> Kind:
         self._guard.before(kind)
@@ -338,7 +338,7 @@ class Hooks:
             self._guard.broke()
 
 
-def _nothing(*_: object, **__: object) -> None:
+def _do_nothing(*_: object, **__: object) -> None:
     """Begin or end nothing."""
 
 

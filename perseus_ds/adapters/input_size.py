@@ -49,7 +49,7 @@ def counted(batch: object) -> Load | None:
     try:
         found = list(islice(_elements(batch, 0), _MOST_VISITED))
         with np.errstate(all="ignore"):
-            return _of_names(_named(found)) or _of_boundaries(found) or _of_first(found)
+            return _of_names(_by_name(found)) or _of_boundaries(found) or _of_first(found)
     except Exception:  # noqa: BLE001  # a batch may hold anything, and is the host's
         return None
 
@@ -91,7 +91,7 @@ def _elements(thing: object, depth: int, name: str = "") -> Iterator[_Element]:
             yield from _elements(value, depth + 1)
 
 
-def _named(elements: Iterable[_Element]) -> Mapping[str, object]:
+def _by_name(elements: Iterable[_Element]) -> Mapping[str, object]:
     """Return what bears a name; of several the outermost."""
     named: dict[str, object] = {}
     for _, name, thing in sorted(elements, key=lambda one: one[0]):

@@ -342,7 +342,7 @@ class Wrapping:
         self._around = around
         self._inside = False
         for name in PASSES:
-            setattr(module, name, self._wrapped(name, getattr(module, name)))
+            setattr(module, name, self._wrap(name, getattr(module, name)))
 
     def remove(self) -> None:
         """Put the module's own functions back, as far as nobody else stands around us; safe to call twice."""
@@ -353,9 +353,9 @@ class Wrapping:
                 function = function.__wrapped__
             setattr(self._module, name, function)
 
-    def _wrapped(self, name: str, original: Function) -> Function:
+    def _wrap(self, name: str, original: Function) -> Function:
         @wraps(original)
-        def passing(*args: object, **kwargs: object) -> object:
+        def around_pass(*args: object, **kwargs: object) -> object:
             if self._inside:
                 return original(*args, **kwargs)
             self._inside = True
@@ -370,8 +370,8 @@ class Wrapping:
             finally:
                 self._inside = False
 
-        vars(passing)[_WRAPPING] = self, passing
-        return passing
+        vars(around_pass)[_WRAPPING] = self, around_pass
+        return around_pass
 
 
 def wrappings_of(module: ModuleType) -> Iterator[Wrapping]:

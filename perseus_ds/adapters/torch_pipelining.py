@@ -200,7 +200,7 @@ def written_order(actions: Iterable[Action], *, reduces: bool) -> Order:
         EngineError: an instruction that we do not know.
     """
     kinds = {name: kind for name, kind in KINDS.items() if reduces or kind is not Kind.REDUCE_GRADS}
-    return _with_step([_named(one, kinds[name]) for one, name in _flat(actions) if name in kinds])
+    return _with_step([_instruction(one, kinds[name]) for one, name in _flat(actions) if name in kinds])
 
 
 def single_order(names: Iterable[str], *, rank: int, ranks: int, microbatches: int, reduces: bool) -> Order:
@@ -225,7 +225,7 @@ def _with_step(order: Sequence[Instruction]) -> Order:
     return (*order, Instruction(min(i.stage for i in order), Kind.STEP, 0))
 
 
-def _named(action: Action, kind: Kind) -> Instruction:
+def _instruction(action: Action, kind: Kind) -> Instruction:
     return Instruction(action.stage_index, kind, action.microbatch_index or 0)
 
 
@@ -393,20 +393,20 @@ class Hooks:
         whole, half = (self._around(kind, handler) for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT))
 
         @wraps(handler)
-        def listened(*args: object, **kwargs: object) -> object:
+        def around_call(*args: object, **kwargs: object) -> object:
             return (whole if kwargs.get("full_backward", True) else half)(*args, **kwargs)
 
-        return marked(listened)
+        return marked(around_call)
 
     def _around_loss(self, handler: Handler) -> Handler:
         @wraps(handler)
-        def listened(stage: Stage, *args: object, **kwargs: object) -> object:
+        def around_call(stage: Stage, *args: object, **kwargs: object) -> object:
             result = handler(stage, *args, **kwargs)
             if stage.is_last:
                 self._guard.after(Kind.FORWARD)
             return result
 
-        return marked(listened)
+        return marked(around_call)
 
     def _around_step(self, step: Callable[..., object]) -> Callable[..., object]:
         schedule = self._schedule
@@ -414,7 +414,7 @@ class Hooks:
         counts = any(getattr(stage, "stage_index", None) == 0 for stage in stages_of(schedule))
 
         @wraps(step)
-        def listened(*args: object, **kwargs: object) -> object:
+        def around_call(*args: object, **kwargs: object) -> object:
             if not schedule._has_backward:  # noqa: SLF001  # the seam
                 self._guard.other_begins()
                 return step(*args, **kwargs)
@@ -427,7 +427,7 @@ class Hooks:
 
             return self._guard.iteration(batch, partial(step, *args, **kwargs))
 
-        return marked(listened)
+        return marked(around_call)
 
 
 # One schedule of torch.distributed.pipelining, as the runtime sees it.
@@ -477,7 +477,7 @@ class PipeliningAdapter:
             weights={s.stage_index: float(matmul_weight(s.submod)) for s in self._stages},
             dtypes=dtypes_of(p for some in parameters.values() for p in some),
             inputs=self._inputs,
-            left_out=self._waiting(order),
+            left_out=self._uncounted(order),
             modules=modules_in_words([s.submod for s in self._stages], device_type=self.device.type),
             untested=untested("torch", torch.__version__, TESTED_TORCH),
         )
@@ -528,7 +528,7 @@ class PipeliningAdapter:
             reduces=reduces,
         )
 
-    def _waiting(self, order: Order) -> frozenset[Instruction]:
+    def _uncounted(self, order: Order) -> frozenset[Instruction]:
         """Return what is not measured: DDP's reduction, FSDP2's first gathering are waited for inside."""
         if self._data_parallel.replicas == 1:
             return frozenset()

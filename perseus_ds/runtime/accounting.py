@@ -65,10 +65,10 @@ class Total:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel to rank 0 as one array: a thousand ranks' samples as objects take seconds to read."""
-        return _unpacked, (self.iterations, np.array([astuple(one) for one in self.samples]))
+        return _unpack_total, (self.iterations, np.array([astuple(one) for one in self.samples]))
 
 
-def _unpacked(iterations: int, rows: NDArray[np.float64]) -> Total:
+def _unpack_total(iterations: int, rows: NDArray[np.float64]) -> Total:
     total = Total(iterations)
     total.samples.extend(Sample(int(row[0]), int(row[1]), *row[2:]) for row in rows.tolist())
     return total
@@ -180,7 +180,7 @@ class EnergyAccount:
             return
         trace = self._watch.trace(self._open[0].start_s)
         settled = None
-        while self._open and _decided(trace, self._open[0]) and not self._grows(self._open[0]):
+        while self._open and _is_decided(trace, self._open[0]) and not self._grows(self._open[0]):
             settled = self._open.pop(0)
             self._book(settled, trace)
         oldest = self._open[0] if self._open else settled
@@ -205,7 +205,7 @@ class EnergyAccount:
         self.latest = power_w * time_s, power_w
 
 
-def _decided(trace: CounterTrace, block: _Block) -> bool:
+def _is_decided(trace: CounterTrace, block: _Block) -> bool:
     """Tell if more of the trace would change nothing: it has passed the block, or missed its begin."""
     return len(trace) > 0 and bool(trace.time_s[-1] >= block.end_s or trace.time_s[0] > block.start_s)
 

@@ -152,9 +152,9 @@ class ConflictMonitor:
         if not seen:
             return
         path = self._directory.rank(self._rank)
-        write_json(path, self._written(path) | {"conflicts": conflict_rows(seen)})
+        write_json(path, self._read_own_file(path) | {"conflicts": conflict_rows(seen)})
 
-    def _written(self, path: Path) -> dict[str, object]:
+    def _read_own_file(self, path: Path) -> dict[str, object]:
         """Read this rank's file, if it is there and can be read."""
         try:
             content = read_json(path, most_bytes=_MOST_BYTES)

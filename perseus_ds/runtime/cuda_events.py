@@ -127,12 +127,12 @@ class Captures:
         original = getattr(self._kind, name)
 
         @wraps(original)
-        def standing(*args: object, **kwargs: object) -> object:
+        def around_capture(*args: object, **kwargs: object) -> object:
             return around(original, *args, **kwargs)
 
-        standing.perseus_ds = self  # type: ignore[attr-defined]  # how ours is recognised
+        around_capture.perseus_ds = self  # type: ignore[attr-defined]  # how ours is recognised
         self._originals[name] = original
-        setattr(self._kind, name, standing)
+        setattr(self._kind, name, around_capture)
 
     def _begins(self, original: Callable[..., object], *args: object, **kwargs: object) -> object:
         with self.lock:
@@ -206,9 +206,9 @@ class Events:
         """Put an event into the current stream, ``blocking`` to sleep on; None where it cannot be."""
         try:
             if not self._hip:
-                return self._recorded(blocking=blocking)
+                return self._record(blocking=blocking)
             with self._guarded:
-                return self._recorded(blocking=blocking)
+                return self._record(blocking=blocking)
         except RuntimeError as error:
             self.lose(error)
             return None
@@ -281,14 +281,14 @@ class Events:
         """Choose this job's device, and have no call of this thread break a capture."""
         enter_thread(self._cuda, self._device)
 
-    def _recorded(self, *, blocking: bool) -> PooledEvent | None:
+    def _record(self, *, blocking: bool) -> PooledEvent | None:
         if self.captures.under_way or self._capturing():
             return None
         pool = (not blocking and self._plain) or self._sleepers
-        event = pool.pop() if pool else self._made(blocking=blocking)
+        event = pool.pop() if pool else self._make(blocking=blocking)
         event.cuda.record()
         return event
 
-    def _made(self, *, blocking: bool) -> PooledEvent:
+    def _make(self, *, blocking: bool) -> PooledEvent:
         with relaxed(self._cuda):
             return PooledEvent(self._cuda.event(timing=True, blocking=blocking), blocking=blocking)

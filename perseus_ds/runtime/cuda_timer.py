@@ -78,7 +78,7 @@ class TimeTies:
     def add(self, device_s: float, *, issued_s: float, seen_s: float) -> None:
         """Take in one point: issued and seen by the host at these moments."""
         tie = _Tie(device_s, issued_s - device_s, seen_s - device_s)
-        if self._ties and self._stepped(tie):
+        if self._ties and self._has_stepped(tie):
             self.forget()
         self._added += 1
         last = self._ties[-1] if self._ties else None
@@ -88,7 +88,7 @@ class TimeTies:
             self._ties.append(tie)
         self._fit(device_s)
 
-    def _stepped(self, tie: _Tie) -> bool:
+    def _has_stepped(self, tie: _Tie) -> bool:
         """Return whether the offset cannot be what it was; one that is only seen late may be, for a while."""
         expected_s = self.host_s(tie.device_s) - tie.device_s
         trusted_s = expected_s if self._added >= _TRUSTED else self._ties[-1].least_s

@@ -222,7 +222,7 @@ class EmulatedWork(PassingListener):
         super().__init__(listener)
         self._gpu = gpu
         self._works = works
-        self._orders = {microbatches: _computed(order)}
+        self._orders = {microbatches: _computations_of(order)}
         self._computations = self._orders[microbatches]
         self._loads = loads or LoadShare()
         self._position = 0
@@ -239,7 +239,7 @@ class EmulatedWork(PassingListener):
 
     def learn(self, order: Sequence[Instruction], *, microbatches: int) -> None:
         """Know what batches of another size run."""
-        self._orders[microbatches] = _computed(order)
+        self._orders[microbatches] = _computations_of(order)
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
         """Start the GPU's work where it is a computation."""
@@ -275,7 +275,7 @@ class EmulatedWork(PassingListener):
         return next(alike, Instruction(next(iter(self._works)), kind, 0))
 
 
-def _computed(order: Sequence[Instruction]) -> list[Instruction]:
+def _computations_of(order: Sequence[Instruction]) -> list[Instruction]:
     return [i for i in order if i.kind.is_computation]
 
 

@@ -79,11 +79,11 @@ def routes_of(schedule: Schedule, rank: int) -> list[Route]:
             waits_for[taker].append(Buffered(PeerRank(home[giver.stage], tag), kind))
     return [
         Route(i, tuple(met), tuple(waits_for[i]), tuple(releases[i]), lasts)
-        for i, met, lasts in _met(schedule.orders[rank], rank, meeting)
+        for i, met, lasts in _meetings_of_order(schedule.orders[rank], rank, meeting)
     ]
 
 
-def _met(
+def _meetings_of_order(
     order: Order, rank: int, meeting: Mapping[Instruction, tuple[int, list[int]]]
 ) -> Iterator[tuple[Instruction, list[PeerRank], int]]:
     """List whom each instruction meets; transfers queued for a commit meet there, all of them."""

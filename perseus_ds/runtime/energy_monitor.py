@@ -820,7 +820,7 @@ class EnergyMonitor:
         Raises:
             DeviceError: no such GPU, or its energy cannot be read.
         """
-        self._opened = None if isinstance(gpu, Gpu) else _opened(gpu)
+        self._opened = None if isinstance(gpu, Gpu) else _open_gpu(gpu)
         self._gpu: Gpu = gpu if isinstance(gpu, Gpu) else self._opened  # type: ignore[assignment]
         self._watch = EnergyWatch(self._gpu)
         self._begins: dict[str, tuple[float, tuple[float, float] | None]] = {}
@@ -905,7 +905,7 @@ class EnergyMonitor:
             time.sleep(_POLL_S)
 
 
-def _opened(gpu: int | str) -> Gpu:
+def _open_gpu(gpu: int | str) -> Gpu:
     """Open a GPU to read it, through the first vendor's library that knows it."""
     request = DeviceRequest(
         local_rank=gpu if isinstance(gpu, int) else 0, uuid=gpu if isinstance(gpu, str) else None, lock=False

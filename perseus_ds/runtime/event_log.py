@@ -80,11 +80,11 @@ class EventLog:
     def line(self, line: str) -> None:
         """Log one line, if this is rank 0."""
         if self._rank == 0:
-            log_line(self._named(line))
+            log_line(self._with_engine(line))
 
     def line_here(self, line: str) -> None:
         """Log a warning on whatever rank this is: for what only this rank knows."""
-        log_line(self._named(line), level=logging.WARNING)
+        log_line(self._with_engine(line), level=logging.WARNING)
 
     def line_once(self, line: str) -> None:
         """Log one line unless it was logged before."""
@@ -114,7 +114,7 @@ class EventLog:
         else:
             self._note_whether(over)
 
-    def _named(self, line: str) -> str:
+    def _with_engine(self, line: str) -> str:
         return f"engine {self._engine}: {line}" if max(_engines, default=1) > 1 else line
 
     def _record(self, directory: RunDirectory, event: str, facts: Mapping[str, object]) -> None:

@@ -118,7 +118,7 @@ class KernelTracing(PassingListener):
         if self._profiler is None:
             return
         try:
-            self._traced.append(self._stopped(self._profiler))
+            self._traced.append(self._stop_and_cut(self._profiler))
             if not self._left:
                 self._write()
         except Exception as error:  # noqa: BLE001  # see iteration_begins
@@ -146,7 +146,7 @@ class KernelTracing(PassingListener):
             except Exception as error:  # noqa: BLE001  # see iteration_begins
                 self._give_up(error)
 
-    def _stopped(self, profiler: profile) -> dict[Instruction, tuple[Launch, ...]]:
+    def _stop_and_cut(self, profiler: profile) -> dict[Instruction, tuple[Launch, ...]]:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         profiler.stop()
@@ -166,7 +166,7 @@ class KernelTracing(PassingListener):
         )
         if self._path is not None:
             write_trace(trace, self._path)
-        self._log.event("kernels_traced", _told(trace), overhead_pct=trace.overhead_pct)
+        self._log.event("kernels_traced", _summary_line(trace), overhead_pct=trace.overhead_pct)
         if trace.shortfall:
             self._log.line_here(trace.shortfall)
 
@@ -192,7 +192,7 @@ def _profiler() -> profile:
     return profile(activities=activities, record_shapes=True)
 
 
-def _told(trace: KernelTrace) -> str:
+def _summary_line(trace: KernelTrace) -> str:
     overhead = "" if trace.overhead_pct is None else f"; traced iterations took {trace.overhead_pct:+.0f} %"
     deviating = sum(one.deviating for one in trace.sequences)
     other = f", {deviating} instructions launched something else" if deviating else ""
@@ -255,7 +255,7 @@ def replay_of(kernel: KernelClass, *, device: torch.device) -> OperatorReplay:
         except Exception as error:  # noqa: BLE001  # whatever an operator raises, it is not this overload
             reason = str(error).splitlines()[0][:120]
             continue
-        return OperatorReplay(launch, _captured(launch) if device.type == "cuda" else None, device)
+        return OperatorReplay(launch, _capture_chunk(launch) if device.type == "cuda" else None, device)
     raise ProfileError(f"{kernel.name} cannot be replayed: {reason}")
 
 
@@ -320,7 +320,7 @@ def _value(word: str) -> object:
         return word
 
 
-def _captured(launch: Callable[[], object]) -> Callable[[], object] | None:
+def _capture_chunk(launch: Callable[[], object]) -> Callable[[], object] | None:
     """Capture a chunk of launches in a CUDA graph; an operator that cannot be captured is launched singly."""
     try:
         graph = torch.cuda.CUDAGraph()

@@ -201,7 +201,7 @@ class RankMetrics:
         yield MetricSample(Metric.SAVED, self._saved_j)
         yield MetricSample(Metric.SAVED_ERROR, self._saved_error_j)
         for size, summary in dict(self._sources.summaries).items():
-            yield from _measured(summary, {"microbatches": str(size)})
+            yield from _summary_samples(summary, {"microbatches": str(size)})
         age_s = _age_s(self._profile)
         if age_s is not None:
             yield MetricSample(Metric.PROFILE_AGE, age_s)
@@ -247,7 +247,7 @@ def labels_of(job: Job, run_dir: Path, *, uuid: str) -> Labels:
     return Labels(gpu={**of_job, **of_gpu}, job=of_job)
 
 
-def _measured(summary: Summary, size: Mapping[str, str]) -> Iterator[MetricSample]:
+def _summary_samples(summary: Summary, size: Mapping[str, str]) -> Iterator[MetricSample]:
     percents = (
         (Metric.SAVING, summary.saving_pct),
         (Metric.SAVING_ERROR, summary.saving_within_pct),
@@ -391,15 +391,15 @@ class Publisher:
     def _run(self) -> None:
         ended = False
         while not ended:
-            self._guarded(lambda: self._write(self._turned()))
+            self._guard(lambda: self._write(self._take_turn()))
             try:
                 self._stop.get(timeout=_EVERY_S)
             except Empty:
                 continue
             ended = True
-        self._guarded(lambda: self._write(lasting(self._turned())))
+        self._guard(lambda: self._write(lasting(self._take_turn())))
 
-    def _turned(self) -> list[MetricSample]:
+    def _take_turn(self) -> list[MetricSample]:
         self._figures.turn()
         return self._figures.samples()
 
@@ -420,7 +420,7 @@ class Publisher:
             if failed:
                 self._say(f"metrics: {self._path} is written again")
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _guard(self, act: Callable[[], None]) -> None:
         """Report each failure once. Another thread may change what is read: that is read again first."""
         try:
             act()

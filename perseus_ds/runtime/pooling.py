@@ -65,8 +65,8 @@ def pool(measured: Iterable[Measured]) -> Pooled:
     where another of its stage is not. GPUs as they are made differ by a few percent: these are averaged.
     """
     everyone = list(measured)
-    unhindered = _unhindered(everyone)
-    points = _grouped(one.estimate.points for one in unhindered)
+    unhindered = _without_hindered(everyone)
+    points = _group(one.estimate.points for one in unhindered)
     return Pooled(
         points={key: _mean(group) for key, group in points.items()},
         fixed_s=_fixed_s(everyone) | _transfers_s(everyone),
@@ -84,7 +84,7 @@ def pool(measured: Iterable[Measured]) -> Pooled:
     )
 
 
-def _unhindered(everyone: Sequence[Measured]) -> list[Measured]:
+def _without_hindered(everyone: Sequence[Measured]) -> list[Measured]:
     """Leave out GPUs that are slower than others of their stage; where batches vary, only by their clock."""
     stages: dict[tuple[Computation, ...], list[Measured]] = defaultdict(list)
     for one in everyone:
@@ -118,7 +118,7 @@ def _reached_mhz(one: Measured) -> float:
 
 
 def _fixed_s(everyone: Sequence[Measured]) -> dict[Computation, float]:
-    grouped = _grouped(one.estimate.fixed_s for one in everyone)
+    grouped = _group(one.estimate.fixed_s for one in everyone)
     fixed_s = {key: min(group) for key, group in grouped.items()}
     step_s = min((time_s for (_, kind), time_s in fixed_s.items() if kind is Kind.STEP), default=0.0)
     return fixed_s | {key: step_s for key in fixed_s if key[1] is Kind.STEP}
@@ -177,10 +177,10 @@ def joined_loads(several: Iterable[Mapping[Computation, LoadSums]]) -> dict[Comp
 
 
 def _means(several: Iterable[Mapping[Computation, float]]) -> dict[Computation, float]:
-    return {key: fmean(values) for key, values in _grouped(several).items()}
+    return {key: fmean(values) for key, values in _group(several).items()}
 
 
-def _grouped(several: Iterable[Mapping[Computation, T]]) -> dict[Computation, list[T]]:
+def _group(several: Iterable[Mapping[Computation, T]]) -> dict[Computation, list[T]]:
     """Put together what each reports of one computation, in their order."""
     found: dict[Computation, list[T]] = defaultdict(list)
     for one in several:
@@ -196,7 +196,7 @@ def _place(item: tuple[Computation, object]) -> tuple[int, str]:
 
 def _mean(group: list[Point]) -> Point:
     count = len(group)
-    achieved = _known(point.achieved_mhz for point in group)
+    achieved = _drop_unknown(point.achieved_mhz for point in group)
     return replace(
         group[0],
         time_s=fmean(p.time_s for p in group),
@@ -212,17 +212,17 @@ def _mean(group: list[Point]) -> Point:
 
 
 def _mean_spread_s(group: list[Point]) -> float | None:
-    spreads_s = _known(point.time_sd_s for point in group)
+    spreads_s = _drop_unknown(point.time_sd_s for point in group)
     return fmean(one**2 for one in spreads_s) ** 0.5 if spreads_s else None
 
 
 def _mean_temperature_c(group: list[Point]) -> float | None:
     """The mean temperature; None where one of the group is unknown."""
-    temperatures = _known(point.temperature_c for point in group)
+    temperatures = _drop_unknown(point.temperature_c for point in group)
     return fmean(temperatures) if len(temperatures) == len(group) else None
 
 
-def _known(values: Iterable[T | None]) -> list[T]:
+def _drop_unknown(values: Iterable[T | None]) -> list[T]:
     return [one for one in values if one is not None]
 
 
