@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files import appended, parse_json, read_bounded, reason_of, text
+from perseus_ds.files import appended, parse_json, read_bounded, reason_of
 
 MOST_BYTES = 256 << 20
 _MOST_TEXT = 1 << 20
@@ -85,7 +85,8 @@ def parse_event(line: bytes) -> dict[str, object]:
     if not isinstance(event, dict) or "event" not in event:
         raise PerseusError("is not an event")
     for key in {"event", "time", "line"} & event.keys():
-        text(event, key, most=_MOST_TEXT)
+        if not isinstance(value := event[key], str) or len(value) > _MOST_TEXT:
+            raise PerseusError(f"{key} is {value!r:.40}", hint="expected text")
     return event
 
 

@@ -19,11 +19,8 @@ from perseus_ds.errors import ConfigError, PerseusError, ProfileError
 from perseus_ds.files import (
     KEY,
     check_digest,
-    line,
-    mapping,
     parse_json,
     read_bounded,
-    whole,
     write_atomically,
 )
 
@@ -308,12 +305,21 @@ def _read(lock: Path) -> _FoundLock | None:
     except PerseusError:
         return _FoundLock(b"", None, 0.0)
     try:
-        found = mapping(parse_json(content), "it")
-        pid, started = (whole(found, key, least=0, most=2**62) for key in ("pid", "started"))
-        owner = LockOwner(line(found, "host"), pid, started, line(found, "namespace"))
+        owner = _owner(parse_json(content))
     except PerseusError:
-        return _FoundLock(content, None, age_s)
+        owner = None
     return _FoundLock(content, owner, age_s)
+
+
+def _owner(found: object) -> LockOwner | None:
+    """Return whom a lock's content names; None where it is damaged."""
+    if not isinstance(found, dict):
+        return None
+    pid, started = found.get("pid"), found.get("started")
+    if not isinstance(pid, int) or not isinstance(started, int) or min(pid, started) < 0:
+        return None
+    host, namespace = str(found.get("host")), str(found.get("namespace"))
+    return LockOwner(host, pid, started, namespace) if (host + namespace).isprintable() else None
 
 
 def _now_s(folder: Path) -> float:

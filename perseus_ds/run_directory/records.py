@@ -1,45 +1,98 @@
-"""Where every rank of a job is: its pipeline, its place in it, its host and its GPU."""
+"""Records that a job leaves in its run directory, each with its reader and its writer.
+
+`RankPlace` (``places.json``), `RankRecord` (``ranks/rank_00000.json``), `Summary` (``summary.json``) and
+`RecordedIteration` (``timelines.json``). Readers ignore keys that they do not know.
+"""
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+)
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files import (
-    MOST,
-    MOST_COUNT,
-    Content,
-    flag,
-    line,
-    listed,
-    mapping,
-    read_json,
-    real,
-    real_or_none,
-    reason_of,
-    record,
-    rows,
-    whole,
-    within,
-)
+from perseus_ds.files import MOST, parse_json, read_bounded
 from perseus_ds.run_directory.paths import write_json
 from perseus_ds.schedule import Instruction
 
-_MOST_PLACES_BYTES = 64 << 20
-_MOST = 2**31 - 1
+_MOST_BYTES = 128 << 20
+_MOST_VALUES = 3_000_000  # 200 000 instructions in each of two iterations
+_MOST_WORD = 40
+_ROUNDING = 1e-6
+
+
+def _one_line(text: str) -> str:
+    """Refuse what a reader could not print."""
+    if not text.isprintable():
+        raise ValueError("expected text of one line")
+    return text
+
+
+def _instruction(text: object) -> Instruction:
+    if not isinstance(text, str) or len(text) > _MOST_WORD:
+        raise ValueError("expected an instruction like 0F0")
+    try:
+        return Instruction.parse(text)
+    except PerseusError as error:
+        raise ValueError(error.message) from error
+
+
+Line = Annotated[str, Field(max_length=4096), AfterValidator(_one_line)]
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Number = Annotated[float, Field(ge=0.0, le=MOST)]
+Positive = Annotated[float, Field(gt=0.0, le=MOST)]
+Rank = Annotated[int, Field(ge=0, lt=2**31)]
+Record = TypeVar("Record")
+
+
+def _read(path: Path, kind: type[Record], what: str) -> Record:
+    """Read a file as one record.
+
+    Raises:
+        OSError: it cannot be read.
+        PerseusError: naming the file and the key that is wrong.
+    """
+    try:
+        text = read_bounded(path, most_bytes=_MOST_BYTES)
+        parse_json(text, most_values=_MOST_VALUES)
+        return TypeAdapter(kind).validate_json(text.removeprefix(codecs.BOM_UTF8), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        found = "" if first["type"] == "missing" else f" is {first['input']!r:.40}"
+        raise PerseusError(
+            f"{path} is not {what}: {key.lstrip('.') or 'it'}{found}: {first['msg']:.200}"
+        ) from error
+    except PerseusError as error:
+        raise PerseusError(f"{path} is not {what}: {error.message}", hint=error.hint) from error
 
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
     """One rank: its pipeline (data-parallel replica, as announced), its rank in that, its host and GPU."""
 
-    pipeline: int
-    pipeline_rank: int
-    host: str
-    gpu: str
+    pipeline: Rank
+    pipeline_rank: Rank
+    host: Line
+    gpu: Line
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    ranks: list[RankPlace]
 
 
 def write_places(places: Sequence[RankPlace], path: Path) -> None:
@@ -54,28 +107,9 @@ def read_places(path: Path) -> list[RankPlace]:
         PerseusError: naming the file, and the row and key that are wrong.
     """
     try:
-        content = mapping(read_json(path, most_bytes=_MOST_PLACES_BYTES), "it")
-        return list(rows(content.get("ranks"), "ranks", _place))
-    except (OSError, PerseusError) as error:
-        raise PerseusError(f"{path} {reason_of(error)}") from error
-
-
-def _place(row: Content) -> RankPlace:
-    return RankPlace(
-        whole(row, "pipeline", least=0, most=_MOST),
-        whole(row, "pipeline_rank", least=0, most=_MOST),
-        line(row, "host"),
-        line(row, "gpu"),
-    )
-
-
-# What one rank measured: ``ranks/rank_00000.json``, as the report's table and courses need it.
-
-SIDES = ("baseline", "perseus")
-_MOST_RANK_BYTES = 16 << 20
-_MOST_RANKS = 1 << 20
-_MOST_C = 1000.0
-_ROW = ("first", "time_s", "energy_j")
+        return _read(path, _Places, "a list of places").ranks
+    except OSError as error:
+        raise PerseusError(f"{path} cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +125,9 @@ class CourseRow:
 class RankSide:
     """One side's means, of one GPU; no iterations: not measured."""
 
-    iterations: int
-    iteration_time_s: float
-    energy_j: float
+    iterations: Count
+    iteration_time_s: Number
+    energy_j: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,89 +150,68 @@ class RankRecord:
     temperature_c: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    changes: Count = 0
+    late: Count = 0
+    overtaken: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    baseline: RankSide
+    perseus: RankSide
+
+
+@dataclass(frozen=True, slots=True)
+class _Courses:
+    baseline: list[tuple[Count, Number, Number]] = field(default_factory=list)
+    perseus: list[tuple[Count, Number, Number]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _RankFile:
+    rank: Rank
+    stage: Rank
+    replica: Rank
+    totals: _Sides | None = None
+    course: _Courses = field(default_factory=_Courses)
+    clock_requests: _Requests = field(default_factory=_Requests)
+    run: str = ""
+    temperature_c: dict[str, Annotated[float, Field(ge=0.0, le=1000.0)]] = field(default_factory=dict)
+
+
+SIDES = ("baseline", "perseus")
+
+
 def read_ranks(folder: Path) -> list[RankRecord]:
     """Read every rank's file that has totals, by rank; empty if no file has them.
 
     Raises:
         PerseusError: naming the file and what is wrong in it.
     """
-    return [one for path in sorted(folder.glob("rank_*.json")) if (one := _read(path)) is not None]
+    return [one for path in sorted(folder.glob("rank_*.json")) if (one := _read_rank(path)) is not None]
 
 
-def _read(path: Path) -> RankRecord | None:
+def _read_rank(path: Path) -> RankRecord | None:
     try:
-        content = mapping(read_json(path, most_bytes=_MOST_RANK_BYTES), "it")
-        return _record(content) if "totals" in content else None
+        found = _read(path, _RankFile, "a rank's file")
     except OSError as error:
         raise PerseusError(f"{path}: {error.strerror}") from error
-    except PerseusError as error:
-        raise PerseusError(f"{path} is not a rank's file: {error.message}", hint=error.hint) from error
-
-
-def _record(content: Content) -> RankRecord:
-    totals = mapping(content["totals"], "totals")
-    course = mapping(content.get("course", {}), "course")
-    requests = mapping(content.get("clock_requests", {}), "clock_requests")
-    changes, late, overtaken = (
-        whole({key: 0, **requests}, key, least=0, most=MOST_COUNT) for key in ("changes", "late", "overtaken")
-    )
+    if found.totals is None:
+        return None
+    requests = found.clock_requests
     return RankRecord(
-        rank=whole(content, "rank", least=0, most=_MOST_RANKS),
-        stage=whole(content, "stage", least=0, most=_MOST_RANKS),
-        replica=whole(content, "replica", least=0, most=_MOST_RANKS),
-        sides={side: within(side, _side, mapping(totals.get(side), side)) for side in SIDES},
-        course={side: _course(course.get(side, []), side) for side in SIDES},
-        changes=changes,
-        missed=late + overtaken,
-        run=str(content.get("run", "")),
-        temperature_c=within(
-            "temperature_c", _temperatures, mapping(content.get("temperature_c", {}), "temperature_c")
-        ),
+        rank=found.rank,
+        stage=found.stage,
+        replica=found.replica,
+        sides={side: getattr(found.totals, side) for side in SIDES},
+        course={side: tuple(CourseRow(*row) for row in getattr(found.course, side)) for side in SIDES},
+        changes=requests.changes,
+        missed=requests.late + requests.overtaken,
+        run=found.run,
+        temperature_c=found.temperature_c,
     )
-
-
-def _temperatures(content: Content) -> dict[str, float]:
-    return {side: real(content, side, least=0, most=_MOST_C) for side in SIDES if side in content}
-
-
-def _side(content: Content) -> RankSide:
-    return RankSide(
-        iterations=whole(content, "iterations", least=0, most=MOST_COUNT),
-        iteration_time_s=real(content, "iteration_time_s", least=0, most=MOST),
-        energy_j=real(content, "energy_j", least=0, most=MOST),
-    )
-
-
-def _course(value: object, side: str) -> tuple[CourseRow, ...]:
-    return tuple(within(side, _course_row, listed(row, "a row")) for row in listed(value, side))
-
-
-def _course_row(row: object) -> CourseRow:
-    found = listed(row, "a row")
-    if len(found) != len(_ROW):
-        raise PerseusError(f"a row has {len(found)} values", hint="expected first iteration, s, J")
-    content = dict(zip(_ROW, found, strict=True))
-    return CourseRow(
-        first=whole(content, "first", least=0, most=MOST_COUNT),
-        time_s=real(content, "time_s", least=0, most=MOST),
-        energy_j=real(content, "energy_j", least=0, most=MOST),
-    )
-
-
-# Baseline against plan, as measured in the job: ``summary.json``.
-
-_MOST_SUMMARY_BYTES = 4 << 20
-_FACTS = {
-    "gpus": (1, 1e7),
-    "ranks": (1, 1e7),
-    "stages": (1, 1e7),
-    "microbatches": (1, 1e7),
-    "plan": (0, 1e7),
-    "predicted_saving_within_pct": (0, MOST),
-    "predicted_slowdown_pct": (-100, MOST),
-    "predicted_slowdown_within_pct": (0, MOST),
-}
-"""Facts that a report computes with, and their ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,21 +223,50 @@ class MeasuredSide:
     differs from the energy's.
     """
 
-    iteration_time_s: float
-    energy_j: float
-    iterations: int
-    iteration_time_se_s: float | None = None
-    energy_se_j: float | None = None
-    freedom: float = 0
-    time_freedom: float = 0
+    iteration_time_s: Positive
+    energy_j: Positive
+    iterations: Annotated[int, Field(ge=1)]
+    iteration_time_se_s: Number | None = None
+    energy_se_j: Number | None = None
+    freedom: Number = 0
+    time_freedom: Number = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
     """What the job took between its iterations: checkpoints, evaluations, sampling; all GPUs together."""
 
-    time_s: float = 0.0
-    energy_j: float = 0.0
+    time_s: Number = 0.0
+    energy_j: Number = 0.0
+
+
+_Size = Annotated[int, Field(ge=0, le=10**7)]
+
+
+class _Facts(BaseModel):
+    """Facts that a report computes with or prints, in their ranges; others are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
+    gpu: Line | None = None
+    gpus: Annotated[_Size, Field(ge=1)] | None = None
+    ranks: Annotated[_Size, Field(ge=1)] | None = None
+    stages: Annotated[_Size, Field(ge=1)] | None = None
+    microbatches: Annotated[_Size, Field(ge=1)] | None = None
+    plan: _Size | None = None
+    predicted_saving_within_pct: Number | None = None
+    predicted_slowdown_pct: Annotated[float, Field(ge=-100.0, le=MOST)] | None = None
+    predicted_slowdown_within_pct: Number | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _SummaryFile:
+    baseline: MeasuredSide
+    perseus: MeasuredSide
+    simulated: bool
+    predicted_saving_pct: Annotated[float, Field(ge=-MOST, le=100.0)]
+    measured: Literal[True] = True
+    facts: _Facts = field(default_factory=_Facts)
+    outside: Spent = field(default_factory=Spent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,58 +369,19 @@ def read_summary(path: Path) -> Summary:
         PerseusError: naming the file and what is wrong in it.
     """
     try:
-        content = read_json(path, most_bytes=_MOST_SUMMARY_BYTES)
-        return _summary(mapping(content, "it"))
+        found = _read(path, _SummaryFile, "a summary")
     except OSError as error:
         raise PerseusError(
             f"{path}: {error.strerror}", hint="the job has not measured its plan yet"
         ) from error
-    except PerseusError as error:
-        raise PerseusError(f"{path} is not a summary: {error.message}", hint=error.hint) from error
-
-
-def _summary(content: Content) -> Summary:
-    if not flag({"measured": True, **content}, "measured"):
-        raise PerseusError("measured is False", hint="only what was measured stands in a summary")
-    baseline, perseus = (_measured(content, side) for side in ("baseline", "perseus"))
-    facts = mapping({"facts": {}, **content}["facts"], "facts")
-    within("facts", _check_facts, facts)
     return Summary(
-        baseline=baseline,
-        perseus=perseus,
-        simulated=flag(content, "simulated"),
-        predicted_saving_pct=real(content, "predicted_saving_pct", least=-MOST, most=100.0),
-        outside=within("outside", record, Spent, mapping(content.get("outside", {}), "outside")),
-        facts=dict(facts),
+        baseline=found.baseline,
+        perseus=found.perseus,
+        simulated=found.simulated,
+        predicted_saving_pct=found.predicted_saving_pct,
+        facts=found.facts.model_dump(exclude_unset=True),
+        outside=found.outside,
     )
-
-
-def _measured(content: Content, side: str) -> MeasuredSide:
-    found: MeasuredSide = within(side, record, MeasuredSide, mapping(content.get(side), side))
-    for key in ("iteration_time_s", "energy_j", "iterations"):
-        if not getattr(found, key) > 0:
-            raise PerseusError(f"{side}.{key} is {getattr(found, key)}", hint="expected a number above 0")
-    return found
-
-
-def _check_facts(facts: Content) -> None:
-    """Refuse a fact that a report would compute with or print, and could not."""
-    for key, value in facts.items():
-        if key in _FACTS and value is not None:
-            least, most = _FACTS[key]
-            real(facts, key, least=least, most=most)
-    if "gpu" in facts:
-        line(facts, "gpu")
-
-
-# One iteration, instruction by instruction: ``timelines.json`` holds the one before and the one after.
-
-_MOST_TIMELINES_BYTES = 128 << 20
-_MOST_VALUES = 3_000_000  # 200 000 instructions in each of two iterations
-_MOST_WORD = 40
-_MOST_MHZ = 100_000
-_LEAST_S = 1e-9
-_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,11 +392,11 @@ class Span:
     both None for what no clock changes.
     """
 
-    instruction: Instruction
-    start_s: float
-    duration_s: float
-    clock_mhz: int | None
-    power_w: float | None
+    instruction: Annotated[Instruction, PlainValidator(_instruction)]
+    start_s: Number
+    duration_s: Number
+    clock_mhz: Annotated[int, Field(ge=1, le=100_000)] | None
+    power_w: Number | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,12 +408,12 @@ class RecordedIteration:
     Shape: ``rank_of_stage`` [model stages]; empty where every stage has a rank of its own.
     """
 
-    name: str
-    iteration_time_s: float
-    blocking_power_w: float
+    name: Line
+    iteration_time_s: Annotated[float, Field(ge=1e-9, le=MOST)]
+    blocking_power_w: Number
     simulated: bool
     spans: tuple[Span, ...]
-    rank_of_stage: tuple[int, ...] = ()
+    rank_of_stage: tuple[Rank, ...] = ()
 
     def rank_of(self, instruction: Instruction) -> int:
         """The rank that ran an instruction."""
@@ -419,7 +422,14 @@ class RecordedIteration:
 
 def write_timelines(timelines: Sequence[RecordedIteration], path: Path) -> None:
     """Write all timelines to one file."""
-    write_json(path, [asdict(t) | {"spans": [_row(span) for span in t.spans]} for t in timelines])
+    write_json(
+        path,
+        [
+            asdict(one)
+            | {"spans": [asdict(span) | {"instruction": str(span.instruction)} for span in one.spans]}
+            for one in timelines
+        ],
+    )
 
 
 def read_timelines(path: Path) -> list[RecordedIteration]:
@@ -429,60 +439,25 @@ def read_timelines(path: Path) -> list[RecordedIteration]:
         PerseusError: naming the file and what is wrong in it.
     """
     try:
-        content = read_json(path, most_bytes=_MOST_TIMELINES_BYTES, most_values=_MOST_VALUES)
-        found = list(rows(content, "timelines", _timeline))
+        found = _read(path, list[RecordedIteration], "a list of timelines")
     except OSError as error:
         raise PerseusError(f"{path}: {error.strerror}") from error
-    except PerseusError as error:
-        raise PerseusError(f"{path} is not a list of timelines: {error.message}", hint=error.hint) from error
+    why_not = next(filter(None, map(_why_inconsistent, found)), "")
     if not found or len({one.name for one in found}) < len(found):
-        raise PerseusError(f"{path} is not a list of timelines: it holds none, or two of one name")
+        why_not = "it holds none, or two of one name"
+    if why_not:
+        raise PerseusError(f"{path} is not a list of timelines: {why_not}")
     return found
 
 
-def _timeline(row: Content) -> RecordedIteration:
-    iteration_time_s = real(row, "iteration_time_s", least=_LEAST_S, most=MOST)
-    timeline = RecordedIteration(
-        name=line(row, "name", most=100),
-        iteration_time_s=iteration_time_s,
-        blocking_power_w=real(row, "blocking_power_w", least=0, most=MOST),
-        simulated=flag(row, "simulated"),
-        spans=tuple(rows(row.get("spans"), "spans", _span)),
-        rank_of_stage=_ranks(row.get("rank_of_stage", [])),
-    )
-    for span in timeline.spans:
-        _check_place(span, timeline)
+def _why_inconsistent(timeline: RecordedIteration) -> str:
+    """Name a span that is there twice, ends after its iteration, or whose stage has no rank."""
     if len({span.instruction for span in timeline.spans}) < len(timeline.spans):
-        raise PerseusError("spans has an instruction twice")
-    return timeline
-
-
-def _check_place(span: Span, timeline: RecordedIteration) -> None:
-    """Refuse a span that ends after its iteration, or whose stage has no rank."""
-    if span.start_s + span.duration_s > timeline.iteration_time_s * (1.0 + _ROUNDING):
-        raise PerseusError(f"{span.instruction} ends after its iteration")
-    if timeline.rank_of_stage and span.instruction.stage >= len(timeline.rank_of_stage):
-        raise PerseusError(f"{span.instruction} is of a stage that rank_of_stage does not name")
-
-
-def _ranks(value: object) -> tuple[int, ...]:
-    ranks = listed(value, "rank_of_stage")
-    found = [whole({"rank_of_stage": rank}, "rank_of_stage", least=0, most=_MOST_RANKS) for rank in ranks]
-    return tuple(found)
-
-
-def _row(span: Span) -> dict[str, object]:
-    return asdict(span) | {"instruction": str(span.instruction)}
-
-
-def _span(row: Content) -> Span:
-    clock_mhz = None
-    if row.get("clock_mhz") is not None:
-        clock_mhz = whole(row, "clock_mhz", least=1, most=_MOST_MHZ)
-    return Span(
-        Instruction.parse(line(row, "instruction", most=_MOST_WORD)),
-        start_s=real(row, "start_s", least=0, most=MOST),
-        duration_s=real(row, "duration_s", least=0, most=MOST),
-        clock_mhz=clock_mhz,
-        power_w=real_or_none(row, "power_w", least=0, most=MOST),
-    )
+        return "spans has an instruction twice"
+    end_s, ranks = timeline.iteration_time_s * (1.0 + _ROUNDING), len(timeline.rank_of_stage)
+    for span in timeline.spans:
+        if span.start_s + span.duration_s > end_s:
+            return f"{span.instruction} ends after its iteration"
+        if ranks and span.instruction.stage >= ranks:
+            return f"{span.instruction} is of a stage that rank_of_stage does not name"
+    return ""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files import parse_json, read_bounded, real, whole
+from perseus_ds.files import parse_json, read_bounded
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory, write_json
 from perseus_ds.run_directory.records import read_places
@@ -61,8 +61,8 @@ class Notice:
             raise PerseusError(f"has no {key!r}")
         until_s = _moment_s(content)
         if key == "power_w":
-            return cls(power_w=real(content, key, least=_LEAST_W, most=_MOST_W), until_s=until_s)
-        return cls(slowdown=real(content, key, least=1.0, most=_MOST_SLOWDOWN), until_s=until_s)
+            return cls(power_w=_number(content, key, least=_LEAST_W, most=_MOST_W), until_s=until_s)
+        return cls(slowdown=_number(content, key, least=1.0, most=_MOST_SLOWDOWN), until_s=until_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,10 +277,17 @@ def _is_alive(attached: Mapping[str, object]) -> bool:
 
 def _count(attached: Mapping[str, object], key: str) -> int | None:
     """Return a number of the journal; None where it has none that a process or a pipeline can have."""
-    try:
-        return whole(attached, key, least=1, most=2**31 - 1)
-    except PerseusError:
-        return None
+    value = attached.get(key)
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**31:
+        return value
+    return None
+
+
+def _number(content: Mapping[str, object], key: str, *, least: float, most: float) -> float:
+    value = content[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise PerseusError(f"{key} is {value!r:.40}", hint=f"expected a number, {least:g} to {most:g}")
+    return float(value)
 
 
 def _moment_s(content: Mapping[str, object]) -> float | None:
@@ -289,7 +296,7 @@ def _moment_s(content: Mapping[str, object]) -> float | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        return real(content, "until", least=0.0, most=_MOST_TIME_S)
+        return _number(content, "until", least=0.0, most=_MOST_TIME_S)
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:

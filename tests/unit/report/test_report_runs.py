@@ -204,7 +204,7 @@ def test_a_difference_beyond_the_errors_is_explained(write_run: WriteRun) -> Non
     ("content", "why"),
     [
         ({"rank": "a", "stage": 0, "replica": 0, "totals": {}}, "'a'"),
-        ({"rank": 0, "stage": 0, "replica": 0, "totals": {}, "course": []}, "course is"),
+        ({"rank": 0, "stage": 0, "replica": 0, "course": []}, "course is"),
         ([1], "an object"),
     ],
 )
