@@ -40,7 +40,7 @@ def is_ours(function: object) -> bool:
     return function is not None and getattr(function, _MARK, None) is function
 
 
-def take_back(holder: object) -> None:
+def unwrap(holder: object) -> None:
     """Remove whatever of ours an instance bears."""
     for name in [name for name, thing in vars(holder).items() if is_ours(thing)]:
         del vars(holder)[name]
@@ -82,7 +82,7 @@ def before_first(host: object, name: str, begin: Callable[..., bool]) -> None:
             raise  # "on_error": "raise"
         except Exception as error:  # noqa: BLE001  # the host wins
             log.warning("off, training goes on at default clocks: %s", error)
-            take_back(host)
+            unwrap(host)
             present = original
         return present(*args, **kwargs)
 
@@ -168,7 +168,7 @@ def detach_host(host: object) -> None:
     from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415  # heavy, and now needed
 
     deactivate(host)
-    take_back(host)
+    unwrap(host)
 
 
 def dtypes_of(parameters: Iterable[torch.nn.Parameter]) -> str:

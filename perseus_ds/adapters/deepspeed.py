@@ -23,7 +23,7 @@ from perseus_ds.adapters.base import (
     dtypes_of,
     is_ours,
     marked,
-    take_back,
+    unwrap,
 )
 from perseus_ds.adapters.deepspeed_settings import (
     TESTED_DEEPSPEED,
@@ -193,7 +193,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     def begin(pipe_schedule: PipeSchedule) -> bool:
         if not is_training(pipe_schedule):
             return False
-        take_back(engine)
+        unwrap(engine)
         activate(engine, partial(DeepSpeedAdapter, found, pipe_schedule), block=wanted.block)
         return True
 

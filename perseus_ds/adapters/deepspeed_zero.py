@@ -20,7 +20,7 @@ from perseus_ds.adapters.base import (
     dtypes_of,
     is_ours,
     marked,
-    take_back,
+    unwrap,
 )
 from perseus_ds.adapters.deepspeed import EngineAdapter, coupled_by_experts
 from perseus_ds.adapters.deepspeed_settings import (
@@ -267,7 +267,7 @@ class Hooks:
     def remove(self) -> None:
         """Give the engine back what it had; safe to call twice, also from within an iteration."""
         self._running = self._guard.wanted = self._in_backward = False
-        take_back(self._engine)
+        unwrap(self._engine)
 
     def _wrap(self, original: Callable[..., object], begin: Begin, end: End) -> Callable[..., object]:
         """Have ``begin`` called before the original, and ``end`` after it with what ``begin`` returned."""

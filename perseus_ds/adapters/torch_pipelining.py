@@ -25,7 +25,7 @@ from perseus_ds.adapters.base import (
     dtypes_of,
     is_ours,
     marked,
-    take_back,
+    unwrap,
 )
 from perseus_ds.adapters.input_size import chunks_counted
 from perseus_ds.errors import EngineError
@@ -62,7 +62,7 @@ def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> N
     def begin(*args: object, **kwargs: object) -> bool:
         if not getattr(schedule, "_has_backward", True):
             return False
-        take_back(schedule)
+        unwrap(schedule)
         inputs = _shapes((*args, *kwargs.values()))
         activate(schedule, lambda: PipeliningAdapter(check(schedule), inputs), block=block)
         return True

@@ -34,7 +34,7 @@ class _Tie:
     most_s: float
 
 
-class TimeTies:
+class ClockSync:
     """Device seconds to host seconds.
 
     A point of a stream comes after the host has issued it and before the host has seen it. How late it is
@@ -43,13 +43,13 @@ class TimeTies:
     and of the newer half of about a minute.
 
     An offset that steps (the host was suspended, the device reset, a checkpoint restored) begins a new
-    ``era``: nothing is known of what lies across.
+    ``epoch``: nothing is known of what lies across.
 
     Source: the least delay of many, as in D. Mills, RFC 5905 (clock filter).
     """
 
     def __init__(self) -> None:
-        self.era = 0
+        self.epoch = 0
         self._ties: deque[_Tie] = deque(maxlen=_KEPT)
         self._line = (0.0, 0.0, 0.0)
         self._late = self._added = 0
@@ -70,8 +70,8 @@ class TimeTies:
         return device_s + offset_s + drift * (device_s - at_s)
 
     def forget(self) -> None:
-        """Begin a new era: the device's clock starts again."""
-        self.era += 1
+        """Begin a new epoch: the device's clock starts again."""
+        self.epoch += 1
         self._late = self._added = 0
         self._ties.clear()
 
@@ -121,16 +121,16 @@ _FIRST = 3
 
 
 class StreamMark:
-    """A point of the stream; ``after_s`` are its seconds after its landmark once they were read.
+    """A point of the stream; ``after_s`` are its seconds after its anchor once they were read.
 
     ``event`` is None where the mark was lost, or read.
     """
 
-    __slots__ = ("after_s", "event", "landmark")
+    __slots__ = ("after_s", "anchor", "event")
 
-    def __init__(self, event: PooledEvent | None, landmark: Landmark) -> None:
+    def __init__(self, event: PooledEvent | None, anchor: AnchorEvent) -> None:
         self.event = event
-        self.landmark = landmark
+        self.anchor = anchor
         self.after_s = math.nan
 
     @property
@@ -139,23 +139,23 @@ class StreamMark:
         return self.event is not None and math.isnan(self.after_s)
 
 
-class Landmark(StreamMark):
+class AnchorEvent(StreamMark):
     """A mark that later ones are counted from, and the host's time is tied to.
 
-    ``device_s`` counts from the first landmark on, None until it was read; ``before`` is the one that it is
+    ``device_s`` counts from the first anchor on, None until it was read; ``before`` is the one that it is
     read against. ``seen_s`` is when a thread woke that slept until an iteration's end.
     """
 
-    __slots__ = ("before", "captures", "device_s", "era", "issued_s", "seen_s", "ties")
+    __slots__ = ("before", "captures", "device_s", "epoch", "issued_s", "seen_s", "ties")
 
     def __init__(
-        self, event: PooledEvent | None, before: Landmark | None, captures: int, issued_s: float
+        self, event: PooledEvent | None, before: AnchorEvent | None, captures: int, issued_s: float
     ) -> None:
         super().__init__(event, self)
         self.before = before
         self.captures = captures
         self.device_s: float | None = None
-        self.era: int | None = None
+        self.epoch: int | None = None
         self.issued_s = issued_s
         self.seen_s: float | None = None
         self.ties = False
@@ -164,7 +164,7 @@ class Landmark(StreamMark):
 class MarkReader:
     """Reads marks in the order of the stream, and gives their events back.
 
-    An event reports its distance from another in float32: marks are counted from the last landmark, never
+    An event reports its distance from another in float32: marks are counted from the last anchor, never
     from the job's first.
     """
 
@@ -172,7 +172,7 @@ class MarkReader:
         self._events = events
         self._now_s = now_s
         self._unread: deque[StreamMark] = deque()
-        self.ties = TimeTies()
+        self.ties = ClockSync()
 
     def add(self, mark: StreamMark) -> None:
         """Have a mark read when it is passed; marks come in the order of the stream."""
@@ -213,29 +213,29 @@ class MarkReader:
 
     def host_s(self, mark: StreamMark) -> float:
         """Return when a mark was, by the host's clock; not a number where it was lost or not read."""
-        device_s = mark.landmark.device_s
+        device_s = mark.anchor.device_s
         return math.nan if device_s is None else self.ties.host_s(device_s + mark.after_s)
 
     def time_of(self, mark: StreamMark) -> float:
         """Return when the device reached a mark, on any thread; not a number if it was lost."""
-        landmark = mark.landmark
-        after_s = self._after_s(mark, landmark)
+        anchor = mark.anchor
+        after_s = self._after_s(mark, anchor)
         if not self.ties.empty:
-            at_s = self.ties.host_s(self._device_s(landmark) + after_s)
+            at_s = self.ties.host_s(self._device_s(anchor) + after_s)
         else:  # no tie was read yet
-            at_s = math.nan if landmark.seen_s is None else landmark.seen_s + after_s
-        return min(max(at_s, landmark.issued_s), self._now_s())  # whatever the device's clock did meanwhile
+            at_s = math.nan if anchor.seen_s is None else anchor.seen_s + after_s
+        return min(max(at_s, anchor.issued_s), self._now_s())  # whatever the device's clock did meanwhile
 
     def _read(self, mark: StreamMark) -> None:
-        """Note a mark's seconds after its landmark and give its event back; one that raises is lost."""
+        """Note a mark's seconds after its anchor and give its event back; one that raises is lost."""
         event = mark.event
         if event is None:
             return
         try:
-            if mark is mark.landmark:
-                self._read_landmark(mark.landmark)
+            if mark is mark.anchor:
+                self._read_anchor(mark.anchor)
                 return
-            mark.after_s = self._elapsed_s(mark.landmark, event)
+            mark.after_s = self._elapsed_s(mark.anchor, event)
         except RuntimeError as error:
             self._events.lose(error)
             mark.event = None
@@ -243,8 +243,8 @@ class MarkReader:
         mark.event = None
         self._events.let_go(event)
 
-    def _elapsed_s(self, landmark: Landmark, event: PooledEvent) -> float:
-        begin = landmark.event
+    def _elapsed_s(self, anchor: AnchorEvent, event: PooledEvent) -> float:
+        begin = anchor.event
         if begin is None:
             return math.nan
         try:
@@ -252,43 +252,43 @@ class MarkReader:
         except RuntimeError as error:
             if "not ready" not in str(error):
                 raise
-        event.cuda.synchronize()  # of another stream than the landmark that was waited for
+        event.cuda.synchronize()  # of another stream than the anchor that was waited for
         return begin.cuda.elapsed_time(event.cuda) * 1e-3
 
-    def _read_landmark(self, landmark: Landmark) -> None:
-        """Tie the device's time to the host's; the landmark before it is needed no more."""
-        before, landmark.before = landmark.before, None
-        assert landmark.event is not None
+    def _read_anchor(self, anchor: AnchorEvent) -> None:
+        """Tie the device's time to the host's; the anchor before it is needed no more."""
+        before, anchor.before = anchor.before, None
+        assert anchor.event is not None
         assert before is not None
         since_s, begin = 0.0, before.event
         if begin is None:
             self.ties.forget()
         else:
             try:
-                since_s = begin.cuda.elapsed_time(landmark.event.cuda) * 1e-3
+                since_s = begin.cuda.elapsed_time(anchor.event.cuda) * 1e-3
             except RuntimeError:  # the device was reset: this one may be whole
                 self.ties.forget()
             else:
                 self._events.let_go(begin)
         before.event = None
-        landmark.device_s = (before.device_s or 0.0) + since_s
-        landmark.after_s = 0.0
-        if landmark.ties:
-            seen_s = self._now_s() if landmark.seen_s is None else landmark.seen_s
-            self.ties.add(landmark.device_s, issued_s=landmark.issued_s, seen_s=seen_s)
-        landmark.era = self.ties.era
+        anchor.device_s = (before.device_s or 0.0) + since_s
+        anchor.after_s = 0.0
+        if anchor.ties:
+            seen_s = self._now_s() if anchor.seen_s is None else anchor.seen_s
+            self.ties.add(anchor.device_s, issued_s=anchor.issued_s, seen_s=seen_s)
+        anchor.epoch = self.ties.epoch
 
-    def _device_s(self, landmark: Landmark) -> float:
-        before, known_s = landmark.before, landmark.device_s
+    def _device_s(self, anchor: AnchorEvent) -> float:
+        before, known_s = anchor.before, anchor.device_s
         if known_s is None and before is not None:
-            known_s = self._device_s(before) + self._after_s(landmark, before)
-        return landmark.device_s if landmark.device_s is not None else cast("float", known_s)
+            known_s = self._device_s(before) + self._after_s(anchor, before)
+        return anchor.device_s if anchor.device_s is not None else cast("float", known_s)
 
-    def _after_s(self, mark: StreamMark, landmark: Landmark) -> float:
+    def _after_s(self, mark: StreamMark, anchor: AnchorEvent) -> float:
         """Read a mark while the training thread may be reading it too: what that has read is what counts."""
-        if mark is landmark:
+        if mark is anchor:
             return 0.0
-        begin, event = landmark.event, mark.event
+        begin, event = anchor.event, mark.event
         after_s = math.nan
         if begin is not None and event is not None:
             try:
@@ -332,8 +332,8 @@ class _CudaMoment:
 class CudaStopwatch(Stopwatch):
     """An event per mark, out of a pool; never a wait on the training thread but for an iteration's end.
 
-    A thread sleeps until the device has reached each landmark and so ties the device's time to the host's
-    (`TimeTies`). Marks that the device has passed are read while others are taken. So two iterations' are
+    A thread sleeps until the device has reached each anchor and so ties the device's time to the host's
+    (`ClockSync`). Marks that the device has passed are read while others are taken. So two iterations' are
     alive at most, four events per instruction and five at their ends. None of our calls is made while a graph
     is
     captured: a mark there is lost, and its iteration counts for nothing.
@@ -350,16 +350,16 @@ class CudaStopwatch(Stopwatch):
         self._reader = MarkReader(self._events, gpu.now_s)
         self._marked = 0
         self._to_tie = threads.queue(object)
-        self._landmark = Landmark(None, None, 0, 0.0)
-        self._landmark.device_s, self._landmark.era = 0.0, -1
-        self._last: StreamMark = self._landmark
+        self._anchor = AnchorEvent(None, None, 0, 0.0)
+        self._anchor.device_s, self._anchor.epoch = 0.0, -1
+        self._last: StreamMark = self._anchor
         self._closed = False
         self._thread = threads.start(self._tie, name="perseus-anchors")
         self.end()
 
     def mark(self) -> Mark:
         """Record an event in the current stream."""
-        mark = self._last = StreamMark(self._events.recorded(), self._landmark)
+        mark = self._last = StreamMark(self._events.recorded(), self._anchor)
         if mark.event is not None:
             self._reader.add(mark)
         self._marked += 1
@@ -371,16 +371,16 @@ class CudaStopwatch(Stopwatch):
     def begin(self) -> Mark:
         """Record an event to count from."""
         self._reader.read_first()
-        return self._record_landmark()
+        return self._record_anchor()
 
     def end(self) -> Mark:
         """Record an event to count from, on which a thread sleeps."""
-        landmark = self._record_landmark()
-        if landmark.event is not None:
-            landmark.ties = True
-            landmark.event.hold()
-            self._to_tie.put((landmark, landmark.event))
-        return landmark
+        anchor = self._record_anchor()
+        if anchor.event is not None:
+            anchor.ties = True
+            anchor.event.hold()
+            self._to_tie.put((anchor, anchor.event))
+        return anchor
 
     def host_s(self) -> float:
         """Read the host's clock: the device has nothing of ours between an iteration's end and here."""
@@ -397,38 +397,38 @@ class CudaStopwatch(Stopwatch):
 
     def passed(self, mark: Mark) -> bool:
         """Ask the event, unless a graph is being captured."""
-        landmark = cast("Landmark", mark)
+        anchor = cast("AnchorEvent", mark)
         if self._events.capturing:
             return False
-        if not landmark.waits or landmark.seen_s is not None:
+        if not anchor.waits or anchor.seen_s is not None:
             return True
         with self._events.calls():
-            return self._events.reached(cast("PooledEvent", landmark.event))
+            return self._events.reached(cast("PooledEvent", anchor.event))
 
     def wait(self, mark: Mark) -> None:
-        """Sleep on the landmark's own event, not on the device."""
-        landmark = cast("Landmark", mark)
-        if landmark.event is None or not landmark.waits or landmark.seen_s is not None:
+        """Sleep on the anchor's own event, not on the device."""
+        anchor = cast("AnchorEvent", mark)
+        if anchor.event is None or not anchor.waits or anchor.seen_s is not None:
             return
         if self._events.capturing:
             return
         try:
             with self._events.relaxed():
-                self._events.sleep_until(landmark.event)
+                self._events.sleep_until(anchor.event)
         except RuntimeError as error:
             self._events.lose(error)
 
     def seconds(self, marks: Sequence[Mark]) -> list[float]:
-        """Count from each mark's landmark, and from there to the host's time."""
+        """Count from each mark's anchor, and from there to the host's time."""
         wanted = cast("Sequence[StreamMark]", marks)
         self._reader.read(wanted)
         return [self._reader.host_s(mark) for mark in wanted]
 
     def whole(self, first: Mark, last: Mark) -> bool:
         """Tell if neither was lost, the device's clock did not step, and no graph was captured."""
-        begin, end = cast("Landmark", first), cast("Landmark", last)
+        begin, end = cast("AnchorEvent", first), cast("AnchorEvent", last)
         known = begin.device_s is not None and end.device_s is not None
-        return known and begin.era == end.era and begin.captures == end.captures
+        return known and begin.epoch == end.epoch and begin.captures == end.captures
 
     @property
     def drift(self) -> float:
@@ -456,26 +456,26 @@ class CudaStopwatch(Stopwatch):
             self._to_tie.put(None)
             self._thread.join(_PATIENCE_S)
 
-    def _record_landmark(self) -> Landmark:
+    def _record_anchor(self) -> AnchorEvent:
         """Record one, unless that would harm, or fails: the mark is lost then."""
         issued_s = self._now_s()
         event = self._events.recorded(blocking=True)
-        landmark = self._last = Landmark(event, self._landmark, self._events.captures.begun, issued_s)
+        anchor = self._last = AnchorEvent(event, self._anchor, self._events.captures.begun, issued_s)
         if event is not None:
-            self._reader.add(landmark)
-            self._landmark = landmark
-        return landmark
+            self._reader.add(anchor)
+            self._anchor = anchor
+        return anchor
 
     def _tie(self) -> None:
-        """Sleep until each landmark is reached, and note when that was."""
+        """Sleep until each anchor is reached, and note when that was."""
         self._events.enter_thread()
-        while (ending := cast("tuple[Landmark, PooledEvent] | None", self._to_tie.get())) is not None:
-            landmark, event = ending
+        while (ending := cast("tuple[AnchorEvent, PooledEvent] | None", self._to_tie.get())) is not None:
+            anchor, event = ending
             try:
                 self._events.sleep_until(event)
             except RuntimeError as error:
                 self._events.lose(error)
-            landmark.seen_s = self._now_s()
+            anchor.seen_s = self._now_s()
             self._events.let_go(event)
 
 
