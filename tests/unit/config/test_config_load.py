@@ -1,9 +1,15 @@
+"""Configurations of DeepSpeed jobs, a file or base64: the block is read, or refused in one line."""
+
+import base64
+import os
 from pathlib import Path
 
 import pytest
 
-from perseus_ds.config import load
+from perseus_ds.config import load, read_source
 from perseus_ds.errors import ConfigError
+
+ENCODED = '{"perseus": {"enabled": true, "run_dir": "runs/\u00fc>?~\u00ff"}} // and a comment'
 
 
 @pytest.fixture
@@ -24,35 +30,83 @@ def test_a_file_that_does_not_ask_for_us_is_none(file: Path, text: str) -> None:
     assert load(file, {}) is None
 
 
-REFUSED = {
-    "cut short": ('{"perseus": {"enabled": true', "cut short"),
-    "a list": ("[1]", "is not a DeepSpeed configuration (expected a JSON object)"),
-    "a word": ("hello", "is not a DeepSpeed configuration (expected a JSON object)"),
-    "a key twice": ('{"perseus": {"mode": "run", "mode": "off"}}', "'mode' stands there twice"),
-    "a bad key": (
-        '{"perseus": {"enabled": true, "mod": 1}}',
-        ": perseus.mod is not a known key (did you mean",
-    ),
-    "a block that is none": ('{"perseus": 3}', ": perseus is 3 (expected a block like"),
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "cut short": (b'{"perseus": {"enabled": true', "cut short"),
+    "a list": (b"[1]", "is not a DeepSpeed configuration"),
+    "a word": (b"hello", "is not a DeepSpeed configuration"),
+    "a key twice": (b'{"perseus": {"mode": "run", "mode": "off"}}', "'mode' stands there twice"),
+    "a bad key": (b'{"perseus": {"enabled": true, "mod": 1}}', "did you mean mode"),
+    "a block that is none": (b'{"perseus": 3}', ": perseus is 3 (expected a block like"),
+    "no text": (b"\xff\xfe\x00", "UTF-16"),
+    "deep lists": (b"[" * 100_000, "is nested too deeply"),
+    "deep blocks": (b'{"perseus":' * 20_000 + b"1" + b"}" * 20_000, "is nested too deeply"),
+    "a megabyte": (b" " * (1 << 20), "has 1048576 bytes, 262144 are allowed"),
+    "a reference to itself": (b'{"perseus": {"enabled": true, "run_dir": "${run_dir}"}}', "perseus"),
 }
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_bad_file_is_refused_in_one_line_with_its_name(file: Path, text: str, message: str) -> None:
-    file.write_text(text)
+def test_a_bad_file_is_refused_in_one_line_with_its_name(file: Path, text: bytes, message: str) -> None:
+    file.write_bytes(text)
     with pytest.raises(ConfigError) as caught:
         load(file, {})
-    assert str(caught.value).startswith(str(file))
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    line = str(caught.value)
+    assert line.startswith(str(file))
+    assert message in line
+    assert "\n" not in line
+    assert len(line) < 500
 
 
-def test_bytes_that_are_no_text_are_refused(file: Path) -> None:
-    file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="UTF-16"):
-        load(file, {})
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(ConfigError, match=f"{path} .*ordinary"):
+            load(path, {})
 
 
-def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere"):
-        load(tmp_path / "nowhere.json", {})
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_base64_is_read_in_both_alphabets(encode: type(base64.b64encode)) -> None:
+    config = load(encode(ENCODED.encode()).decode(), {})
+    assert config is not None
+    assert config.run_dir == "runs/\u00fc>?~\u00ff"
+
+
+def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = base64.b64encode(b'{"perseus": {"enabled": true, "run_dir": "in_the_name"}}').decode()[:60]
+    Path(name).write_text('{"perseus": {"enabled": true, "run_dir": "in_the_file"}}')
+    config = load(name, {})
+    assert config is not None
+    assert config.run_dir == "in_the_file"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"no JSON {", "is not"),
+        (b'{"perseus":{"enabled":true,"modus":1}}', "perseus.modus"),
+        (b" " * 20_000_000, "longer than"),
+    ],
+    ids=["no JSON", "a bad key", "too much"],
+)
+def test_base64_of_something_else_is_refused_in_one_line(text: bytes, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(base64.b64encode(text).decode(), {})
+    assert str(refused.value).startswith("--deepspeed_config in base64")
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("word", ["ds.json", "no such", "x" * 5000, "_-_-"])
+def test_what_is_neither_file_nor_base64_is_a_missing_file(word: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(word, {})
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 400
+
+
+def test_what_only_looks_like_base64_is_none() -> None:
+    """A character that no alphabet has is not passed over: it may be a name with a slip in it."""
+    word = base64.b64encode(b'{"train_batch_size": 4}').decode()
+    with pytest.raises(ConfigError, match="No such"):
+        read_source(f"{word[:8]}.{word[8:]}")
