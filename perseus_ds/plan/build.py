@@ -210,7 +210,7 @@ def _whole(problem: PlanProblem, frontier: Frontier, times_s: Floats) -> Plans:
 
 
 def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:
-    """Where clocks may change only so often: timelines of clocks for every GPU, parts in the order of time.
+    """Make plans whose clocks change only so often: timelines of clocks for every GPU, in the order of time.
 
     Raises:
         PlanError: a budget that no plan meets.
@@ -316,7 +316,7 @@ def _cheapest(found: Sequence[tuple[Plans, Waits]]) -> tuple[Plans, Waits]:
 
 
 def _busy_s(problem: PlanProblem, plans: Plans) -> NDArray[np.float64]:
-    """What all computations of each plan really last, without reserve."""
+    """Return the real duration of all computations of each plan, without reserve."""
     nodes, busy_s = problem.dag.nodes, np.zeros(len(plans))
     for column in problem.columns.tolist():
         time_s = problem.options[nodes[column].stage, nodes[column].kind].time_s
@@ -355,7 +355,7 @@ def _affordable(
 def _plan_set(
     problem: PlanProblem, frontier: Frontier, plans: Plans, switching: Switching, baseline: Baseline
 ) -> PlanSet:
-    """What is solved, by name and in running order."""
+    """Return the solved plans by name and in running order."""
     ordered = in_order(problem, plans, ordered=switching.budget.limits)
     draws = Draws.of(problem, slow_first=not switching.budget.limits)
     return PlanSet(

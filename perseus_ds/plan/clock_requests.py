@@ -19,7 +19,7 @@ from perseus_ds.schedule import Instruction, dag_of
 
 
 class Part(NamedTuple):
-    """What a computation does at one clock; ``memory_mhz`` None is the device's own memory clock."""
+    """A part of a computation at one clock; ``memory_mhz`` None is the device's own memory clock."""
 
     clock_mhz: int
     duration_s: float
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One instruction at its place in the iteration, as planned.
+    """An instruction at its place in the iteration, as planned.
 
     ``parts`` are its clocks in the order of time, each with its duration and energy (of a timeline's energy
     as its share of the time). There is one part unless the clock changes while it runs, and none for what no
@@ -57,7 +57,7 @@ class Played:
 
     @property
     def end_s(self) -> float:
-        """When it is over."""
+        """Return its end."""
         return self.start_s + self.duration_s
 
 
@@ -138,7 +138,7 @@ class _DueClock:
 
 
 GUARD = 0.02
-"""How late a lower clock is in force: a share of the computation before it, as durations vary by."""
+"""Delay of a lower clock, as a share of the computation before it: durations vary by as much."""
 OPENING = BEGINNING
 """The position of what is asked for while a rank waits for its first computation."""
 
@@ -190,7 +190,7 @@ def clock_requests(
 
 
 def varies(plans: PlanSet) -> bool:
-    """Whether microbatches differ by more than a lower clock's guard allows for."""
+    """Return whether microbatches differ by more than a lower clock's guard allows for."""
     return plans.load_variation > GUARD
 
 
@@ -250,7 +250,7 @@ def _wanted(
     on_pace: bool,
     low: frozenset[int],
 ) -> list[_DueClock]:
-    """When which clock must be in force, from the first computation to the next iteration's first."""
+    """Return the due clocks, from the first computation to the next iteration's first."""
     wanted: list[_DueClock] = []
     stretches = [_stretches(one) for one in own]
     nexts = [*stretches[1:], stretches[0]]
@@ -271,7 +271,7 @@ def _wanted(
 
 
 def _late_s(one: Played, next_start_s: float, latency_s: float, *, lowers: bool, on_pace: bool) -> float:
-    """How long after the end of a computation the clock of the next is due, which begins then or later."""
+    """Return how long after the end of a computation the clock of the next is due."""
     if next_start_s - one.end_s >= latency_s:
         return latency_s
     if not lowers:
@@ -310,7 +310,7 @@ def _highest(parts: Sequence[Part]) -> Clocks:
 
 
 def guarding_j(one: Played, options: Options, spared_w: Mapping[int, float]) -> float:
-    """What a timeline of kernels takes more than planned, for clocks that go up earlier and down later.
+    """Return the extra energy of a timeline of kernels, for clocks that go up earlier and down later.
 
     What its kernels take at clocks of others is not known: the whole computation's power by core clock stands
     for it, and what a waiting GPU spares by its memory clock.
@@ -342,12 +342,12 @@ def _lowered(own: Sequence[Played], total_s: float, idle: Idle, clock: WaitClock
 
 
 def late_by_s(duration_s: float, latency_s: float) -> float:
-    """How long after a computation's end a lower clock is in force that is asked for while it runs."""
+    """Return how long after a computation's end a lower clock is in force that is asked for while it runs."""
     return min(latency_s, max(GUARD * duration_s, latency_s - duration_s))
 
 
 def _lower(before: Clocks, after: Clocks) -> bool:
-    """Whether a change goes down: one of the two clocks does, or both do."""
+    """Return whether a change goes down: one of the two clocks does, or both do."""
     return after[0] < before[0] or _memory_mhz(after) < _memory_mhz(before)
 
 

@@ -1,4 +1,4 @@
-"""What to expect of a plan when clocks change late and durations vary: time and saving, each with its error.
+"""Expected time and saving of a plan when clocks change late and durations vary, each with its error.
 
 `expected` plays a plan and its baseline, iteration after iteration (`PlanPlayer`): the figure to hold a
 measurement against. `profile_error` states what a profile's errors cost the plan that loses no time.
@@ -33,7 +33,7 @@ from perseus_ds.profile.loads import log_normal
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
 LEFT_OUT = 0.0005
-"""What this model leaves out, as a standard error of the saving: found on jobs whose truth is known."""
+"""Standard error of the saving for all that this model leaves out: found on jobs whose truth is known."""
 LEFT_OUT_OF_TIME = 0.0004
 """The same of the iteration time."""
 TWICE = 1.96  # standard errors on either side hold the true value 95 times in 100
@@ -118,7 +118,7 @@ def with_power_ratio(plans: PlanSet, profile: Profile, change: ClockChange) -> P
 
 @dataclass(frozen=True, slots=True)
 class _PlayedIterations:
-    """How long each iteration of one side lasts, and what each GPU takes in one on average.
+    """Durations of all iterations of one side, and the mean energy of each GPU in one.
 
     ``waiting_w`` is what each takes while it waits at the end.
 
@@ -212,7 +212,7 @@ def spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
 
 
 class PlanPlayer:
-    """One pipeline that runs a plan: when each computation really begins, and at what clocks."""
+    """A pipeline that runs a plan: when each computation really begins, and at what clocks."""
 
     def __init__(
         self, plan: FrequencyPlan, waiting_w: Mapping[int, float], change: ClockChange, dag: Dag
@@ -236,7 +236,7 @@ class PlanPlayer:
 
     @property
     def energy_j(self) -> Floats:
-        """What every GPU has taken so far."""
+        """Return what every GPU has taken so far."""
         return np.array([gpu.energy_j for gpu in self.gpus])
 
     def iterate(self, factor: Floats) -> None:
@@ -271,7 +271,7 @@ def _guarded(one: Played, plans: PlanSet, spared: Mapping[int, float]) -> Played
 
 @dataclass(slots=True)
 class _Gpu:
-    """One GPU: clocks in force, those that were asked for (``_coming``), those still to be asked (``_due``).
+    """A GPU: clocks in force, those that were asked for (``_coming``), those still to be asked (``_due``).
 
     ``requests`` are those of every iteration, which begins at the ``clocks`` that it opens with.
     ``waiting_w`` is the power of a waiting GPU by clock, ``spared_w`` what it spares by its memory clock. A
@@ -299,7 +299,7 @@ class _Gpu:
 
     @property
     def waiting_power_w(self) -> float:
-        """What it takes now while it waits."""
+        """Return what it takes now while it waits."""
         clock_mhz, memory_mhz = self.clocks
         nearest = min(self.waiting_w, key=lambda known_mhz: abs(known_mhz - clock_mhz))
         return self.waiting_w[nearest] - self.spared_w.get(memory_mhz or 0, 0.0)
@@ -437,7 +437,7 @@ def _errors(
 
 
 def _runs(plans: PlanSet, rows: NDArray[np.int64], columns: NDArray[np.int64], options: int) -> Floats:
-    """How often each option of one computation is run; a part of it counts as its share of the work.
+    """Return how often each option of one computation is run; a part of it counts as its share of the work.
 
     Shape: [rows, options].
     """
@@ -458,7 +458,7 @@ def _runs(plans: PlanSet, rows: NDArray[np.int64], columns: NDArray[np.int64], o
 
 @dataclass(frozen=True, slots=True)
 class TimeErrors:
-    """What a profile's errors of time mean for a plan and its baseline.
+    """Consequences of a profile's errors of time for a plan and its baseline.
 
     ``before_s`` and ``after_s`` are by how much longer iterations of either side last on average. Of paths
     that are alike as profiled one really is the longest. ``ratio`` is the standard error that is left to the
@@ -517,7 +517,7 @@ def _lasts_s(
     times: Mapping[Computation, Floats],
     drawn: Floats,
 ) -> Floats:
-    """How long every node lasts.
+    """Return how long every node lasts.
 
     Shape: ``times`` [points, draws]; the answer [nodes, draws].
     """
@@ -541,7 +541,7 @@ def _lasts_s(
 
 @dataclass(frozen=True, slots=True)
 class EntryError:
-    """One standard error of an entry of a profile, root mean square of all, and what that may cost.
+    """Standard error of an entry of a profile, root mean square of all, and what that may cost.
 
     ``measured``: the profile's own standard errors, else the scatter of its points around smooth curves.
     ``slowdown_pct`` is how much longer the plan that loses no time takes than the highest clocks. It is a
@@ -557,11 +557,11 @@ class EntryError:
 
     @property
     def matters(self) -> bool:
-        """Whether it is worth a line."""
+        """Return whether it is worth a line."""
         return (self.time_pct if self.slowdown_pct is None else self.slowdown_pct) >= WORTH_SAYING_PCT
 
     def __str__(self) -> str:
-        """One line for a terminal."""
+        """Return one line for a terminal."""
         whose = "its standard errors" if self.measured else "the scatter of its points around smooth curves"
         said = (
             f"the profile is off by {self.time_pct:.2g} % in time and {self.energy_pct:.2g} % in energy per"
@@ -587,7 +587,7 @@ class FewClocks:
     scatter_pct: float | None
 
     def __str__(self) -> str:
-        """One line for a terminal."""
+        """Return one line for a terminal."""
         told = f"the profile states no errors, and at {self.clocks} clocks"
         if self.scatter_pct is None:
             return f"{told} none can be seen: the plan that loses no time may lose what durations are off by"

@@ -1,4 +1,4 @@
-"""What planning works on: a schedule's graph with a table of measured options for every node."""
+"""The planning problem: a schedule's graph with a table of measured options for every node."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ Wait = Literal["automatic", "never"]
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """How clocks change, and what a plan may do with it.
+    """Latency of a change of clock, and what a plan may do with changes.
 
     ``split`` "automatic" lets a computation change its clock while it runs, "never" keeps one clock for each.
     No part of one is shorter than a call takes. ``waits`` "automatic" lowers the

@@ -47,7 +47,7 @@ class Splits:
 
     @classmethod
     def none(cls) -> Splits:
-        """Whole computations only."""
+        """Return no splits: whole computations only."""
         empty = np.zeros(0, np.int32)
         return cls(empty, empty, np.zeros(0, np.uint16), np.zeros(0))
 
@@ -74,7 +74,7 @@ class Splits:
         return len(self.plan)
 
     def of_column(self, column: int) -> slice:
-        """Where one computation's splits stand.
+        """Return where one computation's splits stand.
 
         Cost: logarithmic in splits: what is looked for is of the column's own type, or all would be copied.
         """
@@ -107,7 +107,7 @@ class TimelineStep:
 
 @dataclass(frozen=True, slots=True)
 class ClockSegments:
-    """One way to run an instruction, and what it costs; the first step begins with it.
+    """A way to run an instruction, and what it costs; the first step begins with it.
 
     Raises:
         ProfileError: a number that cannot be, or steps that do not ascend from the beginning.
@@ -237,7 +237,7 @@ class Options:
         return kept_s
 
     def segments(self, option: int) -> tuple[Segment, ...]:
-        """What clocks are held in the order of time, and for how long."""
+        """Return what clocks are held in the order of time, and for how long."""
         clocks = len(self.clock_mhz)
         if option < clocks:
             return (Segment(int(self.clock_mhz[option]), None, float(self.time_s[option])),)
@@ -338,7 +338,7 @@ class ChangeBudget:
             raise PlanError(f"budget of changes: {self.gpus_per_node} GPUs per node", hint="at least 1")
 
     def __str__(self) -> str:
-        """What it forbids, as fingerprints state it; empty where that is nothing."""
+        """Return what it forbids, as fingerprints state it; empty where that is nothing."""
         said = ""
         if self.per_gpu_per_s is not None:
             said += f", {self.per_gpu_per_s:g} changes per second and GPU"
@@ -348,7 +348,7 @@ class ChangeBudget:
 
     @property
     def limits(self) -> bool:
-        """Whether it forbids anything."""
+        """Return whether it forbids anything."""
         return (self.per_gpu_per_s, self.per_node_per_s) != (None, None)
 
     def less(self, changes: int, time_s: float) -> ChangeBudget | None:
@@ -366,7 +366,7 @@ class ChangeBudget:
         return (np.arange(ranks) // self.gpus_per_node).astype(np.int32)
 
     def left(self, changes: NDArray[np.int64], time_s: NDArray[np.float64]) -> NDArray[np.int64]:
-        """How many changes each GPU may still make; negative where it makes too many.
+        """Return how many changes each GPU may still make; negative where it makes too many.
 
         What is left of a node's is what each of its GPUs could take alone.
 
@@ -387,14 +387,14 @@ MANY = np.int64(2**62)
 
 
 def allowed(per_s: float, time_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole changes in an iteration of that length."""
+    """Return the whole changes in an iteration of that length."""
     return np.floor(per_s * time_s * (1.0 + 1e-12)).astype(np.int64)
 
 
 def changes_of(
     ranks: Sequence[Sequence[int]], first_mhz: NDArray[np.int64], last_mhz: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """How often each rank's clock changes in an iteration, the way back to its first clock included.
+    """Return how often each rank's clock changes in an iteration, the way back to its first clock included.
 
     Shape: ``ranks`` columns of each in running order; clocks that computations begin and end at
     [plans, computations]; returns [ranks, plans].
@@ -408,7 +408,7 @@ def changes_of(
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One iteration with every computation at its highest clock, as planned with the same durations.
+    """An iteration with every computation at its highest clock, as planned with the same durations.
 
     ``blocking_power_w`` is what one waiting GPU takes there.
     """
@@ -512,7 +512,7 @@ class PlanSet:
 
     @property
     def gap_pct(self) -> NDArray[np.float64]:
-        """How far each plan is at most above what any plan as fast needs, in percent of that."""
+        """Return how far each plan is at most above what any plan as fast needs, in percent of that."""
         return 100.0 * (self.energy_j / self.lower_bound_j - 1.0)
 
     @property
@@ -534,7 +534,7 @@ class PlanSet:
         return [(column, i) for column, i in enumerate(self.computations()) if i in mine]
 
     def blended(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What one computation has in every plan of a quantity that is linear in its work.
+        """Return what one computation has in every plan of a quantity that is linear in its work.
 
         Shape: ``values`` [options]; returns [plans].
         """
@@ -551,7 +551,7 @@ class PlanSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrequencyPlan:
-    """One point of the frontier: a clock for every computation."""
+    """A point of the frontier: a clock for every computation."""
 
     of: PlanSet
     index: int
@@ -579,7 +579,7 @@ class FrequencyPlan:
 
     @property
     def slowdown_pct(self) -> float:
-        """How much longer the iteration is than at all-maximum clocks."""
+        """Return how much longer the iteration is than at all-maximum clocks."""
         return 100.0 * (self.iteration_time_s / self.of.baseline.iteration_time_s - 1.0)
 
     def portions(self) -> dict[Instruction, tuple[Portion, ...]]:

@@ -1,4 +1,4 @@
-"""What a planning process is asked: the schedule of a job, its fingerprint and its blocking power."""
+"""The request to a planning process: the schedule of a job, its fingerprint and its blocking power."""
 
 from __future__ import annotations
 

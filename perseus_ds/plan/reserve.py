@@ -1,4 +1,4 @@
-"""How much slack a plan leaves unused, because durations vary: given, or as much as their variation asks for.
+"""The reserve: slack that a plan leaves unused because durations vary, given or as much as they ask for.
 
 A plan that fills all slack has many paths that are just critical. Of many that vary one is always longer than
 planned, although none is on average.
@@ -76,12 +76,12 @@ class Draws:
         )
 
     def slowdown_pct(self, plans: Plans) -> float:
-        """How much longer iterations last on average at the fastest plan than at the fastest clocks."""
+        """Return the mean slowdown of the fastest plan's iterations against the fastest clocks."""
         lasts_s = self._lasts_s(plans.at(np.zeros(1, np.int32)))
         return 100.0 * (self._mean_s(lasts_s) / self._mean_s(self.fastest_s[:, None] * self.factor) - 1.0)
 
     def _lasts_s(self, one: Plans) -> Floats:
-        """What every node lasts in each draw.
+        """Return the duration of every node in each draw.
 
         Shape: ``one`` plan; [nodes, draws].
         """
@@ -115,7 +115,7 @@ class Draws:
 
 
 def _split_s(begun_s: Floats, rest_s: Floats, share: Floats, factor: Floats) -> Floats:
-    """What computations last that change their clock as long after their start as planned.
+    """Return durations of computations that change their clock as long after their start as planned.
 
     They would take ``begun_s`` at their first clock alone and ``rest_s`` at their second, and are to do
     ``share`` of their mean work at the first. So what is longer than planned is longer at the second.
@@ -155,7 +155,7 @@ Reserve = float | Literal["automatic"]
 """Percent by which stretched computations are planned longer than they last on average."""
 
 ALLOWED_PCT = 0.1
-"""How much longer the fastest plan's iterations may last, on average, for durations vary."""
+"""Percent by which iterations of the fastest plan may last longer, on average, for durations vary."""
 CANDIDATES_PCT = 0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0
 _MORE_PCT = 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 70.0, 100.0, 200.0, 400.0, 1000.0, 3000.0, 10_000.0
 BY_LOAD_PCT = CANDIDATES_PCT + _MORE_PCT
@@ -163,7 +163,7 @@ BY_LOAD_PCT = CANDIDATES_PCT + _MORE_PCT
 UNKNOWN_PCT = 1.0
 """Reserve where a profile does not state how durations vary: enough for one percent."""
 MOST_PCT = 20.0
-"""What ``objective.reserve_pct`` may be at most."""
+"""Most that ``objective.reserve_pct`` may be."""
 
 
 def reserve_in_words(reserve: Reserve) -> str:

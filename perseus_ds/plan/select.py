@@ -1,4 +1,4 @@
-"""Which point of the frontier: the user's objective, or the slack that a straggler leaves."""
+"""The choice of a point of the frontier: for the user's objective, or beside a straggler."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def select_for(plans: PlanSet, straggler_time_s: float) -> FrequencyPlan:
 
 
 def unslowed_s(plans: PlanSet) -> float:
-    """What an iteration may last without being slowed down: as long as at all-maximum clocks.
+    """Return what an iteration may last without being slowed down: as long as at all-maximum clocks.
 
     Where no plan is that fast it is the fastest plan's time. That cannot be but for the reserve and the
     rounding of sums: one plan has all maximum clocks. A plan that claims to be faster still is not sought.
@@ -146,7 +146,7 @@ def _has_timelines(plans: PlanSet) -> bool:
 
 
 def _mixed_s(plans: PlanSet, after: int, late_share: float) -> Floats:
-    """How long each computation lasts between two plans.
+    """Return how long each computation lasts between two plans.
 
     Shape: [computations].
     """
@@ -254,7 +254,7 @@ def _mixed(plans: PlanSet, column: Floats | None, after: int, time_s: float) -> 
 
 
 def _moved(known: Mapping[int, Expected], after: int) -> dict[int, Expected]:
-    """What is known of plans by index, where there is one more."""
+    """Return what is known of plans by index, where there is one more."""
     return {index + (index >= after): one for index, one in known.items()}
 
 
@@ -411,7 +411,7 @@ def _levels(
     waiting_w: float,
     each_w: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How long the pipeline has each power, and that power.
+    """Return how long the pipeline has each power, and that power.
 
     Shape: [pieces] each.
     """
@@ -471,7 +471,7 @@ def largest_change(lasts_s: NDArray[np.float64], level: NDArray[np.float64], wit
 
 @dataclass(frozen=True, slots=True)
 class PowerPoint:
-    """One plan as a scheduler sees it, of one pipeline, each over its own iteration time.
+    """A plan as a scheduler sees it, of one pipeline, each over its own iteration time.
 
     ``slowdown_pct`` and ``saving_pct`` are against default clocks, ``swing_w`` is the largest change of power
     within a second.

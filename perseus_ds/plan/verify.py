@@ -146,7 +146,7 @@ def _clocks_by_rank(plans: PlanSet, index: int, idle_times: Sequence[Idle]) -> l
 
 
 def _changes(clocks: Sequence[int]) -> int:
-    """How often a clock differs from the one before, the first from the last of the iteration before."""
+    """Return how often a clock differs from the one before it, in iteration after iteration."""
     return sum(a != b for a, b in zip(clocks, [*clocks[1:], *clocks[:1]], strict=True))
 
 
@@ -207,7 +207,7 @@ def _played(plans: PlanSet, dag: Dag) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 def _high_waits_j(plans: PlanSet) -> NDArray[np.float64]:
-    """What waits take beyond the power of the low clock: all but the time that is reported to be low."""
+    """Return the energy of high waits beyond the power of the low clock."""
     clock = plans.wait_clock
     if clock is None:
         return np.zeros(len(plans))

@@ -34,7 +34,7 @@ def columns_of(schedule: Schedule) -> list[range]:
 
 
 class Idle(NamedTuple):
-    """One idle time of a rank: after the computation at ``position``, until the one at ``until`` begins.
+    """An idle time of a rank: after the computation at ``position``, until the one at ``until`` begins.
 
     Positions count the rank's computations in running order; ``BEGINNING`` is the iteration's own, and
     ``until`` None its end. ``again``: what follows is the next iteration's. ``column`` names it among
@@ -51,7 +51,7 @@ class Idle(NamedTuple):
     last_s: float = 0.0
 
     def span_s(self, start_s: Seconds, end_s: Seconds, total_s: Seconds) -> tuple[Seconds, Seconds]:
-        """When it begins and ends.
+        """Return when it begins and ends.
 
         Shape: ``start_s``, ``end_s`` [computations of the rank, ...]; ``total_s`` [...], also returned.
         """
@@ -93,7 +93,7 @@ def _around(  # noqa: PLR0917 - one rank's order, cut at its first and last comp
     fixed_s: Mapping[Computation, float],
     beginning: int,
 ) -> list[Idle]:
-    """What lies around a rank's computations: one idle time, or one at its end and one at its beginning."""
+    """Return the idle time around a rank's computations, or those at its end and at its beginning."""
     last, position = columns[-1], len(columns) - 1
     if all(_quiet(i) for i in (*after, *before)):
         return [Idle(rank, last, position, 0, again=True)]
@@ -108,7 +108,7 @@ def _around(  # noqa: PLR0917 - one rank's order, cut at its first and last comp
 
 
 def _quiet(instruction: Instruction) -> bool:
-    """Whether it runs as fast at any clock."""
+    """Return whether it runs as fast at any clock."""
     return instruction.kind.is_transfer or instruction.kind in {Kind.LOAD, Kind.COMMIT}
 
 
@@ -117,7 +117,7 @@ def _lasts_s(order: Sequence[Instruction], fixed_s: Mapping[Computation, float])
 
 
 GUARD_SHARE, GUARD_S = 0.05, 0.002
-"""How much earlier than planned the clock is up again: a share of the wait, and seconds; durations vary."""
+"""Time before the planned end at which the clock is up again: a share of the wait, and seconds."""
 LEAST_WAIT_S = 0.05
 """Shorter waits are left alone: they come and go with what varies, and what follows would begin slowly."""
 
@@ -155,11 +155,11 @@ class WaitClock:
         return self.change.call_s + self.change.settle_up_s
 
     def guard_s(self, wait_s: Seconds) -> Seconds:
-        """How long before its end the wait is at a high clock again."""
+        """Return how long before its end the wait is at a high clock again."""
         return GUARD_SHARE * wait_s + GUARD_S
 
     def low_s(self, wait_s: Seconds) -> Seconds:
-        """How long each wait is at the low clock; 0 where it is too short to be down before it has to go up.
+        """Return how long each wait is at the low clock; 0 where it is too short to go down and up.
 
         The old clock runs on while a change is under way: high on the way down, low on the way up.
         """

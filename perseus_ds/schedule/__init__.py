@@ -1,4 +1,4 @@
-"""What runs after what: instructions, orders, and the graph of one iteration. Pure."""
+"""Schedules: instructions, orders, and the graph of one iteration. Pure."""
 
 from perseus_ds.schedule.dag import Dag, dag_of
 from perseus_ds.schedule.instruction import Instruction, Kind, Load, mean_load

@@ -1,4 +1,4 @@
-"""What runs after what: a graph of instructions, and when each starts if nothing waits for nothing."""
+"""The graph of a schedule: its instructions, their dependencies, and their earliest starts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def cycle(graph: Graph) -> list[int]:
 
 
 def starts(graph: Graph, delay: list[float], lasts: list[float]) -> list[float]:
-    """When each node starts if nothing waits longer than it must.
+    """Return when each node starts if nothing waits longer than it must.
 
     Units: one for all. ``delay`` [edges] is how long after the end of its first each edge lets its second
     start, ``lasts`` [nodes].
@@ -128,7 +128,7 @@ _BEGIN = 0  # the place of what all wait for
 
 
 class LongestPaths:
-    """When every node ends if nothing waits longer than it must, for one set of durations after another.
+    """Earliest ends of all nodes, for one set of durations after another.
 
     What does not change from one pass to the next is prepared.
 
@@ -209,7 +209,7 @@ class Dag:
     buffered: Mapping[Edge, tuple[int, Kind]] = field(default_factory=dict)
 
     def delays_s(self, fixed_s: Mapping[tuple[int, Kind], float]) -> list[float]:
-        """How long after the end of its first each edge lets its second start; what was not measured is 0.
+        """Return the delay of each edge, from the end of its first node to the start of its second.
 
         Units: those of ``fixed_s``, one per edge.
         """
@@ -258,7 +258,7 @@ class Dag:
     def starts_of_many(
         self, durations: NDArray[np.float64], fixed_s: Mapping[tuple[int, Kind], float]
     ) -> NDArray[np.float64]:
-        """When each node starts, for many sets of durations at once.
+        """Return when each node starts, for many sets of durations at once.
 
         Shape: ``durations`` [nodes, sets], also returned.
         """
@@ -282,7 +282,7 @@ class Dag:
     def earliest_starts(
         self, durations: Sequence[float], fixed_s: Mapping[tuple[int, Kind], float] | None = None
     ) -> list[float]:
-        """When each node starts if nothing waits longer than it must.
+        """Return when each node starts if nothing waits longer than it must.
 
         Units: those of ``durations``, one per node, and of ``fixed_s``, the durations of buffered transfers.
         """
@@ -324,7 +324,7 @@ def dag_of(schedule: Schedule) -> Dag:
 
 
 def _running(order: Order) -> Iterator[Pair]:
-    """What follows what on one rank: the next in line, but transfers only what they were queued behind."""
+    """Yield pairs that follow each other on a rank; transfers only follow what they were queued behind."""
     if not any(i.kind is Kind.COMMIT for i in order):
         yield from pairwise(order)
         return

@@ -1,4 +1,4 @@
-"""Which computation needs the result of which, and how it comes over: in place, by a transfer, buffered."""
+"""Data flow between computations: in place, by a transfer, or through a buffer."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _heir_of(
 
 
 def _ready(order: Order) -> Mapping[Instruction, int]:
-    """Where in the order each instruction is over: a queued transfer at the next commit."""
+    """Return where in the order each instruction is over: a queued transfer at the next commit."""
     over = {instruction: place for place, instruction in enumerate(order)}
     commits = [place for place, i in enumerate(order) if i.kind is Kind.COMMIT]
     for instruction, place in over.items() if commits else ():

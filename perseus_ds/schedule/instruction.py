@@ -1,4 +1,4 @@
-"""One thing that one rank does once per iteration for one model stage; prints as ``2F0``."""
+"""An instruction: what one rank does once per iteration for one model stage; prints as ``2F0``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEXT = re.compile(r"(\d+)([A-Z]+)(\d+)", re.ASCII)
 
 
 class Kind(Enum):
-    """What an instruction does; the value is its letter in text and in files.
+    """Kind of an instruction; the value is its letter in text and in files.
 
     A backward is whole (``B``), or split. The stage before waits for the input gradient (``I``); the weight
     gradient (``W``) may follow at any distance. ``UNKNOWN`` is work of the host that we have no word for and
@@ -42,17 +42,17 @@ class Kind(Enum):
 
     @property
     def is_computation(self) -> bool:
-        """Whether its duration follows the clock, so that a plan chooses one for it."""
+        """Return whether its duration follows the clock, so that a plan chooses one for it."""
         return self in _COMPUTATIONS
 
     @property
     def is_transfer(self) -> bool:
-        """Whether it is one end of a point-to-point transfer between neighbouring stages."""
+        """Return whether it is one end of a point-to-point transfer between neighbouring stages."""
         return self in _TRANSFERS
 
     @property
     def words(self) -> str:
-        """What a reader calls it."""
+        """Return what a reader calls it."""
         return self.name.lower().replace("_", " ")
 
 
@@ -102,7 +102,7 @@ MOST_LOAD = 1e30
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one microbatch works on, counted before it is computed.
+    """Amount of work in one microbatch, counted before it is computed.
 
     ``tokens`` is the sum of its sequences' lengths; elements where nothing states what a sequence is.
     ``squares`` is the sum of the squared lengths, with which attention grows.

@@ -1,4 +1,4 @@
-"""Which instructions of its order a rank was observed to run, from their kinds alone."""
+"""Matching of observed instructions and transfers with the orders of a schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every pipeline rank runs in one iteration, in order."""
+"""Schedule: the order of instructions of every pipeline rank in one iteration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Schedule:
 
     @property
     def has_chunks(self) -> bool:
-        """Whether a rank runs another model stage than its own number, or several."""
+        """Return whether a rank runs another model stage than its own number, or several."""
         return any(held != (rank,) for rank, held in enumerate(self.stages_of_ranks))
 
     def rank_of_stages(self) -> Mapping[int, int]:

@@ -1,4 +1,4 @@
-"""Whether a schedule can run: every computation once, forward before backward, and no rank stuck."""
+"""Validation of a schedule: every computation once, forward before backward, and no rank stuck."""
 
 from __future__ import annotations
 

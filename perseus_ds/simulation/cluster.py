@@ -58,7 +58,7 @@ _AFTER_ALL = frozenset({Kind.REDUCE_GRADS, Kind.STEP})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobProgram:
-    """What all pipelines run, with names.
+    """Program of all pipelines, with names.
 
     ``rows`` are the computations that rows of the tables stand for. ``by_rank``: each rank meets its peers of
     the other pipelines alone, for the reduction of its own gradients; else all ranks meet all others.
@@ -128,7 +128,7 @@ def _program(
 
 
 def _tail_s(tail: Sequence[Instruction], fixed_s: Mapping[Computation, float]) -> tuple[float, float]:
-    """How long a rank's last instructions take before its step, and from there on."""
+    """Return how long a rank's last instructions take before its step, and from there on."""
     lasts_s = [_fixed_s(instruction, fixed_s) for instruction in tail]
     step = next((n for n, instruction in enumerate(tail) if instruction.kind is Kind.STEP), len(tail))
     return sum(lasts_s[:step]), sum(lasts_s[step:])
@@ -144,7 +144,7 @@ def _tail(order: tuple[Instruction, ...]) -> Iterator[Instruction]:
 
 
 def _ranks(schedule: Schedule) -> Mapping[Instruction, int]:
-    """Which rank runs each instruction; one that stands for several ranks is its first one's."""
+    """Return which rank runs each instruction; one that stands for several ranks is its first one's."""
     ranks: dict[Instruction, int] = {}
     for rank, order in enumerate(schedule.orders):
         for instruction in order:
@@ -222,7 +222,7 @@ DEFAULT_CLOCKS = -1
 
 
 class World:
-    """What stays the same in a job: programs, tables, machines, what plans ask for."""
+    """Constants of an emulated job: programs, tables, machines, what plans ask for."""
 
     def __init__(
         self, plans: PlanSet, profile: Profile, cluster: ClusterShape, conditions: Conditions

@@ -96,7 +96,7 @@ class Emulated:
 
     @property
     def iterations(self) -> int:
-        """How many were run."""
+        """Return how many were run."""
         return len(self.job_s)
 
     @property
@@ -289,7 +289,7 @@ def _hold_back(now: EmulatedIteration, one: Straggler, tensor: int, clocks_mhz: 
 
 
 class Emulator:
-    """One job: plans, the truth that they are run against, machines, and what decides.
+    """An emulated job: plans, the truth that they are run against, machines, and what decides.
 
     Raises:
         IncompleteProfileError: the profile lacks a computation of the plan.
@@ -394,17 +394,17 @@ class Answers:
 
     @property
     def plans(self) -> Sequence[int]:
-        """What the next iteration is run at, a plan per replica."""
+        """Return what the next iteration is run at, a plan per replica."""
         return self._replica_plans.plans
 
     @property
     def cost_pct(self) -> float:
-        """What answers have cost over the last 1 000 iterations."""
+        """Return what answers have cost over the last 1 000 iterations."""
         return self._replica_plans.cost_pct
 
     @property
     def on_pace(self) -> Sequence[bool]:
-        """Which replicas last as long as the plan that they run predicts."""
+        """Return which replicas last as long as the plan that they run predicts."""
         return self._replica_plans.on_pace
 
     def observe(self, status: ReplicaStatus) -> None:

@@ -1,4 +1,4 @@
-"""One iteration of some pipelines, event after event: the emulator's inner loop, compiled."""
+"""The emulator's inner loop, compiled: an iteration of some pipelines, event after event."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Ints = NDArray[np.int64]
 WORKING, BUBBLE, BARRIER, PEERS = range(4)
 LOST = -1
 CAUSES = ("working", "waiting for other stages", "waiting for other pipelines", "waiting for tensor peers")
-"""What a GPU's energy goes into."""
+"""Causes of a GPU's energy."""
 PENDING = 8
 """Most changes of one GPU under way at the end of an iteration."""
 
 
 class Program(NamedTuple):
-    """One pipeline's iteration up to where it meets the others: which rank runs each node, and what follows.
+    """Program of a pipeline's iteration up to where it meets the others: ranks of nodes, and what follows.
 
     ``row`` is -1 for what no clock changes, which takes ``fixed_s``; ``crosses`` marks data that travels
     between ranks.
@@ -45,7 +45,7 @@ class Program(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """How long work takes and what it draws, at every clock of the grid, ascending.
+    """Duration and power of work at every clock of the grid, ascending.
 
     Shape: ``clock_mhz``, ``waiting_w`` [clocks]; ``time_s``, ``power_w`` [rows, clocks].
     """
@@ -67,7 +67,7 @@ class Change(NamedTuple):
 
 
 class PlannedRequests(NamedTuple):
-    """Which clock each rank asks for, and when, in every plan that is run.
+    """Requests of each rank for clocks in every plan that is run.
 
     ``offset_s`` counts from the node's start; infinite is at its end, negative that long after
     it. Clocks are places in the grid.
@@ -114,7 +114,7 @@ class Gpus(NamedTuple):
 
 
 class EmulatedIteration(NamedTuple):
-    """What one iteration is run with.
+    """State of an iteration.
 
     ``plan`` is a place in ``PlannedRequests``. ``factor`` multiplies durations, ``slow`` those of one GPU.
     ``cap`` is the highest place in the grid that a GPU reaches. ``link_s`` delays what a rank sends,
@@ -266,7 +266,7 @@ _CLOCKS = 1 << 20  # more than a grid has: a request's number and its clock shar
 
 
 class Progress(NamedTuple):
-    """How far the iteration is; ``due_s`` is when to look next whether a rank's work has ended.
+    """Progress of the iteration; ``due_s`` is when to look next whether a rank's work has ended.
 
     ``asked`` numbers the requests of a rank, ``newest`` is the last of those that were due so far.
 
@@ -460,7 +460,7 @@ def _free(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, ev
 
 @allocating
 def _ended(heap: Heap, progress: Progress, play: Play, p: int, event: Event) -> bool:
-    """Whether a rank's work has ended; where a clock fell meanwhile, look again when it should have."""
+    """Return whether a rank's work has ended; where a clock fell, look again when it should have."""
     when_s, _, place, node = event
     rank, tensor = place % play.shape.ranks, play.shape.tensor
     if progress.running[p, rank] != node or when_s != progress.due_s[p, rank]:

@@ -243,7 +243,7 @@ class ClusterShape:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How real an emulated job is.
+    """Noise, loads and other conditions of an emulated job.
 
     ``noise`` is the relative standard deviation of one computation. ``work`` multiplies all computations of
     an iteration, over and over (batches of other lengths). ``loads`` are what microbatches work on, each its
@@ -259,7 +259,7 @@ class Conditions:
 
 
 class LoadSource(pydantic.BaseModel):
-    """Where the loads of microbatches come from: one of the three.
+    """Source of the loads of microbatches: one of the three.
 
     ``file`` is a CSV file with a column ``length``. ``lognormal`` is a standard deviation, ``lengths`` has a
     weight for each length: both are drawn.
@@ -292,7 +292,7 @@ class LoadSource(pydantic.BaseModel):
 
 
 class Scenario(pydantic.BaseModel):
-    """One emulated job, as a YAML file states it; every key has a default.
+    """An emulated job, as a YAML file states it; every key has a default.
 
     ``pipelines`` of ``tensor`` GPUs per rank run for ``iterations``; ``gpus_per_node`` share a driver.
     ``stragglers`` are answered unless ``answered`` is false. ``noise_pct`` is the standard deviation of one
