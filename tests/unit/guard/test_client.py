@@ -1,15 +1,121 @@
-"""A socket without room: what waits is sent later, and what misses its moment meanwhile is counted."""
+"""The client: what waits for room, when a guard hangs, how soon a service that was gone is met again."""
+
+from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from perseus_ds.device.clock_agenda import DatedClock
-from perseus_ds.guard.client import ScheduledRequests, SendQueue
+from perseus_ds.errors import DeviceError
+from perseus_ds.guard.client import Heartbeat, ScheduledRequests, SendQueue, reacquire
 from perseus_ds.guard.protocol import KIND, MAX_BYTES
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time_s = 100.0
+
+    def __call__(self) -> float:
+        return self.time_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def heartbeat(clock: Clock) -> Heartbeat:
+    return Heartbeat(30.0, now_s=clock)
+
+
+def beat(heartbeat: Heartbeat, clock: Clock) -> None:
+    clock.time_s += heartbeat.left_s()
+    heartbeat.sent()
+
+
+def test_a_silent_guard_is_doubted_after_seconds_and_hangs_after_a_lease(
+    heartbeat: Heartbeat, clock: Clock
+) -> None:
+    seen = {}
+    while not heartbeat.hangs:
+        beat(heartbeat, clock)
+        seen.setdefault((heartbeat.in_doubt, heartbeat.hangs), clock.time_s - 101.0)
+    assert seen == {(False, False): 0.0, (True, False): 2.0, (True, True): 30.0}
+    heartbeat.answered()
+    assert not heartbeat.in_doubt
+    assert not heartbeat.hangs
+
+
+def test_a_job_that_was_suspended_has_no_doubt(heartbeat: Heartbeat, clock: Clock) -> None:
+    beat(heartbeat, clock)
+    clock.time_s += 3600.0
+    beat(heartbeat, clock)
+    assert not heartbeat.in_doubt
+    assert not heartbeat.hangs
+
+
+def test_a_short_lease_is_kept_by_three_beats(clock: Clock) -> None:
+    heartbeat = Heartbeat(0.3, now_s=clock)
+    assert heartbeat.left_s() == pytest.approx(0.1)
+    for _ in range(3):
+        beat(heartbeat, clock)
+    assert not heartbeat.hangs
+    beat(heartbeat, clock)
+    assert heartbeat.hangs
+
+
+# A service that was gone: how soon a job that looks for it meets it again.
+
+
+class Passing(threading.Event):
+    """Waits that take no time but their own count; a job ends after ``ends_s``."""
+
+    def __init__(self, ends_s: float = 1e9) -> None:
+        super().__init__()
+        self.now_s, self._ends_s = 0.0, ends_s
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.now_s += timeout
+        return self.now_s > self._ends_s
+
+
+@pytest.mark.parametrize("gone_s", [0.0, 0.05, 0.31, 0.93, 1.45, 4.0, 60.0])
+def test_a_service_that_is_back_is_met_soon(gone_s: float) -> None:
+    over, tries = Passing(), 0
+
+    class BackError(Exception):
+        """It was there."""
+
+    def connect() -> socket.socket:
+        nonlocal tries
+        tries += 1
+        if over.now_s >= gone_s:
+            raise BackError
+        raise DeviceError("nobody is there")
+
+    with pytest.raises(BackError):
+        reacquire(connect, b"", over=over)
+    assert over.now_s - gone_s <= 0.1 + 1e-9
+    assert tries <= 20 + 10 * gone_s
+
+
+def test_a_job_that_ends_asks_no_more() -> None:
+    over = Passing(ends_s=3.0)
+
+    def connect() -> socket.socket:
+        raise DeviceError("nobody is there")
+
+    assert reacquire(connect, b"", over=over) is None
+
+
+# A socket without room: what waits is sent later, and what misses its moment meanwhile is counted.
 
 REQUESTS = 600
 
