@@ -38,7 +38,13 @@ from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError
 from perseus_ds.guard.open import choose
 from perseus_ds.kernels.choose import launch_costs, smoothed
-from perseus_ds.kernels.measure import CORE_CLOCKS, Replay, WindowPatience, measure_trace, simulated_replay
+from perseus_ds.kernels.measure import (
+    CORE_CLOCKS,
+    MeasurementSettings,
+    Replay,
+    measure_kernels,
+    simulated_replay,
+)
 from perseus_ds.kernels.plan import (
     LATENCIES_S,
     KernelPlan,
@@ -192,9 +198,9 @@ def run_measure(options: argparse.Namespace) -> int:
         refuse_idle("it belongs to --simulated", noise=options.noise, seed=options.seed)
     trace = read_trace(options.trace)
     gpu, find = _simulated(options) if options.simulated else _real()
-    patience = WindowPatience(window_s=options.window_s, windows=options.windows)
+    patience = MeasurementSettings(window_s=options.window_s, windows=options.windows)
     with gpu, bar("measuring") as progress:
-        profile = measure_trace(
+        profile = measure_kernels(
             gpu, trace, find, core_clocks=options.core_clocks, patience=patience, progress=progress
         )
     write_kernel_profile(profile, options.output)

@@ -347,7 +347,7 @@ def _least_product(time_s: Floats, energy_j: Floats) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class ValidatedSaving:
     """Change of time and energy by the second measurement, with their standard errors in points."""
 
     time_pct: float
@@ -356,7 +356,9 @@ class Confirmed:
     energy_se_pct: float
 
 
-def confirm(chosen: ChosenPairs, second: CostTable, spread: CostTable) -> Confirmed | None:
+def validate_on_second_sample(
+    chosen: ChosenPairs, second: CostTable, spread: CostTable
+) -> ValidatedSaving | None:
     """Report what a choice is worth by measurements that had no part in it.
 
     ``None`` where a row that changes its pair has none.
@@ -370,7 +372,7 @@ def confirm(chosen: ChosenPairs, second: CostTable, spread: CostTable) -> Confir
         return None
     time = _change(chosen, moved, chosen.table.time_s, second.time_s, spread.time_s)
     energy = _change(chosen, moved, chosen.table.energy_j, second.energy_j, spread.energy_j)
-    return Confirmed(time[0], energy[0], time[1], energy[1])
+    return ValidatedSaving(time[0], energy[0], time[1], energy[1])
 
 
 def _change(

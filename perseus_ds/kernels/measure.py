@@ -115,7 +115,7 @@ _MOST_LAUNCHES = 2**24
 
 
 @dataclass(frozen=True, slots=True)
-class WindowPatience:
+class MeasurementSettings:
     """How long to measure, with launches in blocks of ``block_s`` or more.
 
     A pair is warmed up in stretches of ``warmup_s`` until the power of two that follow each other agrees to
@@ -139,7 +139,7 @@ class WindowPatience:
 
 
 def measure(
-    gpu: Gpu, replay: Replay, pairs: Sequence[ClockPair], patience: WindowPatience
+    gpu: Gpu, replay: Replay, pairs: Sequence[ClockPair], patience: MeasurementSettings
 ) -> tuple[KernelPoint, ...]:
     """Measure at every pair; both clocks are given back at the end, whatever happens.
 
@@ -172,7 +172,7 @@ def set_pair(gpu: Gpu, pair: ClockPair) -> None:
 
 
 def _measured(
-    counter: SteppingCounter, replay: Replay, pair: ClockPair, patience: WindowPatience
+    counter: SteppingCounter, replay: Replay, pair: ClockPair, patience: MeasurementSettings
 ) -> KernelPoint:
     gpu = counter.gpu
     set_pair(gpu, pair)
@@ -260,14 +260,14 @@ def candidate_pairs(
     return (DEFAULT_PAIR, *(pair for pair in pairs if pair != DEFAULT_PAIR))
 
 
-def measure_trace(
+def measure_kernels(
     gpu: Gpu,
     trace: KernelTrace,
     find: Find,
     *,
     pairs: Sequence[ClockPair] | None = None,
     core_clocks: int = CORE_CLOCKS,
-    patience: WindowPatience | None = None,
+    patience: MeasurementSettings | None = None,
     progress: Progress | None = None,
 ) -> KernelProfile:
     """Measure every class that ``find`` can replay; it raises a `ProfileError` for one that it cannot.
@@ -282,7 +282,7 @@ def measure_trace(
     """
     why_not = memory_probe(gpu)
     tried = pairs or candidate_pairs(gpu.capabilities(), memory=why_not is None, core_clocks=core_clocks)
-    patience = patience or WindowPatience()
+    patience = patience or MeasurementSettings()
     replays, left_out = _replays(trace, find)
     points = {}
     for done, (kernel, replay) in enumerate(replays.items()):
@@ -300,7 +300,7 @@ def measure_trace(
     second = {kernel: measure(gpu, replays[kernel], again[kernel], patience) for kernel in replays}
     if progress is not None:
         progress(1.0)
-    spared_w = () if why_not is not None else spared_at_rest_w(gpu, patience)  # last: it cools
+    spared_w = () if why_not is not None else idle_power_reduction_w(gpu, patience)  # last: it cools
     return replace(profile, second=second, spared_w=spared_w)
 
 
@@ -350,7 +350,7 @@ class _Rest:
         self.gpu.sleep(launches * _REST_S)
 
 
-def spared_at_rest_w(gpu: Gpu, patience: WindowPatience) -> tuple[tuple[int, float], ...]:
+def idle_power_reduction_w(gpu: Gpu, patience: MeasurementSettings) -> tuple[tuple[int, float], ...]:
     """Watts that each memory clock below the device's own spares while nothing runs.
 
     How much a waiting GPU takes beside that depends on how it waits; the memory's share does not.

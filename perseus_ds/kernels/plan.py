@@ -17,11 +17,11 @@ from perseus_ds.kernels.choose import (
     Level,
     Scope,
     choose,
-    confirm,
     cost_table,
     launch_costs,
     second_costs,
     smoothed,
+    validate_on_second_sample,
 )
 from perseus_ds.kernels.profile import KernelProfile
 from perseus_ds.kernels.segment import ChangeCost, Runs, runs_within
@@ -129,7 +129,7 @@ def _total(
 ) -> KernelTotal:
     chosen = choose(cost_table(costs, trace, level), goal, scope)
     second, spread = (cost_table(one, trace, level) for one in second_costs(profile, trace))
-    told = confirm(chosen, second, spread)
+    told = validate_on_second_sample(chosen, second, spread)
     return KernelTotal(
         level.value,
         str(goal),

@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from perseus_ds.device.gpu import is_held
 from perseus_ds.profile.records import Computation, CurveErrors, Point, Profile
 
-# Gaussian regression of one curve: a few physical terms, what they leave, and the error of each point.
-#
-# ``profile.curves`` states the terms. Their weights, the misfit, smooth or of single points, and
-# the errors of
-# measurement are all normal. So the curve after the measurement is known in closed form, with its covariance.
+# Gaussian regression of one curve: the weights of its terms, what these leave (the discrepancy, smooth or of
+# single points) and the errors of measurement are all normal. So the curve after the measurement is known in
+# closed form, with its covariance.
 #
 # Source: Rasmussen and Williams 2006, sections 2.2 and 2.7; Efron and Morris 1973 for shrinkage to a curve.
 
@@ -34,19 +32,19 @@ _NOTHING = 30.0
 _NEGLIGIBLE = 1e-9
 """Share of a way that does not count."""
 _WIDTH = 0.12
-"""Over what share of the highest clock the misfit of the terms stays alike."""
+"""Over what share of the highest clock the discrepancy of the terms stays alike."""
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class Discrepancy:
     """By how much a curve departs from its terms, smoothly and at single points: shares of it."""
 
-    smooth: float
-    single: float = 0.0
+    gp_sd: float
+    noise_sd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Normal:
+class GaussianPosterior:
     """What is known of a curve's points after the measurement.
 
     Shape: ``mean`` [points]; ``covariance`` [points, points].
@@ -55,28 +53,28 @@ class Normal:
     mean: Floats
     covariance: Floats
 
-    def times(self, factor: float) -> Normal:
+    def times(self, factor: float) -> GaussianPosterior:
         """The same in another unit."""
-        return Normal(factor * self.mean, factor**2 * self.covariance)
+        return GaussianPosterior(factor * self.mean, factor**2 * self.covariance)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ways:
+class BasisFamily:
     """Ways to explain a curve before the measurement: each a sum of terms whose weights lie around a centre.
 
-    ``scale`` are standard deviations of the weights; ``around`` is what is not known of all ways alike.
+    ``scale`` are standard deviations of the weights; ``prior_covariance`` is what is not known of all alike.
 
-    Shape: ``columns`` [ways, points, terms]; ``centre``, ``scale`` [ways, terms]; ``around`` [points,
-    points].
+    Shape: ``columns`` [ways, points, terms]; ``centre``, ``scale`` [ways, terms]; ``prior_covariance``
+    [points, points].
     """
 
     columns: Floats
     centre: Floats
     scale: Floats
-    around: Floats
+    prior_covariance: Floats
 
     @classmethod
-    def of_terms(cls, ways: Sequence[Sequence[Floats]]) -> Ways:
+    def of_terms(cls, ways: Sequence[Sequence[Floats]]) -> BasisFamily:
         """Weights of which nothing is known but that they are of the size of the values, which is 1."""
         terms, points = max(map(len, ways)), len(ways[0][0])
         nothing = [np.zeros(points)]
@@ -86,11 +84,11 @@ class Ways:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Explained:
+class ModelMixture:
     """Ways to explain a curve, and by how much it may depart from them, with weights that add up to 1."""
 
-    ways: Ways
-    misfits: Mapping[Misfit, float]
+    ways: BasisFamily
+    discrepancies: Mapping[Discrepancy, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +98,7 @@ class MeasuredCurve:
     Shape: all [points].
     """
 
-    place: Floats
+    relative_clock: Floats
     values: Floats
     errors: Floats
 
@@ -111,47 +109,50 @@ class MeasuredCurve:
 
     def over(self, unit: float) -> MeasuredCurve:
         """The same in another unit."""
-        return MeasuredCurve(self.place, self.values / unit, self.errors / unit)
+        return MeasuredCurve(self.relative_clock, self.values / unit, self.errors / unit)
 
 
-def log_evidence(ways: Ways, misfits: Sequence[Misfit], seen: MeasuredCurve) -> Floats:
-    """How likely each misfit makes the measured values, on average over the ways (logarithm).
+def log_evidence(ways: BasisFamily, discrepancies: Sequence[Discrepancy], seen: MeasuredCurve) -> Floats:
+    """How likely each discrepancy makes the measured values, on average over the ways (logarithm).
 
-    Shape: the answer [misfits].
+    Shape: the answer [discrepancies].
     """
-    return _log_mean(_Explanation.of(ways, misfits, seen).logs)
+    return _log_mean(_Regression.of(ways, discrepancies, seen).logs)
 
 
-def after(groups: Sequence[Explained], seen: MeasuredCurve) -> Normal:
+def posterior(groups: Sequence[ModelMixture], seen: MeasuredCurve) -> GaussianPosterior:
     """What is known after the measurement: every way counts as far as it makes that likely.
 
     Misfits keep the weights that they have within their group.
 
-    Cost: a factor of [points, points] per misfit, and products of [points, terms] per way.
+    Cost: a factor of [points, points] per discrepancy, and products of [points, terms] per way.
     """
-    found = [_Explanation.of(one.ways, [*one.misfits], seen) for one in groups]
-    shares = [np.array([*one.misfits.values()]) for one in groups]
+    found = [_Regression.of(one.ways, [*one.discrepancies], seen) for one in groups]
+    shares = [np.array([*one.discrepancies.values()]) for one in groups]
     logs = [_log_mean(_log_mean(one.logs), share) for one, share in zip(found, shares, strict=True)]
-    means, weights, covariance = [], [], np.zeros((len(seen.place), len(seen.place)))
+    means, weights, covariance = [], [], np.zeros((len(seen.relative_clock), len(seen.relative_clock)))
     for of_group, share, one in zip(_softmax(np.array(logs)), shares, found, strict=True):
         weight = of_group * share[:, None] * _softmax(one.logs)
         mean, within = one.known(weight)
-        means.append(mean.reshape(-1, len(seen.place)))
+        means.append(mean.reshape(-1, len(seen.relative_clock)))
         weights.append(weight.ravel())
         covariance += within
     every, weight = np.concatenate(means), np.concatenate(weights)
     mean = weight @ every
     between = (every - mean).T @ ((every - mean) * weight[:, None])
-    return Normal(mean, covariance + between)
+    return GaussianPosterior(mean, covariance + between)
 
 
-def _covariances(misfits: Sequence[Misfit], place: Floats) -> Floats:
-    """Covariance of what each misfit leaves at every place. Shape: [misfits, points, points]."""
-    apart = np.sqrt(5.0) * np.abs(place[:, None] - place[None, :]) / _WIDTH
+def _covariances(discrepancies: Sequence[Discrepancy], clock: Floats) -> Floats:
+    """Return the covariance of each discrepancy. Shape: [discrepancies, points, points]."""
+    apart = np.sqrt(5.0) * np.abs(clock[:, None] - clock[None, :]) / _WIDTH
     alike = (1.0 + apart + apart**2 / 3.0) * np.exp(-apart)
-    smooth, single = (np.array([getattr(one, name) for one in misfits]) for name in ("smooth", "single"))
+    smooth, single = (
+        np.array([getattr(one, name) for one in discrepancies]) for name in ("gp_sd", "noise_sd")
+    )
     return np.asarray(
-        smooth[:, None, None] ** 2 * alike + single[:, None, None] ** 2 * np.eye(len(place)), np.float64
+        smooth[:, None, None] ** 2 * alike + single[:, None, None] ** 2 * np.eye(len(clock)),
+        np.float64,
     )
 
 
@@ -170,22 +171,22 @@ def _log_mean(logs: Floats, shares: Floats | None = None) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Explanation:
-    """Ways after the measurement, by misfit: how likely each made it, its weights, and what they leave.
+class _Regression:
+    """A family after the measurement, by discrepancy: how likely each way is, and what it leaves.
 
-    All in units of the error of measurement and misfit together, whose factor is ``lower``. Few terms make
-    this a problem of their number, not of that of points. Points that were not measured have no part but in
-    ``known``. All misfits are solved together: one by one most of the time would go into calls.
+    All in units of the error of measurement and discrepancy together, whose factor is ``lower``. Few terms
+    make this a problem of their number, not of that of points. Points that were not measured have no part but
+    in ``known``. All discrepancies are solved together: one by one most of the time would go into calls.
 
-    Shape: all [misfits, ways, ...], but for ``lower`` [misfits, measured, measured], ``around`` [misfits,
-    points, points] and ``spread`` [ways, points, terms]. ``seen`` goes on with [measured, terms], ``gram``
-    with [terms, terms], ``weights`` with [terms], ``left`` with [measured], ``logs`` with nothing;
-    ``measured`` [measured] numbers points.
+    Shape: all [discrepancies, ways, ...]: ``seen`` goes on with [measured, terms], ``gram`` with [terms,
+    terms], ``weights`` with [terms], ``left`` with [measured], ``logs`` with nothing. But ``lower`` is
+    [discrepancies, measured, measured], ``prior_covariance`` [discrepancies, points, points], ``spread``
+    [ways, points, terms]; ``measured`` [measured] numbers points.
     """
 
-    ways: Ways
+    ways: BasisFamily
     measured: NDArray[np.intp]
-    around: Floats
+    prior_covariance: Floats
     lower: Floats
     spread: Floats
     seen: Floats
@@ -195,12 +196,12 @@ class _Explanation:
     logs: Floats
 
     @classmethod
-    def of(cls, ways: Ways, misfits: Sequence[Misfit], curve: MeasuredCurve) -> _Explanation:
+    def of(cls, ways: BasisFamily, discrepancies: Sequence[Discrepancy], curve: MeasuredCurve) -> _Regression:
         measured = curve.measured
         count, points, terms = len(ways.columns), len(measured), ways.columns.shape[2]
-        around = _covariances(misfits, curve.place) + ways.around
+        prior_covariance = _covariances(discrepancies, curve.relative_clock) + ways.prior_covariance
         of_errors = np.diag(np.maximum(curve.errors[measured], LEAST_ERROR) ** 2)
-        known = around[:, measured[:, None], measured]
+        known = prior_covariance[:, measured[:, None], measured]
         lower = np.asarray(np.linalg.cholesky(known + of_errors), np.float64)
         spread = ways.columns * ways.scale[:, None, :]
         off = (curve.values - np.einsum("wpt,wt->wp", ways.columns, ways.centre))[:, measured]
@@ -215,37 +216,34 @@ class _Explanation:
         logs = -0.5 * ((left**2).sum(axis=2) + (weights**2).sum(axis=2) + np.linalg.slogdet(gram)[1])
         scale = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
         logs = np.asarray(logs - scale[:, None], np.float64)
-        return cls(ways, measured, around, lower, spread, seen, gram, weights, left, logs)
+        return cls(ways, measured, prior_covariance, lower, spread, seen, gram, weights, left, logs)
 
     def known(self, share: Floats) -> tuple[Floats, Floats]:
         """Mean of every way, and the sum of their covariances by these shares.
 
-        Shape: ``share`` [misfits, ways]; [misfits, ways, points], [points, points].
+        Shape: ``share`` [discrepancies, ways]; [discrepancies, ways, points], [points, points].
         """
-        explained = np.linalg.solve(self.lower, self.around[:, self.measured])
+        explained = np.linalg.solve(self.lower, self.prior_covariance[:, self.measured])
         turned = explained.transpose(0, 2, 1)
         mean = np.einsum("wpt,wt->wp", self.ways.columns, self.ways.centre)
         mean = mean + (self.spread @ self.weights[..., None])[..., 0] + self.left @ explained
-        misfit, way = np.nonzero(share > _NEGLIGIBLE)
-        open_ = self.spread[way] - turned[misfit] @ self.seen[misfit, way]
-        by_weights = np.linalg.solve(self.gram[misfit, way], open_.transpose(0, 2, 1))
-        by_weights *= share[misfit, way, None, None]
-        covariance = np.tensordot(share.sum(axis=1), self.around - turned @ explained, 1)
+        discrepancy, way = np.nonzero(share > _NEGLIGIBLE)
+        open_ = self.spread[way] - turned[discrepancy] @ self.seen[discrepancy, way]
+        by_weights = np.linalg.solve(self.gram[discrepancy, way], open_.transpose(0, 2, 1))
+        by_weights *= share[discrepancy, way, None, None]
+        covariance = np.tensordot(share.sum(axis=1), self.prior_covariance - turned @ explained, 1)
         return mean, covariance + (open_ @ by_weights).sum(axis=0)
 
 
-# The physics of one computation on one GPU against its clock: time and power as sums of a few terms.
-#
-# Time is ``a + b / f`` with a kink where memory or a power cap bounds it; power is ``P_s + c f
-# v(f)^2``, v flat
-# below a knee. What the terms leave is for ``profile.regression``; where the kinks lie is averaged over.
+# The terms: time is ``a + b / f`` with a kink where memory or a power cap bounds it; power is
+# ``P_s + c f v(f)^2``, v flat below a knee. Where the kinks lie is averaged over.
 #
 # Source: Schoonhoven et al., PMBS 2022 (arXiv 2211.07260), for power; the roofline for time.
 
 SMOOTH = (0.0, 0.001, 0.003, 0.01, 0.03)
-"""Candidates for the smooth misfit; the measured curves decide, all of one quantity together."""
+"""Candidates for the smooth discrepancy; the measured curves decide, all of one quantity together."""
 SINGLE = (0.0, 0.001, 0.003, 0.01)
-"""The same for single points, where their errors are known: without these a misfit is taken for error."""
+"""The same for single points, where their errors are known: without these it is taken for error."""
 _TIME_KINKS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.87, 0.93)
 _TIME_HELD = tuple(0.5 + 0.03 * at for at in range(17))
 _POWER_HELD = tuple(0.5 + 0.04 * at for at in range(13))
@@ -254,112 +252,122 @@ _CAPS = (0.65, 0.8, 0.9)
 _LEVELS = (0.001, 0.004, 0.015)
 _TILTS = (0.001, 0.01)
 _DECIDE = 6
-"""So many curves decide on the misfit: more agree and cost time."""
+"""So many curves decide on the discrepancy: more agree and cost time."""
 _UNLIKELY = 0.1
-"""Of the likeliest misfit: what is less likely is left out."""
+"""Of the likeliest discrepancy: what is less likely is left out."""
 _MEDIAN = 1.2533
 """Standard error of a median over that of a mean, of normal values."""
 
 
-def time_ways(place: Floats) -> Ways:
+def time_basis(clock: Floats) -> BasisFamily:
     """Ways to explain time multiplied by the clock: a line, one that rises faster above a kink, or a cap.
 
     Under a power cap all clocks above the one that is held take as long as that.
 
-    Shape: ``place`` [points], clocks in parts of the highest.
+    Shape: ``clock`` [points], clocks in parts of the highest.
     """
-    low, span = place.min(), np.ptp(place)
-    line = [np.ones_like(place), place - place.max()]
-    kinks = [[*line, np.maximum(place - (low + at * span), 0.0)] for at in _TIME_KINKS]
+    low, span = clock.min(), np.ptp(clock)
+    line = [np.ones_like(clock), clock - clock.max()]
+    kinks = [[*line, np.maximum(clock - (low + at * span), 0.0)] for at in _TIME_KINKS]
     held = [low + at * span for at in _TIME_HELD]
-    capped = [[np.maximum(place / at, 1.0), np.minimum(place - at, 0.0)] for at in held]
-    return Ways.of_terms([line, *kinks, *capped])
+    capped = [[np.maximum(clock / at, 1.0), np.minimum(clock - at, 0.0)] for at in held]
+    return BasisFamily.of_terms([line, *kinks, *capped])
 
 
-def power_ways(place: Floats) -> Ways:
-    """Ways to explain power: static, in proportion to the clock, more above a knee, less or none above a cap.
+def power_basis(clock: Floats) -> BasisFamily:
+    """Ways to explain power: static, in proportion to the clock, more above a knee, less above a cap.
 
-    Shape: ``place`` [points], clocks in parts of the highest.
+    Shape: ``clock`` [points], clocks in parts of the highest.
     """
-    low, span = place.min(), np.ptp(place)
+    low, span = clock.min(), np.ptp(clock)
 
     def terms(at: Floats, knee: float) -> list[Floats]:
         above = np.maximum(at - (low + knee * span), 0.0) / span
         return [np.ones_like(at), at - at.max(), at * above, at * above**2]
 
     bent = [
-        [*terms(place, knee), np.maximum(place - (low + cap * span), 0.0)]
+        [*terms(clock, knee), np.maximum(clock - (low + cap * span), 0.0)]
         for knee, cap in product(_KNEES, _CAPS)
     ]
-    held = [terms(np.minimum(place, low + at * span), knee) for knee, at in product(_KNEES, _POWER_HELD)]
-    return Ways.of_terms([*(terms(place, knee) for knee in _KNEES), *bent, *held])
+    held = [terms(np.minimum(clock, low + at * span), knee) for knee, at in product(_KNEES, _POWER_HELD)]
+    return BasisFamily.of_terms([*(terms(clock, knee) for knee in _KNEES), *bent, *held])
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """Curves of one quantity after the measurement, and how likely their terms made what was measured."""
 
-    curves: dict[Computation, Normal]
+    curves: dict[Computation, GaussianPosterior]
     log_evidence: float
 
 
 def fitted(
-    seen: Mapping[Computation, MeasuredCurve], ways: Callable[[Floats], Ways], *, known_errors: bool
+    seen: Mapping[Computation, MeasuredCurve], ways: Callable[[Floats], BasisFamily], *, known_errors: bool
 ) -> Fitted:
     """Fit curves of one quantity: each by its terms, or by others of its kind at the same clocks."""
     levels = {key: float(one.values.mean()) for key, one in seen.items()}
     scaled = {key: one.over(levels[key]) for key, one in seen.items()}
-    own = {key: ways(one.place) for key, one in scaled.items()}
-    misfits, log = _likely_misfits(
+    own = {key: ways(one.relative_clock) for key, one in scaled.items()}
+    discrepancies, log = _likely_discrepancies(
         [(own[key], one) for key, one in scaled.items()], known_errors=known_errors
     )
-    alone = {key: after([Explained(own[key], misfits)], one) for key, one in scaled.items()}
+    alone = {key: posterior([ModelMixture(own[key], discrepancies)], one) for key, one in scaled.items()}
     others = {key: [at for at in seen if _is_other(at, key, seen)] for key in seen}
     means = {key: _mean_curve([scaled[at] for at in own]) for key, own in others.items() if own}
-    of_means, _ = _likely_misfits([(own[key], one) for key, one in means.items()], known_errors=known_errors)
+    of_means, _ = _likely_discrepancies(
+        [(own[key], one) for key, one in means.items()], known_errors=known_errors
+    )
     alike = {
-        key: _like_others(
-            after([Explained(own[key], of_means)], one),
+        key: _hierarchical_prior(
+            posterior([ModelMixture(own[key], of_means)], one),
             [alone[at].times(levels[at] / levels[key]) for at in others[key]],
-            one.place,
+            one.relative_clock,
         )
         for key, one in means.items()
     }
-    left, _ = _likely_misfits([(one, scaled[key]) for key, one in alike.items()], known_errors=known_errors)
+    left, _ = _likely_discrepancies(
+        [(one, scaled[key]) for key, one in alike.items()], known_errors=known_errors
+    )
     curves = {}
     for key, one in scaled.items():
-        groups = [Explained(own[key], misfits)]
-        groups += [Explained(alike[key], left)] if key in alike else []
-        curves[key] = after(groups, one).times(levels[key])
+        groups = [ModelMixture(own[key], discrepancies)]
+        groups += [ModelMixture(alike[key], left)] if key in alike else []
+        curves[key] = posterior(groups, one).times(levels[key])
     return Fitted(curves, log)
 
 
 def _is_other(one: Computation, key: Computation, seen: Mapping[Computation, MeasuredCurve]) -> bool:
     """Whether one is of the same kind, at the same clocks."""
-    return one != key and one[1] is key[1] and np.array_equal(seen[one].place, seen[key].place)
+    return (
+        one != key and one[1] is key[1] and np.array_equal(seen[one].relative_clock, seen[key].relative_clock)
+    )
 
 
 def _mean_curve(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
     """The mean of curves at the same clocks: what they have in common is known better than of one."""
     values, errors = (np.array([getattr(one, name) for one in curves]) for name in ("values", "errors"))
-    return MeasuredCurve(curves[0].place, values.mean(axis=0), np.sqrt((errors**2).sum(axis=0)) / len(curves))
+    return MeasuredCurve(
+        curves[0].relative_clock, values.mean(axis=0), np.sqrt((errors**2).sum(axis=0)) / len(curves)
+    )
 
 
-def _likely_misfits(
-    curves: Sequence[tuple[Ways, MeasuredCurve]], *, known_errors: bool
-) -> tuple[dict[Misfit, float], float]:
+def _likely_discrepancies(
+    curves: Sequence[tuple[BasisFamily, MeasuredCurve]], *, known_errors: bool
+) -> tuple[dict[Discrepancy, float], float]:
     """By how much curves may depart from their ways, with weights, and the logarithm of the evidence."""
     if not curves:
         return {}, 0.0
     some = [curves[round(at)] for at in np.linspace(0, len(curves) - 1, min(_DECIDE, len(curves)))]
-    candidates = [Misfit(*both) for both in product(SMOOTH, SINGLE if known_errors else SINGLE[:1])]
+    candidates = [Discrepancy(*both) for both in product(SMOOTH, SINGLE if known_errors else SINGLE[:1])]
     logs = np.sum([log_evidence(ways, candidates, seen) for ways, seen in some], axis=0)
     weights = np.exp(logs - logs.max())
     kept = {one: float(w) for one, w in zip(candidates, weights, strict=True) if w >= _UNLIKELY}
     return {one: weight / sum(kept.values()) for one, weight in kept.items()}, float(logs.max())
 
 
-def _like_others(mean: Normal, others: Sequence[Normal], place: Floats) -> Ways:
+def _hierarchical_prior(
+    mean: GaussianPosterior, others: Sequence[GaussianPosterior], clock: Floats
+) -> BasisFamily:
     """Ways to explain a curve by those of the other stages: their shape alone, or their level as well.
 
     Transformer layers are alike, so most stages are. A stage with more to do departs from the median level
@@ -370,13 +378,13 @@ def _like_others(mean: Normal, others: Sequence[Normal], place: Floats) -> Ways:
     heights = [float(one.mean.mean()) for one in others]
     usual, height = float(np.median(heights)), float(mean.mean.mean())
     shape = mean.mean / height
-    centring = np.eye(len(place)) - 1.0 / len(place)
+    centring = np.eye(len(clock)) - 1.0 / len(clock)
     of_shape = (usual / height) ** 2 * centring @ mean.covariance @ centring
     covariance = np.mean([one.covariance.mean() / h**2 for one, h in zip(others, heights, strict=True)])
     unsure = _MEDIAN * float(np.sqrt(covariance / len(others)))
-    columns = usual * np.column_stack([shape, shape * (place - place.mean()) / np.ptp(place)])
+    columns = usual * np.column_stack([shape, shape * (clock - clock.mean()) / np.ptp(clock)])
     scales = [(float(np.hypot(apart, unsure)), tilt) for tilt, apart in product(_TILTS, [1.0, *_LEVELS])]
-    return Ways(
+    return BasisFamily(
         np.broadcast_to(columns, (len(scales), *columns.shape)),
         np.tile([1.0, 0.0], (len(scales), 1)),
         np.array(scales),
@@ -385,8 +393,6 @@ def _like_others(mean: Normal, others: Sequence[Normal], place: Floats) -> Ways:
 
 
 # Clocks that were not measured, put between those that were: their points are left to the curves.
-#
-# Used by `profile.curves.smoothing`.
 
 MOST_POINTS = 32
 """Of a curve: between so many clocks a plan splits computations at no loss, and more cost time."""
@@ -395,7 +401,7 @@ UNKNOWN = 1e3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Offered:
+class ExtendedCurve:
     """A curve's points, measured and not, highest clock first; ``measured`` are the places of the former."""
 
     points: tuple[Point, ...]
@@ -408,9 +414,9 @@ class Offered:
         return found
 
 
-def with_offered(points: Sequence[Point], grid_mhz: Sequence[int]) -> Offered:
+def with_unmeasured_clocks(points: Sequence[Point], grid_mhz: Sequence[int]) -> ExtendedCurve:
     """Put clocks of a grid between measured ones: no lower one, and none above what the highest reached."""
-    reached = [place_mhz(point) for point in points]
+    reached = [effective_clock_mhz(point) for point in points]
     taken = {*reached, *(point.clock_mhz for point in points)}
     inside = [mhz for mhz in grid_mhz if min(reached) < mhz < reached[0] and mhz not in taken]
     count = max(0, min(len(inside), MOST_POINTS - len(points)))
@@ -418,12 +424,12 @@ def with_offered(points: Sequence[Point], grid_mhz: Sequence[int]) -> Offered:
     made = {mhz: _made_up(points, mhz) for mhz in chosen}
     measured = {point.clock_mhz: point for point in points}
     clocks = sorted({*made, *measured}, reverse=True)
-    return Offered(
+    return ExtendedCurve(
         tuple(measured.get(mhz) or made[mhz] for mhz in clocks), np.array([mhz in measured for mhz in clocks])
     )
 
 
-def place_mhz(point: Point) -> int:
+def effective_clock_mhz(point: Point) -> int:
     """Return the clock that a point is of: the one reached, where the one asked for did not hold."""
     reached = point.achieved_mhz
     return point.clock_mhz if reached is None or is_held(point.clock_mhz, reached) else reached
@@ -431,9 +437,9 @@ def place_mhz(point: Point) -> int:
 
 def _made_up(points: Sequence[Point], clock_mhz: int) -> Point:
     """A point on straight lines between measured ones; its scatter is theirs."""
-    place = [place_mhz(point) for point in reversed(points)]
+    known_mhz = [effective_clock_mhz(point) for point in reversed(points)]
     time_s, energy_j = (
-        float(np.interp(clock_mhz, place, [getattr(point, name) for point in reversed(points)]))
+        float(np.interp(clock_mhz, known_mhz, [getattr(point, name) for point in reversed(points)]))
         for name in ("time_s", "energy_j")
     )
     shares = [point.time_sd_s / point.time_s for point in points if point.time_sd_s is not None]
@@ -445,13 +451,13 @@ def _made_up(points: Sequence[Point], clock_mhz: int) -> Point:
 # Durations that never fall with the clock: what a curve is brought to, and every draw of its errors.
 #
 # Above a power cap all clocks last alike. Of many that are off one seems faster than the highest, and a plan
-# would fill the time that this seems to gain. Used by `profile.curves.smoothing`.
+# would fill the time that this seems to gain.
 
 SURE = 3.0
 """Standard errors that make it no chance that a higher clock is slower."""
 
 
-def never_falling(values: Floats, weights: Floats) -> Floats:
+def isotonic_fit(values: Floats, weights: Floats) -> Floats:
     """Return the nearest values of which none is less than one before it: weighted least squares.
 
     Shape: ``values`` [points] or [points, draws]; ``weights`` [points]; as ``values``.
@@ -472,7 +478,7 @@ def monotone(times_s: Floats, errors_s: Floats) -> Floats:
 
     Shape: all [points].
     """
-    found = never_falling(times_s, errors_s**-2.0)
+    found = isotonic_fit(times_s, errors_s**-2.0)
     return times_s if np.any(np.abs(found - times_s) > SURE * errors_s) else found
 
 
@@ -547,7 +553,7 @@ def smoothed(profile: Profile, *, scatter: bool = False) -> Profile:
     if profile.errors or not curves:
         return profile
     told = _states_errors(curves)
-    shares = _told_shares(curves) if told else _scatter_shares(profile, curves) if scatter else None
+    shares = _stated_errors(curves) if told else _scatter_shares(profile, curves) if scatter else None
     if shares is None and not profile.grid_mhz:
         return profile
     return _drawn(profile, curves, shares, known_errors=told or shares is None)
@@ -561,7 +567,7 @@ def _drawn(
     known_errors: bool,
 ) -> Profile:
     nothing = {key: np.zeros(len(own)) for key, own in curves.items()}
-    offered = {key: with_offered(own, profile.grid_mhz) for key, own in curves.items()}
+    offered = {key: with_unmeasured_clocks(own, profile.grid_mhz) for key, own in curves.items()}
     time, energy = (
         {key: offered[key].spread(own) for key, own in one.items()} for one in shares or (nothing, nothing)
     )
@@ -574,7 +580,7 @@ def _states_errors(curves: Mapping[Computation, Sequence[Point]]) -> bool:
     return any(p.time_se_s > 0.0 or p.energy_se_j > 0.0 for own in curves.values() for p in own)
 
 
-def _told_shares(curves: Mapping[Computation, Sequence[Point]]) -> tuple[_Columns, _Columns] | None:
+def _stated_errors(curves: Mapping[Computation, Sequence[Point]]) -> tuple[_Columns, _Columns] | None:
     """Standard errors of times and of energies as shares; None where they are too small to matter.
 
     Few executions state little of their scatter: all clocks together state it.
@@ -608,7 +614,8 @@ class _Curves:
     ) -> None:
         self._points, self._known_errors = points, known_errors
         self._places = {
-            key: np.array([place_mhz(one) for one in own]) / highest_mhz for key, own in points.items()
+            key: np.array([effective_clock_mhz(one) for one in own]) / highest_mhz
+            for key, own in points.items()
         }
         self._time_s = {key: _column(own, "time_s") for key, own in points.items()}
         self._energy_j = {key: _column(own, "energy_j") for key, own in points.items()}
@@ -617,9 +624,9 @@ class _Curves:
         self, time_shares: _Columns, energy_shares: _Columns
     ) -> tuple[dict[Computation, tuple[Point, ...]], dict[Computation, CurveErrors]]:
         """Return the points on their curves, and what is left unknown of these."""
-        cycles = {key: self._time_s[key] * place for key, place in self._places.items()}
-        times = self._fit(cycles, time_shares, time_ways)
-        lasts_s = {key: _lasts_s(times.curves[key], place) for key, place in self._places.items()}
+        cycles = {key: self._time_s[key] * clock for key, clock in self._places.items()}
+        times = self._fit(cycles, time_shares, time_basis)
+        lasts_s = {key: _isotonic_times(times.curves[key], clock) for key, clock in self._places.items()}
         powers, with_time = self._powers(lasts_s, time_shares, energy_shares)
         errors, drawn = {}, {}
         for key, own in self._points.items():
@@ -630,31 +637,31 @@ class _Curves:
 
     def _powers(
         self, lasts_s: _Columns, time_shares: _Columns, energy_shares: _Columns
-    ) -> tuple[dict[Computation, Normal], float]:
+    ) -> tuple[dict[Computation, GaussianPosterior], float]:
         """Fit mean powers, and find whether energies carry the errors of the durations that are left.
 
         A job measures powers and multiplies them by durations: both are off alike. Others measure energies
         by themselves. What makes the powers likelier is taken.
         """
         over_fitted = {key: own / lasts_s[key] for key, own in self._energy_j.items()}
-        apart = self._fit(over_fitted, energy_shares, power_ways)
+        apart = self._fit(over_fitted, energy_shares, power_basis)
         known = {key: own < UNKNOWN for key, own in energy_shares.items()}
         rest = {key: (energy_shares[key] ** 2 - time_shares[key] ** 2)[known[key]] for key in energy_shares}
         if not self._known_errors or min(float(own.mean()) for own in rest.values()) < 0.0:
             return apart.curves, 0.0
         over_measured = {key: own / self._time_s[key] for key, own in self._energy_j.items()}
         alike = {key: np.where(known[key], np.sqrt(own.mean()), UNKNOWN) for key, own in rest.items()}
-        together = self._fit(over_measured, alike, power_ways)
+        together = self._fit(over_measured, alike, power_basis)
         if together.log_evidence > apart.log_evidence:
             return together.curves, 1.0
         return apart.curves, 0.0
 
-    def _fit(self, values: _Columns, shares: _Columns, ways: Callable[[Floats], Ways]) -> Fitted:
+    def _fit(self, values: _Columns, shares: _Columns, ways: Callable[[Floats], BasisFamily]) -> Fitted:
         """Fit one quantity of all computations, in the units of ``values``; errors are ``shares``."""
         return fitted(
             {
-                key: MeasuredCurve(place, values[key], shares[key] * values[key])
-                for key, place in self._places.items()
+                key: MeasuredCurve(clock, values[key], shares[key] * values[key])
+                for key, clock in self._places.items()
             },
             ways,
             known_errors=self._known_errors,
@@ -673,16 +680,16 @@ def _moved(
     )
 
 
-def _lasts_s(cycles: Normal, place: Floats) -> Floats:
-    """Durations of a curve whose cycles are known. Shape: ``place`` and the result [points]."""
-    return monotone(cycles.mean / place, np.sqrt(np.diag(cycles.covariance)) / place)
+def _isotonic_times(cycles: GaussianPosterior, clock: Floats) -> Floats:
+    """Durations of a curve whose cycles are known. Shape: ``clock`` and the result [points]."""
+    return monotone(cycles.mean / clock, np.sqrt(np.diag(cycles.covariance)) / clock)
 
 
 def _column(points: Sequence[Point], name: str) -> Floats:
     return np.array([getattr(point, name) for point in points], np.float64)
 
 
-def _shares(known: Normal) -> Floats:
+def _shares(known: GaussianPosterior) -> Floats:
     """Covariance as shares of the mean. Shape: [points, points]."""
     share: Floats = known.covariance / np.outer(known.mean, known.mean)
     return share
@@ -695,10 +702,8 @@ def _factor(covariance: Floats) -> Floats:
     return factor
 
 
-# Durations as they may really be: drawn by the errors of a profile, curve by curve.
-#
-# A point is off alike wherever it is run, and the points of one curve are off together. Used by
-# whoever plans.
+# Durations as they may really be, drawn by the errors of a profile: a point is off alike wherever it is run,
+# and the points of one curve are off together.
 
 LEAST_SHARE = 0.1
 """A drawn duration keeps at least that share."""
@@ -727,7 +732,7 @@ def drawn_shares(time_s: Floats, factor: Floats, normal: Floats) -> Floats:
     errors_s = time_s * np.sqrt((factor**2).sum(axis=1))
     if np.any(np.diff(time_s) < 0.0) or not errors_s.all():
         return off
-    return never_falling(time_s[:, None] * off, errors_s**-2.0) / time_s[:, None]
+    return isotonic_fit(time_s[:, None] * off, errors_s**-2.0) / time_s[:, None]
 
 
 def _error(point: Point, variation: float) -> float:

@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from scipy.special import ndtri
 
 from perseus_ds.errors import IncompleteProfileError
-from perseus_ds.profile.loads import AtLoad, LoadSums, at_load, spread, variation
+from perseus_ds.profile.loads import LoadSums, NormalizedDurations, at_load, spread, variation
 from perseus_ds.profile.records import Computation, Interval, Point, Window
 from perseus_ds.profile.temperature import Thermal
 from perseus_ds.schedule import Kind
@@ -288,13 +288,13 @@ def _point(window: Window, durations_s: NDArray[np.float64], *, power_w: float, 
     )
 
 
-def _at_load(window: Window, runs: Sequence[Interval]) -> AtLoad:
+def _at_load(window: Window, runs: Sequence[Interval]) -> NormalizedDurations:
     """Durations of one computation, brought to its stage's load where microbatches differ."""
     wanted = window.loads.get(runs[0].instruction.stage)
     return at_load(np.array(_durations_s(runs)), [interval.load for interval in runs], wanted)
 
 
-def _variation(brought: AtLoad, runs: Sequence[Interval]) -> float:
+def _variation(brought: NormalizedDurations, runs: Sequence[Interval]) -> float:
     """By what share loads make the microbatches of an iteration vary."""
     numbers = np.array([float(one.instruction.microbatch) for one in runs])
     return variation(brought.factor, numbers[brought.kept])

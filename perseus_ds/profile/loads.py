@@ -126,7 +126,7 @@ class LoadSums:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AtLoad:
+class NormalizedDurations:
     """Executions of one computation at one clock, brought to one load.
 
     ``factor`` are their durations as the load explains them, in parts of that at the load; ``sums`` are in
@@ -141,7 +141,7 @@ class AtLoad:
     sums: LoadSums | None
 
 
-def at_load(seconds: _Numbers, loads: Sequence[Load | None], wanted: Load | None) -> AtLoad:
+def at_load(seconds: _Numbers, loads: Sequence[Load | None], wanted: Load | None) -> NormalizedDurations:
     """Bring durations to the load that is ``wanted``, by what they themselves show of it.
 
     Where they are too few or too alike for a fit, work is taken to be in proportion to its tokens. Executions
@@ -149,7 +149,7 @@ def at_load(seconds: _Numbers, loads: Sequence[Load | None], wanted: Load | None
     """
     known = [load for load in loads if load is not None]
     if wanted is None or not known or wanted.tokens <= 0.0:
-        return AtLoad(seconds, np.ones(len(seconds)), np.arange(len(seconds)), None)
+        return NormalizedDurations(seconds, np.ones(len(seconds)), np.arange(len(seconds)), None)
     kept = np.flatnonzero([load is not None for load in loads])
     seconds = seconds[kept]
     sums = LoadSums.of(known, seconds)
@@ -162,7 +162,7 @@ def at_load(seconds: _Numbers, loads: Sequence[Load | None], wanted: Load | None
         factor = np.maximum([fit.factor(load) / at for load in known], _LEAST_SHARE)
     brought: _Numbers = seconds / factor
     unit_s = float(np.median(brought))
-    return AtLoad(brought, factor, kept, sums.in_units_of(unit_s) if unit_s > 0.0 else None)
+    return NormalizedDurations(brought, factor, kept, sums.in_units_of(unit_s) if unit_s > 0.0 else None)
 
 
 def fit_of(sums: LoadSums) -> LoadFit | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from perseus_ds.profile.curves import place_mhz
+from perseus_ds.profile.curves import effective_clock_mhz
 from perseus_ds.profile.records import Computation, Point
 
 
@@ -91,7 +91,7 @@ def next_clock(points: Points, asked_mhz: Sequence[int], grid_mhz: Sequence[int]
     """Return the clock after those that were ``asked_mhz``, of ``count``; None where there are no more."""
     if not asked_mhz:
         return max(grid_mhz)
-    top_mhz = max(place_mhz(curve[0]) for curve in points.values())
+    top_mhz = max(effective_clock_mhz(curve[0]) for curve in points.values())
     below = [mhz for mhz in grid_mhz if _LOWEST * max(grid_mhz) <= mhz < min(top_mhz + 1, *asked_mhz)]
     places = _places(count)
     if len(asked_mhz) >= len(places) or not below:
@@ -123,12 +123,12 @@ def filed(points: Sequence[Point], grid_mhz: Sequence[int]) -> tuple[Point, ...]
     found = {points[0].clock_mhz: points[0]}
     moved = []
     for point in points[1:]:
-        if place_mhz(point) == point.clock_mhz:
+        if effective_clock_mhz(point) == point.clock_mhz:
             found[point.clock_mhz] = point
         else:
             moved.append(point)
     for point in moved:
-        clock_mhz = _nearest(grid_mhz, place_mhz(point))
+        clock_mhz = _nearest(grid_mhz, effective_clock_mhz(point))
         found.setdefault(clock_mhz, replace(point, clock_mhz=clock_mhz))
     return tuple(found[mhz] for mhz in sorted(found, reverse=True))
 

@@ -17,11 +17,11 @@ from perseus_ds.kernels.choose import (
     Level,
     Scope,
     choose,
-    confirm,
     cost_table,
     launch_costs,
     second_costs,
     smoothed,
+    validate_on_second_sample,
 )
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
@@ -176,7 +176,7 @@ def test_what_is_predicted_is_what_is_achieved_over_thirty_seeds() -> None:
         }
         profile = replace(profile, second=measured(random, NOISE, again))
         second, spread = (cost_table(costs, trace) for costs in second_costs(profile, trace))
-        confirmed = confirm(chosen, second, spread)
+        confirmed = validate_on_second_sample(chosen, second, spread)
         assert confirmed is not None
         honest.append(confirmed.energy_pct - achieved_pct(chosen.pairs)[1])
         minima = chosen_from(profile)
@@ -209,4 +209,4 @@ def test_without_a_second_measurement_nothing_is_confirmed() -> None:
     trace = trace_of()
     chosen = chosen_from(exact())
     second, spread = (cost_table(costs, trace) for costs in second_costs(exact(), trace))
-    assert confirm(chosen, second, spread) is None
+    assert validate_on_second_sample(chosen, second, spread) is None

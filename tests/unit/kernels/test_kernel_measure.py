@@ -9,14 +9,14 @@ from perseus_ds.device.simulated.physics import memory_saving_w
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels.measure import (
+    MeasurementSettings,
     SimulatedReplay,
-    WindowPatience,
     candidate_pairs,
+    idle_power_reduction_w,
     measure,
-    measure_trace,
+    measure_kernels,
     memory_probe,
     simulated_replay,
-    spared_at_rest_w,
 )
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.schedule import Kind
@@ -38,7 +38,7 @@ def gpu_of(key: str = "rtx-3080-ti", *, noise: float = 0.0) -> SimulatedGpu:
 def test_measured_as_it_truly_is(kernel: KernelClass, pair: ClockPair) -> None:
     gpu = gpu_of(noise=0.005)
     replay = simulated_replay(gpu, kernel)
-    (point,) = measure(gpu, replay, [pair], WindowPatience())
+    (point,) = measure(gpu, replay, [pair], MeasurementSettings())
     time_s, energy_j = gpu.truth.kernel_cost(replay.work, pair.clock_mhz or 1890, pair.memory_mhz or 9501)
     assert point.time_s == pytest.approx(time_s, rel=0.005)
     # Truth is at the reference temperature; leakage moves power by up to 0.3 W a degree.
@@ -66,7 +66,7 @@ class Misdeclared(SimulatedGpu):
 def test_a_launch_may_last_as_long_as_a_step_of_the_counter(kernel: KernelClass, declared_s: float) -> None:
     gpu = Misdeclared(declared_s)
     replay = simulated_replay(gpu, kernel)
-    patience = WindowPatience(window_s=0.5, windows=2)
+    patience = MeasurementSettings(window_s=0.5, windows=2)
     for pair in (DEFAULT_PAIR, ClockPair(None, 1050)):
         (point,) = measure(gpu, replay, [pair], patience)
         warmer_k = gpu.true_now().temperature_c - gpu.model.reference_c
@@ -82,12 +82,12 @@ def test_a_counter_that_stands_still_ends_the_measurement() -> None:
 
     gpu = Still(SimulatedSettings(gpu="rtx-3080-ti"), time=VirtualTime())
     with pytest.raises(DeviceError, match="counter"):
-        measure(gpu, simulated_replay(gpu, NORM), [DEFAULT_PAIR], WindowPatience())
+        measure(gpu, simulated_replay(gpu, NORM), [DEFAULT_PAIR], MeasurementSettings())
 
 
 def test_both_clocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = gpu_of()
-    measure(gpu, simulated_replay(gpu, NORM), [ClockPair(5001, 1050)], WindowPatience())
+    measure(gpu, simulated_replay(gpu, NORM), [ClockPair(5001, 1050)], MeasurementSettings())
     simulated_replay(gpu, NORM).run(5000)
     assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
 
@@ -103,7 +103,7 @@ def test_both_clocks_are_given_back_after_a_failure() -> None:
     gpu = gpu_of()
     replay = simulated_replay(gpu, NORM)
     with pytest.raises(DeviceError, match="kernel"):
-        measure(gpu, Broken(gpu, replay.work), [ClockPair(5001, 1050)], WindowPatience())
+        measure(gpu, Broken(gpu, replay.work), [ClockPair(5001, 1050)], MeasurementSettings())
     replay.run(5000)
     assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
 
@@ -133,7 +133,7 @@ def test_the_probe_sets_and_gives_back() -> None:
 def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
     gpu = gpu_of()
     with pytest.raises(DeviceUnsupportedError, match="counter"):
-        measure(NullGpu(), simulated_replay(gpu, NORM), [DEFAULT_PAIR], WindowPatience())
+        measure(NullGpu(), simulated_replay(gpu, NORM), [DEFAULT_PAIR], MeasurementSettings())
     with pytest.raises(DeviceUnsupportedError, match="core"):
         candidate_pairs(NullGpu().capabilities(), memory=False)
 
@@ -141,26 +141,26 @@ def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
 @pytest.mark.parametrize("change", [{"windows": 1}, {"window_s": 0.0}, {"most_warmups": 0}])
 def test_patience_that_cannot_measure_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(ProfileError):
-        replace(WindowPatience(), **change)
+        replace(MeasurementSettings(), **change)
 
 
 def test_what_a_gpu_at_rest_spares_is_its_memorys_power() -> None:
     gpu = gpu_of()
-    spared = dict(spared_at_rest_w(gpu, WindowPatience()))
+    spared = dict(idle_power_reduction_w(gpu, MeasurementSettings()))
     assert set(spared) == set(gpu.model.memory_clocks_mhz[1:])
     for memory_mhz, watts in spared.items():
         assert watts == pytest.approx(memory_saving_w(gpu.model, memory_mhz), rel=0.1)
     gpu.sleep(1.0)
     assert gpu.achieved().memory_clock_mhz == 9501
-    assert spared_at_rest_w(gpu_of("a100-sxm4-80gb"), WindowPatience()) == ()
+    assert idle_power_reduction_w(gpu_of("a100-sxm4-80gb"), MeasurementSettings()) == ()
 
 
 def test_what_would_be_chosen_is_measured_a_second_time() -> None:
     gpu = gpu_of(noise=0.005)
     trace = KernelTrace((PRODUCT, NORM), (LaunchSequence(0, Kind.FORWARD, (0, 1, 0), times=4),))
     pairs = (DEFAULT_PAIR, ClockPair(None, 1050), ClockPair(810, 630))
-    find, quick = partial(simulated_replay, gpu), WindowPatience(window_s=0.5, windows=2)
-    profile = measure_trace(gpu, trace, find, pairs=pairs, patience=quick)
+    find, quick = partial(simulated_replay, gpu), MeasurementSettings(window_s=0.5, windows=2)
+    profile = measure_kernels(gpu, trace, find, pairs=pairs, patience=quick)
     for kernel, points in profile.points.items():
         assert {point.pair for point in points} == set(pairs)
         again = {point.pair: point for point in profile.second[kernel]}

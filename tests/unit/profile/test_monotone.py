@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.profile import Point, Profile, smoothed
-from perseus_ds.profile.curves import monotone, never_falling
+from perseus_ds.profile.curves import isotonic_fit, monotone
 from perseus_ds.schedule import Kind
 
 CLOCKS_MHZ = tuple(range(1410, 1110, -15))
@@ -32,8 +32,8 @@ def capped(seed: int, *, top: float = 1.0) -> Profile:
 def test_what_falls_is_pooled_by_its_weights_and_the_rest_stays() -> None:
     values, weights = np.array([1.0, 3.0, 2.0, 2.0, 5.0, 4.0]), np.array([1.0, 1.0, 1.0, 2.0, 1.0, 3.0])
     expected = [1.0, 2.25, 2.25, 2.25, 4.25, 4.25]
-    np.testing.assert_allclose(never_falling(values, weights), expected)
-    both = never_falling(np.column_stack([values, values[::-1]]), weights)
+    np.testing.assert_allclose(isotonic_fit(values, weights), expected)
+    both = isotonic_fit(np.column_stack([values, values[::-1]]), weights)
     np.testing.assert_allclose(both[:, 0], expected)
     assert np.all(np.diff(both, axis=0) >= 0.0)
 
