@@ -352,11 +352,11 @@ def apparent_lock_mhz(samples: Sequence[Achieved], able: Capabilities, *, idle: 
     return clock_mhz if held and not low and clock_mhz in able.clocks_mhz[1:] else None
 
 
-class Gpu(ABC):
-    """A device behind one backend.
+class GpuReader(ABC):
+    """A device that is read: which one it is, its clocks, energy, power and temperature.
 
-    Every method may raise a `DeviceError`; none raises a vendor's error. Methods may be called from
-    several threads. A backend ships when it passes `GpuContract` (tests/support/gpu_contract.py).
+    Every method may raise a `DeviceError`; none raises a vendor's error. Methods may be called from several
+    threads.
     """
 
     @abstractmethod
@@ -366,6 +366,84 @@ class Gpu(ABC):
     @abstractmethod
     def capabilities(self) -> Capabilities:
         """Return what the device can do; the answer does not change while it is open."""
+
+    @abstractmethod
+    def achieved(self) -> Achieved:
+        """Read the clocks in force now."""
+
+    @abstractmethod
+    def energy_j(self) -> float:
+        """Read the energy counter: joules since some fixed start, updated about every 100 ms.
+
+        Raises:
+            DeviceUnsupportedError: the device has no counter (``counter_period_s`` is ``None``).
+        """
+
+    def power_w(self) -> float | None:
+        """Read what this GPU alone takes at this instant; ``None`` where it does not show."""
+        return None
+
+    def temperature_c(self) -> float | None:
+        """Read the temperature of this GPU's chip; ``None`` where it does not show."""
+        return None
+
+    def operator_settings(self) -> OperatorSettings | None:
+        """Read what operators have set of this GPU's power and clocks; ``None`` where there is no such thing.
+
+        Raises:
+            DeviceLostError: the GPU has fallen off the bus.
+        """
+        return None
+
+    @abstractmethod
+    def now_s(self) -> float:
+        """Read the time base of this device's energy and instructions."""
+
+    def wall_s(self, device_s: float) -> float:
+        """How long a stretch of this device's time lasts on the host's clock."""
+        return device_s
+
+    def sleep(self, device_s: float) -> None:
+        """Let a stretch of this device's time pass."""
+        time.sleep(self.wall_s(device_s))
+
+    def device_file(self) -> str | None:
+        """Name the device file that a user of this device opens; ``None``: no such file is known."""
+        return None
+
+    def busy(self) -> str | None:
+        """Return who works on this device just now; ``None`` where nobody does, or nobody can show."""
+        return None
+
+    def load_pct(self) -> int | None:
+        """Return how busy this device has been of late; ``None`` where it cannot be asked.
+
+        An idle device clocks as it likes, lock or not, and does not always state that it is idle.
+        """
+        return None
+
+    def opened_elsewhere(self) -> tuple[str, str] | None:
+        """By which backend and UUID another process opens this device too, to read it; None: none can."""
+        return None
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the device; the second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Gpu(GpuReader):
+    """A device behind one backend, whose clocks can be set if `capabilities` states so.
+
+    A backend ships when it passes `GpuContract` (tests/support/gpu_contract.py).
+    """
 
     @abstractmethod
     def lock_clock(self, clock_mhz: int) -> None:
@@ -409,65 +487,25 @@ class Gpu(ABC):
         del memory_mhz
         raise DeviceUnsupportedError(f"{self.identify().name}: {self.capabilities().memory_why_not}")
 
-    def reset_memory_clock(self) -> None:  # noqa: B027 - most devices have none to reset
+    def reset_memory_clock(self) -> None:
         """Give the choice of the memory clock back to the device; harmless when nothing is locked."""
 
     def dated_clocks(self) -> DatedClocks | None:
         """Whoever asks this device for clocks at moments to come; None: only this process could."""
         return None
 
-    def expect(self, *, call_s: float, latency_s: float, held_mhz: int = 0) -> None:  # noqa: B027
+    def expect(self, *, call_s: float, latency_s: float, held_mhz: int = 0) -> None:
         """Take note of what plans reckon with: how long a call takes, and until its clock is in force.
 
         ``held_mhz`` is the highest clock that was seen to hold under the job's load, 0 where not known.
         """
 
-    def sync(self) -> None:  # noqa: B027 - most devices have nothing to wait for
+    def sync(self) -> None:
         """Wait until every clock asked for so far is stored in the driver.
 
         Raises:
             DeviceError: refused, or no answer.
         """
-
-    @abstractmethod
-    def achieved(self) -> Achieved:
-        """Read the clocks in force now."""
-
-    @abstractmethod
-    def energy_j(self) -> float:
-        """Read the energy counter: joules since some fixed start, updated about every 100 ms.
-
-        Raises:
-            DeviceUnsupportedError: the device has no counter (``counter_period_s`` is ``None``).
-        """
-
-    def power_w(self) -> float | None:
-        """Read what this GPU alone takes at this instant; ``None`` where it does not show."""
-        return None
-
-    def temperature_c(self) -> float | None:
-        """Read the temperature of this GPU's chip; ``None`` where it does not show."""
-        return None
-
-    def operator_settings(self) -> OperatorSettings | None:
-        """Read what operators have set of this GPU's power and clocks; ``None`` where there is no such thing.
-
-        Raises:
-            DeviceLostError: the GPU has fallen off the bus.
-        """
-        return None
-
-    @abstractmethod
-    def now_s(self) -> float:
-        """Read the time base of this device's energy and instructions."""
-
-    def wall_s(self, device_s: float) -> float:
-        """How long a stretch of this device's time lasts on the host's clock."""
-        return device_s
-
-    def sleep(self, device_s: float) -> None:
-        """Let a stretch of this device's time pass."""
-        time.sleep(self.wall_s(device_s))
 
     def standing_lock_mhz(self) -> int | None:
         """Return at which clock this device is locked, by whomever; ``None``: it is not.
@@ -476,21 +514,6 @@ class Gpu(ABC):
             DeviceUnsupportedError: it cannot be asked, as NVML cannot.
         """
         raise DeviceUnsupportedError(f"{self.identify().name} does not report whether its clock is locked")
-
-    def device_file(self) -> str | None:
-        """Name the device file that a user of this device opens; ``None``: no such file is known."""
-        return None
-
-    def busy(self) -> str | None:
-        """Return who works on this device just now; ``None`` where nobody does, or nobody can show."""
-        return None
-
-    def load_pct(self) -> int | None:
-        """Return how busy this device has been of late; ``None`` where it cannot be asked.
-
-        An idle device clocks as it likes, lock or not, and does not always state that it is idle.
-        """
-        return None
 
     def conflicts(self) -> tuple[Sighting, ...]:
         """Return what was seen at work against us on this device; nothing but refusals where nobody looks."""
@@ -505,22 +528,6 @@ class Gpu(ABC):
     def in_control(self) -> bool:
         """Whether clocks that are asked for are set just now, as far as is known."""
         return self.given_up() is None
-
-    def opened_elsewhere(self) -> tuple[str, str] | None:
-        """By which backend and UUID another process opens this device too, to read it; None: none can."""
-        return None
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the device; the second call does nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 # A memory clock and a core clock that go together.

@@ -20,7 +20,6 @@ from weakref import WeakSet
 from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, Identity
 from perseus_ds.device.simulated import physics
-from perseus_ds.device.simulated import physics as laws
 from perseus_ds.device.simulated.models import GpuModel, model_named
 from perseus_ds.device.simulated.physics import AnyWork, KernelSequence, KernelWork, Work, kernel_cost, pieces
 from perseus_ds.device.simulated.settings import SimulatedSettings
@@ -205,16 +204,16 @@ class Timeline:
 
     def _refresh(self) -> None:
         held_mhz = self.held_mhz()
-        self._base_w = self._hunger * laws.power_w(self.model, held_mhz, self.memory_mhz, self._work)
-        self._rate_now = laws.rate(self.model, held_mhz, self.memory_mhz, self._work)
+        self._base_w = self._hunger * physics.power_w(self.model, held_mhz, self.memory_mhz, self._work)
+        self._rate_now = physics.rate(self.model, held_mhz, self.memory_mhz, self._work)
 
     def _held_mhz(self, clock_mhz: int, memory_mhz: int, work: AnyWork | None) -> float:
         asked_mhz = min(clock_mhz, self.limit_mhz)
-        return laws.held_mhz(self.model, asked_mhz, memory_mhz, work, self._power_cap_w)
+        return physics.held_mhz(self.model, asked_mhz, memory_mhz, work, self._power_cap_w)
 
     def _rate(self, clock_mhz: int, memory_mhz: int, work: AnyWork) -> float:
         held_mhz = self._held_mhz(clock_mhz, memory_mhz, work)
-        return laws.rate(self.model, held_mhz, memory_mhz, work)
+        return physics.rate(self.model, held_mhz, memory_mhz, work)
 
     def _next_mark_s(self) -> float:
         mark_s = self._counter.next_mark_s
