@@ -45,7 +45,7 @@ from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.clock_thread import ClockRequests
 from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
-from perseus_ds.runtime.context import JobContext, Reckoning
+from perseus_ds.runtime.context import JobContext, SwitchLatency
 from perseus_ds.runtime.cuda_timer import stopwatch_for
 from perseus_ds.runtime.emulation import Emulation, works_of
 from perseus_ds.runtime.emulation_links import TimeMessages
@@ -58,7 +58,7 @@ from perseus_ds.runtime.phases import Calibrator
 from perseus_ds.runtime.planned_run import Audits
 from perseus_ds.runtime.plans import BatchPlans, BatchSizes, StartAction, StartDecision, decide
 from perseus_ds.runtime.recorder import Arrivals, Iteration, Recorder
-from perseus_ds.runtime.rendezvous import Meeting, flags, leave_refusal, rendezvous
+from perseus_ds.runtime.rendezvous import RendezvousResult, flags, leave_refusal, rendezvous
 from perseus_ds.runtime.session import Lifecycle, Session
 from perseus_ds.runtime.shared_device import SharedDevice, shared_device
 from perseus_ds.runtime.status import NoticeWatch, StatusExchange, StatusLayout
@@ -279,7 +279,7 @@ Undo = list[Callable[[], None]]
 
 
 def begin(
-    adapter: Adapter, config: PerseusConfig, *, engine: int, meeting: Meeting
+    adapter: Adapter, config: PerseusConfig, *, engine: int, meeting: RendezvousResult
 ) -> tuple[Session, JobContext]:
     """Start working on an engine, from this iteration on; collective over all ranks of the job.
 
@@ -298,7 +298,7 @@ def begin(
 
 
 def _begin(
-    adapter: Adapter, config: PerseusConfig, engine: int, meeting: Meeting, undo: Undo
+    adapter: Adapter, config: PerseusConfig, engine: int, meeting: RendezvousResult, undo: Undo
 ) -> tuple[Session, JobContext]:
     channel = ControlChannel(meeting.name, meeting.reach)
     channel.connect()
@@ -324,7 +324,7 @@ def _begin(
         log.event("interface", meeting.reach.why)
     if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
         log.event("no_slack", _no_slack(job, config))
-    context = JobContext(job, config, Reckoning(gpu.capabilities()), channel, directory, log)
+    context = JobContext(job, config, SwitchLatency(gpu.capabilities()), channel, directory, log)
 
     def assembled() -> Session:
         return Assembly(context, adapter, device, undo, emulation=emulation).session(start)
@@ -393,7 +393,7 @@ def address_of(properties: object, *, hip: bool) -> tuple[str | None, str | None
     return None, f"{domain:04x}:{bus:02x}:{number:02x}.0"
 
 
-def _emulation(gpu: Gpu, members: Sequence[Member], meeting: Meeting) -> Emulation | None:
+def _emulation(gpu: Gpu, members: Sequence[Member], meeting: RendezvousResult) -> Emulation | None:
     """What simulated GPUs need; collective where their time is virtual."""
     if not isinstance(gpu, SimulatedGpu):
         return None
@@ -567,13 +567,13 @@ def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) 
     variable to every node. What goes wrong is one line and training at default clocks, unless the block has
     ``"on_error": "raise"``.
     """
-    speaker = 0
+    logging_rank = 0
     try:
         _leave_stranded()
         settings = _settings(block)
         adapter, refusal = _own(adapter_of, block)
         meeting = rendezvous(settings, refusal=refusal)
-        block, speaker = meeting.settings.get("block", block), meeting.speaker
+        block, logging_rank = meeting.settings.get("block", block), meeting.logging_rank
         config = _wanted(meeting, settings)
         if config is None:
             return
@@ -582,7 +582,7 @@ def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) 
         config = _with_own_directory(config, engine)
         session, context = begin(adapter, config, engine=engine, meeting=meeting)
     except Exception as error:  # noqa: BLE001  # the host wins
-        refuse(error, block, speaker=speaker)
+        refuse(error, block, logging_rank=logging_rank)
         return
     try:
         _sessions[host] = session
@@ -630,16 +630,16 @@ def decline(error: Exception, block: object) -> None:
     refuse(error, block)
 
 
-def refuse(error: Exception, block: object, *, speaker: int = 0) -> None:
+def refuse(error: Exception, block: object, *, logging_rank: int = 0) -> None:
     """Report why we are off, or raise if the user wants that."""
     if isinstance(block, dict) and block.get("on_error") == "raise":
         raise as_perseus_error(error)
-    say(f"off, training goes on at default clocks: {error}", speaker=speaker)
+    say(f"off, training goes on at default clocks: {error}", logging_rank=logging_rank)
 
 
-def say(line: str, *, speaker: int = 0) -> None:
+def say(line: str, *, logging_rank: int = 0) -> None:
     """Log a line on one rank, before there is a session that could."""
-    if _rank() == speaker:
+    if _rank() == logging_rank:
         log_line(line)
 
 
@@ -671,7 +671,7 @@ def _block_of_all(block: object) -> dict[str, object]:
         return {"error": [refused.message, refused.hint]}
 
 
-def _wanted(meeting: Meeting, mine: Mapping[str, object]) -> PerseusConfig | None:
+def _wanted(meeting: RendezvousResult, mine: Mapping[str, object]) -> PerseusConfig | None:
     """What rank 0 asks all for, None where it switches us off: then nobody minds who refuses.
 
     Raises:

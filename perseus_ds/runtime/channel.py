@@ -389,7 +389,7 @@ _LOOK_EVERY_S = 0.00005
 
 
 class LoadExchange:
-    """One all-reduce for each iteration, in which each replica's speaker writes its own place.
+    """One all-reduce for each iteration, in which each replica's logging_rank writes its own place.
 
     Of each place the greatest of all ranks comes back, so that a rank with nothing to report takes part with
     minus infinity. ``waits``: on devices of which time passes only while they are used, the others are waited

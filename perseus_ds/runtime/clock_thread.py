@@ -197,7 +197,7 @@ class LocalClocks:
 # What the clock thread does at a device in steps; between two of them it lets the device's time pass.
 
 
-class Errand:
+class DeviceTask:
     """Steps that put back what they changed when they end, or are made to."""
 
     def __init__(self, steps: Steps[None]) -> None:
@@ -216,31 +216,31 @@ class Errand:
         return next(self._steps, None)
 
 
-class VirtualErrands:
-    """Errands in virtual time, one after the other, each step at its moment."""
+class VirtualTasks:
+    """Tasks in virtual time, one after the other, each step at its moment."""
 
     def __init__(self, virtual: VirtualTime) -> None:
         self._virtual = virtual
-        self._waiting: deque[Errand] = deque()
+        self._waiting: deque[DeviceTask] = deque()
         self._cancel: Callable[[], None] = lambda: None
 
-    def put(self, errand: Errand) -> None:
+    def put(self, task: DeviceTask) -> None:
         """Begin it when those before it have ended."""
-        self._waiting.append(errand)
+        self._waiting.append(task)
         if len(self._waiting) == 1:
             self._go_on()
 
-    def stop(self, errand: Errand) -> None:
+    def stop(self, task: DeviceTask) -> None:
         """End it now."""
-        errand.stop()
-        if self._waiting and self._waiting[0] is errand:
+        task.stop()
+        if self._waiting and self._waiting[0] is task:
             self._cancel()
             self._go_on()
 
     def close(self) -> None:
         """End all of them."""
-        for errand in self._waiting:
-            errand.stop()
+        for task in self._waiting:
+            task.stop()
         self._cancel()
         self._go_on()
 
@@ -308,7 +308,7 @@ class ClockRequests:
         self.error: PerseusError | None = None
         self.asked = AskedClocks()
         self._queue: SimpleQueue[object] | None = None
-        self._errands = None if virtual is None else VirtualErrands(virtual)
+        self._tasks = None if virtual is None else VirtualTasks(virtual)
         if virtual is None:
             self._queue = threads.queue(object)
             self._thread = threads.start(self._follow, name="perseus-clocks")
@@ -339,18 +339,18 @@ class ClockRequests:
             self._handed += 1
             self._queue.put(request)
 
-    def run(self, errand: Errand) -> None:
+    def run(self, task: DeviceTask) -> None:
         """Do something at the device in steps, after what was asked for so far; never blocks."""
-        if self._errands is not None:
-            self._errands.put(errand)
+        if self._tasks is not None:
+            self._tasks.put(task)
         elif self._queue is not None:
-            self._queue.put(errand)
+            self._queue.put(task)
 
-    def stop(self, errand: Errand) -> None:
-        """Have an errand end before its next step; never blocks."""
-        errand.stop()
-        if self._errands is not None:
-            self._errands.stop(errand)
+    def stop(self, task: DeviceTask) -> None:
+        """Have a task end before its next step; never blocks."""
+        task.stop()
+        if self._tasks is not None:
+            self._tasks.stop(task)
 
     def close(self) -> None:
         """Give the clock back to the device and end the thread; what still waits is dropped.
@@ -358,8 +358,8 @@ class ClockRequests:
         A device that hangs is not waited for: closing the device itself is then what restores the clock.
         """
         self._closing = True
-        if self._errands is not None:
-            self._errands.close()
+        if self._tasks is not None:
+            self._tasks.close()
         if self._queue is None:
             self._give_back()
         else:
@@ -377,17 +377,17 @@ class ClockRequests:
             if isinstance(wanted, Request):
                 self._reached += 1
                 self._reach(wanted)
-            elif isinstance(wanted, Errand):
+            elif isinstance(wanted, DeviceTask):
                 self._carry_out(wanted)
         self._give_back()
 
-    def _carry_out(self, errand: Errand) -> None:
-        """Do all steps of an errand, or what puts back what the first of them did."""
+    def _carry_out(self, task: DeviceTask) -> None:
+        """Do all steps of a task, or what puts back what the first of them did."""
         try:
             while True:
                 if self._closing or self.error is not None:
-                    errand.stop()
-                pause_s = errand.go_on()
+                    task.stop()
+                pause_s = task.go_on()
                 if pause_s is None:
                     return
                 self._threads.sleep(self._gpu.wall_s(pause_s))

@@ -22,7 +22,7 @@ Answer = Calibration | DeviceError
 
 
 @dataclass(slots=True)
-class Reckoning:
+class SwitchLatency:
     """What this rank's GPU can do: as it declares, until ``calibration`` has measured it."""
 
     able: Capabilities
@@ -125,7 +125,7 @@ class JobContext:
 
     job: Job
     config: PerseusConfig
-    reckoning: Reckoning
+    reckoning: SwitchLatency
     channel: ControlChannel
     directory: RunDirectory
     log: EventLog

@@ -19,7 +19,7 @@ from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode, beside
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedule, fixed_clock
-from perseus_ds.runtime.clock_thread import ClockRequests, Errand
+from perseus_ds.runtime.clock_thread import ClockRequests, DeviceTask
 from perseus_ds.runtime.context import Answer, JobContext, joined
 from perseus_ds.runtime.pooling import MeasuredSweep
 from perseus_ds.runtime.recorder import Iteration
@@ -28,7 +28,7 @@ _EVER = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class IterationSettings:
     """How one iteration is run, and what it counts for.
 
     ``plan`` brings the clocks of iterations that a plan runs, ``clocks`` are those of all others. ``rests``:
@@ -41,12 +41,12 @@ class Step:
     plan: ActivePlan | None = None
 
 
-ASIDE = Step()
+DEFAULT_UNCOUNTED = IterationSettings()
 """Default clocks, counted for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class IterationResult:
     """What is known when iteration ``index`` has ended.
 
     ``passed`` are those that the device has finished since. ``iteration_s`` is how long the slowest rank's
@@ -59,17 +59,17 @@ class Ended:
 
 
 class Phase:
-    """What iterations are run by: ``step`` is the coming one's, `following` what comes after it."""
+    """What iterations are run by: ``settings`` is the coming one's, `next_phase` what comes after it."""
 
-    step: Step = ASIDE
+    settings: IterationSettings = DEFAULT_UNCOUNTED
 
     def begins(self, index: int) -> None:
-        """Iteration ``index`` begins, and is run by ``step``."""
+        """Iteration ``index`` begins, and is run by ``settings``."""
 
     def parted(self) -> None:
         """Leave nothing under way: the other ranks do not answer, and this phase is not gone on with."""
 
-    def following(self, ended: Ended) -> Phase:  # noqa: ARG002  # most phases stay, whatever happened
+    def next_phase(self, ended: IterationResult) -> Phase:  # noqa: ARG002  # most phases stay, whatever happened
         """The phase of the next iteration: this one, unless a phase overrides it."""
         return self
 
@@ -91,7 +91,7 @@ class WarmUp(Phase):
         self._opens = opens
         self._ahead = ahead
 
-    def following(self, ended: Ended) -> Phase:
+    def next_phase(self, ended: IterationResult) -> Phase:
         """Open when enough iterations have passed and their duration is known."""
         self._left -= 1
         if ended.iteration_s is None or self._left > self._ahead(ended.iteration_s):
@@ -99,16 +99,16 @@ class WarmUp(Phase):
         return self._opens(ended.iteration_s)
 
 
-class Unplanned(Phase):
+class BaselineOnly(Phase):
     """Nothing more to do: default clocks, counted as baseline."""
 
-    step = Step(mode=Mode.BASELINE)
+    settings = IterationSettings(mode=Mode.BASELINE)
 
 
 class Planning(Phase):
     """Train on at default clocks until the plan is there: who asked for it brings what follows."""
 
-    step = Step(rests=True)
+    settings = IterationSettings(rests=True)
 
 
 class Profiling(Phase):
@@ -149,7 +149,7 @@ class Profiling(Phase):
         self._iterations = 0
         self._prepare()
 
-    def following(self, ended: Ended) -> Phase:
+    def next_phase(self, ended: IterationResult) -> Phase:
         """Go on to the next clock when the window is full, and out when the sweep is finished."""
         self._take(ended.passed)
         if ended.iteration_s is not None:
@@ -160,7 +160,7 @@ class Profiling(Phase):
             if not self._resting:
                 self._run(ended.index + 1, self._iterations)
         elif ended.index == self._runs.stop - 1:
-            self.step = ASIDE
+            self.settings = DEFAULT_UNCOUNTED
         elif ended.index >= self._runs.stop:
             self._pace.pass_(1)
             if self._passed >= self._runs.stop - 1:
@@ -203,13 +203,13 @@ class Profiling(Phase):
         self._pace.pass_(iterations, self._sweep.slower)
         self._runs = range(first, first + iterations)
         clock_mhz = self._sweep.sweep.clock_mhz if self._sets_clocks else None
-        self.step = Step(fixed_clock(clock_mhz))
+        self.settings = IterationSettings(fixed_clock(clock_mhz))
 
     def _rest(self, iterations: int) -> None:
         """Run default clocks for some iterations from the next one on."""
         self._pace.pass_(iterations)
         self._resting += iterations
-        self.step = ASIDE
+        self.settings = DEFAULT_UNCOUNTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +256,14 @@ class Running(Phase):
         self._enter(next(self._coming))
         self._ran_plan = False
         self._waits = False
-        self.step = self._next(changed=True)
+        self.settings = self._next(changed=True)
 
     def begins(self, index: int) -> None:
         """Note that this iteration is run by the plan, unless clocks have only just changed to it."""
         if self._ran_plan:
             self.active_plan.will_run(index)
 
-    def following(self, ended: Ended) -> Phase:
+    def next_phase(self, ended: IterationResult) -> Phase:
         """Stay; move on within the cycle of plan and audit."""
         changed = self._postpones() or self.active_plan.changed_after(ended.index)
         self._left -= 1
@@ -272,7 +272,7 @@ class Running(Phase):
             if self._present.publishes and (other := self._audited()) is not None:
                 self.active_plan.close()
                 self.active_plan, changed = other, True
-        self.step = self._next(changed=changed)
+        self.settings = self._next(changed=changed)
         self._ran_plan = self._present.planned
         return self
 
@@ -281,7 +281,7 @@ class Running(Phase):
         self.active_plan.alone()
         self._coming = iter(())
         self._enter(_Stretch(Mode.PERSEUS, _EVER, planned=True))
-        self.step = self._next(changed=True)
+        self.settings = self._next(changed=True)
 
     def _postpones(self) -> bool:
         """Audit nothing while default clocks would break a power cap; return whether that ends an audit.
@@ -304,11 +304,11 @@ class Running(Phase):
         self._present = stretch
         self._left = max(stretch.iterations, self._settling) if stretch.settles else stretch.iterations
 
-    def _next(self, *, changed: bool) -> Step:
+    def _next(self, *, changed: bool) -> IterationSettings:
         planned = self._present.planned
         leaves_out = planned and (changed or self.active_plan.power_capped)
         mode = Mode.NEITHER if leaves_out else self._present.mode
-        return Step(
+        return IterationSettings(
             mode=beside(mode) if self.active_plan.has_slack else mode,
             rests=True,
             plan=self.active_plan if planned else None,
@@ -350,7 +350,7 @@ class Calibrator:
 
     context: JobContext
     gpu: Gpu
-    errands: ClockRequests
+    tasks: ClockRequests
     found: Callable[[Capabilities], None]
 
     def iterations(self, iteration_s: float, *, together: bool | None = None) -> int:
@@ -404,7 +404,7 @@ class Calibrating(Phase):
         self._opens = opens
         self._alone: Answer | None = None
         self._measurement: Measurement | None = None
-        self._errand: Errand | None = None
+        self._task: DeviceTask | None = None
         self._begin_stage()
 
     def begins(self, index: int) -> None:  # noqa: ARG002  # whichever is the first of a stage
@@ -412,10 +412,10 @@ class Calibrating(Phase):
         together = self._alone is not None
         if self._measurement is None and (together or self._channel.rank == 0):
             self._measurement = Measurement(self._calibrator.gpu, in_step=together)
-            self._errand = Errand(self._measurement.steps())
-            self._calibrator.errands.run(self._errand)
+            self._task = DeviceTask(self._measurement.steps())
+            self._calibrator.tasks.run(self._task)
 
-    def following(self, ended: Ended) -> Phase:
+    def next_phase(self, ended: IterationResult) -> Phase:
         """See at the end of each round how far all are."""
         self._iteration_s = min(self._iteration_s, ended.iteration_s or math.inf)
         self._left -= 1
@@ -436,8 +436,8 @@ class Calibrating(Phase):
 
     def parted(self) -> None:
         """Change no clock any more."""
-        if self._errand is not None:
-            self._calibrator.errands.stop(self._errand)
+        if self._task is not None:
+            self._calibrator.tasks.stop(self._task)
 
     def _answers(self) -> list[tuple[Answer, bool]]:
         """What those who measure have found by now, and whether that is all; collective."""
@@ -447,7 +447,7 @@ class Calibrating(Phase):
         return cast("list[tuple[Answer, bool]]", self._channel.gather(mine))
 
     def _begin_stage(self) -> None:
-        self._measurement = self._errand = None
+        self._measurement = self._task = None
         self._rounds_left = _ROUNDS
         self._begin_round()
 

@@ -36,7 +36,7 @@ from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job, differences
-from perseus_ds.runtime.phases import Phase, Planning, Unplanned
+from perseus_ds.runtime.phases import BaselineOnly, Phase, Planning
 from perseus_ds.runtime.planned_run import Audits, PlannedRun
 from perseus_ds.runtime.recorder import Arrivals
 
@@ -458,7 +458,7 @@ class BatchPlans:
         """Look for a plan, or ask for one; collective."""
         job = self.sizes.join(microbatches)
         if job is None:
-            return Unplanned()
+            return BaselineOnly()
         found: _FoundPlan = self._context.channel.broadcast_result(lambda: self._look(job))
         if found.text:
             return self.running(job, found.text)
@@ -468,7 +468,7 @@ class BatchPlans:
                 f"batches of {microbatches} microbatches run at default clocks: {found.why_not}",
                 microbatches=microbatches,
             )
-            return Unplanned()
+            return BaselineOnly()
         return self.planning(job)
 
     def planning(self, job: Job) -> Phase:

@@ -203,7 +203,7 @@ _GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class RendezvousResult:
     """What came of a rendezvous: rank 0's settings, or why no rank is served, and the rank that refused.
 
     ``name`` is this meeting's own among all that the job's store knows, ``reach`` where this rank listens.
@@ -211,7 +211,7 @@ class Meeting:
 
     settings: Mapping[str, object] = field(default_factory=dict)
     refusal: PerseusError | None = None
-    speaker: int = 0
+    logging_rank: int = 0
     name: str = ""
     reach: Reach = field(default_factory=Reach)
 
@@ -236,7 +236,7 @@ def rendezvous(
     refusal: PerseusError | None = None,
     patience_s: float = _PATIENCE_S,
     grace_s: float = _GRACE_S,
-) -> Meeting:
+) -> RendezvousResult:
     """Sign in, and return rank 0's settings: launchers do not carry every environment variable to every node.
 
     ``refusal`` is why this rank cannot be served. A rank that notices a missing one informs the others
@@ -246,20 +246,22 @@ def rendezvous(
     reach = reach_of(_master())
     roll = RollCall(_store(), dist.get_rank(), dist.get_world_size(), version=perseus_ds.__version__)
     if not roll.find_list(grace_s):
-        return Meeting(refusal=_gave_up())
+        return RendezvousResult(refusal=_gave_up())
     roll.sign(settings, refusal, address="" if reach.is_local else reach.address)
     match roll.meet(patience_s):
         case Attendance.ALL_HERE:
             if reach.is_local and (address := roll.address()):
                 reach = towards(address)
             found = json.loads(roll.signature_of(0))
-            return Meeting(found, roll.other_version() or roll.refusal(), name=roll.name, reach=reach)
+            return RendezvousResult(
+                found, roll.other_version() or roll.refusal(), name=roll.name, reach=reach
+            )
         case Attendance.GIVEN_UP:
-            return Meeting(refusal=_gave_up())
+            return RendezvousResult(refusal=_gave_up())
         case Attendance.ABSENCE:
             present = roll.present()
             absent = [one for one, here in enumerate(present) if not here]
-            return Meeting(refusal=_absence(absent, patience_s), speaker=present.index(True))
+            return RendezvousResult(refusal=_absence(absent, patience_s), logging_rank=present.index(True))
 
 
 def leave_refusal(refusal: PerseusError, settings: Mapping[str, object]) -> None:

@@ -20,13 +20,13 @@ from perseus_ds.runtime.event_log import EventLog, Scalars
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.kernel_tracing import SETTLING
 from perseus_ds.runtime.phases import (
-    ASIDE,
+    DEFAULT_UNCOUNTED,
+    BaselineOnly,
     Calibrator,
-    Ended,
+    IterationResult,
+    IterationSettings,
     Phase,
     Running,
-    Step,
-    Unplanned,
     WarmUp,
 )
 from perseus_ds.runtime.planned_run import power_cap_line
@@ -94,7 +94,7 @@ def parted(fewest: int, most: int) -> Ending:
 
 
 class Lifecycle:
-    """The sizes of batches, their plans, and the phase that each is in; ``step`` is the present iteration's.
+    """The sizes of batches, their plans, and the phase of each; ``settings`` are the present iteration's.
 
     Warm-up and profile are alike for batches of all sizes. From then on each has a phase of its own, which
     moves on with its batches alone. One is looked for when all ranks know that all ran that size. The
@@ -128,7 +128,7 @@ class Lifecycle:
         self._opening = self._warm_up(calibrator)
         self._phases: dict[int, Phase] = {}
         self._is_alone = False  # whether a rank fell silent: nothing is exchanged from then on
-        self.step: Step = ASIDE
+        self.settings: IterationSettings = DEFAULT_UNCOUNTED
         context.log.event("warming_up", iterations=context.config.profile.warmup_iterations)
 
     @property
@@ -140,7 +140,7 @@ class Lifecycle:
     @property
     def rests(self) -> bool:
         """Whether clocks go to default while the host does something else than train."""
-        return self._phase is not None and self._phase.step.rests
+        return self._phase is not None and self._phase.settings.rests
 
     def begins(self, index: int, batch: Batch) -> Job | None:
         """Choose what an iteration is run by; return the job in batches of its size, None where unknown."""
@@ -149,9 +149,9 @@ class Lifecycle:
         changed = bool(self._phases) and batch.microbatches != self._present
         self._present = batch.microbatches
         phase = self._phase
-        self.step = ASIDE if phase is None else phase.step
+        self.settings = DEFAULT_UNCOUNTED if phase is None else phase.settings
         if changed:
-            self.step = replace(self.step, mode=Mode.NEITHER)
+            self.settings = replace(self.settings, mode=Mode.NEITHER)
         elif phase is not None:
             if self.active_plan is not None:
                 self.active_plan.meet(batch.loads)
@@ -226,13 +226,13 @@ class Lifecycle:
                 self.active_plan.observe(index, job_status)
             self._hold(index, job_status, apart_from=self.active_plan)
         self._ran = index + 1
-        ended = Ended(index, passed, None if job_status is None else job_status.iteration_s)
+        ended = IterationResult(index, passed, None if job_status is None else job_status.iteration_s)
         if not self._phases:
             if not self._is_alone:
-                self._opening = self._opening.following(ended)
+                self._opening = self._opening.next_phase(ended)
             return
         if (phase := self._phase) is not None:
-            self._phases[self._present] = phase.following(ended)
+            self._phases[self._present] = phase.next_phase(ended)
         if job_status is not None:
             known = self.active_plan
             self._take_in(job_status)
@@ -269,7 +269,7 @@ class Lifecycle:
             if isinstance(phase, Running):
                 phase.alone()
             else:
-                self._phases[size] = Unplanned()
+                self._phases[size] = BaselineOnly()
         goes_on = "clocks are the default"
         if self.active_plan is not None:
             goes_on = "the plan runs on, no straggler is answered and nothing is audited"
@@ -451,13 +451,13 @@ class Session:
         if job is None:
             self._stand_aside()
             return
-        step = self.lifecycle.step
-        self._mode = step.mode
+        settings = self.lifecycle.settings
+        self._mode = settings.mode
         unsettled = self._took_turn() or self._recorder.interrupted
         settling_s = _SETTLED_AFTER_LATENCIES * self._sequencer.latency_s
         self._recorder.begin(job, settling_s=settling_s if unsettled else 0.0, loads=batch.loads)
-        self._sequencer.begin(step.clocks if step.plan is None else step.plan.begin())
-        self._paced = step.plan if step.plan is not None and step.plan.paces else None
+        self._sequencer.begin(settings.clocks if settings.plan is None else settings.plan.begin())
+        self._paced = settings.plan if settings.plan is not None and settings.plan.paces else None
         self._listens = True
 
     def _took_turn(self) -> bool:

@@ -30,7 +30,7 @@ from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.phases import Phase, Profiling, Unplanned
+from perseus_ds.runtime.phases import BaselineOnly, Phase, Profiling
 from perseus_ds.runtime.plans import plan_request
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
@@ -245,7 +245,7 @@ class Sweeping:
             if last is not None:
                 warming = self._warming(sweeps.windows[0], last.windows[-1])
             course = self._course(pace, iteration_s, ran=ran)
-            return then() if self._write(found, warming, choice.grid_mhz, course) else Unplanned()
+            return then() if self._write(found, warming, choice.grid_mhz, course) else BaselineOnly()
 
         def profiled() -> Phase:
             if sweeps.spread > _VARIES:
@@ -300,7 +300,7 @@ class Sweeping:
         """Measure one window at default clocks and report what it shows; ``ran`` iterations have passed."""
         context = self._context
         if not self._watch.watching:
-            return Unplanned()
+            return BaselineOnly()
         length = window_length(context, iteration_s)
         top = context.capabilities.clocks_mhz[:1]
         sweeps = MeasuredSweep(Sweep(top))
@@ -318,7 +318,7 @@ class Sweeping:
             sweeps,
             length,
             measured=measured,
-            then=Unplanned,
+            then=BaselineOnly,
             sets_clocks=False,
             settling=self._settling(iteration_s, length.at(), ran=ran),
         )

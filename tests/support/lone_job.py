@@ -27,7 +27,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened
 from perseus_ds.errors import DeviceError, ValueRefusedError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.attach import begin
-from perseus_ds.runtime.rendezvous import Meeting
+from perseus_ds.runtime.rendezvous import RendezvousResult
 from perseus_ds.runtime.session import Session
 from perseus_ds.schedule import Instruction, Kind, Load, Schedule, validate
 
@@ -130,7 +130,7 @@ def block_of(run_dir: Path, **more: object) -> dict[str, object]:
 
 def begun(loop: Loop, block: Mapping[str, object]) -> Session:
     """Serve a loop from its next iteration on."""
-    return begin(LoopAdapter(loop), parse(block, {}), engine=1, meeting=Meeting())[0]
+    return begin(LoopAdapter(loop), parse(block, {}), engine=1, meeting=RendezvousResult())[0]
 
 
 def train(loop: Loop, run_dir: Path, done: Callable[[list[str]], bool]) -> list[str]:

@@ -32,7 +32,7 @@ BOUND_BY_PERMISSIONS = ["setpriv", "--bounding-set", "-dac_override"] if os.gete
 
 
 @dataclass(frozen=True)
-class Ended:
+class IterationResult:
     """What a job printed."""
 
     microbatches: int
@@ -72,13 +72,13 @@ def start(
     )
 
 
-def ended(job: subprocess.Popen[str], microbatches: int) -> Ended:
+def ended(job: subprocess.Popen[str], microbatches: int) -> IterationResult:
     said, _ = job.communicate(timeout=240)
     assert job.returncode == 0, said
-    return Ended(microbatches, said)
+    return IterationResult(microbatches, said)
 
 
-def together(folder: Path, *, delay_s: tuple[float, float]) -> list[Ended]:
+def together(folder: Path, *, delay_s: tuple[float, float]) -> list[IterationResult]:
     """Two jobs of one run directory, which differ in their batches."""
     sizes = (4, 6)
     jobs = [
@@ -88,7 +88,7 @@ def together(folder: Path, *, delay_s: tuple[float, float]) -> list[Ended]:
     return [ended(job, size) for job, size in zip(jobs, sizes, strict=True)]
 
 
-def check_apart(folder: Path, jobs: list[Ended]) -> None:
+def check_apart(folder: Path, jobs: list[IterationResult]) -> None:
     """Each has the figures of its own batches, in a directory of its own; one was told of the other."""
     told = [job.lines("in use") for job in jobs]
     assert sorted(map(len, told)) == [0, 1]

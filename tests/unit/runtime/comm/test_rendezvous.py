@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.rendezvous import Meeting, RollCall, flags, rendezvous
+from perseus_ds.runtime.rendezvous import RendezvousResult, RollCall, flags, rendezvous
 
-Answers = dict[int, Meeting]
+Answers = dict[int, RendezvousResult]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_who_is_absent_is_named(ranks: Callable[..., Answers]) -> None:
 
 def test_the_lowest_rank_that_is_here_says_who_is_not(ranks: Callable[..., Answers]) -> None:
     answers = ranks({1: {}, 2: {}}, size=3, patience_s=0.05)
-    assert {one.speaker for one in answers.values() if "sign in" in str(one.refusal)} == {1}
+    assert {one.logging_rank for one in answers.values() if "sign in" in str(one.refusal)} == {1}
 
 
 REFUSALS = {

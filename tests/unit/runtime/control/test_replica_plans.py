@@ -18,7 +18,7 @@ from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import ClockSchedules
 from perseus_ds.runtime.event_log import EventLog, StragglerReporter
-from perseus_ds.runtime.phases import Ended, Running
+from perseus_ds.runtime.phases import IterationResult, Running
 from perseus_ds.runtime.status import JobStatus
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -81,13 +81,13 @@ class Job:
             job_status = JobStatus(False, False, 6.0, (), replica_status, power_w=self.power_w)
             for rank in self.ranks:
                 rank.active_plan.observe(self.index, job_status)
-                rank.following(Ended(self.index, [], job_status.iteration_s))
+                rank.next_phase(IterationResult(self.index, [], job_status.iteration_s))
             self.index += 1
         return rows
 
     def _plan(self, replica: int) -> int | None:
         rank, active_plan = self.ranks[replica], self.parts[replica]
-        return None if rank.step.plan is None else int(active_plan.plan)
+        return None if rank.settings.plan is None else int(active_plan.plan)
 
     def _audited(self) -> None:
         self.audits += 1
@@ -157,15 +157,15 @@ def test_what_is_announced_holds_from_the_next_iteration_on(job: Job) -> None:
 
 def test_iterations_beside_a_straggler_are_booked_apart(job: Job) -> None:
     job.play(20)
-    assert [rank.step.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
+    assert [rank.settings.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
     job.play(3, slow=SLOWED)
-    assert [rank.step.mode for rank in job.ranks] == [Mode.NEITHER] * 2, "plans change now"
+    assert [rank.settings.mode for rank in job.ranks] == [Mode.NEITHER] * 2, "plans change now"
     job.play(3, slow=SLOWED)
-    assert [rank.step.mode for rank in job.ranks] == [Mode.PERSEUS_BESIDE] * 2
+    assert [rank.settings.mode for rank in job.ranks] == [Mode.PERSEUS_BESIDE] * 2
     job.play(2)
-    assert [rank.step.mode for rank in job.ranks] == [Mode.NEITHER] * 2
+    assert [rank.settings.mode for rank in job.ranks] == [Mode.NEITHER] * 2
     job.play(1)
-    assert [rank.step.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
+    assert [rank.settings.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
 
 
 def test_audits_confuse_nobody(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_audits_beside_a_straggler_are_booked_apart(tmp_path: Path) -> None:
     seen = set()
     for _ in range(20):
         job.play(1, slow=SLOWED)
-        seen.add(job.ranks[0].step.mode)
+        seen.add(job.ranks[0].settings.mode)
     assert seen == {Mode.NEITHER, Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE}
 
 
@@ -279,7 +279,7 @@ def test_nothing_is_audited_while_default_clocks_would_break_a_power_cap(tmp_pat
     job.play(2)
     rows = job.play(40)
     assert all(plan is not None for row in rows for plan in row)
-    assert job.ranks[0].step.mode is Mode.NEITHER
+    assert job.ranks[0].settings.mode is Mode.NEITHER
     job.power_w = None
     assert any(plan is None for row in job.play(40) for plan in row)
 

@@ -154,7 +154,7 @@ def test_who_follows_another_says_nothing_and_raises_where_the_user_wants_that(
 def test_an_iteration_without_control_counts_for_neither_side() -> None:
     parts = Parts()
     for index, controlled in enumerate((True, False, True)):
-        parts.lifecycle.step.mode, parts.recorder.finish.return_value = Mode.PERSEUS, index
+        parts.lifecycle.settings.mode, parts.recorder.finish.return_value = Mode.PERSEUS, index
         parts.conflict_monitor.control.controlled = controlled
         parts.session.iteration_begins(Batch(4))
         parts.session.iteration_ends()

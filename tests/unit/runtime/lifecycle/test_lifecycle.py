@@ -15,7 +15,7 @@ from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, fixed_clock
-from perseus_ds.runtime.phases import Ended, Phase, Planning, Running, Step
+from perseus_ds.runtime.phases import IterationResult, IterationSettings, Phase, Planning, Running
 from perseus_ds.runtime.plans import StartAction, StartDecision
 from perseus_ds.runtime.session import Lifecycle
 from perseus_ds.runtime.status import JobStatus
@@ -25,10 +25,10 @@ class At(Phase):
     """Run at one clock, and count the iterations that reach this phase."""
 
     def __init__(self, clock_mhz: int) -> None:
-        self.step = Step(fixed_clock(clock_mhz), Mode.PERSEUS, rests=True)
+        self.settings = IterationSettings(fixed_clock(clock_mhz), Mode.PERSEUS, rests=True)
         self.iterations = 0
 
-    def following(self, ended: Ended) -> Phase:
+    def next_phase(self, ended: IterationResult) -> Phase:
         assert ended.iteration_s == 1.0
         self.iterations += 1
         return self
@@ -99,7 +99,7 @@ class Job:
         """One letter: what its clock is in hundreds, small where it counts for neither side."""
         self.status_exchange.turn.side_effect = [status]
         self.lifecycle.begins(self.index, Batch(size))
-        step = self.lifecycle.step
+        step = self.lifecycle.settings
         self.leaving = self.lifecycle.advance(self.index, [])
         self.index += 1
         clock = step.clocks.opening[0].clock_mhz if step.plan is None else 1600
@@ -177,10 +177,10 @@ class Opening(Phase):
     """What a job opens with: it exchanges with the others, and leaves something under way."""
 
     def __init__(self, *silent: bool) -> None:
-        self.step = Step(fixed_clock(400))
+        self.settings = IterationSettings(fixed_clock(400))
         self.silent, self.under_way = list(silent), True
 
-    def following(self, ended: Ended) -> Phase:
+    def next_phase(self, ended: IterationResult) -> Phase:
         if self.silent and self.silent.pop(0):
             raise SilentRankError("a rank fell silent while gathering")
         return self

@@ -12,13 +12,13 @@ from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedules
 from perseus_ds.runtime.phases import (
-    Ended,
+    BaselineOnly,
+    IterationResult,
+    IterationSettings,
     Phase,
     Planning,
     Profiling,
     Running,
-    Step,
-    Unplanned,
     WarmUp,
 )
 from perseus_ds.runtime.pooling import MeasuredSweep
@@ -41,9 +41,9 @@ def iteration(index: int, *, whole: bool = True) -> Iteration:
     )
 
 
-def run_by(step: Step) -> str:
-    clock_mhz = step.clocks.opening[0].clock_mhz
-    return "plan" if step.plan is not None else "default" if clock_mhz is None else str(clock_mhz)
+def run_by(settings: IterationSettings) -> str:
+    clock_mhz = settings.clocks.opening[0].clock_mhz
+    return "plan" if settings.plan is not None else "default" if clock_mhz is None else str(clock_mhz)
 
 
 def walk(
@@ -62,12 +62,12 @@ def walk(
     waiting: list[Iteration] = []
     for index, iteration_s in enumerate(iterations_s):
         phase.begins(index)
-        rows.append(f"{run_by(phase.step)} {LETTERS[phase.step.mode]}")
+        rows.append(f"{run_by(phase.settings)} {LETTERS[phase.settings.mode]}")
         waiting.append(iteration(index, whole=index not in broken))
         done = max(0, len(waiting) - lag)
         passed, waiting = waiting[:done], waiting[done:]
         lasts_s = iteration_s if follows is None else lasted_s(rows[max(0, index - 1)], follows)
-        phase = phase.following(Ended(index, passed, lasts_s))
+        phase = phase.next_phase(IterationResult(index, passed, lasts_s))
     return rows
 
 
@@ -80,7 +80,7 @@ def lasted_s(row: str, follows: float) -> float:
 def rest(seen: list[float]) -> "WarmUp":
     def start(iteration_s: float) -> Phase:
         seen.append(iteration_s)
-        return Unplanned()
+        return BaselineOnly()
 
     return WarmUp(2, start)
 
@@ -112,7 +112,7 @@ def profiling(
         return True
 
     return Profiling(
-        MeasuredSweep(sweep), length, measured=measured, then=Unplanned, settling=settling, pace=pace
+        MeasuredSweep(sweep), length, measured=measured, then=BaselineOnly, settling=settling, pace=pace
     )
 
 
@@ -238,14 +238,14 @@ def test_without_audits_the_plan_runs_on() -> None:
 
 
 def test_rest_rests() -> None:
-    assert walk(Unplanned(), [None, GOOD, GOOD]) == ["default B"] * 3
-    assert Unplanned().step.clocks is DEFAULT_CLOCK
+    assert walk(BaselineOnly(), [None, GOOD, GOOD]) == ["default B"] * 3
+    assert BaselineOnly().settings.clocks is DEFAULT_CLOCK
 
 
 def test_alone_the_plan_runs_on_without_audits() -> None:
     audits: list[int] = []
     phase = running(audits)
-    phase.following(Ended(0, [], GOOD))
+    phase.next_phase(IterationResult(0, [], GOOD))
     phase.alone()
     assert walk(phase, [None] * 50) == ["plan -"] * 1 + ["plan P"] * 49
     assert audits == []
@@ -262,7 +262,7 @@ def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
         sweep.record({(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0)})
         return True
 
-    walk(Profiling(MeasuredSweep(sweep), TWO, measured=measured, then=Unplanned), [GOOD] * 12)
+    walk(Profiling(MeasuredSweep(sweep), TWO, measured=measured, then=BaselineOnly), [GOOD] * 12)
     assert windows == [[1, 2], [4, 5, 6, 7]]
 
 
@@ -279,8 +279,8 @@ def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration(
     rows = []
     for index in range(24):
         phase.begins(index)
-        rows.append((phase.active_plan.plan, LETTERS[phase.step.mode]))
-        phase.following(Ended(index, [iteration(index)], GOOD))
+        rows.append((phase.active_plan.plan, LETTERS[phase.settings.mode]))
+        phase.next_phase(IterationResult(index, [iteration(index)], GOOD))
     first = [plan for plan, _ in rows].index(0)
     assert rows[first] == (0, "-")
     assert rows[first + 1] == (0, "P")

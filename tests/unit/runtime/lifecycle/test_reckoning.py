@@ -10,7 +10,7 @@ from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.context import Answer, Reckoning, joined
+from perseus_ds.runtime.context import Answer, SwitchLatency, joined
 from perseus_ds.runtime.event_log import EventLog
 
 MINE = Calibration(0.004, 0.020, 0.018, None, 0.1, 0)
@@ -40,10 +40,10 @@ def test_the_longest_wait_of_all_ranks_is_the_lead(log: EventLog, tmp_path: Path
 def test_a_lower_clock_is_asked_for_no_earlier_than_it_takes_alone(log: EventLog) -> None:
     """While the others wait for the driver it may come sooner, and would slow what still runs."""
     able, found = joined(ABLE, MINE, [MINE, Calibration(0.004, 0.046, 0.040, None, 0.1, 0)], log)
-    change = Reckoning(able, found).change
+    change = SwitchLatency(able, found).change
     assert change.latency_s(1005, 1410) == pytest.approx(0.046)
     assert change.latency_s(1410, 1005) == pytest.approx(0.018)
-    assert Reckoning(ABLE).change.latency_s(1410, 1005) == ABLE.switch_latency_s
+    assert SwitchLatency(ABLE).change.latency_s(1410, 1005) == ABLE.switch_latency_s
 
 
 def test_a_rank_by_itself_counts_what_it_missed_once(log: EventLog) -> None:

@@ -25,7 +25,7 @@ from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.cuda_timer import CudaStopwatch
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.phases import Step
+from perseus_ds.runtime.phases import IterationSettings
 from perseus_ds.runtime.recorder import Iteration, Recorder
 from perseus_ds.runtime.session import Lifecycle, Session
 from perseus_ds.runtime.shared_device import SharedDevice
@@ -93,7 +93,7 @@ class Script:
         self.planned = planned
         self.passed: list[Iteration] = []
         self.steps: dict[int, Mode] = {}
-        self.step = Step()
+        self.settings = IterationSettings()
         self.job = SimpleNamespace(
             order=ORDER, left_out=frozenset(), schedule=SimpleNamespace(microbatches=BATCH.microbatches)
         )
@@ -102,7 +102,7 @@ class Script:
         planned = index // 10 % 2 == 1
         settles = index % 10 < 2
         mode = Mode.NEITHER if settles else Mode.PERSEUS if planned else Mode.BASELINE
-        self.step = Step(self.planned if planned else DEFAULT_CLOCK, mode)
+        self.settings = IterationSettings(self.planned if planned else DEFAULT_CLOCK, mode)
         self.steps[index] = mode
         return self.job
 

@@ -19,16 +19,16 @@ from perseus_ds.device.gpu import Capabilities
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.clock_thread import ClockRequests
-from perseus_ds.runtime.context import JobContext, Reckoning
+from perseus_ds.runtime.context import JobContext, SwitchLatency
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.phases import Calibrator, Ended, Phase, Unplanned, WarmUp
+from perseus_ds.runtime.phases import BaselineOnly, Calibrator, IterationResult, Phase, WarmUp
 from perseus_ds.runtime.plans import budget_of
 
 KERNELS, KERNEL_S = 10, 0.02
 WARM_UP = 3
 
 
-class Meeting:
+class RendezvousResult:
     """A channel on which ranks of one host meet."""
 
     def __init__(self, host: VirtualHost, size: int) -> None:
@@ -64,7 +64,7 @@ class Rank:
         self.requests = ClockRequests(gpu, threads=host)
         log = EventLog(channel.rank)
         log.writes_to(RunDirectory(folder))
-        self.reckoning = Reckoning(gpu.capabilities())
+        self.reckoning = SwitchLatency(gpu.capabilities())
         context = JobContext(
             cast("Any", None), cast("Any", None), self.reckoning, channel, RunDirectory(folder), log
         )
@@ -79,7 +79,7 @@ class Rank:
 
     @property
     def done(self) -> bool:
-        return isinstance(self.phase, Unplanned)
+        return isinstance(self.phase, BaselineOnly)
 
     def iteration(self, *, loaded: bool = True) -> None:
         began_s = self.host.now_s()
@@ -98,7 +98,7 @@ class Rank:
             self.host.sleep(KERNELS * KERNEL_S)
         lasted_s = self.host.now_s() - began_s
         began_s = self.host.now_s()
-        self.phase = self.phase.following(Ended(self.iterations, (), lasted_s))
+        self.phase = self.phase.next_phase(IterationResult(self.iterations, (), lasted_s))
         self.longest_s = max(self.longest_s, ours_s, self.host.now_s() - began_s)
         self.iterations += 1
 
@@ -109,7 +109,7 @@ class Rank:
 
     def _opens(self, iteration_s: float) -> Phase:
         self.opened_with.append(iteration_s)
-        return Unplanned()
+        return BaselineOnly()
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def lone(host: VirtualHost, folder: Path, temper: Temper) -> Rank:
     cuda = FakeCuda(host)
     cuda.set_device(0)
     gpu = ClockedGpu(host, cuda, cuda.devices[0], host.lock(), temper)
-    return Rank(host, cuda, gpu, Meeting(host, 1).of(0), folder)
+    return Rank(host, cuda, gpu, RendezvousResult(host, 1).of(0), folder)
 
 
 @pytest.mark.parametrize("tells_idle", [True, False])
@@ -193,7 +193,7 @@ def test_an_end_in_the_middle_gives_the_clock_back(host: VirtualHost, tmp_path: 
 
 
 def test_ranks_of_a_node_whose_driver_queues_get_a_default_budget(host: VirtualHost, tmp_path: Path) -> None:
-    driver, meeting, size = host.lock(), Meeting(host, 4), 4
+    driver, meeting, size = host.lock(), RendezvousResult(host, 4), 4
     ranks: list[Rank] = []
 
     def trains(number: int) -> None:
