@@ -36,8 +36,9 @@ from perseus_ds.device.clock_change import Calibration, calibrate_together
 from perseus_ds.device.gpu import DeviceRequest, Gpu, missing_right
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError
 from perseus_ds.guard import containment
-from perseus_ds.guard.journal import BACKENDS, is_held, stale_journals
+from perseus_ds.guard.journal import BACKENDS
 from perseus_ds.guard.open import backends, choose
+from perseus_ds.guard.repair import is_held, stale_journals
 from perseus_ds.runtime.reach import VARIABLE, reach_of
 
 _BUS_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"

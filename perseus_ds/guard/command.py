@@ -23,11 +23,11 @@ from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError, 
 from perseus_ds.guard import containment
 from perseus_ds.guard.claim import any_error, retry
 from perseus_ds.guard.client import DEFAULT_SOCKET, ServiceStatus, service_status
-from perseus_ds.guard.journal import BACKENDS, stale_journals
+from perseus_ds.guard.journal import BACKENDS
 from perseus_ds.guard.log import log_event
 from perseus_ds.guard.policy import Policy, Rule
 from perseus_ds.guard.protocol import Value
-from perseus_ds.guard.repair import Outcome, Repair, repair, reset
+from perseus_ds.guard.repair import Outcome, Repair, repair, reset, stale_journals
 from perseus_ds.guard.service import (
     DEFAULT_RULES,
     ServiceLog,

@@ -9,7 +9,6 @@ written again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -49,14 +48,6 @@ class Journal:
     pid: int
     boot_id: str
     backend: str = "nvml"
-
-
-@dataclass(frozen=True, slots=True)
-class StaleJournal:
-    """A journal of this boot whose guard is gone; ``what`` states whose it was, or why it cannot be read."""
-
-    uuid: str
-    what: str
 
 
 def guard_dir() -> Path:
@@ -161,40 +152,6 @@ def path_of(uuid: str) -> Path:
     if _SAFE.fullmatch(uuid) is None:
         raise DevicePermissionError(f"{uuid!r:.60} cannot be the name of a GPU")
     return guard_dir() / f"{uuid}.json"
-
-
-def stale_journals() -> Iterator[StaleJournal]:
-    """Find the journals whose guard is gone; nothing is changed, no folder made.
-
-    Raises:
-        DevicePermissionError: the folder of the journals is there and cannot be used.
-    """
-    for uuid in journaled() if guard_path().exists() else ():
-        if is_held(uuid):
-            continue
-        try:
-            left = read(uuid)
-        except BadJournalError as error:
-            yield StaleJournal(uuid, error.message)
-            continue
-        if left is not None and left.boot_id == boot_id():
-            yield StaleJournal(uuid, f"the guard of {left.owner} was killed")
-
-
-def is_held(uuid: str) -> bool:
-    """Whether a living guard holds a GPU."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        file = os.open(guard_path() / f"{uuid}.lock", flags)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
-    return False
 
 
 def _parse(uuid: str, content: object) -> Journal:

@@ -1,9 +1,11 @@
-"""Restore what killed guards left: at the next start, and for ``perseus-ds clocks reset``."""
+"""Find and restore what killed guards left: at the next start, and for ``perseus-ds clocks reset``."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
+import fcntl
+import os
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -174,3 +176,45 @@ def _may_yet_succeed(error: DeviceError) -> bool:
     """Retry all but a living holder, a GPU that is not here, and a right that we lack."""
     without_right = isinstance(error, DevicePermissionError) and missing_right() is not None
     return not (isinstance(error, DeviceHeldError | DeviceAbsentError) or without_right)
+
+
+@dataclass(frozen=True, slots=True)
+class StaleJournal:
+    """A journal of this boot whose guard is gone; ``what`` states whose it was, or why it cannot be read."""
+
+    uuid: str
+    what: str
+
+
+def stale_journals() -> Iterator[StaleJournal]:
+    """Find the journals whose guard is gone; nothing is changed, no folder made.
+
+    Raises:
+        DevicePermissionError: the folder of the journals is there and cannot be used.
+    """
+    for uuid in journal.journaled() if journal.guard_path().exists() else ():
+        if is_held(uuid):
+            continue
+        try:
+            left = journal.read(uuid)
+        except BadJournalError as error:
+            yield StaleJournal(uuid, error.message)
+            continue
+        if left is not None and left.boot_id == journal.boot_id():
+            yield StaleJournal(uuid, f"the guard of {left.owner} was killed")
+
+
+def is_held(uuid: str) -> bool:
+    """Whether a living guard holds a GPU."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        file = os.open(journal.guard_path() / f"{uuid}.lock", flags)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
