@@ -1,44 +1,21 @@
-"""What a user can set about a simulated GPU: the ``simulated`` block, strictly read."""
+"""Settings of a simulated GPU: the ``simulated`` block, strictly read."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.errors import ConfigError
 
-_MOST_SEEDS = 2**63
-_TIMES = ("virtual", "scaled")
-
-
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """What a number may be, the limits included but ``above``."""
-
-    low: float = -math.inf
-    above: float = -math.inf
-    high: float = math.inf
-
-    def holds(self, value: float) -> bool:
-        """Whether a number may be that."""
-        return self.low <= value <= self.high and value > self.above
-
-    def __str__(self) -> str:
-        """As a message states it."""
-        limits = ((">=", self.low), (">", self.above), ("<=", self.high))
-        return " and ".join(f"{sign} {limit:g}" for sign, limit in limits if abs(limit) < math.inf)
-
-
-_ABOVE_0, _FROM_0, _SHARE = _Bounds(above=0), _Bounds(low=0), _Bounds(low=0, high=1)
-_BOUNDS = {
-    **dict.fromkeys(("time_scale", "host_step_s", "mean_forward_s", "backward_over_forward"), _ABOVE_0),
-    **dict.fromkeys(("reduce_grads_s", "step_s", "transfer_s"), _FROM_0),
-    **dict.fromkeys(("noise", "counter_noise", "memory_bound"), _SHARE),
-    "intensity": _Bounds(above=0, high=2),
-}
-_OPTIONAL_BOUNDS = {"switch_latency_s": _FROM_0, "power_cap_w": _ABOVE_0}
+_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Positive = Annotated[_Number, Field(gt=0)]
+_NotNegative = Annotated[_Number, Field(ge=0)]
+_Share = Annotated[_NotNegative, Field(le=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,74 +43,46 @@ class SimulatedSettings:
     """
 
     gpu: str = "a100-sxm4-80gb"
-    time: str = "virtual"
-    time_scale: float = 1.0
-    host_step_s: float = 0.5
-    seed: int = 0
-    noise: float = 0.005
-    counter_noise: float = 0.002
-    forward_s: tuple[float, ...] | None = None
-    mean_forward_s: float = 0.4
-    backward_over_forward: float = 2.0
-    memory_bound: float = 0.05
-    intensity: float = 0.85
-    reduce_grads_s: float = 0.03
-    step_s: float = 0.02
-    transfer_s: float = 0.002
-    switch_latency_s: float | None = None
-    power_cap_w: float | None = None
-    throttle_mhz: int | None = None
+    time: Literal["virtual", "scaled"] = "virtual"
+    time_scale: _Positive = 1.0
+    host_step_s: _Positive = 0.5
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
+    noise: _Share = 0.005
+    counter_noise: _Share = 0.002
+    forward_s: Annotated[tuple[_Positive, ...], Field(min_length=1)] | None = None
+    mean_forward_s: _Positive = 0.4
+    backward_over_forward: _Positive = 2.0
+    memory_bound: _Share = 0.05
+    intensity: Annotated[_Positive, Field(le=2)] = 0.85
+    reduce_grads_s: _NotNegative = 0.03
+    step_s: _NotNegative = 0.02
+    transfer_s: _NotNegative = 0.002
+    switch_latency_s: _NotNegative | None = None
+    power_cap_w: _Positive | None = None
+    throttle_mhz: Annotated[int, Field(strict=True)] | None = None
     refuses_mhz: tuple[int, ...] = ()
-    kernels: str | None = None
-    load_terms: tuple[float, ...] | None = None
-    mean_load: tuple[float, ...] | None = None
+    kernels: Annotated[str, Field(min_length=1)] | None = None
+    load_terms: tuple[_NotNegative, _NotNegative, _NotNegative] | None = None
+    mean_load: tuple[_Positive, _NotNegative] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no device can be.
+        """Refuse what its GPU model cannot do.
 
         Raises:
-            ConfigError: an unknown model or a number out of its range, naming the key.
+            ConfigError: naming the key.
         """
-        lowest_mhz = model_named(self.gpu).clocks_mhz[-1]
-        if self.time not in _TIMES:
-            raise ConfigError(
-                f"simulated.time: got {self.time!r}", hint=f"expected one of {', '.join(_TIMES)}"
-            )
-        if type(self.seed) is not int or not 0 <= self.seed < _MOST_SEEDS:
-            raise ConfigError(f"simulated.seed: got {self.seed!r:.40}, expected a whole number from 0 on")
-        for key, bounds in _BOUNDS.items():
-            _check(key, getattr(self, key), bounds)
-        _check_forwards(self.forward_s)
-        self._check_refused()
-        self._check_loads()
-        for key, bounds in {**_OPTIONAL_BOUNDS, "throttle_mhz": _Bounds(low=lowest_mhz)}.items():
-            if getattr(self, key) is not None:
-                _check(key, getattr(self, key), bounds)
-        if not (self.kernels is None or (isinstance(self.kernels, str) and self.kernels)):
-            raise ConfigError(f"simulated.kernels: got {self.kernels!r}, expected the name of a kernel trace")
-
-    def _check_refused(self) -> None:
-        clocks_mhz: object = self.refuses_mhz
         grid = model_named(self.gpu).clocks_mhz
-        if not isinstance(clocks_mhz, tuple) or any(one not in grid for one in clocks_mhz):
+        if self.throttle_mhz is not None and self.throttle_mhz < grid[-1]:
             raise ConfigError(
-                f"simulated.refuses_mhz: got {clocks_mhz!r:.80}, expected a list of clocks of {self.gpu}",
+                f"simulated.throttle_mhz: got {self.throttle_mhz}, expected a number >= {grid[-1]}"
+            )
+        if not set(self.refuses_mhz) <= set(grid):
+            raise ConfigError(
+                f"simulated.refuses_mhz: got {self.refuses_mhz!r:.80}, expected clocks of {self.gpu}",
                 hint=f"it has {len(grid)} from {grid[-1]} to {grid[0]} MHz",
             )
-
-    def _check_loads(self) -> None:
-        for key, entries in (("load_terms", 3), ("mean_load", 2)):
-            given: object = getattr(self, key)
-            if given is None:
-                continue
-            if not isinstance(given, tuple) or len(given) != entries:
-                raise ConfigError(f"simulated.{key}: got {given!r:.80}, expected a list of {entries} numbers")
-            for place, value in enumerate(given):
-                _check(f"{key}[{place}]", value, _FROM_0)
         if (self.load_terms is None) != (self.mean_load is None):
             raise ConfigError("simulated.load_terms and simulated.mean_load belong together: one is missing")
-        if self.mean_load is not None:
-            _check("mean_load[0]", self.mean_load[0], _ABOVE_0)
 
 
 def simulated_settings(block: Mapping[str, object], *, rank: int = 0) -> SimulatedSettings:
@@ -146,12 +95,12 @@ def simulated_settings(block: Mapping[str, object], *, rank: int = 0) -> Simulat
         ConfigError: an unknown key, a wrong type or an impossible number, naming the key.
     """
     common = {key: value for key, value in block.items() if key != _RANKS}
-    alike, of_rank = _settings(common, known=(*_KEYS, _RANKS)), {}
+    alike, of_rank = _settings(common), {}
     for number, own in _of_ranks(block.get(_RANKS, {})).items():
         for key in own:
             if key not in _KEYS or key == "time":
                 raise ConfigError(f"simulated.ranks.{number}.{key}: no key of one rank alone")
-        of_rank[number] = _settings(common | own, known=_KEYS)
+        of_rank[number] = _settings(common | own)
     return of_rank.get(rank, alike)
 
 
@@ -172,30 +121,23 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and (text == "0" or not text.startswith("0"))
 
 
-def _settings(block: Mapping[str, object], *, known: Sequence[str]) -> SimulatedSettings:
+def _settings(block: Mapping[str, object]) -> SimulatedSettings:
     for key in block:
-        if key not in known:
-            raise ConfigError(f"simulated.{key}: unknown key", hint=f"known: {', '.join(known)}")
-    values = dict(block)
-    for key in _LISTS:
-        if isinstance(values.get(key), (list, tuple)):
-            values[key] = tuple(values[key])  # type: ignore[arg-type]  # checked per item below
-    return SimulatedSettings(**values)  # type: ignore[arg-type]  # __post_init__ checks every value
+        if key not in _KEYS:
+            raise ConfigError(f"simulated.{key}: unknown key", hint=f"known: {', '.join((*_KEYS, _RANKS))}")
+    try:
+        return _reader().validate_python(dict(block))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"][:2])
+        expected = first["msg"].replace("Input should be", "expected").replace("valid tuple", "list")
+        raise ConfigError(f"simulated{key}: got {first['input']!r:.80}, {expected}") from error
+
+
+@cache
+def _reader() -> TypeAdapter[SimulatedSettings]:
+    return TypeAdapter(SimulatedSettings)
 
 
 _RANKS = "ranks"
-_LISTS = ("forward_s", "load_terms", "mean_load", "refuses_mhz")
 _KEYS = tuple(field.name for field in fields(SimulatedSettings))
-
-
-def _check_forwards(forward_s: object) -> None:
-    if not isinstance(forward_s, tuple | None) or forward_s == ():
-        raise ConfigError(f"simulated.forward_s: got {forward_s!r}, expected a list, one per stage")
-    for stage, one_s in enumerate(forward_s or ()):
-        _check(f"forward_s[{stage}]", one_s, _ABOVE_0)
-
-
-def _check(key: str, value: object, bounds: _Bounds) -> None:
-    number = not isinstance(value, bool) and isinstance(value, (int, float)) and abs(value) < math.inf
-    if not number or not bounds.holds(float(value)):  # type: ignore[arg-type]  # a number by now
-        raise ConfigError(f"simulated.{key}: got {value!r}, expected a number {bounds}")
