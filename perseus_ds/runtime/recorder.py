@@ -14,7 +14,7 @@ from perseus_ds.errors import EngineError, ScheduleError
 from perseus_ds.profile import Computation, Interval
 from perseus_ds.run_directory.events import NOTHING_MEASURED
 from perseus_ds.runtime.job import Job
-from perseus_ds.schedule import Instruction, Kind, Load, Order, heard
+from perseus_ds.schedule import Instruction, Kind, Load, Order, match_instructions
 
 # When instructions ran, without ever waiting for the device: marks now, seconds later.
 
@@ -408,7 +408,7 @@ class Recorder:
             ScheduleError: it is not what the order has.
         """
         if order is not self._named[0] or kinds != self._named[1]:
-            self._named = order, kinds, heard(order, kinds) if kinds else ()
+            self._named = order, kinds, match_instructions(order, kinds) if kinds else ()
         return self._named[2]
 
 

@@ -2,7 +2,7 @@
 
 from perseus_ds.schedule.dag import Dag, dag_of
 from perseus_ds.schedule.instruction import Instruction, Kind, Load, mean_load
-from perseus_ds.schedule.matching import heard, with_rendezvous, with_repeats_named
+from perseus_ds.schedule.matching import match_instructions, with_rendezvous, with_repeats_named
 from perseus_ds.schedule.schedule import Order, Schedule, first_forwards, last_backwards
 from perseus_ds.schedule.textbook import TEXTBOOK, textbook
 from perseus_ds.schedule.validate import grid, order_grid, validate
@@ -18,8 +18,8 @@ __all__ = [
     "dag_of",
     "first_forwards",
     "grid",
-    "heard",
     "last_backwards",
+    "match_instructions",
     "mean_load",
     "order_grid",
     "textbook",

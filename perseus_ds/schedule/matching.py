@@ -13,7 +13,7 @@ from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Order, Schedule
 
 
-def heard(order: Order, kinds: Sequence[Kind]) -> tuple[Instruction, ...]:
+def match_instructions(order: Order, kinds: Sequence[Kind]) -> tuple[Instruction, ...]:
     """Name what was observed: the n-th of a kind is the n-th of that kind in the order.
 
     What the order has not (and what comes more often than there) bears the rank's lowest stage. What has no

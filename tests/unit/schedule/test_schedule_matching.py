@@ -5,8 +5,8 @@ from perseus_ds.schedule import (
     Instruction,
     Kind,
     first_forwards,
-    heard,
     last_backwards,
+    match_instructions,
     textbook,
     with_rendezvous,
 )
@@ -19,28 +19,28 @@ def order_of(text: str) -> tuple[Instruction, ...]:
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zbv", "dualpipe-v"])
 def test_kinds_alone_tell_every_computation(name: str) -> None:
     for order in textbook(name, stages=4, microbatches=5).orders:
-        assert heard(order, [instruction.kind for instruction in order]) == order
+        assert match_instructions(order, [instruction.kind for instruction in order]) == order
 
 
 def test_transfers_need_not_be_heard() -> None:
     bare = textbook("1f1b", stages=2, microbatches=3)
     for order, written in zip(bare.orders, with_rendezvous(bare).orders, strict=True):
-        assert heard(written, [instruction.kind for instruction in order]) == order
+        assert match_instructions(written, [instruction.kind for instruction in order]) == order
 
 
 def test_what_the_order_has_not_bears_the_lowest_stage() -> None:
     order = order_of("1F0 2F0 2B0 1B0 2AR0 1AR0")
     kinds = [Kind.LOAD, *(i.kind for i in order), Kind.STEP, Kind.REDUCE_GRADS]
-    assert " ".join(map(str, heard(order, kinds))) == "1L0 1F0 2F0 2B0 1B0 2AR0 1AR0 1OS0 1AR2"
+    assert " ".join(map(str, match_instructions(order, kinds))) == "1L0 1F0 2F0 2B0 1B0 2AR0 1AR0 1OS0 1AR2"
 
 
 def test_computations_in_another_order_are_refused_where_they_differ() -> None:
     order = order_of("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3")
     kinds = [Kind(letter) for letter in "FFFBFBBB"]
     with pytest.raises(ScheduleError, match=rf"{' '.join('FFFBFB')}.* {' '.join('FFFFBB')}"):
-        heard(order, kinds)
+        match_instructions(order, kinds)
     with pytest.raises(ScheduleError, match="8 computations"):
-        heard(order, [])
+        match_instructions(order, [])
 
 
 def test_where_frameworks_are_known_to_wait() -> None:
