@@ -19,11 +19,11 @@ from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.solver.network import hull_of
 from perseus_ds.solver.problem import Floats, Ints, OptionTable
 
-# What an iteration's kernels cost at every pair of clocks: profile and trace as one table.
+# The cost of an iteration's kernels at every pair of clocks: profile and trace as one table.
 
 
 class Level(Enum):
-    """What shares one pair of clocks."""
+    """Unit that shares one pair of clocks."""
 
     KERNEL = "kernel"
     INSTRUCTION = "instruction"
@@ -169,7 +169,7 @@ _UNITS = 100.0
 
 
 class Scope(Enum):
-    """Where a bound holds: for every row by itself, or for their sum."""
+    """Scope of a bound: every row by itself, or their sum."""
 
     LOCAL = "local"
     GLOBAL = "global"
@@ -177,7 +177,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is wanted: least energy with at most ``tau`` more time, or least energy times time (``None``).
+    """Goal of a choice: least energy with at most ``tau`` more time, or least energy times time (``None``).
 
     A ``tau`` of 0 is the waste: energy that costs no time to save.
     """

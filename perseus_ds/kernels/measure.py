@@ -43,7 +43,7 @@ class ClockWindow:
 
 
 class CounterStep(NamedTuple):
-    """When a step of the counter was seen, and its readings before and after."""
+    """Moment of a step of the counter, and its readings before and after."""
 
     seen_s: float
     before_j: float
@@ -116,7 +116,7 @@ _MOST_LAUNCHES = 2**24
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSettings:
-    """How long to measure, with launches in blocks of ``block_s`` or more.
+    """Durations of a measurement, with launches in blocks of ``block_s`` or more.
 
     A pair is warmed up in stretches of ``warmup_s`` until the power of two that follow each other agrees to
     ``steady_pct``, or ``most_warmups`` have passed. Then ``windows`` of ``window_s`` each are measured.
@@ -199,7 +199,7 @@ def _measured(
 
 
 def _block(gpu: Gpu, replay: Replay, block_s: float) -> int:
-    """How many launches last so long that their start and end do not count, and short against a window."""
+    """Count launches that last so long that their start and end do not matter, and short against a window."""
     launches = 1
     while launches < _MOST_LAUNCHES:
         start_s = gpu.now_s()

@@ -1,4 +1,4 @@
-"""What the kernel level brings on a device: every total, every class, and what latency leaves of it."""
+"""The plan of the kernel level: every total, every class, and the saving that latency leaves."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class KernelTotal:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a switching latency leaves of the strict saving, stage by stage added up."""
+    """Saving at a switching latency with no time lost, added up over the stages."""
 
     latency_s: float
     time_pct: float
@@ -74,7 +74,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class KernelPlan:
-    """All that `perseus-ds kernels plan` finds, as it stands in its file."""
+    """Result of `perseus-ds kernels plan`, as it stands in its file."""
 
     classes: tuple[ClassRow, ...]
     totals: tuple[KernelTotal, ...]

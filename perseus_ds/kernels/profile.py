@@ -1,4 +1,4 @@
-"""What was measured: time and energy of one launch of every kernel class, at every pair of clocks."""
+"""The kernel profile: time and energy of one launch of every kernel class at every pair of clocks."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from perseus_ds.solver.problem import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class ChangeCost:
-    """What the planner must know of a change.
+    """Cost of a change of clocks.
 
     A change is asked for ahead by its latency, so that it is in force at the boundary. While one is on its
     way no other is asked for. So a run lasts as long as the slowest change, or ``dwell_s`` if that is longer.
@@ -39,7 +39,7 @@ class ChangeCost:
 
     @property
     def shortest_run_s(self) -> float:
-        """How long every run must last."""
+        """Shortest duration of a run."""
         return max(self.dwell_s, self.change.longest_s)
 
 
@@ -88,11 +88,11 @@ class Sequence:
         return self.runs(starts, per_launch[starts])
 
     def lasts(self, runs: Runs) -> bool:
-        """Whether every run lasts long enough, or is the only one."""
+        """Return whether every run lasts long enough, or is the only one."""
         return len(runs.starts) == 1 or bool(self.durations_s(runs).min() >= self.change.shortest_run_s)
 
     def durations_s(self, runs: Runs) -> Floats:
-        """How long each run lasts.
+        """Return the duration of each run.
 
         Shape: [runs].
         """
@@ -102,7 +102,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Where each run starts (a launch), and its pair (a column of the costs).
+    """Start of each run (a launch), and its pair (a column of the costs).
 
     No runs within the same time use less than ``bound_j`` (0: not known).
     """

@@ -1,4 +1,4 @@
-"""What a kernel is, and what an instruction is made of: its kernels in the order of their launch."""
+"""Traces: the kernels of each instruction in the order of their launch, cut from a profiler's events."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class LaunchSequence:
 
     @property
     def counts(self) -> Counter[int]:
-        """How often each class is launched in one run of the sequence."""
+        """Number of launches of each class in one run of the sequence."""
         return Counter(self.kernels)
 
 
@@ -179,10 +179,10 @@ def read_trace(path: Path) -> KernelTrace:
 
 # A profiler's events cut into instructions: which kernels each launches, with shapes, in order. Pure.
 #
-# An event is a span of PyTorch's Chrome trace: ``name``, ``cat``, ``ts`` and ``dur`` in
-# microseconds, ``tid``,
-# ``args``. An instruction is a span named ``perseus.2F0``. On CUDA a launch is an operator that started
-# kernels, and lasts as long as they do. Without CUDA it is an operator that computes and contains no other.
+# An event is a span of PyTorch's Chrome trace: ``name``, ``cat``, ``ts`` and ``dur`` in microseconds,
+# ``tid``, ``args``. An instruction is a span named ``perseus.2F0``. On CUDA a launch is an operator that
+# started kernels, and lasts as long as they do. Without CUDA it is an operator that computes and contains no
+# other.
 
 MARK = "perseus."
 TENSOR, ABSENT = "T", "-"

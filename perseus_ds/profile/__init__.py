@@ -1,4 +1,4 @@
-"""What was measured inside training, and the files that hold it.
+"""Times and energies measured inside training, and the files that hold them.
 
 ``profile.estimate`` is imported by those who measure: it brings scipy.
 """

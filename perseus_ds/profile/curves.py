@@ -1,4 +1,4 @@
-"""What is behind a profile: points drawn to their curves by their errors, with what is left of these.
+"""Curves behind a profile: points drawn to them by their errors, with the errors that remain.
 
 A plan prefers points that are too good by chance. Drawn to a curve by their own errors they no longer are,
 while a true departure from the curve survives. Used by whoever plans; profile files keep what was measured.
@@ -37,7 +37,7 @@ _WIDTH = 0.12
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
-    """By how much a curve departs from its terms, smoothly and at single points: shares of it."""
+    """Standard deviations of a curve from its terms, smooth and at single points: shares of it."""
 
     gp_sd: float
     noise_sd: float = 0.0
@@ -45,7 +45,7 @@ class Discrepancy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianPosterior:
-    """What is known of a curve's points after the measurement.
+    """Mean and covariance of a curve's points after the measurement.
 
     Shape: ``mean`` [points]; ``covariance`` [points, points].
     """
@@ -113,7 +113,7 @@ class MeasuredCurve:
 
 
 def log_evidence(ways: BasisFamily, discrepancies: Sequence[Discrepancy], seen: MeasuredCurve) -> Floats:
-    """How likely each discrepancy makes the measured values, on average over the ways (logarithm).
+    """Return the logarithm of the evidence for each discrepancy, averaged over the ways.
 
     Shape: the answer [discrepancies].
     """
@@ -121,7 +121,7 @@ def log_evidence(ways: BasisFamily, discrepancies: Sequence[Discrepancy], seen: 
 
 
 def posterior(groups: Sequence[ModelMixture], seen: MeasuredCurve) -> GaussianPosterior:
-    """What is known after the measurement: every way counts as far as it makes that likely.
+    """Return the curve after the measurement: every way counts as far as it makes that likely.
 
     Misfits keep the weights that they have within their group.
 
@@ -252,7 +252,7 @@ _CAPS = (0.65, 0.8, 0.9)
 _LEVELS = (0.001, 0.004, 0.015)
 _TILTS = (0.001, 0.01)
 _DECIDE = 6
-"""So many curves decide on the discrepancy: more agree and cost time."""
+"""Number of curves that decide on the discrepancy: more agree and cost time."""
 _UNLIKELY = 0.1
 """Of the likeliest discrepancy: what is less likely is left out."""
 _MEDIAN = 1.2533
@@ -337,7 +337,6 @@ def fitted(
 
 
 def _is_other(one: Computation, key: Computation, seen: Mapping[Computation, MeasuredCurve]) -> bool:
-    """Whether one is of the same kind, at the same clocks."""
     return (
         one != key and one[1] is key[1] and np.array_equal(seen[one].relative_clock, seen[key].relative_clock)
     )
@@ -354,7 +353,7 @@ def _mean_curve(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
 def _likely_discrepancies(
     curves: Sequence[tuple[BasisFamily, MeasuredCurve]], *, known_errors: bool
 ) -> tuple[dict[Discrepancy, float], float]:
-    """By how much curves may depart from their ways, with weights, and the logarithm of the evidence."""
+    """Weigh the discrepancies of curves from their ways; return also the logarithm of the evidence."""
     if not curves:
         return {}, 0.0
     some = [curves[round(at)] for at in np.linspace(0, len(curves) - 1, min(_DECIDE, len(curves)))]
@@ -448,7 +447,7 @@ def _made_up(points: Sequence[Point], clock_mhz: int) -> Point:
     return Point(clock_mhz, time_s, energy_j, time_sd_s=sd_s)
 
 
-# Durations that never fall with the clock: what a curve is brought to, and every draw of its errors.
+# Durations that never fall with the clock, in a curve and in every draw of its errors.
 #
 # Above a power cap all clocks last alike. Of many that are off one seems faster than the highest, and a plan
 # would fill the time that this seems to gain.
@@ -482,7 +481,7 @@ def monotone(times_s: Floats, errors_s: Floats) -> Floats:
     return times_s if np.any(np.abs(found - times_s) > SURE * errors_s) else found
 
 
-# How far a profile's points scatter around smooth curves, where it states no errors of its own.
+# Scatter of a profile's points around smooth curves, where it states no errors of its own.
 
 FEWEST_POINTS = 4
 """Clocks that a curve needs for its points' scatter to be reported from its shape."""
@@ -696,7 +695,7 @@ def _shares(known: GaussianPosterior) -> Floats:
 
 
 def _factor(covariance: Floats) -> Floats:
-    """What standard normal numbers are multiplied by to be off as the covariance states."""
+    """Factor a covariance: standard normal numbers times the factor have it."""
     values, vectors = np.linalg.eigh(covariance)
     factor: Floats = vectors * np.sqrt(np.clip(values, 0.0, None))
     return factor
@@ -710,7 +709,7 @@ LEAST_SHARE = 0.1
 
 
 def time_factor(known: Profile, key: Computation, variation: float = 0.0) -> Floats:
-    """What normal numbers are multiplied by for the errors of a computation's times, as shares of them.
+    """Return the factor of the covariance of a computation's times, as shares of them.
 
     Points that were drawn to a curve are off together; others each by itself. Those that state no error are
     off as executions vary by ``variation``.
@@ -723,7 +722,7 @@ def time_factor(known: Profile, key: Computation, variation: float = 0.0) -> Flo
 
 
 def drawn_shares(time_s: Floats, factor: Floats, normal: Floats) -> Floats:
-    """By what share durations are longer in each draw; those that never fall with the clock stay so.
+    """Return the ratios of drawn durations; those that never fall with the clock stay so.
 
     Shape: ``time_s`` [points], highest clock first; ``factor`` [points, points]; ``normal`` and the result
     [points, draws].

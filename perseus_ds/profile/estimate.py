@@ -18,7 +18,7 @@ from perseus_ds.profile.records import Computation, Interval, Point, Window
 from perseus_ds.profile.temperature import Thermal
 from perseus_ds.schedule import Kind
 
-# When within its period an energy counter looks at the power: found from the window itself.
+# The part of its period in which an energy counter looks at the power, found from the window itself.
 
 _WIDTHS = (1.0, 0.5, 0.25)
 _COARSE, _FINE = 0.1, 0.02
@@ -98,7 +98,7 @@ _Classes = dict[Computation, list[Interval]]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one window shows: a point per computation, the power of waiting, and what no clock changes.
+    """Estimates from one window: a point per computation, the power of waiting, and fixed durations.
 
     ``fixed_s`` are durations without waiting. ``transfers_s`` are those of every transfer, in order and with
     the waiting for its other end, which only both ends together can take out. ``spread`` is how far durations
@@ -171,7 +171,7 @@ def _classes(window: Window) -> tuple[_Classes, list[Interval]]:
 
 
 def _others(window: Window) -> tuple[_Classes, _Classes]:
-    """What no clock changes, and apart from it the transfers."""
+    """Sort fixed work, and apart from it the transfers."""
     others = [interval for interval in window.intervals if not interval.kind.is_computation]
     return (
         _sorted(one for one in others if not one.kind.is_transfer),
@@ -248,7 +248,7 @@ def _pull_to_equal(
 
 
 def _inside(window: Window, ticks_s: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which steps of the counter hold nothing that the host did between iterations, beyond a hundredth.
+    """Find the steps of the counter that hold nothing of the host between iterations, beyond a hundredth.
 
     All of them where too few would be left.
     """
@@ -295,7 +295,6 @@ def _at_load(window: Window, runs: Sequence[Interval]) -> NormalizedDurations:
 
 
 def _variation(brought: NormalizedDurations, runs: Sequence[Interval]) -> float:
-    """By what share loads make the microbatches of an iteration vary."""
     numbers = np.array([float(one.instruction.microbatch) for one in runs])
     return variation(brought.factor, numbers[brought.kept])
 

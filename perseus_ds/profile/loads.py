@@ -1,4 +1,4 @@
-"""How long a computation takes as a function of its load: a small regression, and how sure it is."""
+"""Durations of a computation as a function of its load: a small regression with its errors."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LoadFit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadSums:
-    """What executions add up to: as small for a million as for ten, and joined by adding.
+    """Sums over executions: as small for a million as for ten, and joined by adding.
 
     ``products`` are sums of the products of (1, tokens, squares, seconds). Each execution is weighted by one
     over its squared relative duration, since what takes longer scatters by more. ``plain`` are the sums of
@@ -105,7 +105,7 @@ class LoadSums:
 
     @property
     def samples(self) -> int:
-        """How many executions."""
+        """Number of executions."""
         return round(float(self.plain[0]))
 
     @property
@@ -232,7 +232,6 @@ def _solutions(products: _Numbers) -> list[tuple[float, list[int], _Numbers]]:
 
 
 def _differ(sums: LoadSums) -> bool:
-    """Whether tokens or squares vary by more than rounding and a last short batch explain."""
     for term in (1, 2):
         mean = sums.products[0, term] / sums.products[0, 0]
         variance = sums.products[term, term] / sums.products[0, 0] - mean**2
@@ -249,12 +248,12 @@ def _share(value: float, of: float) -> float:
 
 
 def differ(sizes: _Numbers) -> bool:
-    """Whether samples are of more than one size; one that is not reported (0) states nothing."""
+    """Return whether samples are of more than one size; one that is not reported (0) states nothing."""
     return bool(len(sizes) > 1 and sizes.min() > 0 and sizes.max() > (1.0 + _ALIKE_WITHIN) * sizes.min())
 
 
 def variation(sizes: _Numbers, microbatches: _Numbers) -> float:
-    """By what share of their mean neighbouring sizes vary (standard deviation); 0 where they are unknown.
+    """Return the relative standard deviation of neighbouring sizes; 0 where they are unknown.
 
     Neighbours are of one iteration: there the number of the microbatch rises. What is alike for a whole
     iteration stretches all of it, and is not counted.
@@ -266,7 +265,7 @@ def variation(sizes: _Numbers, microbatches: _Numbers) -> float:
 
 
 def spread(values: _Numbers) -> float:
-    """How far the middle four fifths of some values lie apart, in parts of their median."""
+    """Return the width of the middle four fifths of some values, in parts of their median."""
     low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
     return float((high - low) / middle) if middle > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""What was measured: time and energy of every (stage, kind) at every clock that was tried."""
+"""Records of a profile (time and energy of every computation at every clock) and of a rank's window."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Positive = Annotated[float, Field(gt=0.0, le=MOST)]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One instruction at one clock: means over a window, their standard errors, and how sure we are.
+    """One instruction at one clock: means over a window, standard errors, number of samples.
 
     ``time_sd_s`` is by how much single executions vary (standard deviation); None where nobody looked.
     ``achieved_mhz`` is the clock that was read back, ``event_reasons`` the NVML bits seen meanwhile,
@@ -45,7 +45,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CurveErrors:
-    """What is unknown of one computation's points, highest clock first, and how it goes together.
+    """Errors of one computation's points, highest clock first, with their correlation.
 
     Factors of the covariances of times and of energies, as shares. A factor times standard normal numbers is
     by what share all points of a curve may be off at once.
@@ -111,7 +111,7 @@ class Profile:
 
     @property
     def stages(self) -> int:
-        """One more than the highest stage that was measured."""
+        """Number of stages: one more than the highest that was measured."""
         return 1 + max((stage for stage, _ in self.points), default=-1)
 
     @property
@@ -149,7 +149,7 @@ class Profile:
         )
 
     def variation(self) -> Mapping[Computation, float] | None:
-        """By what share of its duration each computation varies; None where points do not state it of all.
+        """Return the relative variation of each computation; None where points do not state it of all.
 
         All clocks together, and the whole of it: also what is alike in all computations of an iteration.
         """
@@ -162,9 +162,8 @@ class Profile:
         return {key: float(np.sqrt(np.mean(np.square(own)))) for key, own in shares.items()}
 
 
-# What one rank saw at one clock: when each instruction ran, and how the energy counter moved.
-#
-# The counter moves in steps and is read as a continuous quantity.
+# A window of one rank at one clock: its instructions and the steps of the energy counter, which is read as a
+# continuous quantity.
 
 
 class CounterTrace:
@@ -185,7 +184,7 @@ class CounterTrace:
         return len(self.time_s)
 
     def covers(self, start_s: float, end_s: float) -> bool:
-        """Whether the counter moved before ``start_s`` and after ``end_s``."""
+        """Return whether the counter moved before ``start_s`` and after ``end_s``."""
         return len(self) > 1 and bool(self.time_s[0] <= start_s and end_s <= self.time_s[-1])
 
     def energy_between(self, start_s: float, end_s: float) -> float:
@@ -220,12 +219,12 @@ class Interval:
 
     @property
     def kind(self) -> Kind:
-        """What it was."""
+        """Kind of the instruction."""
         return self.instruction.kind
 
     @property
     def computation(self) -> tuple[int, Kind]:
-        """What it is measured as: all microbatches of a model stage alike."""
+        """Key that it is measured under: all microbatches of a model stage alike."""
         return self.instruction.stage, self.instruction.kind
 
     @property

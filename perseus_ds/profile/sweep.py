@@ -14,7 +14,7 @@ from perseus_ds.profile.records import Computation, Point
 
 @dataclass(slots=True)
 class Sweep:
-    """Measure one clock after another; ``clocks_mhz`` grows while others are chosen (`profile.next_clock`).
+    """Measure one clock after another; ``clocks_mhz`` grows while others are chosen (`next_clock`).
 
     Its last one is measured now, unless the sweep is finished: then all were.
     """
@@ -31,7 +31,7 @@ class Sweep:
 
     @property
     def finished(self) -> bool:
-        """Whether every clock was measured that is known so far."""
+        """True once every clock known so far was measured."""
         return self.done >= len(self.clocks_mhz)
 
     def record(self, measured: Mapping[Computation, Point]) -> None:
@@ -51,7 +51,7 @@ class Sweep:
         self.clocks_mhz = (*self.clocks_mhz, clock_mhz)
 
     def slower(self, clock_mhz: int) -> float:
-        """By how many times an iteration lasts longer at a clock than at the highest, at most.
+        """Bound the slowdown of an iteration at a clock against the highest.
 
         Work slows down at most as its clock does. How it slowed down so far bounds it better.
         """
@@ -73,7 +73,7 @@ class Sweep:
         return [own for own in self.points.values() if len(own) == self.done]
 
 
-# Which clock a sweep measures next: one of five places below the highest clock that holds.
+# The next clock of a sweep: one of five places below the highest clock that holds.
 
 PLACES = (1.0, 0.89, 0.78, 0.6, 0.5)
 """Clocks to measure, in parts of the highest that holds. The lowest worth measuring is one.
@@ -133,7 +133,7 @@ def filed(points: Sequence[Point], grid_mhz: Sequence[int]) -> tuple[Point, ...]
     return tuple(found[mhz] for mhz in sorted(found, reverse=True))
 
 
-# What a sweep over clocks costs the training, and by how many iterations at default clocks it is diluted.
+# The cost of a sweep, and the iterations at default clocks that dilute it.
 
 _LAG = 1
 """Iterations at default clocks after each window, at least: until then it is not known."""
@@ -144,7 +144,7 @@ _ENOUGH = 4
 
 @dataclass(frozen=True, slots=True)
 class SweepCost:
-    """How long a sweep lasts, and how much of that is lost against the highest clock.
+    """Duration of a sweep, and the part that is lost against the highest clock.
 
     Units: seconds.
     """
@@ -154,7 +154,7 @@ class SweepCost:
 
     @property
     def slower_pct(self) -> float:
-        """By how much training is slower meanwhile."""
+        """Slowdown of training meanwhile."""
         rest_s = self.lasts_s - self.lost_s
         return 100.0 * self.lost_s / rest_s if rest_s > 0.0 else 0.0
 
@@ -166,7 +166,7 @@ def in_words(time_s: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WindowLength:
-    """How many iterations a window takes: so many that ``needed_s`` pass, and ``least`` at least.
+    """Number of iterations of a window: so many that ``needed_s`` pass, and ``least`` at least.
 
     ``iteration_s`` is one of them at the highest clock. At a lower one they last longer: fewer are enough.
     """
@@ -182,7 +182,7 @@ class WindowLength:
 
 @dataclass(slots=True)
 class SweepPace:
-    """How many iterations run at default clocks before each window, so that training loses little.
+    """Iterations at default clocks before each window, so that training loses little.
 
     Training is slower by no more than ``most_slower_pct`` since the sweep began, at the end of any window and
     with the ``coming`` iterations, which are at the highest clock: every sweep ends there.
@@ -238,7 +238,7 @@ class SweepPace:
 
     @property
     def surely_lost(self) -> float:
-        """How much was lost so far, as expected or, if that is less, as seen: two standard errors more.
+        """Loss so far, as expected or, if that is less, as seen: two standard errors more.
 
         Work slows down less than its clock, and iterations by less than their computations.
         """
@@ -250,7 +250,7 @@ class SweepPace:
         return min(self.lost, max(0.0, seen))
 
     def slower_pct(self, iteration_s: float) -> float:
-        """By how much training was slower than in its own iterations at default clocks.
+        """Return the slowdown of training against its own iterations at default clocks.
 
         Where it had none, than at ``iteration_s`` an iteration: single ones differ where work varies.
         """
@@ -261,7 +261,7 @@ class SweepPace:
 
 
 def coming_after(iterations: int) -> int:
-    """How many iterations at the highest clock end a sweep: its window, and default clocks before it."""
+    """Count the iterations at the highest clock that end a sweep: its window, and default clocks before."""
     return _LAG + 1 + iterations + _LAG
 
 

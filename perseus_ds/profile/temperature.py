@@ -1,4 +1,4 @@
-"""How a GPU's temperature follows its power, and how many watts more it takes per degree."""
+"""Temperature of a GPU as it follows the power, and the watts that a degree costs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from perseus_ds.profile.records import Computation, CounterTrace, Point
 
 Points = Mapping[Computation, Point]
 Reading = tuple[float, float]
-"""When a temperature was read (s), and what it was (degrees C)."""
+"""Moment of a reading (s) and temperature (degrees C)."""
 
 MOST_LEAKAGE = 0.1
 _MOST_ROWS = 4000
 _LEAST_ROWS = 40
 _LEAST_RANGE_C = 2.0
 _MOST_OFF_C = 0.5
-"""What readings may miss the law by (standard deviation): whole degrees alone leave 0.29."""
+"""Largest standard deviation of readings from the law: whole degrees alone leave 0.29."""
 _MOST_K_PER_W = 2.0
 _UNSURE = 0.3
 _USUAL_PER_K = 0.001
@@ -124,7 +124,7 @@ def _thermal_of(columns: NDArray[np.float64], read_c: NDArray[np.float64]) -> Th
 
 @dataclass(frozen=True, slots=True)
 class Kappa:
-    """How many watts more a GPU takes for every degree that it is warmer, with its standard error."""
+    """Watts that a GPU takes more for every degree that it is warmer, with their standard error."""
 
     w_per_k: float
     error: float
@@ -165,7 +165,7 @@ def _beside_the_usual(seen: float, weights: float, power_w: float) -> Kappa | No
 
 @dataclass(frozen=True, slots=True)
 class Warming:
-    """By how much the powers of a sweep's windows miss those at the temperature of default clocks.
+    """Correction of the powers of a sweep's windows to the temperature of default clocks.
 
     ``settled_c`` is that temperature, of every computation's GPUs. ``leakage`` is how many watts more a GPU
     takes for every watt that it took before, ``leakage_se`` its standard error.
@@ -189,7 +189,7 @@ class Warming:
 
 
 UNKNOWN_WARMING = Warming(0.0, 0.0, Kappa(0.0, 0.0), {})
-"""Where nobody read a temperature: energies stay as they were measured."""
+"""No correction, for where nobody read a temperature."""
 
 
 def warming_of(
