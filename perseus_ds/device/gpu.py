@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from perseus_ds.device.clock_agenda import AskedClocks, DatedClocks
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError, ValueRefusedError
@@ -565,7 +565,7 @@ def _text(mhz: int | None) -> str:
     return AUTO if mhz is None else str(mhz)
 
 
-# What is asked of `choose`, and what it answers.
+# What is asked of `guard.open.choose`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -587,29 +587,6 @@ class DeviceRequest:
     lock: bool = True
     allow_unguarded_container: bool = False
     restore_clock_mhz: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The device that was opened, and why it was this one."""
-
-    gpu: Gpu
-    backend: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """One way to reach a GPU.
-
-    ``priority`` returns how good it would be for a request (``automatic`` takes the highest; below zero means
-    never by itself). It raises `DeviceError` with the reason why it cannot work here.
-    """
-
-    name: str
-    summary: str
-    priority: Callable[[DeviceRequest], float]
-    open_gpu: Callable[[DeviceRequest], Gpu]
 
 
 # A GPU behind its vendor's library: what all of them are read once for, asked for and let go of alike.
@@ -743,58 +720,6 @@ class ReadThroughGpu(Gpu):
         if clock_mhz not in self._clocks_mhz:
             name, grid = self.identify().name, self._capabilities.grid
             raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {name}: it has {grid}")
-
-
-# The device that is not there: it answers, measures nothing and locks nothing.
-
-_WHY_NOT = "the null device has no clock"
-
-
-class NullGpu(Gpu):
-    """A real backend for machines without a GPU that we know."""
-
-    def __init__(self, index: int = 0) -> None:
-        self._index = index
-
-    def identify(self) -> Identity:
-        """Name it as what it is."""
-        return Identity("null", f"null-{self._index}", "", "none", self._index)
-
-    def capabilities(self) -> Capabilities:
-        """Nothing at all."""
-        return Capabilities(
-            (), (), can_lock=False, why_not=_WHY_NOT, counter_period_s=None, switch_latency_s=0.0
-        )
-
-    def lock_clock(self, clock_mhz: int) -> NoReturn:
-        """Refuse.
-
-        Raises:
-            DeviceUnsupportedError: always.
-        """
-        raise DeviceUnsupportedError(f"cannot lock {clock_mhz} MHz: {_WHY_NOT}")
-
-    def reset_clock(self) -> None:
-        """Do nothing: nothing was ever locked."""
-
-    def achieved(self) -> Achieved:
-        """Report clocks of zero."""
-        return Achieved(0, 0, EventReason.NONE)
-
-    def energy_j(self) -> float:
-        """Refuse: a made-up figure would end in a report.
-
-        Raises:
-            DeviceUnsupportedError: always.
-        """
-        raise DeviceUnsupportedError("the null device has no energy counter")
-
-    def now_s(self) -> float:
-        """Read the host's monotonic clock."""
-        return time.monotonic()
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 # The right to set the clocks of a GPU: the driver asks for CAP_SYS_ADMIN on the node itself.

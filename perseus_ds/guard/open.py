@@ -2,17 +2,100 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from perseus_ds.device import amd as amdsmi
 from perseus_ds.device import nvml
-from perseus_ds.device.gpu import Backend, Choice, DeviceRequest, Gpu, NullGpu, ReadThroughGpu
+from perseus_ds.device.gpu import (
+    Achieved,
+    Capabilities,
+    DeviceRequest,
+    EventReason,
+    Gpu,
+    Identity,
+    ReadThroughGpu,
+)
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.errors import ConfigError, DeviceError, DevicePermissionError
+from perseus_ds.errors import ConfigError, DeviceError, DevicePermissionError, DeviceUnsupportedError
 from perseus_ds.guard import containment, guardd
 from perseus_ds.guard.spawn import guarded
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The device that was opened, and why it was this one."""
+
+    gpu: Gpu
+    backend: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One way to reach a GPU.
+
+    ``priority`` returns how good it would be for a request (``automatic`` takes the highest; below zero means
+    never by itself). It raises `DeviceError` with the reason why it cannot work here.
+    """
+
+    name: str
+    summary: str
+    priority: Callable[[DeviceRequest], float]
+    open_gpu: Callable[[DeviceRequest], Gpu]
+
+
+_WHY_NOT = "the null device has no clock"
+
+
+class NullGpu(Gpu):
+    """A real backend for machines without a GPU that we know."""
+
+    def __init__(self, index: int = 0) -> None:
+        self._index = index
+
+    def identify(self) -> Identity:
+        """Name it as what it is."""
+        return Identity("null", f"null-{self._index}", "", "none", self._index)
+
+    def capabilities(self) -> Capabilities:
+        """Nothing at all."""
+        return Capabilities(
+            (), (), can_lock=False, why_not=_WHY_NOT, counter_period_s=None, switch_latency_s=0.0
+        )
+
+    def lock_clock(self, clock_mhz: int) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            DeviceUnsupportedError: always.
+        """
+        raise DeviceUnsupportedError(f"cannot lock {clock_mhz} MHz: {_WHY_NOT}")
+
+    def reset_clock(self) -> None:
+        """Do nothing: nothing was ever locked."""
+
+    def achieved(self) -> Achieved:
+        """Report clocks of zero."""
+        return Achieved(0, 0, EventReason.NONE)
+
+    def energy_j(self) -> float:
+        """Refuse: a made-up figure would end in a report.
+
+        Raises:
+            DeviceUnsupportedError: always.
+        """
+        raise DeviceUnsupportedError("the null device has no energy counter")
+
+    def now_s(self) -> float:
+        """Read the host's monotonic clock."""
+        return time.monotonic()
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class ReadOnlyGpu(ReadThroughGpu):

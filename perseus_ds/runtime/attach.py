@@ -32,10 +32,11 @@ from perseus_ds.config import (
 )
 from perseus_ds.config.load import READ_AHEAD
 from perseus_ds.device.clock_agenda import AskedClocks
-from perseus_ds.device.gpu import Capabilities, Choice, DeviceRequest, Gpu, is_capped
+from perseus_ds.device.gpu import Capabilities, DeviceRequest, Gpu, is_capped
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
+from perseus_ds.guard.open import Choice
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory, release
 from perseus_ds.run_directory.records import RankPlace, read_summary, write_places

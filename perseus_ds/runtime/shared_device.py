@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from perseus_ds.device.gpu import Choice, DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import DeviceUnavailableError
-from perseus_ds.guard.open import choose
+from perseus_ds.guard.open import Choice, choose
 from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
 
 _PATIENCE_S = 2.0

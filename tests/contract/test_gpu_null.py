@@ -3,7 +3,8 @@
 import pytest
 from gpu_contract import GpuContract
 
-from perseus_ds.device.gpu import Gpu, NullGpu
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.guard.open import NullGpu
 
 
 class TestNullGpu(GpuContract):

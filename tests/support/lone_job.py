@@ -14,17 +14,10 @@ import torch
 import torch.distributed as dist
 
 from perseus_ds.config import parse
-from perseus_ds.device.gpu import (
-    Achieved,
-    Capabilities,
-    EventReason,
-    Gpu,
-    Identity,
-    NullGpu,
-    OperatorSettings,
-)
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, Identity, OperatorSettings
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened
 from perseus_ds.errors import DeviceError, ValueRefusedError
+from perseus_ds.guard.open import NullGpu
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.attach import begin
 from perseus_ds.runtime.rendezvous import RendezvousResult

@@ -11,10 +11,11 @@ from perseus_ds.device.clock_change import (
     calibrate_together,
     measured,
 )
-from perseus_ds.device.gpu import Achieved, EventReason, NullGpu
+from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, VirtualTime
 from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.guard.open import NullGpu
 
 
 @pytest.fixture

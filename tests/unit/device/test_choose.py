@@ -6,11 +6,11 @@ from types import ModuleType
 import pytest
 
 from perseus_ds.device import amd as amdsmi
-from perseus_ds.device.gpu import Backend, Capabilities, DeviceRequest, Gpu, NullGpu
+from perseus_ds.device.gpu import Capabilities, DeviceRequest, Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError
 from perseus_ds.guard import containment
-from perseus_ds.guard.open import ReadOnlyGpu, backends, choose
+from perseus_ds.guard.open import Backend, NullGpu, ReadOnlyGpu, backends, choose
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from perseus_ds.device.clock_change import Calibration, ChangeQueue, ClockChange
-from perseus_ds.device.gpu import NullGpu
 from perseus_ds.errors import DeviceError
+from perseus_ds.guard.open import NullGpu
 
 MEASURED = Calibration(
     call_s=0.010, up_s=0.036, down_s=0.030, together_s=0.071, counter_period_s=0.1, unreached=0

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.device.gpu import NullGpu
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.guard.claim import OwnershipLock
 from perseus_ds.guard.client import GuardClient
 from perseus_ds.guard.connection import ClientConnection, Server
+from perseus_ds.guard.open import NullGpu
 from perseus_ds.guard.policy import ALLOW_ALL, Peer
 from perseus_ds.guard.protocol import KIND, MAX_BYTES, encode, refusal
 

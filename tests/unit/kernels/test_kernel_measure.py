@@ -3,11 +3,12 @@ from functools import partial
 
 import pytest
 
-from perseus_ds.device.gpu import DEFAULT_PAIR, Capabilities, ClockPair, NullGpu
+from perseus_ds.device.gpu import DEFAULT_PAIR, Capabilities, ClockPair
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.physics import memory_saving_w
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
+from perseus_ds.guard.open import NullGpu
 from perseus_ds.kernels.measure import (
     MeasurementSettings,
     SimulatedReplay,

@@ -11,10 +11,10 @@ from lone_job import HandMoment, NotingGpu
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.device.clock_agenda import LATE_S, DatedClock, RequestCounts
-from perseus_ds.device.gpu import NullGpu
 from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.guard.claim import GpuClaim
+from perseus_ds.guard.open import NullGpu
 from perseus_ds.guard.writer import ClockWriter
 from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
 

@@ -6,10 +6,11 @@ import pytest
 from lone_job import NotingGpu
 
 import perseus_ds.runtime.shared_device as module
-from perseus_ds.device.gpu import Choice, DeviceRequest
+from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
+from perseus_ds.guard.open import Choice
 from perseus_ds.runtime.clock_thread import Ask, Request
 from perseus_ds.runtime.shared_device import SharedDevice, shared_device
 
