@@ -27,7 +27,6 @@ from perseus_ds.cli.output import (
     positive,
     print_result,
     refuse_idle,
-    sentences,
 )
 from perseus_ds.cli.run import checked_job
 from perseus_ds.device.clock_change import ClockChange
@@ -48,7 +47,6 @@ from perseus_ds.kernels.measure import (
 from perseus_ds.kernels.plan import (
     LATENCIES_S,
     KernelPlan,
-    KernelTotal,
     kernel_plan,
     read_kernel_plan,
     write_kernel_plan,
@@ -235,7 +233,7 @@ def _real() -> tuple[Gpu, Callable[[KernelClass], Replay]]:
 _SHOW = """Show what `kernels plan -o` wrote: as table or as JSON.
 """
 
-_NAME, _CLASSES = 28, 20
+_NAME, _CLASSES = 24, 20
 
 
 def add_show_arguments(parser: argparse.ArgumentParser) -> None:
@@ -289,17 +287,13 @@ def _totals(plan: KernelPlan) -> str:
     rows = [
         [
             *(one.goal, one.level, one.scope, f"{one.time_pct:+.2f}", f"{one.energy_pct:+.2f}"),
-            *(f"{one.gap_pct:.4f}", _how(one)),
+            f"{one.energy_se_pct:.2f}" if one.confirmed else "unknown",
+            f"{one.gap_pct:.4f}",
         ]
         for one in plan.totals
     ]
-    note = "+-: by a second measurement; chosen: by the measurement it was chosen from, too good"
-    headings = ("goal", "level", "scope", "time %", "energy %", "gap %", "error")
-    return f"{grid(headings, rows, texts=3)}\n{sentences(note)}"
-
-
-def _how(total: KernelTotal) -> str:
-    return f"+- {total.energy_se_pct:.2f}" if total.confirmed else "chosen"
+    headings = ("goal", "level", "scope", "time %", "energy %", "+- %", "gap %")
+    return grid(headings, rows, texts=3)
 
 
 def _left(plan: KernelPlan) -> str:
@@ -307,8 +301,8 @@ def _left(plan: KernelPlan) -> str:
         [f"{1e3 * one.latency_s:.4g} ms", f"{one.time_pct:+.2f}", f"{one.energy_pct:+.2f}", str(one.changes)]
         for one in plan.left
     ]
-    headings = ("switching latency", "time %", "energy %", "changes per iteration")
-    return f"{grid(headings, rows)}\n(no time lost)"
+    headings = ("switching latency", "time %", "energy %, no time lost", "changes per iteration")
+    return grid(headings, rows)
 
 
 _PLAN = """Choose the pair of clocks of every kernel class.

@@ -172,10 +172,10 @@ def _allowed(message: str) -> str:
 
 def _check_objective(objective: Objective) -> None:
     """Refuse a policy without its parameter, one of another policy, and what no plan can be made of."""
-    limit = next((key for key in ("changes_per_s", "node_changes_per_s") if getattr(objective, key)), None)
-    if objective.timelines is not None and limit is not None:
+    limits = [key for key in ("changes_per_s", "node_changes_per_s") if getattr(objective, key) is not None]
+    if objective.timelines is not None and limits:
         raise ConfigError(
-            f"perseus.objective.timelines and perseus.objective.{limit} are set: timelines of kernels are not"
+            f"perseus.objective.timelines and perseus.objective.{limits[0]} are set: kernels are not"
             " planned within a budget of changes",
             hint="keep one of them",
         )

@@ -42,7 +42,7 @@ BLOCKS: dict[str, tuple[dict[str, object], str]] = {
     "a name of two lines": ({"run_dir": "a\nb"}, "perseus.run_dir is 'a\\nb'"),
     "a name that no folder can have": ({"run_dir": "a" * 300}, "File name too long"),
     "timelines within a budget": (
-        {"objective": {"timelines": "file", "changes_per_s": 5}},
+        {"objective": {"timelines": "file", "changes_per_s": 0}},
         "perseus.objective.timelines and perseus.objective.changes_per_s are set",
     ),
     "timelines within a node's budget": (
