@@ -1,4 +1,7 @@
-"""Read a file that somebody else may have put there: an ordinary one, of a bounded size, or not at all."""
+"""Read and write files that others may have written: bounded reads, strict JSON, tables, digests.
+
+Imports the standard library alone, since the privileged guard uses it.
+"""
 
 from __future__ import annotations
 

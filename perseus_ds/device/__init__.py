@@ -1,4 +1,1 @@
-"""GPUs as this package needs them: identity, clock, energy; one backend per file.
-
-``device.choose`` is imported by those who open a device: it brings every backend.
-"""
+"""GPUs: identity, clocks, energy; one file per vendor. `guard.open.choose` opens one for a job."""

@@ -1,4 +1,4 @@
-"""What happens between asking for a clock and having it: the one model of a change that all of us use."""
+"""Changes of a clock: their calibration on a real GPU, and the model of them that plans and clocks use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One GPU as this package needs it: who it is, what it can do, its clock and its energy."""
+"""The interface of a GPU (`GpuReader`, `Gpu`), the records that it returns, and conflicts over its clock."""
 
 from __future__ import annotations
 

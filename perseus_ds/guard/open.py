@@ -1,4 +1,4 @@
-"""Which backend serves a request, and why that one."""
+"""Open the GPU that a job asks for: an ordered list of backends, each with a reason if it cannot serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where everything of one job lies."""
+"""Paths of a job's run directory, its lock, and records that are replaced in one step."""
 
 from __future__ import annotations
 

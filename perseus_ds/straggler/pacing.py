@@ -1,4 +1,7 @@
-"""Each replica paced to the longest of the same iteration, by how long that is predicted to take."""
+"""Pace replicas to the longest of the same iteration, by the loads of its microbatches.
+
+`Forecast` predicts each replica's duration, `Pacing` returns how much slower each may run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated GPU behind the `Gpu` interface, and the work side that emulation drives."""
+"""A GPU in software behind the `Gpu` interface: a physical device whose truth is known, not a mock."""
 
 from __future__ import annotations
 
