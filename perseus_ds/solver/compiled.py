@@ -2,7 +2,7 @@
 
 Machine code is kept in ``__pycache__`` beside the source, else in the user's cache folder; numba is imported
 when it is first needed. numba itself watches only the file of the function: the name under which machine code
-is kept therefore ends in the time of the last change to any source in that folder.
+is kept therefore ends in the time of the last change to any file that it was compiled from.
 """
 
 from __future__ import annotations
@@ -78,12 +78,9 @@ def _machine_code(function: Function, *, is_entry: bool) -> Any:  # noqa: ANN401
     from numba import njit  # noqa: PLC0415  # slow to import
     from numba.core.options import DefaultOptions  # noqa: PLC0415
 
-    code, known = function.__code__, dict(function.__globals__)
-    for name in code.co_names:
-        callee = known.get(name)
-        if callable(callee) and getattr(callee, "__hash__", None) and callee in _SOURCE:
-            known[name] = _machine_code(_SOURCE[callee], is_entry=False)
-    copy = FunctionType(code, known, function.__name__, function.__defaults__)
+    callees = {name: _machine_code(one, is_entry=False) for name, one in _callees(function).items()}
+    known = function.__globals__ | callees
+    copy = FunctionType(function.__code__, known, function.__name__, function.__defaults__)
     copy.__qualname__ = _kept_as(function)
     if not is_entry:
         uncounted = function in _UNCOUNTED and hasattr(DefaultOptions, "_nrt")  # numba's own option
@@ -95,9 +92,20 @@ def _machine_code(function: Function, *, is_entry: bool) -> Any:  # noqa: ANN401
         return njit(nogil=True)(copy)
 
 
+def _callees(function: Function) -> dict[str, Function]:
+    """The functions that are compiled into this one, by the names that it calls them."""
+    named = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    functions = {name: one for name, one in named.items() if isinstance(one, FunctionType)}
+    return {name: _SOURCE[one] for name, one in functions.items() if one in _SOURCE}
+
+
+def _sources(function: Function) -> set[str]:
+    return {function.__code__.co_filename}.union(*map(_sources, _callees(function).values()))
+
+
 def _kept_as(function: Function) -> str:
-    folder = Path(function.__code__.co_filename).parent
-    return f"{function.__qualname__}_{max(file.stat().st_mtime_ns for file in folder.glob('*.py')):x}"
+    changed_ns = max(Path(file).stat().st_mtime_ns for file in _sources(function))
+    return f"{function.__qualname__}_{changed_ns:x}"
 
 
 @functools.cache
