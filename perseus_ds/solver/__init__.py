@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perseus_ds.solver.beam.discretise import discretise
 from perseus_ds.solver.check import check_frontier, check_plans
+from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.frontier import (
     REACH,
     STEP,

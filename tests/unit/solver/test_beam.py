@@ -6,15 +6,10 @@ from solver_cases import brute_force, random_problem
 
 from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.solver import OptionTable, Problem, solve_frontier
-from perseus_ds.solver.beam.beam import beam
-from perseus_ds.solver.beam.choices import Choices, choices_of
-from perseus_ds.solver.beam.front import nth
-from perseus_ds.solver.beam.guide import Guide, guide_at
-from perseus_ds.solver.beam.levels import LaneOutlook, Levels
-from perseus_ds.solver.beam.splice import convex, plan_of, spliced
+from perseus_ds.solver.beam import Choices, Guide, LaneOutlook, Levels, beam, choices_of, guide_at, nth
+from perseus_ds.solver.discretise import convex, plan_of, spliced
 from perseus_ds.solver.network import Whole, whole_of
-from perseus_ds.solver.timeline.lanes import Lanes, leveled
-from perseus_ds.solver.timeline.outlook import outlook_of
+from perseus_ds.solver.prices import Lanes, leveled, outlook_of
 
 FAST_OR_SLOW = OptionTable(np.array([1.0, 2.0]), np.array([4.0, 1.0]))
 ONE_LANE = np.zeros((1, 3, 2))

@@ -8,8 +8,8 @@ import pytest
 
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.solver import OptionTable, Problem, solve_frontier
+from perseus_ds.solver.prices import Rung
 from perseus_ds.solver.timeline import Allowance, Lanes, timelines
-from perseus_ds.solver.timeline.allowance import Rung
 
 STAGES, MICROBATCHES = 3, 5
 CLOCKS = 4

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from perseus_ds.solver.prices import Rung
 from perseus_ds.solver.timeline import Allowance
-from perseus_ds.solver.timeline.allowance import Rung
 
 PAIRS = np.array([0, 0, 1], np.int32)
 

@@ -6,16 +6,22 @@ import numpy as np
 import pytest
 
 from perseus_ds.solver import OptionTable, Problem
-from perseus_ds.solver.beam.choices import Choices
-from perseus_ds.solver.beam.levels import Levels
+from perseus_ds.solver.beam import Choices, Levels
 from perseus_ds.solver.compiled import compiled
 from perseus_ds.solver.network import Graph, Whole, whole_of
+from perseus_ds.solver.prices import (
+    Lanes,
+    LaneTable,
+    Rung,
+    Spread,
+    follow,
+    leveled,
+    look_back,
+    packed,
+    priced,
+    spread_out,
+)
 from perseus_ds.solver.problem import Floats, Indices, Ints
-from perseus_ds.solver.timeline.allowance import Rung
-from perseus_ds.solver.timeline.answers import LaneTable, follow, look_back
-from perseus_ds.solver.timeline.lanes import Lanes, leveled
-from perseus_ds.solver.timeline.prices import packed, priced
-from perseus_ds.solver.timeline.spread import Spread, spread_out
 
 COUNT = 4
 

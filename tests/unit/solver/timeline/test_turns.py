@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.solver.timeline.turns import least_turn
+from perseus_ds.solver.timeline import least_turn
 
 TURNS = 28
 
