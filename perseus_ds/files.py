@@ -95,7 +95,7 @@ def appended(path: Path) -> Iterator[TextIO]:
 
 
 def _private(group: int, user: int) -> bool:
-    """Whether a group is its user's own: of the same number or name, and with no other member."""
+    """Return whether a group is its user's own: of the same number or name, and with no other member."""
     try:
         found = grp.getgrgid(group)
     except KeyError:
@@ -186,7 +186,7 @@ def check_folder(folder: Path, writers: frozenset[int]) -> None:
 
 
 def reason_of(error: OSError | PerseusError) -> str:
-    """What a refusal or the system's error states, in one line that is to follow the path."""
+    """Return what a refusal or the system's error states, in one line that is to follow the path."""
     if isinstance(error, PerseusError):
         return error.message
     return f"cannot be read: {error.strerror or type(error).__name__}"

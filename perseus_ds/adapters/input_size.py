@@ -1,4 +1,4 @@
-"""How much a microbatch works on, read off what a framework was given: shapes, and what lies on the host."""
+"""Size of a microbatch, read off what a framework was given: shapes, and tensors on the host."""
 
 from __future__ import annotations
 

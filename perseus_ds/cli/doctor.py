@@ -1,4 +1,4 @@
-"""What is here, what the plugin would use, and what would go wrong.
+"""State what is here, what the plugin would use, and what would go wrong.
 
 Looks at GPUs, driver, the right to set clocks, clock grids, energy counters and the start-up hook,
 and states which backend `device: automatic` takes and why. With --config it also reads a DeepSpeed

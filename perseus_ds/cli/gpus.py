@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SeenGpu:
-    """One GPU: what it is and can do, and what it does just now (None where it does not state)."""
+    """A GPU: what it is and can do, and what it does just now (None where it does not state)."""
 
     identity: Identity
     capabilities: Capabilities

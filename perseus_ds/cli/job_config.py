@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """One DeepSpeed configuration: its checked block, if it asks for the plugin, and what would go wrong.
+    """A DeepSpeed configuration: its checked block, if it asks for the plugin, and what would go wrong.
 
     ``refusal`` is why its engine is not served in training, however many ranks there are; None where it is.
     """
@@ -136,7 +136,7 @@ def _findings(content: Mapping[str, object], deepspeed_version: str | None) -> I
 
 @dataclass(frozen=True, slots=True)
 class HookStatus:
-    """What decides whether the start-up hook is armed; ``reason`` and ``remedy`` are empty when it is."""
+    """State of the start-up hook; ``reason`` and ``remedy`` are empty when it is armed."""
 
     python: str
     entry_point: str | None
@@ -148,7 +148,7 @@ class HookStatus:
 
     @property
     def armed(self) -> bool:
-        """Whether training jobs of this Python load the plugin by themselves."""
+        """Return whether training jobs of this Python load the plugin by themselves."""
         return not self.reason
 
 

@@ -331,7 +331,7 @@ def _check_blocking_power(profile: Profile, blocking_power_w: float, file: Path)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One point of the frontier, and what a replica saves beside a straggler of that iteration time.
+    """A point of the frontier, and what a replica saves beside a straggler of that iteration time.
 
     ``saving_pct`` compares totals over each plan's own time; ``straggler_saving_pct`` compares both
     over the straggler's time, the rest of it spent waiting. ``saving_within_pct`` is half of the interval

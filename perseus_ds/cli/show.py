@@ -1,4 +1,4 @@
-"""One plan of a frontier, instruction by instruction.
+"""A plan of a frontier, instruction by instruction.
 
 Without a choice it is the plan that loses no time. `--straggler S` is the plan that a job runs while
 it waits for a straggler of S seconds. The table has a row per stage and a clock in MHz per

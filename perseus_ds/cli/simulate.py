@@ -66,7 +66,7 @@ class EmulatedSide:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One decision that changed plans: at which iteration, who was slow and why, and what the others run."""
+    """A decision that changed plans: at which iteration, who was slow and why, and what the others run."""
 
     iteration: int
     sync_time_s: float | None

@@ -56,7 +56,7 @@ class _Section:
 
 @dataclass(frozen=True, slots=True)
 class Objective(_Section):
-    """Which point of the frontier to run at when nobody straggles.
+    """The point of the frontier to run at while no replica straggles.
 
     ``reserve_pct`` keeps that much of every stretched computation's duration in reserve. Durations vary, and
     a plan that fills all slack to the last bit would lose speed to the variation. "automatic" keeps what the
@@ -80,7 +80,7 @@ class Objective(_Section):
 
 @dataclass(frozen=True, slots=True)
 class ProfileSettings(_Section):
-    """How the sweep over clocks is done inside training.
+    """The sweep over clocks inside training.
 
     ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator). ``min_window_s`` is
     the least time measured at one clock, ``max_clocks`` the most clocks tried, of five that lie between the
@@ -99,7 +99,7 @@ class ProfileSettings(_Section):
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings(_Section):
-    """How often a few iterations run at default clocks, so that the saving is measured, not promised.
+    """Iterations at default clocks from time to time, so that the saving is measured, not promised.
 
     ``settle_s`` is how long a GPU is given after a change of sides: for that long it has the other side's
     temperature, and leakage follows the temperature. It takes at most a fifth of ``every_iterations``.
@@ -112,7 +112,7 @@ class AuditSettings(_Section):
 
 @dataclass(frozen=True, slots=True)
 class StragglerSettings(_Section):
-    """Whether to answer stragglers, and what time answers may cost over the last 1 000 iterations.
+    """Answers to stragglers, and the time that they may cost over the last 1 000 iterations.
 
     ``loads`` is how the loads of an iteration's microbatches are known before it begins: a function
     ("module.function"), or "read_ahead", which reads them from the data iterator and counts them. ``pacing``
@@ -127,7 +127,7 @@ class StragglerSettings(_Section):
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings(_Section):
-    """Whether every rank leaves its numbers for monitoring, and for whom.
+    """Numbers that every rank leaves for monitoring.
 
     ``folder`` is where the files of node_exporter's textfile collector go; None: ``metrics`` in the run
     directory. ``port`` is that of an endpoint for Prometheus on the node's first rank; the next rank's is

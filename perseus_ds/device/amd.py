@@ -89,7 +89,7 @@ def priority(request: DeviceRequest) -> float:
 
 
 class AmdGpu(LibraryGpu):
-    """One AMD GPU. Setting its clock needs root, and the limit outlives this process."""
+    """An AMD GPU. Setting its clock needs root, and the limit outlives this process."""
 
     def __init__(self, request: DeviceRequest) -> None:
         self._smi = load_amdsmi()
@@ -174,7 +174,7 @@ class AmdGpu(LibraryGpu):
         return self._smi.AmdSmiTemperatureType.HOTSPOT, self._smi.AmdSmiTemperatureMetric.CURRENT
 
     def opened_elsewhere(self) -> tuple[str, str]:
-        """By AMD's library, as here."""
+        """Return AMD's backend and this UUID."""
         return "amdsmi", self._identity.uuid
 
     def busy(self) -> str | None:

@@ -30,7 +30,7 @@ class DatedClock:
 
 @dataclass(slots=True)
 class RequestCounts:
-    """What became of all requests so far.
+    """Counts of all requests so far, by outcome.
 
     ``changes`` reached the device, ``late`` of them more than LATE_S after the moment at which they were due
     there. ``overtaken`` were dropped at their moment or after it, since a newer one was due by then. One that
@@ -50,11 +50,11 @@ class RequestCounts:
 
     @property
     def missed(self) -> float:
-        """Of how many changes the moment was missed."""
+        """Return the number of changes that missed their moment."""
         return (self.late + self.overtaken) / max(self.changes + self.overtaken, 1)
 
     def told(self) -> str:
-        """One line, where that is more than a hundredth of all."""
+        """Return one line, where that is more than a hundredth of all."""
         if self.missed <= _MOST:
             return ""
         return (
@@ -70,7 +70,7 @@ class DatedClocks(Protocol):
 
     @property
     def counts(self) -> RequestCounts:
-        """What became of all requests so far."""
+        """Counts of all requests so far, by outcome."""
 
     def ask(self, requests: Sequence[DatedClock]) -> None:
         """Have clocks asked for; requests come in the order of the stream.
@@ -84,7 +84,7 @@ class DatedClocks(Protocol):
 
 
 def overdue_s(latency_s: float, *, slow_call_s: float = 0.0) -> float:
-    """How long after its moment a higher clock that is not stored is known to be missing.
+    """Return how long after its moment a higher clock that is not stored is known to be missing.
 
     Three latencies, but not less than a slow call of this driver (one of a hundred). Nor is it less than a
     busy host takes to wake the calling thread. Where latencies are milliseconds, three of them prove nothing.
@@ -108,7 +108,7 @@ class ClockAgenda:
 
     @property
     def due_s(self) -> float | None:
-        """When the next request is due; None while nothing waits."""
+        """Return when the next request is due; None while nothing waits."""
         return self._waiting[0].due_s if self._waiting else None
 
     def put(self, request: DatedClock) -> None:
@@ -132,7 +132,7 @@ class ClockAgenda:
 
 
 class AskedClocks:
-    """Which core clock was asked for when, by the rule of the agenda, as far back as anybody looks."""
+    """Core clocks by the time of their request, by the rule of the agenda, as far back as anybody reads."""
 
     def __init__(self) -> None:
         self._asked: deque[DatedClock] = deque(maxlen=_KEPT)

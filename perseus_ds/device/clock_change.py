@@ -37,7 +37,7 @@ Steps = Generator[float, None, T]
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One change of clock: how long the call took, and how long until the new clock was achieved.
+    """A change of clock: how long the call took, and how long until the new clock was achieved.
 
     ``total_s`` counts from the call's beginning and is ``None`` when the clock was not reached in time.
     ``blur_s`` is how long nobody looked before the new clock was seen. ``idle`` states that the device did
@@ -55,7 +55,7 @@ class Switch:
 
     @property
     def told(self) -> bool:
-        """Whether the looks came closely enough to inform the latency."""
+        """Return whether the looks came closely enough to inform the latency."""
         return self.total_s is not None and self.blur_s <= max(_FINE_S, _COARSEST * self.total_s)
 
 
@@ -149,7 +149,7 @@ def _change(gpu: Gpu, ticks: CounterTicks, from_mhz: int, to_mhz: int) -> Steps[
 
 
 class _Look(NamedTuple):
-    """When the clock was seen: between two looks, that far apart."""
+    """A time between two reads of the clock, and how far apart they were."""
 
     at_s: float
     blur_s: float
@@ -314,7 +314,7 @@ def _typical_s(switches: Sequence[Switch], *, seen: bool = False) -> float | Non
 
 @dataclass(frozen=True, slots=True)
 class ClockChange:
-    """One change of clock, in device seconds; the old clock runs on until the new one is in force.
+    """A change of clock, in device seconds; the old clock runs on until the new one is in force.
 
     ``call_s`` is how long the driver's call takes for the caller. ``settle_up_s`` and ``settle_down_s`` are
     how long after it the higher or the lower clock is in force. ``queue_s`` is the part of a call in which

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class EventReason(IntFlag):
-    """Why the clock is what it is, with NVML's own bits.
+    """Reasons for the clock's present value, with NVML's own bits.
 
     Source: nvml.h 13, ``nvmlClocksEventReason*``.
     """
@@ -43,7 +43,7 @@ class EventReason(IntFlag):
 
     @property
     def spoils(self) -> bool:
-        """Whether a measurement under these reasons was not taken at the requested clock."""
+        """Return whether a measurement under these reasons was not taken at the requested clock."""
         return bool(self & _SPOILING)
 
 
@@ -58,7 +58,7 @@ _SPOILING = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which device this is; ``index`` is the backend's own numbering, never CUDA's."""
+    """Identity of a device; ``index`` is the backend's own numbering, never CUDA's."""
 
     name: str
     uuid: str
@@ -69,7 +69,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the device can do.
+    """Capabilities of a device.
 
     ``clocks_mhz`` descends. ``why_not`` is the reason when ``can_lock`` is false. A
     ``counter_period_s`` of ``None`` means that there is no energy counter. ``switch_latency_s`` is
@@ -101,7 +101,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Achieved:
-    """What the device runs at just now, and why."""
+    """Clocks that the device runs at just now, and the reasons."""
 
     clock_mhz: int
     memory_clock_mhz: int
@@ -129,7 +129,7 @@ _LEAST_W = 1.0
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """One reading of a device; ``None``: its driver does not state it.
+    """A reading of a device; ``None``: its driver does not state it.
 
     ``limit_w`` is the power limit in force, the least of the user's, the board's and the module's.
     ``ceiling_mhz`` is the application clock, or a customer's boost, where somebody has set one, else 0.
@@ -183,7 +183,7 @@ def _listed(profiles: tuple[int, ...]) -> str:
 
 
 class Reaction(Enum):
-    """What to do about a conflict."""
+    """Reaction to a conflict."""
 
     KNOW = "go on"
     GO_ON = "go on; samples taken meanwhile are not used"
@@ -192,7 +192,7 @@ class Reaction(Enum):
 
 
 class ConflictKind(Enum):
-    """What can be in the way; the value is the line a user reads and the action."""
+    """Kinds of conflict; the value is the line that a user reads and the reaction."""
 
     FOREIGN_CLOCK = (
         "somebody else changed the clock (dcgmi config --enforce, EAR, another job?)",
@@ -253,7 +253,7 @@ class ConflictKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """One conflict, with the clocks where it was seen."""
+    """A conflict, with the clocks where it was seen."""
 
     kind: ConflictKind
     locked_mhz: int
@@ -261,18 +261,18 @@ class Conflict:
 
     @property
     def action(self) -> Reaction:
-        """What to do about it."""
+        """Return what to do about it."""
         return self.kind.action
 
     @property
     def line(self) -> str:
-        """What is reported to the user."""
+        """Return what is reported to the user."""
         return f"{self.kind.text}: {self.locked_mhz} MHz asked, {self.seen_mhz} MHz seen"
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One kind of conflict as seen so far: its latest line, and how often it was seen."""
+    """A kind of conflict as seen so far: its latest line, and how often it was seen."""
 
     kind: ConflictKind
     line: str
@@ -290,7 +290,7 @@ _BY_REASON = (
 
 
 def is_at(locked_mhz: int, achieved: Achieved) -> bool:
-    """Whether a clock is the locked one, as closely as parts hold it."""
+    """Return whether a clock is the locked one, as closely as parts hold it."""
     return abs(achieved.clock_mhz - locked_mhz) <= _TOLERANCE_MHZ
 
 
@@ -400,7 +400,7 @@ class GpuReader(ABC):
         """Read the time base of this device's energy and instructions."""
 
     def wall_s(self, device_s: float) -> float:
-        """How long a stretch of this device's time lasts on the host's clock."""
+        """Return how long a stretch of this device's time lasts on the host's clock."""
         return device_s
 
     def sleep(self, device_s: float) -> None:
@@ -526,7 +526,7 @@ class Gpu(GpuReader):
         return None
 
     def in_control(self) -> bool:
-        """Whether clocks that are asked for are set just now, as far as is known."""
+        """Return whether clocks that are asked for are set just now, as far as is known."""
         return self.given_up() is None
 
 
@@ -664,47 +664,47 @@ class ReadThroughGpu(Gpu):
         self._clocks_mhz = frozenset(able.clocks_mhz)
 
     def identify(self) -> Identity:
-        """As the reader states."""
+        """Return the reader's value."""
         return self._reader.identify()
 
     def capabilities(self) -> Capabilities:
-        """As they were given."""
+        """Return the capabilities that were given."""
         return self._capabilities
 
     def achieved(self) -> Achieved:
-        """As the reader states."""
+        """Return the reader's value."""
         return self._reader.achieved()
 
     def energy_j(self) -> float:
-        """As the reader states."""
+        """Return the reader's value."""
         return self._reader.energy_j()
 
     def power_w(self) -> float | None:
-        """As the reader states."""
+        """Return the reader's value."""
         return self._reader.power_w()
 
     def temperature_c(self) -> float | None:
-        """As the reader states."""
+        """Return the reader's value."""
         return self._reader.temperature_c()
 
     def now_s(self) -> float:
-        """As the reader's."""
+        """Return the reader's time."""
         return self._reader.now_s()
 
     def operator_settings(self) -> OperatorSettings | None:
-        """As the reader states."""
+        """Return the reader's value."""
         return self._reader.operator_settings()
 
     def load_pct(self) -> int | None:
-        """As the reader states."""
+        """Return the reader's value."""
         return self._reader.load_pct()
 
     def opened_elsewhere(self) -> tuple[str, str] | None:
-        """As the reader is."""
+        """Return the reader's backend and UUID."""
         return self._reader.opened_elsewhere()
 
     def busy(self) -> str | None:
-        """As the reader states."""
+        """Return the reader's value."""
         return self._reader.busy()
 
     def close(self) -> None:

@@ -322,7 +322,7 @@ def priority(request: DeviceRequest) -> float:
 
 
 class NvmlGpu(LibraryGpu):
-    """One NVIDIA GPU. Locking needs root or CAP_SYS_ADMIN, and the lock outlives this process."""
+    """A NVIDIA GPU. Locking needs root or CAP_SYS_ADMIN, and the lock outlives this process."""
 
     def __init__(self, request: DeviceRequest) -> None:
         self._nvml = load_nvml()
@@ -393,7 +393,7 @@ class NvmlGpu(LibraryGpu):
         return operator_settings(self._nvml, self._handle, self._optional)
 
     def opened_elsewhere(self) -> tuple[str, str]:
-        """By NVML, as here."""
+        """Return NVML's backend and this UUID."""
         return "nvml", self._identity.uuid
 
     def device_file(self) -> str | None:

@@ -60,7 +60,7 @@ _LONGEST_PAUSE_S = 0.1  # opening is some twenty calls: at 20 % errors one try i
 
 
 def is_transient(error: DeviceError) -> bool:
-    """Whether a refusal may pass: a missing right, a lost GPU and an unknown clock do not."""
+    """Return whether a refusal may pass: a missing right, a lost GPU and an unknown clock do not."""
     return not isinstance(error, DeviceLostError | DevicePermissionError | DeviceUnsupportedError)
 
 

@@ -58,7 +58,7 @@ _REPORT: Message = {"do": "report"}
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One request; ``at_s`` is what the guard is sent, ``due_s`` the same moment, or when it was made."""
+    """A request; ``at_s`` is what the guard is sent, ``due_s`` the same moment, or when it was made."""
 
     number: int
     clock_mhz: int | None
@@ -115,11 +115,11 @@ class SendQueue:
 
     @property
     def waits(self) -> bool:
-        """Whether a request waits for room."""
+        """Return whether a request waits for room."""
         return bool(self._waiting) or self._behind is not None
 
     def fileno(self) -> int:
-        """What becomes readable when a request begins to wait."""
+        """Return what becomes readable when a request begins to wait."""
         return self._wake
 
     def flush(self) -> None:
@@ -305,7 +305,7 @@ class ScheduledRequests:
         self._dropped = self._send_queue.overtaken
 
     def _wants_report(self) -> bool:
-        """Whether a question is due; from then on it is on its way."""
+        """Return whether a question is due; from then on it is on its way."""
         now_s = time.monotonic()
         due = bool(self._raises) and now_s > self._raises[0][1] + self._patience_s
         if not due or self._questioned_s is not None:
@@ -315,7 +315,7 @@ class ScheduledRequests:
 
 
 class Heartbeat:
-    """When the next beat is due, and how many were sent since the guard's last answer.
+    """Times of heartbeats, and how many were sent since the guard's last answer.
 
     A guard that answers none for a lease hangs. Beats are counted and not seconds: a job that was suspended,
     or starved, has sent none meanwhile.
@@ -347,12 +347,12 @@ class Heartbeat:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the guard does not answer just now."""
+        """Return whether the guard does not answer just now."""
         return self._unanswered >= _DOUBTED
 
     @property
     def hangs(self) -> bool:
-        """Whether the guard has not answered for a lease."""
+        """Return whether the guard has not answered for a lease."""
         return self._unanswered >= self._max_unanswered
 
 
@@ -462,7 +462,7 @@ class GuardClient:
 
     @property
     def in_control(self) -> bool:
-        """Whether a guard is there that does what is asked, as far as is known."""
+        """Return whether a guard is there that does what is asked, as far as is known."""
         if self.failure is not None or self._away or self._heartbeat.in_doubt:
             return False
         stored = self.scheduled.poll()
@@ -698,7 +698,7 @@ class GuardedGpu(ReadThroughGpu):
         return self._client.failure
 
     def in_control(self) -> bool:
-        """Whether the guard is there and answers."""
+        """Return whether the guard is there and answers."""
         return self._client.in_control
 
     def close(self) -> None:

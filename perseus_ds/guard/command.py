@@ -150,7 +150,7 @@ def run_guardd(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """What the command itself reports: results and remarks as everywhere, or lines of the log."""
+    """Output of the command itself: results and remarks as everywhere, or lines of the log."""
 
     as_json: bool
 

@@ -1,4 +1,4 @@
-"""One client of a guard, served to its end: it takes a GPU, asks for clocks, leaves; its clock is restored.
+"""A client of a guard, served to its end: it takes a GPU, asks for clocks, leaves; its clock is restored.
 
 The node's service has a thread for each client, so that a GPU with a slow driver holds up nobody else's.
 """
@@ -52,7 +52,7 @@ _NICENESS = -10
 
 
 class Server:
-    """What all connections of one guard share: the rules in force, and how GPUs are reached.
+    """State that all connections of one guard share: the rules in force, and how GPUs are reached.
 
     ``backend`` is how a GPU is reached, whatever a client asks (``None``: as it asks). ``killed_together``
     gives the reason why this guard may be killed at once with its client.
@@ -134,22 +134,22 @@ class ClientConnection:
                 self._log("lease_renewed", f"{writer.claim.uuid}: the client sends again")
 
     def due_s(self) -> float | None:
-        """When `step` has something to do, or a connection without a GPU has had its time."""
+        """Return when `step` has something to do, or a connection without a GPU has had its time."""
         return self._since_s + _WITHOUT_GPU_S if self._writer is None else self._writer.due_s()
 
     @property
     def has_taken(self) -> bool:
-        """Whether this connection holds a GPU."""
+        """Return whether this connection holds a GPU."""
         return self._writer is not None
 
     @property
     def idle(self) -> bool:
-        """Whether this is a connection that has taken no GPU in its time."""
+        """Return whether this is a connection that has taken no GPU in its time."""
         return self._writer is None and time.monotonic() >= self._since_s + _WITHOUT_GPU_S
 
     @property
     def lease(self) -> Message | None:
-        """Who holds which GPU, at what clock, since when; None where no GPU was taken."""
+        """Return who holds which GPU, at what clock, since when; None where no GPU was taken."""
         writer = self._writer
         if writer is None:
             return None
@@ -278,7 +278,7 @@ class ClientConnection:
         policy.check(self.peer, uuid, owns=lambda: self._owns(backend, uuid))
 
     def _owns(self, backend: str, uuid: str) -> bool:
-        """Whether the client itself may open a GPU."""
+        """Return whether the client itself may open a GPU."""
         with self._server.open_gpu(backend, uuid) as gpu:
             device = gpu.device_file()
         if device is None:

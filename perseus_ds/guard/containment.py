@@ -1,4 +1,4 @@
-"""What would kill a guard together with its job: the container, or the control group, that both are in.
+"""Events that would kill a guard together with its job: the end of its container or of its control group.
 
 In a PID namespace of its own (Docker, Kubernetes) a guard is killed with the namespace's first process, and
 its journal goes with the container's files. Who names a folder in ``PERSEUS_GUARD_DIR`` is believed.
@@ -34,7 +34,7 @@ _KILLED = (_UNIFIED, "name=systemd")  # the hierarchies by which a job is ended 
 
 
 def in_nodes_pid_namespace() -> bool:
-    """Whether this process is numbered by the node itself; False where there is no /proc."""
+    """Return whether this process is numbered by the node itself; False where there is no /proc."""
     return _namespace("pid") == _NODES_PID_NAMESPACE
 
 

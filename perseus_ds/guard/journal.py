@@ -39,7 +39,7 @@ class BadJournalError(DeviceError):
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """One GPU that may be locked by us; ``restore_clock_mhz`` is restored (``None``: the driver's choice)."""
+    """A GPU that may be locked by us; ``restore_clock_mhz`` is restored (``None``: the driver's choice)."""
 
     uuid: str
     name: str

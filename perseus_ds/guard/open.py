@@ -36,7 +36,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One way to reach a GPU.
+    """A way to reach a GPU.
 
     ``priority`` returns how good it would be for a request (``automatic`` takes the highest; below zero means
     never by itself). It raises `DeviceError` with the reason why it cannot work here.

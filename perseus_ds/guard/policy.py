@@ -1,4 +1,4 @@
-"""Who may take which GPU, and how low its clock may go."""
+"""Rules: who may take which GPU, and how low its clock may go."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def control_groups(pid: int | str = "self") -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of the allow list: ``uid`` and ``cgroup`` (a prefix) of ``None`` match everybody.
+    """A line of the allow list: ``uid`` and ``cgroup`` (a prefix) of ``None`` match everybody.
 
     ``gpus`` of ``None`` are all; with ``own`` they are those that the peer itself may open.
     """
@@ -49,13 +49,13 @@ class Rule:
     own: bool = False
 
     def matches(self, peer: Peer) -> bool:
-        """Whether this line is about a peer."""
+        """Return whether this line is about a peer."""
         return (self.uid is None or self.uid == peer.uid) and (
             self.cgroup is None or _below(peer.cgroup, self.cgroup)
         )
 
     def allows(self, uuid: str, owns: Callable[[], bool]) -> bool:
-        """Whether this line, which is about a peer, lets it have a GPU."""
+        """Return whether this line, which is about a peer, lets it have a GPU."""
         return (self.gpus is None or uuid in self.gpus) and (not self.own or owns())
 
 
@@ -71,7 +71,7 @@ class Policy:
     restore_clock_mhz: int | None = None
 
     def may_connect(self, peer: Peer) -> bool:
-        """Whether a peer may connect at all: some rule is about it."""
+        """Return whether a peer may connect at all: some rule is about it."""
         return any(rule.matches(peer) for rule in self.rules)
 
     def check(self, peer: Peer, uuid: str, *, owns: Callable[[], bool] = lambda: False) -> None:

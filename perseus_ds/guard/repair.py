@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Outcome(Enum):
-    """What became of one GPU."""
+    """Outcome of the repair of one GPU."""
 
     RESTORED = "put back"
     UNSEEN = "put back, not confirmed while"
@@ -48,7 +48,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One GPU that was looked after; ``clock_mhz`` is the lock it has now (``None``: none)."""
+    """A GPU that was looked after; ``clock_mhz`` is the lock it has now (``None``: none)."""
 
     uuid: str
     outcome: Outcome
@@ -205,7 +205,7 @@ def stale_journals() -> Iterator[StaleJournal]:
 
 
 def is_held(uuid: str) -> bool:
-    """Whether a living guard holds a GPU."""
+    """Return whether a living guard holds a GPU."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         file = os.open(journal.guard_path() / f"{uuid}.lock", flags)

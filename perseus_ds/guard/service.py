@@ -78,7 +78,7 @@ _SWITCH_S = 0.001  # a client that floods the service gives the interpreter away
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """Where the service listens, who may connect to it (``group`` of the socket), and what they may do.
+    """Settings of the service: its socket, who may connect (``group`` of the socket), and what they may do.
 
     ``reread`` reads the rules anew when SIGHUP comes; without it SIGHUP ends the service.
     """
@@ -136,7 +136,7 @@ def _has_ended(pidfd: int) -> bool:
 
 
 def may_open(peer: Peer, device: str) -> bool:
-    """Whether a client's control groups let it open a device file for reading and writing.
+    """Return whether a client's control groups let it open a device file for reading and writing.
 
     Docker, Kubernetes and Slurm (``ConstrainDevices``) give a job some of a node's GPUs by a rule of the
     kernel on opening device files. That is a list in version 1 of control groups, a BPF program in version 2.
@@ -582,7 +582,7 @@ class ServiceLog(logging.Handler):
 
 
 def is_journal() -> bool:
-    """Whether standard error leads into systemd's journal.
+    """Return whether standard error leads into systemd's journal.
 
     Source: systemd.exec(5), JOURNAL_STREAM: device and inode of that stream.
     """

@@ -163,7 +163,7 @@ class ClockWriter:
             raise
 
     def due_s(self) -> float | None:
-        """When `step` has something to do though no message arrives; ``None``: never."""
+        """Return when `step` has something to do though no message arrives; ``None``: never."""
         request_s = self._queue.due_s
         if self._is_close(request_s) and not self.pending:
             return request_s
@@ -177,7 +177,7 @@ class ClockWriter:
 
     @property
     def counts(self) -> RequestCounts:
-        """What became of all requests so far."""
+        """Counts of all requests so far, by outcome."""
         return self._queue.counts
 
     def report(self) -> dict[str, Value]:
@@ -289,12 +289,12 @@ class ClockWriter:
         self._retry_s = now_s + next(self._pauses_s)
 
     def _slow_call_s(self) -> float:
-        """What one call of a hundred takes at least; 0 before there were a hundred."""
+        """Return what one call of a hundred takes at least; 0 before there were a hundred."""
         calls_s = sorted(self._calls_s)
         return calls_s[-1 - len(calls_s) // 100] if len(calls_s) >= _CALLS_ENOUGH else 0.0
 
     def _is_close(self, due_s: float | None) -> bool:
-        """Whether a request is due so soon that a look at the clock could delay it."""
+        """Return whether a request is due so soon that a look at the clock could delay it."""
         return due_s is not None and due_s < self._now_s() + _CLEAR_S
 
     def _next_look_s(self) -> float | None:
@@ -371,7 +371,7 @@ class ClockWriter:
             raise DeviceUnavailableError(fatal[0].line, hint="control is given up")
 
     def _is_idle(self) -> bool:
-        """Whether nobody has worked on the GPU of late; an unknown load may be none."""
+        """Return whether nobody has worked on the GPU of late; an unknown load may be none."""
         try:
             return self.claim.gpu.load_pct() == 0
         except DeviceLostError:

@@ -42,7 +42,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
-    """One iteration, row by row: kernel classes, or instructions, or passes as a whole.
+    """An iteration, row by row: kernel classes, or instructions, or passes as a whole.
 
     A pair at which a row was not measured takes for ever. The first pair is the default one.
 
@@ -67,7 +67,7 @@ class CostTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchCosts:
-    """One launch of every class of a trace at every pair.
+    """A launch of every class of a trace at every pair.
 
     ``left_out`` are classes without a measurement: they have the default pair alone, with the duration
     that was traced and the mean power of the others.

@@ -27,7 +27,7 @@ _LONGEST_S, _LONGEST_PERIODS = 10.0, 10
 
 
 class Replay(Protocol):
-    """One kernel class that can be launched at will."""
+    """A kernel class that can be launched at will."""
 
     def run(self, launches: int) -> None:
         """Launch it so often, back to back, and return when the device has done them."""

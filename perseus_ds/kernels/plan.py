@@ -36,7 +36,7 @@ PLAN = "perseus-kernel-plan"
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """One class: its share of the iteration, and the pair that wastes nothing (strict, global)."""
+    """A class: its share of the iteration, and the pair that wastes nothing (strict, global)."""
 
     kernel: str
     launches: int
@@ -180,7 +180,7 @@ def _left(costs: LaunchCosts, trace: KernelTrace, latency_s: float, dwell_s: flo
 
 
 def stage_launches(costs: LaunchCosts, trace: KernelTrace, stage: int, change: ChangeCost) -> Launches:
-    """One stage's launches in a steady state: each of its instructions in turn, as often as they run.
+    """A stage's launches in a steady state: each of its instructions in turn, as often as they run.
 
     An iteration of more than `MOST_LAUNCHES` is cut short to whole rounds.
     """

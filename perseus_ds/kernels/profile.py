@@ -17,7 +17,7 @@ PROFILE = "perseus-kernel-profile"
 
 @dataclass(frozen=True, slots=True)
 class KernelPoint:
-    """One class at one pair: means per launch over ``samples`` windows, and their standard errors.
+    """A class at one pair: means per launch over ``samples`` windows, and their standard errors.
 
     ``temperature_c`` is how warm the GPU was; None: not known.
     """

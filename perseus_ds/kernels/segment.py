@@ -300,7 +300,7 @@ def _by_class(sequence: Sequence, budget_s: float) -> Runs:
 
 
 def _spliced(sequence: Sequence, fast: Runs, slow: Runs, budget_s: float) -> list[Runs]:
-    """One beginning and the other's end: cut where energy is least within the time."""
+    """A beginning and the other's end: cut where energy is least within the time."""
     launches = len(sequence.kernels)
     first, second = fast.per_launch(launches), slow.per_launch(launches)
     return [

@@ -231,7 +231,7 @@ Span = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch: its class, and how long its kernels took."""
+    """A launch: its class, and how long its kernels took."""
 
     kernel: KernelClass
     duration_s: float

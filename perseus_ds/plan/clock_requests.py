@@ -352,7 +352,7 @@ def _lower(before: Clocks, after: Clocks) -> bool:
 
 
 def _latency_s(change: ClockChange, before: Clocks, after: Clocks) -> float:
-    """As the core clock moves, or as the memory clock does where the core's stays."""
+    """Return the latency of the core clock, or of the memory clock where the core's stays."""
     if before[0] != after[0]:
         return change.latency_s(before[0], after[0])
     return change.latency_s(_memory_mhz(before), _memory_mhz(after))

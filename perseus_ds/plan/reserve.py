@@ -167,7 +167,7 @@ MOST_PCT = 20.0
 
 
 def reserve_in_words(reserve: Reserve) -> str:
-    """As fingerprints name it: without the unit, and "auto" as files of all releases have it."""
+    """Return the words of fingerprints: without the unit, and "auto" as files of all releases have it."""
     return "auto" if reserve == "automatic" else f"{reserve:g}"
 
 
@@ -233,7 +233,7 @@ UNSAID_PCT = 0.5
 
 
 def time_error_pct(profile: Profile) -> float:
-    """By how much a mean duration of this profile may be off: the worst of all points.
+    """Return by how much a mean duration of this profile may be off: the worst of all points.
 
     Units: percent of the duration, three standard errors; 0.5 where the profile gives none.
     """

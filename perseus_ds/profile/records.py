@@ -24,7 +24,7 @@ Positive = Annotated[float, Field(gt=0.0, le=MOST)]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One instruction at one clock: means over a window, standard errors, number of samples.
+    """An instruction at one clock: means over a window, standard errors, number of samples.
 
     ``time_sd_s`` is by how much single executions vary (standard deviation); None where nobody looked.
     ``achieved_mhz`` is the clock that was read back, ``event_reasons`` the NVML bits seen meanwhile,
@@ -205,7 +205,7 @@ class CounterTrace:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One instruction from its release to its end, on the device's time base.
+    """An instruction from its release to its end, on the device's time base.
 
     ``load`` is how much it worked on, None where nobody counts it. An interval that ``waits`` contains a wait
     for others, and its duration shows nothing of a clock.

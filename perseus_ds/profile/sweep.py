@@ -219,7 +219,7 @@ class SweepPace:
 
     @property
     def _seen(self) -> float:
-        """Of what was expected to be lost the part that was."""
+        """Return the part of the expected loss that really was lost."""
         return self.surely_lost / self.lost if self.lost > 0.0 else 1.0
 
     def pass_(self, iterations: int, slower: float = 1.0) -> None:

@@ -55,7 +55,7 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One quantity at default clocks and at the plan, of all GPUs of the job."""
+    """A quantity at default clocks and at the plan, of all GPUs of the job."""
 
     name: str
     baseline: float
@@ -214,7 +214,7 @@ def per_pipeline(summary: Summary, plans: PlanSet) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class EnergyPrices:
-    """What a kilowatt-hour costs and emits, and what the building takes for each that GPUs take.
+    """Price and emission of a kilowatt-hour, and the building's share beyond what GPUs take.
 
     Raises:
         ConfigError: a number that is not finite, below 0, or a power usage effectiveness below 1.
@@ -293,7 +293,7 @@ def plan_vs_expected_note(found: Figures) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU, or the mean of a stage's: energy and time of an iteration on both sides, and clocks.
+    """A GPU, or the mean of a stage's: energy and time of an iteration on both sides, and clocks.
 
     ``clock_mhz`` is the requested clock, the mean over the time computed, at default clocks and at the plan;
     None without a plan. ``temperature_c`` is the mean of either side; None where no sensor was read.
@@ -364,7 +364,7 @@ def _clocks_by_rank(played: Sequence[Played], ranks: Mapping[int, int]) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """One side over the run: of every sample the first iteration, its time, and the power of all GPUs.
+    """A side over the run: of every sample the first iteration, its time, and the power of all GPUs.
 
     ``clock_mhz`` is the requested clock of all GPUs, mean over the time computed; None without a plan.
     """

@@ -97,7 +97,7 @@ class RunData:
 
     @property
     def simulated(self) -> bool:
-        """Whether the numbers come from a simulated GPU, by any part that states it."""
+        """Return whether the numbers come from a simulated GPU, by any part that states it."""
         if self.summary is not None and self.summary.simulated:
             return True
         if any(timeline.simulated for timeline in self.timelines.values()):
@@ -107,7 +107,7 @@ class RunData:
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
-        """What identifies the job: of the plan, else of the profile."""
+        """Return what identifies the job: of the plan, else of the profile."""
         for part in (self.plans, self.profile):
             if part is not None and part.fingerprint:
                 return part.fingerprint
@@ -169,7 +169,7 @@ def _earlier(summary: Summary | None, ranks: Sequence[RankRecord], run: str) -> 
 
 
 def _ranks(files: RunDirectory, missing: list[Missing]) -> tuple[RankRecord, ...]:
-    """What the ranks left; a file that cannot be read leaves the table out, with the reason."""
+    """Return what the ranks left; a file that cannot be read leaves the table out, with the reason."""
     try:
         return tuple(read_ranks(files.ranks))
     except PerseusError as error:
@@ -256,7 +256,7 @@ def chosen_plan(
 
 
 def critical_path(timeline: RecordedIteration, schedule: Schedule) -> tuple[Instruction, ...]:
-    """What the iteration time hangs on: a longest path; of predecessors the one that ends last.
+    """Return what the iteration time hangs on: a longest path; of predecessors the one that ends last.
 
     Durations are measured, places follow from the graph, so that each instruction begins as one of those
     before it ends (or its transfer arrives). Instructions that the timeline lacks are passed over.

@@ -1,4 +1,4 @@
-"""One iteration on a time axis: a row per pipeline rank, its energy by cause, and the trace for Perfetto."""
+"""An iteration on a time axis: a row per pipeline rank, its energy by cause, and the trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = {"baseline": "before: default clocks", "perseus": "after: the plan's cl
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """What one rank does over the iteration, in time order; ``stages`` are its chunks, lowest first."""
+    """Course of one rank over the iteration, in time order; ``stages`` are its chunks, lowest first."""
 
     rank: int
     stages: tuple[int, ...]

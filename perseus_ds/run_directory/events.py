@@ -98,7 +98,7 @@ def _event(path: Path, number: int, line: bytes) -> dict[str, object]:
 
 
 def _whole_bytes(descriptor: int) -> int:
-    """Where the last whole line of a file ends."""
+    """Return where the last whole line of a file ends."""
     end = os.fstat(descriptor).st_size
     while end:
         start = max(0, end - _CHUNK)

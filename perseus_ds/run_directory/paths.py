@@ -33,7 +33,7 @@ class RunDirectory:
 
     @property
     def profile(self) -> Path:
-        """What was measured (``perseus_ds.profile``)."""
+        """Return what was measured (``perseus_ds.profile``)."""
         return self.path / "profile.json"
 
     @property
@@ -56,12 +56,12 @@ class RunDirectory:
         return self.path / "kernels"
 
     def kernels_of(self, rank: int) -> Path:
-        """What one rank traced."""
+        """Return what one rank traced."""
         return self.kernels / f"rank{rank}.json"
 
     @property
     def given_timelines(self) -> Path:
-        """What the planner was given of the timelines of kernels (``perseus_ds.kernels``)."""
+        """Return what the planner was given of the timelines of kernels (``perseus_ds.kernels``)."""
         return self.path / "kernel_timelines.json"
 
     @property
@@ -71,27 +71,27 @@ class RunDirectory:
 
     @property
     def events(self) -> Path:
-        """What was chosen, when and why; one JSON object a line."""
+        """Return what was chosen, when and why; one JSON object a line."""
         return self.path / "events.jsonl"
 
     @property
     def timelines(self) -> Path:
-        """One iteration before and after, instruction by instruction."""
+        """An iteration before and after, instruction by instruction."""
         return self.path / "timelines.json"
 
     @property
     def places(self) -> Path:
-        """Where every rank is: pipeline, host and GPU."""
+        """Return where every rank is: pipeline, host and GPU."""
         return self.path / "places.json"
 
     @property
     def notices(self) -> Path:
-        """What was announced from outside, a file per slow pipeline (``perseus_ds.straggler``)."""
+        """Return what was announced from outside, a file per slow pipeline (``perseus_ds.straggler``)."""
         return self.path / "notices"
 
     @property
     def metrics(self) -> Path:
-        """What every rank leaves for monitoring, where it is asked for."""
+        """Return what every rank leaves for monitoring, where it is asked for."""
         return self.path / "metrics"
 
     @property
@@ -100,7 +100,7 @@ class RunDirectory:
         return self.path / "ranks"
 
     def rank(self, rank: int) -> Path:
-        """One rank's measurements."""
+        """A rank's measurements."""
         return self.ranks / f"rank_{rank:05d}.json"
 
 
@@ -395,7 +395,7 @@ def _this_process() -> LockOwner:
 
 
 def _started(pid: int) -> int | None:
-    """When a process started, in clock ticks; None where it has ended or cannot be seen."""
+    """Return when a process started, in clock ticks; None where it has ended or cannot be seen."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -405,7 +405,7 @@ def _started(pid: int) -> int | None:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether a process of another user lives that /proc does not show (its option hidepid)."""
+    """Return whether a process of another user lives that /proc does not show (its option hidepid)."""
     try:
         os.kill(pid, 0)
     except PermissionError:

@@ -82,7 +82,7 @@ def _read(path: Path, kind: type[Record], what: str) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """One rank: its pipeline (data-parallel replica, as announced), its rank in that, its host and GPU."""
+    """A rank: its pipeline (data-parallel replica, as announced), its rank in that, its host and GPU."""
 
     pipeline: Rank
     pipeline_rank: Rank
@@ -123,7 +123,7 @@ class CourseRow:
 
 @dataclass(frozen=True, slots=True)
 class RankSide:
-    """One side's means, of one GPU; no iterations: not measured."""
+    """A side's means, of one GPU; no iterations: not measured."""
 
     iterations: Count
     iteration_time_s: Number
@@ -132,7 +132,7 @@ class RankSide:
 
 @dataclass(frozen=True, slots=True)
 class RankRecord:
-    """One rank's own measurements.
+    """A rank's own measurements.
 
     ``changes`` of its clock reached the GPU; of them and of the ``overtaken`` ones, ``missed`` missed their
     moment. ``run`` names the run that wrote it, empty in files of older versions. ``temperature_c`` is the
@@ -271,7 +271,7 @@ class _SummaryFile:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the job saved, measured side by side: blocks of audit iterations against blocks at the plan.
+    """Saving of the job, measured side by side: blocks of audit iterations against blocks at the plan.
 
     ``predicted_*`` is what was expected, kept beside the measurement and never in its place.
     ``facts`` holds what a reader wants beside it (GPU, stages, plan, gap, host cost of an instruction).
@@ -291,7 +291,7 @@ class Summary:
 
     @property
     def slowdown_pct(self) -> float:
-        """How much longer an iteration takes."""
+        """Return how much longer an iteration takes."""
         return 100.0 * (self.perseus.iteration_time_s / self.baseline.iteration_time_s - 1.0)
 
     @property
@@ -386,7 +386,7 @@ def read_summary(path: Path) -> Summary:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One instruction's place on the time axis; start counted from the iteration's first instruction.
+    """An instruction's place on the time axis; start counted from the iteration's first instruction.
 
     ``clock_mhz`` is what was asked for, ``power_w`` the measured mean power of that computation there;
     both None for what no clock changes.

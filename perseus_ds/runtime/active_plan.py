@@ -55,7 +55,7 @@ class IterationPacer:
             self._lost, self._index = error, None
 
     def changes(self) -> bool:
-        """Whether what all have reported changes a plan from now on; once."""
+        """Return whether what all have reported changes a plan from now on; once."""
         if self._index is None:
             return False
         try:
@@ -133,7 +133,7 @@ class ActivePlan:
 
     @property
     def power_capped(self) -> bool:
-        """Whether default clocks would take more power than the job may."""
+        """Return whether default clocks would take more power than the job may."""
         power_w = self._pipeline_w
         return power_w is not None and any(index.default_w > power_w for index in set(self._free))
 
@@ -164,7 +164,7 @@ class ActivePlan:
 
     @property
     def paces(self) -> bool:
-        """Whether `paced_schedule` is to be asked before computations of the present iteration."""
+        """Return whether `paced_schedule` is to be asked before computations of the present iteration."""
         return self._will_tell is not None and self._pacer is not None
 
     def paced_schedule(self) -> ClockSchedule | None:
@@ -191,7 +191,7 @@ class ActivePlan:
 
     @property
     def choices(self) -> int:
-        """How many plans there are to choose from."""
+        """Return how many plans there are to choose from."""
         return len(self._schedules)
 
     @property
@@ -201,7 +201,7 @@ class ActivePlan:
 
     @property
     def slack_s(self) -> float:
-        """How much of that this replica would wait if it ran the objective's plan."""
+        """Return how much of that this replica would wait if it ran the objective's plan."""
         return max(0.0, self.awaited_s - self.objective_s)
 
     @property
@@ -214,11 +214,11 @@ class ActivePlan:
 
     @property
     def answers(self) -> Mapping[str, object]:
-        """What answers have cost and what pacing did so far; empty of one replica."""
+        """Return what answers have cost and what pacing did so far; empty of one replica."""
         return {} if self._replica_plans is None else {"answers": self._replica_plans.account}
 
     def changed_after(self, index: int) -> bool:
-        """Whether plans changed by what was exchanged while iteration ``index`` ran."""
+        """Return whether plans changed by what was exchanged while iteration ``index`` ran."""
         return self._changed_after == index
 
     def hold(self, index: int, job_status: JobStatus) -> None:

@@ -1,4 +1,4 @@
-"""What a training framework must supply for a job to be served, and the guard that its hooks call us by.
+"""Protocol that a training framework supplies for a job to be served, and the guard around our hooks.
 
 An adapter knows its framework and nothing of us; the runtime knows this file and no framework. Every adapter
 passes `AdapterContract` (tests/support/adapter_contract.py).
@@ -24,7 +24,7 @@ log = logging.getLogger("perseus_ds")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is known of an iteration at its begin: batches of as many microbatches can run the same plan.
+    """Facts of an iteration at its begin: batches of as many microbatches can run the same plan.
 
     ``shape`` is the microbatch's where the framework knows it beforehand ("2 x 4096"), else empty. ``loads``
     are those of all its microbatches, in order, where this rank knows them before the first instruction.
@@ -39,7 +39,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one rank stands and what it runs, as it reports it to all others.
+    """Place of one rank and the order that it runs, as it reports it to all others.
 
     ``pipeline_rank`` is the row of `Schedule.orders` that it runs, ``order`` that row as its own framework
     will run it. ``replica`` numbers the pipelines that wait for each other; tensor-parallel peers share both.
@@ -76,7 +76,7 @@ def untested(framework: str, release: str, tested: Sequence[str]) -> str:
 
 
 class SyncPoint(Enum):
-    """Where replicas wait for each other."""
+    """Point at which replicas wait for each other."""
 
     REDUCTION = "the gradient reduction"
     UNMARKED = "no instruction of their own"
@@ -88,7 +88,7 @@ class SyncPoint(Enum):
 
 
 class InstructionListener(Protocol):
-    """Who is called around instructions, on the training thread, by a `GuardedListener`.
+    """Receiver of calls around instructions, on the training thread, through a `GuardedListener`.
 
     Within an iteration the n-th instruction that is announced is the n-th of the rank's order.
     """
@@ -252,7 +252,7 @@ class GuardedListener:
 
 
 class Adapter(Protocol):
-    """One training engine of one framework, in this process.
+    """A training engine of one framework, in this process.
 
     ``name`` is the framework's; ``sync_point`` where its replicas wait. All but `install` and `remove` only
     read.
@@ -264,15 +264,15 @@ class Adapter(Protocol):
 
     @property
     def sync_point(self) -> SyncPoint:
-        """Where replicas wait for each other."""
+        """Point at which replicas wait for each other."""
 
     @property
     def local_rank(self) -> int:
-        """Which of its node's ranks this is."""
+        """Return which of its node's ranks this is."""
 
     @property
     def device(self) -> torch.device:
-        """Where the engine computes."""
+        """Return where the engine computes."""
 
     def place(self) -> Place:
         """State where this rank stands and what it runs in a batch as the one that began last.

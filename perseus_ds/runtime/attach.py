@@ -72,7 +72,7 @@ from perseus_ds.straggler.notices import Notices
 
 
 class Assembly:
-    """What listens, measures and asks for clocks on one rank; ``undo`` gets what ends each part.
+    """Parts that listen, measure and request clocks on one rank; ``undo`` gets what ends each part.
 
     ``emulation`` is None on a real device.
     """
@@ -207,7 +207,7 @@ class Assembly:
         return capped
 
     def _notice_watch(self) -> NoticeWatch | None:
-        """What looks for notices, on rank 0."""
+        """Return what looks for notices, on rank 0."""
         job, folder = self._context.job, self._context.directory.notices
         if job.rank != 0:
             return None
@@ -395,7 +395,7 @@ def address_of(properties: object, *, hip: bool) -> tuple[str | None, str | None
 
 
 def _emulation(gpu: Gpu, members: Sequence[Member], meeting: RendezvousResult) -> Emulation | None:
-    """What simulated GPUs need; collective where their time is virtual."""
+    """Return what simulated GPUs need; collective where their time is virtual."""
     if not isinstance(gpu, SimulatedGpu):
         return None
     works = works_of(weights_of(members), gpu.settings)
@@ -655,7 +655,7 @@ def _own(adapter_of: Callable[[], Adapter], block: object) -> tuple[Adapter | No
 
 
 def _settings(block: object) -> dict[str, object]:
-    """What this rank signs in with."""
+    """Return what this rank signs in with."""
     settings: dict[str, object] = {"flags": flags(os.environ), "block": block}
     if block is None:
         settings["file"] = text_digest(os.environ[ENABLED_BY_FILE])
@@ -673,7 +673,7 @@ def _block_of_all(block: object) -> dict[str, object]:
 
 
 def _wanted(meeting: RendezvousResult, mine: Mapping[str, object]) -> PerseusConfig | None:
-    """What rank 0 asks all for, None where it switches us off: then nobody minds who refuses.
+    """Return what rank 0 asks all for, None where it switches us off: then nobody minds who refuses.
 
     Raises:
         PerseusError: the block is refused, or a rank is missing or cannot be served.

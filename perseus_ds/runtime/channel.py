@@ -1,4 +1,4 @@
-"""How ranks agree: rare shared objects, and a few numbers every iteration, off the training's groups."""
+"""Agreement of ranks: rare shared objects, and a few numbers every iteration, off the training's groups."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class ControlChannel:
         return [_unpacked(one[: int(size)]) for one, size in zip(received, sizes, strict=True)]
 
     def _all(self, mine: torch.Tensor) -> list[torch.Tensor]:
-        """What every rank has in a tensor of this shape."""
+        """Return what every rank has in a tensor of this shape."""
         assert self._group is not None
         everyone = [torch.empty_like(mine) for _ in range(self.size)]
         self._come(self._group.allgather([everyone], [mine]), everyone, mine)
@@ -334,7 +334,7 @@ class ControlChannel:
         return self._numbers.copy()
 
     def someone_failed(self) -> bool:
-        """Whether the numbers posted last, when all are here, report a failure.
+        """Return whether the numbers posted last, when all are here, report a failure.
 
         Ranks end an iteration up to one iteration apart.
         """
@@ -389,7 +389,7 @@ _LOOK_EVERY_S = 0.00005
 
 
 class LoadExchange:
-    """One all-reduce for each iteration, in which each replica's logging_rank writes its own place.
+    """An all-reduce for each iteration, in which each replica's logging_rank writes its own place.
 
     Of each place the greatest of all ranks comes back, so that a rank with nothing to report takes part with
     minus infinity. ``waits``: on devices of which time passes only while they are used, the others are waited
@@ -428,7 +428,7 @@ class LoadExchange:
         self._work = _reached(lambda: self._group.allreduce([self._tensor], self._greatest))
 
     def arrived(self) -> bool:
-        """Whether all have reported; waits a little when it is asked first.
+        """Return whether all have reported; waits a little when it is asked first.
 
         Raises:
             SilentRankError: some rank has not in time, where that is waited for.

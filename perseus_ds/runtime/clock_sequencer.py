@@ -117,12 +117,12 @@ class ClockSequencer:
 
     @property
     def error(self) -> PerseusError | None:
-        """Why clocks are not asked for any more."""
+        """Return why clocks are not asked for any more."""
         return self._requests.error
 
     @property
     def stored(self) -> bool:
-        """Whether no higher clock is overdue, as far as is known here."""
+        """Return whether no higher clock is overdue, as far as is known here."""
         return self._requests.stored
 
     def forget(self) -> None:
@@ -163,7 +163,7 @@ class ClockSchedules:
         self._schedules: dict[tuple[int, bool], ClockSchedule] = {}
 
     def __len__(self) -> int:
-        """How many plans there are."""
+        """Return how many plans there are."""
         return len(self._plans)
 
     def of(self, plan: int, *, on_pace: bool = True) -> ClockSchedule:
@@ -187,5 +187,5 @@ class ClockSchedules:
         return ClockSchedule.of((), (highest_mhz, None), self._computations)
 
     def time_s(self, plan: int) -> float:
-        """How long an iteration lasts by a plan."""
+        """Return how long an iteration lasts by a plan."""
         return float(self._plans.iteration_time_s[plan])

@@ -39,7 +39,7 @@ class Alarm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What to do at which moment of the device's time."""
+    """An action at a moment of the device's time."""
 
     moment_s: float
     act: Act
@@ -90,7 +90,7 @@ class LocalClocks:
 
     @property
     def counts(self) -> RequestCounts:
-        """What became of all requests so far."""
+        """Counts of all requests so far, by outcome."""
         return self._agenda.counts
 
     def expect(self, latency_s: float) -> None:
@@ -112,7 +112,7 @@ class LocalClocks:
             raise self._error
 
     def look(self) -> bool:
-        """Whether no higher clock is overdue, and nothing that is waits behind a call that hangs."""
+        """Return whether no higher clock is overdue, and nothing that is waits behind a call that hangs."""
         with self._lock:
             present, waiting_s = self._present, self._agenda.due_s
         late = present is not None and self._is_higher(present.clock_mhz) and self._is_overdue(present.due_s)
@@ -315,7 +315,7 @@ class ClockRequests:
 
     @property
     def counts(self) -> RequestCounts:
-        """What became of all requests so far."""
+        """Counts of all requests so far, by outcome."""
         return self._clocks.counts
 
     def expect(self, latency_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What every step of a job's lifecycle stands on, and the profile that it may find."""
+"""Context of all steps of a job's lifecycle, and the profile that it may find."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Answer = Calibration | DeviceError
 
 @dataclass(slots=True)
 class SwitchLatency:
-    """What this rank's GPU can do: as it declares, until ``calibration`` has measured it."""
+    """Latency of this rank's GPU: as it declares, until ``calibration`` has measured it."""
 
     able: Capabilities
     calibration: Calibration | None = None
 
     @property
     def change(self) -> ClockChange:
-        """How far ahead clocks are asked for: no higher one comes late, and no lower one early.
+        """Return how far ahead clocks are asked for: no higher one comes late, and no lower one early.
 
         A higher one may wait for the other GPUs of its node, as it did when all changed at once; a lower one
         may not have to.
@@ -45,7 +45,7 @@ class SwitchLatency:
 def joined(
     able: Capabilities, alone: Answer, everyone: Sequence[Answer], log: EventLog
 ) -> tuple[Capabilities, Calibration | None]:
-    """What this rank should reckon with, after rank 0's GPU was measured alone and all at once."""
+    """Return what this rank should reckon with, after rank 0's GPU was measured alone and all at once."""
     known = [one for one in everyone if isinstance(one, Calibration)]
     latencies_s = [one.switch_latency_s for one in known if one.switch_latency_s is not None]
     if not latencies_s or not isinstance(alone, Calibration):
@@ -132,12 +132,12 @@ class JobContext:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this rank's GPU can do, as far as is known by now."""
+        """Return what this rank's GPU can do, as far as is known by now."""
         return self.reckoning.able
 
     @property
     def simulated(self) -> bool:
-        """Whether GPUs are simulated: the setting alone brings one."""
+        """Return whether GPUs are simulated: the setting alone brings one."""
         return self.config.device == "simulated"
 
     @property

@@ -1,4 +1,4 @@
-"""What identifies the job that we are in: measurements and plans serve no other."""
+"""Identity of the job: measurements and plans serve no other."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def named(sets: Sets, replica: int) -> str:
 
 
 def _components(things: Iterable[T], meetings: Iterable[Sequence[T]]) -> dict[T, frozenset[T]]:
-    """What belongs together because it meets, for each thing."""
+    """Return what belongs together because it meets, for each thing."""
     found = {thing: frozenset({thing}) for thing in things}
     for meeting in meetings:
         joined = frozenset().union(*(found[thing] for thing in meeting))
@@ -93,7 +93,7 @@ NOT_ALWAYS_RECORDED = FIELDS
 
 @dataclass(frozen=True, slots=True)
 class GpuAddress:
-    """Where to find a device: its host, and its PCI bus id there (the UUID where it has none)."""
+    """Address of a device: its host, and its PCI bus id there (the UUID where it has none)."""
 
     host: str
     gpu: str
@@ -123,22 +123,22 @@ class Job:
 
     @property
     def order(self) -> Order:
-        """What this rank runs in an iteration."""
+        """Return what this rank runs in an iteration."""
         return self.schedule.orders[self.pipeline_rank]
 
     @property
     def replicas(self) -> int:
-        """How many pipelines, or coupled sets of them, train side by side."""
+        """Return how many pipelines, or coupled sets of them, train side by side."""
         return int(self.fingerprint["replicas"])
 
     @property
     def coupled(self) -> bool:
-        """Whether some replicas meet in every layer."""
+        """Return whether some replicas meet in every layer."""
         return any(len(one) > 1 for one in self.sets)
 
     @property
     def names(self) -> list[str]:
-        """What the log calls each replica, or set of them."""
+        """Return what the log calls each replica, or set of them."""
         return [named(self.sets, replica) for replica in range(self.replicas)]
 
     def with_schedule(self, schedule: Schedule, left_out: frozenset[Instruction]) -> Job:
@@ -157,7 +157,7 @@ class Job:
 
 
 def schedule_traits(schedule: Schedule) -> Mapping[str, str]:
-    """What a schedule adds to a fingerprint."""
+    """Return what a schedule adds to a fingerprint."""
     streams = " | ".join(" ".join(map(str, order)) for order in schedule.orders)
     return {
         "microbatches": str(schedule.microbatches),
@@ -186,7 +186,7 @@ def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One rank of the job: where it stands, on which GPU, and its framework's part of the fingerprint.
+    """A rank of the job: where it stands, on which GPU, and its framework's part of the fingerprint.
 
     ``gpu`` is the model's name, ``address`` the one device. ``pipeline`` is the replica as the framework
     numbers it; the place's own is that of its coupled set. ``settings`` are the operators', by field.
@@ -271,7 +271,7 @@ def _refuse_mixed_gpus(members: Sequence[Member]) -> None:
 
 
 def weights_of(members: Sequence[Member]) -> dict[int, float]:
-    """How much every model stage computes."""
+    """Return how much every model stage computes."""
     weights: dict[int, float] = {}
     for member in members:
         for stage, weight in member.place.weights.items():
@@ -314,7 +314,7 @@ def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusC
 
 
 def _settings(members: Sequence[Member]) -> Mapping[str, str]:
-    """What operators have set of the GPUs' power; where stages differ, by pipeline rank."""
+    """Return what operators have set of the GPUs' power; where stages differ, by pipeline rank."""
     found: dict[str, dict[str, set[int]]] = {}
     for member in members:
         for name, text in member.settings.items():
@@ -330,7 +330,7 @@ def _settings(members: Sequence[Member]) -> Mapping[str, str]:
 
 
 def _model_traits(schedule: Schedule, members: Sequence[Member]) -> Mapping[str, str]:
-    """How the model is cut and run."""
+    """Return how the model is cut and run."""
     places, sets = [member.place for member in members], _sets(members)
     pipelines = sum(map(len, sets))
     parameters = sorted({item for place in places for item in place.parameters.items()})
@@ -357,7 +357,7 @@ def _told(words: Iterable[str]) -> str:
 
 
 def _clock_changes(objective: Objective) -> str:
-    """What a plan may do with clocks: one made for another answer is not used."""
+    """Return what a plan may do with clocks: one made for another answer is not used."""
     budget = ChangeBudget(objective.changes_per_s, objective.node_changes_per_s)
     told = f"split {objective.split}, waits {objective.waits}{budget}"
     told = told.replace("automatic", "auto")  # as files of all releases have it

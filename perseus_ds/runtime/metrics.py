@@ -1,4 +1,4 @@
-"""What a rank has to report just now, read from what its session keeps anyway."""
+"""Metrics of a rank, read from what its session keeps anyway."""
 
 from __future__ import annotations
 

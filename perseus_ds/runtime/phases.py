@@ -29,7 +29,7 @@ _EVER = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class IterationSettings:
-    """How one iteration is run, and what it counts for.
+    """Settings of one iteration: the clocks that it runs by, and the account that it belongs to.
 
     ``plan`` brings the clocks of iterations that a plan runs, ``clocks`` are those of all others. ``rests``:
     whether the host's own time before it is spent at default clocks.
@@ -47,7 +47,7 @@ DEFAULT_UNCOUNTED = IterationSettings()
 
 @dataclass(frozen=True, slots=True)
 class IterationResult:
-    """What is known when iteration ``index`` has ended.
+    """Result of iteration ``index``.
 
     ``passed`` are those that the device has finished since. ``iteration_s`` is how long the slowest rank's
     last one took, None where not all ranks know theirs.
@@ -354,7 +354,7 @@ class Calibrator:
     found: Callable[[Capabilities], None]
 
     def iterations(self, iteration_s: float, *, together: bool | None = None) -> int:
-        """How many iterations it takes, alone, together or (None) both, if changes are as declared."""
+        """Return how many iterations it takes, alone, together or (None) both, if changes are as declared."""
         if together is None:
             all_at_once = self.iterations(iteration_s, together=True) if self.context.channel.size > 1 else 0
             return self.iterations(iteration_s, together=False) + all_at_once
@@ -367,7 +367,7 @@ class Calibrator:
 
 
 class Measurement:
-    """One GPU's calibration in steps, again and again until it shows a latency; ``answer`` is the latest."""
+    """A GPU's calibration in steps, again and again until it shows a latency; ``answer`` is the latest."""
 
     def __init__(self, gpu: Gpu, *, in_step: bool) -> None:
         self._gpu = gpu
@@ -440,7 +440,7 @@ class Calibrating(Phase):
             self._calibrator.tasks.stop(self._task)
 
     def _answers(self) -> list[tuple[Answer, bool]]:
-        """What those who measure have found by now, and whether that is all; collective."""
+        """Return what those who measure have found by now, and whether that is all; collective."""
         mine = self._measurement and (self._measurement.answer, self._measurement.done)
         if self._alone is None:
             return [cast("tuple[Answer, bool]", self._channel.broadcast(mine))]

@@ -45,7 +45,7 @@ def joined(places: Iterable[Place], *, name: str) -> Schedule:
 
 
 class Parameter(Protocol):
-    """What is asked of a parameter."""
+    """Members that we use of a parameter."""
 
     def dim(self) -> int:
         """Return the number of dimensions."""
@@ -56,7 +56,7 @@ class Parameter(Protocol):
 
 @runtime_checkable
 class Module(Protocol):
-    """What is asked of a module."""
+    """Members that we use of a module."""
 
     def modules(self) -> Iterable[Module]:
         """Return itself and everything below it, each once."""

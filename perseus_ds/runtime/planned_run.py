@@ -268,7 +268,7 @@ class Audits:
         self._books.forget_plan(job)
 
     def shown(self, microbatches: int) -> dict[str, float]:
-        """What monitors show of what was measured.
+        """Return what monitors show of what was measured.
 
         ``rank0_*`` is what rank 0's GPU took in the iterations settled last, the rest is of the whole job, as
         the audits measured it.
@@ -497,7 +497,7 @@ class PlannedRun:
         return self._active_plan
 
     def _known_fits(self) -> Mapping[Computation, LoadFit]:
-        """How durations follow loads by the profile; collective."""
+        """Return how durations follow loads by the profile; collective."""
         fits: Mapping[Computation, LoadFit] = self._context.channel.broadcast_result(
             lambda: {} if (known := profile_in(self._context)) is None else dict(known.loads)
         )
@@ -591,7 +591,7 @@ def expected_of(context: JobContext, plan: FrequencyPlan) -> Expected:
 def is_paced(
     context: JobContext, fits: Mapping[Computation, LoadFit], *, loads_known: bool, named: str
 ) -> bool:
-    """Whether replicas are paced: all know their loads beforehand, and these explain durations.
+    """Return whether replicas are paced: all know their loads beforehand, and these explain durations.
 
     Collective where durations follow loads (``fits``) and there are several replicas; then one line states
     what was chosen. ``loads_known``: this rank knows loads before an iteration begins.

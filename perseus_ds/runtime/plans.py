@@ -49,7 +49,7 @@ MOST = 4
 
 
 class BatchSizes:
-    """What is known of every number of microbatches: this rank's place, and the job once it is joined.
+    """Facts about every number of microbatches: this rank's place, and the job once it is joined.
 
     A rank meets a new size by itself and notes its own order. It is joined when all ranks know that all of
     them ran it (`JobStatus.microbatches`): no rank waits for one that runs something else. Until then, where
@@ -73,7 +73,7 @@ class BatchSizes:
 
     @property
     def several(self) -> bool:
-        """Whether batches of more than one size have trained: lines then name which are meant."""
+        """Return whether batches of more than one size have trained: lines then name which are meant."""
         return len(self._jobs) > 1
 
     def meet(self, batch: Batch) -> Job | None:
@@ -91,7 +91,7 @@ class BatchSizes:
         return self._jobs.get(size)
 
     def loads_known(self, microbatches: int) -> bool:
-        """Whether this rank knew the loads of the last batch of a size before it began."""
+        """Return whether this rank knew the loads of the last batch of a size before it began."""
         return self._loads_known.get(microbatches, False)
 
     def join(self, microbatches: int) -> Job | None:
@@ -116,7 +116,7 @@ class BatchSizes:
 
     @property
     def _full(self) -> bool:
-        """Whether no further size is served; alike on all ranks once all have joined a size."""
+        """Return whether no further size is served; alike on all ranks once all have joined a size."""
         return len(self._jobs) >= MOST
 
     def _job_of(self, microbatches: int, everyone: list[Place | PerseusError]) -> Job | None:
@@ -202,7 +202,7 @@ def _fitting(file: Path, job: Job) -> str:
 
 
 def _is_of_another_size(job: Job, directory: RunDirectory) -> bool:
-    """Whether the plan is this job's but for the size of its batches."""
+    """Return whether the plan is this job's but for the size of its batches."""
     if not directory.plan.exists():
         return False
     try:
@@ -258,7 +258,7 @@ def budget_of(
     *,
     ranks: int,
 ) -> ChangeBudget:
-    """What the user allows; by itself half of a driver's lock, where GPUs wait for it in turns.
+    """Return what the user allows; by itself half of a driver's lock, where GPUs wait for it in turns.
 
     ``calibration`` is of the job's GPUs, alone and all at once.
     """
@@ -271,7 +271,7 @@ def budget_of(
 
 @dataclass(frozen=True, slots=True)
 class Playable:
-    """What can be run, how many timelines are left out, and why the first of them is."""
+    """Plans that can be run, the number of timelines left out, and the reason for the first of them."""
 
     instructions: tuple[InstructionTimelines, ...]
     left_out: int = 0
@@ -384,7 +384,7 @@ class BackgroundPlanner:
         return time.monotonic() - self._began_s
 
     def ready(self) -> bool:
-        """Whether the plan is there.
+        """Return whether the plan is there.
 
         Raises:
             PlanError: the planner ended without one; the message is its last line.
@@ -413,7 +413,7 @@ class LongPlanning:
         self._next_s = LONG_S
 
     def is_due(self, lasted_s: float) -> bool:
-        """Whether a "still planning" line is due after so long; asked once, answered once."""
+        """Return whether a "still planning" line is due after so long; asked once, answered once."""
         if lasted_s < self._next_s:
             return False
         self._next_s = 2 * lasted_s
@@ -496,7 +496,7 @@ class BatchPlans:
         return run.phase()
 
     def shown(self, active_plan: ActivePlan, microbatches: int) -> Mapping[str, float]:
-        """What monitors show of a plan that runs in batches of a size."""
+        """Return what monitors show of a plan that runs in batches of a size."""
         return {
             "plan": active_plan.plan,
             "straggler_time_s": active_plan.awaited_s,
@@ -504,7 +504,7 @@ class BatchPlans:
         } | self._audits.shown(microbatches)
 
     def ready(self) -> int:
-        """How many plans are made, as rank 0 knows it.
+        """Return how many plans are made, as rank 0 knows it.
 
         Raises:
             PlanError: the planner ended without one.

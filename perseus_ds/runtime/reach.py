@@ -18,7 +18,7 @@ _ANY_PORT = 9  # a datagram socket that is connected sends nothing
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where this rank listens: at ``interface``, or at ``address``.
+    """Address at which this rank listens: ``interface``, or ``address``.
 
     Neither: nothing better is known than what gloo chooses. ``why`` is one line where the choice is not the
     one that gloo would make; else empty.
@@ -30,13 +30,13 @@ class Reach:
 
     @property
     def listens(self) -> str:
-        """Where that is, as the end of a line; empty where gloo chooses."""
+        """Return where that is, as the end of a line; empty where gloo chooses."""
         where = self.interface or self.address
         return where and f" (this rank listens at {where})"
 
     @property
     def is_local(self) -> bool:
-        """Whether no other host can reach the address."""
+        """Return whether no other host can reach the address."""
         return bool(self.address) and ipaddress.ip_address(self.address).is_loopback
 
 

@@ -1,4 +1,4 @@
-"""What ran when, iteration by iteration, with two marks per instruction."""
+"""Recorder of instructions, iteration by iteration, with two marks per instruction."""
 
 from __future__ import annotations
 

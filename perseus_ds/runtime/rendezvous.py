@@ -41,7 +41,7 @@ _RANK_0 = "perseus/rank 0"
 
 
 class Attendance(Enum):
-    """What came of a meeting: all are here, somebody else gave up waiting, or this rank does."""
+    """Outcome of a meeting: all are here, somebody else gave up waiting, or this rank does."""
 
     ALL_HERE = "all are here"
     GIVEN_UP = "given up"
@@ -49,7 +49,7 @@ class Attendance(Enum):
 
 
 class RollCall:
-    """One rank's way to the list of the present meeting; it begins on the first that it never signed."""
+    """A rank's way to the list of the present meeting; it begins on the first that it never signed."""
 
     def __init__(self, store: Store, rank: int, ranks: int, *, version: str = "") -> None:
         self._store = store
@@ -118,7 +118,7 @@ class RollCall:
         return [self._store.check([self._key(one)]) for one in self._everyone]
 
     def signature_of(self, rank: int) -> bytes:
-        """What a rank has left."""
+        """Return what a rank has left."""
         left: bytes = self._store.get(self._key(rank))
         return left
 
@@ -204,7 +204,7 @@ _GRACE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RendezvousResult:
-    """What came of a rendezvous: rank 0's settings, or why no rank is served, and the rank that refused.
+    """Result of a rendezvous: rank 0's settings, or why no rank is served, and the rank that refused.
 
     ``name`` is this meeting's own among all that the job's store knows, ``reach`` where this rank listens.
     """

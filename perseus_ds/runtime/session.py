@@ -1,4 +1,4 @@
-"""One job's life with us: listen to the engine, keep what fails from it, and leave when asked to."""
+"""A job's life with us: listen to the engine, keep what fails from it, and leave when asked to."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from perseus_ds.schedule import Kind, Load
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One row of the table; where this rank ``tells`` the others, it logs the line itself."""
+    """A row of the table; where this rank ``tells`` the others, it logs the line itself."""
 
     error: PerseusError | None = None
     silent: bool = False
@@ -139,7 +139,7 @@ class Lifecycle:
 
     @property
     def rests(self) -> bool:
-        """Whether clocks go to default while the host does something else than train."""
+        """Return whether clocks go to default while the host does something else than train."""
         return self._phase is not None and self._phase.settings.rests
 
     def begins(self, index: int, batch: Batch) -> Job | None:
@@ -380,7 +380,7 @@ class Session:
 
     @property
     def left(self) -> bool:
-        """Whether the engine runs without us again."""
+        """Return whether the engine runs without us again."""
         return self._left is not None
 
     def on_leaving(self, act: Callable[[], None]) -> None:

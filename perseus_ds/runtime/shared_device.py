@@ -1,4 +1,4 @@
-"""One GPU for all engines of a process: opened once, asked through one queue, held by one at a time."""
+"""A GPU for all engines of a process: opened once, asked through one queue, held by one at a time."""
 
 from __future__ import annotations
 

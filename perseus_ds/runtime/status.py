@@ -1,4 +1,4 @@
-"""What ranks report to each other every iteration, and the one vector that it travels in."""
+"""Status of ranks in every iteration, and the one vector that it travels in."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _PARTING_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """What one rank reports; what it does not know is None.
+    """Status of one rank; unknown values are None.
 
     ``plans_ready`` is how many plans rank 0 has finished so far, ``microbatches`` the size of the batch that
     ran. ``own_s`` is how long its iteration took without the wait for other replicas (minus infinity where
@@ -108,7 +108,7 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What all ranks reported of the iteration before.
+    """Status of all ranks in the iteration before.
 
     ``microbatches`` is the size of the batch that all of them ran, None where nobody reported it. ``sizes``
     are the smallest and the largest where they ran different ones.
@@ -125,7 +125,7 @@ class JobStatus:
 
 
 class StatusLayout:
-    """Where everything stands in the vector, of which all ranks get the greatest of each place.
+    """Layout of the vector, of which all ranks get the greatest of each place.
 
     The slowest of a replica's stages comes out by itself. So the vector grows with the number of replicas and
     not with that of ranks. Where more ranks than one have one kind of conflict to report, the last comes
@@ -253,7 +253,7 @@ class StatusExchange:
         return job_status
 
     def someone_failed(self) -> bool:
-        """Whether another rank's failure ended an exchange; silence is no failure."""
+        """Return whether another rank's failure ended an exchange; silence is no failure."""
         try:
             job_status = self._taken_in(self._channel.collect(patience_s=_PARTING_S))
         except EngineError:

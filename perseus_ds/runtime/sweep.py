@@ -69,7 +69,7 @@ class ClockChoice:
         return MeasuredSweep(Sweep(self.grid_mhz[:1]))
 
     def pace(self) -> SweepPace:
-        """How many iterations at default clocks the sweep is diluted by."""
+        """Return how many iterations at default clocks the sweep is diluted by."""
         return SweepPace(self._settings.max_slower_pct, coming_after(self.window.at()))
 
     def cost(self, settling: int) -> SweepCost:
@@ -82,7 +82,7 @@ class ClockChoice:
         )
 
     def left_s(self, measured: MeasuredSweep, pace: SweepPace) -> float:
-        """How much longer the sweep will last; 0 once it is through."""
+        """Return how much longer the sweep will last; 0 once it is through."""
         sweep = measured.sweep
         if sweep.finished:
             return 0.0
@@ -125,7 +125,7 @@ class ClockChoice:
 
 
 def window_length(context: JobContext, iteration_s: float) -> WindowLength:
-    """How long a window is, in whose first iteration the clock changes.
+    """Return how long a window is, in whose first iteration the clock changes.
 
     That costs the computations of its first second. Each one is measured twice all the same.
     """
@@ -287,7 +287,7 @@ class Sweeping:
         return Profiling(sweeps, choice.window, measured=measured, then=then, settling=settling, pace=pace)
 
     def _course(self, pace: SweepPace, iteration_s: float, *, ran: int) -> dict[str, float]:
-        """How long the sweep lasted, by how much training was slower, and what counted for nothing."""
+        """Return how long the sweep lasted, by how much training was slower, and what counted for nothing."""
         return {
             "took_s": pace.took_s,
             "slower_pct": pace.slower_pct(iteration_s),
@@ -324,7 +324,7 @@ class Sweeping:
         )
 
     def _settling(self, iteration_s: float, sweep_iterations: int, *, ran: int) -> int:
-        """How many iterations more the GPUs need to warm up; they have worked since the first."""
+        """Return how many iterations more the GPUs need to warm up; they have worked since the first."""
         needed = math.ceil(self._context.config.profile.settle_s / iteration_s) - ran
         return max(1, min(needed, sweep_iterations // 2))
 
@@ -377,7 +377,7 @@ class Sweeping:
         return found
 
     def _warming(self, warm: Pooled, cool: Pooled) -> Warming:
-        """What temperatures show: alike on all ranks, from what all know."""
+        """Return what temperatures show: alike on all ranks, from what all know."""
         again = cool.points if same_clock(warm, cool) else {}
         found = warming_of(warm.points, again, thermal=cool.thermal, settled_c=cool.settled_c)
         if found is not None:

@@ -1,4 +1,4 @@
-"""What a block asks for and cannot have here, and the run directory that a job gets.
+"""Checks of what a block asks for and cannot have here, and the run directory that a job gets.
 
 `perseus-ds doctor` and `perseus-ds run` call `check_usable` on the host that they run on; a job calls it and
 `run_directory_of` on rank 0.

@@ -348,7 +348,7 @@ _ALL = -1, -1
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What one rank of a replica's first stage counted, by (iteration, microbatch).
+    """Counts of one rank of a replica's first stage, by (iteration, microbatch).
 
     Of ``shared`` microbatches; one entry stands for all where their loads are alike.
     """
@@ -476,7 +476,7 @@ def _differ(loads: Sequence[Load]) -> bool:
 
 
 def _holds_first(window: Sequence[Iteration]) -> bool:
-    """Whether this rank runs the first stage and no other, so that it counted itself."""
+    """Return whether this rank runs the first stage and no other, so that it counted itself."""
     return _stages(window) == {0}
 
 

@@ -54,7 +54,7 @@ def convex(plans: list[Plan]) -> list[Plan]:
 
 
 def _above(left: Plan, middle: Plan, right: Plan) -> bool:
-    """Whether the middle plan is on or above the line between the others."""
+    """Return whether the middle plan is on or above the line between the others."""
     fall = (left.cost_j - middle.cost_j) * (right.ticks - left.ticks)
     return fall <= (left.cost_j - right.cost_j) * (middle.ticks - left.ticks)
 

@@ -71,7 +71,7 @@ class Trail:
         return (event.copy(), flow.copy()) if FEW * count < len(self._event) else (event, flow)
 
     def _stays(self, shorter: int) -> bool:
-        """Whether the newest keeps its snapshot when one of this total follows it."""
+        """Return whether the newest keeps its snapshot when one of this total follows it."""
         number = len(self.total) - 1
         return number % self.stride == 0 and self._wanted(shorter, self.total[max(number - 1, 0)])
 
@@ -96,7 +96,7 @@ CHUNK = 16
 
 
 class Result(Enum):
-    """How the sweep ended."""
+    """End of the sweep."""
 
     COMPLETE = "the whole frontier, from the least time to the least cost"
     UNTIL = "the frontier from the least time to the wanted time"
@@ -395,7 +395,7 @@ def _mixed(lines: list[tuple[float, float]], base_power_w: float) -> float:
 
 
 def _lines(frontier: Frontier, snapshots: Iterable[int]) -> dict[int, tuple[float, float]]:
-    """What each snapshot's flow proves at time zero, and how much that falls per second."""
+    """Return what each snapshot's flow proves at time zero, and how much that falls per second."""
     problem, every = frontier.whole.problem, sorted(snapshots)
     members = members_of(problem)
     lines: dict[int, tuple[float, float]] = {}

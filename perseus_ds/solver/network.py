@@ -67,7 +67,7 @@ def hull_of(table: OptionTable) -> Hull:
 
 
 def _turns_left(table: OptionTable, first: int, middle: int, last: int) -> bool:
-    """Whether the price falls strictly from (first, middle) to (middle, last)."""
+    """Return whether the price falls strictly from (first, middle) to (middle, last)."""
     time, cost = table.duration_s, table.cost_j
     rise = (cost[first] - cost[middle]) * (time[last] - time[middle])
     return bool(rise > (cost[middle] - cost[last]) * (time[middle] - time[first]))
@@ -95,7 +95,7 @@ def graph_of(problem: Problem) -> Graph:
 
 @tiered
 def earliest_starts(graph: Graph, delay: Ints, duration: Ints) -> Ints:
-    """When each activity starts if nothing waits longer than it must."""
+    """Return when each activity starts if nothing waits longer than it must."""
     start = np.zeros(len(duration), dtype=np.int64)
     for activity in graph.order:
         for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
@@ -107,7 +107,7 @@ def earliest_starts(graph: Graph, delay: Ints, duration: Ints) -> Ints:
 
 @tiered
 def latest_starts(graph: Graph, delay: Ints, duration: Ints, end: int) -> Ints:
-    """When each activity must start for all to be over by ``end``."""
+    """Return when each activity must start for all to be over by ``end``."""
     start = np.empty(len(duration), dtype=np.int64)
     for position in range(len(duration) - 1, -1, -1):
         activity = graph.order[position]

@@ -17,7 +17,7 @@ from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """Which activities share a machine, and at which level each of their options runs it.
+    """Activities that share a machine, and the level at which each of their options runs it.
 
     ``orders``: the activities of each lane in running order, over and over again: the last is followed by
     the first. ``level_of``: for every table the level of each option, 0 the highest; empty where a table has
@@ -256,7 +256,7 @@ class Rung:
 
     @property
     def none(self) -> bool:
-        """Whether not even one lane may change."""
+        """Return whether not even one lane may change."""
         return 0 in {self.lane, self.group}
 
     def down(self) -> Iterator[Rung]:
@@ -283,7 +283,7 @@ class Rung:
         return np.full(len(self.group_of), lane), np.full(int(self.group_of.max()) + 1, group)
 
     def spare(self, changes: Ints) -> Ints:
-        """How many changes each lane may still make; those of a group are shared out evenly.
+        """Return how many changes each lane may still make; those of a group are shared out evenly.
 
         Shape: [lanes].
         """
@@ -297,7 +297,7 @@ class Rung:
         return left
 
     def allows(self, changes: Ints) -> bool:
-        """Whether so many changes of each lane are allowed.
+        """Return whether so many changes of each lane are allowed.
 
         Shape: [lanes].
         """
@@ -513,7 +513,7 @@ def _turn(toll: Floats, changes: Floats, most: Floats, pace: float) -> None:
 
 @inner
 def _bound(game: Game, now: RunningPrices, ahead: Floats, answer: Indices, value: float) -> float:
-    """What these prices prove; every lane's home is the best of all."""
+    """Return what these prices prove; every lane's home is the best of all."""
     choices, levels, lanes, limits = game.choices, game.levels, game.lanes, game.limits
     found = -value * game.wanted
     for arc in range(len(game.delay)):
@@ -538,7 +538,7 @@ def _bound(game: Game, now: RunningPrices, ahead: Floats, answer: Indices, value
 
 @inner
 def _paid(toll: float, most: float) -> float:
-    """What all changes that are allowed cost."""
+    """Return what all changes that are allowed cost."""
     return toll * most if most < np.inf else 0.0
 
 

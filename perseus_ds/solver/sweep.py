@@ -70,7 +70,7 @@ LINE, HUGE, LARGE = 64, 2**21, 2**20
 
 
 class Scratch(NamedTuple):
-    """What a search writes on, beside the nodes.
+    """Scratch arrays of a search, beside the nodes.
 
     Shape: ``met`` [nodes]; the others [steps + 1].
     """
@@ -246,7 +246,7 @@ def _levelled(state: State, count: int, size: int) -> bool:
 
 @inner
 def ground(state: State) -> int:
-    """What no node's level is above; begin anew where levels would outgrow their field."""
+    """Return what no node's level is above; begin anew where levels would outgrow their field."""
     if state.tally[HIGH] > HIGHEST - len(state.nodes):
         state.tally[HIGH] = 0
         for node in range(len(state.nodes)):

@@ -193,7 +193,7 @@ class Timelines(NamedTuple):
     share: Floats
 
     def row(self, plan: int) -> Timelines:
-        """One plan: [activities] each."""
+        """A plan: [activities] each."""
         return Timelines(self.choice[plan], self.other[plan], self.share[plan])
 
     def first(self, plans: int) -> Timelines:
@@ -250,7 +250,7 @@ def _share_of_first(choice: Indices, other: Indices, share: Floats) -> Floats:
 
 
 def changes_of(problem: Problem, lanes: Lanes, found: Timelines) -> Ints:
-    """How often each lane changes in an iteration, the way back to its beginning included.
+    """Return how often each lane changes in an iteration, the way back to its beginning included.
 
     Shape: returns [plans, lanes].
     """
@@ -337,7 +337,7 @@ def _common(levels: Levels, order: Indices) -> Indices:
 
 
 def _spent_j(choices: Choices, levels: Levels, order: Indices, common: Indices) -> list[float]:
-    """What a lane costs at each of its common levels."""
+    """Return what a lane costs at each of its common levels."""
     return [float(choices.cost[levels.place[levels.table[order], level]].sum()) for level in common]
 
 
@@ -501,7 +501,7 @@ class _TimelineSearch:
         return found
 
     def allowed(self, found: Timelines, time_s: Floats) -> NDArray[np.bool_]:
-        """Which plans change no more often than they may, and hold every level long enough.
+        """Return which plans change no more often than they may, and hold every level long enough.
 
         Shape: ``time_s`` [plans], also returned.
         """
@@ -632,7 +632,7 @@ class _TimelineSearch:
         return found
 
     def _cost_j(self, one: Timelines) -> float:
-        """What the first plan costs."""
+        """Return what the first plan costs."""
         return float(blended(self._frontier.whole.problem, *one.first(1))[1].sum())
 
     def _guide(self, time_s: float) -> Guide:
@@ -650,7 +650,7 @@ class _TimelineSearch:
         )
 
     def _whole(self, place: Indices) -> Timelines:
-        """One plan without splits."""
+        """A plan without splits."""
         option = self._choices.option[place][None]
         return Timelines(option, option, np.ones(option.shape))
 

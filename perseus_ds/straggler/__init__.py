@@ -1,1 +1,1 @@
-"""Which replica is slow, and how slowly the others can wait: one decision, alike on every rank."""
+"""Decision which replica is slow, and how slowly the others can wait: alike on every rank."""

@@ -35,7 +35,7 @@ _NOISE_SIGMAS = 5.0  # of slack above the noise
 
 
 class Cause(Enum):
-    """Why a replica is the one that others wait for."""
+    """Reason why others wait for a replica."""
 
     MEASURED = "measured"
     ANNOUNCED = "announced"
@@ -55,7 +55,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """One slow replica; ``slowdown`` is 1.2 where it takes 20 % longer than its peers would.
+    """A slow replica; ``slowdown`` is 1.2 where it takes 20 % longer than its peers would.
 
     ``doubt`` is the probability that noise alone makes some replica of the job look so; 0 where nothing is
     concluded from measurements.
@@ -110,7 +110,7 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaObservation:
-    """One iteration of every replica.
+    """An iteration of every replica.
 
     ``own_s`` is how long the replica's first stage took without its wait for other replicas. ``planned_s`` is
     what the plan that it ran predicts for itself. Both are in seconds from release to release, never times of
@@ -168,7 +168,7 @@ class AnswerCost:
 
     @property
     def slower_by(self) -> float:
-        """How much slower, relatively, an iteration may be made without room for more being lost."""
+        """Return how much slower, relatively, an iteration may be made without room for more being lost."""
         return 0.0 if self.spent else (self._most - self.lost) / self._exposed
 
     def expect(self, objective_s: _Replicas) -> None:
@@ -205,7 +205,7 @@ class AnswerCost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaDemand:
-    """What every replica needs when nobody slows it down.
+    """Time that every replica needs when nobody slows it down.
 
     ``free_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one iteration.
     ``least_s`` is the planned seconds of its plan where it does not wait, ``pace`` measured seconds per
@@ -256,7 +256,7 @@ def limits_s(
 
 
 def margin(demand: ReplicaDemand) -> NDArray[np.float64]:
-    """How far below T' each replica stays, as a fraction.
+    """Return how far below T' each replica stays, as a fraction.
 
     Each of the others, and the last itself, vary. That they end after it costs on average the expected excess
     of one normal number above another. The sum of these stays within what is accepted.
@@ -274,7 +274,7 @@ _LATE = np.array([NormalDist().pdf(x) - x * NormalDist().cdf(-x) for x in _SIGMA
 
 
 def sigmas_below(late: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """How far below 0 a normal number's mean is whose part above 0 is ``late`` on average.
+    """Return how far below 0 a normal number's mean is whose part above 0 is ``late`` on average.
 
     Units: standard deviations.
     """
@@ -362,7 +362,7 @@ class StragglerController:
 
     @property
     def cost_pct(self) -> float:
-        """What answers have cost over the last 1 000 iterations."""
+        """Return what answers have cost over the last 1 000 iterations."""
         return self._cost.pct
 
     @property
@@ -376,7 +376,7 @@ class StragglerController:
 
     @property
     def may_slow(self) -> bool:
-        """Whether answers may cost any more time."""
+        """Return whether answers may cost any more time."""
         return not self._cost.spent
 
     @property
@@ -391,7 +391,7 @@ class StragglerController:
         return pace
 
     def longest_allowed_s(self, least_s: _Replicas) -> float:
-        """How long an iteration may be made for those who wait, should the stragglers recover.
+        """Return how long an iteration may be made for those who wait, should the stragglers recover.
 
         ``least_s`` is what each replica needs as planned, in seconds (NaN: unknown). What was
         announced may cost anything.

@@ -188,7 +188,7 @@ class NoiseEstimate:
 
     @property
     def is_known(self) -> bool:
-        """Whether a profile or enough iterations have shown it."""
+        """Return whether a profile or enough iterations have shown it."""
         return self._weight > 0.0
 
     @property
@@ -301,7 +301,7 @@ class SlowdownEstimate:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the noise of iterations is known: before, nobody is judged."""
+        """Return whether the noise of iterations is known: before, nobody is judged."""
         return self._noise.is_known
 
     def observe(self, ratio: _Floats, *, awaited: _Replicas, review_every: int) -> bool:
@@ -376,7 +376,7 @@ class SlowdownEstimate:
         return _CLIP_SIGMAS * max(self._noise.deviation, LEAST_SCATTER)
 
     def _drifts(self, deviation: _Floats, awaited: _Replicas) -> bool:
-        """Whether an awaited straggler was on the same side of its median several times in a row."""
+        """Return whether an awaited straggler was on the same side of its median several times in a row."""
         if not awaited.any():
             return False
         side = np.sign(deviation)

@@ -99,12 +99,12 @@ class FrontierIndex:
 
     @property
     def objective_s(self) -> float:
-        """What the objective's plan predicts."""
+        """Return what the objective's plan predicts."""
         return float(self.expected_s[self.objective])
 
     @property
     def fastest_s(self) -> float:
-        """What the plan that loses no time predicts."""
+        """Return what the plan that loses no time predicts."""
         return float(self.expected_s[self.fastest])
 
     def within(self, limit_s: float) -> int:

@@ -36,7 +36,7 @@ _Signature = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notice: how many times slower a pipeline is, or how much power the job may take on average.
+    """A notice: how many times slower a pipeline is, or how much power the job may take on average.
 
     ``until_s`` is when the notice ends, in seconds since 1970 (None: when its file is removed).
     """
@@ -262,7 +262,7 @@ def _running_job(directory: RunDirectory) -> Mapping[str, object]:
 
 
 def _is_alive(attached: Mapping[str, object]) -> bool:
-    """Whether rank 0 may still be there; no other host's processes can be seen from here."""
+    """Return whether rank 0 may still be there; no other host's processes can be seen from here."""
     pid = _count(attached, "pid")
     if attached.get("host") != socket.gethostname() or pid is None:
         return True

@@ -153,7 +153,7 @@ class Forecast:
         return float(self._paths.over(self._paths.ends(each_s)))
 
     def _error(self, scatter_pct: float | None) -> float:
-        """By how much iterations vary, where the profile does not state it of all computations."""
+        """Return by how much iterations vary, where the profile does not state it of all computations."""
         varies, fits = self._profile.variation() or {}, self._profile.loads
         scatters = [fits[key].scatter if key in fits else varies.get(key, math.nan) for key in self._keys]
         share = np.array([*scatters, 0.0])[self._row]

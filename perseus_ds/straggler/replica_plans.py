@@ -1,4 +1,4 @@
-"""Which plan every replica runs: the objective's, or what a straggler leaves room for; who keeps its time."""
+"""Plan of every replica: the objective's, or the one that a straggler leaves room for; who keeps its time."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class ReplicaPlans:
 
     @property
     def plans(self) -> Sequence[int]:
-        """What every replica runs now."""
+        """Return what every replica runs now."""
         plans: list[int] = self._present.tolist()
         return plans
 
@@ -151,17 +151,17 @@ class ReplicaPlans:
 
     @property
     def on_pace(self) -> Sequence[bool]:
-        """Which replicas last as long as the plan that they run predicts."""
+        """Return which replicas last as long as the plan that they run predicts."""
         return (~self._pace.behind).tolist()
 
     @property
     def cost_pct(self) -> float:
-        """What answers have cost over the last 1 000 iterations."""
+        """Return what answers have cost over the last 1 000 iterations."""
         return self._controller.cost_pct
 
     @property
     def account(self) -> Mapping[str, float]:
-        """What answers have cost, in how many iterations replicas were paced and how much."""
+        """Return what answers have cost, in how many iterations replicas were paced and how much."""
         slowed_pct = 100.0 * self._slowed / self._paced_iterations if self._paced_iterations else 0.0
         return {
             "cost_pct": self.cost_pct,
@@ -175,7 +175,7 @@ class ReplicaPlans:
         return None if self.decision is None else self.decision.sync_time_s
 
     def _promised(self, about: int, own_s: _Replicas) -> tuple[_Replicas, _Replicas | None]:
-        """What was expected of an iteration at the usual load, and what the load was (None: usual)."""
+        """Return what was expected of an iteration at the usual load, and what the load was (None: usual)."""
         run_s, predicted = self._run_s.pop(about, self._unknown), self._predicted_s.pop(about, None)
         if self._pacing is None:
             return run_s, None
@@ -193,7 +193,7 @@ class ReplicaPlans:
 
 
 class Pace:
-    """Which replicas last longer than what they run predicts, again and again.
+    """Replicas that last longer than what they run predicts, again and again.
 
     A clock that is asked for ahead comes too early where everything lasts longer. The end of a computation
     would be slowed, and most of all that of a straggler.

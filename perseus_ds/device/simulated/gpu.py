@@ -61,7 +61,7 @@ class EnergyCounter:
 
     @property
     def reading_j(self) -> float:
-        """What a reader sees: whole millijoules."""
+        """Return what a reader sees: whole millijoules."""
         return math.floor(self._value_j * _PER_J) / _PER_J
 
     def _open(self, energy_j: float) -> None:
@@ -74,7 +74,7 @@ class EnergyCounter:
 
 @dataclass(slots=True)
 class Task:
-    """One instruction on the GPU; it ends when its work is done *and* its host handler has returned.
+    """An instruction on the GPU; it ends when its work is done *and* its host handler has returned.
 
     ``work`` is what runs now, ``remaining_s`` what is left of it at the maximum clock, ``rest`` what follows.
     """
@@ -91,7 +91,7 @@ class Task:
 
     @property
     def overrun_s(self) -> float:
-        """How much longer the host's handler took than the GPU."""
+        """Return how much longer the host's handler took than the GPU."""
         if self.ended_s is None or self.finished_s is None:
             return 0.0
         return self.ended_s - self.finished_s
@@ -252,7 +252,7 @@ class Timeline:
                 self._end(task)
 
     def _is_done(self, task: Task) -> bool:
-        """Whether what is left is below the resolution of the time base (never a fixed constant)."""
+        """Return whether what is left is below the resolution of the time base (never a fixed constant)."""
         return self.time_s + task.remaining_s <= math.nextafter(self.time_s, math.inf)
 
     def _end(self, task: Task) -> None:
@@ -295,7 +295,7 @@ class Truth:
 
     @property
     def overrun_share(self) -> float:
-        """Of how many tasks the host was slower than the GPU; in virtual time of none."""
+        """Return the share of tasks in which the host was slower than the GPU; 0 in virtual time."""
         return self.overruns / self.count if self.count else 0.0
 
     def record(self, task: Task) -> None:
@@ -339,7 +339,7 @@ class TimeBase(Protocol):
         """Device seconds."""
 
     def wall_s(self, device_s: float) -> float:
-        """How long a stretch of device time lasts on the host's clock."""
+        """Return how long a stretch of device time lasts on the host's clock."""
 
     def wait(self, condition: threading.Condition, for_s: float) -> None:
         """Let up to ``for_s`` device seconds pass; waking early is allowed."""
@@ -526,7 +526,7 @@ class SimulatedGpu(Gpu):
         self._switch(clock_mhz)
 
     def refused_mhz(self) -> frozenset[int]:
-        """Those of ``refuses_mhz`` that were asked for."""
+        """Return those of ``refuses_mhz`` that were asked for."""
         return self._refused_mhz
 
     def reset_clock(self) -> None:

@@ -21,7 +21,7 @@ Table = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """What a model must know of single kernels.
+    """Parameters that a model needs for single kernels.
 
     ``product_flops`` (dense, half precision, of which ``product_efficiency`` is reached) and
     ``lane_instructions`` are per second at the maximum core clock. ``bandwidth`` is in bytes per second at
@@ -44,7 +44,7 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuModel:
-    """One kind of GPU; compared and hashed by identity, so that it can key a cache.
+    """A kind of GPU; compared and hashed by identity, so that it can key a cache.
 
     ``voltage_squared`` is V^2 over its flat low-clock value, ``blocking_w`` the power of a GPU that
     waits inside a kernel (NCCL), both against MHz. ``dynamic_w`` is what work of intensity 1 adds at the

@@ -1,4 +1,4 @@
-"""What an operator on given shapes asks of a GPU: floating-point work, instructions, bytes.
+"""Work of an operator on given shapes: floating-point operations, instructions, bytes.
 
 Rough on purpose, and the same for every GPU: products by their tiles, all else by its elements. Lane
 instructions per element are counted in the inner loops of llm.c's kernels, and rounded.
@@ -51,7 +51,7 @@ _PIPE_DEPTH = 32
 
 
 def is_product(name: str) -> bool:
-    """Whether an operator multiplies matrices."""
+    """Return whether an operator multiplies matrices."""
     return any(word in name.lower() for word in _PRODUCTS)
 
 

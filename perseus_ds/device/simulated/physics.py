@@ -12,7 +12,7 @@ from perseus_ds.device.simulated.models import GpuModel, interpolate
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one instruction asks of a GPU: an amount of computation.
+    """Work of one instruction on a GPU: an amount of computation.
 
     ``seconds`` is its duration at the maximum clock, held. ``memory_bound`` is the fraction of that which
     does not follow the core clock. ``intensity`` is its dynamic power over that of the densest kernels.
@@ -31,7 +31,7 @@ _HELD_WITHIN_MHZ = 0.01
 
 
 def work_rate(model: GpuModel, clock_mhz: float, memory_bound: float) -> float:
-    """How fast work proceeds, against the maximum clock: ``1 / ((1 - m) f_max / f + m)``."""
+    """Return how fast work proceeds, against the maximum clock: ``1 / ((1 - m) f_max / f + m)``."""
     return 1.0 / ((1.0 - memory_bound) * model.max_clock_mhz / clock_mhz + memory_bound)
 
 
@@ -67,13 +67,13 @@ def held_clock_mhz(model: GpuModel, clock_mhz: int, intensity: float, power_cap_
 
 
 def duration_s(model: GpuModel, clock_mhz: int, work: Work) -> float:
-    """How long work takes at one clock, under the model's own power cap."""
+    """Return how long work takes at one clock, under the model's own power cap."""
     held_mhz = held_clock_mhz(model, clock_mhz, work.intensity, model.power_cap_w)
     return work.seconds / work_rate(model, held_mhz, work.memory_bound)
 
 
 def energy_j(model: GpuModel, clock_mhz: int, work: Work) -> float:
-    """What work costs at one clock, at the reference temperature."""
+    """Return what work costs at one clock, at the reference temperature."""
     held_mhz = held_clock_mhz(model, clock_mhz, work.intensity, model.power_cap_w)
     return work_power_w(model, held_mhz, work.intensity) * duration_s(model, clock_mhz, work)
 
@@ -127,7 +127,7 @@ class KernelWork:
 
 @lru_cache(maxsize=_REMEMBERED)
 def kernel_rate(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> float:
-    """How fast a kernel proceeds, against maximum core and default memory clock."""
+    """Return how fast a kernel proceeds, against maximum core and default memory clock."""
     core_s, memory_s = _stretched(model, clock_mhz, memory_mhz, work)
     return work.seconds / _joined(core_s, memory_s, work.overlap)
 
@@ -176,7 +176,7 @@ def kernel_cost(
 
 
 def memory_saving_w(model: GpuModel, memory_mhz: float) -> float:
-    """What a lower memory clock saves, whatever runs."""
+    """Return what a lower memory clock saves, whatever runs."""
     table = model.roofline.memory_w
     return interpolate(table, model.memory_clocks_mhz[0]) - interpolate(table, memory_mhz)
 
@@ -197,7 +197,7 @@ AnyWork = Work | KernelWork
 
 
 def rate(model: GpuModel, clock_mhz: float, memory_mhz: float, work: AnyWork | None) -> float:
-    """How fast work proceeds, against maximum core and default memory clock."""
+    """Return how fast work proceeds, against maximum core and default memory clock."""
     if isinstance(work, KernelWork):
         return kernel_rate(model, clock_mhz, memory_mhz, work)
     return work_rate(model, clock_mhz, 0.0 if work is None else work.memory_bound)

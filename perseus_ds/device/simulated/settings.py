@@ -117,7 +117,7 @@ def _of_ranks(ranks: object) -> dict[int, dict[str, object]]:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a key is a rank's number as numbers are written: 03 would be a second name of 3."""
+    """Return whether a key is a rank's number as numbers are written: 03 would be a second name of 3."""
     return text.isascii() and text.isdecimal() and (text == "0" or not text.startswith("0"))
 
 
