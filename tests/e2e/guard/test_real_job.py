@@ -177,7 +177,7 @@ def ended_s(pid: int) -> Iterator[Future[float]]:
 
 
 def tell(what: str, taken_s: float) -> None:
-    """Leave a figure in the test's output: it is what docs/device.md quotes."""
+    """Leave a figure in the test's output: it is what docs/safety.md quotes."""
     print(f"{what} after {1e3 * taken_s:.1f} ms, load {os.getloadavg()[0]:.1f}")  # noqa: T201
     assert 0 < taken_s < GENEROUS_S
 
