@@ -53,7 +53,7 @@ class Book:
             if not self.plans:
                 self.seen = active_plan.observed
             self.plans.append([int(plan) for plan in active_plan.plans])
-            self.modes.append(session.lifecycle.step.mode)
+            self.modes.append(session.lifecycle.settings.mode)
         return active_plan
 
     def end(self, active_plan: ActivePlan | None) -> None:

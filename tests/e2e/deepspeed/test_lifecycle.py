@@ -94,7 +94,7 @@ def test_the_plan_keeps_the_reserve_that_the_jobs_own_variation_asks_for(lifecyc
     assert mean(variation.values()) == pytest.approx(SimulatedSettings().noise, rel=0.3)
     plans = read_plans(lifecycle.run_dir / "plan.json")
     assert plans.reserve_pct < UNKNOWN_PCT
-    assert plans.fingerprint["reserve_pct"] == "automatic"
+    assert plans.fingerprint["reserve_pct"] == "auto"
 
 
 def test_a_reserve_that_is_too_little_is_told(lifecycle: Lifecycle, tmp_path: Path) -> None:

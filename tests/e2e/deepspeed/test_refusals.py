@@ -37,8 +37,6 @@ def cases(lifecycle: Lifecycle, root: Path) -> dict[str, Case]:
     shorten(cut_short / "plan.json")
     not_text = copy_of(lifecycle.run_dir, root / "not text")
     (not_text / "plan.json").write_bytes(b"\x80\x81\xff" * 100)
-    everyones = copy_of(lifecycle.run_dir, root / "everyones")
-    (everyones / "plan.json").chmod(0o666)
     a_file = root / "file"
     a_file.write_text("")
     return {
@@ -67,9 +65,6 @@ def cases(lifecycle: Lifecycle, root: Path) -> dict[str, Case]:
         "a file as run_dir": Case({**plain, "run_dir": str(a_file)}, ("perseus.run_dir", "is not a folder")),
         "timelines that are not there": Case(
             {**plain, "objective": {"timelines": str(root / "nowhere")}}, ("nowhere", "No such file")
-        ),
-        "a plan that everyone may write": Case(
-            block(everyones, mode="run"), ("plan.json", "can be written by everyone")
         ),
         "GPUs in a list": Case({**plain, "simulated": {"gpu": ["a40"]}}, ("simulated.gpu", "['a40']")),
         "unknown device": Case({**plain, "device": "abacus"}, ("perseus.device", "abacus")),
@@ -109,7 +104,6 @@ NAMES = (
     "forward_s too long",
     "a file as run_dir",
     "timelines that are not there",
-    "a plan that everyone may write",
     "GPUs in a list",
     "unknown device",
 )
