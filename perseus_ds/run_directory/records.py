@@ -54,6 +54,7 @@ Line = Annotated[str, Field(max_length=4096), AfterValidator(_one_line)]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Number = Annotated[float, Field(ge=0.0, le=MOST)]
 Positive = Annotated[float, Field(gt=0.0, le=MOST)]
+Celsius = Annotated[float, Field(ge=0.0, le=1000.0)]
 Rank = Annotated[int, Field(ge=0, lt=2**31)]
 Record = TypeVar("Record")
 
@@ -170,6 +171,12 @@ class _Courses:
 
 
 @dataclass(frozen=True, slots=True)
+class _Temperatures:
+    baseline: Celsius | None = None
+    perseus: Celsius | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _RankFile:
     rank: Rank
     stage: Rank
@@ -178,7 +185,7 @@ class _RankFile:
     course: _Courses = field(default_factory=_Courses)
     clock_requests: _Requests = field(default_factory=_Requests)
     run: str = ""
-    temperature_c: dict[str, Annotated[float, Field(ge=0.0, le=1000.0)]] = field(default_factory=dict)
+    temperature_c: _Temperatures = field(default_factory=_Temperatures)
 
 
 SIDES = ("baseline", "perseus")
@@ -210,7 +217,9 @@ def _read_rank(path: Path) -> RankRecord | None:
         changes=requests.changes,
         missed=requests.late + requests.overtaken,
         run=found.run,
-        temperature_c=found.temperature_c,
+        temperature_c={
+            side: warm for side in SIDES if (warm := getattr(found.temperature_c, side)) is not None
+        },
     )
 
 
