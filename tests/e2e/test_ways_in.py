@@ -62,7 +62,7 @@ def test_a_file_switches_on_what_was_configured_in_code(tmp_path: Path, ending: 
 
 BAD = {
     "missing": (None, "No such file"),
-    "torn": ('{"run_dir": "runs", "profile": {', "is no JSON or YAML, or is cut short"),
+    "torn": ('{"run_dir": "runs", "profile": {', "cut short"),
     "of another key set": ('{"train_batch_size": 8}', "perseus.train_batch_size is not a known key"),
 }
 

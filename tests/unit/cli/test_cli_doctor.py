@@ -149,7 +149,7 @@ def test_doctor_without_a_driver_still_answers(perseus: Program, monkeypatch: py
     def nothing() -> object:
         raise DeviceUnavailableError("count GPUs: no driver", hint="check that nvidia-smi works here")
 
-    monkeypatch.setattr("perseus_ds.cli.gpus.load_nvml", nothing)
+    monkeypatch.setattr("perseus_ds.guard.command.load_nvml", nothing)
     answer = perseus("doctor")
     assert answer.code == 0
     assert "no driver" in answer.out

@@ -238,8 +238,8 @@ def test_a_damaged_timeline_is_refused_in_one_line(where: str, value: object) ->
 
 
 @pytest.mark.parametrize("segment", [[1410, None], [1410, None, 0.5, 1], None, "1410"])
-def test_a_segment_of_other_parts_is_told_what_its_parts_are(segment: object) -> None:
-    with pytest.raises(PlanFormatError, match="seconds"):
+def test_a_segment_of_other_parts_is_refused_by_its_place(segment: object) -> None:
+    with pytest.raises(PlanFormatError, match="timelines"):
         loads(_broken("segment", segment))
 
 
