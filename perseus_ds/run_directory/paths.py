@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import socket
-import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -179,8 +178,8 @@ def read_record(path: Path, name: str, kind: type[Record], *, remedy: str) -> Re
 
 # The lock of a run directory, ``lock.json``: one job writes there; the next one gets a numbered directory.
 #
-# Rank 0 calls `claim`, and `release` when its job leaves. The lock names the host and process of its owner,
-# who touches it while it lives.
+# Rank 0 calls `claim`, `touch` from time to time, and `release` when its job leaves. The lock names the host
+# and process of its owner.
 # On the owner's host its process id and start time tell whether it lives, elsewhere the age of the file does.
 # No lock of the operating system is used: over NFS it may hang a job or not be there at all.
 
@@ -192,9 +191,8 @@ _MOST_DIRECTORIES = 10_000
 _TRIES = 100
 _HALF_WRITTEN_S = 0.02
 _START_FIELD = 18  # of /proc/PID/stat, after the state: clock ticks from boot to the process's start
-_END_S = 1.0  # a touch may hang where the file system does
 
-_held: dict[Path, tuple[threading.Thread, threading.Event]] = {}
+_held: set[Path] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,15 +239,19 @@ def claim(asked: Path) -> tuple[Path, LockOwner | None]:
 
 def release(path: Path) -> None:
     """Let the next job have a directory that `claim` returned; does nothing where the lock is another's."""
-    held = _held.pop(path, None)
-    if held is None:
+    if path not in _held:
         return
-    thread, over = held
-    over.set()
-    thread.join(timeout=_END_S)
+    _held.discard(path)
     with suppress(OSError):
         if _is_own(lock := path / _FILE):  # not in a child that was forked
             lock.unlink()
+
+
+def touch(path: Path) -> None:
+    """Show other hosts that a directory of `claim` is in use; the owner calls it every `TOUCH_EVERY_S`."""
+    with suppress(OSError):
+        if path in _held and _is_own(lock := path / _FILE):
+            os.utime(lock)
 
 
 def _numbered(asked: Path, number: int) -> Path:
@@ -267,7 +269,7 @@ def _lock(path: Path, own: LockOwner) -> LockOwner | None:
     lock, content = path / _FILE, json.dumps(asdict(own))
     for _ in range(_TRIES):
         if _create(lock, content):
-            _hold(path)
+            _held.add(path)
             return None
         found = _read(lock)
         if found is None:
@@ -358,27 +360,11 @@ def _take_away(lock: Path, stale: bytes) -> bool:
     return True
 
 
-def _hold(path: Path) -> None:
-    """Touch a directory's lock from now on, and release it when this process ends."""
-    over = threading.Event()
-    thread = threading.Thread(target=_touch, args=(path / _FILE, over), name="perseus-lock", daemon=True)
-    _held[path] = thread, over
-    thread.start()
-
-
 @atexit.register
 def _release_all() -> None:
     """Release at the end of the process what no job has released."""
     for path in list(_held):
         release(path)
-
-
-def _touch(lock: Path, over: threading.Event) -> None:
-    while not over.wait(TOUCH_EVERY_S):
-        with suppress(OSError):
-            if not _is_own(lock):
-                return
-            os.utime(lock)
 
 
 def _is_own(lock: Path) -> bool:

@@ -212,7 +212,7 @@ class Assembly:
         if job.rank != 0:
             return None
         notices = Notices(folder, replicas=sum(map(len, job.sets)))
-        watch = NoticeWatch(notices, self._context.log, sets=job.sets)
+        watch = NoticeWatch(notices, self._context.log, sets=job.sets, directory=self._context.directory.path)
         watch.start()
         self._undo.append(watch.close)
         return watch

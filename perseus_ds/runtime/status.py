@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import EngineError, PerseusError
+from perseus_ds.run_directory.paths import TOUCH_EVERY_S, touch
 from perseus_ds.runtime.channel import FEWEST, MOST, ControlChannel
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.event_log import EventLog
@@ -19,14 +22,14 @@ from perseus_ds.runtime.recorder import Arrivals, Iteration
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.notices import Notices
 
-# Look for what is announced from outside, beside the training thread: a file system may be slow, or hang.
+# Look into the run directory beside the training thread: a file system may be slow, or hang.
 
 _PAUSE_S = 0.5
 """Between two looks. Each takes the interpreter from a training thread for some tenths of a millisecond."""
 
 
 class NoticeWatch:
-    """A thread of rank 0 that looks twice per second, however short an iteration is.
+    """A thread of rank 0 that looks twice per second, and touches the lock of the run directory.
 
     ``announced`` is what held when it looked last: slowdowns, 1 where nothing is announced. A set
     of pipelines that meet in every layer is as slow as its slowest. ``power_w`` is what the job may take.
@@ -34,8 +37,9 @@ class NoticeWatch:
     Shape: ``announced`` [replicas], the same as ``sets``.
     """
 
-    def __init__(self, notices: Notices, log: EventLog, *, sets: Sets) -> None:
+    def __init__(self, notices: Notices, log: EventLog, *, sets: Sets, directory: Path) -> None:
         self._notices = notices
+        self._directory = directory
         self._log = log
         self._closing = threading.Event()
         self._complaints: list[str] = []
@@ -64,7 +68,11 @@ class NoticeWatch:
         self._notices.clear()
 
     def _watch(self) -> None:
+        touched_s = time.monotonic()
         while not self._closing.is_set():
+            if time.monotonic() - touched_s >= TOUCH_EVERY_S:
+                touch(self._directory)
+                touched_s = time.monotonic()
             observed = self._notices.poll()
             self.announced = np.array([observed.slowdown[list(one)].max() for one in self._sets])
             self.power_w = observed.power_w

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from perseus_ds.run_directory.paths import claim, release
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.status import NoticeWatch
 from perseus_ds.straggler.notices import Announced, Notices
@@ -42,8 +44,8 @@ def looked_twice(notices: HandNotices) -> None:
         assert notices.looked.acquire(timeout=10.0)
 
 
-def test_what_is_announced_is_there_after_a_look(notices: HandNotices) -> None:
-    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)))
+def test_what_is_announced_is_there_after_a_look(notices: HandNotices, tmp_path: Path) -> None:
+    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)), directory=tmp_path)
     assert watch.announced.tolist() == [1.0, 1.0]
     notices.observed = Announced(np.array([1.0, 1.5]), 1850.0)
     watch.start()
@@ -54,9 +56,9 @@ def test_what_is_announced_is_there_after_a_look(notices: HandNotices) -> None:
 
 
 def test_complaints_are_said_once_and_only_when_asked(
-    notices: HandNotices, capsys: pytest.CaptureFixture[str]
+    notices: HandNotices, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)))
+    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)), directory=tmp_path)
     notices.observed = Announced(np.ones(2), None, ("half a file: ignored",))
     watch.start()
     looked_twice(notices)
@@ -67,11 +69,26 @@ def test_complaints_are_said_once_and_only_when_asked(
     watch.close()
 
 
-def test_a_file_system_that_hangs_holds_nobody_up(notices: HandNotices) -> None:
+def test_a_file_system_that_hangs_holds_nobody_up(notices: HandNotices, tmp_path: Path) -> None:
     notices.hangs.set()
-    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)))
+    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)), directory=tmp_path)
     watch.start()
     watch.report()
     assert watch.announced.tolist() == [1.0, 1.0]
     watch.close()
     notices.goes_on.set()
+
+
+def test_the_lock_of_the_run_directory_is_touched_meanwhile(
+    notices: HandNotices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perseus_ds.runtime.status.TOUCH_EVERY_S", 0.0)
+    path, _ = claim(tmp_path / "run")
+    lock = path / "lock.json"
+    os.utime(lock, (0.0, 0.0))
+    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)), directory=path)
+    watch.start()
+    looked_twice(notices)
+    assert lock.stat().st_mtime > 0.0
+    watch.close()
+    release(path)
