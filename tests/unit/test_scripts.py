@@ -1,4 +1,6 @@
+import ast
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,21 @@ COMMANDS = ["scripts/setup", "scripts/versions", "scripts/test", "scripts/check"
 def test_is_a_program_that_bash_can_read(command: str) -> None:
     assert os.access(ROOT / command, os.X_OK)
     subprocess.run(["bash", "-n", ROOT / command], check=True)
+
+
+SOURCES = [path for root in ("scripts", "patches") for path in sorted((ROOT / root).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_script_imports_of_us_is_there(source: Path) -> None:
+    """Benches are run by hand, most of them seldom."""
+    imports = [one for one in ast.walk(ast.parse(source.read_text())) if isinstance(one, ast.ImportFrom)]
+    ours = [one for one in imports if (one.module or "").split(".")[0] == "perseus_ds"]
+    for name in [f"{one.module}:{alias.name}" for one in ours for alias in one.names]:
+        try:
+            pkgutil.resolve_name(name)
+        except AttributeError:
+            pkgutil.resolve_name(name.replace(":", "."))
 
 
 def test_the_demo_explains_itself_from_anywhere(tmp_path: Path) -> None:

@@ -12,13 +12,18 @@ from pathlib import Path
 
 from first_hour import first_hour, torch_bench
 
+from perseus_ds.errors import DeviceError
+
 
 def main() -> None:
     """Check, write the report and its figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=Path("first-hour.txt"))
     options = parser.parse_args()
-    bench = torch_bench()
+    try:
+        bench = torch_bench()
+    except DeviceError as error:
+        sys.exit(f"{error.message} ({error.hint})" if error.hint else error.message)
     with bench.gpu as gpu:
         who = gpu.identify()
         machine = {"gpu": who.name, "driver": who.driver, "host": platform.platform()} | bench.versions()

@@ -13,8 +13,8 @@ import torch
 from perseus_ds.device.gpu import DeviceRequest, Gpu
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceUnavailableError
-from perseus_ds.runtime.cuda_events import Cuda, TorchCuda
-from perseus_ds.runtime.threads import HostThreads, Threads
+from perseus_ds.runtime.cuda_events import TorchCuda
+from perseus_ds.runtime.threads import HostThreads
 
 _SIDE = 8192
 _PICKLED = 200_000
@@ -23,9 +23,9 @@ _PICKLED = 200_000
 class Bench(Protocol):
     """What a check needs. The device is the calling thread's; every method may raise a ``RuntimeError``."""
 
-    cuda: Cuda
+    cuda: TorchCuda
     gpu: Gpu
-    threads: Threads
+    threads: HostThreads
 
     def launch(self, share: float) -> None:
         """Queue some 10 ms of work that takes about this share of the highest power; 0: nothing."""
@@ -56,9 +56,9 @@ class TorchBench:
     """The real one."""
 
     def __init__(self, gpu: Gpu) -> None:
-        self.cuda: Cuda = TorchCuda()
+        self.cuda = TorchCuda()
         self.gpu = gpu
-        self.threads: Threads = HostThreads()
+        self.threads = HostThreads()
         self._factor = torch.rand(_SIDE, _SIDE, device="cuda", dtype=torch.bfloat16)
         self._product = torch.empty_like(self._factor)
         self._content = list(range(_PICKLED))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
+from queue import SimpleQueue
 from statistics import median
 
 import numpy as np
@@ -25,7 +26,6 @@ from first_hour.report import CheckResult
 from perseus_ds.device.gpu import EventReason
 from perseus_ds.runtime.cuda_events import CudaEvent, enter_thread
 from perseus_ds.runtime.recorder import Recorder
-from perseus_ds.runtime.threads import Queue
 from perseus_ds.schedule import Kind
 
 Check = Callable[[Bench], CheckResult]
@@ -100,7 +100,7 @@ def counter_against_power(bench: Bench) -> CheckResult:
 def waiting_thread(bench: Bench) -> CheckResult:
     """4: what a thread costs that sleeps on events, and whether it makes a context on another GPU."""
     before = bench.contexts()
-    events: Queue[CudaEvent | None] = bench.threads.queue(object)  # type: ignore[arg-type]  # or the end
+    events: SimpleQueue[CudaEvent | None] = bench.threads.queue(object)  # type: ignore[arg-type]  # or the end
     device = bench.cuda.current_device()
     cpu_s: list[float] = []
 
@@ -143,7 +143,7 @@ def query_behind_synchronize(bench: Bench) -> CheckResult:
         ticks_s: list[float] = []
         stop = bench.threads.queue(str)
 
-        def ticking(ticks_s: list[float] = ticks_s, stop: Queue[str] = stop) -> None:
+        def ticking(ticks_s: list[float] = ticks_s, stop: SimpleQueue[str] = stop) -> None:
             while not stopped(stop, 1e-3):
                 ticks_s.append(bench.threads.now_s())
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from queue import Empty
+from queue import Empty, SimpleQueue
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from first_hour.bench import Bench
 from first_hour.report import CheckResult, Figures, Verdict
 from perseus_ds.runtime.cuda_events import CudaEvent
 from perseus_ds.runtime.cuda_timer import CudaStopwatch
-from perseus_ds.runtime.threads import Queue
 
 _AHEAD = 4
 _PAUSE_S = 0.01
@@ -60,7 +59,7 @@ def loaded(bench: Bench, for_s: float, share: float) -> Iterator[None]:
     bench.synchronize()
 
 
-def stopped(stop: Queue[str], pause_s: float) -> bool:
+def stopped(stop: SimpleQueue[str], pause_s: float) -> bool:
     """Pause; whether the end was asked for."""
     try:
         stop.get(timeout=pause_s)
