@@ -1,4 +1,4 @@
-"""What PyTorch calls at the end of ``import torch``: wait for training frameworks, and nothing else.
+"""Entry point that PyTorch calls after ``import torch``: wait for training frameworks, and nothing else.
 
 Standard library only, never raises, does its work once. The finder stays first in ``sys.meta_path`` until
 every module that it waits for has been imported. Frameworks whose own configuration has no place for our

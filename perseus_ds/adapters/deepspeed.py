@@ -65,7 +65,7 @@ LATER = ("BackwardOnlyPass", "WeightPass", "CommitP2P")
 """Classes that not every release, and not every schedule, has."""
 
 MOST_STEPS = 200_000
-"""Of one rank in one iteration: fifty thousand microbatches take fewer."""
+"""Bound on the instructions of one rank in one iteration: fifty thousand microbatches take fewer."""
 
 _TRAINS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.STEP})
 

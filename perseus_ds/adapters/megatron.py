@@ -83,7 +83,7 @@ _REFUSED = {
         "all ranks would have to know the groups of samples before a pass",
     ),
 }
-"""Why, and what would have to change."""
+"""Refused features, each with the reason and what would have to change."""
 
 
 _MULTIMODULE = {"MultiModuleProcessGroupCollection", "MultiModulePipelineCommunicator"}
@@ -384,7 +384,7 @@ def wrappings_of(module: ModuleType) -> Iterator[Wrapping]:
 
 
 def _ours(function: object) -> Wrapping | None:
-    """Whose wrapper this is; one of somebody else's may have copied its attributes."""
+    """Return whose wrapper this is; one of somebody else's may have copied its attributes."""
     wrapping, passing = getattr(function, _WRAPPING, (None, None))
     return wrapping if passing is function else None
 
@@ -393,7 +393,7 @@ def _ours(function: object) -> Wrapping | None:
 
 _DATA = "data_iterator"
 _SYNC = "finish_grad_sync"
-"""What Megatron's data-parallel modules are known by: there replicas wait for each other."""
+"""Mark of Megatron's data-parallel modules, in which replicas wait for each other."""
 
 
 class Hooks:

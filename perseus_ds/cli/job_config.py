@@ -34,7 +34,7 @@ _SEVERAL = 2  # replicas: nearly every job has them, and its JSON does not say
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What would go wrong, and what to do about it; ``refused``: the job would train without the plugin."""
+    """A problem that a job would have, and its remedy; ``refused``: it would train without the plugin."""
 
     what: str
     remedy: str

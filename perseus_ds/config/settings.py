@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 AUTOMATIC = "automatic"
-"""What other tools call "auto": HF Trainer and Accelerate end a job whose DeepSpeed JSON holds that word.
+"""Our word for "auto": HF Trainer and Accelerate end a job whose DeepSpeed JSON holds that one.
 
 Source: accelerate/utils/dataclasses.py @ 1.15.0, ``DeepSpeedPlugin.fill_match``.
 """

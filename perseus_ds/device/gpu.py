@@ -122,7 +122,7 @@ def describe_grid(clocks_mhz: tuple[int, ...]) -> str:
 # What operators and their tools have set of a GPU's power and clocks, and how two readings differ.
 
 FIELDS = ("power_limit", "application_clock", "power_smoothing", "power_profiles")
-"""What `OperatorSettings.fields` may name."""
+"""Names of `OperatorSettings.fields`."""
 
 _LEAST_W = 1.0
 
@@ -295,7 +295,7 @@ def is_at(locked_mhz: int, achieved: Achieved) -> bool:
 
 
 def is_held(asked_mhz: int, seen_mhz: int) -> bool:
-    """Whether a clock that was seen is no lower than the one asked for, as closely as parts hold it."""
+    """Return whether the achieved clock is no lower than requested, as closely as parts hold it."""
     return seen_mhz >= asked_mhz - _TOLERANCE_MHZ
 
 
@@ -324,7 +324,7 @@ def _with_reason(reasons: EventReason, *, below: bool) -> list[ConflictKind]:
 
 
 def is_capped(looks: Sequence[tuple[float, Achieved]], asked: AskedClocks, *, settle_s: float) -> bool:
-    """Whether the median look stands below the clock that was asked for, once that has had time to settle.
+    """Return whether the median reading is below the requested clock, once that had time to settle.
 
     Reasons prove nothing here. SW_POWER_CAP is the normal state of a loaded GPU at clocks that it holds, and
     a GPU at its ceiling may give none. What the device chooses by itself is no cap.
@@ -423,7 +423,7 @@ class GpuReader(ABC):
         return None
 
     def opened_elsewhere(self) -> tuple[str, str] | None:
-        """By which backend and UUID another process opens this device too, to read it; None: none can."""
+        """Return backend and UUID by which another process can open this device; None: none can."""
         return None
 
     @abstractmethod
@@ -595,7 +595,7 @@ T = TypeVar("T")
 
 
 class LibraryGpu(Gpu):
-    """Who inherits starts the library, finds the GPU and reads who it is and what it can do."""
+    """Base of GPUs behind a vendor's library: starts it, finds the GPU, reads identity and abilities."""
 
     _identity: Identity
     _capabilities: Capabilities

@@ -217,7 +217,7 @@ def margins_s(known: Profile) -> Mapping[Computation, NDArray[np.float64]]:
 def _margin_s(
     time_s: NDArray[np.float64], factor: NDArray[np.float64], random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """By how much more than it seems a clock may cost against the highest one, in all draws of the errors."""
+    """Return how much more than it seems a clock may cost in time, in all draws of the errors."""
     normal = random.standard_normal((len(time_s), _DRAWS))
     drawn_s = time_s[:, None] * drawn_shares(time_s, factor, normal)
     more_s = (drawn_s - drawn_s[0]) - (time_s - time_s[0])[:, None]

@@ -161,7 +161,7 @@ def _last_run(journal: tuple[Event, ...]) -> tuple[tuple[Event, ...], int]:
 
 
 def _earlier(summary: Summary | None, ranks: Sequence[RankRecord], run: str) -> bool:
-    """Whether measurements there are of another run than ``run``; files of older versions name none."""
+    """Return whether measurements are of another run than ``run``; files of older versions name none."""
     if not run:
         return False
     named = [str(summary.facts.get("run", ""))] if summary is not None else [one.run for one in ranks]
@@ -198,7 +198,7 @@ def _part(
 
 
 def _microbatches(summary: Summary | None, events: Sequence[Event]) -> int | None:
-    """Of a batch in what was measured, else in what ran or was planned last; None where nothing states it."""
+    """Return the microbatches of what was measured, else of what ran or was planned last; None if unknown."""
     facts = [{} if summary is None else summary.facts, *reversed(events)]
     stated = (one.get("microbatches") for one in facts if one.get("event") in _OF_A_SIZE)
     return next((one for one in stated if isinstance(one, int)), None)

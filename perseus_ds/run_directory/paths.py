@@ -51,7 +51,7 @@ class RunDirectory:
 
     @property
     def kernels(self) -> Path:
-        """What the instructions are made of, a file for each rank that traced (``perseus_ds.kernels``)."""
+        """Kernels of the instructions, a file for each rank that traced (``perseus_ds.kernels``)."""
         return self.path / "kernels"
 
     def kernels_of(self, rank: int) -> Path:

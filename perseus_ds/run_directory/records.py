@@ -243,7 +243,7 @@ class MeasuredSide:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the job took between its iterations: checkpoints, evaluations, sampling; all GPUs together."""
+    """Time and energy between iterations (checkpoints, evaluations, sampling); all GPUs together."""
 
     time_s: Number = 0.0
     energy_j: Number = 0.0
@@ -341,7 +341,7 @@ class Summary:
 
 
 def _quantile(shares: Sequence[float], freedoms: Sequence[float]) -> float:
-    """Of Student's distribution, for the errors of both sides together (Welch and Satterthwaite)."""
+    """Return Student's quantile for the errors of both sides together (Welch and Satterthwaite)."""
     from scipy.special import stdtrit  # noqa: PLC0415  # heavy, and seldom asked for
 
     below = sum(share**4 / max(1.0, freedom) for share, freedom in zip(shares, freedoms, strict=True))

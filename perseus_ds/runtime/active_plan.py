@@ -196,7 +196,7 @@ class ActivePlan:
 
     @property
     def awaited_s(self) -> float:
-        """How long an iteration has to be: as the objective's plan predicts, or as the straggler needs."""
+        """Duration of an iteration that the objective's plan predicts, or that a straggler needs."""
         return self.objective_s if self.sync_time_s is None else self.sync_time_s
 
     @property
@@ -206,7 +206,7 @@ class ActivePlan:
 
     @property
     def has_slack(self) -> bool:
-        """Whether some replica waits for one that could be faster; one with slower GPUs is as it is."""
+        """Return whether a replica waits for one that could be faster; one with slower GPUs is as it is."""
         decision = None if self._replica_plans is None else self._replica_plans.decision
         if decision is None or (decision.sync_time_s is None and not decision.ended):
             return False

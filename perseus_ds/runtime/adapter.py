@@ -83,7 +83,7 @@ class SyncPoint(Enum):
 
     @property
     def tells_own_time(self) -> bool:
-        """Whether an iteration without the wait can be measured, so that stragglers can be answered."""
+        """True if an iteration can be measured without its wait, so that stragglers can be answered."""
         return self is SyncPoint.REDUCTION
 
 

@@ -325,7 +325,7 @@ class ClockRequests:
 
     @property
     def stored(self) -> bool:
-        """Whether no higher clock is overdue, as far as is known here; a guard reports it by its device."""
+        """True if no higher clock is overdue, as far as is known here; a guard reports it by its device."""
         return self._clocks.look() if isinstance(self._clocks, LocalClocks) else True
 
     def put(self, request: Request) -> None:

@@ -57,7 +57,7 @@ def joined(
 
 
 def _reckoned(able: Capabilities, found: Calibration) -> Capabilities:
-    """What was measured for what was declared; a counter seems slower, never quicker, to who looks rarely."""
+    """Put measured values for declared ones; read rarely, a counter seems slower, never quicker."""
     period_s = min(filter(None, (able.counter_period_s, found.counter_period_s)), default=None)
     latency_s = found.together_s or able.switch_latency_s
     return replace(measured(able, found), switch_latency_s=latency_s, counter_period_s=period_s)

@@ -1,4 +1,4 @@
-"""What a job on simulated GPUs needs beside its session: work that takes its time, and time that travels."""
+"""Emulation of a job on simulated GPUs: work that takes its time, and time carried between ranks."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class IterationResult:
 
 
 class Phase:
-    """What iterations are run by: ``settings`` is the coming one's, `next_phase` what comes after it."""
+    """A phase of the job: ``settings`` of the coming iteration, and `next_phase` after it."""
 
     settings: IterationSettings = DEFAULT_UNCOUNTED
 

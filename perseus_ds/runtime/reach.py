@@ -1,4 +1,4 @@
-"""Which address of this host the other hosts of a job can reach; read by ranks and by `perseus-ds doctor`.
+"""Address of this host that other hosts of a job can reach; for ranks and for `perseus-ds doctor`.
 
 Training over NCCL needs no host name that resolves; gloo's own choice does, and takes 127.0.0.1 where it
 does not. The job's key-value store is the one thing that every rank reaches in any case.

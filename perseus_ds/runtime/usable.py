@@ -74,7 +74,7 @@ def run_directory_of(config: PerseusConfig) -> tuple[Path, str]:
 
 
 def _only_runs_a_plan_of(config: PerseusConfig) -> bool:
-    """Whether the run directory has a plan to run that somebody hands out, and cannot be written to."""
+    """Return whether the run directory only hands out a plan to run, and cannot be written to."""
     folder = Path(config.run_dir)
     return config.mode == "run" and _why_not(folder) is not None and folder.is_dir()
 

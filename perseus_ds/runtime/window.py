@@ -77,7 +77,7 @@ def held_alone(clock_mhz: int, looks: Sequence[Achieved], *, held_mhz: int) -> i
 
 
 def same_clock(warm: Pooled, cool: Pooled) -> bool:
-    """Whether two windows at one clock reached the same one; one that nobody read counts as reached."""
+    """Return whether two windows at one clock reached the same one; an unread clock counts as reached."""
     both = [
         (warm.points[key].achieved_mhz, cool.points[key].achieved_mhz)
         for key in warm.points.keys() & cool.points
@@ -319,7 +319,7 @@ def _warmed(point: Point, leaks_w: float) -> Point:
 
 
 def _larger(key: Computation, windows: Sequence[Pooled]) -> float:
-    """How much more work a computation is in all windows than at the size that they were brought to."""
+    """Return the work of a computation in all windows over that at the size they were brought to."""
     return fmean(window.larger.get(key, 1.0) for window in windows)
 
 
@@ -457,7 +457,7 @@ class WindowLoads:
 
 
 def _counted(replica: int, window: Sequence[Iteration]) -> Counted | None:
-    """What this rank counted on the first stage; None where it is another one, or loads are unknown."""
+    """Return the counts of this rank on the first stage; None on other stages, or if loads are unknown."""
     loads = {
         (one.index, interval.instruction.microbatch): interval.load
         for one in window

@@ -78,7 +78,7 @@ class Eve(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What may continue the plans of a front: for all of them one place after the other, and its worth.
+    """Continuations of the plans of a front, place after place, each with its worth.
 
     Shape: [steps].
     """
@@ -109,7 +109,7 @@ class Seats(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """What a beam writes on."""
+    """Scratch arrays of a beam."""
 
     eve: Eve
     steps: Steps
@@ -357,7 +357,7 @@ class Levels(NamedTuple):
 
 
 class LaneOutlook(NamedTuple):
-    """What every lane has to pay yet, by its place in its order and its state there, and for a change.
+    """Cost that every lane has still to pay, by place and state, and the cost of a change.
 
     A state is a level and how many changes are left: ``left * levels + level``; where changes are not
     counted none is ever left. Every lane begins in the state ``home``.
@@ -433,7 +433,7 @@ class Turn(NamedTuple):
 
 
 class Origins(NamedTuple):
-    """Which plan each plan of each turn continues, and at which place.
+    """Parents: the plan that each plan of each turn continues, and at which place.
 
     Shape: [turns, plans].
     """

@@ -149,7 +149,7 @@ def _check_flows(given: _Given, frontier: Frontier, snapshots: Sequence[int]) ->
 
 
 def _check_conserved(problem: Problem, through_w: Floats, across_w: Floats, at: int) -> None:
-    """What enters and what leaves every activity is what goes through it; ends of the graph are free."""
+    """Check that flow into and out of every activity is its own; ends of the graph are free."""
     for side in (problem.before, problem.after):
         moved_w = np.bincount(side, weights=across_w, minlength=len(problem))
         inner = np.bincount(side, minlength=len(problem)) > 0

@@ -220,7 +220,7 @@ def solve_frontier(
 
 
 def _wanted(until: int, around: Ints | None, most: int) -> Callable[[int, int], bool]:
-    """Which breakpoints keep a snapshot, by the totals of the shorter and of the longer one beside each.
+    """Return which breakpoints keep a snapshot, by the totals of the neighbours of each.
 
     Of those longer than ``until`` only the last does.
     """
@@ -386,7 +386,7 @@ def _least(line: tuple[float, float], base_power_w: float, t_min_s: float, time_
 
 
 def _mixed(lines: list[tuple[float, float]], base_power_w: float) -> float:
-    """What two flows prove, mixed so that they are worth the base power; nothing where it is not between."""
+    """Return the bound of two flows, mixed to be worth the base power; nothing if it is not between them."""
     (high_j, high_w), (low_j, low_w) = lines[0], lines[-1]
     if not high_w >= base_power_w >= low_w:
         return -np.inf

@@ -164,7 +164,7 @@ def follow(lane: LaneTable, home: int, duration: Floats) -> float:
 
 
 class Spread(NamedTuple):
-    """What flows through activities and over precedences, and the logarithm of all paths' weight up to each.
+    """Flow through activities and over precedences, and the logarithm of all paths' weight up to each.
 
     Shape: ``upto``, ``through`` [activities]; ``over`` [precedences].
     """
@@ -223,7 +223,7 @@ _DENSE, _STEP = 8, 1.15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allowance:
-    """How often lanes may change level: each by itself, and all of a group together; None is without limit.
+    """Limits of changes of level: of each lane, and of a group together; None is without limit.
 
     Units: changes per second.
     Shape: ``group_of`` [lanes].
@@ -355,7 +355,7 @@ class Packed(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What time, precedences and changes are worth, and what that proves.
+    """Prices of time, precedences and changes, and the bound that they prove.
 
     ``home`` is the level that each lane begins at; ``mean`` the durations, averaged; no plan of the rung
     costs less than ``bound``.
@@ -373,7 +373,7 @@ class Prices(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How often each lane and each group may change; infinite where there is no limit.
+    """Numbers of changes that each lane and each group may make; infinite without a limit.
 
     Shape: ``lane``, ``group_of`` [lanes]; ``group`` [groups].
     """
@@ -384,7 +384,7 @@ class Limits(NamedTuple):
 
 
 class Game(NamedTuple):
-    """What does not change from one answer to the next; plans last ``wanted`` ticks."""
+    """Constants of the game from one answer to the next; plans last ``wanted`` ticks."""
 
     graph: Graph
     delay: Ints
@@ -396,7 +396,7 @@ class Game(NamedTuple):
 
 
 class RunningPrices(NamedTuple):
-    """What has come of the answers so far: prices, tolls, homes and mean durations, changed in place.
+    """State of the game so far: prices, tolls, homes and mean durations, changed in place.
 
     Shape: ``price``, ``mean`` [activities]; ``across`` [precedences]; ``lane_toll``, ``home`` [lanes];
     ``group_toll`` [groups].

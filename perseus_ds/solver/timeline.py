@@ -183,7 +183,7 @@ AS_LONG = 1.0 + 1e-9
 
 
 class Timelines(NamedTuple):
-    """What every activity begins at, what it ends at, and the share of its work before the change.
+    """Level at which every activity begins and ends, and the share of its work before the change.
 
     Shape: [plans, activities] each; ``choice`` and ``other`` are positions in the option tables.
     """

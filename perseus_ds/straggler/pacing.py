@@ -83,7 +83,7 @@ class Pacing:
 
 
 def margins_s(apart_s: _Replicas, late_s: float) -> _Replicas:
-    """How far below the longest each replica aims, so that together they are late by ``late_s`` on average.
+    """Return how far below the longest each replica aims, to be late by ``late_s`` on average together.
 
     A margin is z standard deviations, which are ``apart_s``, the same z for all: a normal number exceeds it
     by L(z) deviations on average.
