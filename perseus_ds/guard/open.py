@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 from perseus_ds.device import amd as amdsmi
@@ -18,10 +21,13 @@ from perseus_ds.device.gpu import (
     Identity,
     ReadThroughGpu,
 )
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError, DeviceError, DevicePermissionError, DeviceUnsupportedError
-from perseus_ds.guard import containment, guardd
+from perseus_ds.guard import containment
+from perseus_ds.guard.client import DEFAULT_SOCKET, GuardClient, GuardedGpu, connect
+from perseus_ds.guard.protocol import ask, encode
 from perseus_ds.guard.spawn import guarded
 
 
@@ -46,6 +52,49 @@ class Backend:
     summary: str
     priority: Callable[[DeviceRequest], float]
     open_gpu: Callable[[DeviceRequest], Gpu]
+
+
+# The node's service (``perseus-ds guardd``): it sets clocks, this process reads.
+
+_PRIORITY_WITH_LOCK, _PRIORITY_READ_ONLY = 95.0, 10.0
+
+
+def service_priority(request: DeviceRequest) -> float:
+    """Return the best where clocks will be set: an operator who runs the service wants it used.
+
+    Raises:
+        DeviceError: no service, no right to this GPU, or no such GPU here.
+    """
+    with connect(socket_path()) as sock, NvmlGpu(request) as gpu:
+        if request.lock:
+            ask(sock, encode({"do": "may", "uuid": gpu.identify().uuid, "backend": "nvml"}))
+    return _PRIORITY_WITH_LOCK if request.lock else _PRIORITY_READ_ONLY
+
+
+def open_service(request: DeviceRequest) -> Gpu:
+    """Take the GPU's lease from the service, or only read where no clocks will be set.
+
+    Raises:
+        DeviceError: refused (allow list, another owner), or the service is gone.
+    """
+    reader = NvmlGpu(request)
+    if not request.lock:
+        return reader
+    client: GuardClient | None = None
+    try:
+        path = socket_path()
+        client = GuardClient(connect(path), connect=partial(connect, path))
+        return GuardedGpu(reader, client)
+    except DeviceError:
+        if client is not None:
+            client.close()
+        reader.close()
+        raise
+
+
+def socket_path() -> Path:
+    """Return where the service listens: ``PERSEUS_GUARDD_SOCKET``, or its default."""
+    return Path(os.environ.get("PERSEUS_GUARDD_SOCKET", DEFAULT_SOCKET))
 
 
 _WHY_NOT = "the null device has no clock"
@@ -208,7 +257,7 @@ def _open_null(request: DeviceRequest) -> Gpu:
 
 _BACKENDS = (
     Backend("nvml", "NVIDIA's own library", nvml.priority, _open_nvml),
-    Backend("guardd", "the node's clock service", guardd.priority, guardd.open_gpu),
+    Backend("guardd", "the node's clock service", service_priority, open_service),
     Backend("amdsmi", "AMD's own library", amdsmi.priority, _open_amdsmi),
     Backend("simulated", "a GPU in software", lambda _: _NEVER_BY_ITSELF, _open_simulated),
     Backend("null", "no GPU that we know is here", lambda _: _LAST_RESORT, _open_null),
