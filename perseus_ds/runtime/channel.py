@@ -180,39 +180,28 @@ class ControlChannel:
             EngineError: some rank has failed, or runs other batches.
             SilentRankError: some rank did not answer in time.
         """
-        if self._group is None:
-            return [mine]
-        self._see_all_well()
-        own = _packed(mine)
-        try:
-            sizes = self._all(torch.tensor([len(own)]))
-            longest = max(int(size) for size in sizes)
-            padded = self._all(torch.nn.functional.pad(own, (0, longest - len(own))))
-        except RuntimeError as error:
-            raise _silent("gathering", error) from error
-        return [_unpacked(one[: int(size)]) for one, size in zip(padded, sizes, strict=True)]
+        return self._gather(mine, everywhere=True)
 
     def gather_to_first(self, mine: object) -> list[object]:
-        """Give rank 0 what every rank has, and the others nothing; blocks, for rare moments only.
+        """Give rank 0 what every rank has, and the others nothing; raises and blocks as `gather` does."""
+        return self._gather(mine, everywhere=False)
 
-        Raises:
-            EngineError: some rank has failed, or runs other batches.
-            SilentRankError: some rank did not answer in time.
-        """
+    def _gather(self, mine: object, *, everywhere: bool) -> list[object]:
         if self._group is None:
             return [mine]
         self._see_all_well()
         own = _packed(mine)
         try:
-            sizes = self._all(torch.tensor([len(own)]))
-            padded = torch.nn.functional.pad(own, (0, max(int(size) for size in sizes) - len(own)))
-            received = [torch.empty_like(padded) for _ in sizes] if self.rank == 0 else []
-            self._come(self._group.gather([received] if received else [], [padded]))
+            sizes = [int(size) for size in self._all(torch.tensor([len(own)]))]
+            padded = torch.nn.functional.pad(own, (0, max(sizes) - len(own)))
+            if everywhere:
+                received = self._all(padded)
+            else:
+                received = [torch.empty_like(padded) for _ in sizes] if self.rank == 0 else []
+                self._come(self._group.gather([received] if received else [], [padded]), padded, received)
         except RuntimeError as error:
             raise _silent("gathering", error) from error
-        if self.rank:
-            return []
-        return [_unpacked(one[: int(size)]) for one, size in zip(received, sizes, strict=True)]
+        return [_unpacked(one[:size]) for one, size in zip(received, sizes, strict=False)]
 
     def _all(self, mine: torch.Tensor) -> list[torch.Tensor]:
         """Return what every rank has in a tensor of this shape."""
