@@ -11,8 +11,7 @@ from containers import missing
 sys.path.insert(0, str(Path(__file__).parents[3] / "scripts" / "bench" / "random_kills"))
 
 import fake_nvml
-from campaign import one, run
-from cases import VICTIMS, Case, drawn
+from campaign import run
 from node import Node
 
 pytestmark = [
@@ -37,33 +36,3 @@ def test_no_clock_stays_locked(kills: Node) -> None:
     outcomes = list(run(kills, 12, seed=5))
     assert [one for one in outcomes if one.failed] == []
     assert any(one.locked_before for one in outcomes), "else nothing was tried"
-
-
-def test_the_campaign_would_see_a_clock_that_stays(kills: Node) -> None:
-    """With a driver that never lets go, each kill of a job that had set a clock is a failure."""
-    kills.gpu.state.gpu[0].ignores = 1 << 40
-    plain = Case(
-        number=0,
-        victim="trainer",
-        signal_name="SIGKILL",
-        moment="steady",
-        vendor="nvidia",
-        driver="0 ms",
-        errors_pct=0,
-        errors_s=0.0,
-        code=None,
-        disk="fine",
-        clock="still",
-        service=False,
-        wait_s=0.1,
-    )
-    outcome = one(kills, plain)
-    assert outcome.locked_before
-    assert outcome.failed
-    assert "could not" in outcome.said
-
-
-def test_every_kind_of_victim_is_drawn() -> None:
-    drawn_cases = [drawn(number, 1) for number in range(200)]
-    assert {case.victim for case in drawn_cases} == set(VICTIMS)
-    assert {case.vendor for case in drawn_cases} == {"nvidia", "amd"}
