@@ -20,16 +20,16 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     Raises:
         EngineError: the object is of no framework that we know.
     """
-    from perseus_ds.adapters import door_of  # noqa: PLC0415  # importing us imports no framework
+    from perseus_ds.adapters import adapter_of  # noqa: PLC0415  # importing us imports no framework
 
-    door_of(engine).attach(engine, config=config)
+    adapter_of(engine).attach(engine, config=config)
 
 
 def detach(engine: object) -> None:
     """Stop serving an engine: its own methods, and the GPU's own clocks, are back when this returns."""
-    from perseus_ds.adapters import door_of  # noqa: PLC0415
+    from perseus_ds.adapters import adapter_of  # noqa: PLC0415
 
-    door_of(engine).detach(engine)
+    adapter_of(engine).detach(engine)
 
 
 def set_load(function: Callable[[int, int], object] | None) -> None:

@@ -22,21 +22,21 @@ from importlib.metadata import entry_points
 from threading import get_ident
 from types import ModuleType
 
-DOORS = {
+ADAPTERS = {
     "deepspeed.runtime.pipe.engine": "perseus_ds.adapters.deepspeed",
     "deepspeed.runtime.engine": "perseus_ds.adapters.deepspeed_zero",
 }
-"""Modules that show that a framework is there, and the door that watches it."""
+"""Modules that show that a framework is there, and the adapter that watches it."""
 
-DOORS_BY_FILE = {
+ADAPTERS_BY_FILE = {
     "megatron.core.pipeline_parallel.schedules": "perseus_ds.adapters.megatron",
     "torch.distributed.pipelining.schedules": "perseus_ds.adapters.torch_pipelining",
 }
 """The same for frameworks that ``PERSEUS_CONFIG`` alone can switch on, as those of other packages are."""
 
 
-def _doors_of_others() -> dict[str, str]:
-    """Doors of adapters in other packages: the module that each waits for, and the door's own.
+def _adapters_of_others() -> dict[str, str]:
+    """Adapters in other packages: the module that each waits for, and its own.
 
     An entry point of the group ``perseus_ds.adapters`` is named after the one and points to the other.
     """
@@ -46,44 +46,44 @@ def _doors_of_others() -> dict[str, str]:
 def arm() -> None:
     """Have every engine looked at when it is built."""
     try:
-        doors = dict(DOORS)
+        adapters = dict(ADAPTERS)
         if os.environ.get("PERSEUS_CONFIG"):
-            doors = _doors_of_others() | DOORS_BY_FILE | doors
-        for name in [name for name in doors if name in sys.modules]:
-            _arrived(sys.modules[name], doors.pop(name))
-        if doors and not any(isinstance(finder, _Awaiting) for finder in sys.meta_path):
-            sys.meta_path.insert(0, _Awaiting(doors))
+            adapters = _adapters_of_others() | ADAPTERS_BY_FILE | adapters
+        for name in [name for name in adapters if name in sys.modules]:
+            _watch_module(sys.modules[name], adapters.pop(name))
+        if adapters and not any(isinstance(finder, _Awaiting) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Awaiting(adapters))
     except Exception as error:  # noqa: BLE001  # an exception here would break `import torch`
         logging.getLogger("perseus_ds").warning("not armed: %s", error)
 
 
-def _arrived(module: ModuleType, door: str) -> None:
-    import_module(door).watch(module)  # only jobs with this framework pay
+def _watch_module(module: ModuleType, adapter: str) -> None:
+    import_module(adapter).watch(module)  # only jobs with this framework pay
 
 
 class _Awaiting(MetaPathFinder):
     """Have the finders behind this one find awaited modules, and run each with one more line at the end."""
 
-    def __init__(self, doors: dict[str, str]) -> None:
-        self._doors = doors
+    def __init__(self, adapters: dict[str, str]) -> None:
+        self._adapters = adapters
         self._searching: set[tuple[str, int]] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         search = fullname, get_ident()
-        if fullname not in self._doors or search in self._searching:
+        if fullname not in self._adapters or search in self._searching:
             return None
         self._searching.add(search)  # a finder may search from the start again
         try:
-            spec = self._found(fullname, path, target)
+            spec = self._find_with_others(fullname, path, target)
         finally:
             self._searching.discard(search)
         if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = _PassingLoader(spec.loader, partial(self._ran, fullname))
         return spec
 
-    def _found(
+    def _find_with_others(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:
         finders = list(sys.meta_path)
@@ -94,11 +94,11 @@ class _Awaiting(MetaPathFinder):
         return None
 
     def _ran(self, fullname: str, module: ModuleType) -> None:
-        door = self._doors.pop(fullname, None)
-        if not self._doors and self in sys.meta_path:
+        adapter = self._adapters.pop(fullname, None)
+        if not self._adapters and self in sys.meta_path:
             sys.meta_path.remove(self)
-        if door is not None:
-            _arrived(module, door)
+        if adapter is not None:
+            _watch_module(module, adapter)
 
 
 class _PassingLoader(Loader):

@@ -29,7 +29,7 @@ _MARK = "__perseus_ds__"
 _watched: WeakSet[type] = WeakSet()
 
 
-def marked(function: Call) -> Call:
+def mark_as_ours(function: Call) -> Call:
     """Mark a function as ours: how what we have put there is recognised."""
     setattr(function, _MARK, function)
     return function
@@ -46,7 +46,7 @@ def unwrap(holder: object) -> None:
         del vars(holder)[name]
 
 
-def after_building(kind: type, act: Callable[[object], None]) -> None:
+def on_construction(kind: type, act: Callable[[object], None]) -> None:
     """Have something done with every instance of a class once it is built; twice is once."""
     if kind in _watched:
         return
@@ -66,7 +66,7 @@ def after_building(kind: type, act: Callable[[object], None]) -> None:
     kind.__init__ = built  # type: ignore[misc]
 
 
-def before_first(host: object, name: str, begin: Callable[..., bool]) -> None:
+def on_first_call(host: object, name: str, begin: Callable[..., bool]) -> None:
     """Have ``begin`` called with the arguments of a method's calls, on one instance, until it returns True.
 
     From then on the method is what stands there: the host's own, or what has been put there meanwhile. Where
@@ -86,7 +86,7 @@ def before_first(host: object, name: str, begin: Callable[..., bool]) -> None:
             present = original
         return present(*args, **kwargs)
 
-    vars(host)[name] = marked(first)
+    vars(host)[name] = mark_as_ours(first)
 
 
 # Around a framework's own calls: instructions that are announced to a guarded listener.
@@ -119,7 +119,7 @@ def around(
             guard.after(kind)
         return result
 
-    return marked(announced)
+    return mark_as_ours(announced)
 
 
 # Names of a framework that no one promised us: each with its use, checked before an engine is served.

@@ -16,27 +16,27 @@ import torch.distributed as dist
 
 from perseus_ds.adapters.base import (
     RequiredName,
-    after_building,
     around,
-    before_first,
     detach_host,
     dtypes_of,
     is_ours,
-    marked,
+    mark_as_ours,
+    on_construction,
+    on_first_call,
     unwrap,
 )
 from perseus_ds.adapters.deepspeed_settings import (
     TESTED_DEEPSPEED,
-    asked,
     deepspeed_release,
     deepspeed_version,
     is_pipeline,
+    read_request,
     switched_on,
 )
-from perseus_ds.adapters.input_size import ReadAhead, counted
+from perseus_ds.adapters.input_size import ReadAhead, count_load
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
-from perseus_ds.runtime.place import Module, joined, matmul_weight, modules_in_words
+from perseus_ds.runtime.place import Module, describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
 
 # Every name of DeepSpeed and torch that we rely on and that no one promised us, checked before use.
@@ -156,7 +156,7 @@ def crashes_with_timers(release: str) -> bool:
 
 def watch(module: ModuleType) -> None:
     """Look at every PipelineEngine after it is built; called once DeepSpeed's pipeline module is there."""
-    after_building(module.PipelineEngine, attach)
+    on_construction(module.PipelineEngine, attach)
 
 
 def serves(host: object) -> bool:
@@ -174,7 +174,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     without an enabled ``perseus`` block, does nothing. What goes wrong is one line in the log and training
     at default clocks, unless the block has ``"on_error": "raise"``.
     """
-    wanted = asked(engine, config)
+    wanted = read_request(engine, config)
     if wanted is None or "_exec_schedule" in vars(engine):
         return
     from perseus_ds.runtime.attach import activate, decline, say  # noqa: PLC0415  # heavy, and now needed
@@ -197,7 +197,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
         activate(engine, partial(DeepSpeedAdapter, found, pipe_schedule), block=wanted.block)
         return True
 
-    before_first(engine, "_exec_schedule", begin)
+    on_first_call(engine, "_exec_schedule", begin)
 
 
 detach = detach_host
@@ -337,11 +337,11 @@ class Inputs:
             guard.run(partial(self._count, batch), None)
             return batch
 
-        return marked(count_batch)
+        return mark_as_ours(count_batch)
 
     def _count(self, batch: object) -> None:
         inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
-        self._loaded.append(counted(inputs))
+        self._loaded.append(count_load(inputs))
 
     def _is_first(self) -> bool:
         ask = getattr(self._engine, "is_first_stage", None)
@@ -439,7 +439,7 @@ class Hooks:
             finally:
                 self._inputs.end()
 
-        return marked(around_schedule)
+        return mark_as_ours(around_schedule)
 
     def _batch(self, pipe_schedule: PipeSchedule) -> Batch:
         self.present = pipe_schedule
@@ -544,14 +544,14 @@ class DeepSpeedAdapter(EngineAdapter):
             weights={stage: chunk.weight for stage, chunk in chunks.items()},
             dtypes=dtypes_of(self._module.parameters()),
             unknown=unknown_of(self._present),
-            modules=modules_in_words([self._module], device_type=self.device.type),
+            modules=describe_modules([self._module], device_type=self.device.type),
             untested=self._untested,
             coupled=coupled_by_experts(self._module),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the streams as every stage's own schedule object gave them."""
-        return joined(places, name=f"deepspeed.{type(self._pipe_schedule).__name__}")
+        return join_orders(places, name=f"deepspeed.{type(self._pipe_schedule).__name__}")
 
     def traits(self) -> Mapping[str, str]:
         """Return what else a measurement depends on."""

@@ -53,7 +53,7 @@ _ON = frozenset({"true", "1", "yes", "on", "t", "y"})  # as pydantic reads a boo
 class EngineSettings:
     """The settings of an engine without a pipeline that decide whether it can be served.
 
-    An engine states them in training; `settings_of` reads them from a JSON before it.
+    An engine states them in training; `read_settings` reads them from a JSON before it.
     ``accumulation_steps`` is None where only the launch decides it.
     """
 
@@ -103,7 +103,7 @@ def _refuse(why: str) -> EngineError:
     return EngineError(why, hint="train without the perseus block")
 
 
-def settings_of(content: Mapping[str, object], *, replicas: int) -> EngineSettings:
+def read_settings(content: Mapping[str, object], *, replicas: int) -> EngineSettings:
     """Read them from a DeepSpeed configuration, with the defaults of DeepSpeed 0.19.8 for what it leaves out.
 
     "auto" is the default too, as in DeepSpeed; a value that DeepSpeed refuses is left for it to refuse.
@@ -148,7 +148,7 @@ def is_pipeline(engine: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class AskingEngine:
+class ServiceRequest:
     """An engine that asks for us; ``block`` is None where ``PERSEUS_CONFIG`` names it."""
 
     content: Mapping[str, object]
@@ -160,11 +160,11 @@ class AskingEngine:
         return switched_on(self.content.get("autotuning"))
 
 
-def asked(engine: object, config: Mapping[str, object] | None) -> AskingEngine | None:
+def read_request(engine: object, config: Mapping[str, object] | None) -> ServiceRequest | None:
     """Return what an engine asks for: in code, in its JSON, by ``PERSEUS_CONFIG``; None where nobody does."""
     content = dict(raw_config(engine))
     if config is not None:
         content["perseus"] = {"enabled": True, **config}
     if not is_enabled(content) and not os.environ.get(ENABLED_BY_FILE):
         return None
-    return AskingEngine(content, content.get("perseus"))
+    return ServiceRequest(content, content.get("perseus"))

@@ -14,33 +14,33 @@ import torch.distributed as dist
 
 from perseus_ds.adapters.base import (
     RequiredName,
-    after_building,
-    before_first,
     detach_host,
     dtypes_of,
     is_ours,
-    marked,
+    mark_as_ours,
+    on_construction,
+    on_first_call,
     unwrap,
 )
 from perseus_ds.adapters.deepspeed import EngineAdapter, coupled_by_experts
 from perseus_ds.adapters.deepspeed_settings import (
     ZERO_GATHERS,
     EngineSettings,
-    asked,
     deepspeed_release,
     deepspeed_version,
     is_pipeline,
+    read_request,
 )
-from perseus_ds.adapters.input_size import counted
+from perseus_ds.adapters.input_size import count_load
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint
-from perseus_ds.runtime.place import modules_in_words
+from perseus_ds.runtime.place import describe_modules
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule, last_backwards, validate
 
 
 def watch(module: ModuleType) -> None:
-    """Look at every DeepSpeedEngine after it is built; those with a pipeline have a door of their own."""
-    after_building(module.DeepSpeedEngine, lambda engine: None if is_pipeline(engine) else attach(engine))
+    """Look at every DeepSpeedEngine after it is built; those with a pipeline have an adapter of their own."""
+    on_construction(module.DeepSpeedEngine, lambda engine: None if is_pipeline(engine) else attach(engine))
 
 
 def serves(host: object) -> bool:
@@ -54,7 +54,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     The first one shows the order that the user's loop runs in. Calling it again does nothing. What goes wrong
     is one line in the log and training at default clocks, unless the block has ``"on_error": "raise"``.
     """
-    wanted = asked(engine, config)
+    wanted = read_request(engine, config)
     if wanted is None or "forward" in vars(engine):
         return
     from perseus_ds.runtime.attach import activate, decline, say  # noqa: PLC0415  # heavy, and now needed
@@ -78,7 +78,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
         activate(engine, lambda: ZeroAdapter(found, order_of(first.kinds)), block=wanted.block)
         return True
 
-    before_first(engine, "forward", begin)
+    on_first_call(engine, "forward", begin)
 
 
 detach = detach_host
@@ -200,7 +200,7 @@ def order_of(kinds: Iterable[Kind]) -> Order:
     return tuple(order)
 
 
-def resized(order: Order, microbatches: int) -> Order:
+def resize_order(order: Order, microbatches: int) -> Order:
     """Return the same loop over another number of microbatches.
 
     Raises:
@@ -283,7 +283,7 @@ class Hooks:
             self._guard.run(partial(end, begun), None)
             return result
 
-        return marked(around_call)
+        return mark_as_ours(around_call)
 
     def _begin(self, kind: Kind, *_: object, **__: object) -> Kind:
         self._guard.before(kind)
@@ -303,7 +303,7 @@ class Hooks:
         if not self._running:
             self._running = True
             self._guard.begin(lambda: Batch(self._engine.gradient_accumulation_steps()))
-        self._guard.before(Kind.FORWARD, lambda: counted([*args, kwargs]))
+        self._guard.before(Kind.FORWARD, lambda: count_load([*args, kwargs]))
         return Kind.FORWARD
 
     def _begin_backward(self, *_: object, **__: object) -> Kind | None:
@@ -369,7 +369,7 @@ class ZeroAdapter(EngineAdapter):
         """State one model stage on one pipeline rank; every data-parallel rank is a replica."""
         engine = check(self._engine)
         parameters = list(engine.module.parameters())
-        order = resized(self._order, engine.gradient_accumulation_steps())
+        order = resize_order(self._order, engine.gradient_accumulation_steps())
         return Place(
             pipeline_rank=0,
             replica=dist.get_group_rank(engine.data_parallel_group, dist.get_rank()),
@@ -378,7 +378,7 @@ class ZeroAdapter(EngineAdapter):
             weights={0: 1.0},
             dtypes=dtypes_of(parameters),
             left_out=last_backwards(order) if settings_of_engine(engine).waits_in_backward else frozenset(),
-            modules=modules_in_words([engine.module], device_type=self.device.type),
+            modules=describe_modules([engine.module], device_type=self.device.type),
             untested=self._untested,
             coupled=coupled_by_experts(engine.module),
         )

@@ -35,7 +35,7 @@ _Element = tuple[int, str, object]
 """Something in a batch: how deep, under which name ("" without one)."""
 
 
-def counted(batch: object) -> Load | None:
+def count_load(batch: object) -> Load | None:
     """Count a microbatch as a framework hands it over: a mapping, a tuple, a tensor, or all of these nested.
 
     Sequences are those that packing names, else rows; images count by their grid of patches or their pixels.
@@ -54,11 +54,11 @@ def counted(batch: object) -> Load | None:
         return None
 
 
-def chunks_counted(arguments: Iterable[object], microbatches: int) -> tuple[Load, ...] | None:
+def count_chunks(arguments: Iterable[object], microbatches: int) -> tuple[Load, ...] | None:
     """Count a whole batch that is split along its first dimension, as torch's schedules do; never raises."""
     try:
         pieces = [_split(one, microbatches, 0) for one in islice(arguments, _MOST_OF_ONE)]
-        loads = [counted(list(piece)) for piece in zip(*pieces, strict=True)]
+        loads = [count_load(list(piece)) for piece in zip(*pieces, strict=True)]
     except Exception:  # noqa: BLE001  # see counted()
         return None
     found = tuple(load for load in loads if load is not None)
@@ -244,5 +244,5 @@ class ReadAhead:
                 self._error = error
         if len(self._read) < microbatches:
             return None
-        found = tuple(load for load in map(counted, list(self._read)[:microbatches]) if load is not None)
+        found = tuple(load for load in map(count_load, list(self._read)[:microbatches]) if load is not None)
         return found if len(found) == microbatches else None

@@ -21,7 +21,7 @@ from perseus_ds.config import ENABLED_BY_FILE
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.attach import say
-from perseus_ds.runtime.place import joined, matmul_weight, modules_in_words
+from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import (
     Instruction,
     Kind,
@@ -414,7 +414,7 @@ class Hooks:
     ) -> None:
         self._module = module
         self._first = chunks[0]
-        self._reducing = reducing(chunks)
+        self._reducing = reducing_modules(chunks)
         self._guard = GuardedListener(listener, self.remove)
         self._wrapping: Wrapping | None = None
         self._load: Load | None = None
@@ -510,7 +510,7 @@ class Hooks:
             self._undo.pop()()
 
 
-def reducing(chunks: list[nn.Module]) -> list[nn.Module]:
+def reducing_modules(chunks: list[nn.Module]) -> list[nn.Module]:
     """Find what reduces each chunk's gradients: the chunk itself, or a module inside (NeMo nests them)."""
     found = (next((m for m in chunk.modules() if hasattr(m, _SYNC)), None) for chunk in chunks)
     return [one for one in found if one is not None]
@@ -541,7 +541,7 @@ class Writers:
     iteration: Callable[[], int]
 
     @classmethod
-    def found(cls) -> Self | None:
+    def find(cls) -> Self | None:
         """Look for them; None where there are none, or Megatron's energy monitor writes (--log-energy)."""
         script = sys.modules.get(_SCRIPT)
         try:
@@ -574,12 +574,12 @@ class MegatronAdapter:
         self._first = first
         self._hooks: Hooks | None = None
         self._reads_ahead = False
-        self._writers = Writers.found()
+        self._writers = Writers.find()
 
     @property
     def sync_point(self) -> SyncPoint:
         """The reduction; none where nothing of Megatron's reduces, or FSDP gathers parameters in forwards."""
-        reduces = reducing(self._first.chunks)
+        reduces = reducing_modules(self._first.chunks)
         sharded = any("fsdp" in type(one).__name__.lower() for one in reduces)
         return SyncPoint.REDUCTION if reduces and not sharded else SyncPoint.UNMARKED
 
@@ -607,8 +607,8 @@ class MegatronAdapter:
             parameters={stage: sum(p.numel() for p in one.parameters()) for stage, one in chunks.items()},
             weights={stage: float(matmul_weight(one)) for stage, one in chunks.items()},
             dtypes=dtypes_of(p for chunk in chunks.values() for p in chunk.parameters()),
-            left_out=left_out_of(order, reducing(self._first.chunks)),
-            modules=modules_in_words(self._first.chunks, device_type=self.device.type),
+            left_out=left_out_of(order, reducing_modules(self._first.chunks)),
+            modules=describe_modules(self._first.chunks, device_type=self.device.type),
             untested=untested("megatron-core", megatron_version(), TESTED_MEGATRON),
             coupled=self._first.coupled,
         )
@@ -616,7 +616,7 @@ class MegatronAdapter:
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the orders of all pipeline ranks; in 1F1B both ends of a transfer wait for each other."""
         name = f"megatron.{self._first.name.removeprefix('forward_backward_')}"
-        schedule = joined(places, name=name)
+        schedule = join_orders(places, name=name)
         return schedule if self._first.interleaved else with_rendezvous(schedule)
 
     def traits(self) -> Mapping[str, str]:
@@ -675,7 +675,7 @@ class MegatronAdapter:
             microbatches=microbatches,
             chunks=chunks,
             group=group,
-            reduces=bool(reducing(first.chunks)),
+            reduces=bool(reducing_modules(first.chunks)),
         )
         if group is not None:
             table = first.module.get_schedule_table(microbatches, chunks, group)

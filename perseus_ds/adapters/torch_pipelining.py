@@ -18,25 +18,25 @@ from torch.nn.parallel import DistributedDataParallel
 from perseus_ds.adapters.base import (
     Release,
     RequiredName,
-    after_building,
     around,
-    before_first,
     detach_host,
     dtypes_of,
     is_ours,
-    marked,
+    mark_as_ours,
+    on_construction,
+    on_first_call,
     unwrap,
 )
-from perseus_ds.adapters.input_size import chunks_counted
+from perseus_ds.adapters.input_size import count_chunks
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
-from perseus_ds.runtime.place import joined, matmul_weight, modules_in_words
+from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Order, Schedule, first_forwards, last_backwards, textbook
 
 
 def watch(module: ModuleType) -> None:
     """Look at every schedule after it is built; called once torch's schedules are there."""
-    after_building(module._PipelineSchedule, attach)  # noqa: SLF001  # the seam: the base of all of them
+    on_construction(module._PipelineSchedule, attach)  # noqa: SLF001  # the seam: the base of all of them
 
 
 def serves(host: object) -> bool:
@@ -67,7 +67,7 @@ def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> N
         activate(schedule, lambda: PipeliningAdapter(check(schedule), inputs), block=block)
         return True
 
-    before_first(schedule, "step", begin)
+    on_first_call(schedule, "step", begin)
 
 
 detach = detach_host
@@ -396,7 +396,7 @@ class Hooks:
         def around_call(*args: object, **kwargs: object) -> object:
             return (whole if kwargs.get("full_backward", True) else half)(*args, **kwargs)
 
-        return marked(around_call)
+        return mark_as_ours(around_call)
 
     def _around_loss(self, handler: Handler) -> Handler:
         @wraps(handler)
@@ -406,7 +406,7 @@ class Hooks:
                 self._guard.after(Kind.FORWARD)
             return result
 
-        return marked(around_call)
+        return mark_as_ours(around_call)
 
     def _around_step(self, step: Callable[..., object]) -> Callable[..., object]:
         schedule = self._schedule
@@ -420,14 +420,14 @@ class Hooks:
                 return step(*args, **kwargs)
 
             def batch() -> Batch:
-                counted = counts and splits_rows(schedule)
+                splits = counts and splits_rows(schedule)
                 return Batch(
-                    microbatches, loads=chunks_counted([*args, kwargs], microbatches) if counted else None
+                    microbatches, loads=count_chunks([*args, kwargs], microbatches) if splits else None
                 )
 
             return self._guard.iteration(batch, partial(step, *args, **kwargs))
 
-        return marked(around_call)
+        return mark_as_ours(around_call)
 
 
 # One schedule of torch.distributed.pipelining, as the runtime sees it.
@@ -477,15 +477,15 @@ class PipeliningAdapter:
             weights={s.stage_index: float(matmul_weight(s.submod)) for s in self._stages},
             dtypes=dtypes_of(p for some in parameters.values() for p in some),
             inputs=self._inputs,
-            left_out=self._uncounted(order),
-            modules=modules_in_words([s.submod for s in self._stages], device_type=self.device.type),
+            left_out=self._waiting_instructions(order),
+            modules=describe_modules([s.submod for s in self._stages], device_type=self.device.type),
             untested=untested("torch", torch.__version__, TESTED_TORCH),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the orders as every rank read them off its own schedule object."""
         name = f"torch.{type(self._schedule).__name__}"
-        return joined(places, name=name)
+        return join_orders(places, name=name)
 
     def traits(self) -> Mapping[str, str]:
         """Return what else a measurement depends on."""
@@ -528,7 +528,7 @@ class PipeliningAdapter:
             reduces=reduces,
         )
 
-    def _uncounted(self, order: Order) -> frozenset[Instruction]:
+    def _waiting_instructions(self, order: Order) -> frozenset[Instruction]:
         """Return what is not measured: DDP's reduction, FSDP2's first gathering are waited for inside."""
         if self._data_parallel.replicas == 1:
             return frozenset()

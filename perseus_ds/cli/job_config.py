@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
-from perseus_ds.adapters.deepspeed_settings import settings_of
+from perseus_ds.adapters.deepspeed_settings import read_settings
 from perseus_ds.config import (
     ENABLED_BY_FILE,
     PerseusConfig,
@@ -74,7 +74,7 @@ def read_job_config(
     content, refusal = read_deepspeed_json(source), None
     findings = [*_findings(content, deepspeed_version)]
     if perseus is not None and perseus.mode != "off":
-        refusal = settings_of(content, replicas=1).refusal()
+        refusal = read_settings(content, replicas=1).refusal()
         findings = [*_engine_findings(content, perseus), *findings]
     return JobConfig(read_source(source)[0], perseus, tuple(findings), refusal)
 
@@ -103,7 +103,7 @@ def _check(perseus: PerseusConfig) -> None:
 
 
 def _engine_findings(content: Mapping[str, object], perseus: PerseusConfig) -> Iterator[Finding]:
-    engine = settings_of(content, replicas=_SEVERAL)
+    engine = read_settings(content, replicas=_SEVERAL)
     if (refusal := engine.refusal()) is not None:
         yield Finding(refusal.message, refusal.hint or "correct the file", refused=True)
     if perseus.objective.policy == "no_slowdown" and engine.never_a_pipeline:
@@ -122,7 +122,7 @@ def _findings(content: Mapping[str, object], deepspeed_version: str | None) -> I
     if is_on("autotuning"):
         yield Finding("autotuning is on: the plugin stays off", "train first, tune elsewhere")
     crashes = _TIMERS_CRASH[0] <= _release(deepspeed_version or "") <= _TIMERS_CRASH[1]
-    if settings_of(content, replicas=_SEVERAL).never_a_pipeline or not crashes:
+    if read_settings(content, replicas=_SEVERAL).never_a_pipeline or not crashes:
         return
     timers = {
         "wall_clock_breakdown": content.get("wall_clock_breakdown") is True,

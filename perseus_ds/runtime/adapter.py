@@ -48,7 +48,7 @@ class Place:
     instructions that stand in the order as `Kind.UNKNOWN`. ``left_out`` are those computations of the order
     that contain a wait for others (`first_forwards`, `last_backwards`): their durations show nothing of a
     clock. ``inputs`` are the shapes of the first batch, from ranks that see it. ``modules`` states how this
-    rank's modules are run where that changes their durations (`modules_in_words`). ``untested`` names a
+    rank's modules are run where that changes their durations (`describe_modules`). ``untested`` names a
     release of the framework that nobody has tried. ``coupled`` are the ranks of the job that this one meets
     within every computation, in whatever replica: experts exchange tokens there. Their replicas run one plan,
     as a set (`in_sets`). Ranks of one place meet there anyway.

@@ -16,7 +16,7 @@ from perseus_ds.runtime.adapter import Place
 from perseus_ds.schedule import Kind, Order, Schedule, validate, with_repeats_named
 
 
-def joined(places: Iterable[Place], *, name: str) -> Schedule:
+def join_orders(places: Iterable[Place], *, name: str) -> Schedule:
     """Join the orders of all ranks; replicas of one pipeline run the same.
 
     Transfers may come in any number for a microbatch, the n-th of a stage's kind with number n.
@@ -93,7 +93,7 @@ PLAIN = "plain"
 """Nothing is recomputed, offloaded, compiled or run in another precision."""
 
 
-def modules_in_words(modules: Iterable[torch.nn.Module], *, device_type: str) -> str:
+def describe_modules(modules: Iterable[torch.nn.Module], *, device_type: str) -> str:
     """Count what is checkpointed, offloaded and compiled, and name the precision of ``torch.autocast``.
 
     Source: ``torch.distributed._composable.contract``, ``Module._compiled_call_impl`` and

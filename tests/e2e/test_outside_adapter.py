@@ -87,7 +87,7 @@ def test_a_file_switches_it_on_from_the_frameworks_import_on(
 
 
 @pytest.mark.slow
-def test_attach_in_code_finds_its_door(installed: Path, plain: str, tmp_path: Path) -> None:
+def test_attach_in_code_finds_its_adapter(installed: Path, plain: str, tmp_path: Path) -> None:
     output = trained(installed, tmp_path, str(tmp_path / "run"))
     assert events(tmp_path / "run")[0]["event"] == "attached"
     assert losses(output) == losses(plain)

@@ -88,7 +88,7 @@ def test_the_engine_is_watched_once_in_any_order_of_imports(first: str) -> None:
 HOOKED = """
 import importlib.abc, importlib.util, sys
 import perseus_ds._autoload as hook
-hook.DOORS = {"awaited": "its_door"}
+hook.ADAPTERS = {"awaited": "its_adapter"}
 hook.arm()
 class Tool(importlib.abc.MetaPathFinder):
     searches = False
@@ -109,7 +109,7 @@ print(awaited.__spec__.origin, type(awaited.__loader__).__name__, awaited.number
 def test_import_hooks_of_others_find_what_we_wait_for(tmp_path: Path) -> None:
     """A module that was only looked for is still waited for, and has its own loader in the end."""
     (tmp_path / "awaited.py").write_text("number = 1\n")
-    (tmp_path / "its_door.py").write_text("def watch(module):\n    module.number += 1\n")
+    (tmp_path / "its_adapter.py").write_text("def watch(module):\n    module.number += 1\n")
     plain = announced("import sys; print(len(sys.meta_path))")
     done = announced(HOOKED, path=tmp_path)
     assert done.stdout.split() == ["the", "tool", "SourceFileLoader", "2", str(int(plain.stdout) + 1)]

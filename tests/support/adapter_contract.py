@@ -193,12 +193,12 @@ _SHARE_OFF = 0.05  # of all work: weights that multiply are not all that takes t
 
 
 @cache
-def _imported_with(door: str, framework: tuple[str, ...]) -> str:
-    """What of a framework a fresh process imports with a door; a door is looked at once, whoever asks."""
+def _imported_with(adapter_module: str, framework: tuple[str, ...]) -> str:
+    """What of a framework a fresh process imports with an adapter, asked once for each."""
     program = f"""
 import sys, torch
 before = set(sys.modules)
-import {door}
+import {adapter_module}
 names = [name for name in set(sys.modules) - before if name.startswith({framework!r})]
 print("IMPORTED", sorted(names))
 """
@@ -213,7 +213,7 @@ class Host(Protocol):
     """A small real engine on one rank, built anew from the same seed."""
 
     def adapter(self) -> Adapter:
-        """Return an adapter for the engine, as its door would make it at the first training iteration."""
+        """Return an adapter for the engine, as `attach` would make it at the first training iteration."""
 
     def train(self) -> Sequence[str]:
         """Run one training iteration, on the next of the same batches; return its losses exactly (hex)."""
@@ -243,7 +243,7 @@ class AdapterContract:
     ``ranks`` is the number of ranks, none of them tensor-parallel peers. ``marked`` are the kinds that the
     hooks see, of all that stand in the orders. ``required`` are some names that the adapter relies on,
     ``counting`` the functions that read its inputs, ``framework`` the modules that must not be imported by
-    ``door`` alone.
+    ``adapter_module`` alone.
     """
 
     ranks = 2
@@ -251,7 +251,7 @@ class AdapterContract:
     required: Sequence[str] = ()
     counting: Sequence[str] = ()
     framework: Sequence[str] = ()
-    door = ""
+    adapter_module = ""
     _left: Sequence[str] = ()
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
@@ -539,9 +539,9 @@ class AdapterContract:
         assert self.required
         assert self.run(body, ranks=1) == [[]]
 
-    def test_the_door_imports_nothing_of_the_framework(self) -> None:
+    def test_the_adapter_imports_nothing_of_the_framework(self) -> None:
         """A process that never uses the framework does not pay for it."""
-        assert _imported_with(self.door, tuple(self.framework)) == "IMPORTED []"
+        assert _imported_with(self.adapter_module, tuple(self.framework)) == "IMPORTED []"
 
     def test_of_two_engines_each_is_heard_by_its_own_listener(self) -> None:
         """In one process, trained in turn."""

@@ -207,7 +207,7 @@ class ZeroHost:
         self._error: Exception | None = None
 
     def adapter(self) -> ZeroAdapter:
-        """As the door makes it when it has seen one iteration."""
+        """As `attach` makes it when it has seen one iteration."""
         return ZeroAdapter(self.engine, order_of(self._order()))
 
     def train(self) -> Sequence[str]:

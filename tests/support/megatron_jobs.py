@@ -127,7 +127,7 @@ class Job:
 
 
 def adapter_of(job: Job) -> MegatronAdapter:
-    """As the door would make it: by the keywords of a first pass."""
+    """As `attach` would make it: by the keywords of a first pass."""
     keywords: dict[str, Any] = {}
     job.call(lambda **found: keywords.update(found) or [])
     name = getattr(job.run_pass, "__name__", "")

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.attach import activate, deactivate
-from perseus_ds.runtime.place import joined
+from perseus_ds.runtime.place import join_orders
 from perseus_ds.schedule import Instruction, Kind, Load, Schedule, textbook, with_rendezvous
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class BareHost:
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the orders of all ranks."""
-        return joined(places, name="bare")
+        return join_orders(places, name="bare")
 
     def traits(self) -> Mapping[str, str]:
         """Return nothing more."""

@@ -82,9 +82,9 @@ class PipelineHost:
 class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset(kind for kind in Kind if kind.is_computation)
     required = tuple(NAMES)
-    counting = ("perseus_ds.adapters.torch_pipelining.chunks_counted",)
+    counting = ("perseus_ds.adapters.torch_pipelining.count_chunks",)
     framework = ("torch.distributed.pipelining",)
-    door = "perseus_ds.adapters.torch_pipelining"
+    adapter_module = "perseus_ds.adapters.torch_pipelining"
     schedule = "1F1B"
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:

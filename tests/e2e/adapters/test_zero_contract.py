@@ -22,9 +22,9 @@ class ZeroContract(AdapterContract):
     torch_style = False
     marked: Collection[Kind] = frozenset(Kind)
     required = ("allreduce_gradients", "_take_model_step", "step", "data_parallel_group", "mp_world_size")
-    counting = ("perseus_ds.adapters.deepspeed_zero.counted",)
+    counting = ("perseus_ds.adapters.deepspeed_zero.count_load",)
     framework = ("deepspeed",)
-    door = "perseus_ds.adapters.deepspeed_zero"
+    adapter_module = "perseus_ds.adapters.deepspeed_zero"
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         return [said.value for said in run_ranks(ranks, body)]

@@ -18,7 +18,7 @@ pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 from megatron_jobs import Job, Shape
 
 import perseus_ds
-from perseus_ds.adapters import megatron as door
+from perseus_ds.adapters import megatron as adapter
 from perseus_ds.adapters.megatron import PASSES
 
 pytestmark = pytest.mark.e2e
@@ -67,7 +67,7 @@ def test_on_error_raise_stops_the_job_with_the_reason(tmp_path: Path) -> None:
 def by_file(rank: int, shape: Shape, file: str) -> list[list[str]]:
     os.environ["PERSEUS_CONFIG"] = file
     job = Job(shape)
-    door.watch(job.schedules)
+    adapter.watch(job.schedules)
     job.run_pass = job.schedules.get_forward_backward_func()
     return [job.step() for _ in range(STEPS)]
 

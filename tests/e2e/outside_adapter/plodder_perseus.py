@@ -1,4 +1,4 @@
-"""The adapter of somebody else's framework: door, hooks and what the runtime asks, in one file."""
+"""The adapter of somebody else's framework: entry functions, hooks and what the runtime asks, in one file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.attach import activate, deactivate
-from perseus_ds.runtime.place import matmul_weight, modules_in_words
+from perseus_ds.runtime.place import describe_modules, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
 
 NAMES = ("step", "forward", "backward")
@@ -79,7 +79,7 @@ class PlodderAdapter:
             parameters={0: sum(p.numel() for p in model.parameters())},
             weights={0: float(matmul_weight(model))},
             dtypes="float32",
-            modules=modules_in_words([model], device_type="cpu"),
+            modules=describe_modules([model], device_type="cpu"),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:

@@ -11,7 +11,7 @@ from ranks import run_ranks
 
 from perseus_ds.adapters.torch_pipelining import PipeliningAdapter, check
 from perseus_ds.runtime.adapter import Batch, Place
-from perseus_ds.runtime.place import joined
+from perseus_ds.runtime.place import join_orders
 from perseus_ds.schedule import Kind, Load, dag_of
 
 pytestmark = pytest.mark.e2e
@@ -107,7 +107,7 @@ def test_heard_is_what_the_order_says_and_what_torch_ran(name: str, ranks: int, 
 def test_all_ranks_together_make_one_schedule_that_runs_to_its_end(name: str) -> None:
     ranks, microbatches = 2, 4
     places = [said.value for said in run_ranks(ranks, place_of, name, microbatches)]
-    schedule = joined(places, name=name)
+    schedule = join_orders(places, name=name)
     assert schedule.microbatches == microbatches
     dag = dag_of(schedule)
     assert len(dag.topological()) == len(dag.nodes)

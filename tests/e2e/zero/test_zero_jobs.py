@@ -1,4 +1,4 @@
-"""Whole jobs without a pipeline: profiled, planned and run through the door that every engine passes."""
+"""Whole jobs without a pipeline: profiled, planned and run through the check that every new engine passes."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from deepspeed_hosts import ZeroHost, zero_engine
 from ranks import Layer, config, run_ranks
 from torch import nn
 
-from perseus_ds.adapters.deepspeed_settings import EngineSettings, settings_of
+from perseus_ds.adapters.deepspeed_settings import EngineSettings, read_settings
 from perseus_ds.adapters.deepspeed_zero import settings_of_engine as stated
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import SyncPoint
@@ -64,7 +64,7 @@ def settings(rank: int, section: dict[str, object]) -> tuple[EngineSettings, Eng
     model = nn.Sequential(Layer(8, 8))
     content = config(2, **section)
     engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=content)
-    return stated(engine), settings_of(content, replicas=dist.get_world_size())
+    return stated(engine), read_settings(content, replicas=dist.get_world_size())
 
 
 @pytest.mark.thorough

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perseus_ds.adapters.input_size import ReadAhead, chunks_counted, counted
+from perseus_ds.adapters.input_size import ReadAhead, count_chunks, count_load
 from perseus_ds.schedule import Load
 
 MOST = 10_000
@@ -106,9 +106,9 @@ batches = st.recursive(
 
 
 def check_batch(batch: object) -> None:
-    load = counted(batch)
+    load = count_load(batch)
     assert load is None or load.tokens >= 0.0
-    found = chunks_counted([batch, {"input_ids": batch}], 3)
+    found = count_chunks([batch, {"input_ids": batch}], 3)
     assert found is None or len(found) == 3
     data = iter([batch])
     ahead = ReadAhead(data)
@@ -185,10 +185,10 @@ HUGE = {
 def test_of_a_huge_batch_a_bounded_number_of_elements_is_looked_at(case: str) -> None:
     global visited  # noqa: PLW0603
     visited = 0
-    counted(HUGE[case])
+    count_load(HUGE[case])
     assert visited <= MOST
     visited = 0
-    chunks_counted([HUGE[case]], 2)
+    count_chunks([HUGE[case]], 2)
     assert visited <= 4 * MOST
 
 
@@ -197,7 +197,7 @@ def test_a_huge_tensor_is_not_read() -> None:
     rows, columns = 1 << 13, 1 << 13
     huge = torch.empty(rows, columns, dtype=torch.int64)
     sizes = Load(float(rows * columns), float(rows * columns**2))
-    assert counted({"input_ids": huge, "attention_mask": huge}) == sizes
-    assert counted({"input_ids": huge, "cu_seqlens": huge}) == sizes
-    assert counted((huge, huge.view(-1)[:10_000_000])) == sizes
-    assert list(chain(chunks_counted([huge], 1) or ())) == [sizes]
+    assert count_load({"input_ids": huge, "attention_mask": huge}) == sizes
+    assert count_load({"input_ids": huge, "cu_seqlens": huge}) == sizes
+    assert count_load((huge, huge.view(-1)[:10_000_000])) == sizes
+    assert list(chain(count_chunks([huge], 1) or ())) == [sizes]

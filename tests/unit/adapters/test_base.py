@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseus_ds.adapters.base import after_building, before_first
+from perseus_ds.adapters.base import on_construction, on_first_call
 from perseus_ds.errors import ConfigError
 
 
@@ -23,13 +23,13 @@ def refuses(*_: object) -> bool:
 
 def test_an_engine_is_built_whatever_fails_in_us() -> None:
     kind = type("Built", (Engine,), {"__init__": lambda self: None})
-    after_building(kind, fails)
+    on_construction(kind, fails)
     assert kind().step(3) == 3
 
 
 def test_the_first_call_is_the_hosts_whatever_fails_in_us(capsys: pytest.CaptureFixture[str]) -> None:
     engine = Engine()
-    before_first(engine, "step", fails)
+    on_first_call(engine, "step", fails)
     assert (engine.step(3), engine.step(4)) == (3, 4)
     assert "step" not in vars(engine)
     assert capsys.readouterr().err.count("a bug") == 1
@@ -37,6 +37,6 @@ def test_the_first_call_is_the_hosts_whatever_fails_in_us(capsys: pytest.Capture
 
 def test_who_asks_for_our_errors_has_them_raised() -> None:
     engine = Engine()
-    before_first(engine, "step", refuses)
+    on_first_call(engine, "step", refuses)
     with pytest.raises(ConfigError):
         engine.step(3)

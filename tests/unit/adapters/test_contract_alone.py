@@ -83,7 +83,7 @@ class Alone(AdapterContract):
     def host(self, *, ranks: int) -> Host:
         return self._whole.host(ranks=ranks)
 
-    test_the_door_imports_nothing_of_the_framework = None  # in a process of its own, not in this one
+    test_the_adapter_imports_nothing_of_the_framework = None  # in a process of its own, not in this one
 
 
 class TestZero(Alone):

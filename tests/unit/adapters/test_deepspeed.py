@@ -201,7 +201,7 @@ def test_what_does_nothing_on_a_stage_is_not_announced() -> None:
 # The engine's own streams in our words, against DeepSpeed's TrainSchedule itself.
 
 
-def joined(microbatches: int, stages: int, *, tied: Collection[int] = (), replicas: int = 1) -> Schedule:
+def pipeline_of(microbatches: int, stages: int, *, tied: Collection[int] = (), replicas: int = 1) -> Schedule:
     """What every rank says of its own schedule object, put together."""
     from deepspeed.runtime.pipe.schedule import TrainSchedule
 
@@ -210,7 +210,7 @@ def joined(microbatches: int, stages: int, *, tied: Collection[int] = (), replic
         for replica in range(replicas)
         for stage in range(stages)
     ]
-    return joining.joined(places, name="deepspeed.TrainSchedule")
+    return joining.join_orders(places, name="deepspeed.TrainSchedule")
 
 
 def place(stage: int, pipe_schedule: Any, *, tied: bool = True, replica: int = 0) -> Place:  # noqa: ANN401
@@ -221,7 +221,7 @@ def place(stage: int, pipe_schedule: Any, *, tied: bool = True, replica: int = 0
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 @pytest.mark.parametrize("microbatches", [1, 2, 5])
 def test_the_same_computations_as_the_textbook(stages: int, microbatches: int) -> None:
-    schedule = joined(microbatches, stages)
+    schedule = pipeline_of(microbatches, stages)
     assert (schedule.stages, schedule.microbatches) == (stages, microbatches)
     expected = textbook("1f1b", stages=stages, microbatches=microbatches)
     for ours, theirs in zip(schedule.orders, expected.orders, strict=True):
@@ -229,7 +229,7 @@ def test_the_same_computations_as_the_textbook(stages: int, microbatches: int) -
 
 
 def test_a_stream_of_two_stages_reads_like_this() -> None:
-    schedule = joined(2, 2)
+    schedule = pipeline_of(2, 2)
     assert [" ".join(map(str, order)) for order in schedule.orders] == [
         "0L0 0F0 0SA0 0L1 0F1 0RG0 0SA1 0B0 0RG1 0B1 0AR0 0OS0",
         "1RA0 1L0 1F0 1B0 1SG0 1RA1 1L1 1F1 1B1 1SG1 1AR0 1OS0",
@@ -237,17 +237,17 @@ def test_a_stream_of_two_stages_reads_like_this() -> None:
 
 
 def test_only_tied_stages_reduce_tied_gradients() -> None:
-    schedule = joined(2, 4, tied={0, 3})
+    schedule = pipeline_of(2, 4, tied={0, 3})
     tied = [
         stage for stage, order in enumerate(schedule.orders) if any(i.kind is Kind.REDUCE_TIED for i in order)
     ]
     assert tied == [0, 3]
-    none = joined(2, 4)
+    none = pipeline_of(2, 4)
     assert not any(i.kind is Kind.REDUCE_TIED for order in none.orders for i in order)
 
 
 def test_every_stage_ends_with_reduction_and_step() -> None:
-    for order in joined(3, 3).orders:
+    for order in pipeline_of(3, 3).orders:
         assert [i.kind for i in order[-2:]] == [Kind.REDUCE_GRADS, Kind.STEP]
 
 
@@ -258,7 +258,7 @@ def test_dualpipe_v_runs_two_model_stages_per_rank(ranks: int) -> None:
 
     microbatches = 2 * ranks + 1
     places = [place(r, DualPipeVSchedule(microbatches, ranks, r), tied=False) for r in range(ranks)]
-    ours = joining.joined(places, name="x")
+    ours = joining.join_orders(places, name="x")
     textbooks = textbook("dualpipe-v-whole", stages=2 * ranks, microbatches=microbatches)
     assert ours.stages == 2 * ranks
     for order, expected in zip(ours.orders, textbooks.orders, strict=True):
@@ -324,7 +324,7 @@ def test_what_trains_is_what_goes_backward_or_steps(text: str, trains: bool) -> 
 
 
 def test_replicas_say_the_same_of_one_pipeline() -> None:
-    assert joined(3, 2, replicas=2) == joined(3, 2)
+    assert pipeline_of(3, 2, replicas=2) == pipeline_of(3, 2)
 
 
 def test_ranks_of_one_stage_that_run_different_schedules_are_refused() -> None:
@@ -332,7 +332,7 @@ def test_ranks_of_one_stage_that_run_different_schedules_are_refused() -> None:
 
     places = [place(0, TrainSchedule(2, 1, 0)), place(0, TrainSchedule(3, 1, 0), replica=1)]
     with pytest.raises(EngineError, match="stage 0"):
-        joining.joined(places, name="x")
+        joining.join_orders(places, name="x")
 
 
 # What we rely on in DeepSpeed is checked by name, and a refusal says what is missing and what was tested.

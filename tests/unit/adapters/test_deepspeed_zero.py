@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseus_ds.adapters.deepspeed_zero import FirstIteration, order_of, resized
+from perseus_ds.adapters.deepspeed_zero import FirstIteration, order_of, resize_order
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.schedule import Kind, Schedule, validate
@@ -46,12 +46,12 @@ def test_an_iteration_that_broke_is_noted_anew() -> None:
 
 def test_the_loop_over_another_number_of_microbatches_is_the_same_loop() -> None:
     always, at_the_end = [F, B, AR] * 2 + [OS], [F, B, F, B, AR, OS]
-    assert resized(order_of(always), 3) == order_of([F, B, AR] * 3 + [OS])
-    assert resized(order_of(at_the_end), 4) == order_of([F, B] * 4 + [AR, OS])
-    assert resized(order_of(at_the_end), 1) == order_of([F, B, AR, OS])
-    assert resized(order_of(always), 2) == order_of(always)
+    assert resize_order(order_of(always), 3) == order_of([F, B, AR] * 3 + [OS])
+    assert resize_order(order_of(at_the_end), 4) == order_of([F, B] * 4 + [AR, OS])
+    assert resize_order(order_of(at_the_end), 1) == order_of([F, B, AR, OS])
+    assert resize_order(order_of(always), 2) == order_of(always)
 
 
 def test_a_loop_that_shows_one_microbatch_alone_does_not_tell_how_it_runs_two() -> None:
     with pytest.raises(EngineError, match="ran 1"):
-        resized(order_of([F, B, AR, OS]), 2)
+        resize_order(order_of([F, B, AR, OS]), 2)

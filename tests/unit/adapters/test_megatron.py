@@ -329,7 +329,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_both_writers_get_megatrons_own_names(script: SimpleNamespace) -> None:
     script.log = Rows()
-    writers = Writers.found()
+    writers = Writers.find()
     assert writers is not None
     assert writers.every == 5
     writers.write(SHOWN)
@@ -342,16 +342,16 @@ def test_both_writers_get_megatrons_own_names(script: SimpleNamespace) -> None:
 
 def test_megatrons_own_monitor_is_not_doubled(script: SimpleNamespace) -> None:
     script.arguments.log_energy = True
-    assert Writers.found() is None
+    assert Writers.find() is None
 
 
 def test_ranks_without_a_writer_show_nothing(script: SimpleNamespace) -> None:
     script.board = None
-    assert Writers.found() is None
+    assert Writers.find() is None
 
 
 def test_another_script_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "megatron.training.global_vars", ModuleType("global_vars"))
-    assert Writers.found() is None
+    assert Writers.find() is None
     monkeypatch.delitem(sys.modules, "megatron.training.global_vars")
-    assert Writers.found() is None
+    assert Writers.find() is None

@@ -15,7 +15,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 from torch.nn import Linear, Module, Sequential
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from perseus_ds.runtime.place import modules_in_words
+from perseus_ds.runtime.place import describe_modules
 
 
 def layers() -> Sequential:
@@ -23,7 +23,7 @@ def layers() -> Sequential:
 
 
 def words(*modules: Module) -> str:
-    return modules_in_words(modules, device_type="cpu")
+    return describe_modules(modules, device_type="cpu")
 
 
 def compiled(layer: Module) -> Module:

@@ -14,7 +14,7 @@ from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import DeviceUnsupportedError
 from perseus_ds.runtime.adapter import Place, untested
 from perseus_ds.runtime.job import GpuAddress, Job, Member, recognise
-from perseus_ds.runtime.place import joined
+from perseus_ds.runtime.place import join_orders
 from perseus_ds.schedule import Schedule, textbook
 
 
@@ -41,7 +41,7 @@ def recognised(ranks: Sequence[Member], config: PerseusConfig | None = None) -> 
     """As every rank makes it; all have to agree on what is the job's."""
 
     def schedule(places: Sequence[Place]) -> Schedule:
-        return joined(places, name="test")
+        return join_orders(places, name="test")
 
     made = [
         recognise(
