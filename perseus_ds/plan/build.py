@@ -26,24 +26,20 @@ from perseus_ds.plan.reserve import (
 from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock, Waits, idles, low_waits
 from perseus_ds.profile import Profile, smoothed
 from perseus_ds.schedule import Schedule, validate
-from perseus_ds.solver import (
+from perseus_ds.solver.check import check_frontier, check_plans
+from perseus_ds.solver.discretise import discretise
+from perseus_ds.solver.frontier import (
     REACH,
     STEP,
     Frontier,
-    Plans,
     best_of,
-    blended,
-    check_frontier,
-    check_plans,
-    discretise,
     plan_times,
     solve_frontier,
-    split,
     total_bounds,
-    undominated,
     worth_keeping,
 )
-from perseus_ds.solver.problem import Floats
+from perseus_ds.solver.problem import Floats, Plans, blended, undominated
+from perseus_ds.solver.splits import split
 from perseus_ds.solver.timeline import Allowance, Lanes, timelines
 
 ONE_WAIT = 2

@@ -29,7 +29,7 @@ from perseus_ds.plan.waits import WaitClock, Waits
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
-from perseus_ds.solver import GRAIN
+from perseus_ds.solver.splits import GRAIN
 
 FORMAT = "perseus-plan"
 VERSION = 3

@@ -15,7 +15,7 @@ from perseus_ds.plan.record import Baseline, ChangeBudget, InstructionTimelines,
 from perseus_ds.plan.waits import columns_of
 from perseus_ds.profile import Computation, Profile, smoothed
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of
-from perseus_ds.solver import OptionTable, Plans, Problem
+from perseus_ds.solver.problem import OptionTable, Plans, Problem
 
 
 @dataclass(frozen=True, slots=True, eq=False)

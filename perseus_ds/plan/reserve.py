@@ -19,7 +19,7 @@ from perseus_ds.plan.record import Options, PlanSet
 from perseus_ds.profile import Computation, Profile, drawn_shares, time_factor
 from perseus_ds.profile.loads import log_normal
 from perseus_ds.schedule import Dag
-from perseus_ds.solver import Plans, blended
+from perseus_ds.solver.problem import Plans, blended
 
 # What it does to iterations that computations vary, as they varied in the profile.
 

@@ -18,8 +18,8 @@ from scipy.sparse import coo_array
 
 from perseus_ds.profile import read_profile
 from perseus_ds.simulation.gpt3 import gpt3_profile
-from perseus_ds.solver import OptionTable, Problem
 from perseus_ds.solver.network import hull_of
+from perseus_ds.solver.problem import OptionTable, Problem
 
 BLOCKING_W = 83.64
 PUBLISHED = "gpt3-175b_a100-sxm_profile.csv"

@@ -20,7 +20,9 @@ from lowtime.graph_utils import add_sink_node, add_source_node
 from lowtime.operation import CandidateExecutionOptions, ExecutionOption, Operation, OperationSpec
 from lowtime.solver import PhillipsDessouky
 
-from perseus_ds.solver import Plans, Problem, discretise, solve_frontier
+from perseus_ds.solver.discretise import discretise
+from perseus_ds.solver.frontier import solve_frontier
+from perseus_ds.solver.problem import Plans, Problem
 
 STAGES, UNIT_S, SAMPLES = 8, 0.001, 40
 Plan = tuple[float, float]

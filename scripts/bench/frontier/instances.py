@@ -11,7 +11,7 @@ import numpy as np
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.simulation.gpt3 import gpt3_profile
-from perseus_ds.solver import OptionTable, Problem
+from perseus_ds.solver.problem import OptionTable, Problem
 
 BLOCKING_W = 83.64
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"

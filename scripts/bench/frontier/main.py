@@ -32,15 +32,11 @@ from instances import (
     split_interleaved,
 )
 
-from perseus_ds.solver import (
-    Problem,
-    check_frontier,
-    discretise,
-    plan_times,
-    solve_frontier,
-    split,
-    worth_keeping,
-)
+from perseus_ds.solver.check import check_frontier
+from perseus_ds.solver.discretise import discretise
+from perseus_ds.solver.frontier import plan_times, solve_frontier, worth_keeping
+from perseus_ds.solver.problem import Problem
+from perseus_ds.solver.splits import split
 
 T = TypeVar("T")
 PLANS = 200

@@ -27,15 +27,10 @@ from numpy.typing import NDArray
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j, work_power_w
 from perseus_ds.simulation.textbook_gpu import textbook_profile
-from perseus_ds.solver import (
-    OptionTable,
-    Problem,
-    check_plans,
-    discretise,
-    plan_times,
-    solve_frontier,
-    worth_keeping,
-)
+from perseus_ds.solver.check import check_plans
+from perseus_ds.solver.discretise import discretise
+from perseus_ds.solver.frontier import plan_times, solve_frontier, worth_keeping
+from perseus_ds.solver.problem import OptionTable, Problem
 
 ROOT = Path(__file__).resolve().parents[3]
 REVISION = "1a2f63a"

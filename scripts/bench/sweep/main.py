@@ -25,7 +25,8 @@ from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.profile.records import Computation
 from perseus_ds.profile.sweep import PLACES, next_clock
 from perseus_ds.schedule import Kind, textbook
-from perseus_ds.solver import Frontier, blended, solve_frontier
+from perseus_ds.solver.frontier import Frontier, solve_frontier
+from perseus_ds.solver.problem import blended
 
 GPUS = ("a100-sxm4-80gb", "a100-pcie-80gb", "a40", "h100-sxm", "h200")
 VOLTAGES = {

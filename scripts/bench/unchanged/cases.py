@@ -24,16 +24,11 @@ from perseus_ds.profile import Point, Profile, read_profile
 from perseus_ds.schedule import Kind, Schedule, dag_of, textbook
 from perseus_ds.simulation.gpt3 import gpt3_profile
 from perseus_ds.simulation.textbook_gpu import textbook_profile
-from perseus_ds.solver import (
-    OptionTable,
-    Problem,
-    check_frontier,
-    check_plans,
-    discretise,
-    plan_times,
-    solve_frontier,
-    split,
-)
+from perseus_ds.solver.check import check_frontier, check_plans
+from perseus_ds.solver.discretise import discretise
+from perseus_ds.solver.frontier import plan_times, solve_frontier
+from perseus_ds.solver.problem import OptionTable, Problem
+from perseus_ds.solver.splits import split
 
 Arrays = Mapping[str, NDArray[np.generic]]
 PUBLISHED = "gpt3-175b_a100-sxm_profile.csv"

@@ -21,17 +21,10 @@ from solver_cases import (
 )
 
 from perseus_ds.errors import SolverError
-from perseus_ds.solver import (
-    Frontier,
-    OptionTable,
-    Problem,
-    check_frontier,
-    check_plans,
-    discretise,
-    plan_times,
-    solve_frontier,
-    worth_keeping,
-)
+from perseus_ds.solver.check import check_frontier, check_plans
+from perseus_ds.solver.discretise import discretise
+from perseus_ds.solver.frontier import Frontier, plan_times, solve_frontier, worth_keeping
+from perseus_ds.solver.problem import OptionTable, Problem
 
 
 def assert_matches_lp(problem: Problem, frontier: Frontier, samples: int) -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from solver_cases import lower_hull, random_problem, seeds
 
-from perseus_ds.solver import Problem, solve_frontier
+from perseus_ds.solver.frontier import solve_frontier
+from perseus_ds.solver.problem import Problem
 
 TENTHS = 10
 """Durations and delays of these problems are tenths of a second."""

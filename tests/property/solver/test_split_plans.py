@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from solver_cases import longest_path, noisy_pipeline, random_problem, relaxed_cost, seeds
 
 from perseus_ds.errors import SolverError
-from perseus_ds.solver import OptionTable, Plans, Problem, blended, check_plans, solve_frontier, split
+from perseus_ds.solver.check import check_plans
+from perseus_ds.solver.frontier import solve_frontier
+from perseus_ds.solver.problem import OptionTable, Plans, Problem, blended
+from perseus_ds.solver.splits import split
 
 
 def options_of(problem: Problem, plans: Plans, index: int) -> tuple[np.ndarray, np.ndarray]:

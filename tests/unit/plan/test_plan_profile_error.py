@@ -15,7 +15,7 @@ from perseus_ds.plan.reserve import margins_s
 from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W, gpt3_profile
-from perseus_ds.solver import blended
+from perseus_ds.solver.problem import blended
 
 SCHEDULE = textbook("1f1b", stages=8, microbatches=12)
 

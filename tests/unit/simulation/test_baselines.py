@@ -13,7 +13,8 @@ from perseus_ds.errors import IncompleteProfileError, InfeasibleError, SolverErr
 from perseus_ds.profile import Point, Profile, read_profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation import textbook_profile
-from perseus_ds.solver import OptionTable, Problem, solve_frontier
+from perseus_ds.solver.frontier import solve_frontier
+from perseus_ds.solver.problem import OptionTable, Problem
 
 sys.path.append(str(Path(__file__).parents[3] / "scripts" / "bench" / "paper"))
 import baselines

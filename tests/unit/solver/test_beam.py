@@ -5,11 +5,12 @@ import pytest
 from solver_cases import brute_force, random_problem
 
 from perseus_ds.schedule import dag_of, textbook
-from perseus_ds.solver import OptionTable, Problem, solve_frontier
 from perseus_ds.solver.beam import Choices, Guide, LaneOutlook, Levels, beam, choices_of, guide_at, nth
 from perseus_ds.solver.discretise import convex, plan_of, spliced
+from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.network import Whole, whole_of
 from perseus_ds.solver.prices import Lanes, leveled, outlook_of
+from perseus_ds.solver.problem import OptionTable, Problem
 
 FAST_OR_SLOW = OptionTable(np.array([1.0, 2.0]), np.array([4.0, 1.0]))
 ONE_LANE = np.zeros((1, 3, 2))

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.solver import OptionTable, Problem, solve_frontier
+from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.prices import Rung
+from perseus_ds.solver.problem import OptionTable, Problem
 from perseus_ds.solver.timeline import Allowance, Lanes, timelines
 
 STAGES, MICROBATCHES = 3, 5

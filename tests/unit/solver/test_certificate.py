@@ -7,17 +7,10 @@ import numpy as np
 import pytest
 
 from perseus_ds.errors import SolverError
-from perseus_ds.solver import (
-    Frontier,
-    OptionTable,
-    Plans,
-    Problem,
-    check_frontier,
-    check_plans,
-    discretise,
-    solve_frontier,
-)
-from perseus_ds.solver.frontier import activity_flow, dual_value, precedence_flow
+from perseus_ds.solver.check import check_frontier, check_plans
+from perseus_ds.solver.discretise import discretise
+from perseus_ds.solver.frontier import Frontier, activity_flow, dual_value, precedence_flow, solve_frontier
+from perseus_ds.solver.problem import OptionTable, Plans, Problem
 
 SMALL = 1e-6
 """A thousand times what sums may be off by rounding: to be refused all the same."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perseus_ds.schedule import dag_of, textbook
-from perseus_ds.solver import Frontier, OptionTable, Problem, solve_frontier
-from perseus_ds.solver.problem import Ints
+from perseus_ds.solver.frontier import Frontier, solve_frontier
+from perseus_ds.solver.problem import Ints, OptionTable, Problem
 from perseus_ds.solver.splits import OPEN, TICKS, corner_durations
 
 SOURCE, SINK = 0, 1

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from perseus_ds.solver import OptionTable, Problem, solve_frontier
 from perseus_ds.solver import frontier as trails
-from perseus_ds.solver.frontier import Result
+from perseus_ds.solver.frontier import Result, solve_frontier
+from perseus_ds.solver.problem import OptionTable, Problem
 
 
 def chain(length: int = 4) -> Problem:

@@ -7,7 +7,7 @@ from perseus_ds.plan import build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
-from perseus_ds.solver import REACH
+from perseus_ds.solver.frontier import REACH
 
 
 @pytest.mark.thorough

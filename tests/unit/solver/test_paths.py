@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from perseus_ds.solver import OptionTable, Problem
 from perseus_ds.solver.network import FEW, graph_of, longest_seconds
+from perseus_ds.solver.problem import OptionTable, Problem
 
 
 def random_problem(count: int) -> Problem:

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from perseus_ds.errors import InfeasibleError, SolverError
-from perseus_ds.solver import OptionTable, Problem, check_frontier, discretise, solve_frontier
+from perseus_ds.solver.check import check_frontier
+from perseus_ds.solver.discretise import discretise
+from perseus_ds.solver.frontier import solve_frontier
+from perseus_ds.solver.problem import OptionTable, Problem
 
 QUICK_OR_CHEAP = OptionTable(np.array([1.0, 2.0]), np.array([5.0, 1.0]))
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from perseus_ds.solver import OptionTable, Problem
 from perseus_ds.solver.network import LARGEST, LONGEST, unit_for, whole_of
+from perseus_ds.solver.problem import OptionTable, Problem
 
 
 def test_a_time_is_kept_to_the_tick_and_none_is_given_away() -> None:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from perseus_ds.schedule import dag_of, textbook
-from perseus_ds.solver import OptionTable, Problem
 from perseus_ds.solver import sweep as augment
 from perseus_ds.solver.compiled import interpret
 from perseus_ds.solver.network import network_of, whole_of
+from perseus_ds.solver.problem import OptionTable, Problem
 from perseus_ds.solver.sweep import HIGH, HIGHEST, PATIENCE, room_for, start_of, sweep
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from perseus_ds.solver import OptionTable, Problem, frontier
+from perseus_ds.solver import frontier
 from perseus_ds.solver.frontier import Trail
 from perseus_ds.solver.network import network_of, whole_of
+from perseus_ds.solver.problem import OptionTable, Problem
 from perseus_ds.solver.sweep import Breakpoints, start_of
 
 EVERY = [100, 90, 80, 70, 60, 50, 40]

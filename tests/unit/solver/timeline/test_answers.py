@@ -5,7 +5,6 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from perseus_ds.solver import OptionTable, Problem
 from perseus_ds.solver.beam import Choices, Levels
 from perseus_ds.solver.compiled import compiled
 from perseus_ds.solver.network import Graph, Whole, whole_of
@@ -21,7 +20,7 @@ from perseus_ds.solver.prices import (
     priced,
     spread_out,
 )
-from perseus_ds.solver.problem import Floats, Indices, Ints
+from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem
 
 COUNT = 4
 

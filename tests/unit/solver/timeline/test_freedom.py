@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from perseus_ds.solver import OptionTable, Problem
 from perseus_ds.solver.network import whole_of
 from perseus_ds.solver.prices import Lanes, leveled
-from perseus_ds.solver.problem import Ints
+from perseus_ds.solver.problem import Ints, OptionTable, Problem
 from perseus_ds.solver.timeline import Freedom, freedom_of
 
 TABLE = OptionTable(np.array([1.0, 2.0, 4.0]), np.array([9.0, 4.0, 1.0]))

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from perseus_ds.solver import OptionTable, Problem
 from perseus_ds.solver.network import whole_of
 from perseus_ds.solver.prices import Lanes, leveled
+from perseus_ds.solver.problem import OptionTable, Problem
 from perseus_ds.solver.timeline import one_level_each
 
 ONE_AFTER_THE_OTHER = np.array([0], dtype=np.int32), np.array([1], dtype=np.int32), np.zeros(1)
