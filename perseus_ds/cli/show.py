@@ -46,7 +46,7 @@ from perseus_ds.plan.clock_requests import play
 from perseus_ds.plan.select import PowerPoint, power_table, with_plan_within
 from perseus_ds.profile import profile_csv, profile_json, read_profile
 from perseus_ds.run_directory.paths import write_whole
-from perseus_ds.schedule import Instruction, Kind, dag_of
+from perseus_ds.schedule import Kind, dag_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -246,14 +246,14 @@ def clock_grid(plan: FrequencyPlan) -> str:
     """
     options, microbatches = plan.of.options, range(plan.of.schedule.microbatches)
     clocks = {
-        i: "-".join(_clock_text(options[i.stage, i.kind], option) for option, _ in portions)
+        (i.stage, i.kind, i.microbatch): "-".join(
+            _clock_text(options[i.stage, i.kind], option) for option, _ in portions
+        )
         for i, portions in plan.portions().items()
     }
-    kinds = [kind for kind in Kind if any(i.kind is kind for i in clocks)]
+    kinds = [kind for kind in Kind if any(own is kind for _, own, _ in clocks)]
     rows = {
-        f"{kind.value} stage {stage}".ljust(_NAME): [
-            clocks.get(Instruction(stage, kind, m)) for m in microbatches
-        ]
+        f"{kind.value} stage {stage}".ljust(_NAME): [clocks.get((stage, kind, m)) for m in microbatches]
         for kind in kinds
         for stage in range(plan.of.schedule.stages)
     }

@@ -167,8 +167,9 @@ _LIKELY_S = 2e-4, 50.0  # one forward or backward of one microbatch
 _KIND_NAMES = {
     "forward": Kind.FORWARD,
     "backward": Kind.BACKWARD,
-    "backward_input": Kind.BACKWARD_INPUT,  # ours: Zeus does not split backwards
+    "backward_input": Kind.BACKWARD_INPUT,  # this and the next are ours: Zeus neither splits nor combines
     "backward_weight": Kind.BACKWARD_WEIGHT,
+    "forward_backward": Kind.FORWARD_BACKWARD,
 }
 
 

@@ -112,7 +112,7 @@
   const dot = ([x, y]) => [x - 6, y - 6, 12, 12];
 
   /* ---- one iteration, before and after ---- */
-  const LOW = 0.2, tallness = (kind) => ({ F: 0.62, B: 0.86, I: 0.78, W: 0.5 }[kind.letter] || 0.34);
+  const LOW = 0.2, tallness = (kind) => ({ F: 0.62, B: 0.86, I: 0.78, W: 0.5, FB: 0.86 }[kind.letter] || 0.34);
   const computationWords = (panel, n) => {
     const parts = [`stage ${panel.stage[n]}, ${found.timeline.kinds[panel.kind[n]].words} of microbatch ${panel.microbatch[n]}`];
     if (panel.mhz[n]) parts.push(`${panel.mhz[n]} MHz`);

@@ -143,6 +143,9 @@ _LEAST = 1e-3
 
 # Make every computation last as long as a simulated GPU would need for it.
 
+_AT_ONCE = (
+    0.9  # assumed: a tenth of a forward and a backward is communication, which hides when both run at once
+)
 _HALF = 0.5  # each is one of the two products that a linear layer's backward consists of
 _LEAST_SHARE = 0.01  # assumed: a stage of embeddings alone still takes a hundredth of the mean stage
 
@@ -247,8 +250,7 @@ class EmulatedWork(PassingListener):
             super().before(kind, load)
         if kind.is_computation:
             present = self._present(kind)
-            work = self._works[present.stage].of(kind)
-            self._task = self._gpu.begin(work.scaled(self._loads.share(present, load)))
+            self._task = self._gpu.begin(self._work(present, load))
             self._position += 1
 
     def after(self, kind: Kind) -> None:
@@ -266,6 +268,15 @@ class EmulatedWork(PassingListener):
             self._gpu.abandon(self._task)
             self._task = None
         super().iteration_broke()
+
+    def _work(self, present: Instruction, load: Load | None) -> Work | KernelSequence:
+        """Return the work of a computation; a forward and a backward at once take less than in turn."""
+        works = []
+        for part in present.parts:
+            share = self._loads.share(part, None if part.kind is Kind.BACKWARD else load)
+            works.append(self._works[part.stage].of(part.kind).scaled(share))
+        both_s = _AT_ONCE * sum(work.seconds for work in works)
+        return works[0] if len(works) == 1 else works[0].scaled(both_s / works[0].seconds)
 
     def _present(self, kind: Kind) -> Instruction:
         """The next computation; in a batch of another order, the first alike."""

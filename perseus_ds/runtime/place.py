@@ -13,7 +13,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Place
-from perseus_ds.schedule import Kind, Order, Schedule, validate, with_repeats_named
+from perseus_ds.schedule import Order, Schedule, validate, with_repeats_named
 
 
 def join_orders(places: Iterable[Place], *, name: str) -> Schedule:
@@ -35,7 +35,7 @@ def join_orders(places: Iterable[Place], *, name: str) -> Schedule:
             )
         unknown |= dict.fromkeys(place.unknown)
     ordered = tuple(orders[rank] for rank in sorted(orders))
-    microbatches = 1 + max((i.microbatch for i in chain(*ordered) if i.kind is Kind.FORWARD), default=0)
+    microbatches = 1 + max((i.microbatch for i in chain(*ordered) if i.kind.runs_forward), default=0)
     schedule = with_repeats_named(Schedule(name, microbatches, ordered, tuple(unknown)))
     validate(schedule)
     return schedule

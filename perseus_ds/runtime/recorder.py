@@ -355,7 +355,7 @@ class Recorder:
             heard_s,
             resumed=marks.resumed,
             microbatches=marks.microbatches,
-            size=sum(i.size for i in heard_s if i.kind is Kind.FORWARD),
+            size=sum(i.size for i in heard_s if i.kind.runs_forward),
             skipped=marks.skipped,
         )
         return self._with_what_was_before(found, marks)
@@ -424,7 +424,7 @@ def loads_of(
     forwards = {
         (name.stage, name.microbatch): load
         for name, load in zip(names, told, strict=True)
-        if name.kind is Kind.FORWARD
+        if name.kind.runs_forward
     }
 
     def load_of(name: Instruction) -> Load | None:

@@ -462,7 +462,7 @@ def _counted(replica: int, window: Sequence[Iteration]) -> Counted | None:
         (one.index, interval.instruction.microbatch): interval.load
         for one in window
         for interval in one.intervals
-        if interval.kind is Kind.FORWARD and interval.instruction.stage == 0 and interval.load is not None
+        if interval.kind.runs_forward and interval.instruction.stage == 0 and interval.load is not None
     }
     found = {key: (load.tokens, load.squares) for key, load in list(loads.items())[:_MOST_SHARED]}
     shared = len(found)

@@ -21,12 +21,14 @@ ENDS = {
 def handovers(schedule: Schedule) -> tuple[list[Pair], Mapping[Pair, tuple[int, Kind]]]:
     """Return pairs (giver, taker) that order each other directly, and those with a buffer between them.
 
-    Where ranks differ and transfers stand in the orders, those order giver and taker: nothing is returned.
+    An ``FB`` gives and takes what its forward and its backward do. Where both lead to the same ``FB``, the
+    gradient's transfer stands for both, which are as large. Where ranks differ and transfers stand in the
+    orders, those order giver and taker: nothing is returned.
 
     Raises:
         ScheduleError: a result that nobody makes, takes or brings over.
     """
-    ranks = schedule.rank_of_stages()
+    ranks, runs = schedule.rank_of_stages(), schedule.parts()
     ready = [_ready(order) for order in schedule.orders]
     streams = any(i.kind.is_transfer for i in chain(*schedule.orders))
     direct: list[Pair] = []
@@ -34,11 +36,11 @@ def handovers(schedule: Schedule) -> tuple[list[Pair], Mapping[Pair, tuple[int, 
     for giver, taker in data_flow(schedule):
         here, there = ranks[giver.stage], ranks[taker.stage]
         if here == there:
-            direct.append((giver, taker))
+            direct.append((runs[giver], runs[taker]))
         elif streams:
             _check_brought(giver, taker, ready[here], ready[there])
         else:
-            buffered[giver, taker] = giver.stage, ENDS[giver.kind][0]
+            buffered[runs[giver], runs[taker]] = giver.stage, ENDS[giver.kind][0]
     return direct, buffered
 
 
@@ -52,7 +54,7 @@ def data_flow(schedule: Schedule) -> Iterator[Pair]:
         ScheduleError: a giver or a taker is missing.
     """
     last, backward_of = schedule.stages - 1, schedule.backward_of()
-    present = dict.fromkeys(chain(*schedule.orders))
+    present = schedule.parts()
     for giver in present:
         heir = _heir_of(giver, last, backward_of)
         if heir is not None and heir not in present:
@@ -96,7 +98,7 @@ def _heir_of(
 
 def _ready(order: Order) -> Mapping[Instruction, int]:
     """Return where in the order each instruction is over: a queued transfer at the next commit."""
-    over = {instruction: place for place, instruction in enumerate(order)}
+    over = {part: place for place, instruction in enumerate(order) for part in instruction.parts}
     commits = [place for place, i in enumerate(order) if i.kind is Kind.COMMIT]
     for instruction, place in over.items() if commits else ():
         if instruction.kind.is_transfer:

@@ -10,22 +10,25 @@ from enum import Enum
 
 from perseus_ds.errors import ConfigError, ScheduleError
 
-_TEXT = re.compile(r"(\d+)([A-Z]+)(\d+)", re.ASCII)
+_TEXT = re.compile(r"(\d+)([A-Z]+)(\d+)(?:\+(\d+)B(\d+))?", re.ASCII)
 
 
 class Kind(Enum):
     """Kind of an instruction; the value is its letter in text and in files.
 
     A backward is whole (``B``), or split. The stage before waits for the input gradient (``I``); the weight
-    gradient (``W``) may follow at any distance. ``UNKNOWN`` is work of the host that we have no word for and
-    that takes the time it takes. ``UNKNOWN_COMPUTE`` is such work that computes for long, so that a plan
-    chooses a clock for it. ``COMMIT`` waits for all transfers queued before it.
+    gradient (``W``) may follow at any distance. ``FB`` is a forward and the whole backward of another
+    microbatch at once: the communication of one hides behind the computation of the other. ``UNKNOWN`` is
+    work of the host that we have no word for and that takes the time it takes. ``UNKNOWN_COMPUTE`` is such
+    work that computes for long, so that a plan chooses a clock for it. ``COMMIT`` waits for all transfers
+    queued before it.
     """
 
     FORWARD = "F"
     BACKWARD = "B"
     BACKWARD_INPUT = "I"
     BACKWARD_WEIGHT = "W"
+    FORWARD_BACKWARD = "FB"
     LOAD = "L"
     SEND_ACTIVATION = "SA"
     RECV_ACTIVATION = "RA"
@@ -46,6 +49,11 @@ class Kind(Enum):
         return self in _COMPUTATIONS
 
     @property
+    def runs_forward(self) -> bool:
+        """Return whether a microbatch passes forward in it, alone or beside a backward."""
+        return self is Kind.FORWARD or self is Kind.FORWARD_BACKWARD
+
+    @property
     def is_transfer(self) -> bool:
         """Return whether it is one end of a point-to-point transfer between neighbouring stages."""
         return self in _TRANSFERS
@@ -58,7 +66,14 @@ class Kind(Enum):
 
 _KINDS = {kind.value: kind for kind in Kind}
 _COMPUTATIONS = frozenset(
-    {Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT, Kind.UNKNOWN_COMPUTE}
+    {
+        Kind.FORWARD,
+        Kind.BACKWARD,
+        Kind.BACKWARD_INPUT,
+        Kind.BACKWARD_WEIGHT,
+        Kind.FORWARD_BACKWARD,
+        Kind.UNKNOWN_COMPUTE,
+    }
 )
 _TRANSFERS = frozenset({Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD})
 
@@ -69,13 +84,34 @@ class Instruction:
 
     A model stage is a part of the model (``stage_index`` of torch.distributed.pipelining), not a pipeline
     rank: a rank may run several. What a rank does as a whole (loading, commits, the step) bears its lowest.
+
+    An ``FB`` bears its forward's stage and microbatch, and in ``backward`` those of the backward that runs at
+    the same time: ``2F5+0B3``. Its time and power are kept under the forward's stage.
     """
 
     stage: int
     kind: Kind
     microbatch: int
+    backward: tuple[int, int] | None = None
+
+    @classmethod
+    def combined(cls, forward: Instruction, backward: Instruction) -> Instruction:
+        """Return a forward and a whole backward of one rank as the instruction that runs both at once."""
+        beside = backward.stage, backward.microbatch
+        return cls(forward.stage, Kind.FORWARD_BACKWARD, forward.microbatch, beside)
+
+    @property
+    def parts(self) -> tuple[Instruction, ...]:
+        """Return the forward and the backward of an ``FB``; any other instruction is its only part."""
+        if self.backward is None:
+            return (self,)
+        stage, microbatch = self.backward
+        forward = Instruction(self.stage, Kind.FORWARD, self.microbatch)
+        return forward, Instruction(stage, Kind.BACKWARD, microbatch)
 
     def __str__(self) -> str:
+        if self.backward is not None:
+            return "+".join(map(str, self.parts))
         return f"{self.stage}{self.kind.value}{self.microbatch}"
 
     @classmethod
@@ -83,15 +119,18 @@ class Instruction:
         """Read back what ``str`` printed.
 
         Raises:
-            ScheduleError: the text is not ``<stage><kind><microbatch>``.
+            ScheduleError: the text is neither ``<stage><kind><microbatch>`` nor a forward and a backward.
         """
         match = _TEXT.fullmatch(text)
-        if match is None or match[2] not in _KINDS:
+        kind = _KINDS.get(match[2]) if match else None
+        if match is None or kind in {None, Kind.FORWARD_BACKWARD} or (match[4] and match[2] != "F"):
             raise ScheduleError(
-                f"instruction {text!r} is not <stage><kind><microbatch> like 2F0",
+                f"instruction {text!r} is not <stage><kind><microbatch> like 2F0, or like 2F5+0B3",
                 hint=f"kinds: {' '.join(_KINDS)}",
             )
-        return cls(int(match[1]), _KINDS[match[2]], int(match[3]))
+        if match[4]:
+            return cls(int(match[1]), Kind.FORWARD_BACKWARD, int(match[3]), (int(match[4]), int(match[5])))
+        return cls(int(match[1]), kind, int(match[3]))
 
 
 # How much a microbatch works on: what its computations' durations depend on beside the clock.

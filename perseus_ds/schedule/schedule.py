@@ -62,18 +62,22 @@ class Schedule:
     def backward_of(self) -> Mapping[tuple[int, int], Instruction]:
         """Return what hands on the gradient of each (stage, microbatch): its ``B`` or its ``I``."""
         handing = {Kind.BACKWARD, Kind.BACKWARD_INPUT}
-        return {(i.stage, i.microbatch): i for order in self.orders for i in order if i.kind in handing}
+        return {(i.stage, i.microbatch): i for i in self.parts() if i.kind in handing}
+
+    def parts(self) -> dict[Instruction, Instruction]:
+        """Return what runs each forward, each backward and all else: itself, or an ``FB`` of two of them."""
+        return {part: i for order in self.orders for i in order for part in i.parts}
 
 
 def first_forwards(order: Order) -> frozenset[Instruction]:
     """The first forward of every stage: gathered parameters are waited for there."""
     first: dict[int, Instruction] = {}
     for instruction in order:
-        if instruction.kind is Kind.FORWARD:
+        if instruction.kind.runs_forward:
             first.setdefault(instruction.stage, instruction)
     return frozenset(first.values())
 
 
 def last_backwards(order: Order) -> frozenset[Instruction]:
     """The last backward of every stage, whole or split: hooks start the gradients' reduction there."""
-    return frozenset({i.stage: i for i in order if i.kind in _BACKWARDS}.values())
+    return frozenset({p.stage: i for i in order for p in i.parts if p.kind in _BACKWARDS}.values())

@@ -125,6 +125,24 @@ def interleaved(
     yield from backwards[len(steps) - warm_up :]
 
 
+def interleaved_combined(
+    rank: int, *, ranks: int, microbatches: int, chunks: int, group: int | None = None
+) -> Iterator[Instruction]:
+    """Warm up by one forward more, then run each forward at once with the backward that would follow it.
+
+    Source: megatron-core 0.16.1 with ``overlap_moe_expert_parallel_comm``: ``get_pp_rank_microbatches``, and
+    for one rank and one chunk ``combined_1f1b_schedule_for_no_pipelining``.
+    """
+    order = list(interleaved(rank, ranks=ranks, microbatches=microbatches, chunks=chunks, group=group))
+    forwards = [i for i in order if i.kind is Kind.FORWARD]
+    backwards = [i for i in order if i.kind is Kind.BACKWARD]
+    warm_up = min(order.index(backwards[0]), len(forwards))
+    yield from forwards[:warm_up]
+    for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
+        yield Instruction.combined(forward, backward)
+    yield from backwards[len(forwards) - warm_up :]
+
+
 def passes(microbatches: int, chunks: int, group: int) -> Iterator[tuple[int, int]]:
     """Yield microbatch and chunk of a rank's n-th forward: group after group, chunk after chunk."""
     for first in range(0, microbatches, group):
@@ -272,6 +290,7 @@ TEXTBOOK = {
     "zb-h1": Textbook(zero_bubble_h1),
     "interleaved": Textbook(interleaved, chunks=None, grouped=True),
     "interleaved-zb": Textbook(interleaved_zero_bubble, chunks=None, grouped=True),
+    "interleaved-fb": Textbook(interleaved_combined, chunks=None, grouped=True),
     "looped-bfs": Textbook(looped_bfs, chunks=None),
     "zbv": Textbook(zero_bubble_v, chunks=2),
     "dualpipe-v": Textbook(dualpipe_v, chunks=2, microbatches_per_rank=2),

@@ -45,7 +45,7 @@ def _cell(schedule: Schedule, instruction: Instruction | None) -> str:
         return "."
     if schedule.has_chunks:
         return str(instruction)
-    return f"{instruction.kind.value}{instruction.microbatch}"
+    return "+".join(f"{part.kind.value}{part.microbatch}" for part in instruction.parts)
 
 
 def _lines(schedule: Schedule, rows: list[list[str]]) -> str:
@@ -107,10 +107,11 @@ def _joined(schedule: Schedule) -> Dag:
 def _check_order(schedule: Schedule, rank: int, homes: Mapping[int, int]) -> None:
     seen: set[Instruction] = set()
     for position, instruction in enumerate(schedule.orders[rank]):
-        why = _fault(schedule, rank, instruction, homes) or _out_of_turn(instruction, seen)
-        if why:
-            _refuse(schedule, (rank, position), why)
-        seen.add(instruction)
+        for part in instruction.parts:
+            why = _fault(schedule, rank, part, homes) or _out_of_turn(part, seen)
+            if why:
+                _refuse(schedule, (rank, position), why)
+        seen.update(instruction.parts)
     for stage in (stage for stage, home in sorted(homes.items()) if home == rank):
         for missing in _missing(stage, schedule.microbatches, seen):
             _refuse(schedule, (rank, len(schedule.orders[rank])), f"{missing} never runs")

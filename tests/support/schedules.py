@@ -19,10 +19,15 @@ def schedule(*orders: str, microbatches: int) -> Schedule:
 # or through a buffer, or, for transfers in the order, its other end. Knows text only, nothing of the product.
 
 Word = tuple[int, str, int]  # stage, letters, number
+Step = tuple[Word, ...]  # what a rank does at once: one thing, or a forward and a backward
 PEER = {"SA": ("RA", 1), "RA": ("SA", -1), "SG": ("RG", -1), "RG": ("SG", 1)}
 
 
-def read(text: str) -> Word:
+def read(text: str) -> Step:
+    return tuple(_word(part) for part in text.split("+"))
+
+
+def _word(text: str) -> Word:
     match = re.fullmatch(r"(\d+)([A-Z]+)(\d+)", text)
     assert match, text
     return int(match[1]), match[2], int(match[3])
@@ -41,35 +46,41 @@ def run(
     machine = _Machine([[read(text) for text in order] for order in orders], lasts, delay_s)
     while machine.step():
         pass
-    return None if machine.stuck else {_text(word): end for word, end in machine.end.items()}
+    return None if machine.stuck else machine.ends()
 
 
-def _text(word: Word) -> str:
-    return "".join(map(str, word))
+def _text(step: Step) -> str:
+    return "+".join("".join(map(str, word)) for word in step)
 
 
 class _Machine:
     def __init__(
         self,
-        orders: list[list[Word]],
+        orders: list[list[Step]],
         lasts: Callable[[str], float],
         delay_s: Callable[[int, str], float],
     ) -> None:
         self._orders, self._lasts, self._delay_s = orders, lasts, delay_s
         self._at = [0] * len(orders)
         self._free = [0.0] * len(orders)
-        self._home = {word[0]: rank for rank, order in enumerate(orders) for word in order}
+        words = [[word for step in order for word in step] for order in orders]
+        self._home = {word[0]: rank for rank, order in enumerate(words) for word in order}
         self._last = max(self._home)
-        self._streams = any(word[1] in PEER for order in orders for word in order)
-        self._split = {word[:1] + word[2:] for order in orders for word in order if word[1] == "I"}
+        self._streams = any(word[1] in PEER for order in words for word in order)
+        self._split = {word[:1] + word[2:] for order in words for word in order if word[1] == "I"}
         self._queued: list[list[Word]] = [[] for _ in orders]
-        self._commits = [any(word[1] == "CM" for word in order) for order in orders]
+        self._commits = [any(word[1] == "CM" for word in order) for order in words]
         self._posted: dict[Word, float] = {}
         self.end: dict[Word, float] = {}
 
     @property
     def stuck(self) -> bool:
         return any(at < len(order) for at, order in zip(self._at, self._orders, strict=True))
+
+    def ends(self) -> Mapping[str, float]:
+        steps = {step for order in self._orders for step in order}
+        alone = {_text((word,)): end for word, end in self.end.items()}
+        return alone | {_text(step): self.end[step[0]] for step in steps}
 
     def step(self) -> bool:
         """Let every rank that can go on do one thing; say whether any could."""
@@ -78,17 +89,19 @@ class _Machine:
     def _go_on(self, rank: int) -> bool:
         if self._at[rank] == len(self._orders[rank]):
             return False
-        word = self._orders[rank][self._at[rank]]
+        step = self._orders[rank][self._at[rank]]
+        word = step[0]
         if word[1] in PEER and self._commits[rank]:
             self._queued[rank].append(word)
             self._at[rank] += 1
             return True
         if word[1] in PEER or word[1] == "CM":
             return self._meet(rank, word)
-        ready = self._ready(word)
-        if ready is None:
+        ready = [self._ready(part) for part in step]
+        known = [moment for moment in ready if moment is not None]
+        if len(known) < len(ready):
             return False
-        self._finish(rank, word, max(self._free[rank], ready) + self._lasts(_text(word)))
+        self._finish(rank, step, max(self._free[rank], *known) + self._lasts(_text(step)))
         return True
 
     def _meet(self, rank: int, word: Word) -> bool:
@@ -102,17 +115,18 @@ class _Machine:
         if not all(other in self._posted for other in others):
             return moved
         ends = [
-            max(self._posted[a], self._posted[b]) + self._lasts(_text(a if a[1] in ("SA", "SG") else b))
+            max(self._posted[a], self._posted[b]) + self._lasts(_text((a if a[1] in ("SA", "SG") else b,)))
             for a, b in zip(mine, others, strict=True)
         ]
         self.end |= dict(zip(mine, ends, strict=True))
         after = max([self._free[rank], *ends])
-        self._finish(rank, word, after + self._lasts(_text(word)) if word[1] == "CM" else after)
+        self._finish(rank, (word,), after + self._lasts(_text((word,))) if word[1] == "CM" else after)
         self._queued[rank] = []
         return True
 
-    def _finish(self, rank: int, word: Word, end: float) -> None:
-        self.end[word] = self._free[rank] = end
+    def _finish(self, rank: int, step: Step, end: float) -> None:
+        self.end |= dict.fromkeys(step, end)
+        self._free[rank] = end
         self._at[rank] += 1
 
     def _ready(self, word: Word) -> float | None:

@@ -19,7 +19,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     chunks = TEXTBOOK[name].chunks or draw(st.integers(1, 3))
     rounds = draw(st.integers(1, 3))
     least = ranks * max(1, TEXTBOOK[name].microbatches_per_rank)
-    whole = name in {"interleaved", "interleaved-zb"}
+    whole = name in {"interleaved", "interleaved-zb", "interleaved-fb"}
     microbatches = least * rounds if whole else least + draw(st.integers(0, 5))
     return textbook(name, stages=ranks * chunks, microbatches=microbatches, chunks=chunks)
 
@@ -40,12 +40,13 @@ def ends_alike(schedule: Schedule, seed: int) -> None:
     chosen = random.Random(seed)
     lengths: dict[str, float] = {}
     delays: dict[tuple[int, str], float] = {}
+    alike = any("+" in word for order in words(schedule) for word in order)  # both ways between two FB
 
     def lasts(word: str) -> float:
         return lengths.setdefault(word, chosen.uniform(0.1, 3.0))
 
     def delay_s(stage: int, kind: str) -> float:
-        return delays.setdefault((stage, kind), chosen.uniform(0.0, 0.5))
+        return delays.setdefault((stage, kind), 0.25 if alike else chosen.uniform(0.0, 0.5))
 
     theirs = run(words(schedule), lasts, delay_s)
     assert theirs is not None

@@ -16,9 +16,10 @@ from perseus_ds.schedule import TEXTBOOK, Dag, Kind, Schedule, dag_of, textbook,
 
 
 def edges_by_definition(orders: list[list[str]]) -> set[tuple[str, str]]:
-    words = [word for order in orders for word in order]
+    runs = {part: word for order in orders for word in order for part in word.split("+")}
+    words = list(runs)
     last = max(stage for stage, _, _ in map(split, words))
-    found = {pair for order in orders for pair in pairwise(order)}
+    found: set[tuple[str, str]] = set()
     gradient = {
         (stage, microbatch): f"{stage}{letter}{microbatch}"
         for stage, letter, microbatch in map(split, words)
@@ -32,7 +33,8 @@ def edges_by_definition(orders: list[list[str]]) -> set[tuple[str, str]]:
             found.add((word, f"{stage}W{microbatch}"))
         if stage < last:
             found.add((f"{stage}F{microbatch}", f"{stage + 1}F{microbatch}"))
-    return found
+    in_order = {pair for order in orders for pair in pairwise(order)}
+    return in_order | {(runs[giver], runs[taker]) for giver, taker in found}
 
 
 def split(word: str) -> tuple[int, str, int]:
@@ -67,7 +69,7 @@ def test_one_stage_on_every_rank(name: str, ranks: int) -> None:
         agree(textbook(name, stages=ranks, microbatches=microbatches))
 
 
-@pytest.mark.parametrize("name", ["interleaved", "interleaved-zb", "looped-bfs"])
+@pytest.mark.parametrize("name", ["interleaved", "interleaved-zb", "interleaved-fb", "looped-bfs"])
 @pytest.mark.parametrize("chunks", [1, 2, 3, 4])
 @pytest.mark.parametrize("ranks", RANKS)
 def test_several_stages_on_every_rank(name: str, chunks: int, ranks: int) -> None:
@@ -99,8 +101,8 @@ def test_two_arms_of_a_v(name: str, ranks: int) -> None:
 
 
 def test_every_order_is_compared() -> None:
-    compared = {"1f1b", "gpipe", "gpipe-fifo", "zb-h1", "interleaved", "interleaved-zb", "looped-bfs"}
-    assert compared | {"zbv", "dualpipe-v", "dualpipe-v-whole"} == set(TEXTBOOK)
+    one, several = {"1f1b", "gpipe", "gpipe-fifo", "zb-h1"}, {"interleaved", "interleaved-zb", "looped-bfs"}
+    assert one | several | {"interleaved-fb", "zbv", "dualpipe-v", "dualpipe-v-whole"} == set(TEXTBOOK)
 
 
 def test_interleaved_2_ranks_2_chunks_8_microbatches_has_its_110_edges() -> None:
