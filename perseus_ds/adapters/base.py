@@ -1,125 +1,240 @@
-"""Parts that all adapters share: wrappers on a framework's objects, and checks of the names relied on.
+"""Parts that all adapters share: hooks on a framework's objects, and checks of the names relied on.
 
-Imports neither torch nor a framework.
+Imports no framework.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
+import torch
+import torch.distributed as dist
+
+from perseus_ds.config import ENABLED_BY_FILE
 from perseus_ds.errors import EngineError, PerseusError
+from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener
 
 if TYPE_CHECKING:
-    import torch
-
-    from perseus_ds.runtime.adapter import GuardedListener
     from perseus_ds.schedule import Kind, Load
 
 Call = Callable[..., object]
+CountLoad = Callable[[tuple[object, ...], Mapping[str, object]], "Load | None"]
 
+T = TypeVar("T")
 log = logging.getLogger("perseus_ds")
 
 _MARK = "__perseus_ds__"
-
+_ABSENT = object()
 _watched: WeakSet[type] = WeakSet()
 
 
-def mark_as_ours(function: Call) -> Call:
-    """Mark a function as ours: how what we have put there is recognised."""
-    setattr(function, _MARK, function)
-    return function
+# Attach an engine later: when it has been built, or at its first training iteration.
 
 
-def is_ours(function: object) -> bool:
-    """Tell our functions from others', whose wrappers may have copied our attributes."""
-    return function is not None and getattr(function, _MARK, None) is function
+def is_requested(config: Mapping[str, object] | None) -> bool:
+    """Return whether a block is given in code, or in the file that ``PERSEUS_CONFIG`` names."""
+    return config is not None or bool(os.environ.get(ENABLED_BY_FILE))
 
 
-def unwrap(holder: object) -> None:
-    """Remove whatever of ours an instance bears."""
-    for name in [name for name, thing in vars(holder).items() if is_ours(thing)]:
-        del vars(holder)[name]
+def block_in_code(config: Mapping[str, object] | None) -> dict[str, object] | None:
+    """Return the enabled block that was given in code; None where ``PERSEUS_CONFIG`` names it."""
+    return None if config is None else {"enabled": True, **config}
 
 
 def on_construction(kind: type, act: Callable[[object], None]) -> None:
-    """Have something done with every instance of a class once it is built; twice is once."""
+    """Call ``act`` with every instance of a class once it is built; asked twice, it is called once."""
     if kind in _watched:
         return
     _watched.add(kind)
     original = kind.__init__  # type: ignore[misc]
 
     @wraps(original)
-    def built(host: object, *args: object, **kwargs: object) -> None:
+    def init(host: object, *args: object, **kwargs: object) -> None:
         original(host, *args, **kwargs)
-        try:
-            act(host)
-        except PerseusError:
-            raise  # "on_error": "raise"
-        except Exception as error:  # noqa: BLE001  # the host wins
-            log.warning("off, training goes on at default clocks: %s", error)
+        _attempt(lambda: act(host))
 
-    kind.__init__ = built  # type: ignore[misc]
+    kind.__init__ = init  # type: ignore[misc]
 
 
 def on_first_call(host: object, name: str, begin: Callable[..., bool]) -> None:
-    """Have ``begin`` called with the arguments of a method's calls, on one instance, until it returns True.
+    """Call ``begin`` with the arguments of a method's calls, on one instance, until it returns True.
 
-    From then on the method is what stands there: the host's own, or what has been put there meanwhile. Where
-    ``begin`` fails it is the host's own again.
+    From then on the method is the host's own, or whatever replaces it meanwhile. Where ``begin`` fails it is
+    the host's own again.
     """
     original = getattr(host, name)
 
     @wraps(original)
     def first(*args: object, **kwargs: object) -> object:
-        try:
-            present = getattr(host, name) if begin(*args, **kwargs) else original
-        except PerseusError:
-            raise  # "on_error": "raise"
-        except Exception as error:  # noqa: BLE001  # the host wins
-            log.warning("off, training goes on at default clocks: %s", error)
+        begun = _attempt(lambda: begin(*args, **kwargs))
+        if begun is None:
             unwrap(host)
-            present = original
+        present = getattr(host, name) if begun else original
         return present(*args, **kwargs)
 
     vars(host)[name] = mark_as_ours(first)
 
 
-# Around a framework's own calls: instructions that are announced to a guarded listener.
+def detach_host(host: object) -> None:
+    """Restore a host's own methods and the GPU's own clocks, on this rank alone."""
+    from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415  # heavy, and now needed
 
-Loaded = Callable[[tuple[object, ...], Mapping[str, object]], "Load | None"]
+    deactivate(host)
+    unwrap(host)
 
 
-def around(
-    guard: GuardedListener,
-    kind: Kind,
-    original: Call,
-    *,
-    begins: bool = True,
-    ends: bool = True,
-    load: Loaded | None = None,
-) -> Call:
-    """Announce an instruction around what runs it; where several calls are one, it ``begins`` or ``ends``.
+def mark_as_ours(function: Call) -> Call:
+    """Mark a function, so that `is_ours` recognises it."""
+    setattr(function, _MARK, function)
+    return function
 
-    ``load`` reads off a call's arguments how much it works on.
+
+def is_ours(function: object) -> bool:
+    """Return whether a function is ours; wrappers of others may have copied our attributes."""
+    return function is not None and getattr(function, _MARK, None) is function
+
+
+def unwrap(holder: object) -> None:
+    """Remove all functions of ours from an instance."""
+    for name in [name for name, thing in vars(holder).items() if is_ours(thing)]:
+        del vars(holder)[name]
+
+
+def _attempt(act: Callable[[], T]) -> T | None:
+    """Run code of ours on the host's thread; log what fails, and raise it where the user wants that."""
+    try:
+        return act()
+    except PerseusError:
+        raise  # "on_error": "raise"
+    except Exception as error:  # noqa: BLE001  # the host wins
+        log.warning("off, training goes on at default clocks: %s", error)
+        return None
+
+
+class Hooks:
+    """Functions of ours in place of those of a host's instances; subclasses put them there in `install`.
+
+    Every hook keeps and calls the function that it replaces. ``present`` is the framework's object for the
+    training iteration that began last.
     """
 
-    @wraps(original)
-    def announced(*args: object, **kwargs: object) -> object:
-        if not guard.wanted:
-            return original(*args, **kwargs)
-        if begins:
-            guard.before(kind, None if load is None else partial(load, args, kwargs))
-        result = original(*args, **kwargs)
-        if ends:
-            guard.after(kind)
-        return result
+    def __init__(self, listener: InstructionListener) -> None:
+        self._guard = GuardedListener(listener, self.remove)
+        self._replaced: list[tuple[dict[str, object], str, object]] = []
+        self.present: Any = None
 
-    return mark_as_ours(announced)
+    def install(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            EngineError: hooks of ours are installed already.
+        """
+        raise NotImplementedError
+
+    def remove(self) -> None:
+        """Restore what was replaced; safe to call twice, also from within an iteration."""
+        self._guard.wanted = False
+        self._restore()
+
+    def _replace(self, holder: object, name: str, ours: object) -> None:
+        own = vars(holder)
+        self._replaced.append((own, name, own.get(name, _ABSENT)))
+        own[name] = ours
+
+    def _restore(self) -> None:
+        while self._replaced:
+            own, name, before = self._replaced.pop()
+            if before is _ABSENT:
+                own.pop(name, None)
+            else:
+                own[name] = before
+
+    def _run(
+        self,
+        call: Callable[[], T],
+        *,
+        trains: Callable[[], bool],
+        batch: Callable[[], Batch],
+        prepare: Callable[[], None] | None = None,
+    ) -> T:
+        """Make the host's own call: as an iteration where it ``trains``, else as something else."""
+        if not self._guard.run(trains, default=False):
+            self._guard.other_begins()
+            return call()
+        return self._guard.iteration(batch, call, prepare=prepare)
+
+    def _announce(
+        self,
+        kind: Kind,
+        original: Call,
+        *,
+        begins: bool = True,
+        ends: bool = True,
+        load: CountLoad | None = None,
+    ) -> Call:
+        """Announce an instruction around the call that runs it.
+
+        Of several calls that run one, the first ``begins`` and the last ``ends`` it. ``load`` reads off the
+        arguments how much it works on.
+        """
+        guard = self._guard
+
+        @wraps(original)
+        def announce(*args: object, **kwargs: object) -> object:
+            if not guard.wanted:
+                return original(*args, **kwargs)
+            if begins:
+                guard.before(kind, None if load is None else partial(load, args, kwargs))
+            result = original(*args, **kwargs)
+            if ends:
+                guard.after(kind)
+            return result
+
+        return mark_as_ours(announce)
+
+
+class HookedAdapter:
+    """Members of an adapter that are alike for most frameworks; subclasses make the hooks."""
+
+    _hooks: Hooks | None = None
+
+    @property
+    def local_rank(self) -> int:
+        """Rank on its node as the launcher states it, else as if there were one node."""
+        return int(os.environ.get("LOCAL_RANK", dist.get_rank() if dist.is_initialized() else 0))
+
+    @property
+    def scalars_every(self) -> int | None:
+        """None: the framework shows no scalars."""
+        return None
+
+    def write_scalars(self, scalars: Mapping[str, float]) -> None:
+        """Show scalars where the framework shows its own."""
+
+    def install(self, listener: InstructionListener) -> None:
+        """Install hooks that call a listener.
+
+        Raises:
+            EngineError: hooks of ours are installed already.
+        """
+        hooks = self._make_hooks(listener)
+        hooks.install()
+        self._hooks = hooks
+
+    def remove(self) -> None:
+        """Remove the hooks."""
+        if self._hooks is not None:
+            self._hooks.remove()
+
+    def _make_hooks(self, listener: InstructionListener) -> Hooks:
+        raise NotImplementedError
 
 
 # Names of a framework that no one promised us: each with its use, checked before an engine is served.
@@ -147,28 +262,14 @@ class Release:
             EngineError: naming what is missing, the release found and those tested.
         """
         for one in required:
-            if not _has(holder, one.name.split(".")):
-                raise self.unsupported(f"{where}.{one.name}, used for {one.use}, is not there")
+            try:
+                attrgetter(one.name)(holder)
+            except AttributeError:
+                raise self.refusal(f"{where}.{one.name}, used for {one.use}, is not there") from None
 
-    def unsupported(self, what: str) -> EngineError:
-        """Return what is not as in the releases tested."""
+    def refusal(self, what: str) -> EngineError:
+        """Return the error for a framework that is not as in the releases tested."""
         return EngineError(f"{self.name}: {what}", hint=f"tested: {', '.join(self.tested)}")
-
-
-def _has(holder: object, path: Iterable[str]) -> bool:
-    for name in path:
-        if not hasattr(holder, name):
-            return False
-        holder = getattr(holder, name)
-    return True
-
-
-def detach_host(host: object) -> None:
-    """Give a host its own methods and the GPU its own clocks back; collective in effect, not in kind."""
-    from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415  # heavy, and now needed
-
-    deactivate(host)
-    unwrap(host)
 
 
 def dtypes_of(parameters: Iterable[torch.nn.Parameter]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +13,11 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
+from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
+    HookedAdapter,
+    Release,
     RequiredName,
-    around,
     detach_host,
     dtypes_of,
     is_ours,
@@ -27,15 +28,14 @@ from perseus_ds.adapters.base import (
 )
 from perseus_ds.adapters.deepspeed_settings import (
     TESTED_DEEPSPEED,
-    deepspeed_release,
     deepspeed_version,
     is_pipeline,
+    is_switched_on,
     read_request,
-    switched_on,
 )
 from perseus_ds.adapters.input_size import ReadAhead, count_load
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.place import Module, describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
 
@@ -91,6 +91,11 @@ REQUIRED_NAMES = (
 )
 
 
+def deepspeed_release() -> Release:
+    """Return the release that is imported, with those tested."""
+    return Release(f"DeepSpeed {deepspeed_version()}", TESTED_DEEPSPEED)
+
+
 def check(engine: object) -> PipelineEngine:
     """Return the engine with its type, if everything that we rely on is there.
 
@@ -102,9 +107,7 @@ def check(engine: object) -> PipelineEngine:
     instructions = {kind.__name__ for kind in found._INSTRUCTION_MAP}  # noqa: SLF001  # the seam itself
     missing = [name for name in KINDS if name not in instructions and name not in LATER]
     if missing:
-        raise release.unsupported(
-            f"instruction {', '.join(missing)} is not in PipelineEngine._INSTRUCTION_MAP"
-        )
+        raise release.refusal(f"instruction {', '.join(missing)} is not in PipelineEngine._INSTRUCTION_MAP")
     return found
 
 
@@ -205,7 +208,7 @@ detach = detach_host
 
 def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:
     """Describe beforehand what will otherwise look like our doing."""
-    on = content.get("wall_clock_breakdown") is True or switched_on(content.get("flops_profiler"))
+    on = content.get("wall_clock_breakdown") is True or is_switched_on(content.get("flops_profiler"))
     if not on or engine.num_stages == 1 or not crashes_with_timers(deepspeed_version()):
         return ""
     return (
@@ -294,12 +297,6 @@ class Inputs:
         self._loaded: list[Load | None] = []
         self._ahead: ReadAhead | None = None
 
-    def install(self, guard: GuardedListener) -> None:
-        """Count what the engine takes from its data iterator."""
-        original = getattr(self._engine, NEXT_BATCH, None)
-        if original is not None:
-            self._engine.__dict__[NEXT_BATCH] = self._around_next(original, guard)
-
     def load_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Load | None:
         """Return the load of a forward that is about to be issued."""
         if self._loaded and self._is_first():
@@ -330,16 +327,8 @@ class Inputs:
         if engine.data_iterator is ahead:
             engine.data_iterator = ahead.data
 
-    def _around_next(self, original: Callable[..., object], guard: GuardedListener) -> Callable[..., object]:
-        @wraps(original)
-        def count_batch(*args: object, **kwargs: object) -> object:
-            batch = original(*args, **kwargs)
-            guard.run(partial(self._count, batch), None)
-            return batch
-
-        return mark_as_ours(count_batch)
-
-    def _count(self, batch: object) -> None:
+    def count(self, batch: object) -> None:
+        """Count a microbatch that has left the data iterator."""
         inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
         self._loaded.append(count_load(inputs))
 
@@ -365,17 +354,14 @@ def _load_of_shape(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Lo
         return None
 
 
-# Stand between the engine and its instructions: on one instance, keeping and calling the originals.
-
-_INSTANCE_ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule", NEXT_BATCH)
+# Hooks on one engine; no class, no module is touched.
 
 
-class Hooks:
-    """Instance attributes on one engine; no class, no module is touched.
+class Hooks(base.Hooks):
+    """Hooks on one engine, which looks up all that is replaced through ``self``.
 
-    The engine looks both names up through ``self``, so that instance attributes suffice (unchanged in
-    DeepSpeed from 0.12.6 to 0.19.8). ``silent`` are kinds that do nothing on this stage and are not in its
-    order.
+    That is so in DeepSpeed from 0.12.6 to 0.19.8. ``silent`` are kinds that do nothing on this stage and are
+    not in its order.
     """
 
     def __init__(
@@ -386,62 +372,55 @@ class Hooks:
         silent: Collection[Kind] = (),
         reads_ahead: bool = False,
     ) -> None:
+        super().__init__(listener)
         self._engine = engine
-        self._guard = GuardedListener(listener, self.remove)
         self._silent = silent
         self._inputs = Inputs(engine)
         self._reads_ahead = reads_ahead
-        self.present: PipeSchedule | None = None
-        self._before = {name: vars(engine)[name] for name in _INSTANCE_ATTRIBUTES if name in vars(engine)}
 
     def install(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            EngineError: we listen already.
-        """
+        """Begin to listen."""
         engine = self._engine
-        if is_ours(engine._exec_schedule):  # noqa: SLF001
+        exec_schedule, handlers = engine._exec_schedule, engine._INSTRUCTION_MAP  # noqa: SLF001  # the seam
+        if is_ours(exec_schedule):
             raise EngineError("perseus_ds is installed on this engine already")
-        kinds = {command: KINDS.get(command.__name__, Kind.UNKNOWN) for command in engine._INSTRUCTION_MAP}  # noqa: SLF001  # the seam
-        engine._INSTRUCTION_MAP = {  # noqa: SLF001
-            command: handler
-            if kinds[command] in self._silent
-            else around(
-                self._guard,
-                kinds[command],
-                handler,
-                load=self._inputs.load_of if kinds[command] is Kind.FORWARD else None,
-            )
-            for command, handler in engine._INSTRUCTION_MAP.items()  # noqa: SLF001
-        }
-        self._inputs.install(self._guard)
-        engine.__dict__["_exec_schedule"] = self._around_schedule(engine._exec_schedule)  # noqa: SLF001
+        ours = {command: self._around(command.__name__, handler) for command, handler in handlers.items()}
+        self._replace(engine, "_INSTRUCTION_MAP", ours)
+        next_batch = getattr(engine, NEXT_BATCH, None)
+        if next_batch is not None:
+            self._replace(engine, NEXT_BATCH, self._around_next_batch(next_batch))
+        self._replace(engine, "_exec_schedule", self._around_schedule(exec_schedule))
 
-    def remove(self) -> None:
-        """Give the engine back what it had; safe to call twice, also from within an iteration."""
-        self._guard.wanted = False
-        for name in _INSTANCE_ATTRIBUTES:
-            self._engine.__dict__.pop(name, None)
-        self._engine.__dict__.update(self._before)
+    def _around(self, command: str, handler: Handler) -> Handler:
+        kind = KINDS.get(command, Kind.UNKNOWN)
+        if kind in self._silent:
+            return handler
+        return self._announce(kind, handler, load=self._inputs.load_of if kind is Kind.FORWARD else None)
 
-    def _around_schedule(self, exec_schedule: Callable[[PipeSchedule], None]) -> Callable[..., object]:
+    def _around_next_batch(self, next_batch: Handler) -> Handler:
+        @wraps(next_batch)
+        def count_batch(*args: object, **kwargs: object) -> object:
+            batch = next_batch(*args, **kwargs)
+            self._guard.run(partial(self._inputs.count, batch), None)
+            return batch
+
+        return mark_as_ours(count_batch)
+
+    def _around_schedule(self, exec_schedule: Callable[[PipeSchedule], None]) -> Handler:
         @wraps(exec_schedule)
         def around_schedule(pipe_schedule: PipeSchedule) -> None:
-            if not self._guard.run(partial(is_training, pipe_schedule), default=False):
-                self._guard.other_begins()
-                exec_schedule(pipe_schedule)
-                return
             try:
-                self._guard.iteration(
-                    partial(self._batch, pipe_schedule), partial(exec_schedule, pipe_schedule)
+                self._run(
+                    partial(exec_schedule, pipe_schedule),
+                    trains=partial(is_training, pipe_schedule),
+                    batch=partial(self._begin, pipe_schedule),
                 )
             finally:
                 self._inputs.end()
 
         return mark_as_ours(around_schedule)
 
-    def _batch(self, pipe_schedule: PipeSchedule) -> Batch:
+    def _begin(self, pipe_schedule: PipeSchedule) -> Batch:
         self.present = pipe_schedule
         microbatches = pipe_schedule.micro_batches
         return Batch(microbatches, loads=self._inputs.begin(microbatches, reads_ahead=self._reads_ahead))
@@ -452,16 +431,11 @@ class Hooks:
 _EVERY = 10  # DeepSpeed's own default for steps_per_print
 
 
-class EngineAdapter:
+class EngineAdapter(HookedAdapter):
     """The members of an adapter that need no more than an engine, of whatever kind."""
 
     def __init__(self, engine: HostEngine) -> None:
         self._engine = engine
-
-    @property
-    def local_rank(self) -> int:
-        """Rank on its node as the launcher states it, else as if there were one node."""
-        return int(os.environ.get("LOCAL_RANK", self._engine.global_rank))
 
     @property
     def device(self) -> torch.device:
@@ -523,7 +497,6 @@ class DeepSpeedAdapter(EngineAdapter):
         self._pipe_schedule = pipe_schedule
         self._module = cast("torch.nn.Module", vars(engine)["_modules"]["module"])
         self._silent = frozenset() if getattr(self._module, "tied_comms", None) else {Kind.REDUCE_TIED}
-        self._hooks: Hooks | None = None
         self._reads_ahead = False
 
     @property
@@ -561,20 +534,13 @@ class DeepSpeedAdapter(EngineAdapter):
             "deepspeed": deepspeed_version(),
         }
 
-    def install(self, listener: InstructionListener) -> None:
-        """Put hooks into this instance."""
-        self._hooks = Hooks(self._engine, listener, silent=self._silent, reads_ahead=self._reads_ahead)
-        self._hooks.install()
+    def _make_hooks(self, listener: InstructionListener) -> Hooks:
+        return Hooks(self._engine, listener, silent=self._silent, reads_ahead=self._reads_ahead)
 
     def read_ahead(self) -> bool:
         """Count the microbatches of an iteration before it begins, on the first stage."""
         self._reads_ahead = True
         return True
-
-    def remove(self) -> None:
-        """Take them out again."""
-        if self._hooks is not None:
-            self._hooks.remove()
 
 
 @dataclass(frozen=True, slots=True)

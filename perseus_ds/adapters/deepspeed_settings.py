@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import cast
 
-from perseus_ds.adapters.base import Release
 from perseus_ds.config import ENABLED_BY_FILE, is_enabled
 from perseus_ds.errors import EngineError
 
@@ -23,11 +22,6 @@ def deepspeed_version() -> str:
     return str(imported).strip() if imported else version("deepspeed")
 
 
-def deepspeed_release() -> Release:
-    """The same, beside those tested."""
-    return Release(f"DeepSpeed {deepspeed_version()}", TESTED_DEEPSPEED)
-
-
 def raw_config(engine: object) -> Mapping[str, object]:
     """The DeepSpeed configuration as the user wrote it; empty where the engine keeps none.
 
@@ -37,7 +31,7 @@ def raw_config(engine: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", content) if isinstance(content, Mapping) else {}
 
 
-def switched_on(section: object) -> bool:
+def is_switched_on(section: object) -> bool:
     """Return whether a section of the configuration has ``"enabled": true``."""
     return isinstance(section, dict) and section.get("enabled", False) is True
 
@@ -157,7 +151,7 @@ class ServiceRequest:
     @property
     def tunes_itself(self) -> bool:
         """True if DeepSpeed's autotuning is on, which measures the job itself."""
-        return switched_on(self.content.get("autotuning"))
+        return is_switched_on(self.content.get("autotuning"))
 
 
 def read_request(engine: object, config: Mapping[str, object] | None) -> ServiceRequest | None:

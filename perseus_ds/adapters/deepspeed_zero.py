@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
+from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
     RequiredName,
     detach_host,
@@ -20,20 +21,18 @@ from perseus_ds.adapters.base import (
     mark_as_ours,
     on_construction,
     on_first_call,
-    unwrap,
 )
-from perseus_ds.adapters.deepspeed import EngineAdapter, coupled_by_experts
+from perseus_ds.adapters.deepspeed import EngineAdapter, coupled_by_experts, deepspeed_release
 from perseus_ds.adapters.deepspeed_settings import (
     ZERO_GATHERS,
     EngineSettings,
-    deepspeed_release,
     deepspeed_version,
     is_pipeline,
     read_request,
 )
 from perseus_ds.adapters.input_size import count_load
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint
+from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.place import describe_modules
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule, last_backwards, validate
 
@@ -226,8 +225,8 @@ End = Callable[[Kind | None], None]
 _ALWAYS_REDUCES = 2  # from this ZeRO stage on every microbatch's gradients are reduced
 
 
-class Hooks:
-    """Instance attributes on one engine; no class, no module is touched.
+class Hooks(base.Hooks):
+    """Hooks on one engine; no class, no module is touched.
 
     A forward in training begins an iteration; the step at the boundary of gradient accumulation ends it. A
     backward begins with ``engine.backward`` or with the engine's own prologue (``loss.backward()``, DeepSpeed
@@ -235,8 +234,8 @@ class Hooks:
     """
 
     def __init__(self, engine: Engine, listener: InstructionListener) -> None:
+        super().__init__(listener)
         self._engine = engine
-        self._guard = GuardedListener(listener, self.remove)
         self._always_reduces = engine.zero_optimization_stage() >= _ALWAYS_REDUCES
         self._running = False
         self._in_backward = False
@@ -252,22 +251,18 @@ class Hooks:
         }
 
     def install(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            EngineError: we are installed already.
-        """
+        """Begin to listen."""
         if any(is_ours(vars(self._engine).get(name)) for name in self._around):
             raise EngineError("perseus_ds is installed on this engine already")
         for name, (begin, end) in self._around.items():
             original = getattr(self._engine, name, None)
             if original is not None:
-                setattr(self._engine, name, self._wrap(original, begin, end))
+                self._replace(self._engine, name, self._wrap(original, begin, end))
 
     def remove(self) -> None:
-        """Give the engine back what it had; safe to call twice, also from within an iteration."""
-        self._running = self._guard.wanted = self._in_backward = False
-        unwrap(self._engine)
+        """Restore the engine; safe to call twice, also from within an iteration."""
+        self._running = self._in_backward = False
+        super().remove()
 
     def _wrap(self, original: Callable[..., object], begin: Begin, end: End) -> Callable[..., object]:
         """Have ``begin`` called before the original, and ``end`` after it with what ``begin`` returned."""
@@ -353,7 +348,6 @@ class ZeroAdapter(EngineAdapter):
     def __init__(self, engine: Engine, order: Order) -> None:
         super().__init__(engine)
         self._order = order
-        self._hooks: Hooks | None = None
 
     @property
     def sync_point(self) -> SyncPoint:
@@ -408,12 +402,5 @@ class ZeroAdapter(EngineAdapter):
             "deepspeed": deepspeed_version(),
         }
 
-    def install(self, listener: InstructionListener) -> None:
-        """Put hooks into this instance."""
-        self._hooks = Hooks(self._engine, listener)
-        self._hooks.install()
-
-    def remove(self) -> None:
-        """Take them out again."""
-        if self._hooks is not None:
-            self._hooks.remove()
+    def _make_hooks(self, listener: InstructionListener) -> Hooks:
+        return Hooks(self._engine, listener)

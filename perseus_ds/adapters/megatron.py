@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -15,11 +14,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from perseus_ds.adapters.base import Release, RequiredName, around, dtypes_of
+from perseus_ds.adapters import base
+from perseus_ds.adapters.base import (
+    HookedAdapter,
+    Release,
+    RequiredName,
+    block_in_code,
+    dtypes_of,
+    is_requested,
+)
 from perseus_ds.adapters.input_size import ReadAhead
-from perseus_ds.config import ENABLED_BY_FILE
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.attach import say
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import (
@@ -127,7 +133,7 @@ def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
     Raises:
         EngineError: with the reason.
     """
-    reasons = {name: told for name, told in _REFUSED.items() if getattr(config, name, False)}
+    reasons = {name: reason for name, reason in _REFUSED.items() if getattr(config, name, False)}
     if _MULTIMODULE & {type(thing).__name__ for thing in keywords.values()}:
         reasons["a pipeline of several modules"] = (
             (
@@ -172,11 +178,11 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
     What goes wrong is one line in the log and training at default clocks, unless the block has ``"on_error":
     "raise"``.
     """
-    if config is None and not os.environ.get(ENABLED_BY_FILE):
+    if not is_requested(config):
         return
     from perseus_ds.runtime.attach import activate, decline  # noqa: PLC0415
 
-    block = None if config is None else {"enabled": True, **config}
+    block = block_in_code(config)
     try:
         check_names(module, PASS_NAMES)
     except Exception as error:  # noqa: BLE001  # the host wins
@@ -389,14 +395,14 @@ def _ours(function: object) -> Wrapping | None:
     return wrapping if passing is function else None
 
 
-# Stand between a pass and its instructions: module globals, kept, called and put back.
+# Hooks on a pass and its instructions: module globals, kept, called and restored.
 
 _DATA = "data_iterator"
 _SYNC = "finish_grad_sync"
-"""Mark of Megatron's data-parallel modules, in which replicas wait for each other."""
+"""Name by which Megatron's data-parallel modules are known: replicas wait for each other in it."""
 
 
-class Hooks:
+class Hooks(base.Hooks):
     """Listen to the passes of one model, in a module that others may train in as well.
 
     The three functions that run a pass stay wrapped. The two that run a microbatch, and each chunk's
@@ -412,44 +418,39 @@ class Hooks:
         *,
         reads_ahead: bool = False,
     ) -> None:
+        super().__init__(listener)
         self._module = module
         self._first = chunks[0]
         self._reducing = reducing_modules(chunks)
-        self._guard = GuardedListener(listener, self.remove)
         self._wrapping: Wrapping | None = None
         self._load: Load | None = None
-        self._told = False
+        self._warned = False
         self._reads_ahead = reads_ahead
         self._ahead: ReadAhead | None = None
-        self.present: OnePass | None = None
-        self._undo: list[Callable[[], object]] = []
 
     def install(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            EngineError: somebody listens to this model already.
-        """
+        """Begin to listen."""
         if any(other.model is self._first for other in wrappings_of(self._module)):
             raise EngineError("perseus_ds is installed on this model already")
         self._wrapping = Wrapping(self._module, self._around_pass, model=self._first)
 
     def remove(self) -> None:
-        """Give the module back what it had; safe to call twice, also from within a pass."""
-        self._guard.wanted = False
-        self._mute()
+        """Restore the module; safe to call twice, also from within a pass."""
+        super().remove()
         if self._wrapping is not None:
             self._wrapping.remove()
             self._wrapping = None
 
     def _around_pass(self, present: OnePass, call: Callable[[], object]) -> object:
-        if not self._guard.run(partial(self._is_ours, present), default=False):
-            self._guard.other_begins()
-            return call()
         try:
-            return self._guard.iteration(partial(self._batch, present), call, prepare=self._listen)
+            return self._run(
+                call,
+                trains=partial(self._is_ours, present),
+                batch=partial(self._begin, present),
+                prepare=self._listen,
+            )
         finally:
-            self._mute()
+            self._restore()
 
     def _is_ours(self, present: OnePass) -> bool:
         """Return whether a pass trains the first model of this process, the only one that is served."""
@@ -457,10 +458,12 @@ class Hooks:
             return False
         if present.chunks[0] is self._first:
             return True
-        self._say_once()
+        if not self._warned:
+            self._warned = True
+            say("a second model trains in this process: it runs at default clocks; the first one is served")
         return False
 
-    def _batch(self, present: OnePass) -> Batch:
+    def _begin(self, present: OnePass) -> Batch:
         self.present, self._load = present, present.load
         return replace(present.batch, loads=self._read_ahead(present))
 
@@ -477,37 +480,19 @@ class Hooks:
         present.replace_keyword(_DATA, self._ahead)
         return self._ahead.loads(present.batch.microbatches)
 
-    def _say_once(self) -> None:
-        """Inform the user that another model trains in this process, and what becomes of it."""
-        if not self._told:
-            self._told = True
-            say("a second model trains in this process: it runs at default clocks; the first one is served")
-
     def _listen(self) -> None:
+        module = self._module
         for name, kind in STEPS.items():
             load = self._load_of if kind is Kind.FORWARD else None
-            self._replace(
-                self._module, name, around(self._guard, kind, getattr(self._module, name), load=load)
-            )
+            self._replace(module, name, self._announce(kind, getattr(module, name), load=load))
         for chunk in self._reducing:
             first, last = chunk is self._reducing[0], chunk is self._reducing[-1]
             original = cast("Function", getattr(chunk, _SYNC))
-            listened = around(self._guard, Kind.REDUCE_GRADS, original, begins=first, ends=last)
-            self._replace(chunk, _SYNC, listened)
+            ours = self._announce(Kind.REDUCE_GRADS, original, begins=first, ends=last)
+            self._replace(chunk, _SYNC, ours)
 
     def _load_of(self, *_: object) -> Load | None:
         return self._load
-
-    def _replace(self, owner: object, name: str, listened: Function) -> None:
-        own = vars(owner)
-        self._undo.append(
-            partial(own.update, {name: own[name]}) if name in own else partial(own.pop, name, None)
-        )
-        own[name] = listened
-
-    def _mute(self) -> None:
-        while self._undo:
-            self._undo.pop()()
 
 
 def reducing_modules(chunks: list[nn.Module]) -> list[nn.Module]:
@@ -556,7 +541,7 @@ class Writers:
         return cls(board, log, int(every), lambda: int(getattr(arguments, "curr_iteration", 0) or 0))
 
     def write(self, scalars: Mapping[str, float]) -> None:
-        """Write what this rank's GPU took, under Megatron's names."""
+        """Write this rank's energy and power, under Megatron's names."""
         values = {name: scalars[ours] for ours, name in _NAMES.items() if ours in scalars}
         if self.board is not None:
             for name, value in values.items():
@@ -565,14 +550,13 @@ class Writers:
             self.log.log(values, self.iteration())
 
 
-class MegatronAdapter:
+class MegatronAdapter(HookedAdapter):
     """The model chunks of this rank, and the first training pass over them."""
 
     name = "megatron"
 
     def __init__(self, first: OnePass) -> None:
         self._first = first
-        self._hooks: Hooks | None = None
         self._reads_ahead = False
         self._writers = Writers.find()
 
@@ -582,11 +566,6 @@ class MegatronAdapter:
         reduces = reducing_modules(self._first.chunks)
         sharded = any("fsdp" in type(one).__name__.lower() for one in reduces)
         return SyncPoint.REDUCTION if reduces and not sharded else SyncPoint.UNMARKED
-
-    @property
-    def local_rank(self) -> int:
-        """Rank on its node as the launcher states it, else as if there were one node."""
-        return int(os.environ.get("LOCAL_RANK", dist.get_rank()))
 
     @property
     def device(self) -> torch.device:
@@ -632,25 +611,17 @@ class MegatronAdapter:
             "megatron": megatron_version(),
         }
 
-    def install(self, listener: InstructionListener) -> None:
-        """Put hooks into the module, for this model."""
-        if self._hooks is None:
-            first = self._first
-            self._hooks = Hooks(first.module, first.chunks, listener, reads_ahead=self._reads_ahead)
-        self._hooks.install()
+    def _make_hooks(self, listener: InstructionListener) -> Hooks:
+        first = self._first
+        return Hooks(first.module, first.chunks, listener, reads_ahead=self._reads_ahead)
 
     def read_ahead(self) -> bool:
         """Count the microbatches of a pass before it, on the first stage."""
         self._reads_ahead = True
         return True
 
-    def remove(self) -> None:
-        """Take them out again."""
-        if self._hooks is not None:
-            self._hooks.remove()
-
     def write_scalars(self, scalars: Mapping[str, float]) -> None:
-        """Show what this rank's GPU takes in the training script's own writers."""
+        """Write this rank's energy and power to the training script's own writers."""
         if self._writers is not None:
             self._writers.write(scalars)
 

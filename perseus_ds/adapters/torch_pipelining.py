@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -15,13 +14,16 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
+from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
+    HookedAdapter,
     Release,
     RequiredName,
-    around,
+    block_in_code,
     detach_host,
     dtypes_of,
     is_ours,
+    is_requested,
     mark_as_ours,
     on_construction,
     on_first_call,
@@ -29,7 +31,7 @@ from perseus_ds.adapters.base import (
 )
 from perseus_ds.adapters.input_size import count_chunks
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Order, Schedule, first_forwards, last_backwards, textbook
 
@@ -51,20 +53,16 @@ def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> N
     subclasses write their orders down. Calling it again does nothing. What goes wrong is one line in the log
     and training at default clocks, unless the block has ``"on_error": "raise"``.
     """
-    if config is None and not os.environ.get("PERSEUS_CONFIG"):
-        return
-    if "step" in vars(schedule):
+    if not is_requested(config) or "step" in vars(schedule):
         return
     from perseus_ds.runtime.attach import activate  # noqa: PLC0415  # heavy, and now needed
-
-    block = None if config is None else {"enabled": True, **config}
 
     def begin(*args: object, **kwargs: object) -> bool:
         if not getattr(schedule, "_has_backward", True):
             return False
         unwrap(schedule)
         inputs = _shapes((*args, *kwargs.values()))
-        activate(schedule, lambda: PipeliningAdapter(check(schedule), inputs), block=block)
+        activate(schedule, lambda: PipeliningAdapter(check(schedule), inputs), block=block_in_code(config))
         return True
 
     on_first_call(schedule, "step", begin)
@@ -123,12 +121,12 @@ def check(schedule: object) -> PipelineSchedule:
     """
     release = Release(f"torch {torch.__version__}", [f"torch {', '.join(TESTED_TORCH)}"])
     if _numbers(torch.__version__) < OLDEST_TORCH:
-        raise release.unsupported("its pipelining is older than any that was tested")
+        raise release.refusal("its pipelining is older than any that was tested")
     release.check(schedule, SCHEDULE_NAMES, where=type(schedule).__name__)
     found = cast("PipelineSchedule", schedule)
     stages = stages_of(found)
     if not stages:
-        raise release.unsupported(f"{type(schedule).__name__} has neither _stages nor _stage")
+        raise release.refusal(f"{type(schedule).__name__} has neither _stages nor _stage")
     for stage in stages:
         release.check(stage, STAGE_NAMES, where=type(stage).__name__)
     handled = getattr(schedule, "_comp_type_to_function_map", {})
@@ -334,63 +332,41 @@ def _place(mesh_info: object) -> tuple[int, int]:
     return place, size
 
 
-# Stand between a schedule and its stages: on these instances, keeping and calling the originals.
+# Hooks on the instances of one schedule and its stages; no class, no module is touched.
 
 
-class Hooks:
-    """Instance attributes on one schedule and its stages; no class, no module is touched.
+class Hooks(base.Hooks):
+    """Hooks on one schedule and its stages, which torch calls through the instances (2.13).
 
-    torch looks all of them up through the instances (2.13). ``reduces`` is whether the reduction waits for
-    other replicas and is in the order.
+    ``reduces`` is whether the reduction waits for other replicas and is in the order.
     """
 
     def __init__(self, schedule: PipelineSchedule, listener: InstructionListener, *, reduces: bool) -> None:
+        super().__init__(listener)
         self._schedule = schedule
-        self._guard = GuardedListener(listener, self.remove)
         self._reduces = reduces
-        self._found: list[tuple[object, str, Handler | None]] = []
 
     def install(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            EngineError: we listen already.
-        """
+        """Begin to listen."""
         schedule = self._schedule
         if is_ours(schedule.step):
             raise EngineError("perseus_ds is installed on this schedule already")
-        self._put(schedule, "step", self._around_step(schedule.step))
-        self._put(schedule, "_maybe_compute_loss", self._around_loss(schedule._maybe_compute_loss))  # noqa: SLF001  # the seam
+        self._replace(schedule, "step", self._around_step(schedule.step))
+        self._replace(schedule, "_maybe_compute_loss", self._around_loss(schedule._maybe_compute_loss))  # noqa: SLF001  # the seam
         for stage in stages_of(schedule):
-            forward = self._around(Kind.FORWARD, stage.forward_one_chunk, ends=not stage.is_last)
-            self._put(stage, "forward_one_chunk", forward)
-            self._put(stage, "backward_one_chunk", self._around_backward(stage.backward_one_chunk))
-            weight = self._around(Kind.BACKWARD_WEIGHT, stage.backward_weight_one_chunk)
-            self._put(stage, "backward_weight_one_chunk", weight)
+            # Of the last stage's forward only the beginning is announced: the loss belongs to it.
+            forward = self._announce(Kind.FORWARD, stage.forward_one_chunk, ends=not stage.is_last)
+            self._replace(stage, "forward_one_chunk", forward)
+            self._replace(stage, "backward_one_chunk", self._around_backward(stage.backward_one_chunk))
+            weight = self._announce(Kind.BACKWARD_WEIGHT, stage.backward_weight_one_chunk)
+            self._replace(stage, "backward_weight_one_chunk", weight)
             if self._reduces:
-                reduction = self._around(Kind.REDUCE_GRADS, stage.perform_reduce_grad)
-                self._put(stage, "perform_reduce_grad", reduction)
-
-    def remove(self) -> None:
-        """Give everything back as it was; safe to call twice, also from within an iteration."""
-        self._guard.wanted = False
-        for holder, name, before in reversed(self._found):
-            vars(holder).pop(name, None)
-            if before is not None:
-                vars(holder)[name] = before
-        self._found.clear()
-
-    def _put(self, holder: object, name: str, ours: Handler) -> None:
-        self._found.append((holder, name, vars(holder).get(name)))
-        vars(holder)[name] = ours
-
-    def _around(self, kind: Kind, handler: Handler, *, ends: bool = True) -> Handler:
-        """Announce a call; of the last stage's forward only the beginning: the loss belongs to it."""
-        return around(self._guard, kind, handler, ends=ends)
+                reduction = self._announce(Kind.REDUCE_GRADS, stage.perform_reduce_grad)
+                self._replace(stage, "perform_reduce_grad", reduction)
 
     def _around_backward(self, handler: Handler) -> Handler:
-        """A whole one, or the first half where torch asks for that only."""
-        whole, half = (self._around(kind, handler) for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT))
+        """Announce a whole backward, or the first half where torch asks for that only."""
+        whole, half = (self._announce(kind, handler) for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT))
 
         @wraps(handler)
         def around_call(*args: object, **kwargs: object) -> object:
@@ -408,24 +384,21 @@ class Hooks:
 
         return mark_as_ours(around_call)
 
-    def _around_step(self, step: Callable[..., object]) -> Callable[..., object]:
+    def _around_step(self, step: Handler) -> Handler:
         schedule = self._schedule
         microbatches = schedule._n_microbatches  # noqa: SLF001  # the seam; torch fixes it
-        counts = any(getattr(stage, "stage_index", None) == 0 for stage in stages_of(schedule))
+        is_first = any(getattr(stage, "stage_index", None) == 0 for stage in stages_of(schedule))
 
         @wraps(step)
         def around_call(*args: object, **kwargs: object) -> object:
-            if not schedule._has_backward:  # noqa: SLF001  # the seam
-                self._guard.other_begins()
-                return step(*args, **kwargs)
-
             def batch() -> Batch:
-                splits = counts and splits_rows(schedule)
+                counts = is_first and splits_rows(schedule)
                 return Batch(
-                    microbatches, loads=count_chunks([*args, kwargs], microbatches) if splits else None
+                    microbatches, loads=count_chunks([*args, kwargs], microbatches) if counts else None
                 )
 
-            return self._guard.iteration(batch, partial(step, *args, **kwargs))
+            trains = partial(getattr, schedule, "_has_backward")
+            return self._run(partial(step, *args, **kwargs), trains=trains, batch=batch)
 
         return mark_as_ours(around_call)
 
@@ -433,7 +406,7 @@ class Hooks:
 # One schedule of torch.distributed.pipelining, as the runtime sees it.
 
 
-class PipeliningAdapter:
+class PipeliningAdapter(HookedAdapter):
     """A schedule and the model stages that this rank holds; ``inputs`` are the first batch's shapes."""
 
     name = "pipelining"
@@ -443,7 +416,6 @@ class PipeliningAdapter:
         self._stages = sorted(stages_of(schedule), key=lambda stage: stage.stage_index)
         self._inputs = inputs
         self._data_parallel = data_parallel_of(self._stages)
-        self._hooks: Hooks | None = None
 
     @property
     def sync_point(self) -> SyncPoint:
@@ -454,11 +426,6 @@ class PipeliningAdapter:
         """
         alone = self._data_parallel.reduces and not self._data_parallel.gathers
         return SyncPoint.REDUCTION if alone and len(self._stages) == 1 else SyncPoint.UNMARKED
-
-    @property
-    def local_rank(self) -> int:
-        """Rank on its node as the launcher states it, else as if there were one node."""
-        return int(os.environ.get("LOCAL_RANK", dist.get_rank()))
 
     @property
     def device(self) -> torch.device:
@@ -484,36 +451,14 @@ class PipeliningAdapter:
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the orders as every rank read them off its own schedule object."""
-        name = f"torch.{type(self._schedule).__name__}"
-        return join_orders(places, name=name)
+        return join_orders(places, name=f"torch.{type(self._schedule).__name__}")
 
     def traits(self) -> Mapping[str, str]:
         """Return what else a measurement depends on."""
         return {"data_parallel": self._data_parallel.in_words()}
 
-    def install(self, listener: InstructionListener) -> None:
-        """Put hooks into these instances.
-
-        Raises:
-            EngineError: there are some already.
-        """
-        hooks = Hooks(self._schedule, listener, reduces=self._data_parallel.reduces)
-        hooks.install()
-        self._hooks = hooks
-
-    def remove(self) -> None:
-        """Take them out again."""
-        if self._hooks is not None:
-            self._hooks.remove()
-            self._hooks = None
-
-    @property
-    def scalars_every(self) -> int | None:
-        """Torch shows no scalars of its own."""
-        return None
-
-    def write_scalars(self, scalars: Mapping[str, float]) -> None:
-        """Nobody looks."""
+    def _make_hooks(self, listener: InstructionListener) -> Hooks:
+        return Hooks(self._schedule, listener, reduces=self._data_parallel.reduces)
 
     def _order(self) -> Order:
         first, reduces = self._stages[0], self._data_parallel.reduces
