@@ -161,11 +161,6 @@ def _one_graph(config: object) -> bool:
     return implementation == "full_iteration" or (bool(captures) and "full_iteration" in names)
 
 
-def watch(module: ModuleType) -> None:
-    """Serve the first model that trains in this module; called right after its import."""
-    attach(module)
-
-
 def serves(host: object) -> bool:
     """Return whether this is megatron-core's module of schedules."""
     return isinstance(host, ModuleType) and host.__name__ == MODULE
@@ -201,8 +196,11 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
     waiting = Wrapping(module, first)
 
 
+watch = attach  # the module is its own host, right after its import
+
+
 def detach(module: ModuleType) -> None:
-    """Give the module its own functions and the GPU its own clocks back."""
+    """Restore the module's own functions and the GPU's own clocks."""
     from perseus_ds.runtime.attach import deactivate  # noqa: PLC0415
 
     deactivate(module)
@@ -223,7 +221,6 @@ class OnePass:
 
     @property
     def trains(self) -> bool:
-        """True if it runs backwards."""
         return not self.keywords.get("forward_only", False)
 
     @property
@@ -239,7 +236,6 @@ class OnePass:
 
     @property
     def config(self) -> object:
-        """The model's configuration."""
         return self.module.get_model_config(self.chunks[0])
 
     @property
@@ -429,7 +425,6 @@ class Hooks(base.Hooks):
         self._ahead: ReadAhead | None = None
 
     def install(self) -> None:
-        """Begin to listen."""
         if any(other.model is self._first for other in wrappings_of(self._module)):
             raise EngineError("perseus_ds is installed on this model already")
         self._wrapping = Wrapping(self._module, self._around_pass, model=self._first)
@@ -569,7 +564,6 @@ class MegatronAdapter(HookedAdapter):
 
     @property
     def device(self) -> torch.device:
-        """Device of the parameters."""
         return next(self._first.chunks[0].parameters()).device
 
     def place(self) -> Place:
@@ -599,7 +593,6 @@ class MegatronAdapter(HookedAdapter):
         return schedule if self._first.interleaved else with_rendezvous(schedule)
 
     def traits(self) -> Mapping[str, str]:
-        """Return what else a measurement depends on."""
         state = self._first.module.parallel_state
         experts = state.get_expert_model_parallel_world_size()
         return {
@@ -621,7 +614,6 @@ class MegatronAdapter(HookedAdapter):
         return True
 
     def write_scalars(self, scalars: Mapping[str, float]) -> None:
-        """Write this rank's energy and power to the training script's own writers."""
         if self._writers is not None:
             self._writers.write(scalars)
 

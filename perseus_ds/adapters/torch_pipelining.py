@@ -159,11 +159,6 @@ def actions_of(schedule: PipelineSchedule) -> Sequence[Sequence[Action]] | None:
     return None if actions is None else [actions[rank] for rank in sorted(actions)]
 
 
-def classes_of(host: object) -> Iterator[str]:
-    """Name the classes of an object, its own first."""
-    return (kind.__name__ for kind in type(host).__mro__)
-
-
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("+", maxsplit=1)[0].split(".")[:2])
 
@@ -201,13 +196,12 @@ def written_order(actions: Iterable[Action], *, reduces: bool) -> Order:
     return _with_step([_instruction(one, kinds[name]) for one, name in _flat(actions) if name in kinds])
 
 
-def single_order(names: Iterable[str], *, rank: int, ranks: int, microbatches: int, reduces: bool) -> Order:
+def single_order(names: Sequence[str], *, rank: int, ranks: int, microbatches: int, reduces: bool) -> Order:
     """Derive the order of a schedule with one stage per rank from the names of its classes.
 
     Raises:
         EngineError: the user's own class, of which nobody can state what it runs.
     """
-    names = list(names)
     known = next((SINGLE[name] for name in names if name in SINGLE), None)
     if known is None:
         raise EngineError(
@@ -258,7 +252,7 @@ class DataParallel:
     gathers: bool = False
     precision: str = ""
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Describe what changes how long computations take: never how many replicas there are."""
         gathers = ", gathers in every forward" if self.gathers else ""
         return f"{self.name}{gathers}{self.precision and f', in {self.precision}'}"
@@ -347,7 +341,6 @@ class Hooks(base.Hooks):
         self._reduces = reduces
 
     def install(self) -> None:
-        """Begin to listen."""
         schedule = self._schedule
         if is_ours(schedule.step):
             raise EngineError("perseus_ds is installed on this schedule already")
@@ -429,7 +422,6 @@ class PipeliningAdapter(HookedAdapter):
 
     @property
     def device(self) -> torch.device:
-        """The stages' own."""
         return torch.device(self._stages[0].device)
 
     def place(self) -> Place:
@@ -450,12 +442,10 @@ class PipeliningAdapter(HookedAdapter):
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
-        """Join the orders as every rank read them off its own schedule object."""
         return join_orders(places, name=f"torch.{type(self._schedule).__name__}")
 
     def traits(self) -> Mapping[str, str]:
-        """Return what else a measurement depends on."""
-        return {"data_parallel": self._data_parallel.in_words()}
+        return {"data_parallel": self._data_parallel.describe()}
 
     def _make_hooks(self, listener: InstructionListener) -> Hooks:
         return Hooks(self._schedule, listener, reduces=self._data_parallel.reduces)
@@ -466,7 +456,7 @@ class PipeliningAdapter(HookedAdapter):
         if written is not None:
             return written_order(written[first.group_rank], reduces=reduces)
         return single_order(
-            classes_of(self._schedule),
+            [kind.__name__ for kind in type(self._schedule).__mro__],
             rank=first.group_rank,
             ranks=first.group_size,
             microbatches=self._schedule._n_microbatches,  # noqa: SLF001  # the seam
