@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,27 +27,33 @@ from perseus_ds.runtime.emulation_links import (
 from perseus_ds.runtime.job import Job
 from perseus_ds.schedule import Instruction, Kind, Load
 
-# How much work a microbatch of some load is for a simulated GPU.
+_UNKNOWN = -1.0
+_LEAST_SHARE_OF_LOAD = 1e-3
 
 
 class SharedLoads:
-    """The first stage counts what every stage works on: later ones see no lengths, and their GPUs must."""
+    """Loads that the first stage counts and sends: later stages see no lengths, and their GPUs must.
+
+    What the first stage knows is sent when a batch begins, else it is sent at each of its forwards.
+    """
 
     def __init__(self, messages: TimeMessages, *, first: int, others: Sequence[int], rank: int) -> None:
         self._messages = messages
         self._first = first
+        self._is_first = rank == first
         self._others = others
-        self._rank = rank
-        self._open = 0
-        self._counted: list[Load | None] = []
+        self._expected = 0
+        self._exchanged: list[Load | None] = []
 
-    def of(self, batch: Batch) -> tuple[Load, ...] | None:
+    def of_batch(self, batch: Batch) -> tuple[Load, ...] | None:
         """Return a batch's loads as the first stage's rank knows them at its begin; None: it does not."""
-        while len(self._counted) < self._open:  # forwards of the last batch that were taken for others
+        while len(self._exchanged) < self._expected:  # forwards of the last batch that were not announced
             self._exchange(None)
-        known = self._known(batch)
-        self._open = batch.microbatches if known is None else 0
-        self._counted.clear()
+        self._exchanged.clear()
+        loads = [self._send_or_receive(load) for load in batch.loads or (None,) * batch.microbatches]
+        found = tuple(load for load in loads if load is not None)
+        known = found if len(found) == len(loads) else None
+        self._expected = batch.microbatches if known is None else 0
         return known
 
     def of_forward(self, present: Instruction, load: Load | None) -> Load | None:
@@ -54,41 +61,27 @@ class SharedLoads:
 
         A later stage's forward waits for the first one's activation anyway.
         """
-        if self._rank == self._first and present.stage == 0:
-            if len(self._counted) < self._open:
+        if self._is_first and present.stage == 0:
+            if len(self._exchanged) < self._expected:
                 self._exchange(load)
             return load
-        while self._rank != self._first and len(self._counted) <= min(present.microbatch, self._open - 1):
+        while not self._is_first and len(self._exchanged) <= min(present.microbatch, self._expected - 1):
             self._exchange(None)
-        known = self._counted[present.microbatch] if present.microbatch < len(self._counted) else None
+        known = self._exchanged[present.microbatch] if present.microbatch < len(self._exchanged) else None
         return known or load
 
-    def _known(self, batch: Batch) -> tuple[Load, ...] | None:
-        if self._rank == self._first:
-            loads = batch.loads or (None,) * batch.microbatches
-            for load in loads:
-                self._send(load)
-            return batch.loads
-        found = [self._receive() for _ in range(batch.microbatches)]
-        loads = tuple(load for load in found if load is not None)
-        return loads if len(loads) == len(found) else None
-
     def _exchange(self, load: Load | None) -> None:
-        """Send the next load, or receive it."""
-        if self._rank == self._first:
-            self._send(load)
-            self._counted.append(load)
-        else:
-            self._counted.append(self._receive())
+        self._exchanged.append(self._send_or_receive(load))
 
-    def _send(self, load: Load | None) -> None:
+    def _send_or_receive(self, load: Load | None) -> Load | None:
+        """Send a load where this rank is the first stage's, else receive the next."""
+        if not self._is_first:
+            tokens, squares = (self._messages.receive(self._first, LOADS) for _ in range(2))
+            return None if min(tokens, squares) < 0.0 else Load(tokens, squares)
         for rank in self._others:
             for number in (_UNKNOWN, _UNKNOWN) if load is None else (load.tokens, load.squares):
                 self._messages.send(rank, LOADS, number)
-
-    def _receive(self) -> Load | None:
-        tokens, squares = (self._messages.receive(self._first, LOADS) for _ in range(2))
-        return None if min(tokens, squares) < 0.0 else Load(tokens, squares)
+        return load
 
 
 class LoadShare:
@@ -114,9 +107,9 @@ class LoadShare:
         self._shares: dict[tuple[int, int], float] = {}
 
     def iteration_begins(self, batch: Batch) -> None:
-        """Know the loads of a batch; alike on all ranks of a pipeline where they are shared."""
+        """Set the loads of a batch; alike on all ranks of a pipeline where they are shared."""
         self._shares.clear()
-        self._batch = batch.loads if self._shared is None else self._shared.of(batch)
+        self._batch = batch.loads if self._shared is None else self._shared.of_batch(batch)
 
     def share(self, present: Instruction, load: Load | None) -> float:
         """Return the share of what an instruction works on, whose forward has ``load``."""
@@ -135,13 +128,8 @@ class LoadShare:
             return load.tokens / first if first and load.tokens else 1.0
         fixed, tokens, squares = self._terms
         q = load.squares / self._mean.squares if self._mean.squares else 0.0
-        return max(_LEAST, fixed + tokens * load.tokens / self._mean.tokens + squares * q)
+        return max(_LEAST_SHARE_OF_LOAD, fixed + tokens * load.tokens / self._mean.tokens + squares * q)
 
-
-_UNKNOWN = -1.0
-_LEAST = 1e-3
-
-# Make every computation last as long as a simulated GPU would need for it.
 
 _AT_ONCE = (
     0.9  # assumed: a tenth of a forward and a backward is communication, which hides when both run at once
@@ -165,7 +153,7 @@ class StageWork:
 
 
 def works_of(weights: Mapping[int, float], settings: SimulatedSettings) -> dict[int, StageWork]:
-    """Work in proportion to each stage's weight, unless the user listed ``forward_s`` or gave the kernels.
+    """Return work in proportion to each stage's weight, unless ``forward_s`` or the kernels are given.
 
     Shape: ``weights`` [model stages], of the whole pipeline.
 
@@ -192,7 +180,7 @@ def works_of(weights: Mapping[int, float], settings: SimulatedSettings) -> dict[
 
 
 def _of_kernels(trace: KernelTrace, stage: int, gpu: str) -> StageWork:
-    """The launch sequences of one stage, every class with the work that its operator asks for."""
+    """Return the launch sequences of one stage, every class with the work that its operator asks for."""
     model = model_named(gpu)
     works = [work_of_operator(model, one.name, one.shapes, one.dtype) for one in trace.classes]
     forward, backward = (
@@ -241,7 +229,7 @@ class EmulatedWork(PassingListener):
         return True
 
     def learn(self, order: Sequence[Instruction], *, microbatches: int) -> None:
-        """Know what batches of another size run."""
+        """Add the order of batches of another size."""
         self._orders[microbatches] = _computations_of(order)
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
@@ -263,7 +251,6 @@ class EmulatedWork(PassingListener):
             super().after(kind)
 
     def iteration_broke(self) -> None:
-        """Leave the GPU idle."""
         if self._task is not None:
             self._gpu.abandon(self._task)
             self._task = None
@@ -279,7 +266,7 @@ class EmulatedWork(PassingListener):
         return works[0] if len(works) == 1 else works[0].scaled(both_s / works[0].seconds)
 
     def _present(self, kind: Kind) -> Instruction:
-        """The next computation; in a batch of another order, the first alike."""
+        """Return the next computation; in a batch of another order, the first of this kind."""
         if self._position < len(self._computations) and self._computations[self._position].kind is kind:
             return self._computations[self._position]
         alike = (i for i in self._computations if i.kind is kind)
@@ -292,7 +279,7 @@ def _computations_of(order: Sequence[Instruction]) -> list[Instruction]:
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """The simulated GPU of this rank, the work of every model stage, and where every rank stands.
+    """The simulated GPU of this rank, the work of every model stage, and the places of all ranks.
 
     ``messages`` carry virtual time; None in scaled time, where the host's clock is everyone's.
 
@@ -347,26 +334,24 @@ class Emulation:
         return LoadShare(settings.load_terms, Load(*settings.mean_load), shared)
 
     def close(self) -> None:
-        """Inform the other ranks that this one's time is not carried any more."""
         if self.messages is not None:
             self.messages.close()
 
 
 def neighbours_of(places: Sequence[Place], rank: int) -> Neighbours:
-    """Find the ranks of this pipeline, and those that do what this rank does.
+    """Find the ranks of this pipeline, and those of this pipeline rank.
 
-    Tensor-parallel peers stand at one place: the n-th of each place belong together.
+    Of the tensor-parallel peers at each place, the n-th of all places belong together.
     """
     here = places[rank]
-    turn = [r for r, one in enumerate(places) if _where(one) == _where(here)].index(rank)
+    ranks_at: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number, one in enumerate(places):
+        ranks_at[one.pipeline_rank, one.replica].append(number)
+    turn = ranks_at[here.pipeline_rank, here.replica].index(rank)
     pipeline = []
     for pipeline_rank in range(1 + max(one.pipeline_rank for one in places)):
-        peers = [r for r, one in enumerate(places) if _where(one) == (pipeline_rank, here.replica)]
+        peers = ranks_at[pipeline_rank, here.replica]
         pipeline.append(peers[min(turn, len(peers) - 1)])
     alike = [r for r, one in enumerate(places) if one.pipeline_rank == here.pipeline_rank and r != rank]
     others = [r for r in dict.fromkeys(pipeline) if r != rank]
     return Neighbours(tuple(pipeline), tuple(alike), tuple(others))
-
-
-def _where(place: Place) -> tuple[int, int]:
-    return place.pipeline_rank, place.replica
