@@ -91,39 +91,6 @@ def cycle(graph: Graph) -> list[int]:
     return [*circle[lowest:], *circle[: lowest + 1]]
 
 
-def starts(graph: Graph, delay: list[float], lasts: list[float]) -> list[float]:
-    """Return when each node starts if nothing waits longer than it must.
-
-    Units: one for all. ``delay`` [edges] is how long after the end of its first each edge lets its second
-    start, ``lasts`` [nodes].
-    """
-    first, after, edges = graph.first_after.tolist(), graph.after.tolist(), graph.after_arc.tolist()
-    start = [0.0] * len(lasts)
-    for node in graph.order.tolist():
-        end = start[node] + lasts[node]
-        for row in range(first[node], first[node + 1]):
-            start[after[row]] = max(start[after[row]], end + delay[edges[row]])
-    return start
-
-
-def in_turn(
-    graph: Graph, delay: list[float], lasts: Callable[[int], Seconds | float]
-) -> Iterator[tuple[int, Seconds, Seconds]]:
-    """Yield every node with its starts and ends, in topological order, for many sets of durations at once.
-
-    ``lasts`` gives a node's durations [sets]. Starts are kept only until their node is over.
-    """
-    first, after, edges = graph.first_after.tolist(), graph.after.tolist(), graph.after_arc.tolist()
-    zero, start = np.zeros(()), dict[int, Seconds]()
-    for node in graph.order.tolist():
-        begin = start.pop(node, zero)
-        end = np.asarray(begin + lasts(node))
-        yield node, begin, end
-        for row in range(first[node], first[node + 1]):
-            follower, ready = after[row], end + delay[edges[row]]
-            start[follower] = np.maximum(start[follower], ready) if follower in start else ready
-
-
 _BEGIN = 0  # the place of what all wait for
 
 
@@ -255,9 +222,7 @@ class Dag:
             graph.add_edge(names[edge[0]], names[edge[1]], **named)
         return graph
 
-    def starts_of_many(
-        self, durations: NDArray[np.float64], fixed_s: Mapping[tuple[int, Kind], float]
-    ) -> NDArray[np.float64]:
+    def starts_of_many(self, durations: Seconds, fixed_s: Mapping[tuple[int, Kind], float]) -> Seconds:
         """Return when each node starts, for many sets of durations at once.
 
         Shape: ``durations`` [nodes, sets], also returned.
@@ -268,16 +233,23 @@ class Dag:
         return start
 
     def in_turn(
-        self,
-        lasts_s: Callable[[int], NDArray[np.float64] | float],
-        fixed_s: Mapping[tuple[int, Kind], float],
-    ) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.float64]]]:
+        self, lasts_s: Callable[[int], Seconds | float], fixed_s: Mapping[tuple[int, Kind], float]
+    ) -> Iterator[tuple[int, Seconds, Seconds]]:
         """Yield every node's position, starts and ends, each node after all that it waits for.
+
+        Starts are kept only until their node is over.
 
         Shape: ``lasts_s`` of a node [sets], or one for all; starts and ends likewise.
         """
-        self.topological()
-        return in_turn(self.graph, self.delays_s(fixed_s), lasts_s)
+        order, follows = self._follows(fixed_s)
+        zero, start = np.zeros(()), dict[int, Seconds]()
+        for node in order:
+            begin = start.pop(node, zero)
+            end = np.asarray(begin + lasts_s(node))
+            yield node, begin, end
+            for follower, delay_s in follows[node]:
+                ready = end + delay_s
+                start[follower] = np.maximum(start[follower], ready) if follower in start else ready
 
     def earliest_starts(
         self, durations: Sequence[float], fixed_s: Mapping[tuple[int, Kind], float] | None = None
@@ -286,8 +258,22 @@ class Dag:
 
         Units: those of ``durations``, one per node, and of ``fixed_s``, the durations of buffered transfers.
         """
-        self.topological()
-        return starts(self.graph, self.delays_s(fixed_s or {}), list(durations))
+        order, follows = self._follows(fixed_s or {})
+        start = [0.0] * len(self.nodes)
+        for node in order:
+            end = start[node] + durations[node]
+            for follower, delay_s in follows[node]:
+                start[follower] = max(start[follower], end + delay_s)
+        return start
+
+    def _follows(
+        self, fixed_s: Mapping[tuple[int, Kind], float]
+    ) -> tuple[list[int], list[list[tuple[int, float]]]]:
+        """Return the nodes in topological order, and each node's followers with their delays."""
+        follows: list[list[tuple[int, float]]] = [[] for _ in self.nodes]
+        for (before, after), delay_s in zip(self.edges, self.delays_s(fixed_s), strict=True):
+            follows[before].append((after, delay_s))
+        return self.topological(), follows
 
 
 # Joining the orders of all ranks into one graph: running order, transfers, and the data between stages.
@@ -345,27 +331,22 @@ def _running(order: Order) -> Iterator[Pair]:
 
 
 def _nodes(schedule: Schedule) -> Mapping[Instruction, Instruction]:
-    """Pair every instruction with the node that stands for it in the graph."""
-    nodes = {i: _sender(i) or i for order in schedule.orders for i in order}
-    _check_ends(nodes)
-    reductions = [i for i in nodes if i.kind is Kind.REDUCE_TIED]
-    tied = min((i.stage for i in reductions), default=0)
-    return nodes | {i: Instruction(tied, i.kind, i.microbatch) for i in reductions}
-
-
-def _check_ends(nodes: Mapping[Instruction, Instruction]) -> None:
-    """Refuse a transfer of which one end is missing."""
+    """Pair every instruction with the node that stands for it in the graph; no transfer lacks an end."""
+    nodes = {i: _sender(i) for order in schedule.orders for i in order}
     received = {node for instruction, node in nodes.items() if instruction is not node}
     for instruction, node in nodes.items():
         if node not in nodes:
             raise ScheduleError(f"{instruction} waits for {node}, which no stage runs")
         if instruction.kind in _SENDS and instruction not in received:
             raise ScheduleError(f"{instruction} waits for ever: no stage receives it")
+    reductions = [i for i in nodes if i.kind is Kind.REDUCE_TIED]
+    tied = min((i.stage for i in reductions), default=0)
+    return nodes | {i: Instruction(tied, i.kind, i.microbatch) for i in reductions}
 
 
-def _sender(instruction: Instruction) -> Instruction | None:
-    """Return the other end of what a receive waits for."""
+def _sender(instruction: Instruction) -> Instruction:
+    """Return the send that a receive waits for; any other instruction stands for itself."""
     if instruction.kind not in _SENDER:
-        return None
+        return instruction
     kind, step = _SENDER[instruction.kind]
     return Instruction(instruction.stage + step, kind, instruction.microbatch)

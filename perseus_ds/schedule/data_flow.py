@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 
 from perseus_ds.errors import ScheduleError
@@ -44,7 +44,7 @@ def handovers(schedule: Schedule) -> tuple[list[Pair], Mapping[Pair, tuple[int, 
     return direct, buffered
 
 
-def data_flow(schedule: Schedule) -> Iterator[Pair]:
+def data_flow(schedule: Schedule) -> list[Pair]:
     """Pair every computation that has an input with the one that makes it.
 
     ``F(s) -> F(s + 1)``, the last stage's ``F`` to its backward, ``B`` or ``I`` of a stage to that of the
@@ -53,19 +53,20 @@ def data_flow(schedule: Schedule) -> Iterator[Pair]:
     Raises:
         ScheduleError: a giver or a taker is missing.
     """
-    last, backward_of = schedule.stages - 1, schedule.backward_of()
-    present = schedule.parts()
+    last, backward_of, present = schedule.stages - 1, schedule.backward_of(), schedule.parts()
+    inputs = ((_input_of(taker, last, backward_of), taker) for taker in present)
+    pairs = [(maker, taker) for maker, taker in inputs if maker is not None]
+    taken = {maker for maker, _ in pairs}
     for giver in present:
-        heir = _heir_of(giver, last, backward_of)
-        if heir is not None and heir not in present:
+        is_forward = giver.kind is Kind.FORWARD and giver.stage < last
+        if (is_forward or (giver.kind in _BACKWARDS and giver.stage > 0)) and giver not in taken:
+            kind, step = (Kind.FORWARD, 1) if is_forward else (Kind.BACKWARD, -1)
+            heir = Instruction(giver.stage + step, kind, giver.microbatch)
             raise ScheduleError(f"{giver} hands its result to {heir}, which no stage runs")
-    for taker in present:
-        maker = _input_of(taker, last, backward_of)
-        if maker is None:
-            continue
+    for maker, taker in pairs:
         if maker not in present:
             raise ScheduleError(f"{taker} waits for {maker}, which no stage runs")
-        yield maker, taker
+    return pairs
 
 
 def _input_of(
@@ -81,18 +82,6 @@ def _input_of(
         return backward_of.get((stage + 1, microbatch), whole)
     if taker.kind is Kind.BACKWARD_WEIGHT:
         return Instruction(stage, Kind.BACKWARD_INPUT, microbatch)
-    return None
-
-
-def _heir_of(
-    giver: Instruction, last: int, backward_of: Mapping[tuple[int, int], Instruction]
-) -> Instruction | None:
-    stage, microbatch = giver.stage, giver.microbatch
-    if giver.kind is Kind.FORWARD and stage < last:
-        return Instruction(stage + 1, Kind.FORWARD, microbatch)
-    if giver.kind in _BACKWARDS and stage > 0:
-        whole = Instruction(stage - 1, Kind.BACKWARD, microbatch)
-        return backward_of.get((stage - 1, microbatch), whole)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,30 +11,22 @@ from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Schedule
 
+F, B, I, W = Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT  # noqa: E741
+Step = tuple[int, Kind]
+
 # A stage on every rank: GPipe, 1F1B and ZB-H1.
 
 
-def gpipe(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
-    """Run the backwards in reverse.
+def gpipe(rank: int, *, ranks: int, microbatches: int, is_fifo: bool = False) -> Iterator[Instruction]:
+    """Run all forwards, then all backwards in reverse, or in the forwards' order.
 
-    Source: Huang et al. 2019 (arXiv 1811.06965), figure 2.
+    Source: Huang et al. 2019 (arXiv 1811.06965), figure 2; in order as torch 2.13's ``ScheduleGPipe``.
     """
     del ranks
-    for microbatch in range(microbatches):
+    forwards = range(microbatches)
+    for microbatch in forwards:
         yield Instruction(rank, Kind.FORWARD, microbatch)
-    for microbatch in reversed(range(microbatches)):
-        yield Instruction(rank, Kind.BACKWARD, microbatch)
-
-
-def gpipe_fifo(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
-    """Run the backwards in the order of the forwards.
-
-    Source: torch.distributed.pipelining's ``ScheduleGPipe``, torch 2.13.
-    """
-    del ranks
-    for microbatch in range(microbatches):
-        yield Instruction(rank, Kind.FORWARD, microbatch)
-    for microbatch in range(microbatches):
+    for microbatch in forwards if is_fifo else reversed(forwards):
         yield Instruction(rank, Kind.BACKWARD, microbatch)
 
 
@@ -61,43 +53,39 @@ def zero_bubble_h1(rank: int, *, ranks: int, microbatches: int) -> Iterator[Inst
     Source: Qi et al. 2023 (arXiv 2401.10241), section 2; as ``ZeroBubbleH1Pipeline`` in Megatron-DeepSpeed
     4efb479d without ``enable_zbh1_exact_semantics``.
     """
-    order = _Debtor(rank)
+    return _numbered((rank, kind) for kind in _h1_kinds(rank, ranks, microbatches))
+
+
+def _h1_kinds(rank: int, ranks: int, microbatches: int) -> Iterator[Kind]:
     warm_up = min(ranks - rank - 1, microbatches)
-    for microbatch in range(warm_up):
-        yield Instruction(rank, Kind.FORWARD, microbatch)
-    for forward in range(warm_up, microbatches):
-        backward = forward - warm_up
-        yield Instruction(rank, Kind.FORWARD, forward)
+    yield from [F] * warm_up
+    for backward in range(microbatches - warm_up):
+        yield F
         if backward < rank:
-            yield order.input_gradient(backward)
-        elif rank > 0 and forward + 1 == microbatches:
-            yield order.input_gradient(backward)
-            yield order.oldest_weight_gradient()
+            yield I
+        elif rank > 0 and backward + warm_up + 1 == microbatches:
+            yield from (I, W)
         else:
-            yield Instruction(rank, Kind.BACKWARD, backward)
-    for backward in range(microbatches - warm_up, microbatches):
-        if rank == 0:
-            yield Instruction(rank, Kind.BACKWARD, backward)
-        else:
-            yield order.input_gradient(backward)
-            yield order.oldest_weight_gradient()
-    while order.owed:
-        yield order.oldest_weight_gradient()
+            yield B
+    yield from ([I, W] if rank else [B]) * warm_up
+    yield from [W] * rank
 
 
-class _Debtor:
-    """The weight gradients that one stage still owes."""
-
-    def __init__(self, stage: int) -> None:
-        self._stage = stage
-        self.owed: deque[int] = deque()
-
-    def input_gradient(self, microbatch: int) -> Instruction:
-        self.owed.append(microbatch)
-        return Instruction(self._stage, Kind.BACKWARD_INPUT, microbatch)
-
-    def oldest_weight_gradient(self) -> Instruction:
-        return Instruction(self._stage, Kind.BACKWARD_WEIGHT, self.owed.popleft())
+def _numbered(steps: Iterable[Step]) -> Iterator[Instruction]:
+    """Number the backwards of a stage alike, whole or split; repay weight gradients oldest first."""
+    done: Counter[Step] = Counter()
+    owed: deque[tuple[int, int]] = deque()
+    for stage, kind in steps:
+        if kind is W:
+            if owed:
+                late, microbatch = owed.popleft()
+                yield Instruction(late, W, microbatch)
+            continue
+        way = stage, F if kind is F else B
+        if kind is I:
+            owed.append((stage, done[way]))
+        yield Instruction(stage, kind, done[way])
+        done[way] += 1
 
 
 # Several chunks of the model on every rank, in a loop: interleaved 1F1B, with zero bubble, breadth first.
@@ -159,21 +147,15 @@ def interleaved_zero_bubble(
     Source: Qi et al. 2023 (arXiv 2401.10241), as in torch 2.13's ``ScheduleInterleavedZeroBubble``.
     """
     group = group or ranks
-    steps = list(passes(microbatches, chunks, group))
-    warm_up = min(ranks - rank - 1 + (chunks - 1) * group, len(steps))
-    backwards = [((chunks - 1 - chunk) * ranks + rank, microbatch) for microbatch, chunk in steps]
-    for microbatch, chunk in steps[:warm_up]:
-        yield Instruction(chunk * ranks + rank, Kind.FORWARD, microbatch)
-    for step, (stage, backward) in enumerate(backwards):
-        if warm_up + step < len(steps):
-            microbatch, chunk = steps[warm_up + step]
-            yield Instruction(chunk * ranks + rank, Kind.FORWARD, microbatch)
-        yield Instruction(stage, Kind.BACKWARD_INPUT, backward)
-        if step >= rank:
-            owed_stage, owed = backwards[step - rank]
-            yield Instruction(owed_stage, Kind.BACKWARD_WEIGHT, owed)
-    for stage, owed in backwards[max(0, len(backwards) - rank) :]:
-        yield Instruction(stage, Kind.BACKWARD_WEIGHT, owed)
+    chunks_run = [chunk for _, chunk in passes(microbatches, chunks, group)]
+    forwards = [(chunk * ranks + rank, F) for chunk in chunks_run]
+    backwards = [((chunks - 1 - chunk) * ranks + rank, I) for chunk in chunks_run]
+    warm_up = min(ranks - rank - 1 + (chunks - 1) * group, len(forwards))
+    steps = forwards[:warm_up]
+    for step, backward in enumerate(backwards):
+        steps += [*forwards[warm_up + step : warm_up + step + 1], backward]
+        steps += [(rank, W)] * (step >= rank)
+    return _numbered([*steps, *[(rank, W)] * rank])
 
 
 def looped_bfs(rank: int, *, ranks: int, microbatches: int, chunks: int) -> Iterator[Instruction]:
@@ -191,9 +173,6 @@ def looped_bfs(rank: int, *, ranks: int, microbatches: int, chunks: int) -> Iter
 
 
 # Two chunks on every rank, laid out as a V: ZBV and DualPipe-V.
-
-F, B, I, W = Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT  # noqa: E741
-Step = tuple[int, Kind]
 
 
 def zero_bubble_v(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
@@ -242,23 +221,6 @@ def dualpipe_v_whole(rank: int, *, ranks: int, microbatches: int) -> Iterator[In
     return _numbered((stage, B if kind is I else kind) for stage, kind in steps if kind is not W)
 
 
-def _numbered(steps: Iterator[Step]) -> Iterator[Instruction]:
-    """Number the backwards of a stage alike, whole or split; repay weight gradients oldest first."""
-    done: Counter[Step] = Counter()
-    owed: deque[tuple[int, int]] = deque()
-    for stage, kind in steps:
-        if kind is W:
-            if owed:
-                late, microbatch = owed.popleft()
-                yield Instruction(late, W, microbatch)
-            continue
-        way = stage, F if kind is F else B
-        if kind is I:
-            owed.append((stage, done[way]))
-        yield Instruction(stage, kind, done[way])
-        done[way] += 1
-
-
 def _dualpipe_steps(rank: int, ranks: int, microbatches: int, down: int, up: int) -> Iterator[Step]:
     """The eight steps of the source; a ``W`` stands where one may be repaid."""
     behind = ranks - rank - 1
@@ -286,7 +248,7 @@ class Textbook:
 TEXTBOOK = {
     "1f1b": Textbook(one_f_one_b),
     "gpipe": Textbook(gpipe),
-    "gpipe-fifo": Textbook(gpipe_fifo),
+    "gpipe-fifo": Textbook(partial(gpipe, is_fifo=True)),
     "zb-h1": Textbook(zero_bubble_h1),
     "interleaved": Textbook(interleaved, chunks=None, grouped=True),
     "interleaved-zb": Textbook(interleaved_zero_bubble, chunks=None, grouped=True),

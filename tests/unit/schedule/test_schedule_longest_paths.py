@@ -5,23 +5,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.schedule import dag_of, textbook
-from perseus_ds.schedule.dag import LongestPaths, packed, starts
+from perseus_ds.schedule import Dag, Instruction, Kind, dag_of, textbook
+from perseus_ds.schedule.dag import LongestPaths
 
 EDGES = st.lists(
     st.tuples(st.integers(0, 11), st.integers(0, 11), st.sampled_from([0.0, 0.0, 0.5, 2.0])), max_size=40
 )
+NODES = tuple(Instruction(stage, Kind.FORWARD, 0) for stage in range(12))
 
 
 @given(EDGES, st.lists(st.floats(0.0, 10.0), min_size=12, max_size=12))
 def test_ends_are_those_of_the_plain_pass(edges: list[tuple[int, int, float]], lasts: list[float]) -> None:
     """Whatever number of nodes one waits for, each with a delay of its own."""
-    arcs = [(min(a, b), max(a, b), late) for a, b, late in edges if a != b]
-    before, after = (np.array([arc[side] for arc in arcs], dtype=np.int32) for side in (0, 1))
-    graph, delay = packed(12, before, after), [arc[2] for arc in arcs]
-    paths = LongestPaths(graph, delay)
+    late_s = {(min(a, b), max(a, b)): late for a, b, late in edges if a != b}
+    sends = {edge: (number, Kind.SEND_GRAD) for number, edge in enumerate(late_s)}
+    dag, fixed_s = Dag(NODES, tuple(late_s), sends), {sends[edge]: late for edge, late in late_s.items()}
+    paths = LongestPaths(dag.graph, dag.delays_s(fixed_s))
     ends = paths.ends(np.array(lasts))
-    expected = np.array(starts(graph, delay, lasts)) + lasts
+    expected = np.array(dag.earliest_starts(lasts, fixed_s)) + lasts
     assert [ends[paths.place(node)] for node in range(12)] == pytest.approx(expected.tolist())
     assert paths.over(ends) == pytest.approx(max(expected))
 
