@@ -22,7 +22,7 @@ from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.straggler.controller import Straggler, StragglerDecision
 
 _engines: set[int] = set()
-"""The numbers of all that were served in this process."""
+"""Numbers of all engines that were served in this process."""
 _PATIENCE_S = 0.5
 _logger = logging.getLogger("perseus_ds")
 
@@ -70,7 +70,7 @@ class EventLog:
         self._engine = engine
         _engines.add(engine)
         self._directory: RunDirectory | None = None
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._writes = LateWrites()
 
     def writes_to(self, directory: RunDirectory) -> None:
@@ -88,57 +88,54 @@ class EventLog:
 
     def line_once(self, line: str) -> None:
         """Log one line unless it was logged before."""
-        if line not in self._said:
-            self._said.add(line)
+        if self._is_new(line):
             self.line(line)
 
     def event(self, event: str, line: str | None = None, **facts: object) -> None:
         """Record an event, and log its line if it has one."""
         if self._rank == 0 and self._directory is not None:
-            self._record(self._directory, event, facts | ({"line": line} if line else {}))
+            file, at = self._directory.events, datetime.now(UTC)
+            facts |= {"line": line} if line else {}
+            if not self._write(file, lambda: append_event(file, event, facts, at=at), lost="any more"):
+                self._directory = None  # a full disk ends the journal, not the work
         if line is not None:
             self.line(line)
 
     def event_once(self, event: str, line: str, **facts: object) -> None:
         """Record an event and log its line, unless that was done before."""
-        if line not in self._said:
-            self._said.add(line)
+        if self._is_new(line):
             self.event(event, line, **facts)
 
     def write(self, path: Path, act: Callable[[], object]) -> None:
         """Write a file beside the journal; a full disk costs the file, not the work."""
+        self._write(path, act)
+
+    def _write(self, path: Path, act: Callable[[], object], *, lost: str = "") -> bool:
+        """Write, or log why not; return whether it was possible."""
         try:
-            over = self._writes.write(act)
+            is_done = self._writes.write(act)
         except OSError as error:
-            self.line(f"{path} is not written: {error.strerror}")
-        else:
-            self._note_whether(over)
+            self.line(f"{path} is not written{lost and f' {lost}'}: {error.strerror}")
+            return False
+        if not is_done:
+            self.line_once("the disk of the run directory is slow: training does not wait for its files")
+        return True
+
+    def _is_new(self, line: str) -> bool:
+        known = line in self._logged
+        self._logged.add(line)
+        return not known
 
     def _with_engine(self, line: str) -> str:
         return f"engine {self._engine}: {line}" if max(_engines, default=1) > 1 else line
-
-    def _record(self, directory: RunDirectory, event: str, facts: Mapping[str, object]) -> None:
-        """Append to the journal; a full disk ends the journal, not the work."""
-        at = datetime.now(UTC)
-        try:
-            over = self._writes.write(lambda: append_event(directory.events, event, facts, at=at))
-        except OSError as error:
-            self._directory = None
-            self.line(f"{directory.events} is not written any more: {error.strerror}")
-        else:
-            self._note_whether(over)
-
-    def _note_whether(self, over: bool) -> None:  # noqa: FBT001
-        if not over:
-            self.line_once("the disk of the run directory is slow: training does not wait for its files")
 
 
 class LateWrites:
     """Writes beside the training, in their order, by a thread that lives as long as there are any.
 
-    On an ordinary disk a write is over when `write` returns. On one that does not answer the caller waits
-    once, and not again before the disk has caught up. While the interpreter exits there may be no thread:
-    from Python 3.12 on none can begin then. Writes are the caller's own from there on.
+    On an ordinary disk a write is done when `write` returns. On one that does not answer the caller waits
+    once, and not again before the disk has caught up. From Python 3.12 on no thread can begin while the
+    interpreter exits: the caller writes itself then.
     """
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
@@ -149,7 +146,7 @@ class LateWrites:
         self._error: OSError | None = None
 
     def write(self, act: Callable[[], object]) -> bool:
-        """Write, after all before it; return whether that is over.
+        """Write, after all before it; return whether that is done.
 
         Raises:
             OSError: this write failed, or one before it that was not waited for.
@@ -164,10 +161,10 @@ class LateWrites:
             self._begin(thread)
         with self._lock:
             error, self._error = self._error, None
-            over = self._thread is None
+            is_done = self._thread is None
         if error is not None:
             raise error
-        return over
+        return is_done
 
     def _begin(self, thread: threading.Thread) -> None:
         try:
@@ -190,11 +187,8 @@ class LateWrites:
                 self._error = error
 
 
-# What is wrong with the counters of other ranks, in the log of rank 0: each trouble once, with its ranks.
-
-
 def log_troubles(log: EventLog, by_rank: Mapping[int, Sequence[str]]) -> None:
-    """Report what is new; rank 0 reports its own troubles itself, as they come."""
+    """Report new warnings of other ranks' counters, each once; rank 0 reports its own as they come."""
     ranks_of: dict[str, list[int]] = defaultdict(list)
     for rank, troubles in by_rank.items():
         for trouble in troubles if rank else ():
@@ -208,11 +202,8 @@ def whose(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" + (f" and {len(ranks) - 1} more" if len(ranks) > 1 else "")
 
 
-# What a framework's own monitors show of us.
-
-
 class Scalars:
-    """Write scalars at the framework's own pace, and whenever the plan changes.
+    """Write scalars to the framework's monitor, at its own pace and whenever the plan changes.
 
     A monitor that fails ends the scalars and nothing else.
     """
@@ -226,11 +217,10 @@ class Scalars:
 
     @property
     def wanted(self) -> bool:
-        """True if anybody looks."""
         return self._every is not None
 
     def write(self, shown: Mapping[str, float]) -> None:
-        """Write what is shown, if it is time or the plan is another one."""
+        """Write if it is time, or if the plan is another one."""
         if self._every is None or not shown:
             return
         self._turn += 1
@@ -245,17 +235,16 @@ class Scalars:
             self._log.line_once(f"{self._adapter.name}'s monitor takes no more scalars: {error}")
 
 
-# Report when a straggler appears, what is done about it, and when it is gone.
-
 _MOST_GPUS = 4
 
 
 class StragglerReporter:
     """Reports stragglers: a line when others wait for other ones than before; the rest is journal.
 
-    Shape: ``frontiers``, ``gpus``, ``names`` [replicas]; no ``gpus`` where nobody knows them, no ``names``
-    where replicas are called by their numbers. ``awaited`` are the stragglers that others wait for just now,
-    each with its devices.
+    ``awaited`` are the stragglers that others wait for just now, each with its devices.
+
+    Shape: ``frontiers``, ``gpus``, ``names`` [replicas]; no ``gpus`` where they are unknown, no ``names``
+    where replicas are called by their numbers.
     """
 
     def __init__(
@@ -275,7 +264,7 @@ class StragglerReporter:
         self.awaited: tuple[tuple[Straggler, Sequence[GpuAddress]], ...] = ()
 
     def report(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
-        """Log what is new in a decision; ``plans`` is what every replica runs from now on."""
+        """Log what is new in a decision; ``plans`` are those that the replicas run from now on."""
         for replica in decision.unconfirmed:
             name = self._names[replica]
             self._log.line_once(f"{name} was announced as slow and measures as fast as the others")
@@ -284,9 +273,10 @@ class StragglerReporter:
         replicas = tuple(sorted(one.replica for one in awaited))
         self.awaited = tuple((one, self._gpus_of(one)) for one in awaited)
         if replicas == self._known:
-            self._note_aims(decision, plans)
+            if tuple(plans) != self._chosen and decision.sync_time_s is not None:
+                self._log.event("straggler", None, **self._facts(decision, plans))
         elif replicas:
-            self._appears(decision, awaited, plans)
+            self._report_new(decision, awaited, plans)
         else:
             names = ", ".join(self._names[replica] for replica in self._known)
             self._log.event(
@@ -302,7 +292,7 @@ class StragglerReporter:
             )
         self._known, self._chosen, self._ended = replicas, tuple(plans), decision.ended
 
-    def _appears(
+    def _report_new(
         self, decision: StragglerDecision, awaited: Sequence[Straggler], plans: Sequence[int]
     ) -> None:
         slow = "; ".join(
@@ -310,28 +300,20 @@ class StragglerReporter:
             f"({one.cause.text}{_sureness(one)})"
             for one in awaited
         )
-        if decision.sync_time_s is None:
-            self._log.event(
-                "straggler", f"straggler: {slow}; nobody is slowed", **self._facts(decision, plans)
+        facts = self._facts(decision, plans)
+        answer = "nobody is slowed"
+        if decision.sync_time_s is not None:
+            waiting = decision.waiting[0]
+            saving_pct = self._saving_pct(waiting, plans[waiting], decision.sync_time_s)
+            facts["predicted_saving_pct"] = saving_pct
+            answer = (
+                f"the others meet it at {decision.sync_time_s:.4g} s with plan {plans[waiting]} of "
+                f"{len(self._frontiers[waiting])}: {saving_pct:.1f} % energy saved on each of them as planned"
             )
-            return
-        waiting = decision.waiting[0]
-        saving_pct = self._saving_pct(waiting, plans[waiting], decision.sync_time_s)
-        self._log.event(
-            "straggler",
-            f"straggler: {slow}; the others meet it at {decision.sync_time_s:.4g} s with plan "
-            f"{plans[waiting]} of {len(self._frontiers[waiting])}: {saving_pct:.1f} % energy saved on "
-            "each of them as planned",
-            **self._facts(decision, plans),
-            predicted_saving_pct=saving_pct,
-        )
-
-    def _note_aims(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
-        if tuple(plans) != self._chosen and decision.sync_time_s is not None:
-            self._log.event("straggler", None, **self._facts(decision, plans))
+        self._log.event("straggler", f"straggler: {slow}; {answer}", **facts)
 
     def _saving_pct(self, replica: int, plan: int, sync_time_s: float) -> float:
-        """Against default clocks beside the same straggler: both wait until all meet."""
+        """Compare with default clocks beside the same straggler; both wait for it."""
         frontier = self._frontiers[replica]
         waiting_j = frontier.blocking_total_w * sync_time_s
         baseline = frontier.baseline
@@ -357,14 +339,14 @@ class StragglerReporter:
         }
 
     def _where(self, straggler: Straggler) -> str:
-        """On which hosts, and on which GPUs where they are few."""
+        """Name its hosts, and its GPUs where they are few."""
         hosts: dict[str, list[str]] = {}
         gpus = self._gpus_of(straggler)
         for one in gpus:
             hosts.setdefault(one.host, []).append(one.gpu)
         few = len(gpus) <= _MOST_GPUS
-        told = [f"{host}: {', '.join(each)}" if few else host for host, each in hosts.items()]
-        return f" ({'; '.join(told)})" if told else ""
+        names = [f"{host}: {', '.join(each)}" if few else host for host, each in hosts.items()]
+        return f" ({'; '.join(names)})" if names else ""
 
     def _gpus_of(self, straggler: Straggler) -> Sequence[GpuAddress]:
         return self._gpus[straggler.replica] if straggler.replica < len(self._gpus) else ()

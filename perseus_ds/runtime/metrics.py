@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -29,15 +30,8 @@ if TYPE_CHECKING:
 # Every metric by name, and samples of them.
 
 
-class Form(Enum):
-    """Form of a metric: a value that only grows, or one that goes up and down."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-
-
 class Metric(Enum):
-    """Metrics in base units: the name's end, its form, and its meaning."""
+    """Metrics in base units: the name's end (``_total`` of a counter) and its meaning."""
 
     ENERGY = "gpu_energy_joules_total", "Energy that the GPU took since the process started."
     POWER = "gpu_power_watts", "Mean power of the GPU in the iterations measured last."
@@ -56,7 +50,7 @@ class Metric(Enum):
     PLAN = "plan", "Number of the plan in force; 0 is the fastest."
     PLANS = "plans", "How many plans there are."
     PLANNED_TIME = "planned_iteration_time_seconds", "Iteration time that the objective's plan predicts."
-    SYNC_TIME = "sync_time_seconds", "Iteration time T' at which replicas meet a straggler; absent without."
+    SYNC_TIME = "sync_time_seconds", "Iteration time T' that replicas aim at beside a straggler; else absent."
     STRAGGLER = "straggler_slowdown_ratio", "How many times longer a straggler takes than its peers."
     SAVED = (
         "energy_saved_joules",
@@ -72,12 +66,8 @@ class Metric(Enum):
     def __init__(self, ending: str, text: str) -> None:
         self.title = f"perseus_{ending}"
         self.text = text
-        self.form = Form.COUNTER if ending.endswith("_total") else Form.GAUGE
+        self.is_counter = ending.endswith("_total")
         self.of_gpu = ending.startswith("gpu_")
-
-
-LASTING = frozenset({Metric.SAVED, Metric.SAVED_ERROR})
-"""Gauges that still hold after the end of a job, as every counter does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +91,13 @@ class Labels:
         return {**(self.gpu if sample.metric.of_gpu else self.job), **sample.labels}
 
 
-def lasting(samples: Iterable[MetricSample]) -> list[MetricSample]:
-    """Return what still holds after the end of the job."""
-    return [one for one in samples if one.metric.form is Form.COUNTER or one.metric in LASTING]
-
-
 _HERTZ = 1_000_000
 _LIMIT_EVERY_S = 15.0  # half a dozen calls to the driver
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Objects that hold the numbers. All are written by other threads and only read here.
+    """Objects that hold the numbers: written by other threads, and only read here.
 
     ``iteration`` returns the index of the present iteration, ``active_plan`` the plan in force. ``summaries``
     returns what was measured by the size of the batches (rank 0 alone).
@@ -131,7 +116,7 @@ class Sources:
 class RankMetrics:
     """All samples of one rank; those of the job come from rank 0 alone.
 
-    One thread calls `turn` now and then: it adds up what the plan has saved, and looks at the power limit.
+    One thread calls `update` now and then.
     """
 
     def __init__(
@@ -151,8 +136,8 @@ class RankMetrics:
         self._limit_w, self._limit_read_s = _power_limit_w(sources.gpu), now_s()
         self.labels = labels_of(job, directory.path, uuid=sources.gpu.identify().uuid)
 
-    def turn(self) -> None:
-        """Add what iterations at the plan have saved since the last turn, once both sides are measured."""
+    def update(self) -> None:
+        """Add what iterations at the plan saved, once both sides are measured; read the power limit."""
         self._sources.watch.catch_up()
         for size, iterations in dict(self._sources.books.at_plan).items():
             summary = self._sources.summaries.get(size)
@@ -165,7 +150,7 @@ class RankMetrics:
             self._limit_w, self._limit_read_s = _power_limit_w(self._sources.gpu), self._now_s()
 
     def samples(self) -> list[MetricSample]:
-        """Return what holds now; what is not known is left out."""
+        """Return the known values."""
         own = [*self._of_gpu(), *self._of_clock()]
         return [*own, *self._of_job(), *self._of_plan()] if self._first else own
 
@@ -277,15 +262,15 @@ def _power_limit_w(gpu: Gpu) -> float | None:
 # A rank's samples through prometheus_client (the extra ``metrics``): as text, and served to scrapes.
 
 
-class _Collected:
-    """Answers each scrape with what holds then."""
+class _Collector:
+    """Answers each scrape with the samples of that moment."""
 
     def __init__(self, samples: Callable[[], Sequence[MetricSample]], labels: Labels) -> None:
         self._samples = samples
         self._labels = labels
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        """Return one family for each metric that there is; values that are not finite are left out."""
+        """Return one family for each metric that has finite values."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415  # an extra
 
         rows: dict[Metric, list[MetricSample]] = {}
@@ -293,7 +278,7 @@ class _Collected:
             if math.isfinite(one.value):
                 rows.setdefault(one.metric, []).append(one)
         for metric, samples in rows.items():
-            kind = CounterMetricFamily if metric.form is Form.COUNTER else GaugeMetricFamily
+            kind = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
             known = [self._labels.of(one) for one in samples]
             family = kind(metric.title, metric.text, labels=list(known[0]))
             for one, labels in zip(samples, known, strict=True):
@@ -306,7 +291,7 @@ def text_of(samples: Sequence[MetricSample], labels: Labels) -> bytes:
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  # an extra
 
     registry = CollectorRegistry()
-    registry.register(_Collected(lambda: samples, labels))
+    registry.register(_Collector(lambda: samples, labels))
     return bytes(generate_latest(registry))
 
 
@@ -319,7 +304,7 @@ def serve(port: int, samples: Callable[[], Sequence[MetricSample]], labels: Labe
     from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415  # an extra
 
     registry = CollectorRegistry()
-    registry.register(_Collected(samples, labels))
+    registry.register(_Collector(samples, labels))
     try:
         server, _ = start_http_server(port, registry=registry)
     except OSError as error:
@@ -341,14 +326,13 @@ _EVERY_S = 15.0
 _PATIENCE_S = 2.0
 _HIGHEST_PORT = 65_535
 _MOST_LINES = 8
-_CHANGED = "during iteration"
-"""Ends CPython's words where a collection changes under its reader: "dictionary changed size ..."."""
+_LASTING = (Metric.SAVED, Metric.SAVED_ERROR)  # gauges that still hold after the end of a job
 
 
 class Publisher:
     """Writes ``path`` for node_exporter's textfile collector every 15 seconds, on a thread of its own.
 
-    A file is always whole; after the job it has what still holds. Whatever fails is one line.
+    A file is always whole; after the job it has what still holds. Each failure is one line.
     """
 
     def __init__(
@@ -364,15 +348,13 @@ class Publisher:
         self._path = path
         self._say = say
         self._end_serving: Callable[[], None] | None = None
-        self._said: set[str] = set()
-        self._again = self._failing = False
+        self._logged: set[str] = set()
+        self._failing = False
         self._stop = threads.queue(str)
         self._thread = threads.start(self._run, name="perseus-metrics")
 
     def serve(self, port: int) -> None:
-        """Serve as well; what cannot be is reported, and the file goes on."""
-        # an extra
-
+        """Serve the samples on a port as well; a port that cannot be served is logged."""
         try:
             if port > _HIGHEST_PORT:
                 raise ConfigError(f"perseus.metrics.port: there is no port {port}", hint="name a lower one")
@@ -389,25 +371,31 @@ class Publisher:
             self._end_serving = None
 
     def _run(self) -> None:
-        ended = False
-        while not ended:
-            self._guard(lambda: self._write(self._take_turn()))
-            try:
+        ends = False
+        while not ends:
+            self._publish(ends=False)
+            with suppress(Empty):
                 self._stop.get(timeout=_EVERY_S)
-            except Empty:
-                continue
-            ended = True
-        self._guard(lambda: self._write(lasting(self._take_turn())))
+                ends = True
+        self._publish(ends=True)
 
-    def _take_turn(self) -> list[MetricSample]:
-        self._figures.turn()
-        return self._figures.samples()
+    def _publish(self, *, ends: bool) -> None:
+        """Write the file; numbers for others are no reason to end anything."""
+        try:
+            self._figures.update()
+            samples = self._figures.samples()
+            if ends:
+                samples = [one for one in samples if one.metric.is_counter or one.metric in _LASTING]
+            self._write(samples)
+        except Exception as error:  # noqa: BLE001  # the thread must go on
+            line = f"metrics: {type(error).__name__}: {error}; training goes on"
+            if line not in self._logged and len(self._logged) < _MOST_LINES:
+                self._logged.add(line)
+                self._say(line)
 
     def _write(self, samples: list[MetricSample]) -> None:
-        """Replace the file; a disk that is full is reported once, and tried again."""
-        # an extra
-
-        failed = self._failing
+        """Replace the file; a disk that is full is logged once, and tried again."""
+        failed, self._failing = self._failing, False
         try:
             write_whole(self._path, text_of(samples, self._figures.labels))
         except (OSError, PerseusError) as error:
@@ -416,23 +404,5 @@ class Publisher:
                 reason = getattr(error, "strerror", None) or str(error)
                 self._say(f"metrics: {self._path} is not written: {reason}; training and tries go on")
         else:
-            self._failing = False
             if failed:
                 self._say(f"metrics: {self._path} is written again")
-
-    def _guard(self, act: Callable[[], None]) -> None:
-        """Report each failure once. Another thread may change what is read: that is read again first."""
-        try:
-            act()
-        except Exception as error:  # noqa: BLE001  # numbers for others are no reason to end anything
-            changed = isinstance(error, RuntimeError) and _CHANGED in str(error)
-            if self._again or not changed:
-                self._say_once(f"metrics: {type(error).__name__}: {error}; training goes on")
-            self._again = changed
-        else:
-            self._again = False
-
-    def _say_once(self, line: str) -> None:
-        if line not in self._said and len(self._said) < _MOST_LINES:
-            self._said.add(line)
-            self._say(line)
