@@ -28,8 +28,8 @@ class ControlWatch:
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._in_control, self._lost_now = True, False
-        self._losses = self._told_losses = self._late = 0
-        self._told_lost = False
+        self._losses = self._reported_losses = self._late = 0
+        self._reported_lost = False
         self._without: set[int] = set()
         self.controlled = True
         self.uncontrolled_s = -math.inf
@@ -46,17 +46,17 @@ class ControlWatch:
         self._in_control, self._losses, self._lost_now = in_control, losses, losses > returns
         self._late = late
 
-    def unpublished(self) -> ConflictKind | None:
+    def next_report(self) -> ConflictKind | None:
         """Return this rank's next report."""
-        if self._told_lost:
+        if self._reported_lost:
             return None if self._lost_now else ConflictKind.CONTROL_BACK
-        return ConflictKind.CONTROL_LOST if self._losses > self._told_losses else None
+        return ConflictKind.CONTROL_LOST if self._losses > self._reported_losses else None
 
     def learn(self, kind: ConflictKind, rank: int, *, own: bool) -> bool:
         """Take in a rank's report; return whether it is the first to lose control or the last to return."""
         lost = kind is ConflictKind.CONTROL_LOST
         if own:
-            self._told_lost, self._told_losses = lost, self._losses - (self._lost_now and not lost)
+            self._reported_lost, self._reported_losses = lost, self._losses - (self._lost_now and not lost)
         before = bool(self._without)
         (self._without.add if lost else self._without.discard)(rank)
         return before != bool(self._without)
@@ -84,7 +84,7 @@ class ConflictMonitor:
         self._directory = directory
         self._lost: tuple[Sighting, ...] = ()
         self._known: dict[int, int] = {}
-        self._said = self._unstored = 0
+        self._logged = self._not_stored = 0
         self._stored = True
         self._spread = 0
         self.control = ControlWatch(gpu)
@@ -102,10 +102,10 @@ class ConflictMonitor:
         """Clocks of the grid that this GPU's driver does not take."""
         return self._gpu.refused_mhz()
 
-    def stored(self, *, now: bool) -> bool:
+    def note_stored(self, *, now: bool) -> bool:
         """Note whether the driver has what it was asked for; return whether it had, all the iteration."""
         throughout = now and self._stored
-        self._unstored += self._stored and not now
+        self._not_stored += self._stored and not now
         self._stored = now
         self.mask |= 0 if now else _BITS[ConflictKind.NOT_STORED]
         return throughout
@@ -118,11 +118,11 @@ class ConflictMonitor:
     def sightings(self) -> tuple[Sighting, ...]:
         """All that was seen on this rank."""
         seen = self._gpu.conflicts()
-        if self._unstored:
-            seen += (Sighting(ConflictKind.NOT_STORED, ConflictKind.NOT_STORED.text, self._unstored),)
+        if self._not_stored:
+            seen += (Sighting(ConflictKind.NOT_STORED, ConflictKind.NOT_STORED.text, self._not_stored),)
         return seen + tuple(one for one in self._lost if one.kind not in {other.kind for other in seen})
 
-    def failed(self, error: PerseusError) -> None:
+    def note_failure(self, error: PerseusError) -> None:
         """Note what an error shows of the device, and record what this rank has seen while it can."""
         self.check()
         if isinstance(error, DeviceLostError):
@@ -130,20 +130,20 @@ class ConflictMonitor:
             self.mask |= _BITS[ConflictKind.GPU_LOST]
         self._learn_of(self._rank, self.mask)
 
-    def unpublished(self) -> tuple[int, ...]:
+    def report(self) -> tuple[int, ...]:
         """1 + this rank for every kind of which it has something to report that nobody knows yet, else 0."""
-        fresh, control = self.mask & ~self._spread, self.control.unpublished()
+        fresh, control = self.mask & ~self._spread, self.control.next_report()
         fresh |= 0 if control is None else _BITS[control]
         return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values()) if fresh else ()
 
-    def learn(self, tellers: Sequence[int]) -> None:
+    def learn(self, reporters: Sequence[int]) -> None:
         """Take in which rank has seen what: 1 + a rank for every kind, or 0; empty where no rank has."""
-        for (kind, bit), teller in zip(_BITS.items(), tellers, strict=False):
-            own = teller - 1 == self._rank
-            if teller and kind in CONTROL:
-                self._write_down(teller - 1, kind, aloud=self.control.learn(kind, teller - 1, own=own))
-            elif teller:
-                self._learn_of(teller - 1, bit)
+        for (kind, bit), reporter in zip(_BITS.items(), reporters, strict=False):
+            own = reporter - 1 == self._rank
+            if reporter and kind in CONTROL:
+                self._record(reporter - 1, kind, aloud=self.control.learn(kind, reporter - 1, own=own))
+            elif reporter:
+                self._learn_of(reporter - 1, bit)
                 self._spread |= bit if own else 0
 
     def write(self) -> None:
@@ -167,10 +167,10 @@ class ConflictMonitor:
         self._known[rank] = self._known.get(rank, 0) | mask
         for kind, bit in _BITS.items():
             if fresh & bit:
-                self._write_down(rank, kind, aloud=not self._said & bit)
-                self._said |= bit
+                self._record(rank, kind, aloud=not self._logged & bit)
+                self._logged |= bit
 
-    def _write_down(self, rank: int, kind: ConflictKind, *, aloud: bool) -> None:
+    def _record(self, rank: int, kind: ConflictKind, *, aloud: bool) -> None:
         line = f"conflict on rank {rank}: {kind.text} ({kind.action.value})"
         facts = {"kind": kind.name.lower(), "rank": rank, "rule": kind.action.name.lower(), "text": kind.text}
         self._log.event("conflict", line if aloud else None, **facts)

@@ -79,7 +79,7 @@ def _exchange_of_runtime(*, hip: bool) -> Callable[[object], int] | None:
 
 
 @contextmanager
-def relaxed(cuda: TorchCuda) -> Iterator[None]:
+def relax_capture_mode(cuda: TorchCuda) -> Iterator[None]:
     """Make calls that break nobody's capture on this thread."""
     before = cuda.exchange_capture_mode(RELAXED)
     try:
@@ -195,14 +195,14 @@ class Events:
     @contextmanager
     def calls(self) -> Iterator[None]:
         """Make calls that break nobody's capture."""
-        with self._guarded, relaxed(self._cuda):
+        with self._guarded, relax_capture_mode(self._cuda):
             yield
 
-    def relaxed(self) -> AbstractContextManager[None]:
+    def relax_capture_mode(self) -> AbstractContextManager[None]:
         """Make calls that break nobody's capture on CUDA; on HIP they look out for themselves."""
-        return relaxed(self._cuda)
+        return relax_capture_mode(self._cuda)
 
-    def recorded(self, *, blocking: bool = False) -> PooledEvent | None:
+    def record(self, *, blocking: bool = False) -> PooledEvent | None:
         """Put an event into the current stream, ``blocking`` to sleep on; None where it cannot be."""
         try:
             if not self._hip:
@@ -221,7 +221,7 @@ class Events:
         if event.blocking:
             return event
         new = not self._sleepers
-        other = self.recorded(blocking=True)
+        other = self.record(blocking=True)
         if other is not None and not new:
             self.let_go(event)
         return other
@@ -234,7 +234,7 @@ class Events:
             event.holders.append(True)
         (self._sleepers if event.blocking else self._plain).append(event)
 
-    def reached(self, event: PooledEvent) -> bool:
+    def has_reached(self, event: PooledEvent) -> bool:
         """Return whether the device has reached an event; one that cannot be asked holds up nobody."""
         try:
             return event.cuda.query()
@@ -290,5 +290,5 @@ class Events:
         return event
 
     def _make(self, *, blocking: bool) -> PooledEvent:
-        with relaxed(self._cuda):
+        with relax_capture_mode(self._cuda):
             return PooledEvent(self._cuda.event(timing=True, blocking=blocking), blocking=blocking)

@@ -184,7 +184,7 @@ class MarkReader:
         while len(unread) > 2 * TOGETHER and not events.capturing:
             with events.calls():
                 event = unread[TOGETHER - 1].event
-                if event is not None and not events.reached(event):
+                if event is not None and not events.has_reached(event):
                     return
                 for _ in range(TOGETHER):
                     self._read(unread.popleft())
@@ -196,7 +196,7 @@ class MarkReader:
                 return
             with self._events.calls():
                 event = self._unread[0].event
-                if event is not None and not self._events.reached(event):
+                if event is not None and not self._events.has_reached(event):
                     return
                 self._read(self._unread.popleft())
 
@@ -359,7 +359,7 @@ class CudaStopwatch(Stopwatch):
 
     def mark(self) -> Mark:
         """Record an event in the current stream."""
-        mark = self._last = StreamMark(self._events.recorded(), self._anchor)
+        mark = self._last = StreamMark(self._events.record(), self._anchor)
         if mark.event is not None:
             self._reader.add(mark)
         self._marked += 1
@@ -403,7 +403,7 @@ class CudaStopwatch(Stopwatch):
         if not anchor.waits or anchor.seen_s is not None:
             return True
         with self._events.calls():
-            return self._events.reached(cast("PooledEvent", anchor.event))
+            return self._events.has_reached(cast("PooledEvent", anchor.event))
 
     def wait(self, mark: Mark) -> None:
         """Sleep on the anchor's own event, not on the device."""
@@ -413,7 +413,7 @@ class CudaStopwatch(Stopwatch):
         if self._events.capturing:
             return
         try:
-            with self._events.relaxed():
+            with self._events.relax_capture_mode():
                 self._events.sleep_until(anchor.event)
         except RuntimeError as error:
             self._events.lose(error)
@@ -459,7 +459,7 @@ class CudaStopwatch(Stopwatch):
     def _record_anchor(self) -> AnchorEvent:
         """Record one, unless that would harm, or fails: the mark is lost then."""
         issued_s = self._now_s()
-        event = self._events.recorded(blocking=True)
+        event = self._events.record(blocking=True)
         anchor = self._last = AnchorEvent(event, self._anchor, self._events.captures.begun, issued_s)
         if event is not None:
             self._reader.add(anchor)

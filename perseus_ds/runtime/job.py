@@ -64,7 +64,7 @@ def in_sets(places: Sequence[Place]) -> list[Place]:
     ]
 
 
-def named(sets: Sets, replica: int) -> str:
+def set_name(sets: Sets, replica: int) -> str:
     """Name one of them for a line of the log: "replica 1", or "set 1 (replicas 2, 3)"."""
     if len(sets) <= replica or sets[replica] == (replica,):
         return f"replica {replica}"
@@ -139,7 +139,7 @@ class Job:
     @property
     def names(self) -> list[str]:
         """Return what the log calls each replica, or set of them."""
-        return [named(self.sets, replica) for replica in range(self.replicas)]
+        return [set_name(self.sets, replica) for replica in range(self.replicas)]
 
     def with_schedule(self, schedule: Schedule, left_out: frozenset[Instruction]) -> Job:
         """Return the same job in batches of another size."""
@@ -261,7 +261,7 @@ def _refuse_mixed_gpus(members: Sequence[Member]) -> None:
         replicas.setdefault(member.place.replica, set()).add((member.place.pipeline_rank, member.gpu))
     for replica, gpus in sorted(replicas.items()):
         if gpus != replicas[min(replicas)]:
-            theirs, others = (_told(gpu for _, gpu in one) for one in (replicas[min(replicas)], gpus))
+            theirs, others = (_join_words(gpu for _, gpu in one) for one in (replicas[min(replicas)], gpus))
             where = "other stages of " * (theirs == others)
             raise DeviceUnsupportedError(
                 f"replicas run on different GPU models: replica {min(replicas)} on {theirs}, "
@@ -299,8 +299,8 @@ def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusC
     simulated = json.dumps(config.simulated, sort_keys=True)
     traits = sorted({key for member in members for key in member.traits})
     return {
-        "gpu": _told(member.gpu for member in members),
-        "driver": _told(member.driver for member in members),
+        "gpu": _join_words(member.gpu for member in members),
+        "driver": _join_words(member.driver for member in members),
         "simulated": digest(simulated) if config.device == "simulated" else "no",
         "torch": torch.__version__,
         **_model_traits(schedule, members),
@@ -308,7 +308,7 @@ def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusC
         "reserve_pct": reserve_in_words(config.objective.reserve_pct),
         "clock_changes": _clock_changes(config.objective),
         **_inputs(member.place for member in members),
-        **{key: _told(member.traits.get(key, "") for member in members) for key in traits},
+        **{key: _join_words(member.traits.get(key, "") for member in members) for key in traits},
         **_settings(members),
     }
 
@@ -340,18 +340,18 @@ def _model_traits(schedule: Schedule, members: Sequence[Member]) -> Mapping[str,
         "replicas": str(len(sets)),
         **({"coupled": f"{max(map(len, sets))} pipelines"} if pipelines > len(sets) else {}),
         "partition": " ".join(str(count) for _, count in parameters),
-        "dtypes": _told(place.dtypes for place in places),
-        "modules": _told(place.modules for place in places),
+        "dtypes": _join_words(place.dtypes for place in places),
+        "modules": _join_words(place.modules for place in places),
     }
 
 
 def _inputs(places: Iterable[Place]) -> Mapping[str, str]:
     """The shapes of the first batch, where a framework knows them."""
-    inputs = _told(place.inputs for place in places)
+    inputs = _join_words(place.inputs for place in places)
     return {"inputs": inputs} if inputs else {}
 
 
-def _told(words: Iterable[str]) -> str:
+def _join_words(words: Iterable[str]) -> str:
     """Join the reports of ranks into one text, the same on all of them."""
     return ", ".join(sorted(set(filter(None, words))))
 

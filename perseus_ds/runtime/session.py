@@ -478,7 +478,7 @@ class Session:
             if lower is not None:
                 raise lower
         index = self._recorder.finish()
-        known = self._conflict_monitor.stored(now=self._sequencer.stored)
+        known = self._conflict_monitor.note_stored(now=self._sequencer.stored)
         self._books.ran(index, self._mode, known=known and self._conflict_monitor.control.controlled)
         passed = self._recorder.passed()
         for line in filter(None, (self._recorder.trouble(), self._books.trouble())):
@@ -510,7 +510,7 @@ class Session:
             return
         self._left, error = leaving, leaving.error
         if leaving.tells and error is not None:
-            self._go_on_after(lambda: self._conflict_monitor.failed(error))
+            self._go_on_after(lambda: self._conflict_monitor.note_failure(error))
         for act in reversed(self._given_back):
             self._go_on_after(act)
         if leaving.tells:

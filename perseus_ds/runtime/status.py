@@ -251,7 +251,7 @@ class StatusExchange:
             plans_ready=plans_ready,
             microbatches=microbatches,
             duration_s=None if last is None or last.skipped or not last.intervals else last.duration_s,
-            conflicts=self._conflict_monitor.unpublished(),
+            conflicts=self._conflict_monitor.report(),
             own_s=self._arrivals.own_s(index - self._arrivals.behind),
             capped=last is not None and self._capped(last),
             announced=None if self._notices is None else self._notices.announced,
@@ -273,7 +273,7 @@ class StatusExchange:
         try:
             self._channel.collect(patience_s=_PARTING_S)
             self._channel.post(
-                self._layout.vector(RankStatus(failed=True, conflicts=self._conflict_monitor.unpublished()))
+                self._layout.vector(RankStatus(failed=True, conflicts=self._conflict_monitor.report()))
             )
         except PerseusError:
             return  # silence is understood as well: the others' next wait is bounded

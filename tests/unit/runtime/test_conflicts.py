@@ -60,9 +60,9 @@ def test_each_kind_is_said_once_and_recorded_for_every_rank(
     here = conflict_monitor(gpu, tmp_path)
     gpu.seen = [CAPPED]
     assert here.check() is None
-    for tellers in (NOBODY, unpublished(by=1), here.unpublished(), here.unpublished()):
+    for tellers in (NOBODY, unpublished(by=1), here.report(), here.report()):
         here.learn(tellers)
-    assert here.unpublished() == NOBODY
+    assert here.report() == NOBODY
     (line,) = capsys.readouterr().err.splitlines()
     assert "rank 1" in line
     assert "power cap" in line
@@ -78,7 +78,7 @@ def test_other_ranks_are_silent(
     gpu.seen = [CAPPED]
     there = conflict_monitor(gpu, tmp_path, rank=3)
     there.check()
-    there.learn(there.unpublished())
+    there.learn(there.report())
     assert capsys.readouterr().err == ""
     assert not (tmp_path / "events.jsonl").exists()
 
@@ -90,7 +90,7 @@ def test_the_reason_for_giving_up_is_handed_over(gpu: ContestedGpu, tmp_path: Pa
 
 def test_a_lost_gpu_counts_though_nobody_saw_it_go(gpu: ContestedGpu, tmp_path: Path) -> None:
     here = conflict_monitor(gpu, tmp_path)
-    here.failed(DeviceLostError("GPU 0: read energy: the GPU is lost"))
+    here.note_failure(DeviceLostError("GPU 0: read energy: the GPU is lost"))
     assert [one.kind for one in here.sightings()] == [ConflictKind.GPU_LOST]
     assert [event["kind"] for event in read_events(tmp_path / "events.jsonl")] == ["gpu_lost"]
 
@@ -111,8 +111,8 @@ def test_counts_are_added_to_what_stands_in_the_ranks_file(gpu: ContestedGpu, tm
 
 def test_what_a_failing_rank_has_seen_is_told_the_others(gpu: ContestedGpu, tmp_path: Path) -> None:
     here = conflict_monitor(gpu, tmp_path, rank=2)
-    here.failed(DeviceLostError("GPU 2: read energy: the GPU is lost"))
-    assert set(here.unpublished()) == {0, 3}
+    here.note_failure(DeviceLostError("GPU 2: read energy: the GPU is lost"))
+    assert set(here.report()) == {0, 3}
 
 
 def test_of_two_ranks_that_see_the_same_both_are_heard_in_turn(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_of_two_ranks_that_see_the_same_both_are_heard_in_turn(tmp_path: Path) -
         gpu.seen = [CAPPED]
         rank.check()
     for _ in range(3):
-        announced = [rank.unpublished() or (0,) * 8 for rank in ranks]
+        announced = [rank.report() or (0,) * 8 for rank in ranks]
         for rank in ranks:
             rank.learn(list(map(max, *announced)))
     recorded = [(event["kind"], event["rank"]) for event in read_events(tmp_path / "events.jsonl")]
@@ -167,7 +167,7 @@ class Ranks:
         for _ in range(times):
             for monitor in self.monitors:
                 assert monitor.check() is None
-            told = [monitor.unpublished() or (0,) * KINDS for monitor in self.monitors]
+            told = [monitor.report() or (0,) * KINDS for monitor in self.monitors]
             for monitor in self.monitors:
                 monitor.learn(list(map(max, *told, (0,) * KINDS)))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from perseus_ds.runtime.adapter import Place
-from perseus_ds.runtime.job import coupled_sets, in_sets, named, peers_of
+from perseus_ds.runtime.job import coupled_sets, in_sets, peers_of, set_name
 
 Coupled = Mapping[int, tuple[int, ...]]
 
@@ -57,5 +57,5 @@ def test_a_stage_without_experts_waits_for_nobody_but_its_set_is_one() -> None:
 
 
 def test_the_log_names_sets_with_their_replicas() -> None:
-    assert "2, 3" in named(((0, 1), (2, 3)), 1)
-    assert named(((0,), (1,)), 1) == "replica 1"
+    assert "2, 3" in set_name(((0, 1), (2, 3)), 1)
+    assert set_name(((0,), (1,)), 1) == "replica 1"

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 import torch
 
-from perseus_ds.runtime.cuda_events import RELAXED, Captures, TorchCuda, relaxed
+from perseus_ds.runtime.cuda_events import RELAXED, Captures, TorchCuda, relax_capture_mode
 from perseus_ds.runtime.threads import HostThreads
 
 
@@ -42,7 +42,7 @@ def test_a_capture_that_does_not_begin_is_not_under_way() -> None:
 
 def test_without_a_runtime_library_no_mode_is_exchanged_and_nothing_raises() -> None:
     cuda = TorchCuda()
-    with relaxed(cuda):
+    with relax_capture_mode(cuda):
         assert cuda.exchange_capture_mode(RELAXED) == -1
 
 

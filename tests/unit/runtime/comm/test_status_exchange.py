@@ -50,7 +50,7 @@ class Rank:
     def __init__(self, *, behind: int = 0) -> None:
         self.channel = Alone()
         self.conflict_monitor, self.notices, self.capped = MagicMock(), MagicMock(), False
-        self.conflict_monitor.unpublished.return_value = ()
+        self.conflict_monitor.report.return_value = ()
         self.notices.announced = np.array([1.3, 1.0])
         self.notices.power_w = 1850.0
         parts: dict[str, Any] = {
@@ -110,7 +110,7 @@ def test_caps_and_announcements_are_told() -> None:
 
 def test_conflicts_reach_the_lookout() -> None:
     rank = Rank()
-    rank.conflict_monitor.unpublished.return_value = (0, 2, 0, 0, 0, 0, 0)
+    rank.conflict_monitor.report.return_value = (0, 2, 0, 0, 0, 0, 0)
     rank.turn(0, 0)
     rank.turn(1, 1)
     assert rank.conflict_monitor.learn.call_args.args[0] == (0, 2, 0, 0, 0, 0, 0)

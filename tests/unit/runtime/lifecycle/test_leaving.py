@@ -99,7 +99,7 @@ def test_an_error_within_an_instruction_never_reaches_the_host(
 def test_it_leaves_even_where_everybody_else_is_gone() -> None:
     parts = Parts()
     parts.sequencer.after.side_effect = lost
-    parts.conflict_monitor.failed.side_effect = lost
+    parts.conflict_monitor.note_failure.side_effect = lost
     parts.lifecycle.tell_failure.side_effect = EngineError("a rank fell silent")
     parts.session.after(Kind.BACKWARD)
     assert parts.given_back == ["hook", "threads", "device"]
