@@ -3,10 +3,10 @@
 ``plan.check`` is imported by those who prove bounds: it brings scipy.
 """
 
-from perseus_ds.plan.build import build
 from perseus_ds.plan.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
 from perseus_ds.plan.expected import expected
 from perseus_ds.plan.file import dumps, loads, read_plans, write_plans
+from perseus_ds.plan.frontier import build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import (
     Baseline,

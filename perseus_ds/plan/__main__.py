@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.errors import InfeasibleError, PerseusError, SlowChangeError
-from perseus_ds.plan.build import build
 from perseus_ds.plan.expected import expected, with_power_ratio
 from perseus_ds.plan.file import write_plans
+from perseus_ds.plan.frontier import build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import InstructionTimelines, PlanSet, read_timelines
 from perseus_ds.plan.request import PlanRequest, read_request

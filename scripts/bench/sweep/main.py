@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
-from perseus_ds.plan.build import fastest
+from perseus_ds.plan.frontier import fastest
 from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
 from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.profile.records import Computation

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perseus_ds.plan import build
-from perseus_ds.plan.build import fastest
 from perseus_ds.plan.expected import EntryError, few_clocks, profile_error
+from perseus_ds.plan.frontier import fastest
 from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
 from perseus_ds.plan.reserve import margins_s
 from perseus_ds.profile import Point, Profile, smoothed
