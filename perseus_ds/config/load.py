@@ -22,9 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import hjson  # type: ignore[import-untyped]  # no stubs
 import pydantic
-import yaml  # type: ignore[import-untyped]  # no stubs
 
 from perseus_ds.config.settings import AUTOMATIC, Objective, PerseusConfig
 from perseus_ds.errors import ConfigError, PerseusError
@@ -258,7 +256,7 @@ def read_deepspeed_json(source: str | Path) -> dict[str, object]:
     Source: deepspeed/runtime/config.py @ 0.19.8, which reads with hjson and refuses duplicate keys.
     """
     name, text = read_source(source)
-    content = _parsed(name, lambda: hjson.loads(text, object_pairs_hook=_unique_keys))
+    content = _parsed(name, text)
     if not isinstance(content, dict):
         raise ConfigError(f"{name} is not a DeepSpeed configuration", hint="expected a JSON object")
     return content
@@ -279,9 +277,7 @@ def read_block(path: str | Path) -> dict[str, object]:
     except (OSError, PerseusError) as error:
         hint = error.hint if isinstance(error, PerseusError) else None
         raise ConfigError(f"{name} {reason_of(error)}", hint=hint) from error
-    content = _parsed(
-        name, lambda: _yaml(text) if is_yaml else hjson.loads(text, object_pairs_hook=_unique_keys)
-    )
+    content = _parsed(name, text, is_yaml=is_yaml)
     if not isinstance(content, dict):
         raise ConfigError(f"{name} is not a block", hint='expected {"run_dir": ...}')
     if not content and "{" not in text:
@@ -291,31 +287,40 @@ def read_block(path: str | Path) -> dict[str, object]:
     return {str(key): value for key, value in content.items()}
 
 
-def _parsed(name: str, parser: Callable[[], object]) -> object:
-    """Run a parser; whatever it raises becomes one line that names the file."""
-    from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415  # as above
-
+def _parsed(name: str, text: str, *, is_yaml: bool = False) -> object:
+    """Read YAML, or JSON with comments; what cannot be read becomes one line that names the file."""
     try:
-        return parser()
+        return _yaml(text) if is_yaml else _json(text)
     except RecursionError as error:
         raise ConfigError(f"{name} is nested too deeply") from error
     except OverflowError as error:
         raise ConfigError(
             f"{name} has a number that no computer can hold", hint="1e308 is the largest"
         ) from error
-    except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
-        problem = error.problem if isinstance(error, yaml.constructor.ConstructorError) else None
-        why = str(problem or error).splitlines()[0][:200]
+    except ValueError as error:
+        why = str(error).splitlines()[0][:200]
         raise ConfigError(f"{name} is not JSON or YAML, or is cut short: {why}") from error
+
+
+def _json(text: str) -> object:
+    import hjson  # type: ignore[import-untyped]  # noqa: PLC0415  # no stubs; only for who reads a block
+
+    return hjson.loads(text, object_pairs_hook=_unique_keys)
 
 
 def _yaml(text: str) -> object:
     """Read YAML by omegaconf, without aliases: they make a short text endless, and no block needs them."""
+    import yaml  # type: ignore[import-untyped]  # noqa: PLC0415  # no stubs; as above
     from omegaconf import OmegaConf  # noqa: PLC0415  # as above
+    from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
 
-    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-        raise ValueError("it repeats a part by an alias (*); write it out")
-    return OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            raise ValueError("it repeats a part by an alias (*); write it out")
+        return OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
+        problem = error.problem if isinstance(error, yaml.constructor.ConstructorError) else None
+        raise ValueError(str(problem or error)) from error
 
 
 def _unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:

@@ -29,7 +29,7 @@ from perseus_ds.plan.waits import WaitClock, Waits
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
-from perseus_ds.solver.splits import GRAIN
+from perseus_ds.solver.problem import GRAIN
 
 FORMAT = "perseus-plan"
 VERSION = 3
@@ -53,7 +53,7 @@ Choice = NDArray[np.uint8] | NDArray[np.uint16]
 class _Part(pydantic.BaseModel):
     """A part of the file; keys that earlier or later releases have besides are ignored."""
 
-    model_config = pydantic.ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+    model_config = pydantic.ConfigDict(strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class _Schedule(_Part):

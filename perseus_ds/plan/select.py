@@ -21,8 +21,7 @@ from perseus_ds.plan.waits import columns_of
 from perseus_ds.profile import Computation
 from perseus_ds.schedule import dag_of
 from perseus_ds.solver.network import Hull, hull_of
-from perseus_ds.solver.problem import OptionTable
-from perseus_ds.solver.splits import long_enough
+from perseus_ds.solver.problem import OptionTable, long_enough
 
 
 def select(plans: PlanSet, objective: Objective) -> FrequencyPlan:

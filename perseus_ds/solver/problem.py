@@ -13,6 +13,8 @@ from perseus_ds.errors import SolverError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Indices = NDArray[np.int32]
+GRAIN = 2**20
+"""Shares of work are whole multiples of 1 / GRAIN: less than any clock change can be timed by."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,3 +159,13 @@ def undominated(time_s: Floats, cost_j: Floats) -> Indices:
     order = np.lexsort((cost_j, time_s))
     best_before = np.minimum.accumulate(np.concatenate(([np.inf], cost_j[order][:-1])))
     return order[cost_j[order] < best_before].astype(np.int32)
+
+
+def long_enough(fast: Floats, fast_s: Floats, slow_s: Floats, least_s: float) -> Floats:
+    """Share of the faster option: more of it, or all, where a part would be too short; none stays none."""
+    if least_s <= 0.0:
+        return np.minimum(1.0, np.ceil(fast * GRAIN) / GRAIN)
+    alone = np.divide(least_s, fast_s, out=np.full_like(fast_s, np.inf), where=fast_s > 0.0)
+    more = np.where((fast > 0.0) & (fast < 1.0), np.maximum(fast, alone), fast)
+    more = np.ceil(more * GRAIN) / GRAIN
+    return np.where((more <= 0.0) | ((1.0 - more) * slow_s >= least_s), more, 1.0)

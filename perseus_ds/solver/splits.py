@@ -19,7 +19,16 @@ from perseus_ds.solver.network import (
     latest_starts,
     longest_seconds,
 )
-from perseus_ds.solver.problem import Floats, Indices, Ints, Plans, Problem, blended, undominated
+from perseus_ds.solver.problem import (
+    Floats,
+    Indices,
+    Ints,
+    Plans,
+    Problem,
+    blended,
+    long_enough,
+    undominated,
+)
 from perseus_ds.solver.sweep import pop, push
 
 # A corner of the optimal face: as few durations between two options as an optimal basis allows.
@@ -382,8 +391,6 @@ FARTHEST = 2**51
 """Further than any two lengths can be apart in ticks."""
 BLOCK = 64
 """Plans whose options are looked up at once."""
-GRAIN = 2**20
-"""Shares of work are whole multiples of 1 / GRAIN: less than any clock change can be timed by."""
 
 
 def split(problem: Problem, frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> Plans:
@@ -455,13 +462,3 @@ def _around(frontier: Frontier, duration: Ints, least_part_s: float) -> tuple[In
     fast = np.where(between, (lengths[above] - duration) / width, 1.0)
     fast = long_enough(fast, duration_s[at], duration_s[above], least_part_s)
     return option[at], np.where(fast < 1.0, option[above], option[at]), fast
-
-
-def long_enough(fast: Floats, fast_s: Floats, slow_s: Floats, least_s: float) -> Floats:
-    """Share of the faster option: more of it, or all, where a part would be too short; none stays none."""
-    if least_s <= 0.0:
-        return np.minimum(1.0, np.ceil(fast * GRAIN) / GRAIN)
-    alone = np.divide(least_s, fast_s, out=np.full_like(fast_s, np.inf), where=fast_s > 0.0)
-    more = np.where((fast > 0.0) & (fast < 1.0), np.maximum(fast, alone), fast)
-    more = np.ceil(more * GRAIN) / GRAIN
-    return np.where((more <= 0.0) | ((1.0 - more) * slow_s >= least_s), more, 1.0)

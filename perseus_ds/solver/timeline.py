@@ -25,8 +25,18 @@ from perseus_ds.solver.prices import (
     packed,
     priced,
 )
-from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Plans, Problem, blended, undominated
-from perseus_ds.solver.splits import long_enough, optimal_shares
+from perseus_ds.solver.problem import (
+    Floats,
+    Indices,
+    Ints,
+    OptionTable,
+    Plans,
+    Problem,
+    blended,
+    long_enough,
+    undominated,
+)
+from perseus_ds.solver.splits import optimal_shares
 
 __all__ = ["Allowance", "Lanes", "timelines"]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from perseus_ds.solver.frontier import solve_frontier
-from perseus_ds.solver.problem import OptionTable, Problem
-from perseus_ds.solver.splits import corner_durations, long_enough, reclaimed, split
+from perseus_ds.solver.problem import OptionTable, Problem, long_enough
+from perseus_ds.solver.splits import corner_durations, reclaimed, split
 
 FAST_OR_SLOW = OptionTable(np.array([1.0, 2.0]), np.array([4.0, 1.0]))
 DEAR = OptionTable(np.array([1.0, 2.0]), np.array([9.0, 1.0]))
