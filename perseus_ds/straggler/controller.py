@@ -406,7 +406,7 @@ class StragglerController:
 
     def _patience(self) -> int:
         """After how many iterations the medians are due again: soon after a change, else in good time."""
-        if self._decision.sync_time_s is None:
+        if self._decision.sync_time_s is None and not self._anyone_slow:
             return _REVIEW_EVERY_WHILE_CALM
         return REVIEW_EVERY if self._decision.changed else min(2 * self._review_every, _REVIEW_EVERY_MOST)
 
@@ -473,7 +473,7 @@ class StragglerController:
 
     def _measured_slow(self, slowness: _Replicas) -> NDArray[np.bool_]:
         error = np.hypot(self._estimate.error, self._estimate.error[self._usual_of])
-        self._estimate.clear_alarm(slowness < _PROVED_SIGMAS * error)
+        self._estimate.alarm &= slowness >= _PROVED_SIGMAS * error
         new = np.maximum(LEAST_SLACK + _SURE_SIGMAS * error, self._level_sigmas * error)
         kept = np.maximum(LEAST_SLACK_KEPT, _KEPT_SIGMAS * error)
         proved = np.maximum(np.where(self._slow, LEAST_SLACK_KEPT, LEAST_SLACK), _PROVED_SIGMAS * error)
