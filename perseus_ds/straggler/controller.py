@@ -31,7 +31,7 @@ _SURE_SIGMAS = 4.0  # beyond what an answer pays for, if it was slow from the fi
 _KEPT_SIGMAS = 2.0  # to be slow still
 _NOISE_SIGMAS = 5.0  # of slack above the noise
 
-# The decision: which replicas are slow, where all meet, and how long each replica may take.
+_Replicas = NDArray[np.float64]
 
 
 class Cause(Enum):
@@ -86,21 +86,23 @@ class StragglerDecision:
     ended: bool = False
 
 
-# What all ranks know of one iteration: the same numbers everywhere, so that all decide alike.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaStatus:
-    """Every replica in one iteration: its slowest rank's own time, caps, announcements.
+    """An iteration of every replica, as all ranks know it: alike everywhere, so that all decide alike.
 
-    An ``own_s`` that is not finite is unknown; an ``announced`` below 1 announces nothing.
+    ``own_s`` is how long the replica's first stage took without its wait for other replicas, from release to
+    release, never a time of day. (Every stage is released by its own reduction. A later stage of a replica
+    that waits is released early and then waits for its first activation. No mark separates that wait from its
+    own time.) What is not finite and above 0 is unknown (default clocks, an audit, an evaluation came
+    between). ``capped`` is whether a device of the replica reported a power or thermal cap. ``announced`` is
+    a slowdown announced from outside; below 1 it announces nothing.
 
     Shape: vectors [replicas].
     """
 
-    own_s: NDArray[np.float64]
+    own_s: _Replicas
     capped: NDArray[np.bool_]
-    announced: NDArray[np.float64]
+    announced: _Replicas
 
     @classmethod
     def unknown(cls, replicas: int) -> ReplicaStatus:
@@ -108,36 +110,9 @@ class ReplicaStatus:
         return cls(np.full(replicas, np.nan), np.zeros(replicas, dtype=np.bool_), np.ones(replicas))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplicaObservation:
-    """An iteration of every replica.
-
-    ``own_s`` is how long the replica's first stage took without its wait for other replicas. ``planned_s`` is
-    what the plan that it ran predicts for itself. Both are in seconds from release to release, never times of
-    day. (Every stage is released by its own reduction. A later stage of a replica that waits is released
-    early and then waits for its first activation. No mark separates that wait from its own time.) What is not
-    finite and above 0 is unknown (default clocks, an audit, an evaluation came between). ``announced`` is a
-    slowdown announced from outside, 1 where none is; ``capped`` whether a device of the replica reported a
-    power or thermal cap. ``load`` is how many times the usual work it had: both times are at the usual load.
-
-    Shape: vectors [replicas].
-    """
-
-    own_s: NDArray[np.float64]
-    planned_s: NDArray[np.float64]
-    announced: NDArray[np.float64]
-    capped: NDArray[np.bool_]
-    load: NDArray[np.float64] | None = None
-
-
-# What answers to stragglers have cost, and how far the next one may go.
-
-_Replicas = NDArray[np.float64]
-
 HORIZON = 1000
-"""Iterations over which the cost is bounded."""
+"""Iterations over which the cost of answers is bounded."""
 
-_SLOWED = 1.0 + 1e-9
 _PLANNED = 0.9  # of the bound: what noise adds is not known before
 
 
@@ -148,59 +123,42 @@ class AnswerCost:
     they know. They also cost time while it lasts, because waiting replicas vary. Both are kept within
     ``max_pct`` of the last 1 000 iterations. What may be lost at the recovery is set aside before an answer
     is given. Once all is ``spent``, no answer is given until half of it is forgotten.
-
-    Shape: ``objective_s`` [replicas], what each objective's plan predicts.
     """
 
-    def __init__(self, objective_s: _Replicas, *, max_pct: float, exposed: int) -> None:
-        self._objective_s = objective_s
+    def __init__(self, *, max_pct: float, exposed: int) -> None:
         self._most = _PLANNED * max_pct / 100.0 * HORIZON
         self._exposed = exposed
-        self._lost = np.zeros(HORIZON)
+        self._history = np.zeros(HORIZON)
         self._place = 0
         self.lost = 0.0
         self.spent = False
-
-    @property
-    def pct(self) -> float:
-        """Cost over the last 1 000 iterations."""
-        return 100.0 * self.lost / HORIZON
 
     @property
     def slower_by(self) -> float:
         """Return how much slower, relatively, an iteration may be made without room for more being lost."""
         return 0.0 if self.spent else (self._most - self.lost) / self._exposed
 
-    def expect(self, objective_s: _Replicas) -> None:
-        """Go on with other plans where nobody waits."""
-        self._objective_s = objective_s
+    def observe(self, own_s: _Replicas, planned_s: _Replicas, objective_s: _Replicas) -> None:
+        """Take in one iteration, and what each plan that ran and each objective's plan predict.
 
-    def observe(self, own_s: _Replicas, planned_s: _Replicas, *, load: _Replicas | None = None) -> None:
-        """Take in one iteration.
-
-        ``own_s`` and ``planned_s`` are at the usual load; ``load`` is what each replica had of it.
+        Shape: vectors [replicas].
         """
-        lost = self._lost_in(own_s, planned_s, 1.0 if load is None else load)
+        lost = _lost(own_s, planned_s, objective_s)
         if lost or self.lost:
-            self.lost = max(0.0, self.lost + lost - float(self._lost[self._place]))
-        self._lost[self._place] = lost
+            self.lost = max(0.0, self.lost + lost - float(self._history[self._place]))
+        self._history[self._place] = lost
         self._place = (self._place + 1) % HORIZON
         self.spent = self.lost >= self._most / 2 if self.spent else self.lost >= self._most
 
-    def _lost_in(self, own_s: _Replicas, planned_s: _Replicas, load: _Replicas | float) -> float:
-        """Against every replica at its objective's plan, as it would have kept it."""
-        slowed = planned_s > self._objective_s * _SLOWED
-        known = np.isfinite(own_s) & (own_s > 0.0)
-        if not (slowed & known).any():
-            return 0.0
-        slowed &= known & np.isfinite(planned_s)
-        needed_s = own_s.copy()
-        needed_s[slowed] *= self._objective_s[slowed] / planned_s[slowed]
-        own_s, needed_s = own_s * load, needed_s * load
-        return float(own_s[known].max() / needed_s[known].max() - 1.0)
 
-
-# Where all meet: T' from what every replica needs at full speed, and who can wait how slowly.
+def _lost(own_s: _Replicas, planned_s: _Replicas, objective_s: _Replicas) -> float:
+    """Compare an iteration with every replica at its objective's plan, as it would have kept it."""
+    known = np.isfinite(own_s) & (own_s > 0.0)
+    slowed = known & np.isfinite(planned_s) & (planned_s > objective_s * (1.0 + 1e-9))
+    if not slowed.any():
+        return 0.0
+    needed_s = np.where(slowed, own_s * objective_s / planned_s, own_s)
+    return float(own_s[known].max() / needed_s[known].max() - 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,18 +173,16 @@ class ReplicaDemand:
     Shape: vectors [replicas].
     """
 
-    free_s: NDArray[np.float64]
-    error: NDArray[np.float64]
-    scatter: NDArray[np.float64]
-    least_s: NDArray[np.float64]
-    pace: NDArray[np.float64]
+    free_s: _Replicas
+    error: _Replicas
+    scatter: _Replicas
+    least_s: _Replicas
+    pace: _Replicas
     known: NDArray[np.bool_]
     last: int
 
 
-def limits_s(
-    demand: ReplicaDemand, held_s: NDArray[np.float64], *, most_s: float = np.inf
-) -> NDArray[np.float64]:
+def limits_s(demand: ReplicaDemand, held_s: _Replicas, *, most_s: float = np.inf) -> _Replicas:
     """Return how slow each replica may plan, in its own planned seconds; NaN where it has no slack.
 
     ``held_s`` are the limits so far: one is moved only when the new one differs by more than the noise.
@@ -238,24 +194,20 @@ def limits_s(
     error = np.hypot(demand.error, demand.error[last])
     most = most_s / demand.pace
     limit_s = np.minimum(demand.free_s[last] * (1.0 - margin(demand)) / demand.pace, most)
-    slack = limit_s / demand.least_s - 1.0
     held = np.isfinite(held_s)
     enough = np.where(
         held,
         np.maximum(LEAST_SLACK_KEPT, _KEPT_SIGMAS * error),
         np.maximum(LEAST_SLACK + _KEPT_SIGMAS * error, _NOISE_SIGMAS * error),
     )
-    keep = (
-        held
-        & (held_s <= most * (1.0 + _LEAST_MOVE))
-        & (np.abs(limit_s / held_s - 1.0) < np.maximum(_LEAST_MOVE, 1.5 * error))
-    )
-    has_slack = (slack > enough) & (held | demand.known)
+    has_slack = (limit_s / demand.least_s - 1.0 > enough) & (held | demand.known)
     has_slack[last] = False
+    near = np.abs(limit_s / held_s - 1.0) < np.maximum(_LEAST_MOVE, 1.5 * error)
+    keep = near & (held_s <= most * (1.0 + _LEAST_MOVE))
     return np.where(has_slack, np.where(keep, held_s, limit_s), np.nan)
 
 
-def margin(demand: ReplicaDemand) -> NDArray[np.float64]:
+def margin(demand: ReplicaDemand) -> _Replicas:
     """Return how far below T' each replica stays, as a fraction.
 
     Each of the others, and the last itself, vary. That they end after it costs on average the expected excess
@@ -265,7 +217,7 @@ def margin(demand: ReplicaDemand) -> NDArray[np.float64]:
     apart = np.hypot(np.hypot(demand.scatter, demand.scatter[last]), demand.error[last])
     with np.errstate(divide="ignore"):
         accepted = EXCESS / (max(1, len(demand.free_s) - 1) * apart)
-    kept: NDArray[np.float64] = np.maximum(_LEAST_MARGIN, sigmas_below(accepted) * apart)
+    kept: _Replicas = np.maximum(_LEAST_MARGIN, sigmas_below(accepted) * apart)
     return np.where(np.isfinite(apart), kept, np.inf)
 
 
@@ -310,51 +262,54 @@ class StragglerController:
         exposed: int = 2,
     ) -> None:
         replicas = len(objective_s)
-        self._objective_s = np.asarray(objective_s, dtype=np.float64)
-        self._fastest_s = np.asarray(fastest_s, dtype=np.float64)
+        self._objective_s, self._fastest_s = objective_s, fastest_s
         self._estimate = SlowdownEstimate(replicas, scatter)
         self._level_sigmas = NormalDist().inv_cdf(1.0 - FALSE_ALARM / replicas**2)
-        self._cost = AnswerCost(self._objective_s, max_pct=max_cost_pct, exposed=exposed)
-        self._slow = np.zeros(replicas, dtype=np.bool_)
-        self._anyone_slow = False
+        self._cost = AnswerCost(max_pct=max_cost_pct, exposed=exposed)
+        self._slow = self._capped = np.zeros(replicas, dtype=np.bool_)
         self._announced = np.ones(replicas)
-        self._announced_bytes = b""
         self._limits_s = np.full(replicas, np.nan)
         self._usual, self._usual_of = 1.0, 0
         self._paces = np.ones(replicas)
         self._review_every = REVIEW_EVERY
         self._decision = StragglerDecision(None, (), self._limits_s, (), (), changed=False)
         self._restricted = False
-        self._capped = np.zeros(replicas, dtype=np.bool_)
 
     def restrict(self, objective_s: _Replicas, fastest_s: _Replicas) -> None:
         """Go on with other plans where nobody waits and at full speed: a power cap has changed.
 
         What is known of each replica's pace stays: it is by the plan that was run.
         """
-        self._objective_s, self._fastest_s = objective_s, fastest_s
-        self._cost.expect(objective_s)
-        self._restricted = True
+        self._objective_s, self._fastest_s, self._restricted = objective_s, fastest_s, True
 
-    def observe(self, observed: ReplicaObservation, *, costs: bool = True) -> StragglerDecision:
+    def observe(
+        self,
+        status: ReplicaStatus,
+        planned_s: _Replicas,
+        *,
+        load: _Replicas | None = None,
+        costs: bool = True,
+    ) -> StragglerDecision:
         """Take in one iteration; return what holds from now on.
 
-        Not ``costs``: it was run by plans that are not to be chosen any more, which is no answer's cost.
+        ``planned_s`` is what the plan that each replica ran predicts for itself at the usual load; what is
+        not finite and above 0 is unknown. ``load`` is how many times the usual work each had. Not ``costs``:
+        it was run by plans that are not to be chosen any more, which is no answer's cost.
 
         Cost: linear in replicas; a few vector operations while nothing happens.
         """
+        own_s = status.own_s
         if costs and self._announced.max() <= 1.0:  # what was told is believed, whatever it costs
-            self._cost.observe(observed.own_s, observed.planned_s, load=observed.load)
-        self._capped = observed.capped
-        moved = self._estimate.observe(_ratio(observed), awaited=self._slow, review_every=self._review_every)
-        announced = observed.announced.tobytes()
-        anew, self._restricted = self._restricted, False
-        if moved or anew or self._cost.spent != self._decision.ended or announced != self._announced_bytes:
-            self._announced_bytes = announced
-            self._announced = np.where(
-                np.isfinite(observed.announced), np.maximum(observed.announced, 1.0), 1.0
-            )
-            self._decision = self._judged()
+            self._cost.observe(own_s, planned_s, self._objective_s)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = own_s / (planned_s if load is None else planned_s * load)
+        self._capped = status.capped
+        moved = self._estimate.observe(ratio, awaited=self._slow, review_every=self._review_every)
+        announced = np.maximum(np.where(np.isfinite(status.announced), status.announced, 1.0), 1.0)
+        told = not np.array_equal(announced, self._announced)
+        if moved or told or self._restricted or self._cost.spent != self._decision.ended:
+            self._announced, self._restricted = announced, False
+            self._decision = self._decide()
             self._review_every = self._patience()
         elif self._decision.changed:
             self._decision = replace(self._decision, changed=False)
@@ -363,7 +318,7 @@ class StragglerController:
     @property
     def cost_pct(self) -> float:
         """Return what answers have cost over the last 1 000 iterations."""
-        return self._cost.pct
+        return 100.0 * self._cost.lost / HORIZON
 
     @property
     def slow(self) -> NDArray[np.bool_]:
@@ -386,8 +341,7 @@ class StragglerController:
         Shape: [replicas].
         """
         shrunk = self._estimate.count / (self._estimate.count + _SHRUNK_BY)
-        trusted = np.where(self.slow, 1.0, shrunk)
-        pace: _Replicas = self._usual + (self._paces - self._usual) * trusted
+        pace: _Replicas = self._usual + (self._paces - self._usual) * np.where(self.slow, 1.0, shrunk)
         return pace
 
     def longest_allowed_s(self, least_s: _Replicas) -> float:
@@ -400,34 +354,31 @@ class StragglerController:
         """
         if (self._announced > 1.0).any():
             return math.inf
-        recovered = np.minimum(self._paces, self._usual) if self._anyone_slow else self._paces
+        recovered = np.minimum(self._paces, self._usual) if self._slow.any() else self._paces
         longest_s = float(np.max(recovered * least_s, where=np.isfinite(least_s), initial=0.0))
         return longest_s * (1.0 + self._cost.slower_by)
 
     def _patience(self) -> int:
         """After how many iterations the medians are due again: soon after a change, else in good time."""
-        if self._decision.sync_time_s is None and not self._anyone_slow:
+        if self._decision.sync_time_s is None and not self._slow.any():
             return _REVIEW_EVERY_WHILE_CALM
         return REVIEW_EVERY if self._decision.changed else min(2 * self._review_every, _REVIEW_EVERY_MOST)
 
-    def _judged(self) -> StragglerDecision:
+    def _decide(self) -> StragglerDecision:
         pace, self._usual = self._pace()
         before, self._slow = self._slow, self._measured_slow(pace / self._usual - 1.0)
-        by_level = self._slow & ~before & ~self._estimate.alarm
-        if by_level.any():
+        if (by_level := self._slow & ~before & ~self._estimate.alarm).any():
             self._estimate.restart_window(by_level)
-        self._anyone_slow = bool(self._slow.any())
         announced = (self._announced > 1.0) & ~self._slow
         pace = np.where(announced, np.maximum(pace, self._announced * self._usual), pace)
         at_full_speed = self._slow | announced
         least_s = np.where(at_full_speed, self._fastest_s, self._objective_s)
         free_s = pace * least_s
-        if self._anyone_slow:
+        if self._slow.any():
             slow = self._slow.nonzero()[0]
             free_s[slow] *= 1.0 + self._estimate.recovery_trend(slow)
         self._paces = pace
-        known = self._estimate.count >= CONFIRMATIONS
-        last = int(free_s.argmax())
+        known, last = self._estimate.count >= CONFIRMATIONS, int(free_s.argmax())
         demand = ReplicaDemand(
             free_s, self._estimate.error, self._estimate.scatter, least_s, pace, known, last
         )
@@ -435,20 +386,17 @@ class StragglerController:
         most_s = np.inf if announced.any() else float(recovered_s) * (1.0 + self._cost.slower_by)
         self._limits_s = limits_s(demand, self._limits_s, most_s=most_s)
         waiting = np.isfinite(self._limits_s).nonzero()[0]
-        return self._decision_on(demand, at_full_speed, announced, waiting)
-
-    def _decision_on(
-        self,
-        demand: ReplicaDemand,
-        at_full_speed: NDArray[np.bool_],
-        announced: NDArray[np.bool_],
-        waiting: NDArray[np.intp],
-    ) -> StragglerDecision:
-        limit_s = np.where(at_full_speed & (self._fastest_s < self._objective_s), self._fastest_s, np.nan)
-        limit_s = np.where(np.isfinite(self._limits_s), self._limits_s, limit_s)
+        faster = at_full_speed & (self._fastest_s < self._objective_s)
+        limit_s = np.where(
+            np.isfinite(self._limits_s), self._limits_s, np.where(faster, self._fastest_s, np.nan)
+        )
+        stragglers = [self._straggler(demand, int(one), announced) for one in at_full_speed.nonzero()[0]]
+        if len(waiting) and not at_full_speed[last]:
+            usual_s = free_s[_lower_quartile_of(free_s, len(free_s))]
+            stragglers.append(Straggler(last, float(free_s[last] / usual_s), Cause.STRUCTURAL))
         return StragglerDecision(
-            sync_time_s=float(demand.free_s[demand.last]) if len(waiting) else None,
-            stragglers=self._stragglers(demand, at_full_speed, announced, anyone_waits=len(waiting) > 0),
+            sync_time_s=float(free_s[last]) if len(waiting) else None,
+            stragglers=tuple(sorted(stragglers, key=lambda one: -free_s[one.replica])),
             limit_s=limit_s,
             waiting=tuple(waiting.tolist()),
             unconfirmed=tuple((announced & self._estimate.has_samples).nonzero()[0].tolist()),
@@ -477,46 +425,21 @@ class StragglerController:
         new = np.maximum(LEAST_SLACK + _SURE_SIGMAS * error, self._level_sigmas * error)
         kept = np.maximum(LEAST_SLACK_KEPT, _KEPT_SIGMAS * error)
         proved = np.maximum(np.where(self._slow, LEAST_SLACK_KEPT, LEAST_SLACK), _PROVED_SIGMAS * error)
-        least = np.where(self._estimate.alarm, proved, np.where(self._slow, kept, new))
-        slow: NDArray[np.bool_] = slowness > least
+        slow: NDArray[np.bool_] = slowness > np.where(
+            self._estimate.alarm, proved, np.where(self._slow, kept, new)
+        )
         return slow
 
-    def _stragglers(
-        self,
-        demand: ReplicaDemand,
-        at_full_speed: NDArray[np.bool_],
-        announced: NDArray[np.bool_],
-        *,
-        anyone_waits: bool,
-    ) -> tuple[Straggler, ...]:
-        found = [self._straggler(demand, int(r), announced) for r in at_full_speed.nonzero()[0]]
-        if anyone_waits and not at_full_speed[demand.last]:
-            usual_s = demand.free_s[_lower_quartile_of(demand.free_s, len(demand.free_s))]
-            slowdown = float(demand.free_s[demand.last] / usual_s)
-            found.append(Straggler(demand.last, slowdown, Cause.STRUCTURAL))
-        return tuple(sorted(found, key=lambda one: -demand.free_s[one.replica]))
-
     def _straggler(self, demand: ReplicaDemand, replica: int, announced: NDArray[np.bool_]) -> Straggler:
-        cause = Cause.CAPPED if self._capped[replica] else Cause.MEASURED
-        if announced[replica]:
-            cause = Cause.ANNOUNCED
         slowdown = float(demand.pace[replica] / self._usual)
-        doubt = 0.0 if cause is Cause.ANNOUNCED else self._doubt(replica, slowdown)
-        return Straggler(replica, slowdown, cause, doubt)
-
-    def _doubt(self, replica: int, slowdown: float) -> float:
-        """Probability of noise that looks so: of that proof, or of such a level by any of all replicas."""
+        if announced[replica]:
+            return Straggler(replica, slowdown, Cause.ANNOUNCED)
+        cause = Cause.CAPPED if self._capped[replica] else Cause.MEASURED
         if self._estimate.alarm[replica]:
-            return FALSE_ALARM
-        error = math.hypot(self._estimate.error[replica], self._estimate.error[self._usual_of])
+            return Straggler(replica, slowdown, cause, FALSE_ALARM)
+        error = math.hypot(demand.error[replica], demand.error[self._usual_of])
         sigmas = (slowdown - 1.0) / max(error, LEAST_SCATTER / 10.0)
-        return min(1.0, len(self._slow) ** 2 * NormalDist().cdf(-sigmas))
-
-
-def _ratio(observed: ReplicaObservation) -> _Replicas:
-    """Measured by planned duration; not finite or not above 0 where either is unknown."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return observed.own_s / observed.planned_s
+        return Straggler(replica, slowdown, cause, min(1.0, len(self._slow) ** 2 * NormalDist().cdf(-sigmas)))
 
 
 def _lower_quartile_of(levels: _Replicas, known: int) -> int:

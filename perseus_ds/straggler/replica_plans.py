@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from perseus_ds.straggler.controller import (
     MAX_COST_PCT,
     Cause,
-    ReplicaObservation,
     ReplicaStatus,
     StragglerController,
     StragglerDecision,
@@ -92,13 +91,10 @@ class ReplicaPlans:
         Cost: see scripts/bench/straggler; linear in replicas.
         """
         planned_s, load = self._promised(about, observed.own_s)
-        own_s = observed.own_s if load is None else observed.own_s / load
-        decision = self._controller.observe(
-            ReplicaObservation(own_s, planned_s, observed.announced, observed.capped, load),
-            costs=self._restricted_from is None or about >= self._restricted_from,
-        )
+        costs = self._restricted_from is None or about >= self._restricted_from
+        decision = self._controller.observe(observed, planned_s, load=load, costs=costs)
         self.decision, self.observed = decision, observed
-        self._pace.observe(own_s / planned_s)
+        self._pace.observe(observed.own_s / (planned_s if load is None else planned_s * load))
         before = self._decided
         if decision.changed and self._answered:
             self._decided = self._frontiers.decided(decision)

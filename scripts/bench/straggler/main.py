@@ -22,7 +22,7 @@ from perseus_ds.runtime.status import RankStatus, StatusLayout
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
 from perseus_ds.straggler.controller import (
-    ReplicaObservation,
+    ReplicaStatus,
     StragglerController,
     StragglerDecision,
 )
@@ -45,9 +45,9 @@ def decisions_us(replicas: int, rounds: int, *, slowdown: float) -> tuple[list[f
     found = []
     for _ in range(SETTLED + rounds):
         own_s = pace * planned_s * (1.0 + SCATTER * rng.standard_normal(replicas))
-        observed = ReplicaObservation(own_s, planned_s, announced, capped)
+        status = ReplicaStatus(own_s, capped, announced)
         began = thread_time_ns()
-        decision = controller.observe(observed)
+        decision = controller.observe(status, planned_s)
         found.append((thread_time_ns() - began) / 1e3)
     return found[SETTLED:], decision
 

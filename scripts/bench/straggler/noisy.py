@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.controller import ReplicaObservation, StragglerController
+from perseus_ds.straggler.controller import ReplicaStatus, StragglerController
 
 EARLY, LATE = 200, 1_800
 """Iterations of a quiet job while means are learned, and of a long one."""
@@ -55,7 +55,7 @@ def slow_ones(own_s: NDArray[np.float64], noise: float) -> Iterator[NDArray[np.b
     controller = StragglerController(np.ones(replicas), np.ones(replicas), scatter=noise)
     usual, capped = np.ones(replicas), np.zeros(replicas, dtype=np.bool_)
     for own in own_s:
-        controller.observe(ReplicaObservation(own, usual, usual, capped))
+        controller.observe(ReplicaStatus(own, capped, usual), usual)
         yield controller.slow
 
 

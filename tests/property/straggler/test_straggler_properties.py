@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from perseus_ds.straggler.controller import (
     LEAST_SLACK,
     Cause,
-    ReplicaObservation,
+    ReplicaStatus,
     StragglerController,
     StragglerDecision,
 )
 from perseus_ds.straggler.estimate import SHORT_SPELL
 
 Numbers = NDArray[np.float64]
+Round = tuple[ReplicaStatus, Numbers]
+"""What is known of an iteration, and what the plans that ran predict."""
 
 slowdowns = st.floats(1.0, 3.0)
 weird = st.sampled_from([np.nan, np.inf, -np.inf, 0.0, -1.0])
@@ -24,7 +26,7 @@ LAG = 2
 
 
 @st.composite
-def rounds(draw: st.DrawFn, *, hostile: bool = True) -> list[ReplicaObservation]:
+def rounds(draw: st.DrawFn, *, hostile: bool = True) -> list[Round]:
     """Some iterations of 2 to 6 replicas; hostile ones contain what no clock can show."""
     replicas = draw(st.integers(2, 6))
     seconds = st.floats(0.5, 5.0) | weird if hostile else st.floats(0.5, 5.0)
@@ -33,18 +35,20 @@ def rounds(draw: st.DrawFn, *, hostile: bool = True) -> list[ReplicaObservation]
         return np.array(draw(st.lists(elements, min_size=replicas, max_size=replicas)))
 
     return [
-        ReplicaObservation(
-            own_s=vector(seconds),
-            planned_s=vector(seconds),
-            announced=vector(st.sampled_from([1.0, 1.0, 1.2]) | weird if hostile else st.just(1.0)),
-            capped=vector(st.booleans()),
+        (
+            ReplicaStatus(
+                own_s=vector(seconds),
+                announced=vector(st.sampled_from([1.0, 1.0, 1.2]) | weird if hostile else st.just(1.0)),
+                capped=vector(st.booleans()),
+            ),
+            vector(seconds),
         )
         for _ in range(draw(st.integers(1, 40)))
     ]
 
 
-def vigil_for(observed: list[ReplicaObservation]) -> StragglerController:
-    replicas = len(observed[0].own_s)
+def vigil_for(observed: list[Round]) -> StragglerController:
+    replicas = len(observed[0][0].own_s)
     return StragglerController(np.linspace(1.0, 1.1, replicas), np.linspace(0.95, 1.1, replicas))
 
 
@@ -61,19 +65,19 @@ def as_values(decision: StragglerDecision) -> tuple[object, ...]:
 
 @settings(max_examples=40)
 @given(rounds())
-def test_the_same_rounds_give_the_same_verdicts(observed: list[ReplicaObservation]) -> None:
+def test_the_same_rounds_give_the_same_verdicts(observed: list[Round]) -> None:
     one, other = vigil_for(observed), vigil_for(observed)
     for each in observed:
-        assert as_values(one.observe(each)) == as_values(other.observe(each))
+        assert as_values(one.observe(*each)) == as_values(other.observe(*each))
 
 
 @settings(max_examples=40)
 @given(rounds())
-def test_whatever_is_heard_the_verdict_is_sound(observed: list[ReplicaObservation]) -> None:
+def test_whatever_is_heard_the_verdict_is_sound(observed: list[Round]) -> None:
     controller = vigil_for(observed)
     before = None
     for each in observed:
-        decision = controller.observe(each)
+        decision = controller.observe(*each)
         limits = decision.limit_s[~np.isnan(decision.limit_s)]
         assert (limits > 0.0).all()
         assert np.isfinite(limits).all()
@@ -89,9 +93,9 @@ def test_whatever_is_heard_the_verdict_is_sound(observed: list[ReplicaObservatio
 @settings(max_examples=40)
 @given(rounds(hostile=False), st.randoms(use_true_random=False))
 def test_replicas_are_judged_by_what_they_do_and_not_by_their_number(
-    observed: list[ReplicaObservation], random: Random
+    observed: list[Round], random: Random
 ) -> None:
-    replicas = len(observed[0].own_s)
+    replicas = len(observed[0][0].own_s)
     order = list(range(replicas))
     random.shuffle(order)
     objective_s, fastest_s = np.linspace(1.0, 1.1, replicas), np.linspace(0.95, 1.1, replicas)
@@ -99,12 +103,10 @@ def test_replicas_are_judged_by_what_they_do_and_not_by_their_number(
         StragglerController(objective_s, fastest_s),
         StragglerController(objective_s[order], fastest_s[order]),
     )
-    for each in observed:
-        first = one.observe(each)
+    for each, planned_s in observed:
+        first = one.observe(each, planned_s)
         second = other.observe(
-            ReplicaObservation(
-                each.own_s[order], each.planned_s[order], each.announced[order], each.capped[order]
-            )
+            ReplicaStatus(each.own_s[order], each.capped[order], each.announced[order]), planned_s[order]
         )
         assert first.sync_time_s == second.sync_time_s
         assert np.array_equal(first.limit_s[order], second.limit_s, equal_nan=True)
@@ -120,7 +122,7 @@ def settle(
     for _ in range(iterations):
         planned_s = coming.pop(0)
         decision = controller.observe(
-            ReplicaObservation(slowness * planned_s, planned_s, np.ones(len(slowness)), nobody)
+            ReplicaStatus(slowness * planned_s, nobody, np.ones(len(slowness))), planned_s
         )
         coming.append(np.where(np.isnan(decision.limit_s), objective_s, decision.limit_s))
         decisions.append(decision)
@@ -161,7 +163,7 @@ def test_a_straggler_is_answered_after_two_iterations_and_released_after_one(
     nobody = np.zeros(replicas, dtype=np.bool_)
 
     def hear(own_s: Numbers) -> StragglerDecision:
-        return controller.observe(ReplicaObservation(own_s, usual, usual, nobody))
+        return controller.observe(ReplicaStatus(own_s, nobody, usual), usual)
 
     for _ in range(30):
         assert hear(usual).sync_time_s is None
@@ -179,17 +181,17 @@ def test_a_straggler_is_answered_after_two_iterations_and_released_after_one(
 
 @settings(max_examples=40)
 @given(rounds(hostile=False), st.floats(1e-3, 1e3))
-def test_only_durations_count_in_whatever_unit(observed: list[ReplicaObservation], unit: float) -> None:
+def test_only_durations_count_in_whatever_unit(observed: list[Round], unit: float) -> None:
     """There is no time of day in a round; even another unit of time changes no decision."""
-    replicas = len(observed[0].own_s)
+    replicas = len(observed[0][0].own_s)
     seconds, others = (
         StragglerController(np.ones(replicas), np.ones(replicas)),
         StragglerController(np.full(replicas, unit), np.full(replicas, unit)),
     )
-    for each in observed:
-        one = seconds.observe(ReplicaObservation(each.own_s, np.ones(replicas), each.announced, each.capped))
+    for each, _ in observed:
+        one = seconds.observe(each, np.ones(replicas))
         other = others.observe(
-            ReplicaObservation(each.own_s * unit, np.full(replicas, unit), each.announced, each.capped)
+            ReplicaStatus(each.own_s * unit, each.capped, each.announced), np.full(replicas, unit)
         )
         assert one.waiting == other.waiting
         assert [s.replica for s in one.stragglers] == [s.replica for s in other.stragglers]

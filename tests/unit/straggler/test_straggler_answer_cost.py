@@ -17,28 +17,28 @@ def lost_pct(played: Played) -> float:
 
 
 def test_only_what_the_slowed_one_is_late_counts() -> None:
-    cost = AnswerCost(TWO, max_pct=MOST_PCT, exposed=2)
-    cost.observe(np.array([1.19, 1.2]), np.array([1.19, 1.0]))
+    cost = AnswerCost(max_pct=MOST_PCT, exposed=2)
+    cost.observe(np.array([1.19, 1.2]), np.array([1.19, 1.0]), TWO)
     assert cost.lost == 0.0
-    cost.observe(np.array([1.19, 1.0]), np.array([1.19, 1.0]))
+    cost.observe(np.array([1.19, 1.0]), np.array([1.19, 1.0]), TWO)
     assert cost.lost == pytest.approx(0.19)
     assert cost.slower_by == pytest.approx((0.9 * 2.0 - 0.19) / 2), "a tenth is kept for noise"
 
 
 def test_it_is_forgotten_after_a_thousand_iterations() -> None:
-    cost = AnswerCost(TWO, max_pct=MOST_PCT, exposed=2)
-    cost.observe(np.array([1.2, 1.0]), np.array([1.2, 1.0]))
+    cost = AnswerCost(max_pct=MOST_PCT, exposed=2)
+    cost.observe(np.array([1.2, 1.0]), np.array([1.2, 1.0]), TWO)
     for _ in range(HORIZON - 1):
-        cost.observe(TWO, TWO)
-    assert cost.pct == pytest.approx(0.02)
-    cost.observe(TWO, TWO)
-    assert cost.pct == pytest.approx(0.0, abs=1e-9)
+        cost.observe(TWO, TWO, TWO)
+    assert cost.lost == pytest.approx(0.2)
+    cost.observe(TWO, TWO, TWO)
+    assert cost.lost == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("own_s", [(np.nan, 1.0), (np.inf, 1.0), (0.0, 1.0)])
 def test_what_is_not_known_costs_nothing(own_s: tuple[float, float]) -> None:
-    cost = AnswerCost(TWO, max_pct=MOST_PCT, exposed=2)
-    cost.observe(np.array(own_s), np.array([1.2, 1.0]))
+    cost = AnswerCost(max_pct=MOST_PCT, exposed=2)
+    cost.observe(np.array(own_s), np.array([1.2, 1.0]), TWO)
     assert cost.lost == 0.0
 
 

@@ -3,25 +3,23 @@
 import numpy as np
 import pytest
 
-from perseus_ds.straggler.controller import Cause, ReplicaObservation, StragglerController
+from perseus_ds.straggler.controller import Cause, ReplicaStatus, StragglerController
 
 
 def observation(
     own_s: list[float], planned_s: list[float], announced: list[float] | None = None
-) -> ReplicaObservation:
+) -> tuple[ReplicaStatus, np.ndarray]:
     told = np.ones(len(own_s)) if announced is None else np.array(announced)
-    return ReplicaObservation(
-        np.array(own_s), np.array(planned_s), told, np.zeros(len(own_s), dtype=np.bool_)
-    )
+    return ReplicaStatus(np.array(own_s), np.zeros(len(own_s), np.bool_), told), np.array(planned_s)
 
 
 def test_an_announced_straggler_goes_to_its_fastest_plan_and_the_others_meet_it_there() -> None:
     """All run 1.1 s on purpose and could 1 s; at full speed one that is 1.3 times slower needs 1.3 s."""
     controller = StragglerController(np.full(4, 1.1), np.full(4, 1.0), scatter=0.001)
     for _ in range(32):
-        calm = controller.observe(observation([1.1] * 4, [1.1] * 4))
+        calm = controller.observe(*observation([1.1] * 4, [1.1] * 4))
     assert np.isnan(calm.limit_s).all()
-    found = controller.observe(observation([1.1] * 4, [1.1] * 4, [1.0, 1.3, 1.0, 1.0]))
+    found = controller.observe(*observation([1.1] * 4, [1.1] * 4, [1.0, 1.3, 1.0, 1.0]))
     assert [(one.replica, one.cause) for one in found.stragglers] == [(1, Cause.ANNOUNCED)]
     assert found.limit_s[1] == 1.0
     assert found.sync_time_s == pytest.approx(1.3)
@@ -33,8 +31,8 @@ def test_an_announced_straggler_goes_to_its_fastest_plan_and_the_others_meet_it_
 def test_where_the_objective_is_the_fastest_plan_a_straggler_has_nowhere_to_go() -> None:
     controller = StragglerController(np.full(2, 1.0), np.full(2, 1.0), scatter=0.001)
     for _ in range(32):
-        controller.observe(observation([1.0] * 2, [1.0] * 2))
-    found = controller.observe(observation([1.0] * 2, [1.0] * 2, [1.3, 1.0]))
+        controller.observe(*observation([1.0] * 2, [1.0] * 2))
+    found = controller.observe(*observation([1.0] * 2, [1.0] * 2, [1.3, 1.0]))
     assert np.isnan(found.limit_s[0])
     assert found.waiting == (1,)
 
@@ -46,6 +44,6 @@ def test_replicas_that_differ_by_less_than_an_answer_pays_for_are_never_named(sc
     noise = np.random.default_rng(0).standard_normal((30_000, 3))
     controller = StragglerController(planned_s, planned_s, scatter=scatter)
     for one in paces * (1.0 + 0.005 * noise):
-        told = ReplicaObservation(one, planned_s, planned_s, np.zeros(3, dtype=np.bool_))
-        assert controller.observe(told).stragglers == ()
+        status = ReplicaStatus(one, np.zeros(3, np.bool_), planned_s)
+        assert controller.observe(status, planned_s).stragglers == ()
         assert not controller.slow.any()
