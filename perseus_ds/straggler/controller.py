@@ -157,7 +157,8 @@ def _lost(own_s: _Replicas, planned_s: _Replicas, objective_s: _Replicas) -> flo
     slowed = known & np.isfinite(planned_s) & (planned_s > objective_s * (1.0 + 1e-9))
     if not slowed.any():
         return 0.0
-    needed_s = np.where(slowed, own_s * objective_s / planned_s, own_s)
+    needed_s = own_s.copy()
+    needed_s[slowed] *= objective_s[slowed] / planned_s[slowed]
     return float(own_s[known].max() / needed_s[known].max() - 1.0)
 
 
