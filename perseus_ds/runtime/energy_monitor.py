@@ -3,9 +3,9 @@
 `EnergyMonitor` measures windows of any program and needs no torch. A job uses `EnergyWatch`, the same reading
 with clocks and temperatures beside it::
 
-    GPU -> EnergySource -> GpuReader (reader process) -> pipe -> EnergyWatch -> windows, accounts
+    GPU -> EnergySource -> GpuPoller (reader process) -> pipe -> EnergyWatch -> windows, accounts
 
-A thread that looks 20 times per second would take the interpreter each time from the thread that trains. So
+A thread that reads 20 times per second would take the interpreter each time from the thread that trains. So
 only simulated GPUs, which no other process can open, are read within this one.
 """
 
@@ -51,7 +51,7 @@ _LEAST, _MOST = 0.8, 1.25
 _COMPARED_S = 15.0
 _DIFFERS = 0.1
 _AGREE = 3
-_STILL, _STILL_LOOKS, _STILL_S = "stands still", 50, 4.0
+_STILL, _STILL_READS, _STILL_S = "stands still", 50, 4.0
 _MOST_W = 20e3
 """No GPU, and no module, takes as much: a counter that moves faster has jumped."""
 _STEPS, _STEPS_WITHIN_S = 3, 60.0
@@ -110,9 +110,10 @@ class EnergySource:
         before_j, counted_j, now_s = self._counted_j, self._gpu.energy_j(), self._gpu.now_s()
         if not math.isfinite(counted_j):
             counted_j = before_j or 0.0
-        passed_s, self._counted_j, self._read_s = now_s - self._read_s, counted_j, now_s
-        if before_j is not None and self._is_step(before_j, counted_j, passed_s):
-            self._step(now_s)
+        most_j = _MOST_W * max(now_s - self._read_s, _CHECKED_S)
+        self._counted_j, self._read_s = counted_j, now_s
+        if before_j is not None and not 0.0 <= counted_j - before_j <= most_j:
+            self._begin_anew(now_s)
         self._watch_for_rises(now_s, rose=before_j is not None and counted_j > before_j)
         return before_j is not None and counted_j != before_j
 
@@ -131,12 +132,8 @@ class EnergySource:
             "are as uncertain (perseus-ds doctor compares both)"
         )
 
-    def _is_step(self, before_j: float, counted_j: float, passed_s: float) -> bool:
-        """Return whether it counted down, or more than any GPU takes."""
-        return counted_j < before_j or counted_j - before_j > _MOST_W * max(passed_s, _CHECKED_S)
-
-    def _step(self, now_s: float) -> None:
-        """Begin anew; what steps again and again is no counter."""
+    def _begin_anew(self, now_s: float) -> None:
+        """Note a step; what steps again and again is no counter."""
         self._restart()
         self._steps_s.append(now_s)
         if len(self._steps_s) == _STEPS and now_s - self._steps_s[0] <= _STEPS_WITHIN_S:
@@ -148,9 +145,9 @@ class EnergySource:
             self._rose = 0, now_s
             self.useless = "" if self.useless == _STILL else self.useless
             return
-        looks, since_s = self._rose
-        self._rose = looks + 1, since_s
-        if looks >= _STILL_LOOKS and now_s - since_s >= _STILL_S and not self.useless:
+        reads, since_s = self._rose
+        self._rose = reads + 1, since_s
+        if reads >= _STILL_READS and now_s - since_s >= _STILL_S and not self.useless:
             self._give_up(_STILL)
 
     def _give_up(self, why: str) -> None:
@@ -194,7 +191,7 @@ class EnergySource:
         self._changed = None
 
     def _power_w(self) -> float | None:
-        """The power of this instant; None where it cannot be read: what only checks ends nothing."""
+        """Read the power of this instant; None where it cannot be read and only checks the counter."""
         try:
             return self._gpu.power_w()
         except Exception:
@@ -219,11 +216,11 @@ _READS_PER_CLOCK_READ = 5
 
 
 class GpuReading(NamedTuple):
-    """A look at a GPU, by the device's time.
+    """A reading of a GPU, by the device's time.
 
     ``anew``: energy counts from another start than before. ``achieved`` and ``temperature_c`` are None where
     they were not read this time. A text is why the temperature cannot be read, now and later. ``reasons`` are
-    what is wrong with the counter, ``useless`` is why no energy can be read at all.
+    the faults of the counter, ``useless`` is why no energy can be read at all.
     """
 
     at_s: float
@@ -235,31 +232,31 @@ class GpuReading(NamedTuple):
     useless: str = ""
 
 
-class GpuReader:
-    """Looks at a GPU when it is asked to."""
+class GpuPoller:
+    """Reads a GPU at each `poll`."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._source = EnergySource(gpu)
-        self._looks = 0
-        self._senses = True
+        self._polls = 0
+        self._has_sensor = True
 
-    def look(self) -> GpuReading:
-        """Look once.
+    def poll(self) -> GpuReading:
+        """Read energy, and at every fifth call clock and temperature.
 
         Raises:
             DeviceError: energy or clock cannot be read.
         """
         restarts = self._source.restarts
         at_s, energy_j = self._source.read()
-        self._looks += 1
-        reads_clock = self._looks % _READS_PER_CLOCK_READ == 0
+        self._polls += 1
+        reads_clock = self._polls % _READS_PER_CLOCK_READ == 0
         return GpuReading(
             at_s,
             energy_j,
             self._source.restarts > restarts,
             self._gpu.achieved() if reads_clock else None,
-            self._temperature_c() if reads_clock and self._senses else None,
+            self._temperature_c() if reads_clock and self._has_sensor else None,
             tuple(self._source.reasons()),
             self._source.useless,
         )
@@ -269,28 +266,28 @@ class GpuReader:
         try:
             read_c = self._gpu.temperature_c()
         except Exception as error:  # noqa: BLE001
-            self._senses = False
+            self._has_sensor = False
             return f"it cannot be read: {as_perseus_error(error).message}"
-        self._senses = read_c is not None
+        self._has_sensor = read_c is not None
         return "this GPU shows none" if read_c is None else read_c
 
 
 KEPT = 100_000
-"""Rows at most, where nobody lets go of any."""
+"""Rows that are kept at most, if nobody calls `EnergyWatch.forget`."""
 _LEAST_C, _MOST_C = 1.0, 125.0
 _MOST_STEP_C = 30.0
-"""Between two looks, a quarter of a second apart: a chip follows its power in seconds."""
+"""Between two readings, a quarter of a second apart: a chip follows its power in seconds."""
 
 
 def between(rows: Iterable[tuple[float, T]], start_s: float, end_s: float) -> list[tuple[float, T]]:
-    """Rows of a stretch of time, oldest first as they came; a copy, since a thread adds others."""
+    """Return the rows of a period, oldest first; a copy, since a thread adds others."""
     kept = list(rows)
     first = bisect_left(kept, start_s, key=itemgetter(0))
     return kept[first : bisect_right(kept, end_s, lo=first, key=itemgetter(0))]
 
 
 class Temperatures:
-    """Keeps a sensor's readings until one cannot be; ``reason`` states why there are none from then on.
+    """Keeps a sensor's readings until one cannot be right; ``reason`` states why there are none from then on.
 
     A sensor is never worth an error: measuring goes on without it.
     """
@@ -300,25 +297,28 @@ class Temperatures:
         self.reason = ""
 
     def note(self, at_s: float, read_c: float | str) -> None:
-        """Take in a reading, or the reason for its absence."""
+        """Add a reading, or the reason for its absence."""
         if self.reason:
             return
+        last_c = self._readings[-1][1] if self._readings else None
         if isinstance(read_c, str):
-            self._end(read_c)
+            self.reason = read_c
         elif not _LEAST_C <= read_c <= _MOST_C:
-            self._end(f"its sensor reads {read_c:g} degrees C")
-        elif self._readings and abs(read_c - self._readings[-1][1]) > _MOST_STEP_C:
-            self._end(f"its sensor jumped from {self._readings[-1][1]:g} to {read_c:g} degrees C")
+            self.reason = f"its sensor reads {read_c:g} degrees C"
+        elif last_c is not None and abs(read_c - last_c) > _MOST_STEP_C:
+            self.reason = f"its sensor jumped from {last_c:g} to {read_c:g} degrees C"
         else:
             self._readings.append((at_s, read_c))
+            return
+        self._readings.clear()
 
     def mean_c(self, start_s: float, end_s: float) -> float | None:
-        """The mean of a stretch of time; None where nothing was read in it."""
+        """Return the mean of a period; None where nothing was read in it."""
         read = [read_c for _, read_c in self.between(start_s, end_s)]
         return fmean(read) if read else None
 
     def between(self, start_s: float, end_s: float) -> list[tuple[float, float]]:
-        """All readings of a stretch of time."""
+        """Return all readings of a period."""
         return between(self._readings, start_s, end_s)
 
     def forget(self, before_s: float) -> None:
@@ -326,16 +326,12 @@ class Temperatures:
         while self._readings and self._readings[0][0] < before_s:
             self._readings.popleft()
 
-    def _end(self, reason: str) -> None:
-        self.reason = reason
-        self._readings.clear()
 
-
-_PIPE_BYTES = 1 << 20  # as much as Linux lets any user have: looks of ten minutes
+_PIPE_BYTES = 1 << 20  # as much as Linux lets any user have: readings of ten minutes
 _READ_BYTES = 1 << 16
-_PATIENCE_S = 2.0  # for a look under way: a driver may block for minutes
+_PATIENCE_S = 2.0  # for a reading under way: a driver may block for minutes
 _KILLED_S = 0.2
-_MOST_WAITING = 12_000  # looks behind a full pipe: ten minutes more, then the oldest of them are left out
+_MOST_WAITING = 12_000  # readings behind a full pipe: ten minutes more, then the oldest of them are dropped
 
 _NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Launchers and schedulers send these to all of a job. What they mean is the trainer's to decide."""
@@ -343,25 +339,24 @@ _NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, sig
 _LENGTH = struct.Struct("<I")
 
 Message = tuple[Any, ...] | PerseusError | str
-"""What was seen, as a plain tuple, which is read faster; the error of a look; or why none could be made."""
+"""A reading as a plain tuple, which is read faster; the error of a reading; or why none could be made."""
 
 
 class ReadingProcess:
-    """Looks at a GPU every so many seconds; `take` returns what was seen since, and never waits.
+    """Reads a GPU every so many seconds; `take` returns the readings since the last time, and never waits.
 
-    It ends with its trainer, however that ends. What is not taken waits in a pipe, then in the process: the
-    first ten minutes and the last ten.
-    ``error`` is of the look that failed, after which there are no others. ``ended`` is why it ended without
-    one; empty while it runs.
+    It ends with its trainer, however that ends. Readings that are not taken wait in a pipe, then in the
+    process: the first ten minutes and the last ten. ``error`` is of the reading that failed, after which
+    there are no others. ``ended`` is why the process ended without one; empty while it runs.
     """
 
     def __init__(self, backend: str, uuid: str, every_s: float) -> None:
-        """Start it; its first look comes after about a fifth of a second.
+        """Start it; its first reading comes after about a fifth of a second.
 
         Raises:
             OSError: no process can be started.
         """
-        self._sent, theirs = os.pipe()
+        self._pipe, theirs = os.pipe()
         with contextlib.suppress(OSError):
             fcntl(theirs, F_SETPIPE_SZ, _PIPE_BYTES)
         words = [backend, uuid, str(every_s), str(theirs), str(os.getpid())]
@@ -375,64 +370,63 @@ class ReadingProcess:
                 start_new_session=True,
             )
         except OSError:
-            os.close(self._sent)
+            os.close(self._pipe)
             raise
         finally:
             os.close(theirs)
         assert self._process.stdin is not None
         self._pace = self._process.stdin
         self._poll = select.poll()
-        self._poll.register(self._sent, select.POLLIN)
-        self._rest = b""
+        self._poll.register(self._pipe, select.POLLIN)
+        self._unread = b""
         self.error: PerseusError | None = None
         self.ended = ""
 
     @property
     def pid(self) -> int:
-        """The process's number."""
         return self._process.pid
 
-    def look_every(self, every_s: float) -> None:
-        """Have it look at another pace."""
+    def read_every(self, every_s: float) -> None:
+        """Have it read at another pace."""
         with contextlib.suppress(OSError, ValueError):  # it has ended, or was closed by another thread
             os.write(self._pace.fileno(), f"{every_s}\n".encode())
 
     def take(self) -> list[GpuReading]:
-        """Return what was seen since the last time, oldest first.
+        """Return the readings since the last time, oldest first.
 
         Cost: a poll where nothing has come.
         """
-        seen: list[GpuReading] = []
+        readings: list[GpuReading] = []
         if self.ended or not self._poll.poll(0):
-            return seen
-        for sent in self._messages():
-            if isinstance(sent, tuple):
-                seen.append(GpuReading(*sent))
-            elif isinstance(sent, PerseusError):
-                self.error = self.error or sent
+            return readings
+        for message in self._messages():
+            if isinstance(message, tuple):
+                readings.append(GpuReading(*message))
+            elif isinstance(message, PerseusError):
+                self.error = self.error or message
             else:
-                self.ended = sent
-        return seen
+                self.ended = message
+        return readings
 
     def _messages(self) -> Iterator[Message]:
-        """Yield what has arrived whole; at the end of all, the reason."""
-        arrived = os.read(self._sent, _READ_BYTES)
+        """Yield the messages that have arrived whole; at the end of all, the reason."""
+        arrived = os.read(self._pipe, _READ_BYTES)
         if not arrived:
             code = self._process.poll()
             yield "it closed its end" if code is None else f"exit code {code}"
-        unread = self._rest + arrived
+        unread = self._unread + arrived
         while len(unread) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(unread)[0]
             if len(unread) < end:
                 break
             yield pickle.loads(unread[_LENGTH.size : end])  # noqa: S301  # our own process's
             unread = unread[end:]
-        self._rest = unread
+        self._unread = unread
 
     def close(self) -> None:
         """End it; one that a driver holds up is killed, and left behind if that does not end it either."""
         self._pace.close()
-        os.close(self._sent)
+        os.close(self._pipe)
         try:
             self._process.wait(0.0 if self.ended else _PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -442,7 +436,7 @@ class ReadingProcess:
 
 
 def main(backend: str, uuid: str, every_s: float, fileno: int, parent: int) -> None:
-    """Look, until the trainer closes our input or is gone: its own workers may keep that input open."""
+    """Read until the trainer closes our input or is gone: its own workers may keep that input open."""
     for number in _NOT_FOR_US:
         signal.signal(number, signal.SIG_IGN)
     messages: SimpleQueue[Message | None] = SimpleQueue()
@@ -450,17 +444,16 @@ def main(backend: str, uuid: str, every_s: float, fileno: int, parent: int) -> N
     sender.start()
     try:
         with open_gpu(backend, uuid) as gpu:
-            reader, pace_s, anew = GpuReader(gpu), every_s, False
-            while (told_s := _wait(pace_s)) is not None and os.getppid() == parent:
-                pace_s = told_s
+            poller, pace_s, anew = GpuPoller(gpu), every_s, False
+            while (pace_s := _wait(pace_s)) and os.getppid() == parent:
                 try:
-                    seen = reader.look()
+                    reading = poller.poll()
                     if messages.qsize() >= _MOST_WAITING:
-                        left_out = messages.get()
-                        anew |= isinstance(left_out, tuple) and left_out[2]
-                        seen, anew = seen._replace(anew=seen.anew or anew), False
-                    messages.put(tuple(seen))
-                except Exception as error:  # noqa: BLE001  # the first ends the looks, wherever they are made
+                        dropped = messages.get()
+                        anew |= isinstance(dropped, tuple) and dropped[2]
+                        reading, anew = reading._replace(anew=reading.anew or anew), False
+                    messages.put(tuple(reading))
+                except Exception as error:  # noqa: BLE001  # the first ends the readings, wherever they are made
                     messages.put(as_perseus_error(error))
                     break
     except PerseusError as error:
@@ -469,16 +462,16 @@ def main(backend: str, uuid: str, every_s: float, fileno: int, parent: int) -> N
     sender.join(_PATIENCE_S)
 
 
-def _wait(pace_s: float) -> float | None:
-    """Wait until the next look is due; return the pace from then on, or None at the input's end."""
+def _wait(pace_s: float) -> float:
+    """Wait until the next reading is due; return the pace from then on, or 0 at the input's end."""
     if not select.select([sys.stdin], [], [], pace_s)[0]:
         return pace_s
-    told = os.read(sys.stdin.fileno(), 4096).split()
-    return float(told[-1]) if told else None
+    words = os.read(sys.stdin.fileno(), 4096).split()
+    return float(words[-1]) if words else 0.0
 
 
 def _send(fileno: int, messages: SimpleQueue[Message | None]) -> None:
-    """Send all there is; a pipe that is full holds up nobody else."""
+    """Send all messages; a full pipe holds up nothing but this thread."""
     with contextlib.suppress(OSError):  # the trainer is gone
         while (message := messages.get()) is not None:
             content = pickle.dumps(message)
@@ -489,33 +482,29 @@ def _send(fileno: int, messages: SimpleQueue[Message | None]) -> None:
 
 _READS_PER_PERIOD = 2
 _AWAY = 10.0  # periods
-_LEAST_S = 0.02  # between two looks: some counters move every millisecond
+_LEAST_S = 0.02  # between two readings: some counters move every millisecond
 _LEAST_COUNTED = 100
 _ABOUT = 0.05
 _MORE_OFTEN = 0.8
-
-Look = Callable[[], None]
-"""One look at the device."""
-
-Repeat = Callable[[float, Look], Look]
-"""Look again and again, every so many seconds of the device's time; returns what ends it."""
-
 _MOST_STARTS = 4
-_POLL_S = 0.005
-_MOST_WAIT_S = 30.0
+
+Poll = Callable[[], None]
+"""Read the device once."""
+
+Repeat = Callable[[float, Poll], Poll]
+"""Poll again and again, every so many seconds of the device's time; returns a function that ends it."""
 
 
 class EnergyWatch:
-    """Look at the counter about twice per period, keep the changes, answer from them.
+    """Reads the counter about twice per period, keeps its changes, and answers from them.
 
-    A change is dated half-way between the look that saw it and the one before.
+    A change is dated half-way between the reading that shows it and the one before.
 
-    A GPU is looked at by a process of its own (`ReadingProcess`), which is started again if it ends: every
-    question here takes in first what that has seen. A simulated GPU exists in this process alone. There
-    ``repeat`` looks again and again, by default from a thread. A device without a counter (``period_s`` is
-    None) is not watched. The first error ends the looks and is kept for the training thread. The counter is
-    checked at the start (`EnergySource`). ``taken_j`` is the energy that the counter has shown since the
-    start. ``troubles`` are what was reported.
+    A GPU is read by a process of its own (`ReadingProcess`), which is started again if it ends: every
+    question here takes in its readings first. A simulated GPU exists in this process alone. There ``repeat``
+    polls, by default from a thread. A device without a counter (``period_s`` is None) is not read. The first
+    error ends the readings and is kept for the training thread. ``taken_j`` is the energy that the counter
+    has shown since the start, ``troubles`` are the warnings that were given.
     """
 
     def __init__(
@@ -528,14 +517,14 @@ class EnergyWatch:
     ) -> None:
         self._gpu = gpu
         self.period_s = _bounded_s(able or gpu.capabilities())
-        self._reader = GpuReader(gpu)
+        self._poller = GpuPoller(gpu)
         self._threads = threads or HostThreads()
         self._changes: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._taken: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=KEPT)
         self._temperatures = Temperatures()
         self._repeat: Repeat | None = repeat
-        self._end: Look | None = None
+        self._end: Poll | None = None
         self._process: ReadingProcess | None = None
         self._catching_up = threading.Lock()
         self._last: GpuReading | None = None
@@ -550,42 +539,46 @@ class EnergyWatch:
 
     @property
     def watching(self) -> bool:
-        """True if there is a counter to watch."""
+        """True if there is a counter."""
         return self.period_s is not None
 
     @property
     def seen_period_s(self) -> float | None:
-        """The period as it was seen over all changes, where that is about the one that is declared."""
+        """The mean period of all changes, where that is about the declared one."""
         if self.period_s is None or self._counted < _LEAST_COUNTED:
             return self.period_s
-        seen_s = (self._last_change_s - self._first_change_s) / (self._counted - 1)
-        return seen_s if abs(seen_s / self.period_s - 1.0) < _ABOUT else self.period_s
+        mean_s = (self._last_change_s - self._first_change_s) / (self._counted - 1)
+        return mean_s if abs(mean_s / self.period_s - 1.0) < _ABOUT else self.period_s
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Begin to read."""
         if self.period_s is None:
             return
         opened = self._gpu.opened_elsewhere() if self._repeat is None else None
         if opened is None:
-            self._end = (self._repeat or self._in_a_thread)(self.period_s / _READS_PER_PERIOD, self.look)
+            self._end = (self._repeat or self._repeat_in_a_thread)(self._pace_s, self.look)
         else:
             self._start_process(*opened)
+
+    @property
+    def _pace_s(self) -> float:
+        return (self.period_s or 0.0) / _READS_PER_PERIOD
 
     def _start_process(self, backend: str, uuid: str) -> None:
         self._starts += 1
         try:
-            self._process = ReadingProcess(backend, uuid, (self.period_s or 0.0) / _READS_PER_PERIOD)
+            self._process = ReadingProcess(backend, uuid, self._pace_s)
         except OSError as error:
             self._process, self._error = None, DeviceUnavailableError(f"no process reads its energy: {error}")
 
     def reckon(self, able: Capabilities) -> None:
-        """Look more often, where the counter turned out to move more often than was declared."""
+        """Read more often, where the counter turned out to move more often than was declared."""
         period_s = _bounded_s(able)
         if period_s is None or period_s >= _MORE_OFTEN * (self.period_s or 0.0):
             return
         if self._process is not None:
             self.period_s = period_s
-            self._process.look_every(period_s / _READS_PER_PERIOD)
+            self._process.read_every(self._pace_s)
         elif self._end is not None:
             self.close()
             self.period_s = period_s
@@ -593,7 +586,7 @@ class EnergyWatch:
 
     @property
     def useless(self) -> str:
-        """Explain why no energy can be measured, now and later; empty where it can."""
+        """Why no energy can be measured, now and later; empty where it can."""
         if not self.watching:
             return "its GPU has no energy counter"
         useless = self._last.useless if self._last else ""
@@ -601,12 +594,12 @@ class EnergyWatch:
 
     @property
     def error(self) -> PerseusError | None:
-        """The first error of a look, after which there are none."""
+        """The first error of a reading, after which there are none."""
         self.catch_up()
         return self._error
 
     def trouble(self) -> str:
-        """Report what is wrong with the counter, each once; empty where nothing is, or nothing new."""
+        """Return the next warning about the counter, each once; empty where there is no new one."""
         self.catch_up()
         reasons = [*self._restarts, *(self._last.reasons if self._last else ())]
         new = [one for one in reasons if one not in self.troubles][:1]
@@ -614,7 +607,7 @@ class EnergyWatch:
         return "".join(new)
 
     def close(self) -> None:
-        """Stop watching; a look that the driver holds up is left behind."""
+        """End the readings; one that the driver holds up is left behind."""
         with self._catching_up:
             process, self._process = self._process, None
         if process is not None:
@@ -624,34 +617,30 @@ class EnergyWatch:
             self._end = None
 
     def look(self) -> None:
-        """Look once, from here."""
+        """Read once, from here."""
         if self._error is not None:
             return
         try:
-            self._note(self._reader.look())
-        except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
+            self._add(self._poller.poll())
+        except Exception as error:  # noqa: BLE001  # kept for the training thread, which reports it
             self._error = as_perseus_error(error)
 
     def catch_up(self) -> None:
-        """Take in what the reading process has seen; from any thread, one at a time."""
+        """Take in the process's readings; from any thread, one at a time."""
         if self._process is None or not self._catching_up.acquire(blocking=False):
             return
         try:
-            self._take_from(self._process)
+            process = self._process
+            if process is not None:  # else another thread has closed it
+                for reading in process.take():
+                    self._add(reading)
+                self._error = self._error or process.error
+                if process.ended and self._error is None:
+                    self._start_another(process)
         finally:
             self._catching_up.release()
 
-    def _take_from(self, process: ReadingProcess | None) -> None:
-        if process is None:  # another thread was quicker
-            return
-        for seen in process.take():
-            self._note(seen)
-        self._error = self._error or process.error
-        if process.ended and self._error is None:
-            self._replace(process)
-
-    def _replace(self, ended: ReadingProcess) -> None:
-        """Start another process in place of one that has ended before its time."""
+    def _start_another(self, ended: ReadingProcess) -> None:
         ended.close()
         opened = self._gpu.opened_elsewhere()
         if opened is None or self._starts >= _MOST_STARTS:
@@ -662,39 +651,35 @@ class EnergyWatch:
         self._begins_anew = True
         self._start_process(*opened)
 
-    def _note(self, seen: GpuReading) -> None:
+    def _add(self, reading: GpuReading) -> None:
         last = self._last
         if self._begins_anew:  # another process may have begun to integrate power, or have ceased to
-            seen, self._begins_anew = seen._replace(anew=True), False
-        if last is not None and not seen.anew:
-            self.taken_j += max(0.0, seen.energy_j - last.energy_j)
-        if seen.anew or self._looked_away(seen.at_s):
+            reading, self._begins_anew = reading._replace(anew=True), False
+        if last is not None and not reading.anew:
+            self.taken_j += max(0.0, reading.energy_j - last.energy_j)
+        held_up = last is not None and reading.at_s - last.at_s > _AWAY * (self.period_s or 0.0)
+        if reading.anew or held_up:  # by the driver or the host, for so long that the change has no date
             self._changes.clear()
-        elif last is not None and seen.energy_j != last.energy_j:
-            self._last_change_s = (last.at_s + seen.at_s) / 2
+        elif last is not None and reading.energy_j != last.energy_j:
+            self._last_change_s = (last.at_s + reading.at_s) / 2
             if not self._counted:
                 self._first_change_s = self._last_change_s
             self._counted += 1
-            self._changes.append((self._last_change_s, seen.energy_j))
+            self._changes.append((self._last_change_s, reading.energy_j))
             self._taken.append((self._last_change_s, self.taken_j))
-        self._last = seen
-        if seen.achieved is not None:
-            self._clocks.append((seen.at_s, seen.achieved))
-        if seen.temperature_c is not None:
-            self._temperatures.note(seen.at_s, seen.temperature_c)
-
-    def _looked_away(self, now_s: float) -> bool:
-        """Return whether the driver, or the host, held a look up for so long that its change has no date."""
-        return self._last is not None and now_s - self._last.at_s > _AWAY * (self.period_s or 0.0)
+        self._last = reading
+        if reading.achieved is not None:
+            self._clocks.append((reading.at_s, reading.achieved))
+        if reading.temperature_c is not None:
+            self._temperatures.note(reading.at_s, reading.temperature_c)
 
     @property
     def temperatures(self) -> Temperatures:
-        """Readings of the GPU's sensor."""
         self.catch_up()
         return self._temperatures
 
     def trace(self, since_s: float) -> CounterTrace:
-        """All changes since a moment, with the last one before it."""
+        """Return all changes since a moment, with the last one before it."""
         from perseus_ds.profile import CounterTrace  # noqa: PLC0415  # the reader process never needs it
 
         self.catch_up()
@@ -716,25 +701,24 @@ class EnergyWatch:
         return from_j + (to_j - from_j) * (at_s - from_s) / apart_s, apart_s
 
     def clock_between(self, start_s: float, end_s: float) -> tuple[int | None, int]:
-        """The median clock read in a stretch of time, in MHz, and all event reasons seen in it."""
-        seen = [achieved for _, achieved in self.looks_between(start_s, end_s)]
-        if not seen:
+        """Return the median clock of a period, in MHz, and all event reasons read in it."""
+        read = [achieved for _, achieved in self.looks_between(start_s, end_s)]
+        if not read:
             return None, 0
-        reasons = reduce(or_, (achieved.event_reasons for achieved in seen))
-        return int(median(achieved.clock_mhz for achieved in seen)), int(reasons)
+        reasons = reduce(or_, (achieved.event_reasons for achieved in read))
+        return int(median(achieved.clock_mhz for achieved in read)), int(reasons)
 
     @property
     def latest_look_s(self) -> float:
-        """Moment of the last look, by the device's time."""
+        """Moment of the last reading, by the device's time."""
         return self._last.at_s if self._last else -math.inf
 
     @property
     def latest_clock_mhz(self) -> int | None:
-        """The clock as it was read last."""
         return self._clocks[-1][1].clock_mhz if self._clocks else None
 
     def looks_between(self, start_s: float, end_s: float) -> list[tuple[float, Achieved]]:
-        """All looks at the clock in a stretch of time."""
+        """Return all readings of the clock in a period."""
         self.catch_up()
         return between(self._clocks, start_s, end_s)
 
@@ -747,21 +731,21 @@ class EnergyWatch:
             self._clocks.popleft()
         self._temperatures.forget(before_s)
 
-    def _in_a_thread(self, every_s: float, look: Look) -> Look:
-        """Look from a thread, by the host's clock, until an error ends it."""
+    def _repeat_in_a_thread(self, every_s: float, poll: Poll) -> Poll:
+        """Poll from a thread, by the host's clock, until an error ends it."""
         stop = self._threads.queue(str)
         pause_s = self._gpu.wall_s(every_s)
 
-        def watch() -> None:
+        def run() -> None:
             while self._error is None:
                 try:
                     stop.get(timeout=pause_s)
                 except Empty:
-                    look()
+                    poll()
                 else:
                     return
 
-        thread = self._threads.start(watch, name="perseus-energy")
+        thread = self._threads.start(run, name="perseus-energy")
 
         def end() -> None:
             stop.put("end")
@@ -771,7 +755,7 @@ class EnergyWatch:
 
 
 def _bounded_s(able: Capabilities) -> float | None:
-    """The counter's period, where there is one, as far as anybody looks that often."""
+    """Return the counter's period, where there is one, but no shorter than it is worth to be read."""
     period_s = able.counter_period_s
     return None if period_s is None else max(period_s, _READS_PER_PERIOD * _LEAST_S)
 
@@ -781,7 +765,7 @@ class EnergyUse:
     """Energy of one window: ``energy_j`` with its standard error ``energy_se_j``, over ``time_s`` seconds.
 
     The error is that of the two ends: a counter that moves every 0.1 s does not say when within that time
-    the energy was taken. What the counter itself is wrong by is not in it (`EnergyMonitor.warnings`).
+    the energy was taken. Errors of the counter itself are not in it (`EnergyMonitor.warnings`).
     """
 
     time_s: float
@@ -790,8 +774,11 @@ class EnergyUse:
 
     @property
     def power_w(self) -> float:
-        """The mean power of the window."""
         return self.energy_j / self.time_s if self.time_s else 0.0
+
+
+_POLL_S = 0.005
+_MOST_WAIT_S = 30.0
 
 
 class EnergyMonitor:
@@ -847,7 +834,7 @@ class EnergyMonitor:
         self._begins[name] = self._gpu.now_s(), None
 
     def end_window(self, name: str) -> EnergyUse:
-        """End a window now, and return what it took once the counter has passed its end.
+        """End a window now, and return its energy once the counter has passed its end.
 
         Raises:
             ValueError: none of that name is open.
@@ -869,7 +856,7 @@ class EnergyMonitor:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Faults of the counter that are known, as lines."""
+        """Known faults of the counter, as lines."""
         while self._watch.trouble():
             pass
         return tuple(self._watch.troubles)

@@ -208,11 +208,11 @@ def test_one_that_its_driver_holds_up_is_not_waited_for(node: FakeNvml) -> None:
 
 def test_its_pace_changes_when_it_is_asked(node: FakeNvml) -> None:
     process = ReadingProcess("nvml", UUID.format(0), PATIENCE_S)
-    process.look_every(0.02)
+    process.read_every(0.02)
     wait_for(process.take)
     wait_for(process.take)
     process.close()
-    process.look_every(0.02)
+    process.read_every(0.02)
 
 
 def test_a_monitor_reads_any_gpu_through_a_process(node: FakeNvml) -> None:

@@ -18,17 +18,17 @@ from virtual_host import VirtualHost, closing
 import perseus_ds
 from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, PerseusError
-from perseus_ds.runtime.energy_monitor import EnergyWatch, Look, Temperatures
+from perseus_ds.runtime.energy_monitor import EnergyWatch, Poll, Temperatures
 
 
 class Turns:
     """Looks when a test says so."""
 
     def __init__(self) -> None:
-        self.look: Look | None = None
+        self.look: Poll | None = None
         self.every_s = 0.0
 
-    def __call__(self, every_s: float, look: Look) -> Look:
+    def __call__(self, every_s: float, look: Poll) -> Poll:
         self.every_s, self.look = every_s, look
         return self.end
 
