@@ -36,7 +36,7 @@ from perseus_ds.adapters.deepspeed_settings import (
 from perseus_ds.adapters.input_size import ReadAhead, count_load
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested
-from perseus_ds.runtime.place import Module, describe_modules, join_orders, matmul_weight
+from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
 
 # Every name of DeepSpeed and torch that we rely on and that no one promised us, checked before use.
@@ -379,7 +379,6 @@ class Hooks(base.Hooks):
         self._reads_ahead = reads_ahead
 
     def install(self) -> None:
-        """Begin to listen."""
         engine = self._engine
         exec_schedule, handlers = engine._exec_schedule, engine._INSTRUCTION_MAP  # noqa: SLF001  # the seam
         if is_ours(exec_schedule):
@@ -439,7 +438,6 @@ class EngineAdapter(HookedAdapter):
 
     @property
     def device(self) -> torch.device:
-        """The engine's own."""
         return torch.device(getattr(self._engine, "device", "cpu"))
 
     def skipped_steps(self) -> int:
@@ -501,7 +499,6 @@ class DeepSpeedAdapter(EngineAdapter):
 
     @property
     def _present(self) -> PipeSchedule:
-        """The schedule object of the training batch that began last."""
         return (self._hooks and self._hooks.present) or self._pipe_schedule
 
     def place(self) -> Place:
@@ -523,11 +520,9 @@ class DeepSpeedAdapter(EngineAdapter):
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
-        """Join the streams as every stage's own schedule object gave them."""
         return join_orders(places, name=f"deepspeed.{type(self._pipe_schedule).__name__}")
 
     def traits(self) -> Mapping[str, str]:
-        """Return what else a measurement depends on."""
         return {
             "tensor_parallel": str(self._engine.grid.model_parallel_size),
             "micro_batch_size": str(self._engine.micro_batch_size),
@@ -562,9 +557,8 @@ def chunks_of(module: object, *, rank: int, ranks: int) -> Mapping[int, Chunk]:
     if phases is not None:
         first, second = phases
         return {rank: _chunk(first), 2 * ranks - 1 - rank: _chunk(second)}
-    whole = cast("Module", module)
     layers = getattr(module, "forward_funcs", None)
-    return {rank: Chunk(_count([whole]), weight_of([module] if layers is None else layers))}
+    return {rank: Chunk(_count(_modules(module)), weight_of([module] if layers is None else layers))}
 
 
 def weight_of(layers: Iterable[object]) -> float:
@@ -582,13 +576,13 @@ def _chunk(layers: list[object]) -> Chunk:
     return Chunk(_count(modules), weight_of(layers))
 
 
-def _count(modules: Iterable[Module]) -> int:
+def _count(modules: Iterable[torch.nn.Module]) -> int:
     return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
 
-def _modules(layer: object) -> list[Module]:
+def _modules(layer: object) -> list[torch.nn.Module]:
     parts = layer.args if isinstance(layer, partial) else (layer,)
-    return [part for part in parts if isinstance(part, Module)]
+    return [part for part in parts if isinstance(part, torch.nn.Module)]
 
 
 def _weight_of_layer(layer: object) -> int:

@@ -145,28 +145,22 @@ class FirstIteration:
         self.ended = False
 
     def iteration_begins(self, batch: Batch) -> bool:
-        """Begin to note."""
         del batch
         self.kinds.clear()
         return True
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
-        """Note it."""
         del load
         self.kinds.append(kind)
 
-    def after(self, kind: Kind) -> None:
-        """Nothing: what began is what counts."""
+    def after(self, kind: Kind) -> None: ...
 
     def iteration_ends(self) -> None:
-        """Be done."""
         self.ended = True
 
-    def other_schedule_begins(self) -> None:
-        """Nothing: an evaluation is no iteration."""
+    def other_schedule_begins(self) -> None: ...
 
-    def iteration_broke(self) -> None:
-        """Nothing: the next one is noted anew."""
+    def iteration_broke(self) -> None: ...
 
     def fail(self, error: Exception) -> bool:
         """Leave the line to the caller: there is nothing to restore."""
@@ -251,7 +245,6 @@ class Hooks(base.Hooks):
         }
 
     def install(self) -> None:
-        """Begin to listen."""
         if any(is_ours(vars(self._engine).get(name)) for name in self._around):
             raise EngineError("perseus_ds is installed on this engine already")
         for name, (begin, end) in self._around.items():
@@ -394,7 +387,6 @@ class ZeroAdapter(EngineAdapter):
         return schedule
 
     def traits(self) -> Mapping[str, str]:
-        """Return what else a measurement depends on."""
         return {
             "zero_stage": str(int(self._engine.zero_optimization_stage())),
             "tensor_parallel": str(self._engine.mp_world_size),

@@ -35,7 +35,6 @@ class ControlWatch:
         self.uncontrolled_s = -math.inf
 
     def look(self) -> None:
-        """See what is new."""
         in_control = self._gpu.in_control()
         counts = {sighting.kind: sighting.count for sighting in self._gpu.conflicts()}
         losses, returns = (counts.get(kind, 0) for kind in CONTROL)
@@ -47,7 +46,6 @@ class ControlWatch:
         self._late = late
 
     def next_report(self) -> ConflictKind | None:
-        """Return this rank's next report."""
         if self._reported_lost:
             return None if self._lost_now else ConflictKind.CONTROL_BACK
         return ConflictKind.CONTROL_LOST if self._losses > self._reported_losses else None
@@ -116,7 +114,6 @@ class ConflictMonitor:
         self._gpu.expect(call_s=call_s, latency_s=latency_s, held_mhz=clock_mhz)
 
     def sightings(self) -> tuple[Sighting, ...]:
-        """All that was seen on this rank."""
         seen = self._gpu.conflicts()
         if self._not_stored:
             seen += (Sighting(ConflictKind.NOT_STORED, ConflictKind.NOT_STORED.text, self._not_stored),)

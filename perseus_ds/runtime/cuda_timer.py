@@ -56,7 +56,6 @@ class ClockSync:
 
     @property
     def empty(self) -> bool:
-        """True if nothing ties the two clocks yet."""
         return not self._ties
 
     @property
@@ -135,7 +134,6 @@ class StreamMark:
 
     @property
     def waits(self) -> bool:
-        """True if it has still to be read."""
         return self.event is not None and math.isnan(self.after_s)
 
 
@@ -358,7 +356,6 @@ class CudaStopwatch(Stopwatch):
         self.end()
 
     def mark(self) -> Mark:
-        """Record an event in the current stream."""
         mark = self._last = StreamMark(self._events.record(), self._anchor)
         if mark.event is not None:
             self._reader.add(mark)
@@ -437,15 +434,12 @@ class CudaStopwatch(Stopwatch):
 
     @property
     def captures(self) -> int:
-        """Number of graphs captured so far."""
         return self._events.captures.begun
 
     def enter_thread(self) -> None:
-        """Choose this job's device, and have no call of this thread break a capture."""
         self._events.enter_thread()
 
     def trouble(self) -> str:
-        """Report once why marks are lost."""
         return self._events.trouble()
 
     def close(self) -> None:

@@ -229,11 +229,9 @@ class EmulatedWork(PassingListener):
         return True
 
     def learn(self, order: Sequence[Instruction], *, microbatches: int) -> None:
-        """Add the order of batches of another size."""
         self._orders[microbatches] = _computations_of(order)
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
-        """Start the GPU's work where it is a computation."""
         if self._wanted:
             super().before(kind, load)
         if kind.is_computation:
@@ -242,7 +240,6 @@ class EmulatedWork(PassingListener):
             self._position += 1
 
     def after(self, kind: Kind) -> None:
-        """Wait until the GPU has done it."""
         if self._task is not None:
             task, self._task = self._task, None
             self._gpu.release(task)

@@ -74,7 +74,6 @@ class EventLog:
         self._writes = LateWrites()
 
     def writes_to(self, directory: RunDirectory) -> None:
-        """Record events from now on."""
         self._directory = directory
 
     def line(self, line: str) -> None:
@@ -111,7 +110,6 @@ class EventLog:
         self._write(path, act)
 
     def _write(self, path: Path, act: Callable[[], object], *, lost: str = "") -> bool:
-        """Write, or log why not; return whether it was possible."""
         try:
             is_done = self._writes.write(act)
         except OSError as error:

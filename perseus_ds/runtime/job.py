@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -20,11 +20,11 @@ from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.schedule import Instruction, Order, Schedule
 
-# Ranks that meet within every computation, and the replicas that this couples into one set.
+# Ranks that wait for each other within every computation, and the replicas that this couples into one set.
 #
 # Expert-parallel ranks exchange tokens in every layer, so that none can run slower than the others by itself.
-# Their replicas run one plan in step. From here on the runtime numbers sets: a *replica* is what meets others
-# in the reduction alone.
+# Their replicas run one plan in step. The runtime numbers sets: what it calls a *replica* waits for others in
+# the reduction alone.
 
 Sets = tuple[tuple[int, ...], ...]
 
@@ -32,31 +32,31 @@ T = TypeVar("T", bound=Hashable)
 
 
 def peers_of(places: Sequence[Place]) -> list[tuple[int, ...]]:
-    """For every rank all that it meets within computations, itself included, in ascending order.
+    """Return for every rank those it waits for within computations, itself included, in ascending order.
 
-    Ranks of one place in the pipeline meet there (tensor and context parallelism), and those that a
-    framework calls ``coupled``. Who meets a common third is as late as it.
+    These are the ranks of its place in the pipeline (tensor and context parallelism), those that a framework
+    calls ``coupled``, and all that either of them waits for.
     """
-    seats: dict[tuple[int, int], list[int]] = {}
+    ranks_at: dict[tuple[int, int], list[int]] = {}
     for rank, place in enumerate(places):
-        seats.setdefault((place.pipeline_rank, place.replica), []).append(rank)
-    meetings = [*seats.values(), *((rank, *place.coupled) for rank, place in enumerate(places))]
-    found = _components(range(len(places)), meetings)
+        ranks_at.setdefault((place.pipeline_rank, place.replica), []).append(rank)
+    groups = [*ranks_at.values(), *((rank, *place.coupled) for rank, place in enumerate(places))]
+    found = _components(range(len(places)), groups)
     return [tuple(sorted(found[rank])) for rank in range(len(places))]
 
 
 def coupled_sets(places: Sequence[Place]) -> Sets:
-    """Join the replicas whose ranks meet within computations; each alone where none do.
+    """Join the replicas whose ranks wait for each other within computations; each alone where none do.
 
     Shape: ``places`` [ranks of the job]; the sets ascend by their first replica.
     """
-    meetings = [[places[rank].replica for rank in peers] for peers in set(peers_of(places))]
-    found = _components({place.replica for place in places}, meetings)
+    groups = [[places[rank].replica for rank in peers] for peers in set(peers_of(places))]
+    found = _components({place.replica for place in places}, groups)
     return tuple(sorted({tuple(sorted(one)) for one in found.values()}))
 
 
 def in_sets(places: Sequence[Place]) -> list[Place]:
-    """Number what meets in the reduction alone: sets in place of replicas, with all ``coupled`` ranks."""
+    """Return places numbered by sets in place of replicas, with all ``coupled`` ranks."""
     number = {replica: at for at, one in enumerate(coupled_sets(places)) for replica in one}
     return [
         replace(place, replica=number[place.replica], coupled=peers)
@@ -71,12 +71,12 @@ def set_name(sets: Sets, replica: int) -> str:
     return f"set {replica} (replicas {', '.join(map(str, sets[replica]))})"
 
 
-def _components(things: Iterable[T], meetings: Iterable[Sequence[T]]) -> dict[T, frozenset[T]]:
-    """Return what belongs together because it meets, for each thing."""
+def _components(things: Iterable[T], groups: Iterable[Sequence[T]]) -> dict[T, frozenset[T]]:
+    """Return for each thing all that share a group with it, or with one of these."""
     found = {thing: frozenset({thing}) for thing in things}
-    for meeting in meetings:
-        joined = frozenset().union(*(found[thing] for thing in meeting))
-        if joined != found[meeting[0]]:
+    for group in groups:
+        joined = frozenset().union(*(found[thing] for thing in group))
+        if joined != found[group[0]]:
             found |= dict.fromkeys(joined, joined)
     return found
 
@@ -123,7 +123,6 @@ class Job:
 
     @property
     def order(self) -> Order:
-        """Return what this rank runs in an iteration."""
         return self.schedule.orders[self.pipeline_rank]
 
     @property
@@ -133,16 +132,13 @@ class Job:
 
     @property
     def coupled(self) -> bool:
-        """Return whether some replicas meet in every layer."""
         return any(len(one) > 1 for one in self.sets)
 
     @property
     def names(self) -> list[str]:
-        """Return what the log calls each replica, or set of them."""
         return [set_name(self.sets, replica) for replica in range(self.replicas)]
 
     def with_schedule(self, schedule: Schedule, left_out: frozenset[Instruction]) -> Job:
-        """Return the same job in batches of another size."""
         return replace(
             self,
             schedule=schedule,
@@ -247,7 +243,7 @@ def recognise(
         schedule=schedule,
         fingerprint=_fingerprint(schedule, members, config),
         left_out=here.left_out,
-        gpus=_gpus(members),
+        gpus=tuple(map(tuple, _by_replica(members, lambda member: member.address).values())),
         sets=_sets(members),
         addresses=tuple(member.address for member in members),
         places=tuple((member.pipeline, member.place.pipeline_rank) for member in members),
@@ -256,18 +252,25 @@ def recognise(
 
 def _refuse_mixed_gpus(members: Sequence[Member]) -> None:
     """Refuse replicas on different GPU models: they share one plan. Stages of a pipeline may differ."""
-    replicas: dict[int, set[tuple[int, str]]] = {}
-    for member in members:
-        replicas.setdefault(member.place.replica, set()).add((member.place.pipeline_rank, member.gpu))
-    for replica, gpus in sorted(replicas.items()):
-        if gpus != replicas[min(replicas)]:
-            theirs, others = (_join_words(gpu for _, gpu in one) for one in (replicas[min(replicas)], gpus))
+    gpus = _by_replica(members, lambda member: (member.place.pipeline_rank, member.gpu))
+    first = min(gpus)
+    for replica, models in gpus.items():
+        if set(models) != set(gpus[first]):
+            theirs, others = (_join_words(gpu for _, gpu in one) for one in (gpus[first], models))
             where = "other stages of " * (theirs == others)
             raise DeviceUnsupportedError(
-                f"replicas run on different GPU models: replica {min(replicas)} on {theirs}, "
+                f"replicas run on different GPU models: replica {first} on {theirs}, "
                 f"replica {replica} on {where}{others}",
                 hint="give every replica the same models; the stages of a pipeline may differ",
             )
+
+
+def _by_replica(members: Sequence[Member], fact: Callable[[Member], T]) -> dict[int, list[T]]:
+    """Collect a fact of every rank by replica, in the order of ranks."""
+    found: dict[int, list[T]] = {}
+    for member in members:
+        found.setdefault(member.place.replica, []).append(fact(member))
+    return dict(sorted(found.items()))
 
 
 def weights_of(members: Sequence[Member]) -> dict[int, float]:
@@ -280,24 +283,15 @@ def weights_of(members: Sequence[Member]) -> dict[int, float]:
 
 
 def _sets(members: Sequence[Member]) -> Sets:
-    """The framework's replicas that each of ours stands for."""
-    sets: dict[int, set[int]] = {}
-    for member in members:
-        sets.setdefault(member.place.replica, set()).add(member.pipeline)
-    return tuple(tuple(sorted(one)) for _, one in sorted(sets.items()))
-
-
-def _gpus(members: Sequence[Member]) -> tuple[tuple[GpuAddress, ...], ...]:
-    """The devices of each replica, in the order of ranks."""
-    replicas: dict[int, list[GpuAddress]] = {}
-    for member in members:
-        replicas.setdefault(member.place.replica, []).append(member.address)
-    return tuple(tuple(gpus) for _, gpus in sorted(replicas.items()))
+    """Return the framework's replicas that each of ours stands for."""
+    pipelines = _by_replica(members, lambda member: member.pipeline)
+    return tuple(tuple(sorted(set(one))) for one in pipelines.values())
 
 
 def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusConfig) -> Mapping[str, str]:
     simulated = json.dumps(config.simulated, sort_keys=True)
     traits = sorted({key for member in members for key in member.traits})
+    inputs = _join_words(member.place.inputs for member in members)
     return {
         "gpu": _join_words(member.gpu for member in members),
         "driver": _join_words(member.driver for member in members),
@@ -307,7 +301,7 @@ def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusC
         **schedule_traits(schedule),
         "reserve_pct": reserve_in_words(config.objective.reserve_pct),
         "clock_changes": _clock_changes(config.objective),
-        **_inputs(member.place for member in members),
+        **({"inputs": inputs} if inputs else {}),
         **{key: _join_words(member.traits.get(key, "") for member in members) for key in traits},
         **_settings(members),
     }
@@ -359,6 +353,6 @@ def _join_words(words: Iterable[str]) -> str:
 def _clock_changes(objective: Objective) -> str:
     """Return what a plan may do with clocks: one made for another answer is not used."""
     budget = ChangeBudget(objective.changes_per_s, objective.node_changes_per_s)
-    told = f"split {objective.split}, waits {objective.waits}{budget}"
-    told = told.replace("automatic", "auto")  # as files of all releases have it
-    return told if objective.timelines is None else f"{told}, timelines {objective.timelines}"
+    words = f"split {objective.split}, waits {objective.waits}{budget}"
+    words = words.replace("automatic", "auto")  # as files of all releases have it
+    return words if objective.timelines is None else f"{words}, timelines {objective.timelines}"

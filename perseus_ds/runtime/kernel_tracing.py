@@ -7,7 +7,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -38,11 +38,11 @@ SETTLING = 3
 
 
 class KernelTracing(PassingListener):
-    """Stands before the listener behind an adapter's hooks.
+    """A listener in front of the session's that traces some iterations.
 
-    To that listener a traced iteration is one that does not train: it runs at default clocks and counts for
-    no measurement. All ranks count these iterations alike. A profiler that fails on one of them is a line
-    there, and that rank leaves out the same iterations as the others.
+    To the session a traced iteration is one that does not train: it runs at default clocks and counts for no
+    measurement. All ranks count these iterations alike. A profiler that fails on one of them is a line there,
+    and that rank leaves out the same iterations as the others.
     """
 
     def __init__(
@@ -76,11 +76,7 @@ class KernelTracing(PassingListener):
         self._listener.other_schedule_begins()
         self._next, self._tracing = 0, True
         if not self._failed:
-            try:
-                self._profiler = _profiler()
-                self._profiler.start()
-            except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
-                self._give_up(error)
+            self._attempt(self._start)
         return True
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
@@ -88,63 +84,72 @@ class KernelTracing(PassingListener):
         if not self._tracing:
             self._listener.before(kind, load)
         elif self._profiler is not None and kind.is_computation and self._next < len(self._computations):
-            try:
-                self._mark = record_function(f"{MARK}{self._computations[self._next]}")
-                self._mark.__enter__()  # type: ignore[no-untyped-call]  # torch's own
-            except Exception as error:  # noqa: BLE001  # see iteration_begins
-                self._stop()
-                self._give_up(error)
+            self._attempt(self._begin_mark)
             self._next += 1
 
     def after(self, kind: Kind) -> None:
-        """Mark its end."""
         if not self._tracing:
             self._listener.after(kind)
         elif self._mark is not None:
-            mark, self._mark = self._mark, None
-            try:
-                mark.__exit__(None, None, None)
-            except Exception as error:  # noqa: BLE001  # see iteration_begins
-                self._stop()
-                self._give_up(error)
+            self._attempt(self._end_mark)
 
     def iteration_ends(self) -> None:
-        """Cut what was traced; after the last iteration write it."""
+        """Cut the trace into instructions; after the last iteration write it."""
         if not self._tracing:
             self._listener.iteration_ends()
             return
         self._tracing = False
         self._left -= 1
-        if self._profiler is None:
-            return
-        try:
-            self._traced.append(self._stop_and_cut(self._profiler))
-            if not self._left:
-                self._write()
-        except Exception as error:  # noqa: BLE001  # see iteration_begins
-            self._give_up(error)
-        self._profiler = None
+        if self._profiler is not None:
+            self._attempt(self._finish)
 
     def iteration_broke(self) -> None:
         """End the profiler with the iteration, and pass on."""
-        self._tracing = False
         self._stop()
         super().iteration_broke()
 
     def fail(self, error: Exception) -> bool:
-        """End the profiler, and pass on."""
-        self._tracing = False
         self._stop()
         return super().fail(error)
 
+    def _attempt(self, act: Callable[[], None]) -> None:
+        """Run a part of the tracing; what fails ends it on this rank and never reaches the host's step."""
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001  # see above
+            self._failed = True
+            profiler, self._profiler, self._mark = self._profiler, None, None
+            if profiler is not None:
+                with suppress(Exception):
+                    profiler.stop()
+            self._log.line_here(f"kernels are not traced: {error}")
+
+    def _start(self) -> None:
+        self._profiler = _profiler()
+        self._profiler.start()
+
+    def _begin_mark(self) -> None:
+        self._mark = record_function(f"{MARK}{self._computations[self._next]}")
+        self._mark.__enter__()  # type: ignore[no-untyped-call]  # torch's own
+
+    def _end_mark(self) -> None:
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            mark.__exit__(None, None, None)
+
     def _stop(self) -> None:
-        """End the profiler within an iteration; one that fails to end is a line."""
+        """End tracing within an iteration."""
+        self._tracing = False
         profiler, self._profiler, self._mark = self._profiler, None, None
         if profiler is not None:
-            try:
-                profiler.stop()
-            except Exception as error:  # noqa: BLE001  # see iteration_begins
-                self._give_up(error)
+            self._attempt(profiler.stop)
+
+    def _finish(self) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            self._traced.append(self._stop_and_cut(profiler))
+        if not self._left:
+            self._write()
 
     def _stop_and_cut(self, profiler: profile) -> dict[Instruction, tuple[Launch, ...]]:
         if torch.cuda.is_available():
@@ -179,10 +184,6 @@ class KernelTracing(PassingListener):
         if not plain_s or min(plain_s) <= 0.0:
             return None
         return 100.0 * (sum(traced_s) / len(traced_s) / min(plain_s) - 1.0)
-
-    def _give_up(self, error: Exception) -> None:
-        self._failed, self._profiler = True, None
-        self._log.line_here(f"kernels are not traced: {error}")
 
 
 def _profiler() -> profile:
@@ -260,7 +261,7 @@ def replay_of(kernel: KernelClass, *, device: torch.device) -> OperatorReplay:
 
 
 def _overloads(kernel: KernelClass) -> list[OpOverload]:
-    """The operator's overloads that write into nothing that they are given."""
+    """Return the operator's overloads that write into none of their arguments."""
     space, _, name = kernel.name.partition("::")
     packet = getattr(getattr(torch.ops, space, None), name, None) if name else None
     if not isinstance(packet, OpOverloadPacket):
@@ -298,7 +299,7 @@ def _launch(kernel: KernelClass, overload: OpOverload, device: torch.device) -> 
 
 
 def _arguments(kernel: KernelClass, device: torch.device) -> list[object]:
-    """Tensors for tensors, what the trace noted for all else."""
+    """Return tensors for tensors, and the noted value for all else."""
     words = kernel.note.split(";") if kernel.note else [TENSOR] * len(kernel.shapes)
     shapes = iter(kernel.shapes)
     return [_tensor(next(shapes), kernel.dtype, device) if word == TENSOR else _value(word) for word in words]

@@ -87,7 +87,6 @@ class Labels:
     job: Mapping[str, str]
 
     def of(self, sample: MetricSample) -> dict[str, str]:
-        """Return all labels of a sample."""
         return {**(self.gpu if sample.metric.of_gpu else self.job), **sample.labels}
 
 
@@ -150,7 +149,6 @@ class RankMetrics:
             self._limit_w, self._limit_read_s = _power_limit_w(self._sources.gpu), self._now_s()
 
     def samples(self) -> list[MetricSample]:
-        """Return the known values."""
         own = [*self._of_gpu(), *self._of_clock()]
         return [*own, *self._of_job(), *self._of_plan()] if self._first else own
 

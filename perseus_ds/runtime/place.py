@@ -1,11 +1,10 @@
-"""Words and numbers that adapters report of a rank: its order, the weight of its modules, how they run."""
+"""Facts that adapters report of a rank: its order, the weight of its modules, how they run."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch.distributed._composable.contract import _get_registry
@@ -41,35 +40,11 @@ def join_orders(places: Iterable[Place], *, name: str) -> Schedule:
     return schedule
 
 
-# How much a module computes, judged by the weights that it multiplies; no import of torch.
-
-
-class Parameter(Protocol):
-    """Members that we use of a parameter."""
-
-    def dim(self) -> int:
-        """Return the number of dimensions."""
-
-    def numel(self) -> int:
-        """Return the number of elements."""
-
-
-@runtime_checkable
-class Module(Protocol):
-    """Members that we use of a module."""
-
-    def modules(self) -> Iterable[Module]:
-        """Return itself and everything below it, each once."""
-
-    def parameters(self, recurse: bool = True) -> Iterable[Parameter]:  # noqa: FBT001, FBT002 - torch's signature
-        """Return the parameters, of this module alone without ``recurse``."""
-
-
 _EMBEDDING = "Embedding"
 _LEAST_MATMUL_DIM = 2
 
 
-def matmul_weight(module: Module, *, embeddings: bool = False) -> int:
+def matmul_weight(module: torch.nn.Module, *, embeddings: bool = False) -> int:
     """Count the weights that multiply; those of embeddings are looked up, and count only on demand."""
     return sum(
         parameter.numel()
@@ -80,14 +55,9 @@ def matmul_weight(module: Module, *, embeddings: bool = False) -> int:
     )
 
 
-def _is_embedding(module: Module) -> bool:
+def _is_embedding(module: torch.nn.Module) -> bool:
     return any(_EMBEDDING in kind.__name__ for kind in type(module).__mro__)
 
-
-# How a model's modules are run, where that changes what they take: a part of the job's fingerprint.
-#
-# Every adapter describes its own modules by it (`Place.modules`). What a module's own code does (a call of
-# ``torch.utils.checkpoint`` in its forward) cannot be seen from outside.
 
 PLAIN = "plain"
 """Nothing is recomputed, offloaded, compiled or run in another precision."""
@@ -95,6 +65,9 @@ PLAIN = "plain"
 
 def describe_modules(modules: Iterable[torch.nn.Module], *, device_type: str) -> str:
     """Count what is checkpointed, offloaded and compiled, and name the precision of ``torch.autocast``.
+
+    A part of the job's fingerprint, since durations depend on it. What a module's own code does (a call of
+    ``torch.utils.checkpoint`` in its forward) cannot be seen from outside.
 
     Source: ``torch.distributed._composable.contract``, ``Module._compiled_call_impl`` and
     ``torch._dynamo.OptimizedModule`` @ torch 2.13; ``PipelineModule.activation_checkpoint_interval`` @

@@ -25,6 +25,5 @@ class HostThreads:
         return thread
 
     def queue(self, kind: type[T]) -> SimpleQueue[T]:
-        """Make a queue for items of one kind."""
         del kind
         return SimpleQueue()

@@ -51,7 +51,6 @@ class UserLoads(PassingListener):
         threading.Thread(target=self._answer, args=(function,), daemon=True, name="perseus loads").start()
 
     def iteration_begins(self, batch: Batch) -> bool:
-        """Add the loads of its microbatches to a batch."""
         if self._function is not None:
             loads = self._loads(batch.microbatches)
             batch = replace(batch, loads=loads or batch.loads)
@@ -59,7 +58,6 @@ class UserLoads(PassingListener):
         return super().iteration_begins(batch)
 
     def close(self) -> None:
-        """Ask no more."""
         self._function = None
         self._asked.put(None)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch import nn
 
 from perseus_ds.adapters.deepspeed import (
     KINDS,
@@ -399,46 +400,7 @@ def test_releases_that_crash_with_their_own_timers(release: str, crashes: bool) 
     assert crashes_with_timers(release) is crashes
 
 
-# A stage's weight, on stand-ins shaped like torch modules and DeepSpeed's PipelineModule.
-
-
-class Tensor:
-    def __init__(self, *shape: int) -> None:
-        self.shape = shape
-
-    def dim(self) -> int:
-        return len(self.shape)
-
-    def numel(self) -> int:
-        size = 1
-        for length in self.shape:
-            size *= length
-        return size
-
-
-class Linear:
-    def __init__(self, *tensors: Tensor, children: tuple[Linear, ...] = ()) -> None:
-        self.tensors, self.inner = tensors, children
-
-    def modules(self) -> Iterator[Linear]:
-        yield self
-        for child in self.inner:
-            yield from child.modules()
-
-    def parameters(self, *, recurse: bool = True) -> tuple[Tensor, ...]:
-        assert not recurse
-        return self.tensors
-
-
-class Embedding(Linear): ...
-
-
-class TokenAndPosition(Linear): ...
-
-
-class Pipeline:
-    def __init__(self, *layers: object) -> None:
-        self.forward_funcs = layers
+# A stage's weight.
 
 
 def head(tied: object, x: object) -> object:
@@ -446,16 +408,13 @@ def head(tied: object, x: object) -> object:
 
 
 def test_biases_norms_and_embeddings_do_not_multiply() -> None:
-    block = Linear(Tensor(8), children=(Linear(Tensor(8, 4), Tensor(4)), Linear(Tensor(8))))
-    assert weight_of([Embedding(Tensor(100, 8)), block]) == 32
-
-
-def test_embeddings_inside_a_module_are_left_out_too() -> None:
-    assert weight_of([TokenAndPosition(children=(Embedding(Tensor(100, 8)), Linear(Tensor(2, 2))))]) == 4
+    embedding, block = nn.Embedding(100, 8), nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(8))
+    assert weight_of([embedding, block]) == 32
+    assert weight_of([nn.Sequential(embedding, nn.Linear(2, 2))]) == 4
 
 
 def test_a_tied_head_counts_where_it_multiplies() -> None:
-    tied = Embedding(Tensor(100, 8))
+    tied = nn.Embedding(100, 8)
     assert weight_of([tied]) == 0
     assert weight_of([partial(head, tied), lambda x: x]) == 800
 
