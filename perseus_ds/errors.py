@@ -10,9 +10,8 @@
           UnmeasurableError         and measuring for longer would show no more
       SolverError                   a problem that cannot be solved, or a result that failed its check
         InfeasibleError             no plan meets the wanted time
-      PlanError                     a plan that cannot be used, or is for another job
+      PlanError                     a plan, or its file, that cannot be used, or is for another job
         SlowChangeError             a change of clock outlasts an iteration
-        PlanFormatError             a file that is not a plan
       DeviceError
         DeviceUnavailableError      no such device, no driver
           DeviceAbsentError         the driver answers, and has no such device
@@ -85,10 +84,6 @@ class PlanError(PerseusError):
 
 class SlowChangeError(PlanError):
     """A change of clock lasts longer than an iteration: only plans of one clock for each GPU can be run."""
-
-
-class PlanFormatError(PlanError):
-    """A file that is not a plan of a version we read."""
 
 
 class DeviceError(PerseusError):

@@ -40,7 +40,7 @@ from perseus_ds.cli.output import (
     sentences,
 )
 from perseus_ds.config import Objective
-from perseus_ds.errors import PlanError, PlanFormatError, ProfileError
+from perseus_ds.errors import PlanError, ProfileError
 from perseus_ds.plan import FrequencyPlan, Options, PlanSet, doubt, read_plans, select, worth
 from perseus_ds.plan.clock_requests import play
 from perseus_ds.plan.select import PowerPoint, power_table, with_plan_within
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     """Choose a plan and print it; print a profile that stands in its place."""
     try:
         stored = read_plans(options.file)
-    except PlanFormatError as error:
+    except PlanError as error:
         _show_profile(options, error)
         return DONE
     if options.power:
@@ -134,7 +134,7 @@ def _print_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     writer.writerows(rows)
 
 
-def _show_profile(options: argparse.Namespace, no_plan: PlanFormatError) -> None:
+def _show_profile(options: argparse.Namespace, no_plan: PlanError) -> None:
     """Print a profile in the form that was asked for.
 
     Raises:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perseus_ds.cli.output import DONE, print_result
 from perseus_ds.config import Objective
-from perseus_ds.errors import PerseusError, PlanFormatError
+from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.plan import read_plans, select, verify
 
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         check_times_by_networkx(plans, some)
         check_bounds_by_lp(plans, some)
     except PerseusError as error:
-        raise PlanFormatError(
+        raise PlanError(
             f"{options.plan} contradicts itself: {error.message}", hint="make it again with perseus-ds plan"
         ) from error
     print_result(

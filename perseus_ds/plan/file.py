@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.errors import PerseusError, PlanFormatError
+from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import KEY, check_digest, digest_of, parse_json, read_bounded
 from perseus_ds.plan.record import Baseline, ChangeBudget, Expected, Options, PlanSet, Segment, Splits
 from perseus_ds.plan.verify import check_figures
@@ -181,14 +181,14 @@ def read_plans(path: str | Path) -> PlanSet:
     """Read a plan file.
 
     Raises:
-        PlanFormatError: naming the file and what is wrong in it.
+        PlanError: naming the file and what is wrong in it.
     """
     try:
         return loads(read_bounded(Path(path), most_bytes=MOST_BYTES))
     except OSError as error:
-        raise PlanFormatError(f"{path}: {error.strerror}") from error
+        raise PlanError(f"{path}: {error.strerror}") from error
     except PerseusError as error:
-        raise PlanFormatError(f"{path} {error.message}", hint=error.hint) from error
+        raise PlanError(f"{path} {error.message}", hint=error.hint) from error
 
 
 def dumps(plans: PlanSet) -> str:
@@ -265,16 +265,16 @@ def loads(text: str | bytes) -> PlanSet:
     What can be recomputed is, so that a message states what is wrong; the digest finds the rest.
 
     Raises:
-        PlanFormatError: the text is not a whole plan of our version.
+        PlanError: the text is not a whole plan of our version.
     """
     try:
         content = parse_json(text)
     except PerseusError as error:
-        raise PlanFormatError(error.message, hint=_AGAIN) from error
+        raise PlanError(error.message, hint=_AGAIN) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise PlanFormatError("is not a plan", hint=f'expected "format": "{FORMAT}"')
+        raise PlanError("is not a plan", hint=f'expected "format": "{FORMAT}"')
     if content.get("version") != VERSION:
-        raise PlanFormatError(
+        raise PlanError(
             f"is a plan of version {content.get('version')!r:.40}, we read {VERSION}", hint=_AGAIN
         )
     try:
@@ -284,7 +284,7 @@ def loads(text: str | bytes) -> PlanSet:
         check_figures(plans)
         check_digest(content)
     except _DAMAGE as error:
-        raise PlanFormatError(f"is damaged: {_in_one_line(error)}", hint=_AGAIN) from error
+        raise PlanError(f"is damaged: {_in_one_line(error)}", hint=_AGAIN) from error
     return plans
 
 

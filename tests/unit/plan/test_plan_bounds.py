@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hand_made import hand_made
 
-from perseus_ds.errors import PlanFormatError
+from perseus_ds.errors import PlanError
 from perseus_ds.plan import dumps, loads, read_plans
 
 
@@ -23,7 +23,7 @@ def content() -> dict[str, Any]:
 def refused(content: dict[str, Any]) -> str:
     text = json.dumps(content)
     tracemalloc.start()
-    with pytest.raises(PlanFormatError) as caught:
+    with pytest.raises(PlanError) as caught:
         loads(text)
     assert tracemalloc.get_traced_memory()[1] < 200 << 20
     tracemalloc.stop()
@@ -74,5 +74,5 @@ def test_numbers_that_mean_nothing_are_refused(content: dict[str, Any], key: str
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
-        with pytest.raises(PlanFormatError, match=f"{path}.*([Dd]irectory|ordinary)"):
+        with pytest.raises(PlanError, match=f"{path}.*([Dd]irectory|ordinary)"):
             read_plans(path)

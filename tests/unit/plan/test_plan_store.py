@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from perseus_ds.errors import PlanFormatError
+from perseus_ds.errors import PlanError
 from perseus_ds.files import KEY, digest_of
 from perseus_ds.plan import PlanSet, dumps, loads, read_plans, write_plans
 from perseus_ds.plan.file import PackedMatrix, pack_matrix, unpack_matrix
@@ -67,7 +67,7 @@ def test_every_truncation_is_refused_in_one_line(file: Path) -> None:
     whole = file.read_text()
     for length in range(0, len(whole), 7):
         file.write_text(whole[:length])
-        with pytest.raises(PlanFormatError, match="JSON") as caught:
+        with pytest.raises(PlanError, match="JSON") as caught:
             read_plans(file)
         assert str(caught.value).startswith(str(file))
         assert "\n" not in str(caught.value)
@@ -150,7 +150,7 @@ def test_damage_is_refused_in_one_line_with_the_file(
     content = json.loads(file.read_text())
     damage(content)
     file.write_text(json.dumps(content))
-    with pytest.raises(PlanFormatError) as caught:
+    with pytest.raises(PlanError) as caught:
         read_plans(file)
     assert str(caught.value).startswith(f"{file} ")
     assert message in str(caught.value)
@@ -163,7 +163,7 @@ def test_a_choice_that_its_options_do_not_have_is_refused(file: Path) -> None:
     for column in ("clock_mhz", "time_s", "energy_j"):
         backward[column] = backward[column][:2]
     file.write_text(json.dumps(content))
-    with pytest.raises(PlanFormatError, match="option 2"):
+    with pytest.raises(PlanError, match="option 2"):
         read_plans(file)
 
 
@@ -175,5 +175,5 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         ("list.json", "list.json is not a plan"),
         ("nowhere.json", "nowhere.json: No such file"),
     ]:
-        with pytest.raises(PlanFormatError, match=message):
+        with pytest.raises(PlanError, match=message):
             read_plans(tmp_path / name)

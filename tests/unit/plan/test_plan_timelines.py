@@ -11,7 +11,7 @@ import pytest
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.gpu import ClockPair
-from perseus_ds.errors import PlanError, PlanFormatError, ProfileError
+from perseus_ds.errors import PlanError, ProfileError
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
 from perseus_ds.plan.clock_requests import Part, Played, play, requests_of
 from perseus_ds.plan.problem import Split, Switching
@@ -159,7 +159,7 @@ def test_timelines_of_one_temperature_survive_the_plan_file() -> None:
 def test_what_waits_spare_is_read_strictly(rows: object) -> None:
     content: dict[str, Any] = json.loads(dumps(planned(*LINES)))
     content["options"][0]["spared_w"] = rows
-    with pytest.raises(PlanFormatError, match="spared_w"):
+    with pytest.raises(PlanError, match="spared_w"):
         loads(json.dumps(content))
 
 
@@ -232,14 +232,14 @@ def _broken(where: str, value: object) -> str:
     ],
 )
 def test_a_damaged_timeline_is_refused_in_one_line(where: str, value: object) -> None:
-    with pytest.raises(PlanFormatError, match="is damaged") as refused:
+    with pytest.raises(PlanError, match="is damaged") as refused:
         loads(_broken(where, value))
     assert "\n" not in refused.value.message
 
 
 @pytest.mark.parametrize("segment", [[1410, None], [1410, None, 0.5, 1], None, "1410"])
 def test_a_segment_of_other_parts_is_refused_by_its_place(segment: object) -> None:
-    with pytest.raises(PlanFormatError, match="timelines"):
+    with pytest.raises(PlanError, match="timelines"):
         loads(_broken("segment", segment))
 
 
