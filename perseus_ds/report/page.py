@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perseus_ds import __version__
 from perseus_ds.plan import FrequencyPlan, PlanSet, certified
-from perseus_ds.profile import Computation, Point, Profile, read_profile, smoothed
+from perseus_ds.profile import Computation, Profile, read_profile
 from perseus_ds.report.figures import (
     UNKNOWN,
     EnergyPrices,
@@ -40,15 +40,7 @@ from perseus_ds.report.figures import (
     time_series,
 )
 from perseus_ds.report.read import RunData, count, short
-from perseus_ds.report.timeline import (
-    EnergyBreakdown,
-    clock_changes,
-    energy_breakdown,
-    panel_name,
-    rank_rows,
-    straggler_breakdown,
-    write_trace,
-)
+from perseus_ds.report.timeline import energy_j, panel_name, rank_rows, write_trace
 from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.run_directory.records import RecordedIteration, Span
 from perseus_ds.schedule import Instruction, Kind
@@ -62,13 +54,6 @@ MAX_SPANS = 60_000
 _HINT = "Point at any figure for its numbers, or reach it with the Tab key and use the arrow keys."
 _NAMES = {"baseline": "default clocks", "perseus": "the plan"}
 _TYPES = {"u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "f4": np.float32}
-_CAUSES = (
-    ("working_j", "c0", "computing"),
-    ("fixed_j", "c1", "transfers, reduction, step"),
-    ("bubbles_j", "c2", "waiting for other stages"),
-    ("straggler_j", "c3", "waiting for the straggler"),
-)
-
 Section = dict[str, object]
 Data = dict[str, Any]
 
@@ -115,7 +100,6 @@ def page_of(contents: RunData, found: Figures, *, prices: EnergyPrices | None = 
         *_savings(contents, found, prices or EnergyPrices()),
         *_frontier(contents, data),
         *_iteration(contents, data, trace),
-        *_energy_by_cause(contents),
         *_over_the_run(contents, data),
         *_gpus(contents, found),
         *profile_sections(contents, data),
@@ -129,7 +113,11 @@ def page_of(contents: RunData, found: Figures, *, prices: EnergyPrices | None = 
         cards=list(_cards(contents, found)),
         sentences=[
             text
-            for text in (compare_measured_expected(contents, found), plan_vs_expected_note(found))
+            for text in (
+                compare_measured_expected(contents, found),
+                plan_vs_expected_note(found),
+                "" if found.gap_pct is None else f"The plan is {certified(found.gap_pct)}.",
+            )
             if text
         ],
         notes=[f"{part.file} is not shown: {part.why}" for part in contents.missing],
@@ -175,8 +163,8 @@ def rounded(values: ArrayLike, digits: int = 7) -> list[float]:
 
 
 def _section(heading: str, **parts: object) -> Section:
-    """Return a part of the page: words, bars, figures, a table (``header``, ``rows``), a link."""
-    blank = dict.fromkeys(("words", "live", "bars", "figures", "header", "rows", "link", "half"))
+    """Return a part of the page: words, figures, a table (``header``, ``rows``), a link."""
+    blank = dict.fromkeys(("words", "live", "figures", "header", "rows", "link", "half"))
     return {"heading": heading, "numbers": 1, **blank, **parts}
 
 
@@ -215,9 +203,6 @@ def _cards(contents: RunData, found: Figures) -> Iterator[dict[str, str]]:
         yield card("measured", saving.time, "iteration time, measured")
     if saving := found.predicted:
         yield card("predicted", saving.energy, f"energy saved, expected from the profile ({saving.source})")
-    if found.gap_pct is not None:
-        gap = f"{max(0.0, found.gap_pct):.3f} %"
-        yield card("predicted", gap, "above the proved optimum of this profile, at most")
 
 
 def _savings(contents: RunData, found: Figures, prices: EnergyPrices) -> Iterator[Section]:
@@ -348,7 +333,7 @@ def _iteration(contents: RunData, data: Data, trace: str) -> Iterator[Section]:
         100.0 * np.mean([row.idle_s for row in rank_rows(one)]) / one.iteration_time_s for one in timelines
     ]
     alt = "One iteration on a time axis. " + " ".join(
-        f"{panel_name(one)}: {short(one.iteration_time_s)} s, {short(energy_breakdown(one).total_j)} J,"
+        f"{panel_name(one)}: {short(one.iteration_time_s)} s, {short(energy_j(one))} J,"
         f" GPUs wait {waits:.0f} % of the time."
         for one, waits in zip(timelines, waits_pct, strict=True)
     )
@@ -394,7 +379,7 @@ def _panel(timeline: RecordedIteration, kinds: Sequence[Kind], critical: frozens
     return {
         "name": panel_name(timeline),
         "end": timeline.iteration_time_s,
-        "joules": energy_breakdown(timeline).total_j,
+        "joules": energy_j(timeline),
         "waiting_w": timeline.blocking_power_w,
         "lanes": [lane.name for lane in rows],
         **{
@@ -402,46 +387,6 @@ def _panel(timeline: RecordedIteration, kinds: Sequence[Kind], critical: frozens
             for column, packing, field in columns
         },
     }
-
-
-def _energy_by_cause(contents: RunData) -> Iterator[Section]:
-    if not contents.timelines:
-        return
-    beside = [] if contents.plans is None else straggler_breakdown(contents.plans, contents.events)
-    found: list[EnergyBreakdown] = [*map(energy_breakdown, contents.in_order()), *beside]
-    names = [_NAMES.get(one.name, one.name) for one in found]
-    parts = [part for part in _CAUSES if any(getattr(one, part[0]) for one in found)]
-    changes = [f"{clock_changes(one):.1f} ({_NAMES.get(one.name, one.name)})" for one in contents.in_order()]
-    words = f"One pipeline, one iteration. Changes of clock per iteration and GPU: {', '.join(changes)}."
-    if beside:
-        words += " The last two rows, as planned, last until the straggler arrives."
-    longest_j = max(one.total_j for one in found)
-    bars = [
-        {
-            "name": f"{name}: {short(one.total_j)} J",
-            "parts": [
-                (look, f"{100.0 * getattr(one, field) / longest_j:.2f}")
-                for field, look, _ in _CAUSES
-                if getattr(one, field) > 0
-            ],
-        }
-        for name, one in zip(names, found, strict=True)
-    ]
-    rows = [
-        [
-            name,
-            *(short(getattr(one, field)) if getattr(one, field) else "0" for field, *_ in parts),
-            short(one.total_j),
-        ]
-        for name, one in zip(names, found, strict=True)
-    ]
-    yield _section(
-        "What the energy goes into",
-        words=words,
-        bars={"legend": [part[1:] for part in parts], "rows": bars},
-        header=["J", *(part[2] for part in parts), "in all"],
-        rows=rows,
-    )
 
 
 def _over_the_run(contents: RunData, data: Data) -> Iterator[Section]:
@@ -509,7 +454,7 @@ def _gpus(contents: RunData, found: Figures) -> Iterator[Section]:
 
 
 def profile_sections(contents: RunData, data: Data) -> Iterator[Section]:
-    """Yield the curves, a row for each of them, and predicted against measured durations."""
+    """Yield the curves, and predicted against measured durations."""
     profile, plan = contents.profile, contents.chosen
     if profile is None:
         return
@@ -527,22 +472,8 @@ def profile_sections(contents: RunData, data: Data) -> Iterator[Section]:
         f" {min(leaner):.0f} to {max(leaner):.0f} % of the energy of the most wasteful one."
     )
     caption = "Energy (J) against time (s) of every computation, a point per clock, with standard errors."
-    yield _section("The profile", figures=[_figure("profile", caption, alt=alt, legend=legend)])
-    yield _section(
-        "Each curve of the profile",
-        words=" ".join(_about_profile(profile, contents)),
-        header=[
-            "",
-            "clocks, MHz",
-            "the plan uses",
-            "never worth it",
-            "error s",
-            "error J",
-            "off curve",
-            "°C",
-        ],
-        rows=_curve_rows(profile, plan),
-    )
+    figure = _figure("profile", caption, alt=alt, legend=legend)
+    yield _section("The profile", words=" ".join(_about_profile(profile, contents)), figures=[figure])
     if plan is not None and (rows := _duration_rows(contents, plan)):
         yield _section(
             "Predicted and measured durations",
@@ -568,18 +499,9 @@ def _stage_data(profile: Profile, stage: int) -> Data:
     return {"stage": stage, "kinds": sorted(kinds, key=lambda row: str(row["words"]), reverse=True)}
 
 
-def _states_errors(profile: Profile) -> bool:
-    return any(one.time_se_s or one.energy_se_j for points in profile.points.values() for one in points)
-
-
 def _about_profile(profile: Profile, contents: RunData) -> Iterator[str]:
-    """Explain the columns, and what of the sweep is not in the profile, with the reason."""
-    yield (
-        "Errors are the largest of a curve. Off curve is the largest distance from a smooth curve through all"
-        " points, in standard errors. A clock is never worth it where another one is as fast and needs no"
-        " more energy."
-    )
-    if not _states_errors(profile):
+    """State what of the sweep is not in the profile, with the reason."""
+    if not any(one.time_se_s or one.energy_se_j for points in profile.points.values() for one in points):
         yield "This profile states no errors."
     lost = {
         clock
@@ -602,73 +524,6 @@ def _about_profile(profile: Profile, contents: RunData) -> Iterator[str]:
     left = [f"{n} {words}" for key, words in reasons.items() if isinstance(n := profiled.get(key), int) and n]
     if left:
         yield f"Iterations left out of the sweep: {', '.join(left)}."
-
-
-def _curve_rows(profile: Profile, plan: FrequencyPlan | None) -> list[list[str]]:
-    curves = smoothed(profile) if _states_errors(profile) else profile
-    used: dict[Computation, set[int]] = defaultdict(set)
-    for one, portions in () if plan is None else plan.portions().items():
-        assert plan is not None
-        options = plan.of.options[one.stage, one.kind]
-        for portion in portions:
-            used[one.stage, one.kind] |= {segment.clock_mhz for segment in options.segments(portion.option)}
-    return [
-        [
-            f"stage {stage} {kind.words}",
-            _range([one.clock_mhz for one in points]),
-            _range(used[stage, kind]),
-            _range(_dominated(points)),
-            *(
-                f"{100.0 * share:.2f} %" if share > 0.0 else UNKNOWN
-                for share in (
-                    max(one.time_se_s / one.time_s for one in points),
-                    max(one.energy_se_j / one.energy_j for one in points),
-                )
-            ),
-            _off_curve(points, curves.of(stage, kind)),
-            _range(
-                [round(c) for one in points if (c := getattr(one, "temperature_c", None)) is not None],
-                "{} to {}",
-            ),
-        ]
-        for stage, kind in sorted(profile.points, key=lambda key: (key[0], key[1].value))
-        for points in [profile.of(stage, kind)]
-    ]
-
-
-def _dominated(points: Sequence[Point]) -> list[int]:
-    """Return the clocks at which another one is as fast and needs no more energy."""
-    return [
-        one.clock_mhz
-        for one in points
-        if any(
-            other.time_s <= one.time_s and other.energy_j <= one.energy_j and other.clock_mhz != one.clock_mhz
-            for other in points
-        )
-    ]
-
-
-def _range(values: Sequence[int] | set[int], form: str = "") -> str:
-    if not values:
-        return UNKNOWN
-    low, high = min(values), max(values)
-    return str(low) if low == high else (form or f"{len(set(values))}: {{}} to {{}}").format(low, high)
-
-
-def _off_curve(points: Sequence[Point], curve: Sequence[Point]) -> str:
-    """Return the largest residual of times and energies, in standard errors of the point."""
-    at = {one.clock_mhz: one for one in curve}
-    found = [
-        abs(value - on) / error
-        for one in points
-        for other in [at[one.clock_mhz]]
-        for value, on, error in (
-            (one.time_s, other.time_s, one.time_se_s),
-            (one.energy_j, other.energy_j, one.energy_se_j),
-        )
-        if error > 0.0
-    ]
-    return f"{max(found):.1f}" if found else UNKNOWN
 
 
 def _duration_rows(contents: RunData, plan: FrequencyPlan) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""An iteration on a time axis: a row per pipeline rank, its energy by cause, and the trace for Perfetto."""
+"""An iteration on a time axis: a row per pipeline rank, its energy, and the trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perseus_ds.files import MOST
-from perseus_ds.plan import FrequencyPlan, PlanSet
-from perseus_ds.plan.clock_requests import Played, play, play_baseline
-from perseus_ds.report.read import Event
 from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.run_directory.records import RecordedIteration, Span
 from perseus_ds.schedule import Instruction
@@ -63,92 +59,13 @@ def panel_name(timeline: RecordedIteration) -> str:
     return _NAMES.get(timeline.name, timeline.name)
 
 
-@dataclass(frozen=True, slots=True)
-class EnergyBreakdown:
-    """Energy of one pipeline over one iteration, by cause; all that is not work draws blocking power.
-
-    ``fixed_j`` is transfers, reduction, step and the like; ``bubbles_j`` the gaps between instructions;
-    ``straggler_j`` the wait for another pipeline at the iteration's end.
-    """
-
-    name: str
-    working_j: float
-    fixed_j: float
-    bubbles_j: float
-    straggler_j: float = 0.0
-
-    @property
-    def total_j(self) -> float:
-        """Sum of all causes."""
-        return self.working_j + self.fixed_j + self.bubbles_j + self.straggler_j
-
-
-def energy_breakdown(timeline: RecordedIteration) -> EnergyBreakdown:
-    """Split a timeline's energy: mean power over each box, blocking power wherever nothing is computed."""
-    fixed_s = sum(span.duration_s for span in timeline.spans if span.power_w is None)
-    return EnergyBreakdown(
-        timeline.name,
-        working_j=sum((span.power_w or 0.0) * span.duration_s for span in timeline.spans),
-        fixed_j=timeline.blocking_power_w * fixed_s,
-        bubbles_j=timeline.blocking_power_w * sum(lane.idle_s for lane in rank_rows(timeline)),
+def energy_j(timeline: RecordedIteration) -> float:
+    """Add up one pipeline's energy: mean power over each box, blocking power wherever nothing is computed."""
+    waiting_s = sum(span.duration_s for span in timeline.spans if span.power_w is None)
+    waiting_s += sum(lane.idle_s for lane in rank_rows(timeline))
+    return timeline.blocking_power_w * waiting_s + sum(
+        (span.power_w or 0.0) * span.duration_s for span in timeline.spans
     )
-
-
-def clock_changes(timeline: RecordedIteration) -> float:
-    """Return changes of clock per iteration and rank, from one iteration to the next included."""
-    changes, rows = 0, rank_rows(timeline)
-    for lane in rows:
-        clocks = [span.clock_mhz for span in lane.spans if span.clock_mhz is not None]
-        changes += sum(one != other for one, other in zip(clocks, clocks[1:] + clocks[:1], strict=True))
-    return changes / max(1, len(rows))
-
-
-def straggler_breakdown(plans: PlanSet, events: Sequence[Event]) -> list[EnergyBreakdown]:
-    """Split both sides' energy beside the last straggler of the journal; empty without one.
-
-    Default clocks first, then the plan that met it; both last until the straggler arrives. Changes of clock
-    inside waits are part of the bubbles.
-    """
-    for event in reversed(events):
-        sync_s, plan = event.get("sync_time_s"), _plan_met(plans, event)
-        if event.get("event") != "straggler" or plan is None:
-            continue
-        if isinstance(sync_s, float) and 0.0 <= sync_s <= MOST:
-            baseline = plans.baseline
-            waits_j = (
-                baseline.blocking_power_w
-                * plans.schedule.ranks
-                * max(0.0, sync_s - baseline.iteration_time_s)
-            )
-            extra_j = plans.blocking_total_w * max(0.0, sync_s - plan.iteration_time_s)
-            at_default = _split(
-                "default clocks, waiting",
-                play_baseline(plans),
-                baseline.blocking_power_w,
-                baseline.energy_j,
-                waits_j,
-            )
-            at_plan = _split("the plan, waiting", play(plan), plans.blocking_power_w, plan.energy_j, extra_j)
-            return [at_default, at_plan]
-    return []
-
-
-def _plan_met(plans: PlanSet, event: Event) -> FrequencyPlan | None:
-    """Return the plan of the first replica that waited."""
-    waiting, chosen = event.get("waiting"), event.get("plans")
-    if not (isinstance(waiting, list) and isinstance(chosen, list) and waiting):
-        return None
-    index = chosen[waiting[0]] if waiting[0] in range(len(chosen)) else None
-    return plans.plan(index) if isinstance(index, int) and 0 <= index < len(plans) else None
-
-
-def _split(
-    name: str, played: Sequence[Played], waiting_w: float, own_j: float, extra_j: float
-) -> EnergyBreakdown:
-    """Split the energy of the pipeline's own time by cause; ``extra_j`` is the wait for the straggler."""
-    working_j = sum(one.energy_j for one in played)
-    fixed_j = waiting_w * sum(one.duration_s for one in played if not one.parts)
-    return EnergyBreakdown(name, working_j, fixed_j, own_j - working_j - fixed_j, extra_j)
 
 
 def write_trace(

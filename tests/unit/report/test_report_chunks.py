@@ -10,7 +10,7 @@ from perseus_ds.plan import FrequencyPlan, build
 from perseus_ds.plan.clock_requests import play, play_baseline
 from perseus_ds.profile import Point, Profile
 from perseus_ds.report.page import clocks_mhz, timeline_data
-from perseus_ds.report.timeline import energy_breakdown, rank_rows
+from perseus_ds.report.timeline import energy_j, rank_rows
 from perseus_ds.run_directory.records import RecordedIteration, Span, read_timelines, write_timelines
 from perseus_ds.schedule import Kind, textbook
 
@@ -64,7 +64,7 @@ def test_a_lane_for_every_rank_with_both_its_chunks(
         ("rank 2", (2, 5)),
         ("rank 3", (3, 4)),
     ]
-    assert energy_breakdown(both[1]).total_j == pytest.approx(plan.energy_j)
+    assert energy_j(both[1]) == pytest.approx(plan.energy_j)
 
 
 def test_every_box_of_every_kind_is_drawn_in_its_lane(both: list[RecordedIteration]) -> None:

@@ -1,4 +1,4 @@
-"""Critical path, energy by cause, worth, stragglers and trace: what stands beside the saving."""
+"""Critical path, energy, worth, stragglers and trace: what stands beside the saving."""
 
 import json
 import math
@@ -13,13 +13,7 @@ from perseus_ds.plan import PlanSet
 from perseus_ds.plan.clock_requests import play
 from perseus_ds.report.figures import EnergyPrices, event_row, fact_rows, straggler_rows
 from perseus_ds.report.read import critical_path
-from perseus_ds.report.timeline import (
-    clock_changes,
-    energy_breakdown,
-    rank_rows,
-    straggler_breakdown,
-    write_trace,
-)
+from perseus_ds.report.timeline import energy_j, rank_rows, write_trace
 from perseus_ds.run_directory.records import MeasuredSide, RecordedIteration, Span, Summary
 from perseus_ds.schedule import Instruction, textbook
 
@@ -55,50 +49,8 @@ def test_the_critical_path_by_hand() -> None:
     assert list(map(str, path)) == ["0F0", "1F0", "1B0", "1F1", "1B1", "0B1"]
 
 
-def test_energy_by_cause_adds_up_to_what_the_timeline_says(plans: PlanSet) -> None:
-    found = timeline(plans)
-    parts = energy_breakdown(found)
-    assert min(parts.working_j, parts.bubbles_j) > 0.0
-    assert parts.total_j == pytest.approx(plans.plan(0).energy_j, rel=1e-6)
-
-
-def test_energy_beside_a_straggler_lasts_until_it_arrives(plans: PlanSet) -> None:
-    meet_s, ranks = 1.5 * plans.t_min_s, plans.schedule.ranks
-    event = {"event": "straggler", "sync_time_s": meet_s, "waiting": [1], "plans": [0, 2]}
-    before, after = straggler_breakdown(plans, [event, {"event": "straggler_gone"}])
-    baseline, plan = plans.baseline, plans.plan(2)
-    wait_w = baseline.blocking_power_w * ranks
-    assert before.straggler_j == pytest.approx(wait_w * (meet_s - baseline.iteration_time_s))
-    assert before.total_j == pytest.approx(baseline.energy_j + before.straggler_j)
-    assert after.straggler_j == pytest.approx(plans.blocking_total_w * (meet_s - plan.iteration_time_s))
-    assert after.total_j == pytest.approx(
-        float(plans.effective_energy_j[2]) + plans.blocking_total_w * meet_s
-    )
-    assert after.working_j == pytest.approx(sum(one.energy_j for one in play(plan)))
-
-
-def test_of_several_stragglers_the_last_of_the_journal_is_shown(plans: PlanSet) -> None:
-    first, last = (
-        {"event": "straggler", "sync_time_s": times * plans.t_min_s, "waiting": [0], "plans": [index]}
-        for times, index in ((3.0, 1), (1.5, 2))
-    )
-    assert straggler_breakdown(plans, [first, last]) == straggler_breakdown(plans, [last])
-    assert straggler_breakdown(plans, [first, last]) != straggler_breakdown(plans, [first])
-
-
-@pytest.mark.parametrize(
-    "torn", [{"sync_time_s": None}, {"waiting": []}, {"plans": [9_999, 9_999]}, {"waiting": [7]}]
-)
-def test_a_straggler_whose_record_is_torn_has_no_bars(plans: PlanSet, torn: dict[str, object]) -> None:
-    event = {"event": "straggler", "sync_time_s": 9.0, "waiting": [0], "plans": [1]}
-    assert straggler_breakdown(plans, [event])
-    assert straggler_breakdown(plans, [event | torn]) == []
-
-
-def test_changes_of_clock_are_counted_round_the_iteration() -> None:
-    clocks = (1400, 1400, 1200, 1400, 1200)
-    spans = tuple(Span(Instruction.parse(f"0F{n}"), float(n), 1.0, mhz, 1.0) for n, mhz in enumerate(clocks))
-    assert clock_changes(RecordedIteration("perseus", 5.0, 1.0, simulated=True, spans=spans)) == 4
+def test_energy_adds_up_to_what_the_plan_says(plans: PlanSet) -> None:
+    assert energy_j(timeline(plans)) == pytest.approx(plans.plan(0).energy_j, rel=1e-6)
 
 
 def _summary(**facts: object) -> Summary:
@@ -175,9 +127,7 @@ def test_the_trace_is_valid_and_its_power_is_the_energy(plans: PlanSet, tmp_path
     when_us, watts = map(np.array, zip(*power, strict=True))
     assert (np.diff(when_us) > 0).all()
     assert watts[-1] == 0.0
-    assert (np.diff(when_us) * watts[:-1]).sum() / 1e6 == pytest.approx(
-        energy_breakdown(found).total_j, rel=1e-4
-    )
+    assert (np.diff(when_us) * watts[:-1]).sum() / 1e6 == pytest.approx(energy_j(found), rel=1e-4)
     clocks = [e for e in events if e["ph"] == "C" and e["name"].startswith("clock of")]
     assert {e["args"]["MHz"] for e in clocks} == {span.clock_mhz for span in found.spans}
 
@@ -208,7 +158,7 @@ def test_idle_is_what_no_span_covers(
 
 def test_energy_counts_work_at_its_power_and_all_else_at_blocking_power() -> None:
     found = boxes(("0F0", 0.0, 0.5, 200.0), ("0AR0", 0.5, 0.3, None), ("1F0", 0.5, 0.5, 100.0))
-    assert energy_breakdown(found).total_j == pytest.approx(0.5 * 200 + 0.5 * 100 + 50 * (2.0 - 1.0))
+    assert energy_j(found) == pytest.approx(0.5 * 200 + 0.5 * 100 + 50 * (2.0 - 1.0))
 
 
 def test_an_event_tells_its_line_and_an_unknown_one_its_facts_with_units() -> None:
