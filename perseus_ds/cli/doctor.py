@@ -324,7 +324,7 @@ def _locks(found: LocalGpus) -> Iterator[Finding]:
     """Return which clocks appear locked though no job of ours that lives holds them."""
     left: dict[str, str] = {}
     try:
-        left = {one.uuid: one.what for one in stale_journals()}
+        left = stale_journals()
     except DeviceError as error:
         yield Finding(error.message, error.hint or "perseus-ds clocks reset")
     for uuid, what in left.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -106,6 +106,9 @@ class ClockAgenda:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __iter__(self) -> Iterator[DatedClock]:
+        return iter(self._waiting)
+
     @property
     def due_s(self) -> float | None:
         """Return when the next request is due; None while nothing waits."""
@@ -117,14 +120,21 @@ class ClockAgenda:
             self._waiting.pop()
         self._waiting.append(request)
 
+    def drop_missed(self, now_s: float) -> None:
+        """Drop requests that a newer one, due by now, supersedes; count those that missed their moment."""
+        while len(self._waiting) > 1 and self._waiting[1].due_s <= now_s:
+            missed = self._waiting.popleft()
+            # rest between iterations may give way
+            self.counts.overtaken += missed.clock_mhz is not None and missed.due_s < self._waiting[0].due_s
+
     def take(self, now_s: float) -> DatedClock | None:
         """Return the request for the present; None where nothing new is due."""
-        taken: DatedClock | None = None
-        while self._waiting and self._waiting[0].due_s <= now_s:
-            if taken is not None and taken.due_s < self._waiting[0].due_s:
-                self.counts.overtaken += taken.clock_mhz is not None  # rest between iterations may give way
-            taken = self._waiting.popleft()
-        return taken
+        self.drop_missed(now_s)
+        return self._waiting.popleft() if self._waiting and self._waiting[0].due_s <= now_s else None
+
+    def pop(self) -> DatedClock:
+        """Return the oldest request, due or not."""
+        return self._waiting.popleft()
 
     def clear(self) -> None:
         """Forget what waits."""

@@ -81,11 +81,7 @@ def pauses_s() -> Iterator[float]:
 def retry(
     act: Callable[[], T], for_s: float, is_transient: Callable[[DeviceError], bool] = is_transient
 ) -> T:
-    """Try until it succeeds, the error is not transient, or the time is up.
-
-    Raises:
-        DeviceError: the last one.
-    """
+    """Try until it succeeds, the error is not transient, or the time is up: then raise the last error."""
     until_s = time.monotonic() + for_s
     for pause_s in pauses_s():
         try:
@@ -98,11 +94,7 @@ def retry(
 
 
 def open_gpu(backend: str, uuid: str) -> Gpu:
-    """Open a GPU to set its clock.
-
-    Raises:
-        DeviceError: no such GPU, or no such backend.
-    """
+    """Open a GPU to set its clock, through one of `journal.BACKENDS`."""
     request = DeviceRequest(backend, uuid=uuid)
     if backend == "nvml":
         return NvmlGpu(request)
@@ -110,9 +102,8 @@ def open_gpu(backend: str, uuid: str) -> Gpu:
         from perseus_ds.device.amd import AmdGpu  # noqa: PLC0415 - a node has GPUs of one vendor
 
         return AmdGpu(request)
-    raise DeviceUnsupportedError(
-        f"a guard cannot set clocks through {backend!r}: {', '.join(journal.BACKENDS)}"
-    )
+    known = ", ".join(journal.BACKENDS)
+    raise DeviceUnsupportedError(f"a guard cannot set clocks through {backend!r}: {known}")
 
 
 @contextmanager
@@ -150,9 +141,8 @@ class OwnershipLock:
         try:
             self._file = os.open(path, flags, 0o600)
         except OSError as error:
-            raise DevicePermissionError(
-                f"cannot open {path}: {error.strerror}", hint="set PERSEUS_GUARD_DIR"
-            ) from error
+            hint = "set PERSEUS_GUARD_DIR"
+            raise DevicePermissionError(f"cannot open {path}: {error.strerror}", hint=hint) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -172,6 +162,105 @@ class OwnershipLock:
             self._file = -1
 
 
+class GpuClaim:
+    """An ownership lock, a journal and a GPU: taken together, released together.
+
+    ``restore_clock_mhz`` is the clock that it has without a request, and at the end (``None``: the driver's
+    own choice). ``locked_before_mhz`` is another one at which it looked locked before. ``remark`` is what was
+    wrong with an earlier guard's journal.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        owner: str,
+        *,
+        backend: str = "nvml",
+        patience_s: float = RESTORE_S,
+        restore_clock_mhz: int | None = None,
+    ) -> None:
+        """Take the GPU; what a killed guard left is restored first.
+
+        Raises:
+            DeviceUnavailableError: another guard holds it.
+            DevicePermissionError: no journal can be kept.
+            DeviceUnsupportedError: the clock to restore is none of this GPU.
+            DeviceError: what was left could not be restored.
+        """
+        identity = gpu.identify()
+        self.gpu = gpu
+        self.uuid = identity.uuid
+        self.restore_clock_mhz = restore_clock_mhz
+        self._patience_s = patience_s
+        self._last_mhz: int | None = None
+        self._lock = OwnershipLock(self.uuid, owner)
+        try:
+            begin_s = min(_BEGIN_S, patience_s)
+            stale = restore_stale(gpu, self.uuid, for_s=begin_s)
+            self.remark = "" if stale is None else stale.remark
+            _check_restore_clock(gpu, self.uuid, restore_clock_mhz)
+            locked_mhz = _apparent_lock_mhz(gpu)
+            self.locked_before_mhz = None if locked_mhz == restore_clock_mhz else locked_mhz
+            self._journal = Journal(
+                uuid=self.uuid,
+                name=printable(identity.name)[:_MAX_NAME],
+                restore_clock_mhz=restore_clock_mhz,
+                owner=printable(owner)[:_MAX_NAME],
+                pid=os.getpid(),
+                boot_id=journal.boot_id(),
+                backend=backend,
+            )
+            journal.write(self._journal)
+            if locked_mhz != restore_clock_mhz:  # the baseline is measured where the job leaves it
+                retry(lambda: self.apply(None), begin_s)
+            self._journal_path = journal.path_of(self.uuid)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def apply(self, clock_mhz: int | None) -> None:
+        """Set a clock once, never without a journal on disk; ``None`` is the one without a request.
+
+        Raises:
+            DeviceError: the driver refused, or the journal was removed and cannot be written again.
+        """
+        if clock_mhz is None:
+            _apply(self.gpu, self.restore_clock_mhz)
+            return
+        self.keep_journal()
+        self._last_mhz = clock_mhz
+        self.gpu.lock_clock(clock_mhz)
+
+    def keep_journal(self) -> None:
+        """Write the journal again where somebody removed it (2 us where it is there)."""
+        if not self._journal_path.exists():
+            journal.write(self._journal)
+
+    def release(self) -> None:
+        """Restore the clock and read it back, then remove the journal, then free the lock; in that order.
+
+        Raises:
+            DeviceError: the clock could not be restored; the journal stays for the next start.
+        """
+        try:
+            restored = restore(
+                self.gpu, self.restore_clock_mhz, for_s=self._patience_s, last_mhz=self._last_mhz
+            )
+            restored.forget(self.uuid)
+        finally:
+            self._lock.release()
+
+
+def _check_restore_clock(gpu: Gpu, uuid: str, clock_mhz: int | None) -> None:
+    able = gpu.capabilities()
+    if clock_mhz is not None and clock_mhz not in able.clocks_mhz:
+        what = f"restore_clock_mhz {clock_mhz} is not a clock of {uuid}"
+        raise DeviceUnsupportedError(f"{what}: it has {able.grid}")
+
+
+# The way back: the same for a claim that ends, for a journal that a killed guard left, and for `repair`.
+
+
 @dataclass(frozen=True, slots=True)
 class Restored:
     """A clock that the driver has taken (``None``: its own choice).
@@ -189,6 +278,10 @@ class Restored:
         """Remove the journal, unless the clock may still be where it was locked."""
         if not self.hidden or self.moved:
             journal.remove(uuid)
+
+
+class _NotRestoredError(DeviceError):
+    """A clock that the driver took, and that is not in force."""
 
 
 def restore(gpu: Gpu, clock_mhz: int | None, *, for_s: float, last_mhz: int | None = None) -> Restored:
@@ -231,121 +324,11 @@ def restore_stale(gpu: Gpu, uuid: str, *, for_s: float) -> Restored | None:
         return replace(restore(gpu, None, for_s=for_s), remark=str(error))
     if left is None or left.boot_id != journal.boot_id():
         return None
-    asked_mhz, clocks_mhz = left.restore_clock_mhz, gpu.capabilities().clocks_mhz
-    if asked_mhz is None or asked_mhz in clocks_mhz:
-        return restore(gpu, asked_mhz, for_s=for_s)
-    inside = clocks_mhz[-1] <= asked_mhz <= clocks_mhz[0]
-    nearest_mhz = min(clocks_mhz, key=lambda clock: abs(clock - asked_mhz)) if inside else None
-    instead = "its default clocks are" if nearest_mhz is None else f"{nearest_mhz} MHz is"
-    remark = f"the journal of {uuid} names {asked_mhz} MHz, not a clock of it: {instead} restored"
-    return replace(restore(gpu, nearest_mhz, for_s=for_s), remark=remark)
-
-
-class GpuClaim:
-    """An ownership lock, a journal and a GPU: taken together, released together.
-
-    ``restore_clock_mhz`` is the clock that it has without a request, and at the end (``None``: the driver's
-    own choice). ``locked_before_mhz`` is another one at which it looked locked before. ``remark`` is what was
-    wrong with an earlier guard's journal.
-    """
-
-    def __init__(
-        self,
-        gpu: Gpu,
-        owner: str,
-        *,
-        backend: str = "nvml",
-        patience_s: float = RESTORE_S,
-        restore_clock_mhz: int | None = None,
-    ) -> None:
-        """Take the GPU; what a killed guard left is restored first.
-
-        Raises:
-            DeviceUnavailableError: another guard holds it.
-            DevicePermissionError: no journal can be kept.
-            DeviceUnsupportedError: the clock to restore is none of this GPU.
-            DeviceError: what was left could not be restored.
-        """
-        self.gpu = gpu
-        identity = gpu.identify()
-        self.uuid = identity.uuid
-        self.restore_clock_mhz = restore_clock_mhz
-        self._patience_s = patience_s
-        self._last_mhz: int | None = None
-        self._lock = OwnershipLock(self.uuid, owner)
-        try:
-            begin_s = min(_BEGIN_S, patience_s)
-            stale = restore_stale(gpu, self.uuid, for_s=begin_s)
-            self.remark = "" if stale is None else stale.remark
-            _check_restore_clock(gpu, self.uuid, restore_clock_mhz)
-            locked_mhz = _apparent_lock_mhz(gpu)
-            self.locked_before_mhz = None if locked_mhz == restore_clock_mhz else locked_mhz
-            self._journal = Journal(
-                uuid=self.uuid,
-                name=printable(identity.name)[:_MAX_NAME],
-                restore_clock_mhz=restore_clock_mhz,
-                owner=printable(owner)[:_MAX_NAME],
-                pid=os.getpid(),
-                boot_id=journal.boot_id(),
-                backend=backend,
-            )
-            journal.write(self._journal)
-            if locked_mhz != restore_clock_mhz:  # the baseline is measured where the job leaves it
-                retry(self.restore, begin_s)
-            self._journal_path = journal.path_of(self.uuid)
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def lock_clock(self, clock_mhz: int) -> None:
-        """Set a clock, never without a journal of it on disk.
-
-        Raises:
-            DeviceError: the driver refused, or the journal was removed and cannot be written again.
-        """
-        self.keep_journal()
-        self._last_mhz = clock_mhz
-        self.gpu.lock_clock(clock_mhz)
-
-    def keep_journal(self) -> None:
-        """Write the journal again where somebody removed it.
-
-        Raises:
-            DevicePermissionError: it cannot be written.
-
-        Cost: 2 us where it is there.
-        """
-        if not self._journal_path.exists():
-            journal.write(self._journal)
-
-    def restore(self) -> None:
-        """Ask once for the clock that the GPU has without a request.
-
-        Raises:
-            DeviceError: the driver refused.
-        """
-        _apply(self.gpu, self.restore_clock_mhz)
-
-    def release(self) -> None:
-        """Restore the clock and read it back, then remove the journal, then free the lock; in that order.
-
-        Raises:
-            DeviceError: the clock could not be restored; the journal stays for the next start.
-        """
-        try:
-            restore(self.gpu, self.restore_clock_mhz, for_s=self._patience_s, last_mhz=self._last_mhz).forget(
-                self.uuid
-            )
-        finally:
-            self._lock.release()
-
-
-def _check_restore_clock(gpu: Gpu, uuid: str, clock_mhz: int | None) -> None:
-    able = gpu.capabilities()
-    if clock_mhz is not None and clock_mhz not in able.clocks_mhz:
-        raise DeviceUnsupportedError(
-            f"restore_clock_mhz {clock_mhz} is not a clock of {uuid}: it has {able.grid}"
-        )
+    clock_mhz = left.restore_clock_mhz
+    if clock_mhz is None or clock_mhz in gpu.capabilities().clocks_mhz:
+        return restore(gpu, clock_mhz, for_s=for_s)
+    remark = f"the journal of {uuid} names {clock_mhz} MHz, not a clock of it: default clocks are restored"
+    return replace(restore(gpu, None, for_s=for_s), remark=remark)
 
 
 def _apply(gpu: Gpu, clock_mhz: int | None) -> None:
@@ -401,43 +384,31 @@ def _look(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None) -> Restored:
     Raises:
         DeviceError: it is where it was locked, for no reason; or nothing can be read.
     """
+    wish = "the device's own choice" if wanted_mhz is None else f"{wanted_mhz} MHz"
     try:
         locked_mhz = gpu.standing_lock_mhz()
     except DeviceUnsupportedError:
-        return _look_at_clock(gpu, wanted_mhz, held_mhz, gpu.achieved())
-    if locked_mhz != wanted_mhz:
-        raise _NotRestoredError.at(wanted_mhz, locked_mhz or gpu.achieved().clock_mhz)
-    return Restored(wanted_mhz)
-
-
-def _look_at_clock(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None, seen: Achieved) -> Restored:
+        seen = gpu.achieved()
+    else:
+        if locked_mhz != wanted_mhz:
+            runs_mhz = locked_mhz or gpu.achieved().clock_mhz
+            raise _NotRestoredError(f"the driver took {wish} and still runs at {runs_mhz} MHz")
+        return Restored(wanted_mhz)
     highest_mhz = gpu.capabilities().default_clock_mhz
     reasons = seen.event_reasons & ~EventReason.APPLICATIONS_CLOCKS
     there = seen.clock_mhz >= highest_mhz if wanted_mhz is None else is_at(wanted_mhz, seen)
+    why_hidden = "held down by power or heat" if reasons else "it is not known where it was locked"
+    if reasons & EventReason.GPU_IDLE:
+        why_hidden = "idle"
     if there and highest_mhz:
         return Restored(wanted_mhz)
     if held_mhz is None:
-        return Restored(wanted_mhz, _why_hidden(reasons))
+        return Restored(wanted_mhz, why_hidden)
     left = not is_at(held_mhz, seen)
     if left and wanted_mhz is None and (not reasons or seen.clock_mhz > held_mhz):
         return Restored(wanted_mhz)
     if left and gpu.load_pct() == 0:
         return Restored(wanted_mhz, "idle", moved=True)
     if not reasons:
-        raise _NotRestoredError.at(wanted_mhz, seen.clock_mhz)
-    return Restored(wanted_mhz, _why_hidden(reasons), moved=left)
-
-
-def _why_hidden(reasons: EventReason) -> str:
-    if reasons & EventReason.GPU_IDLE:
-        return "idle"
-    return "held down by power or heat" if reasons else "it is not known where it was locked"
-
-
-class _NotRestoredError(DeviceError):
-    """A clock that the driver took, and that is not in force."""
-
-    @classmethod
-    def at(cls, wanted_mhz: int | None, seen_mhz: int) -> _NotRestoredError:
-        wish = "the device's own choice" if wanted_mhz is None else f"{wanted_mhz} MHz"
-        return cls(f"the driver took {wish} and still runs at {seen_mhz} MHz")
+        raise _NotRestoredError(f"the driver took {wish} and still runs at {seen.clock_mhz} MHz")
+    return Restored(wanted_mhz, why_hidden, moved=left)

@@ -11,8 +11,7 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,21 +21,14 @@ from perseus_ds.device.nvml import NvmlGpu, load_nvml, translated
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError, PerseusError
 from perseus_ds.guard import containment
 from perseus_ds.guard.claim import any_error, retry
-from perseus_ds.guard.client import DEFAULT_SOCKET, ServiceStatus, service_status
+from perseus_ds.guard.client import DEFAULT_SOCKET, service_status
 from perseus_ds.guard.journal import BACKENDS
 from perseus_ds.guard.log import log_event
 from perseus_ds.guard.policy import Policy, Rule
-from perseus_ds.guard.protocol import Value
+from perseus_ds.guard.protocol import Message
 from perseus_ds.guard.repair import Outcome, Repair, repair, reset, stale_journals
-from perseus_ds.guard.service import (
-    DEFAULT_RULES,
-    ServiceLog,
-    ServiceSettings,
-    is_journal,
-    read_rules,
-    rule_of,
-    run_service,
-)
+from perseus_ds.guard.rules import DEFAULT_RULES, rule_of
+from perseus_ds.guard.service import Service, ServiceLog, is_journal, policy_of
 
 _DONE, _REFUSED = 0, 1
 
@@ -138,7 +130,7 @@ def run_guardd(options: argparse.Namespace) -> int:
     as_json = options.log == "json" or (options.log == "automatic" and is_journal())
     log = ServiceLog(as_json=as_json)
     try:
-        return _serve(options, _Lines(as_json=as_json))
+        return _serve(options)
     except PerseusError as error:
         if not as_json:
             raise
@@ -148,88 +140,50 @@ def run_guardd(options: argparse.Namespace) -> int:
         log.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    """Output of the command itself: results and remarks as everywhere, or lines of the log."""
-
-    as_json: bool
-
-    def result(self, name: str, text: str, **fields: Value) -> None:
-        if self.as_json:
-            log_event(name, text, logging.INFO, **fields)
-        else:
-            _say(text)
-
-    def remark(self, name: str, text: str, **fields: Value) -> None:
-        if self.as_json:
-            log_event(name, text, logging.WARNING, **fields)
-        else:
-            _remark(text)
-
-
-def _serve(options: argparse.Namespace, lines: _Lines) -> int:
-    """Serve until a signal."""
-    if options.rules is not None and (options.allow or options.floor_mhz or options.restore_clock_mhz):
-        raise ConfigError(
-            "--rules is given with --allow, --floor-mhz or --restore-clock-mhz",
-            hint="write them into the file",
-        )
-    read = None if options.rules is None else partial(_read, options.rules, lines)
-    own = Policy(tuple(options.allow), options.floor_mhz, options.restore_clock_mhz)
-    policy = own if read is None else read()
+def _serve(options: argparse.Namespace) -> int:
+    policy = Policy(tuple(options.allow), options.floor_mhz, options.restore_clock_mhz)
+    if options.rules is not None:
+        if policy != Policy():
+            raise ConfigError(
+                "--rules is given with --allow, --floor-mhz or --restore-clock-mhz",
+                hint="write them into the file",
+            )
+        policy = policy_of(options.rules)
     if not policy.rules:
-        lines.remark("no_rule", "no rule: the service answers, and refuses everybody")
+        log_event("no_rule", "no rule: the service answers, and refuses everybody", logging.WARNING)
     if not containment.in_nodes_pid_namespace():
-        line = (
-            "not in the node's PID namespace: the service ends with its container, and does not see who asks"
-        )
-        lines.remark("own_pid_namespace", line)
-    settings = ServiceSettings(options.socket, options.group, policy, options.backend, read)
-
-    def ready(repairs: tuple[Repair, ...]) -> None:
-        for one in repairs:
-            lines.result("repaired", str(one), gpu=one.uuid, clock_mhz=one.clock_mhz, why=one.outcome.value)
-        rules, floor_mhz = len(policy.rules), policy.floor_mhz
-        text = f"listening on {settings.path}"
-        lines.result("listening", text, version=__version__, rules=rules, floor_mhz=floor_mhz)
-
-    return _REFUSED if run_service(settings, ready=ready) else _DONE
-
-
-def _read(path: Path, lines: _Lines) -> Policy:
-    """Read the file of rules, and report which of them cannot be kept."""
-    rules = read_rules(path)
-    for line in rules.skipped:
-        lines.remark("rule_skipped", f"{path}: {line}", file=str(path))
-    return rules.policy
+        why = "the service ends with its container, and does not see who asks"
+        log_event("own_pid_namespace", f"not in the node's PID namespace: {why}", logging.WARNING)
+    service = Service(
+        options.socket, policy, group=options.group, backend=options.backend, rules=options.rules
+    )
+    service.start()
+    return _REFUSED if service.run() else _DONE
 
 
 def _status(path: Path, *, as_json: bool) -> int:
     """Report who holds which GPU; a service that has ended may still have left journals."""
-    left = [{"uuid": one.uuid, "what": one.what} for one in stale_journals()]
+    left, service = stale_journals(), None
+    leases: list[Message] = []
     try:
-        found = service_status(path)
+        service, leases = service_status(path)
     except DeviceError as error:
         _remark(str(error))
-        found = None
     if as_json:
-        service = None if found is None else asdict(found)
-        _say(json.dumps({"service": service, "client": __version__, "left_behind": left}, indent=1))
-    else:
-        _show_status(found, left)
-    return _REFUSED if found is None else _DONE
-
-
-def _show_status(found: ServiceStatus | None, left: Sequence[Mapping[str, str]]) -> None:
-    if found is not None:
-        rules = f"{found.rules} rule{'' if found.rules == 1 else 's'}, floor {found.floor_mhz} MHz"
-        _say(f"service {found.version} (this command {__version__}), {rules}, {len(found.leases)} leases")
-        for one in found.leases:
-            clock = "as found" if one["clock_mhz"] is None else f"{one['clock_mhz']} MHz"
-            who = f"{one['owner']} (user {one['uid']}, process {one['pid']})"
-            _say(f"  {one['uuid']}  {clock}, held for {float(one['held_s'] or 0):.0f} s by {who}")
-    for each in left:
-        _say(f"  {each['uuid']}  journal left behind: {each['what']}")
+        stale = [{"uuid": uuid, "what": what} for uuid, what in left.items()]
+        state = None if service is None else {**service, "leases": leases}
+        _say(json.dumps({"service": state, "client": __version__, "left_behind": stale}, indent=1))
+        return _REFUSED if service is None else _DONE
+    if service is not None:
+        rules = f"{service['rules']} rules, floor {service['floor_mhz']} MHz, {len(leases)} leases"
+        _say(f"service {service['version']} (this command {__version__}), {rules}")
+    for one in leases:
+        clock = "as found" if one["clock_mhz"] is None else f"{one['clock_mhz']} MHz"
+        who = f"{one['owner']} (user {one['uid']}, process {one['pid']})"
+        _say(f"  {one['uuid']}  {clock}, held for {float(one['held_s'] or 0):.0f} s by {who}")
+    for uuid, what in left.items():
+        _say(f"  {uuid}  journal left behind: {what}")
+    return _REFUSED if service is None else _DONE
 
 
 def _rule(text: str) -> Rule:

@@ -51,45 +51,35 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NICENESS = -10
 
 
+@dataclass
 class Server:
     """State that all connections of one guard share: the rules in force, and how GPUs are reached.
 
     ``backend`` is how a GPU is reached, whatever a client asks (``None``: as it asks). ``killed_together``
-    gives the reason why this guard may be killed at once with its client.
+    is why this guard may be killed at once with its client, if it may. ``may_open`` tells whether a client
+    itself may open a device file, ``status`` reports the leases that it may see.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        backend: str | None = None,
-        killed_together: str | None = None,
-        open_gpu: OpenGpu = open_gpu,
-        may_open: Callable[[Peer, str], bool] = lambda *_: False,
-    ) -> None:
-        self.policy = policy
-        self.backend = backend
-        self.killed_together = killed_together
-        self.open_gpu = open_gpu
-        self.may_open = may_open
-
-    def status(self, peer: Peer) -> Iterable[Message]:
-        """Report the leases that a peer may see."""
-        del peer
-        return ()
+    policy: Policy
+    backend: str | None = None
+    killed_together: str | None = None
+    open_gpu: OpenGpu = open_gpu
+    may_open: Callable[[Peer, str], bool] = lambda *_: False
+    status: Callable[[Peer], Iterable[Message]] = lambda _: ()
 
 
 class ClientConnection:
     """A connection and, once taken, a GPU; when the connection ends, its clock is restored.
 
-    ``left`` is why it ended. ``lease_number`` is for the log.
+    ``left`` is why it ended. ``launchers`` are descriptors that become readable when a launcher of the client
+    ends, each with the launcher's name. ``lease_number`` is for the log.
     """
 
     def __init__(self, sock: socket.socket, peer: Peer, server: Server, lease_number: int = 0) -> None:
         sock.setblocking(False)
         self.socket = sock
         self.peer = peer
-        self.launchers: tuple[Launcher, ...] = ()
+        self.launchers: dict[int, str] = {}
         self.left = "the client hung up"
         self._server = server
         self._lease_number = lease_number
@@ -179,9 +169,8 @@ class ClientConnection:
             failure = error
         finally:
             self.socket.close()
-            launchers, self.launchers = self.launchers, ()
-            for launcher in launchers:
-                os.close(launcher.fileno())
+            while self.launchers:
+                os.close(self.launchers.popitem()[0])
         if writer is not None:
             self._log_end(writer, clock_mhz, failure)
         self._writer = None
@@ -223,8 +212,8 @@ class ClientConnection:
         elif verb == "expect":
             call_s, latency_s = number(message, "call_s"), number(message, "latency_s")
             writer.expect(call_s=call_s, latency_s=latency_s, held_mhz=number(message, "held_mhz"))
-        elif verb in {"report", "beat"}:
-            self._send({"is": "report" if verb == "report" else "alive", **writer.report()})
+        elif verb == "beat":
+            self._send({"is": "alive", **writer.report()})
         elif verb == "sync":
             writer.step()
             self._syncs = True
@@ -255,15 +244,9 @@ class ClientConnection:
         self._since_s, self._owner, self._writer = time.monotonic(), owner, writer
         taken = f"{claim.uuid} is taken by {owner} ({self.peer})"
         self._log("lease_taken", taken, restore_clock_mhz=claim.restore_clock_mhz)
-        answer: dict[str, Value] = {
-            "is": "taken",
-            "uuid": claim.uuid,
-            "floor_mhz": policy.floor_mhz,
-            "version": __version__,
-            "beats": True,  # each is answered: who hears nothing knows that this guard hangs
-            "now_s": time.monotonic(),  # requests may have a moment: by this clock, if it is the client's too
-        }
-        self._send(answer)
+        # requests may have a moment: by this clock, if it is the client's too
+        answer: dict[str, Value] = {"is": "taken", "uuid": claim.uuid, "now_s": time.monotonic()}
+        self._send(answer | {"floor_mhz": policy.floor_mhz, "version": __version__})
         writer.report_conditions()
         if self._server.killed_together is not None:
             kind = ConflictKind.KILLED_TOGETHER
@@ -362,38 +345,29 @@ def serve(connection: ClientConnection, ends: Mapping[int, str]) -> bool:
 
 def _turn(connection: ClientConnection, ends: Mapping[int, str]) -> bool:
     """Wait for something to happen and do what it asks for; return whether to go on."""
-    launchers = {launcher.fileno(): launcher for launcher in connection.launchers}
+    poll, launchers = select.poll(), connection.launchers
+    for descriptor in (*ends, *launchers, connection.socket.fileno()):  # answered in this order
+        poll.register(descriptor, select.POLLIN)
     due_s = connection.due_s()
-    patience_s = _IDLE_S if due_s is None else min(_IDLE_S, max(0.0, due_s - time.monotonic()))
-    ready = _readable({connection.socket.fileno(), *ends, *launchers}, patience_s)
-    for ended in ready & ends.keys():
-        connection.left = ends[ended]
-        return False
-    for gone in ready & launchers.keys():
-        connection.give_up(
-            DeviceUnavailableError(
-                f"the job's launcher is gone ({launchers[gone]}) and nobody is left to end its ranks",
-                hint="control is given up, the clock is put back",
-            )
-        )
-        return False
-    if connection.socket.fileno() in ready and not connection.receive():
-        return False
+    for_s = _IDLE_S if due_s is None else min(_IDLE_S, max(0.0, due_s - time.monotonic()))
+    whole_ms = int(1000 * for_s)
+    if not whole_ms:
+        time.sleep(for_s)
+    for descriptor, _ in poll.poll(whole_ms):
+        if descriptor in ends:
+            connection.left = ends[descriptor]
+            return False
+        if descriptor in launchers:
+            why = f"the job's launcher is gone ({launchers[descriptor]}) and nobody is left to end its ranks"
+            hint = "control is given up, the clock is put back"
+            connection.give_up(DeviceUnavailableError(why, hint=hint))
+            return False
+        if not connection.receive():
+            return False
     connection.step()
     if connection.idle:
         connection.left = "the client took no GPU"
     return not connection.idle
-
-
-def _readable(descriptors: set[int], for_s: float) -> set[int]:
-    """Wait for a descriptor to become readable; whole milliseconds are polled for, the rest is slept."""
-    poll = select.poll()
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
-    whole_ms = int(1000 * for_s)
-    if not whole_ms and for_s:
-        time.sleep(for_s)
-    return {descriptor for descriptor, _ in poll.poll(whole_ms)}
 
 
 # Launchers: ranks outlive one that was killed, and one that hangs in a collective still sends beats. Only
@@ -413,72 +387,50 @@ _PROGRAMS = frozenset({"deepspeed", "deepspeed.pt", "ds", "torchrun", "perseus-d
 _MAX_ABOVE = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Launcher:
-    """A living launcher; `fileno` becomes readable when it ends. Its holder closes it."""
+def launchers_above(pid: int) -> dict[int, str]:
+    """Open the launchers of a process, from its parent up to the first process that is not a launcher.
 
-    name: str
-    pid: int
-    descriptor: int
-
-    def fileno(self) -> int:
-        """The descriptor to wait for."""
-        return self.descriptor
-
-    def __str__(self) -> str:
-        return f"{self.name}, process {self.pid}"
-
-
-def launchers_above(pid: int) -> tuple[Launcher, ...]:
-    """Open the launchers of a process, from its parent up to the first process that is not a launcher."""
-    found: list[Launcher] = []
-    while len(found) < _MAX_ABOVE and (launcher := _parent_launcher(pid)) is not None:
-        found.append(launcher)
-        pid = launcher.pid
-    return tuple(found)
+    Returns a descriptor for each, which becomes readable when it ends, with its name.
+    """
+    found: dict[int, str] = {}
+    while len(found) < _MAX_ABOVE:
+        child, pid = pid, _parent_of(pid)
+        try:
+            descriptor = os.pidfd_open(pid)
+        except (OSError, AttributeError):
+            break
+        words: list[str] = []
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        name = launcher_name(words)
+        if name is None or _parent_of(child) != pid:  # opened first, then looked at: numbers are used again
+            os.close(descriptor)
+            break
+        found[descriptor] = f"{name}, process {pid}"
+    return found
 
 
 def launcher_name(words: Sequence[str]) -> str | None:
     """Recognise a launcher by its command line; ``None``: not a launcher."""
     program, *arguments = words or [""]
-    if not Path(program).name.startswith("python"):
-        return _program(program)
-    for index, word in enumerate(arguments):
-        if word == "-m":
-            return next((module for module in arguments[index + 1 : index + 2] if module in _MODULES), None)
-        if not word.startswith("-"):
-            return _program(word)
-    return None
-
-
-def _program(word: str) -> str | None:
-    name = Path(word).name
+    if Path(program).name.startswith("python"):
+        program = ""
+        for index, word in enumerate(arguments):
+            if word == "-m":
+                return next((name for name in arguments[index + 1 : index + 2] if name in _MODULES), None)
+            if not word.startswith("-"):
+                program = word
+                break
+    name = Path(program).name
     return name if name in _PROGRAMS else None
 
 
-def _parent_launcher(child: int) -> Launcher | None:
-    """Open the parent first, then see that it is a launcher and still the parent: numbers are used again."""
-    pid = _parent_of(child)
-    try:
-        descriptor = os.pidfd_open(pid or 0)
-    except (OSError, AttributeError):
-        return None
-    words: list[str] = []
-    with contextlib.suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    name = launcher_name(words)
-    if pid is None or name is None or _parent_of(child) != pid:
-        os.close(descriptor)
-        return None
-    return Launcher(name, pid, descriptor)
-
-
-def _parent_of(pid: int) -> int | None:
-    """Read the parent's number; ``None`` where the parent is not visible (in another container, for one)."""
+def _parent_of(pid: int) -> int:
+    """Read the parent's number; 0 where the parent is not visible (in another container, for one)."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(stat.rpartition(")")[2].split()[1]) or None
-    return None
+        return int(stat.rpartition(")")[2].split()[1])
+    return 0
 
 
 @contextmanager

@@ -161,26 +161,20 @@ def _parse(uuid: str, content: object) -> Journal:
         raise PerseusError(f"is of version {content.get('version')!r:.20}, we read version {_VERSION}")
     if content.get("uuid") != uuid:
         raise PerseusError(f"is about {content.get('uuid')!r:.60}")
-    if content.get("backend") not in BACKENDS:
-        raise PerseusError(f"has the backend {content.get('backend')!r:.40}, known are {', '.join(BACKENDS)}")
-    for key in ("name", "owner", "boot_id"):
-        if not isinstance(content.get(key), str) or len(content[key]) > _MAX_TEXT:
-            raise PerseusError(f"has no {key}, or a long one")
     restore_clock_mhz = content.get("found_mhz", 0)
-    if restore_clock_mhz is not None and not _is_number(restore_clock_mhz, 1, _MAX_MHZ):
-        raise PerseusError(f"has found_mhz {restore_clock_mhz!r:.20}")
-    if not _is_number(content.get("pid"), 0, _MAX_PID):
-        raise PerseusError(f"has pid {content.get('pid')!r:.20}")
-    return Journal(
-        uuid=uuid,
-        name=content["name"],
-        restore_clock_mhz=restore_clock_mhz,
-        owner=content["owner"],
-        pid=content["pid"],
-        boot_id=content["boot_id"],
-        backend=content["backend"],
-    )
+    is_sound = {
+        "backend": content.get("backend") in BACKENDS,
+        "found_mhz": restore_clock_mhz is None or _is_number(restore_clock_mhz, 1, _MAX_MHZ),
+        "pid": _is_number(content.get("pid"), 0, _MAX_PID),
+    }
+    for key in ("name", "owner", "boot_id"):
+        is_sound[key] = isinstance(content.get(key), str) and len(content[key]) <= _MAX_TEXT
+    for key, sound in is_sound.items():
+        if not sound:
+            raise PerseusError(f"has {key} {content.get(key)!r:.40}")
+    fields = {key: content[key] for key in is_sound if key != "found_mhz"}
+    return Journal(uuid=uuid, restore_clock_mhz=restore_clock_mhz, **fields)
 
 
-def _is_number(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _is_number(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high

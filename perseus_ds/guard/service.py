@@ -7,7 +7,6 @@ import grp
 import json
 import logging
 import os
-import pwd
 import queue
 import select
 import signal
@@ -18,13 +17,10 @@ import subprocess
 import sys
 import threading
 import time
-import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeGuard
 
 from perseus_ds import __version__
 from perseus_ds.errors import (
@@ -34,23 +30,14 @@ from perseus_ds.errors import (
     DeviceUnavailableError,
     PerseusError,
 )
-from perseus_ds.files import read_bounded
 from perseus_ds.guard.claim import OpenGpu, open_gpu
-from perseus_ds.guard.client import DEFAULT_SOCKET
 from perseus_ds.guard.connection import ClientConnection, Server, ending_signals, raise_priority, serve
 from perseus_ds.guard.log import ERRORS, LOGGER, log_event, print_line
-from perseus_ds.guard.policy import Peer, Policy, Rule, control_groups, refusal_of
+from perseus_ds.guard.policy import Peer, Policy, control_groups, refusal_of
 from perseus_ds.guard.protocol import KIND, Message, Value, encode, refusal
-from perseus_ds.guard.repair import Repair, repair
+from perseus_ds.guard.repair import repair
+from perseus_ds.guard.rules import read_rules
 
-DEFAULT_RULES = Path("/etc/perseus/guardd.toml")
-
-_MAX_RULES_BYTES = 1 << 20
-_MAX_MHZ = 100_000
-_FILE_KEYS = ("allow", "floor_mhz", "restore_clock_mhz")
-_EXAMPLE = 'for example: allow = ["user=alice gpus=own"]'
-_RULE_KEYS = ("user", "cgroup", "gpus")
-_OF_RULE = "for example: user=alice gpus=own"
 _SO_PEERPIDFD = 77  # linux/socket.h, since 6.5
 _CREDENTIALS = struct.Struct("iii")
 _DESCRIPTOR = struct.Struct("i")
@@ -76,35 +63,8 @@ _PRIORITIES = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6}  # of jour
 _SWITCH_S = 0.001  # a client that floods the service gives the interpreter away as often
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceSettings:
-    """Settings of the service: its socket, who may connect (``group`` of the socket), and what they may do.
-
-    ``reread`` reads the rules anew when SIGHUP comes; without it SIGHUP ends the service.
-    """
-
-    path: Path = DEFAULT_SOCKET
-    group: str | None = None
-    policy: Policy = field(default_factory=Policy)
-    backend: str = "nvml"
-    reread: Callable[[], Policy] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """A peer, and a descriptor that becomes readable when it ends (-1: the kernel gives none)."""
-
-    peer: Peer
-    pidfd: int = -1
-
-    def close(self) -> None:
-        """Let go of the descriptor."""
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-
-
-def caller_of(sock: socket.socket) -> Caller:
-    """Ask the kernel who connected. The caller closes the answer.
+def peer_of(sock: socket.socket) -> tuple[Peer, int]:
+    """Ask the kernel who connected, and for a descriptor that becomes readable when it ends (-1: none).
 
     A process number may be given to another process at any moment. With the kernel's own descriptor of the
     one that connected, its control group is believed only if it still lived after that was read.
@@ -113,26 +73,17 @@ def caller_of(sock: socket.socket) -> Caller:
     """
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(raw)
-    pidfd = _pidfd_of(sock, pid)
-    groups = control_groups(pid)
-    if pidfd < 0 or _has_ended(pidfd):
-        groups = {}
-    return Caller(Peer(pid, uid, gid, groups.get("", ""), groups.get("devices", "")), pidfd)
-
-
-def _pidfd_of(sock: socket.socket, pid: int) -> int:
-    with contextlib.suppress(OSError):
+    pidfd = -1
+    try:
         raw = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _DESCRIPTOR.size)
-        return int(_DESCRIPTOR.unpack(raw)[0])
-    with contextlib.suppress(OSError, AttributeError):  # before 6.5: by its number, at once
-        return os.pidfd_open(pid)
-    return -1
-
-
-def _has_ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
+        pidfd = int(_DESCRIPTOR.unpack(raw)[0])
+    except OSError:  # before 6.5: by its number, at once
+        with contextlib.suppress(OSError, AttributeError):
+            pidfd = os.pidfd_open(pid)
+    groups = control_groups(pid)
+    if pidfd < 0 or select.select([pidfd], [], [], 0)[0]:
+        groups = {}
+    return Peer(pid, uid, gid, groups.get("", ""), groups.get("devices", "")), pidfd
 
 
 def may_open(peer: Peer, device: str) -> bool:
@@ -178,24 +129,33 @@ def _files_of(peer: Peer) -> list[Path]:
     return [file for file in files if ".." not in file.parts and file.exists()]
 
 
-class Service(Server):
-    """A listening socket, and a thread for each client. `start` restores what an earlier guard left."""
+class Service:
+    """A listening socket, and a thread for each client. `start` restores what an earlier guard left.
+
+    ``group`` is the socket's. ``rules`` is a file that SIGHUP reads anew; without it SIGHUP ends the service.
+    """
 
     def __init__(
         self,
-        settings: ServiceSettings,
+        path: Path,
+        policy: Policy,
         *,
+        group: str | None = None,
+        backend: str = "nvml",
+        rules: Path | None = None,
         open_gpu: OpenGpu = open_gpu,
         may_open: Callable[[Peer, str], bool] = may_open,
     ) -> None:
-        super().__init__(settings.policy, backend=settings.backend, open_gpu=open_gpu, may_open=may_open)
-        self._settings = settings
+        self._path = path
+        self._group = group
+        self._rules = rules
+        self._server = Server(policy, backend, open_gpu=open_gpu, may_open=may_open, status=self._status)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # readable from the end of the service on
         self._clients: list[tuple[threading.Thread, ClientConnection]] = []
         self._restored: list[bool] = []
         self._accepted = 0
 
-    def start(self) -> tuple[Repair, ...]:
+    def start(self) -> None:
         """Repair, then listen.
 
         Raises:
@@ -203,20 +163,21 @@ class Service(Server):
             DevicePermissionError: the socket cannot be made.
             ConfigError: no such group.
         """
-        repairs = repair(open_gpu=self.open_gpu)
-        self._listener = Listener(self._settings.path, self._settings.group)
-        return repairs
+        for one in repair(open_gpu=self._server.open_gpu):
+            log_event("repaired", str(one), gpu=one.uuid, clock_mhz=one.clock_mhz, why=one.outcome.value)
+        self._listener = Listener(self._path, self._group)
 
-    def run(self, ready: Callable[[], None] = lambda: None) -> int:
-        """Serve until a signal; return how many GPUs could not be restored.
-
-        ``ready`` is called when signals are listened for.
-        """
+    def run(self) -> int:
+        """Serve until a signal; return how many GPUs could not be restored."""
         sys.setswitchinterval(_SWITCH_S)
         raise_priority()
         with ending_signals() as signalled:
             try:
-                ready()
+                in_force = {
+                    "rules": len(self._server.policy.rules),
+                    "floor_mhz": self._server.policy.floor_mhz,
+                }
+                log_event("listening", f"listening on {self._path}", version=__version__, **in_force)
                 self._accept_until(signalled)
             finally:
                 notify("STOPPING=1")
@@ -229,11 +190,11 @@ class Service(Server):
                 self._listener.close()
         return self._restored.count(False)
 
-    def status(self, peer: Peer) -> Iterator[Message]:
+    def _status(self, peer: Peer) -> Iterator[Message]:
         """Report all leases to root and ourselves, and to everybody else their own."""
         leases = [lease for _, connection in self._clients if (lease := connection.lease) is not None]
         yield from (lease for lease in leases if peer.uid in {0, os.geteuid(), lease["uid"]})
-        rules, floor_mhz = len(self.policy.rules), self.policy.floor_mhz
+        rules, floor_mhz = len(self._server.policy.rules), self._server.policy.floor_mhz
         yield {"is": "status", "version": __version__, "rules": rules, "floor_mhz": floor_mhz}
 
     def _accept_until(self, signalled: int) -> None:
@@ -245,22 +206,22 @@ class Service(Server):
         while True:
             ready = {descriptor for descriptor, _ in poll.poll(None if every_s is None else 1000 * every_s)}
             notify("WATCHDOG=1")
-            if signalled in ready and not self._reloaded(os.read(signalled, _MAX_SIGNALS)):
+            if signalled in ready and not self._reload(os.read(signalled, _MAX_SIGNALS)):
                 return
             if self._listener.socket.fileno() in ready:
                 self._accept()
 
-    def _reloaded(self, signals: bytes) -> bool:
+    def _reload(self, signals: bytes) -> bool:
         """Read the rules anew if that is all that is asked; what is wrong with them leaves those in force."""
-        if self._settings.reread is None or set(signals) != {signal.SIGHUP}:
+        if self._rules is None or set(signals) != {signal.SIGHUP}:
             return False
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
         try:
-            self.policy = self._settings.reread()
+            self._server.policy = policy_of(self._rules)
         except PerseusError as error:
             log_event("rules_kept", f"rules are not reloaded, those in force stay: {error}", logging.ERROR)
         else:
-            rules = len(self.policy.rules)
+            rules = len(self._server.policy.rules)
             log_event("rules_reloaded", f"rules are reloaded: {rules} in force, leases go on", rules=rules)
         notify("READY=1")
         return True
@@ -275,28 +236,28 @@ class Service(Server):
             time.sleep(_PAUSE_S)
             return
         try:
-            caller = caller_of(sock)
+            peer, pidfd = peer_of(sock)
         except OSError:  # gone by now
             sock.close()
             return
-        peer = caller.peer
-        why_not = self._why_not(peer) or self._start_client(sock, caller)
+        why_not = self._why_not(peer) or self._start_client(sock, peer, pidfd)
         if why_not is None:
             return
         words = f"refused to {peer}: {why_not.message}"
-        who: dict[str, int | str | None] = {"uid": peer.uid, "pid": peer.pid, "cgroup": peer.cgroup or None}
+        who: dict[str, Value] = {"uid": peer.uid, "pid": peer.pid, "cgroup": peer.cgroup or None}
         log_event("lease_refused", words, logging.WARNING, why=why_not.message, **who)
-        owner = peer.uid in {0, os.geteuid()}  # may know, also where no rule is about them
+        is_owner = peer.uid in {0, os.geteuid()}  # may know, also where no rule is about them
         with contextlib.suppress(OSError):
             sock.setblocking(False)
-            for message in (refusal(why_not), *(self.status(peer) if owner else ())):
+            for message in (refusal(why_not), *(self._status(peer) if is_owner else ())):
                 sock.send(encode(message))
         sock.close()
-        caller.close()
+        if pidfd >= 0:
+            os.close(pidfd)
 
     def _why_not(self, peer: Peer) -> DeviceError | None:
         """Give the reason why a client is not accepted: no rule names it, or there are too many."""
-        if not self.policy.may_connect(peer):
+        if not self._server.policy.may_connect(peer):
             return refusal_of(peer)
         self._clients = [(thread, connection) for thread, connection in self._clients if thread.is_alive()]
         idle = sum(not one.has_taken and one.peer.uid == peer.uid for _, one in self._clients)
@@ -304,11 +265,11 @@ class Service(Server):
             return DeviceUnavailableError(f"{peer}: too many connections", hint="close those without a GPU")
         return None
 
-    def _start_client(self, sock: socket.socket, caller: Caller) -> DeviceError | None:
+    def _start_client(self, sock: socket.socket, peer: Peer, pidfd: int) -> DeviceError | None:
         """Give a client a thread of its own; a thread that cannot be had is this client's refusal alone."""
         self._accepted += 1
-        connection = ClientConnection(sock, caller.peer, self, self._accepted)
-        thread = threading.Thread(target=self._serve, args=(connection, caller), name="perseus-guardd-client")
+        connection = ClientConnection(sock, peer, self._server, self._accepted)
+        thread = threading.Thread(target=self._serve, args=(connection, pidfd), name="perseus-guardd-client")
         self._clients.append((thread, connection))  # before it counts those that have taken a GPU
         try:
             thread.start()
@@ -317,31 +278,25 @@ class Service(Server):
             return DeviceUnavailableError(f"the service cannot serve one more client: {error}")
         return None
 
-    def _serve(self, connection: ClientConnection, caller: Caller) -> None:
+    def _serve(self, connection: ClientConnection, pidfd: int) -> None:
         restored = False
         ends = {self._stop: "the service ends"}
-        if caller.pidfd >= 0:
-            ends[caller.pidfd] = "the client's process ended"
+        if pidfd >= 0:
+            ends[pidfd] = "the client's process ended"
         try:
             restored = serve(connection, ends)
         finally:
-            caller.close()
+            if pidfd >= 0:
+                os.close(pidfd)
             self._restored.append(restored)
 
 
-def run_service(
-    settings: ServiceSettings, *, ready: Callable[[tuple[Repair, ...]], None] = lambda _: None
-) -> int:
-    """Run the service to its end; return the number of GPUs that could not be restored.
-
-    ``ready`` is called once it listens, with what an earlier service had left and was restored.
-
-    Raises:
-        PerseusError: it cannot listen.
-    """
-    service = Service(settings)
-    repairs = service.start()
-    return service.run(lambda: ready(repairs))
+def policy_of(rules: Path) -> Policy:
+    """Read the file of rules, and log which of them cannot be kept."""
+    policy, skipped = read_rules(rules)
+    for line in skipped:
+        log_event("rule_skipped", f"{rules}: {line}", logging.WARNING, file=str(rules))
+    return policy
 
 
 class Listener:
@@ -355,20 +310,27 @@ class Listener:
             DevicePermissionError: the socket cannot be made, or something else lies there.
             ConfigError: no such group.
         """
-        self._path = path
         gid = -1 if group is None else _gid(group)
+        self._path = path
         self.socket = socket.socket(socket.AF_UNIX, KIND)
         try:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             _clear(path)
-            _bind(self.socket, path, gid)
+            before = os.umask(0o777 & ~_SOCKET_MODE)
+            try:
+                self.socket.bind(str(path))
+            finally:
+                os.umask(before)
+            if path.lstat().st_gid != gid != -1:
+                os.chown(path, -1, gid)
+            path.chmod(_SOCKET_MODE)
             self.socket.listen(_BACKLOG)
             self.socket.setblocking(False)
             self._inode = path.lstat().st_ino
         except OSError as error:
             self.socket.close()
             raise DevicePermissionError(f"cannot listen on {path}: {error}") from error
-        except (DevicePermissionError, DeviceUnavailableError):
+        except DeviceError:
             self.socket.close()
             raise
 
@@ -378,17 +340,6 @@ class Listener:
         with contextlib.suppress(OSError):
             if self._path.lstat().st_ino == self._inode:
                 self._path.unlink()
-
-
-def _bind(sock: socket.socket, path: Path, gid: int) -> None:
-    before = os.umask(0o777 & ~_SOCKET_MODE)
-    try:
-        sock.bind(str(path))
-    finally:
-        os.umask(before)
-    if path.lstat().st_gid != gid != -1:
-        os.chown(path, -1, gid)
-    path.chmod(_SOCKET_MODE)
 
 
 def _clear(path: Path) -> None:
@@ -443,93 +394,6 @@ def watchdog_period_s() -> float | None:
     if not microseconds.isdecimal() or (pid and pid != str(os.getpid())):
         return None
     return int(microseconds) / 2e6 or None
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules that can be kept, and a line for each that cannot: its user is not on this node."""
-
-    policy: Policy
-    skipped: tuple[str, ...] = ()
-
-
-def read_rules(path: Path) -> Rules:
-    """Read the rules; the file must be root's or ours, and nobody else may write to it.
-
-    Raises:
-        ConfigError: naming the file, and the key or the rule.
-    """
-    try:
-        raw = read_bounded(path, most_bytes=_MAX_RULES_BYTES, writers=frozenset({0, os.geteuid()}))
-        content = tomllib.loads(raw.decode())
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint="name the file with --rules") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is no TOML: {error!s:.200}", hint=_EXAMPLE) from error
-    except PerseusError as error:
-        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
-    try:
-        return _rules(content)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
-
-
-def _rules(content: Mapping[str, object]) -> Rules:
-    for key in content:
-        if key not in _FILE_KEYS:
-            raise ConfigError(f"{key} is not a known key", hint=f"known: {', '.join(_FILE_KEYS)}")
-    floor_mhz, allow = content.get("floor_mhz", 0), content.get("allow", [])
-    restore_clock_mhz = content.get("restore_clock_mhz")
-    if not _is_clock(floor_mhz, least=0):
-        raise ConfigError(f"floor_mhz is {floor_mhz!r}", hint=f"expected 0 to {_MAX_MHZ}")
-    if restore_clock_mhz is not None and not _is_clock(restore_clock_mhz, least=1):
-        raise ConfigError(f"restore_clock_mhz is {restore_clock_mhz!r}", hint=f"expected 1 to {_MAX_MHZ}")
-    if not isinstance(allow, list) or not all(isinstance(one, str) for one in allow):
-        raise ConfigError(f"allow is {allow!r:.80}", hint=_EXAMPLE)
-    kept: list[Rule] = []
-    skipped: list[str] = []
-    for number, text in enumerate(allow, start=1):
-        try:
-            kept.append(rule_of(text))
-        except UnknownUserError as error:
-            skipped.append(f"rule {number} is skipped: {error.message}")
-    return Rules(Policy(tuple(kept), floor_mhz, restore_clock_mhz), tuple(skipped))
-
-
-def _is_clock(value: object, *, least: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MAX_MHZ
-
-
-class UnknownUserError(ConfigError):
-    """A rule for a user whom this node does not know (yet)."""
-
-
-def rule_of(text: str) -> Rule:
-    """Read one rule; ``gpus`` must be there, so that nobody allows everything by an oversight.
-
-    Raises:
-        ConfigError: an unknown key, no ``gpus``, or no such user.
-    """
-    fields: dict[str, str] = {}
-    for part in text.split():
-        key, equals, value = part.partition("=")
-        if key not in _RULE_KEYS or not equals or not value or key in fields:
-            raise ConfigError(f"allow: cannot read {part!r} in {text!r}", hint=_OF_RULE)
-        fields[key] = value
-    if "gpus" not in fields:
-        raise ConfigError(f"allow: no gpus= in {text!r}", hint=_OF_RULE)
-    gpus = None if fields["gpus"] in {"*", "own"} else frozenset(fields["gpus"].split(","))
-    user = fields.get("user")
-    return Rule(gpus, None if user is None else _uid(user), fields.get("cgroup"), own=fields["gpus"] == "own")
-
-
-def _uid(user: str) -> int:
-    if user.isdecimal():
-        return int(user)
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except KeyError:
-        raise UnknownUserError(f"allow: no user {user!r} on this node", hint="a name or a number") from None
 
 
 class ServiceLog(logging.Handler):

@@ -78,7 +78,7 @@ class ClockWriter:
         # requests
         self._queue = ClockAgenda()
         self._present = DatedClock(-math.inf, None)  # the newest that is due
-        self._done = self._late_raises = 0
+        self._late_raises = 0
         self._wanted_mhz: int | None = None
         self.pending = False
         self._releasing = False
@@ -153,8 +153,6 @@ class ClockWriter:
                 self._give_back()
             self._take_due(self._now_s())
             self._write()
-            if not self.pending:
-                self._done = self._present.number
             if not self._is_close(self._queue.due_s):
                 self._observe()
         except DeviceError:
@@ -181,21 +179,16 @@ class ClockWriter:
         return self._queue.counts
 
     def report(self) -> dict[str, Value]:
-        """Report how requests came to the driver, as of ``at_s``; moments are those at which calls returned.
+        """Report how requests came to the driver; moments are those at which calls returned.
 
-        ``number`` is the newest request that is done: stored there, or nothing new. ``late_raises`` are
-        higher clocks that were stored when they were overdue, ``slow_call_s`` is what one call of a hundred
-        takes.
+        ``late_raises`` are higher clocks that were stored when they were overdue.
         """
         return {
-            "number": self._done,
-            "at_s": self._now_s(),
             "changes": self.counts.changes,
             "late": self.counts.late,
             "overtaken": self.counts.overtaken,
             "longest_late_s": self.counts.longest_late_s,
             "late_raises": self._late_raises,
-            "slow_call_s": self._slow_call_s(),
         }
 
     def release(self) -> None:
@@ -237,9 +230,9 @@ class ClockWriter:
         if not (self._known and clock_mhz == self.stored_mhz):
             try:
                 if clock_mhz is None:
-                    self.claim.restore()
+                    self.claim.apply(None)
                 else:
-                    self.claim.lock_clock(clock_mhz)
+                    self.claim.apply(clock_mhz)
             except DeviceError as error:
                 self._on_refusal(error, clock_mhz)
                 return

@@ -42,11 +42,11 @@ def served(root: Path) -> str:
     with subprocess.Popen(
         ["/usr/bin/python3", "-I", str(root / "opt/perseus/bin/perseus-ds"), *words],
         env={"PATH": "/usr/bin:/bin", "PERSEUS_GUARD_DIR": str(root / "guard")},
-        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     ) as service:
-        assert service.stdout is not None
-        line = service.stdout.readline()
+        assert service.stderr is not None
+        line = service.stderr.readline()
         service.terminate()
         assert service.wait(60) == 0
     return line

@@ -22,7 +22,7 @@ from perseus_ds.errors import DevicePermissionError
 from perseus_ds.guard.client import DEFAULT_SOCKET
 from perseus_ds.guard.journal import guard_path
 from perseus_ds.guard.open import choose
-from perseus_ds.guard.service import read_rules
+from perseus_ds.guard.rules import read_rules
 
 pytestmark = pytest.mark.e2e
 
@@ -38,11 +38,9 @@ def path(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 @contextlib.contextmanager
 def guardd(path: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [*PROGRAM, "--socket", str(path), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*PROGRAM, "--socket", str(path), *words], stderr=subprocess.PIPE, text=True)
     try:
-        assert any(line == f"listening on {path}\n" for line in process.stdout)
+        assert any(f"listening on {path}\n" in line for line in process.stderr)
         yield process
     finally:
         process.kill()
@@ -90,11 +88,11 @@ def test_one_capability_is_enough(node: FakeNvml, path: Path) -> None:
     ]
     service = subprocess.Popen(
         [*narrow, *PROGRAM, "--socket", str(path), "--group", "1000", "--allow", "gpus=*"],
-        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        assert service.stdout.readline() == f"listening on {path}\n"
+        assert f"listening on {path}\n" in service.stderr.readline()
         assert path.stat().st_gid == 1000
         caps = Path(f"/proc/{service.pid}/status").read_text()
         assert f"CapEff:\t{1 << 21:016x}" in caps
@@ -104,8 +102,8 @@ def test_one_capability_is_enough(node: FakeNvml, path: Path) -> None:
         assert eventually(lambda: node.locked_mhz() == [0, 0])
     finally:
         service.terminate()
-        service.stdout.close()
         assert service.wait(30) == 0
+        service.stderr.close()
 
 
 def test_without_a_rule_everybody_is_refused(path: Path) -> None:
@@ -149,7 +147,7 @@ def started_by_kubernetes() -> list[str]:
 @pytest.mark.parametrize("words", [started_by_systemd(), started_by_kubernetes()])
 def test_the_examples_start_a_command_that_exists(words: list[str]) -> None:
     _, options = parse(words)
-    policy = read_rules(UNITS / options.rules.name).policy if options.rules else None
+    policy = read_rules(UNITS / options.rules.name)[0] if options.rules else None
     assert (policy.floor_mhz if policy else options.floor_mhz) == 600
     assert len(policy.rules if policy else options.allow) == 1
 

@@ -4,7 +4,7 @@ import pytest
 
 from perseus_ds.errors import ConfigError, DevicePermissionError
 from perseus_ds.guard.policy import Peer, Policy
-from perseus_ds.guard.service import rule_of
+from perseus_ds.guard.rules import rule_of
 
 ALICE = Peer(pid=10, uid=1000, gid=100, cgroup="/kubepods/pod1")
 

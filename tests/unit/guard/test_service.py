@@ -25,7 +25,7 @@ from perseus_ds.guard.client import GuardClient
 from perseus_ds.guard.log import log_event
 from perseus_ds.guard.policy import ALLOW_ALL, Policy, Rule
 from perseus_ds.guard.protocol import KIND, MAX_BYTES
-from perseus_ds.guard.service import Listener, Service, ServiceLog, ServiceSettings, is_journal
+from perseus_ds.guard.service import Listener, Service, ServiceLog, is_journal
 
 LONG_S = 30.0
 
@@ -62,7 +62,7 @@ class Node:
             with self._calls.open("a") as file:
                 file.write(f"{clock_mhz}\n")
 
-        service = Service(ServiceSettings(self.path, policy=policy), open_gpu=lambda *_: DeskGpu(before=note))
+        service = Service(self.path, policy, open_gpu=lambda *_: DeskGpu(before=note))
         service.start()
         return service.run()
 
