@@ -67,7 +67,7 @@ class BackendStatus:
 
     name: str
     summary: str
-    priority: float | None
+    automatic: bool
     refusal: str
 
 
@@ -150,10 +150,7 @@ def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
     setting = "automatic" if job is None else job.device
     lock = job is None or job.mode not in {"observe", "off"}
     answers = tuple(_probe_backends(used, lock=lock))
-    best = max(
-        (one for one in answers if one.priority is not None and one.priority >= 0),
-        key=lambda one: one.priority or 0.0,
-    )
+    best = next(one for one in answers if one.automatic and not one.refusal)
     on_cpu = tuple(_visibility(gpus))
     chosen, because = best.name, best.summary
     if torch_has_gpus() is False or (gpus.known and not used.known):
@@ -199,15 +196,14 @@ def _read_config(config: Path | None, hook: HookStatus) -> tuple[PerseusConfig |
 def _probe_backends(used: LocalGpus, *, lock: bool) -> Iterator[BackendStatus]:
     """Ask every backend as a training job would, for every GPU that it would use."""
     for backend in backends():
-        priorities: list[float] = []
         refusals: list[str] = []
         for index in [gpu.identity.index for gpu in used.gpus] or sorted(used.known) or [0]:
             try:
-                priorities.append(backend.priority(DeviceRequest("automatic", local_rank=index, lock=lock)))
+                backend.check(DeviceRequest("automatic", local_rank=index, lock=lock))
             except DeviceError as error:
                 refusals.append(str(error))
         refusal = "; ".join(dict.fromkeys(refusals))
-        yield BackendStatus(backend.name, backend.summary, None if refusal else min(priorities), refusal)
+        yield BackendStatus(backend.name, backend.summary, backend.automatic, refusal)
 
 
 def _visibility(found: LocalGpus) -> Iterator[Finding]:
@@ -415,7 +411,7 @@ def _lines(found: Diagnosis) -> Iterator[str]:
     automatic = f"device: automatic takes {found.chosen}, {found.chosen_because}"
     yield automatic if found.device == found.chosen else f"device: {found.device}, as the configuration asks"
     for answer in found.backends:
-        never = answer.priority is not None and answer.priority < 0
+        never = not answer.automatic and not answer.refusal
         state = "taken" if answer.name == found.device else "possible"
         if answer.refusal:
             state = f"no: {answer.refusal}"

@@ -13,7 +13,7 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, is_at
-from perseus_ds.errors import DeviceError
+from perseus_ds.errors import DeviceError, ProfileError
 
 # A few changes of clock, timed in steps: between two looks somebody else lets the device's time pass.
 
@@ -427,3 +427,38 @@ def queued(  # noqa: PLR0917 - compiled code knows no names
         begins_s = max(begins_s, driver_free_s)
         driver_free_s = begins_s + queue_s
     return begins_s + call_s, driver_free_s, max(begins_s + latency_s, in_force_s)
+
+
+# A memory clock and a core clock that go together.
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ClockPair:
+    """A memory clock and a core clock; ``None`` leaves the choice to the device, as it is by default."""
+
+    memory_mhz: int | None = None
+    clock_mhz: int | None = None
+
+    def __post_init__(self) -> None:
+        for mhz in (self.memory_mhz, self.clock_mhz):
+            if mhz is not None and mhz <= 0:
+                raise ProfileError(f"clock pair {self}: a clock is not a positive number of MHz")
+
+    def __str__(self) -> str:
+        return f"{_text(self.memory_mhz)}/{_text(self.clock_mhz)}"
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Sort key that counts ``auto`` as the highest clock."""
+        memory, clock = self.memory_mhz, self.clock_mhz
+        return (float("inf") if memory is None else memory, float("inf") if clock is None else clock)
+
+
+DEFAULT_PAIR = ClockPair()
+"""Both clocks as the device chooses them: what every saving is counted against."""
+
+
+def _text(mhz: int | None) -> str:
+    return AUTO if mhz is None else str(mhz)

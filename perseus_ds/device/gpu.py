@@ -16,12 +16,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from perseus_ds.device.clock_agenda import AskedClocks, DatedClocks
-from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError, ValueRefusedError
+from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ValueRefusedError
 
 if TYPE_CHECKING:
     from perseus_ds.device.simulated.settings import SimulatedSettings
-
-# What a GPU states of itself: frozen records, the same for every backend.
 
 
 class EventReason(IntFlag):
@@ -44,16 +42,11 @@ class EventReason(IntFlag):
     @property
     def spoils(self) -> bool:
         """Return whether a measurement under these reasons was not taken at the requested clock."""
-        return bool(self & _SPOILING)
+        return bool(self & (_THERMAL | _HARDWARE | EventReason.SW_POWER_CAP))
 
 
-_SPOILING = (
-    EventReason.SW_POWER_CAP
-    | EventReason.HW_SLOWDOWN
-    | EventReason.SW_THERMAL
-    | EventReason.HW_THERMAL
-    | EventReason.HW_POWER_BRAKE
-)
+_THERMAL = EventReason.SW_THERMAL | EventReason.HW_THERMAL
+_HARDWARE = EventReason.HW_SLOWDOWN | EventReason.HW_POWER_BRAKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +88,14 @@ class Capabilities:
 
     @property
     def grid(self) -> str:
-        """The clocks in words, for a refusal."""
-        return describe_grid(self.clocks_mhz)
+        """The clocks in a few words, for a refusal: ``210 to 1410 MHz in steps of 15``."""
+        if not self.clocks_mhz:
+            return "no clocks at all"
+        low, high = self.clocks_mhz[-1], self.clocks_mhz[0]
+        steps = {above - below for above, below in pairwise(self.clocks_mhz)}
+        if len(steps) == 1:
+            return f"{low} to {high} MHz in steps of {steps.pop()}"
+        return f"{len(self.clocks_mhz)} clocks from {low} to {high} MHz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +107,10 @@ class Achieved:
     event_reasons: EventReason
 
 
-def describe_grid(clocks_mhz: tuple[int, ...]) -> str:
-    """Describe a descending grid in a few words: ``210 to 1410 MHz in steps of 15``."""
-    if not clocks_mhz:
-        return "no clocks at all"
-    low, high = clocks_mhz[-1], clocks_mhz[0]
-    steps = {above - below for above, below in pairwise(clocks_mhz)}
-    if len(steps) == 1:
-        return f"{low} to {high} MHz in steps of {steps.pop()}"
-    return f"{len(clocks_mhz)} clocks from {low} to {high} MHz"
-
-
-# What operators and their tools have set of a GPU's power and clocks, and how two readings differ.
+# Settings of a GPU's power and clocks that operators and their tools have made, and how two readings differ.
 
 FIELDS = ("power_limit", "application_clock", "power_smoothing", "power_profiles")
 """Names of `OperatorSettings.fields`."""
-
-_LEAST_W = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +119,13 @@ class OperatorSettings:
 
     ``limit_w`` is the power limit in force, the least of the user's, the board's and the module's.
     ``ceiling_mhz`` is the application clock, or a customer's boost, where somebody has set one, else 0.
-    ``smoothing`` is power smoothing in words, ``profiles`` are the workload power profiles in force.
+    ``smoothing`` is whether power smoothing is on, ``profiles`` are the workload power profiles in force.
     """
 
     limit_w: float | None = None
     default_limit_w: float | None = None
     ceiling_mhz: int | None = None
-    smoothing: str | None = None
+    smoothing: bool | None = None
     profiles: tuple[int, ...] | None = None
 
     def fields(self) -> dict[str, str]:
@@ -150,36 +136,32 @@ class OperatorSettings:
         if self.ceiling_mhz is not None:
             found["application_clock"] = f"{self.ceiling_mhz} MHz" if self.ceiling_mhz else "default"
         if self.smoothing is not None:
-            found["power_smoothing"] = self.smoothing
+            found["power_smoothing"] = "on" if self.smoothing else "off"
         if self.profiles is not None:
-            found["power_profiles"] = _listed(self.profiles) or "none"
+            found["power_profiles"] = ", ".join(map(str, self.profiles)) or "none"
         return found
 
     def unusual(self) -> Iterator[str]:
         """Return in words each setting that is not a GPU's own default."""
         usual_w = self.default_limit_w
-        if self.limit_w is not None and usual_w is not None and abs(self.limit_w - usual_w) >= _LEAST_W:
+        if self.limit_w is not None and usual_w is not None and abs(self.limit_w - usual_w) >= 1.0:
             yield f"power limit {self.limit_w:.0f} W instead of {usual_w:.0f} W"
         if self.ceiling_mhz:
             yield f"application clock or customer boost {self.ceiling_mhz} MHz"
-        if self.smoothing not in {None, "off"}:
-            yield f"power smoothing {self.smoothing}"
+        if self.smoothing:
+            yield "power smoothing on"
         if self.profiles:
-            yield f"workload power profile {_listed(self.profiles)}"
+            yield f"workload power profile {self.fields()['power_profiles']}"
 
 
-def changed(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Return field and words for each that both readings state, and differently."""
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """Return in words each field that both readings state, and differently."""
     for name in FIELDS:
         if name in before and name in now and before[name] != now[name]:
-            yield name, f"{before[name]} before, {now[name]} now"
+            yield f"{name.replace('_', ' ')} {before[name]} before, {now[name]} now"
 
 
-def _listed(profiles: tuple[int, ...]) -> str:
-    return ", ".join(map(str, profiles))
-
-
-# Who works against us on a GPU: from what was locked and what was seen to one line and an action each.
+# Conflicts: from what was locked and what was seen to one line and a reaction each.
 
 
 class Reaction(Enum):
@@ -202,17 +184,8 @@ class ConflictKind(Enum):
     POWER_CAP = ("the power cap holds the clock down", Reaction.AS_REACHED)
     THERMAL = ("the GPU is too hot for this clock", Reaction.AS_REACHED)
     HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Reaction.AS_REACHED)
-    POWER_PROFILE = (
-        "the workload power profile changed, so that clock and power may no longer be as profiled",
-        Reaction.KNOW,
-    )
-    POWER_LIMIT = (
-        "the enforced power limit changed, so that clocks may no longer hold as profiled",
-        Reaction.KNOW,
-    )
-    APPLICATION_CLOCK = ("somebody changed the application clock or the customer boost", Reaction.KNOW)
-    POWER_SMOOTHING = (
-        "power smoothing changed, so that power may no longer be as profiled",
+    SETTING_CHANGED = (
+        "somebody changed a setting of power or clocks, so that these may no longer be as profiled",
         Reaction.KNOW,
     )
     PERSISTENCE_OFF = (
@@ -252,40 +225,19 @@ class ConflictKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """A conflict, with the clocks where it was seen."""
-
-    kind: ConflictKind
-    locked_mhz: int
-    seen_mhz: int
-
-    @property
-    def action(self) -> Reaction:
-        """Return what to do about it."""
-        return self.kind.action
-
-    @property
-    def line(self) -> str:
-        """Return what is reported to the user."""
-        return f"{self.kind.text}: {self.locked_mhz} MHz asked, {self.seen_mhz} MHz seen"
-
-
-@dataclass(frozen=True, slots=True)
 class Sighting:
     """A kind of conflict as seen so far: its latest line, and how often it was seen."""
 
     kind: ConflictKind
     line: str
-    count: int
+    count: int = 1
 
 
 _TOLERANCE_MHZ = 30  # assumed: two steps of the grid, for parts whose clock wavers with temperature
-
-_THERMAL = EventReason.SW_THERMAL | EventReason.HW_THERMAL
 _BY_REASON = (
     (EventReason.SW_POWER_CAP, ConflictKind.POWER_CAP),
     (_THERMAL, ConflictKind.THERMAL),
-    (EventReason.HW_SLOWDOWN | EventReason.HW_POWER_BRAKE, ConflictKind.HW_SLOWDOWN),
+    (_HARDWARE, ConflictKind.HW_SLOWDOWN),
 )
 
 
@@ -301,7 +253,7 @@ def is_held(asked_mhz: int, seen_mhz: int) -> bool:
 
 def conflicts(
     locked_mhz: int, achieved: Achieved, *, held_mhz: float = 0.0, idle: bool = False, settled: bool = True
-) -> tuple[Conflict, ...]:
+) -> tuple[Sighting, ...]:
     """Judge one look at a GPU; ``settled``: its lock has had time, ``idle``: no process works on it.
 
     Only somebody else puts a clock above its lock. One below it has mostly been lowered by the device, which
@@ -311,16 +263,14 @@ def conflicts(
     """
     above = achieved.clock_mhz > locked_mhz + _TOLERANCE_MHZ
     below = not is_held(locked_mhz, achieved.clock_mhz)
-    seen = _with_reason(achieved.event_reasons, below=below)
-    unexplained = below and not (seen or idle or achieved.event_reasons & EventReason.GPU_IDLE)
+    reasons = achieved.event_reasons
+    kinds = [kind for bits, kind in _BY_REASON if reasons & bits and (below or bits is _THERMAL)]
+    unexplained = below and not (kinds or idle or reasons & EventReason.GPU_IDLE)
     if settled and (above or unexplained):
         foreign = above or locked_mhz <= held_mhz
-        seen.append(ConflictKind.FOREIGN_CLOCK if foreign else ConflictKind.NOT_HELD)
-    return tuple(Conflict(kind, locked_mhz, achieved.clock_mhz) for kind in seen)
-
-
-def _with_reason(reasons: EventReason, *, below: bool) -> list[ConflictKind]:
-    return [kind for bits, kind in _BY_REASON if reasons & bits and (below or bits is _THERMAL)]
+        kinds.append(ConflictKind.FOREIGN_CLOCK if foreign else ConflictKind.NOT_HELD)
+    clocks = f"{locked_mhz} MHz asked, {achieved.clock_mhz} MHz seen"
+    return tuple(Sighting(kind, f"{kind.text}: {clocks}") for kind in kinds)
 
 
 def is_capped(looks: Sequence[tuple[float, Achieved]], asked: AskedClocks, *, settle_s: float) -> bool:
@@ -356,7 +306,7 @@ class GpuReader(ABC):
     """A device that is read: which one it is, its clocks, energy, power and temperature.
 
     Every method may raise a `DeviceError`; none raises a vendor's error. Methods may be called from several
-    threads.
+    threads. What a device does not show is ``None``.
     """
 
     @abstractmethod
@@ -369,7 +319,7 @@ class GpuReader(ABC):
 
     @abstractmethod
     def achieved(self) -> Achieved:
-        """Read the clocks in force now."""
+        """Read the clocks in force now, and the reasons."""
 
     @abstractmethod
     def energy_j(self) -> float:
@@ -380,24 +330,24 @@ class GpuReader(ABC):
         """
 
     def power_w(self) -> float | None:
-        """Read what this GPU alone takes at this instant; ``None`` where it does not show."""
+        """Read what this GPU alone takes at this instant."""
         return None
 
     def temperature_c(self) -> float | None:
-        """Read the temperature of this GPU's chip; ``None`` where it does not show."""
+        """Read the temperature of this GPU's chip."""
         return None
 
     def operator_settings(self) -> OperatorSettings | None:
-        """Read what operators have set of this GPU's power and clocks; ``None`` where there is no such thing.
+        """Read what operators have set of this GPU's power and clocks.
 
         Raises:
             DeviceLostError: the GPU has fallen off the bus.
         """
         return None
 
-    @abstractmethod
     def now_s(self) -> float:
-        """Read the time base of this device's energy and instructions."""
+        """Read the time base of this device's energy and instructions: the host's monotonic clock."""
+        return time.monotonic()
 
     def wall_s(self, device_s: float) -> float:
         """Return how long a stretch of this device's time lasts on the host's clock."""
@@ -408,7 +358,7 @@ class GpuReader(ABC):
         time.sleep(self.wall_s(device_s))
 
     def device_file(self) -> str | None:
-        """Name the device file that a user of this device opens; ``None``: no such file is known."""
+        """Name the device file that a user of this device opens."""
         return None
 
     def busy(self) -> str | None:
@@ -416,19 +366,19 @@ class GpuReader(ABC):
         return None
 
     def load_pct(self) -> int | None:
-        """Return how busy this device has been of late; ``None`` where it cannot be asked.
+        """Return how busy this device has been of late.
 
         An idle device clocks as it likes, lock or not, and does not always state that it is idle.
         """
         return None
 
     def opened_elsewhere(self) -> tuple[str, str] | None:
-        """Return backend and UUID by which another process can open this device; None: none can."""
+        """Return backend and UUID by which another process can open this device; ``None``: none can."""
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the device; the second call does nothing."""
+        """Let go of the device; the second call does nothing. Clocks stay: restoring is the guard's work."""
 
     def __enter__(self) -> Self:
         return self
@@ -453,6 +403,7 @@ class Gpu(GpuReader):
             DeviceUnsupportedError: the clock is not on the grid, or this device locks no clocks.
             ValueRefusedError: the driver lists this clock and refuses it; `refused_mhz` has it from then on.
             DevicePermissionError: the right to set clocks is missing.
+            DeviceLostError: the GPU has fallen off the bus.
         """
 
     @abstractmethod
@@ -529,48 +480,17 @@ class Gpu(GpuReader):
         """Return whether clocks that are asked for are set just now, as far as is known."""
         return self.given_up() is None
 
-
-# A memory clock and a core clock that go together.
-
-AUTO = "auto"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ClockPair:
-    """A memory clock and a core clock; ``None`` leaves the choice to the device, as it is by default."""
-
-    memory_mhz: int | None = None
-    clock_mhz: int | None = None
-
-    def __post_init__(self) -> None:
-        for mhz in (self.memory_mhz, self.clock_mhz):
-            if mhz is not None and mhz <= 0:
-                raise ProfileError(f"clock pair {self}: a clock is not a positive number of MHz")
-
-    def __str__(self) -> str:
-        return f"{_text(self.memory_mhz)}/{_text(self.clock_mhz)}"
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """Sort key that counts ``auto`` as the highest clock."""
-        memory, clock = self.memory_mhz, self.clock_mhz
-        return (float("inf") if memory is None else memory, float("inf") if clock is None else clock)
-
-
-DEFAULT_PAIR = ClockPair()
-"""Both clocks as the device chooses them: what every saving is counted against."""
-
-
-def _text(mhz: int | None) -> str:
-    return AUTO if mhz is None else str(mhz)
-
-
-# What is asked of `guard.open.choose`.
+    def _check_clock(self, clock_mhz: int) -> None:
+        """Refuse a clock that is not on the grid."""
+        able = self.capabilities()
+        if clock_mhz not in able.clocks_mhz:
+            what = f"{clock_mhz} MHz is not a clock of {self.identify().name}"
+            raise DeviceUnsupportedError(f"{what}: it has {able.grid}")
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """The device that one rank wants.
+    """The device that one rank wants, as `guard.open.choose` is asked for it.
 
     ``uuid`` or ``pci_bus_id`` is torch's own device on CUDA or HIP. Without either, ``automatic`` takes no
     GPU, and a backend that is asked for by name takes ``local_rank`` as its index. ``lock``: clocks will be
@@ -589,18 +509,29 @@ class DeviceRequest:
     restore_clock_mhz: int | None = None
 
 
-# A GPU behind its vendor's library: what all of them are read once for, asked for and let go of alike.
-
 T = TypeVar("T")
 
 
 class LibraryGpu(Gpu):
-    """Base of GPUs behind a vendor's library: starts it, finds the GPU, reads identity and abilities."""
+    """A GPU behind a vendor's library, opened, asked and let go of in one way.
 
+    A backend names the library's error, how it becomes ours, and how the library is stopped; its constructor
+    finds the GPU and reads what it is and can.
+    """
+
+    _what: str
     _identity: Identity
     _capabilities: Capabilities
     _open = False
     _refused_mhz: frozenset[int] = frozenset()
+    _vendor_error: type[Exception]
+    _code_of: Callable[[Exception], int]
+
+    @abstractmethod
+    def _translated(self, code: int, what: str) -> DeviceError: ...
+
+    @abstractmethod
+    def _shut_down(self) -> None: ...
 
     def identify(self) -> Identity:
         """Name it by UUID and PCI bus id; the index is the library's."""
@@ -614,35 +545,28 @@ class LibraryGpu(Gpu):
         """The clocks that `_lock` was refused."""
         return self._refused_mhz
 
-    def now_s(self) -> float:
-        """Read the host's monotonic clock."""
-        return time.monotonic()
-
     def close(self) -> None:
-        """Let go of the library. The clock stays as it is: restoring is the guard's work."""
+        """Let go of the library."""
         if self._open:
             self._open = False
             with contextlib.suppress(DeviceError):  # there is nothing that could be done about it
                 self._ask(self._shut_down, name="stop the library")
 
-    def _lock(self, clock_mhz: int, call: Callable[[], object], *, name: str) -> None:
+    def _lock(self, clock_mhz: int, call: Callable[[], object]) -> None:
         """Make the call that stores a clock of the grid."""
-        if clock_mhz not in self._capabilities.clocks_mhz:
-            name, grid = self._identity.name, self._capabilities.grid
-            raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {name}: it has {grid}")
+        self._check_clock(clock_mhz)
         try:
-            self._ask(call, name=name)
+            self._ask(call, name=f"lock {clock_mhz} MHz")
         except ValueRefusedError:
             self._refused_mhz |= {clock_mhz}
             raise
 
-    @abstractmethod
-    def _shut_down(self) -> None:
-        """Let go of the library once."""
-
-    @abstractmethod
     def _ask(self, call: Callable[[], T], *, name: str) -> T:
         """Make one call of the library; its error becomes ours."""
+        try:
+            return call()
+        except self._vendor_error as error:
+            raise self._translated(self._code_of(error), f"{self._what}: {name}") from error
 
     def _optional(self, call: Callable[[], T]) -> T | None:
         """Make one call that not every GPU answers."""
@@ -650,76 +574,6 @@ class LibraryGpu(Gpu):
             return self._ask(call, name="ask")
         except DeviceUnsupportedError:
             return None
-
-
-# A GPU that is read through one device and set by other means.
-
-
-class ReadThroughGpu(Gpu):
-    """Everything but the clock comes from ``reader``; who inherits sets clocks and may narrow the grid."""
-
-    def __init__(self, reader: Gpu, able: Capabilities) -> None:
-        self._reader = reader
-        self._capabilities = able
-        self._clocks_mhz = frozenset(able.clocks_mhz)
-
-    def identify(self) -> Identity:
-        """Return the reader's value."""
-        return self._reader.identify()
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities that were given."""
-        return self._capabilities
-
-    def achieved(self) -> Achieved:
-        """Return the reader's value."""
-        return self._reader.achieved()
-
-    def energy_j(self) -> float:
-        """Return the reader's value."""
-        return self._reader.energy_j()
-
-    def power_w(self) -> float | None:
-        """Return the reader's value."""
-        return self._reader.power_w()
-
-    def temperature_c(self) -> float | None:
-        """Return the reader's value."""
-        return self._reader.temperature_c()
-
-    def now_s(self) -> float:
-        """Return the reader's time."""
-        return self._reader.now_s()
-
-    def operator_settings(self) -> OperatorSettings | None:
-        """Return the reader's value."""
-        return self._reader.operator_settings()
-
-    def load_pct(self) -> int | None:
-        """Return the reader's value."""
-        return self._reader.load_pct()
-
-    def opened_elsewhere(self) -> tuple[str, str] | None:
-        """Return the reader's backend and UUID."""
-        return self._reader.opened_elsewhere()
-
-    def busy(self) -> str | None:
-        """Return the reader's value."""
-        return self._reader.busy()
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._reader.close()
-
-    def _check_clock(self, clock_mhz: int) -> None:
-        """Refuse a clock that is not on the grid.
-
-        Raises:
-            DeviceUnsupportedError: naming the grid.
-        """
-        if clock_mhz not in self._clocks_mhz:
-            name, grid = self.identify().name, self._capabilities.grid
-            raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {name}: it has {grid}")
 
 
 # The right to set the clocks of a GPU: the driver asks for CAP_SYS_ADMIN on the node itself.

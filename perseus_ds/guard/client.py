@@ -26,7 +26,6 @@ from perseus_ds.errors import (
     DeviceError,
     DevicePermissionError,
     DeviceUnavailableError,
-    DeviceUnsupportedError,
     ValueRefusedError,
 )
 from perseus_ds.guard.claim import is_transient, pauses_s
@@ -554,9 +553,7 @@ class GuardedGpu(ReadThroughGpu):
             DeviceUnsupportedError: the clock is not on the grid.
             DeviceError: the guard refused an earlier request, or is gone.
         """
-        if clock_mhz not in self._able.clocks_mhz:
-            name, grid = self.identify().name, self._able.grid
-            raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {name}: it has {grid}")
+        self._check_clock(clock_mhz)
         self._client.request(clock_mhz)
         self._asked_mhz = clock_mhz
 

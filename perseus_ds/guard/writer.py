@@ -39,12 +39,6 @@ _FREED_LOOKS = 5  # at a clock that was given back, and seems not to be
 _SETTINGS_PERIOD_S = 1.0  # of looks at what operators set: half a dozen calls
 _CALLS_KEPT = 256
 _CALLS_ENOUGH = 100
-_KINDS = {
-    "power_limit": ConflictKind.POWER_LIMIT,
-    "application_clock": ConflictKind.APPLICATION_CLOCK,
-    "power_smoothing": ConflictKind.POWER_SMOOTHING,
-    "power_profiles": ConflictKind.POWER_PROFILE,
-}
 
 
 class ClockWriter:
@@ -357,7 +351,7 @@ class ClockWriter:
         )
         for conflict in found:
             self._warn(conflict.kind, conflict.line)
-        fatal = [conflict for conflict in found if conflict.action is Reaction.GIVE_UP]
+        fatal = [conflict for conflict in found if conflict.kind.action is Reaction.GIVE_UP]
         if settled:
             self._strikes = self._strikes + 1 if fatal else 0
         if self._strikes >= (_STRIKES if seen.clock_mhz > locked_mhz else _STRIKES_BELOW):
@@ -381,8 +375,8 @@ class ClockWriter:
         if not self._settings or now_s < self._settings_s + _SETTINGS_PERIOD_S:
             return
         self._settings_s, now = now_s, self._read_settings()
-        for name, words in changed(self._settings, now):
-            self._report(_KINDS[name], words)
+        for words in changed(self._settings, now):
+            self._report(ConflictKind.SETTING_CHANGED, words)
         self._settings |= {name: text for name, text in now.items() if name in self._settings}
 
     def _report(self, kind: ConflictKind, words: str = "") -> None:

@@ -9,7 +9,8 @@ from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import NamedTuple, Protocol
 
-from perseus_ds.device.gpu import DEFAULT_PAIR, Capabilities, ClockPair, Gpu
+from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.gpu import Capabilities, Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.operators import work_of_operator
 from perseus_ds.device.simulated.physics import KernelWork

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.kernels.trace import KernelClass
 from perseus_ds.run_directory.paths import read_record, write_record

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from fake_nvml import UUID, FakeNvml
@@ -61,16 +61,10 @@ def test_a_driver_that_has_the_older_name_is_read_too(node: FakeNvml) -> None:
     assert told.stdout == b"SW_POWER_CAP\n", told.stderr
 
 
-def test_without_the_right_to_lock_it_stands_behind_all_that_may(
-    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A service that can set clocks for this user is the better choice then."""
-    request = DeviceRequest("automatic")
-    priorities = {one.name: one.priority for one in backends()}
-    with_right = priorities["nvml"](request)
-    monkeypatch.setattr("perseus_ds.device.nvml.missing_right", lambda: "user 1000 is not root")
-    assert priorities["nvml"](request) < with_right
-    assert priorities["nvml"](replace(request, lock=False)) == with_right
+def test_a_service_that_sets_clocks_comes_first_and_one_that_would_only_read_does_not() -> None:
+    names = [one.name for one in backends() if one.automatic]
+    assert names == ["guardd", "nvml", "null"]
+    assert "clocks" in str(backends()[0].try_open(DeviceRequest("automatic", lock=False)))
 
 
 def test_automatic_takes_no_gpu_by_its_number(node: FakeNvml) -> None:
@@ -207,7 +201,7 @@ def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (DeviceRequest("nvml", local_rank=9), "index 9"),
+        (DeviceRequest("nvml", local_rank=9), "GPU 9"),
         (DeviceRequest("nvml", uuid="GPU-dead"), r"GPU-dead.*CUDA_VISIBLE_DEVICES"),
         (DeviceRequest("nvml", uuid="MIG-1234"), "MIG slice"),
     ],
@@ -243,3 +237,24 @@ def test_a_driver_that_is_not_loaded_says_so(node: FakeNvml) -> None:
     node.state.init_error = 9
     with pytest.raises(DeviceUnavailableError, match="not loaded"):
         NvmlGpu(DeviceRequest("nvml"))
+
+
+@pytest.mark.parametrize(
+    ("signs", "words"),
+    [(([7], 3, 512), "process 7"), (([], 3, 512), "3 %"), (([], 0, 256), "256 MiB"), (([], 0, 255), None)],
+)
+def test_signs_of_work(
+    node: FakeNvml, monkeypatch: pytest.MonkeyPatch, signs: tuple[list[int], int, int], words: str | None
+) -> None:
+    pynvml = pytest.importorskip("pynvml")
+    pids, load_pct, used_mib = signs
+    answers = {
+        "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=pid) for pid in pids],
+        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=load_pct),
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=used_mib << 20),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, name, lambda *_, answer=answer, **__: answer)
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        assert (gpu.busy() is None) == (words is None)
+        assert str(words or None) in str(gpu.busy())

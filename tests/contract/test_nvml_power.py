@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
-
 import pytest
 from fake_nvml import FakeNvml
 
 from perseus_ds.device.gpu import DeviceRequest, OperatorSettings, changed
-from perseus_ds.device.nvml import NvmlGpu, operator_settings
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceLostError
 
 pynvml = pytest.importorskip("pynvml")
@@ -44,20 +41,19 @@ def test_everything_that_others_set_is_read(node: FakeNvml) -> None:
         default_app_mhz=1100,
         architecture=BLACKWELL,
         smoothing=3,
-        floor_pct=60,
         power_profile=5,
     )
-    assert found == OperatorSettings(300.0, 400.0, 1200, "profile 1, floor 60 %", (5,))
+    assert found == OperatorSettings(300.0, 400.0, 1200, True, (5,))
     assert found.fields() == {
         "power_limit": "300 W",
         "application_clock": "1200 MHz",
-        "power_smoothing": "profile 1, floor 60 %",
+        "power_smoothing": "on",
         "power_profiles": "5",
     }
     assert list(found.unusual()) == [
         "power limit 300 W instead of 400 W",
         "application clock or customer boost 1200 MHz",
-        "power smoothing profile 1, floor 60 %",
+        "power smoothing on",
         "workload power profile 5",
     ]
 
@@ -65,18 +61,16 @@ def test_everything_that_others_set_is_read(node: FakeNvml) -> None:
 @pytest.mark.parametrize(
     ("numbers", "smoothing"),
     [
-        ({"smoothing": 1}, "off"),
-        ({"smoothing": 2, "floor_pct": 20}, "profile 0, floor 20 %"),
-        ({"smoothing": 2, "floor_pct": 20, "override_pct": 75}, "profile 0, floor 75 %"),
-        ({"smoothing": 2, "floor_pct": 95}, "profile 0, floor not stated"),
-        ({"smoothing": 9, "floor_pct": 20}, None),  # no such preset: another release's field numbers
-        ({"smoothing": 2, "floor_pct": 20, "architecture": HOPPER}, None),
+        ({"smoothing": 1}, False),
+        ({"smoothing": 2}, True),
+        ({}, None),
+        ({"smoothing": 2, "architecture": HOPPER}, None),
     ],
 )
-def test_power_smoothing_is_believed_where_its_fields_make_sense(
-    node: FakeNvml, numbers: dict[str, int], smoothing: str | None
+def test_power_smoothing_is_read_from_blackwell_on(
+    node: FakeNvml, numbers: dict[str, int], *, smoothing: bool | None
 ) -> None:
-    assert read(node, **{"architecture": BLACKWELL, **numbers}).smoothing == smoothing
+    assert read(node, **{"architecture": BLACKWELL, **numbers}).smoothing is smoothing
 
 
 @pytest.mark.parametrize("code", [3, 4, 999])
@@ -103,29 +97,18 @@ def test_power_profiles_are_the_bits_of_all_words(node: FakeNvml, monkeypatch: p
     assert read(node).profiles == (0, 2, 32, 32 * words - 1)
 
 
-def test_a_binding_that_knows_nothing_of_this_is_served() -> None:
-    def ask(call: Callable[[], object]) -> object:
-        return call()
-
-    def unknown(*_: object) -> int:
-        return 0
-
-    names = (
-        "nvmlDeviceGetEnforcedPowerLimit",
-        "nvmlDeviceGetPowerManagementDefaultLimit",
-        "nvmlDeviceGetApplicationsClock",
-        "nvmlDeviceGetDefaultApplicationsClock",
-        "nvmlDeviceGetMaxCustomerBoostClock",
-        "nvmlDeviceGetMaxClockInfo",
-    )
-    binding = SimpleNamespace(**dict.fromkeys(names, unknown), NVML_CLOCK_GRAPHICS=0)
-    found = operator_settings(binding, None, ask)
-    assert (found.smoothing, found.profiles, found.ceiling_mhz) == (None, None, 0)
+def test_a_binding_that_knows_nothing_of_this_is_served(
+    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NVML_FI_PWR_SMOOTHING_ENABLED", "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles"):
+        monkeypatch.delattr(pynvml, name)
+    found = read(node, architecture=BLACKWELL, smoothing=2, power_profile=5)
+    assert (found.smoothing, found.profiles) == (None, None)
 
 
 def test_only_what_both_readings_state_has_changed() -> None:
     before, now = {"power_limit": "400 W", "power_profiles": "1"}, {"power_limit": "300 W"}
-    [(name, told)] = changed(before, now)
-    assert name == "power_limit"
+    [told] = changed(before, now)
+    assert told.startswith("power limit")
     assert "300 W" in told.partition("400 W")[2]
     assert list(changed({}, now)) == []

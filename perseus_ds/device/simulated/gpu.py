@@ -10,11 +10,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
-from typing import Protocol
 from weakref import WeakSet
 
 from perseus_ds.device.clock_change import ChangeQueue, ClockChange
@@ -89,13 +89,6 @@ class Task:
     ended_s: float | None = None
     energy_j: float = 0.0
 
-    @property
-    def overrun_s(self) -> float:
-        """Return how much longer the host's handler took than the GPU."""
-        if self.ended_s is None or self.finished_s is None:
-            return 0.0
-        return self.ended_s - self.finished_s
-
 
 class Timeline:
     """Moves forward only. Between two marks nothing changes, so every piece has a closed form.
@@ -115,7 +108,7 @@ class Timeline:
         self.requested_mhz = model.max_clock_mhz
         self.memory_mhz = model.memory_clocks_mhz[0]
         self.limit_mhz = model.max_clock_mhz
-        self._hunger = 1.0
+        self._power_factor = 1.0
         self.task: Task | None = None
         self._counter = counter
         self._power_cap_w = power_cap_w
@@ -137,19 +130,17 @@ class Timeline:
         """Have clocks come into force at a later time; switches come in ascending time."""
         self._pending.append((at_s, clock_mhz, memory_mhz))
 
-    def limit(self, clock_mhz: int) -> None:
-        """Hold the clock at or below a limit from now on."""
-        self.limit_mhz = clock_mhz
-        self._refresh()
-
-    def cap_power(self, power_w: float) -> None:
-        """Hold the power at or below a limit from now on."""
-        self._power_cap_w = power_w
-        self._refresh()
-
-    def grow_hungry(self, times: float) -> None:
-        """Take so many times as much power as the model, from now on."""
-        self._hunger = times
+    def set(
+        self,
+        *,
+        limit_mhz: int | None = None,
+        power_cap_w: float | None = None,
+        power_factor: float | None = None,
+    ) -> None:
+        """From now on hold clock or power at or below a limit, or take a multiple of the model's power."""
+        self.limit_mhz = self.limit_mhz if limit_mhz is None else limit_mhz
+        self._power_cap_w = self._power_cap_w if power_cap_w is None else power_cap_w
+        self._power_factor = self._power_factor if power_factor is None else power_factor
         self._refresh()
 
     def begin(self, work: AnyWork | KernelSequence) -> Task:
@@ -204,7 +195,7 @@ class Timeline:
 
     def _refresh(self) -> None:
         held_mhz = self.held_mhz()
-        self._base_w = self._hunger * physics.power_w(self.model, held_mhz, self.memory_mhz, self._work)
+        self._base_w = self._power_factor * physics.power_w(self.model, held_mhz, self.memory_mhz, self._work)
         self._rate_now = physics.rate(self.model, held_mhz, self.memory_mhz, self._work)
 
     def _held_mhz(self, clock_mhz: int, memory_mhz: int, work: AnyWork | None) -> float:
@@ -291,7 +282,6 @@ class Truth:
     count: int = 0
     locks: int = 0
     overruns: int = 0
-    overrun_s: float = 0.0
 
     @property
     def overrun_share(self) -> float:
@@ -302,9 +292,9 @@ class Truth:
         """Take in a task that has ended."""
         self.tasks.append(task)
         self.count += 1
-        if task.overrun_s > 0:
-            self.overruns += 1
-            self.overrun_s += task.overrun_s
+        assert task.ended_s is not None
+        assert task.finished_s is not None
+        self.overruns += task.ended_s > task.finished_s
 
     def duration_s(self, work: Work, clock_mhz: int) -> float:
         """The duration that work has at a clock, without noise."""
@@ -332,22 +322,6 @@ _sharpened = threading.local()
 Act = Callable[[], None]
 
 
-class TimeBase(Protocol):
-    """A clock and a way to wait on it; waiting holds ``condition``'s lock and wakes on its notify."""
-
-    def now_s(self) -> float:
-        """Device seconds."""
-
-    def wall_s(self, device_s: float) -> float:
-        """Return how long a stretch of device time lasts on the host's clock."""
-
-    def wait(self, condition: threading.Condition, for_s: float) -> None:
-        """Let up to ``for_s`` device seconds pass; waking early is allowed."""
-
-    def sleep(self, for_s: float) -> None:
-        """Let ``for_s`` device seconds pass."""
-
-
 class ScaledTime:
     """The host's monotonic clock over ``time_scale``: the same device time in every process of a node."""
 
@@ -363,7 +337,10 @@ class ScaledTime:
         return device_s * self._time_scale
 
     def wait(self, condition: threading.Condition, for_s: float) -> None:
-        """Sleep to just before the end; the last moments are returned at once, for the caller to spin."""
+        """Sleep to just before the end; the last moments are returned at once, for the caller to spin.
+
+        Waiting holds ``condition``'s lock and wakes on its notify.
+        """
         host_s = for_s * self._time_scale - _WAKE_S
         if host_s > 0:
             _sharpen_timer()
@@ -462,6 +439,9 @@ def opened() -> list[SimulatedGpu]:
     return sorted(_opened, key=lambda gpu: gpu.number)
 
 
+TimeBase = VirtualTime | ScaledTime
+
+
 class SimulatedGpu(Gpu):
     """A physical device in software: what is asked happens later, and what is read is late and noisy.
 
@@ -508,17 +488,8 @@ class SimulatedGpu(Gpu):
         )
 
     def lock_clock(self, clock_mhz: int) -> None:
-        """Schedule a switch; asking again for the clock last asked for costs nothing.
-
-        Raises:
-            DeviceUnsupportedError: the clock is not on the grid.
-            ValueRefusedError: it is one of those that ``refuses_mhz`` names.
-        """
-        if clock_mhz not in self.model.clocks_mhz:
-            grid = self.capabilities().grid
-            raise DeviceUnsupportedError(
-                f"{clock_mhz} MHz is not a clock of {self.model.name}: it has {grid}"
-            )
+        """Schedule a switch, unless ``refuses_mhz`` names the clock; the last one again costs nothing."""
+        self._check_clock(clock_mhz)
         if clock_mhz in self.settings.refuses_mhz:
             self._refused_mhz |= {clock_mhz}
             raise ValueRefusedError(f"{self.model.name}: lock {clock_mhz} MHz: refused")
@@ -534,11 +505,7 @@ class SimulatedGpu(Gpu):
         self._switch(self.model.max_clock_mhz)
 
     def lock_memory_clock(self, memory_mhz: int) -> None:
-        """Schedule a switch of the memory clock, as `lock_clock` does for the core's.
-
-        Raises:
-            DeviceUnsupportedError: the model has no such memory clock, or one only.
-        """
+        """Schedule a switch of the memory clock, as `lock_clock` does for the core's."""
         why_not = self._memory_why_not()
         if why_not is not None:
             raise DeviceUnsupportedError(f"{self.model.name}: {why_not}")
@@ -555,27 +522,23 @@ class SimulatedGpu(Gpu):
 
     def achieved(self) -> Achieved:
         """Read the clock that is held, under cap and throttle."""
-        with self._changed:
-            self._advance()
-            held_mhz = self._timeline.held_mhz()
-            limited = self._timeline.limit_mhz < self._timeline.requested_mhz
-            capped = held_mhz < min(self._timeline.requested_mhz, self._timeline.limit_mhz)
-        reasons = EventReason.SW_THERMAL if limited else EventReason.NONE
-        if capped:
-            reasons |= EventReason.SW_POWER_CAP
-        return Achieved(round(held_mhz), self._timeline.memory_mhz, reasons)
+        with self._at_present() as line:
+            held_mhz, reasons = line.held_mhz(), EventReason.NONE
+            if line.limit_mhz < line.requested_mhz:
+                reasons |= EventReason.SW_THERMAL
+            if held_mhz < min(line.requested_mhz, line.limit_mhz):
+                reasons |= EventReason.SW_POWER_CAP
+            return Achieved(round(held_mhz), line.memory_mhz, reasons)
 
     def energy_j(self) -> float:
         """Read the counter as it stood at its last tick."""
-        with self._changed:
-            self._advance()
+        with self._at_present():
             return self._counter.reading_j
 
     def temperature_c(self) -> float | None:
         """Read the true temperature in whole degrees, as NVML does."""
-        with self._changed:
-            self._advance()
-            return float(round(self._timeline.temperature_c))
+        with self._at_present() as line:
+            return float(round(line.temperature_c))
 
     def now_s(self) -> float:
         """Device seconds: its own, or the host's monotonic clock over ``time_scale``."""
@@ -602,67 +565,63 @@ class SimulatedGpu(Gpu):
     def begin(self, work: AnyWork | KernelSequence) -> Task:
         """Start an instruction; its true amount is drawn around ``work``."""
         factor = max(0.5, 1.0 + self._random.gauss(0.0, self.settings.noise))
-        with self._changed:
-            self._advance()
-            return self._timeline.begin(work.scaled(factor * self.slowness))
+        with self._at_present() as line:
+            return line.begin(work.scaled(factor * self.slowness))
 
     def release(self, task: Task) -> None:
         """Report that the host's part of an instruction is over."""
-        with self._changed:
-            self._advance()
-            self._timeline.release(task)
+        with self._at_present() as line:
+            line.release(task)
 
     def wait(self, task: Task) -> None:
         """Return when a released task has ended, at whatever clocks are in force meanwhile."""
         while True:
-            with self._changed:
-                self._advance()
+            with self._at_present() as line:
                 if task.ended_s is not None:
                     self.truth.record(task)
                     return
-                left_s = self._timeline.finish_s() - self._time.now_s()
+                left_s = line.finish_s() - self._time.now_s()
                 self._time.wait(self._changed, max(0.0, left_s))
 
     def abandon(self, task: Task) -> None:
         """Drop an instruction whose handler failed; what it has cost stays."""
-        with self._changed:
-            self._advance()
-            self._timeline.abandon(task)
+        with self._at_present() as line:
+            line.abandon(task)
 
     def throttle(self, clock_mhz: int | None) -> None:
         """Hold the clock at or below a limit, as heat does; ``None`` lifts it."""
-        with self._changed:
-            self._advance()
-            self._timeline.limit(self.model.max_clock_mhz if clock_mhz is None else clock_mhz)
+        with self._at_present() as line:
+            line.set(limit_mhz=self.model.max_clock_mhz if clock_mhz is None else clock_mhz)
             self._changed.notify_all()
 
     def cap_power(self, power_w: float | None) -> None:
         """Hold the power at or below a limit from now on; ``None`` restores its own."""
-        with self._changed:
-            self._advance()
-            self._timeline.cap_power(self._own_cap_w if power_w is None else power_w)
+        with self._at_present() as line:
+            line.set(power_cap_w=self._own_cap_w if power_w is None else power_w)
             self._changed.notify_all()
 
-    def grow_hungry(self, times: float) -> None:
+    def scale_power(self, times: float) -> None:
         """Have it take so many times the power of its model for no reason that it gives, from now on."""
-        with self._changed:
-            self._advance()
-            self._timeline.grow_hungry(times)
+        with self._at_present() as line:
+            line.set(power_factor=times)
 
     def warm_room(self, by_k: float) -> None:
         """Have it breathe air that is so much warmer than its model's, from now on."""
-        with self._changed:
-            self._advance()
-            self._timeline.model = replace(self.model, ambient_c=self.model.ambient_c + by_k)
+        with self._at_present() as line:
+            line.model = replace(self.model, ambient_c=self.model.ambient_c + by_k)
 
     def true_now(self) -> TruthNow:
         """Ground truth at this moment."""
-        with self._changed:
-            self._advance()
-            line = self._timeline
+        with self._at_present() as line:
             return TruthNow(
                 line.time_s, line.energy_j, line.busy_s, line.power_w(), line.held_mhz(), line.temperature_c
             )
+
+    @contextmanager
+    def _at_present(self) -> Iterator[Timeline]:
+        with self._changed:
+            self._timeline.advance(self._time.now_s())
+            yield self._timeline
 
     def _start(self) -> Timeline:
         model, now_s = self.model, self._time.now_s()
@@ -674,7 +633,7 @@ class SimulatedGpu(Gpu):
             random=self._random,
         )
         timeline = Timeline(model, self._counter, start_s=now_s, power_cap_w=self._own_cap_w)
-        timeline.limit(self.settings.throttle_mhz or model.max_clock_mhz)
+        timeline.set(limit_mhz=self.settings.throttle_mhz or model.max_clock_mhz)
         return timeline
 
     @property
@@ -683,8 +642,7 @@ class SimulatedGpu(Gpu):
         return self.model.power_cap_w if cap_w is None else cap_w
 
     def _switch(self, clock_mhz: int | None, memory_mhz: int | None = None) -> None:
-        with self._changed:
-            self._advance()
+        with self._at_present() as line:
             clock_mhz = None if clock_mhz == self._wanted_mhz else clock_mhz
             memory_mhz = None if memory_mhz == self._wanted_memory_mhz else memory_mhz
             if clock_mhz is None and memory_mhz is None:
@@ -692,18 +650,14 @@ class SimulatedGpu(Gpu):
             going_up = (clock_mhz or 0) > self._wanted_mhz or (memory_mhz or 0) > self._wanted_memory_mhz
             self._wanted_mhz = clock_mhz or self._wanted_mhz
             self._wanted_memory_mhz = memory_mhz or self._wanted_memory_mhz
-            now_s = self._timeline.time_s
-            in_force_s = self._queue.ask(self._index, now_s, from_mhz=0.0, to_mhz=float(going_up))
-            self._timeline.switch(clock_mhz, in_force_s, memory_mhz=memory_mhz)
+            in_force_s = self._queue.ask(self._index, line.time_s, from_mhz=0.0, to_mhz=float(going_up))
+            line.switch(clock_mhz, in_force_s, memory_mhz=memory_mhz)
             self._changed.notify_all()
 
     def _memory_why_not(self) -> str | None:
         if len(self.model.memory_clocks_mhz) > 1:
             return None
         return f"it has one memory clock, {self.model.memory_clocks_mhz[0]} MHz"
-
-    def _advance(self) -> None:
-        self._timeline.advance(self._time.now_s())
 
 
 def _time_of(settings: SimulatedSettings) -> TimeBase:

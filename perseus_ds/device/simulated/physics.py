@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -54,12 +54,16 @@ def held_clock_mhz(model: GpuModel, clock_mhz: int, intensity: float, power_cap_
     A capped GPU dithers between neighbouring clocks, so the average lies between grid points, the same
     one whatever was asked for. The cap acts on power at the reference temperature.
     """
-    if work_power_w(model, clock_mhz, intensity) <= power_cap_w:
+    return _under_cap(model, clock_mhz, power_cap_w, lambda mhz: work_power_w(model, mhz, intensity))
+
+
+def _under_cap(model: GpuModel, clock_mhz: float, cap_w: float, power_w: Callable[[float], float]) -> float:
+    if power_w(clock_mhz) <= cap_w:
         return float(clock_mhz)
     low_mhz, high_mhz = float(model.clocks_mhz[-1]), float(model.max_clock_mhz)
     while high_mhz - low_mhz > _HELD_WITHIN_MHZ:
         middle_mhz = (low_mhz + high_mhz) / 2
-        if work_power_w(model, middle_mhz, intensity) <= power_cap_w:
+        if power_w(middle_mhz) <= cap_w:
             low_mhz = middle_mhz
         else:
             high_mhz = middle_mhz
@@ -154,16 +158,7 @@ def kernel_held_mhz(
     model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork, power_cap_w: float
 ) -> float:
     """The core clock that the power cap allows on average, the same whatever more was asked for."""
-    if kernel_power_w(model, clock_mhz, memory_mhz, work) <= power_cap_w:
-        return float(clock_mhz)
-    low_mhz, high_mhz = float(model.clocks_mhz[-1]), float(model.max_clock_mhz)
-    while high_mhz - low_mhz > _HELD_WITHIN_MHZ:
-        middle_mhz = (low_mhz + high_mhz) / 2
-        if kernel_power_w(model, middle_mhz, memory_mhz, work) <= power_cap_w:
-            low_mhz = middle_mhz
-        else:
-            high_mhz = middle_mhz
-    return low_mhz
+    return _under_cap(model, clock_mhz, power_cap_w, lambda mhz: kernel_power_w(model, mhz, memory_mhz, work))
 
 
 def kernel_cost(

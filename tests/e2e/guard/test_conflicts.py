@@ -84,7 +84,7 @@ def test_a_changed_power_profile_is_said_once_for_every_change(node: FakeNvml) -
         node.state.gpu[0].power_profile = 70
         assert eventually(lambda: said(gpu, "70 now"))
         [seen] = gpu.conflicts()
-        assert (seen.kind, seen.count) == (ConflictKind.POWER_PROFILE, 2)
+        assert (seen.kind, seen.count) == (ConflictKind.SETTING_CHANGED, 2)
         gpu.lock_clock(705)
         gpu.sync()
         assert node.locked_mhz() == [705, 0]

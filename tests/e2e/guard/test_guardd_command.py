@@ -111,25 +111,24 @@ def test_without_a_rule_everybody_is_refused(path: Path) -> None:
         choose(DeviceRequest("guardd"))
 
 
-def answers() -> dict[str, tuple[float | None, str]]:
-    """Priority and refusal of every backend, as doctor finds them."""
+def answers() -> tuple[str, dict[str, str]]:
+    """The backend that automatic takes, and the refusal of every one, as doctor finds them."""
     program = [*PROGRAM[:-1], "doctor", "--json"]
     told = subprocess.run(program, capture_output=True, text=True, check=True).stdout
-    return {one["name"]: (one["priority"], one["refusal"]) for one in json.loads(told)["backends"]}
+    found = json.loads(told)
+    return found["automatic"]["backend"], {one["name"]: one["refusal"] for one in found["backends"]}
 
 
 def test_doctor_says_why_the_service_would_refuse(node: FakeNvml, path: Path) -> None:
     with guardd(path, "--allow", f"gpus={UUID.format(1)}"):
-        found = answers()
-        assert UUID.format(0) in found["guardd"][1]
-        assert UUID.format(1) not in found["guardd"][1]
-        assert found["nvml"][1] == ""
+        _, found = answers()
+        assert UUID.format(0) in found["guardd"]
+        assert UUID.format(1) not in found["guardd"]
+        assert found["nvml"] == ""
     with guardd(path, "--allow", "user=12345 gpus=*"):
-        assert "any GPU" in answers()["guardd"][1]
+        assert "any GPU" in answers()[1]["guardd"]
     with guardd(path, "--allow", "gpus=*"):
-        found = answers()
-        assert found["guardd"] > found["nvml"]
-        assert found["guardd"][1] == ""
+        assert answers()[1]["guardd"] == ""
     assert node.locked_mhz() == [0, 0]
     assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
 

@@ -48,9 +48,9 @@ def under_torchrun(node: FakeNvml, tmp_path: Path) -> Iterator[Started]:
 
 
 def test_the_launcher_is_found(under_torchrun: Started) -> None:
-    [found] = launchers_above(under_torchrun.trainer)
-    os.close(found.fileno())
-    assert (found.name, found.pid) == ("torch.distributed.run", under_torchrun.above.pid)
+    [(descriptor, name)] = launchers_above(under_torchrun.trainer).items()
+    os.close(descriptor)
+    assert name == f"torch.distributed.run, process {under_torchrun.above.pid}"
 
 
 def test_a_killed_launcher_takes_the_clocks_and_not_the_training(

@@ -112,10 +112,10 @@ def test_a_changed_power_profile_is_said_and_goes_on(node: FakeNvml, tmp_path: P
     def change() -> None:
         node.state.gpu[VICTIM].power_profile = 5
 
-    said = afflicted(node, run_dir, change, "power_profile", leaves=False)
-    assert conflicts(run_dir) == [("power_profile", VICTIM, "know")]
+    said = afflicted(node, run_dir, change, "setting_changed", leaves=False)
+    assert conflicts(run_dir) == [("setting_changed", VICTIM, "know")]
     assert announced(said, "power profile") == [0]
-    assert counts(run_dir, VICTIM)["power_profile"] == 1
+    assert counts(run_dir, VICTIM)["setting_changed"] == 1
     assert [one.value.left_after for one in said] == [None] * 4
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
-from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.kernels.choose import EDP, GAP, CostTable, Goal, Scope, choose, least_energy
 from perseus_ds.solver.problem import Floats

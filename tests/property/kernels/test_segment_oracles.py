@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.clock_change import ChangeQueue, ClockChange
-from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.clock_change import DEFAULT_PAIR, ChangeQueue, ClockChange, ClockPair
 from perseus_ds.kernels.choose import ChosenPairs, CostTable, Goal, LaunchCosts, choose
 from perseus_ds.kernels.segment import ChangeCost, Runs, Sequence, runs_at, runs_within, timelines
 from perseus_ds.solver.problem import Floats

@@ -4,12 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from perseus_ds.device.nvml import (
-    load_on,
-    memory_used_on,
-    process_on,
-    why_no_memory_clock,
-)
+from perseus_ds.device.nvml import why_no_memory_clock
 
 
 def driver(**answers: object) -> SimpleNamespace:
@@ -37,20 +32,3 @@ def test_which_memory_clocks_can_be_locked(
     told = why_no_memory_clock(nvml, None, clocks_mhz)
     assert (told is None) == (why_not is None)
     assert why_not is None or why_not in str(told)
-
-
-def test_signs_of_work() -> None:
-    busy = driver(
-        nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=7)],
-        nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=3),
-        nvmlDeviceGetMemoryInfo=SimpleNamespace(used=256 << 20),
-    )
-    assert "7" in str(process_on(busy, None))
-    assert "3 %" in str(load_on(busy, None))
-    assert "256 MiB" in str(memory_used_on(busy, None))
-    free = driver(
-        nvmlDeviceGetComputeRunningProcesses=[],
-        nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=0),
-        nvmlDeviceGetMemoryInfo=SimpleNamespace(used=(256 << 20) - 1),
-    )
-    assert [sign(free, None) for sign in (process_on, load_on, memory_used_on)] == ["", "", ""]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import ConfigError, IncompleteProfileError
 from perseus_ds.kernels.choose import (
     EDP,

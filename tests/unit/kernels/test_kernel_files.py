@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.gpu import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile, read_kernel_profile, write_kernel_profile
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, read_trace, write_trace

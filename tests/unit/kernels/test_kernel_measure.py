@@ -3,7 +3,8 @@ from functools import partial
 
 import pytest
 
-from perseus_ds.device.gpu import DEFAULT_PAIR, Capabilities, ClockPair
+from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.gpu import Capabilities
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.physics import memory_saving_w
 from perseus_ds.device.simulated.settings import SimulatedSettings

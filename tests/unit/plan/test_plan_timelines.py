@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.config import Objective
-from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.device.gpu import ClockPair
+from perseus_ds.device.clock_change import ClockChange, ClockPair
 from perseus_ds.errors import PlanError, ProfileError
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
 from perseus_ds.plan.clock_requests import Part, Played, play, requests_of

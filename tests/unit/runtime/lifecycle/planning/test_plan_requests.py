@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.device.gpu import ClockPair
+from perseus_ds.device.clock_change import ClockPair
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan.record import ClockSegments, InstructionTimelines, TimelineStep
