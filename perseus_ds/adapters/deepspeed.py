@@ -56,7 +56,7 @@ KINDS: Mapping[str, Kind] = {
     "ReduceGrads": Kind.REDUCE_GRADS,
     "OptimizerStep": Kind.STEP,
 }
-"""DeepSpeed's instruction classes and our words for them.
+"""DeepSpeed's instruction classes and their kinds.
 
 The split backward is that of Megatron-DeepSpeed's zero-bubble schedule, ``CommitP2P`` that of DualPipe-V.
 """
@@ -104,7 +104,7 @@ def check(engine: object) -> PipelineEngine:
     """
     release, found = deepspeed_release(), cast("PipelineEngine", engine)
     release.check(found, REQUIRED_NAMES, where="PipelineEngine")
-    instructions = {kind.__name__ for kind in found._INSTRUCTION_MAP}  # noqa: SLF001  # the seam itself
+    instructions = {kind.__name__ for kind in found._INSTRUCTION_MAP}  # noqa: SLF001
     missing = [name for name in KINDS if name not in instructions and name not in LATER]
     if missing:
         raise release.refusal(f"instruction {', '.join(missing)} is not in PipelineEngine._INSTRUCTION_MAP")
@@ -207,7 +207,7 @@ detach = detach_host
 
 
 def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:
-    """Describe beforehand what will otherwise look like our doing."""
+    """Return a warning of a crash that is DeepSpeed's own."""
     on = content.get("wall_clock_breakdown") is True or is_switched_on(content.get("flops_profiler"))
     if not on or engine.num_stages == 1 or not crashes_with_timers(deepspeed_version()):
         return ""
@@ -216,8 +216,6 @@ def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:
         "flops_profiler on ('timer has already been started'), with us or without: turn both off"
     )
 
-
-# The engine's own instruction streams, in our words.
 
 _OF_THE_BUFFER = frozenset(
     {Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.SEND_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD}
@@ -242,7 +240,7 @@ def order_of(pipe_schedule: PipeSchedule, rank: int, *, without: Collection[Kind
 
 
 def unknown_of(pipe_schedule: PipeSchedule) -> tuple[str, ...]:
-    """Name the instructions that we have no word for, in the order of their first turn."""
+    """Return the names of unknown instructions, in the order of their first turn."""
     names = dict.fromkeys(type(command).__name__ for command in commands(pipe_schedule))
     return tuple(name for name in names if name not in KINDS)
 
@@ -276,8 +274,6 @@ def _number(pipe_schedule: PipeSchedule, rank: int, mirrored: int) -> Iterator[I
             weights[stage].append(number)
         yield Instruction(stage, kind, number)
 
-
-# How much each forward of a pipeline engine works on: counted on the host, where it takes a batch.
 
 NEXT_BATCH = "_next_batch"
 """The method that takes a microbatch from the data iterator; without it shapes alone are counted."""
@@ -319,7 +315,7 @@ class Inputs:
         return self._ahead.loads(microbatches)
 
     def end(self) -> None:
-        """Give the engine its own iterator back, unless some of what was read was not asked for."""
+        """Give the engine its own iterator back, unless microbatches that were read are left."""
         engine, ahead = self._engine, self._ahead
         if ahead is None or not ahead.is_empty:
             return
@@ -380,7 +376,7 @@ class Hooks(base.Hooks):
 
     def install(self) -> None:
         engine = self._engine
-        exec_schedule, handlers = engine._exec_schedule, engine._INSTRUCTION_MAP  # noqa: SLF001  # the seam
+        exec_schedule, handlers = engine._exec_schedule, engine._INSTRUCTION_MAP  # noqa: SLF001
         if is_ours(exec_schedule):
             raise EngineError("perseus_ds is installed on this engine already")
         ours = {command: self._around(command.__name__, handler) for command, handler in handlers.items()}
@@ -425,13 +421,11 @@ class Hooks(base.Hooks):
         return Batch(microbatches, loads=self._inputs.begin(microbatches, reads_ahead=self._reads_ahead))
 
 
-# What adapters of DeepSpeed's engines have alike: device, release, monitor, and groups of experts.
-
 _EVERY = 10  # DeepSpeed's own default for steps_per_print
 
 
 class EngineAdapter(HookedAdapter):
-    """The members of an adapter that need no more than an engine, of whatever kind."""
+    """Members of an adapter that every engine of DeepSpeed has alike."""
 
     def __init__(self, engine: HostEngine) -> None:
         self._engine = engine
@@ -468,7 +462,7 @@ class EngineAdapter(HookedAdapter):
 
 
 def coupled_by_experts(module: torch.nn.Module) -> tuple[int, ...]:
-    """The ranks that this one meets in its layers of experts; none where there are none, or all are here.
+    """Return the ranks that this one exchanges tokens with in layers of experts; none where all are here.
 
     ``MOELayer`` and ``AutoEPMoELayer`` carry their group; layers may spread over groups of several sizes.
 
@@ -477,9 +471,6 @@ def coupled_by_experts(module: torch.nn.Module) -> tuple[int, ...]:
     groups = (getattr(one, "ep_group", None) for one in module.modules())
     found = {rank for group in groups if group is not None for rank in dist.get_process_group_ranks(group)}
     return tuple(sorted(found)) if len(found) > 1 else ()
-
-
-# One pipeline engine of DeepSpeed, as the runtime sees it.
 
 
 class DeepSpeedAdapter(EngineAdapter):

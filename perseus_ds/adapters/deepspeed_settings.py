@@ -143,7 +143,7 @@ def is_pipeline(engine: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest:
-    """An engine that asks for us; ``block`` is None where ``PERSEUS_CONFIG`` names it."""
+    """The request of an engine to be served; ``block`` is None where ``PERSEUS_CONFIG`` names it."""
 
     content: Mapping[str, object]
     block: object
@@ -155,7 +155,7 @@ class ServiceRequest:
 
 
 def read_request(engine: object, config: Mapping[str, object] | None) -> ServiceRequest | None:
-    """Return what an engine asks for: in code, in its JSON, by ``PERSEUS_CONFIG``; None where nobody does."""
+    """Return the request made in code, in the engine's JSON, or by ``PERSEUS_CONFIG``; None without one."""
     content = dict(raw_config(engine))
     if config is not None:
         content["perseus"] = {"enabled": True, **config}

@@ -168,10 +168,10 @@ class FirstIteration:
 
 
 def order_of(kinds: Iterable[Kind]) -> Order:
-    """Number what ran: the n-th of a kind is that of microbatch n, on the one model stage that there is.
+    """Number the instructions that ran: the n-th of a kind is that of microbatch n, on the one model stage.
 
-    A forward that the next one follows is a microbatch that was skipped (its loss was not finite, memory ran
-    out), where others of the loop have their backwards.
+    A forward that another forward follows is a skipped microbatch (its loss was not finite, memory ran out),
+    where others of the loop have their backwards.
 
     Raises:
         EngineError: a loop in which not every forward has its backward.
@@ -210,8 +210,6 @@ def resize_order(order: Order, microbatches: int) -> Order:
         )
     return order_of([*others[0] * (microbatches - 1), *last])
 
-
-# Stand between the user's loop and the engine: on one instance, keeping and calling the originals.
 
 Begin = Callable[..., Kind | None]
 End = Callable[[Kind | None], None]
@@ -258,7 +256,7 @@ class Hooks(base.Hooks):
         super().remove()
 
     def _wrap(self, original: Callable[..., object], begin: Begin, end: End) -> Callable[..., object]:
-        """Have ``begin`` called before the original, and ``end`` after it with what ``begin`` returned."""
+        """Call ``begin`` before the original, and ``end`` after it with the result of ``begin``."""
 
         @wraps(original)
         def around_call(*args: object, **kwargs: object) -> object:
@@ -320,7 +318,7 @@ class Hooks(base.Hooks):
             self._guard.end()
 
     def _broke(self) -> None:
-        """Describe once that the host's own code failed, however many of our frames it passes."""
+        """Note once that the host's own code failed, however many of our frames it passes."""
         if self._running:
             self._running = self._in_backward = False
             self._guard.broke()
@@ -328,9 +326,6 @@ class Hooks(base.Hooks):
 
 def _do_nothing(*_: object, **__: object) -> None:
     """Begin or end nothing."""
-
-
-# One engine of DeepSpeed without a pipeline, as the runtime sees it.
 
 
 class ZeroAdapter(EngineAdapter):
@@ -344,7 +339,7 @@ class ZeroAdapter(EngineAdapter):
 
     @property
     def sync_point(self) -> SyncPoint:
-        """Replicas meet at the reduction, at every layer (ZeRO-3), or in the last backward.
+        """Replicas wait at the reduction, at every layer (ZeRO-3), or in the last backward.
 
         That one contains the wait where gradients are reduced while it runs (``overlap_comm``).
         """

@@ -22,7 +22,7 @@ _TOKENS = ("input_ids", "tokens", "text")
 _MASK = "attention_mask"
 _GRIDS = ("image_grid_thw", "video_grid_thw")
 _IMAGES = ("pixel_values", "images")
-_PATCH = 3 * 16 * 16  # elements of an image that one token stands for
+_PATCH = 3 * 16 * 16  # elements of an image for one token
 
 _MOST_OF_ONE = 64  # elements of one container, and
 _MOST_VISITED = 512  # of all in a batch: half a millisecond
@@ -77,7 +77,7 @@ def _split(thing: object, parts: int, depth: int) -> Sequence[object]:
 
 
 def _elements(thing: object, depth: int, name: str = "") -> Iterator[_Element]:
-    """Yield a thing and all in it, in order; what nobody takes is not visited."""
+    """Yield a thing and all in it, in order and lazily."""
     yield depth, name, thing
     if depth >= _DEEPEST:
         return
@@ -92,7 +92,7 @@ def _elements(thing: object, depth: int, name: str = "") -> Iterator[_Element]:
 
 
 def _by_name(elements: Iterable[_Element]) -> Mapping[str, object]:
-    """Return what bears a name; of several the outermost."""
+    """Return the named elements; of several with one name the outermost."""
     named: dict[str, object] = {}
     for _, name, thing in sorted(elements, key=lambda one: one[0]):
         named.setdefault(name, thing)
@@ -193,15 +193,12 @@ def _of_lengths(lengths: _Numbers) -> Load:
     return Load(float(lengths.sum()), float((lengths * lengths).sum()))
 
 
-# Read an iteration's microbatches from the data iterator before it begins, so that its loads are known.
-
-
 class ReadAhead:
-    """A data iterator with what was read of it and not yet asked for.
+    """A data iterator that can read microbatches ahead of the framework that consumes it.
 
-    Whoever reads it gets the same things in the same order. An iteration takes what was read for it. So
-    between two iterations the iterator stands where it would without us: a checkpoint saves the same state.
-    Whatever else it is asked for is the iterator's own.
+    The framework gets the same items in the same order. An iteration consumes the items that were read for
+    it. So between two iterations the iterator is where it would be without us: a checkpoint saves the same
+    state. All other attributes are the iterator's own.
     """
 
     def __init__(self, data: Iterator[object]) -> None:
@@ -225,7 +222,7 @@ class ReadAhead:
 
     @property
     def is_empty(self) -> bool:
-        """True if everything that was read was asked for."""
+        """True if no item that was read is left."""
         return not self._read and self._error is None
 
     def reads(self, data: object) -> bool:
@@ -235,7 +232,7 @@ class ReadAhead:
     def loads(self, microbatches: int) -> tuple[Load, ...] | None:
         """Read so many microbatches and count them; None where the data end before, or cannot be counted.
 
-        What the iterator raises is raised to the one who asks for the microbatch that it was raised for.
+        An exception of the iterator is raised when its microbatch is consumed.
         """
         while len(self._read) < microbatches and self._error is None:
             try:

@@ -51,7 +51,7 @@ class ControlWatch:
         return ConflictKind.CONTROL_LOST if self._losses > self._reported_losses else None
 
     def learn(self, kind: ConflictKind, rank: int, *, own: bool) -> bool:
-        """Take in a rank's report; return whether it is the first to lose control or the last to return."""
+        """Note a rank's report; return whether it is the first to lose control or the last to return."""
         lost = kind is ConflictKind.CONTROL_LOST
         if own:
             self._reported_lost, self._reported_losses = lost, self._losses - (self._lost_now and not lost)
@@ -89,7 +89,7 @@ class ConflictMonitor:
         self.mask = 0
 
     def check(self) -> PerseusError | None:
-        """See what is new; return why control was given up, if it was."""
+        """Note new conflicts; return why control was given up, if it was."""
         self.control.look()
         for sighting in self._gpu.conflicts():
             self.mask |= 0 if sighting.kind in CONTROL else _BITS[sighting.kind]
@@ -101,7 +101,7 @@ class ConflictMonitor:
         return self._gpu.refused_mhz()
 
     def note_stored(self, *, now: bool) -> bool:
-        """Note whether the driver has what it was asked for; return whether it had, all the iteration."""
+        """Note whether the driver has stored the requested clock; return whether it had throughout."""
         throughout = now and self._stored
         self._not_stored += self._stored and not now
         self._stored = now
@@ -120,7 +120,7 @@ class ConflictMonitor:
         return seen + tuple(one for one in self._lost if one.kind not in {other.kind for other in seen})
 
     def note_failure(self, error: PerseusError) -> None:
-        """Note what an error shows of the device, and record what this rank has seen while it can."""
+        """Note a lost device, and record this rank's conflicts while it can."""
         self.check()
         if isinstance(error, DeviceLostError):
             self._lost = (Sighting(ConflictKind.GPU_LOST, error.message, 1),)
@@ -128,13 +128,13 @@ class ConflictMonitor:
         self._learn_of(self._rank, self.mask)
 
     def report(self) -> tuple[int, ...]:
-        """1 + this rank for every kind of which it has something to report that nobody knows yet, else 0."""
+        """Return for every kind 1 + this rank where it has a report that other ranks lack, else 0."""
         fresh, control = self.mask & ~self._spread, self.control.next_report()
         fresh |= 0 if control is None else _BITS[control]
         return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values()) if fresh else ()
 
     def learn(self, reporters: Sequence[int]) -> None:
-        """Take in which rank has seen what: 1 + a rank for every kind, or 0; empty where no rank has."""
+        """Note the reports of ranks: for every kind 1 + a rank, or 0; empty where no rank reports."""
         for (kind, bit), reporter in zip(_BITS.items(), reporters, strict=False):
             own = reporter - 1 == self._rank
             if reporter and kind in CONTROL:
@@ -144,7 +144,7 @@ class ConflictMonitor:
                 self._spread |= bit if own else 0
 
     def write(self) -> None:
-        """Leave this rank's counts in its file, if there is anything to count."""
+        """Write this rank's counts to its file, if there are any."""
         seen = self.sightings()
         if not seen:
             return

@@ -1,4 +1,4 @@
-"""CUDA events out of a pool, recorded, asked and slept on so that no call of ours falls into a capture."""
+"""A pool of CUDA events, recorded, queried and slept on so that no call of ours falls into a capture."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any, Protocol, Self, cast
 import torch
 
 from perseus_ds.runtime.threads import HostThreads
-
-# The calls of CUDA (and HIP) that we make, behind one seam; the real ones are torch's.
 
 RELAXED = 2
 """``cudaStreamCaptureModeRelaxed``: no call of a thread in this mode breaks a capture."""
@@ -80,7 +78,7 @@ def _exchange_of_runtime(*, hip: bool) -> Callable[[object], int] | None:
 
 @contextmanager
 def relax_capture_mode(cuda: TorchCuda) -> Iterator[None]:
-    """Make calls that break nobody's capture on this thread."""
+    """Protect captures from the calls that this thread makes within."""
     before = cuda.exchange_capture_mode(RELAXED)
     try:
         yield
@@ -98,7 +96,7 @@ def enter_thread(cuda: TorchCuda, device: int) -> None:
 
 
 class Captures:
-    """Stands around ``CUDAGraph.capture_begin`` and ``capture_end``, through which all of Python captures.
+    """Wraps ``CUDAGraph.capture_begin`` and ``capture_end``, through which all Python code captures.
 
     PyTorch's own ``torch.cuda.graph``, Inductor, ``make_graphed_callables``, Transformer Engine and Megatron
     all call these two. ``begun`` counts captures, ``under_way`` those that have not ended. A holder of
@@ -117,7 +115,7 @@ class Captures:
             self._put("capture_end", self._ends)
 
     def remove(self) -> None:
-        """Give the class its own methods back, unless somebody stands around ours; safe to call twice."""
+        """Restore the class, unless another wrapper is around ours; safe to call twice."""
         for name, original in self._originals.items():
             if getattr(vars(self._kind).get(name), "perseus_ds", None) is self:
                 setattr(self._kind, name, original)
@@ -165,12 +163,12 @@ class PooledEvent:
         self.holders = [True]
 
     def hold(self) -> None:
-        """Note one more who needs it; by one who holds it."""
+        """Add a holder; called by a holder."""
         self.holders.append(False)
 
 
 class Events:
-    """A pool of events. What CUDA refuses is kept for `trouble`: whoever wanted an event then has none.
+    """A pool of events. An error of CUDA is kept for `trouble`, and its event is None.
 
     Cost: an event is made when none is free, and used again; the training thread never waits for one.
     """
@@ -194,12 +192,12 @@ class Events:
 
     @contextmanager
     def calls(self) -> Iterator[None]:
-        """Make calls that break nobody's capture."""
+        """Protect all captures from the calls made within."""
         with self._guarded, relax_capture_mode(self._cuda):
             yield
 
     def relax_capture_mode(self) -> AbstractContextManager[None]:
-        """Make calls that break nobody's capture on CUDA; on HIP they look out for themselves."""
+        """Protect captures on CUDA; on HIP the calls within have to avoid them."""
         return relax_capture_mode(self._cuda)
 
     def record(self, *, blocking: bool = False) -> PooledEvent | None:
@@ -227,15 +225,15 @@ class Events:
         return other
 
     def let_go(self, event: PooledEvent) -> None:
-        """Need an event no more, on any thread: the last who held it has it used again."""
-        if len(event.holders) > 1:  # who holds it alone is the last: nobody else can begin to
+        """Release an event, on any thread: the last holder returns it to the pool."""
+        if len(event.holders) > 1:  # only a holder can add holders: a single one is the last
             if not event.holders.pop():
                 return
             event.holders.append(True)
         (self._sleepers if event.blocking else self._plain).append(event)
 
     def has_reached(self, event: PooledEvent) -> bool:
-        """Return whether the device has reached an event; one that cannot be asked holds up nobody."""
+        """Return whether the device has reached an event; True for one that cannot be queried."""
         try:
             return event.cuda.query()
         except RuntimeError as error:

@@ -75,7 +75,7 @@ class ClockSync:
         self._ties.clear()
 
     def add(self, device_s: float, *, issued_s: float, seen_s: float) -> None:
-        """Take in one point: issued and seen by the host at these moments."""
+        """Add one point: issued and seen by the host at these moments."""
         tie = _Tie(device_s, issued_s - device_s, seen_s - device_s)
         if self._ties and self._has_stepped(tie):
             self.forget()
@@ -138,7 +138,7 @@ class StreamMark:
 
 
 class AnchorEvent(StreamMark):
-    """A mark that later ones are counted from, and the host's time is tied to.
+    """A mark that later ones are counted from, and that ties the device's time to the host's.
 
     ``device_s`` counts from the first anchor on, None until it was read; ``before`` is the one that it is
     read against. ``seen_s`` is when a thread woke that slept until an iteration's end.
@@ -173,7 +173,7 @@ class MarkReader:
         self.ties = ClockSync()
 
     def add(self, mark: StreamMark) -> None:
-        """Have a mark read when it is passed; marks come in the order of the stream."""
+        """Add a mark to read once it is passed; marks come in the order of the stream."""
         self._unread.append(mark)
 
     def read_passed(self) -> None:
@@ -384,7 +384,7 @@ class CudaStopwatch(Stopwatch):
         return self._now_s()
 
     def moment(self) -> _CudaMoment:
-        """Have the last mark's event be one to sleep on."""
+        """Make the last mark's event one to sleep on."""
         mark = self._last
         event = None if mark.event is None else self._events.sleepable(mark.event)
         if event is not None:
@@ -422,7 +422,7 @@ class CudaStopwatch(Stopwatch):
         return [self._reader.host_s(mark) for mark in wanted]
 
     def whole(self, first: Mark, last: Mark) -> bool:
-        """Tell if neither was lost, the device's clock did not step, and no graph was captured."""
+        """Return whether neither was lost, the device's clock did not step, and no graph was captured."""
         begin, end = cast("AnchorEvent", first), cast("AnchorEvent", last)
         known = begin.device_s is not None and end.device_s is not None
         return known and begin.epoch == end.epoch and begin.captures == end.captures

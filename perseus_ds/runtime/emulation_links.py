@@ -92,7 +92,7 @@ def _exchanges(
 
 
 def _shared_nodes(schedule: Schedule) -> Mapping[Instruction, tuple[int, list[int]]]:
-    """Return the nodes that stand on several ranks, each with its tag and those ranks."""
+    """Return the nodes that several ranks share, each with its tag and those ranks."""
     ranks: dict[Instruction, list[int]] = defaultdict(list)
     for rank, order in enumerate(schedule.orders):
         for node in dict.fromkeys(map(_node, order)):
@@ -201,7 +201,7 @@ class CarriedTime(PassingListener):
             self._send_to(route.releases)
 
     def iteration_ends(self) -> None:
-        """Wait here for those whom no instruction waited for; then the host's own time begins."""
+        """Wait for the replicas and the pipeline if no instruction did; then the host's own time begins."""
         self._skip_to(len(self._routes))
         if not self._reduced:
             self._send(self._neighbours.alike, REDUCTION)

@@ -626,7 +626,7 @@ class EnergyWatch:
             self._error = as_perseus_error(error)
 
     def catch_up(self) -> None:
-        """Take in the process's readings; from any thread, one at a time."""
+        """Add the process's readings; from any thread, one at a time."""
         if self._process is None or not self._catching_up.acquire(blocking=False):
             return
         try:
@@ -830,7 +830,7 @@ class EnergyMonitor:
             raise ValueError(f"the window {name!r} is open already")
         begun_s = self._gpu.now_s()
         while self._watch.latest_look_s < begun_s - _AWAY * (self._watch.period_s or 0.0):
-            self._wait(begun_s)  # take in what has waited since the last window
+            self._wait(begun_s)  # catch up with readings since the last window
         self._begins[name] = self._gpu.now_s(), None
 
     def end_window(self, name: str) -> EnergyUse:
@@ -877,7 +877,7 @@ class EnergyMonitor:
         self.close()
 
     def _wait(self, since_s: float) -> None:
-        """Take in what was read meanwhile, and settle the begins of open windows: they may last for days."""
+        """Catch up, and settle the begins of open windows: they may last for days."""
         seen = self._watch.latest_look_s
         if self._watch.error is not None:
             raise self._watch.error

@@ -104,8 +104,8 @@ class Job:
     """This rank's place in the job, the job's schedule, and its fingerprint (alike on all ranks).
 
     ``left_out`` is what of this rank's order is not measured (`Place`). ``gpus`` are the devices of each
-    replica. Replicas that meet in every layer count as one; ``sets`` are the framework's numbers of those
-    that each stands for (`in_sets`). ``addresses`` are the device of every rank, ``places`` its pipeline as
+    replica. Replicas coupled in every layer count as one; ``sets`` are the framework's numbers of those
+    in each (`in_sets`). ``addresses`` are the device of every rank, ``places`` its pipeline as
     the framework numbers it and its rank there.
     """
 
@@ -182,7 +182,7 @@ def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A rank of the job: where it stands, on which GPU, and its framework's part of the fingerprint.
+    """A rank of the job: its place, its GPU, and its framework's part of the fingerprint.
 
     ``gpu`` is the model's name, ``address`` the one device. ``pipeline`` is the replica as the framework
     numbers it; the place's own is that of its coupled set. ``settings`` are the operators', by field.
@@ -283,7 +283,7 @@ def weights_of(members: Sequence[Member]) -> dict[int, float]:
 
 
 def _sets(members: Sequence[Member]) -> Sets:
-    """Return the framework's replicas that each of ours stands for."""
+    """Return the framework's replicas in each of ours."""
     pipelines = _by_replica(members, lambda member: member.pipeline)
     return tuple(tuple(sorted(set(one))) for one in pipelines.values())
 

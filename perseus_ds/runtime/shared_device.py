@@ -1,4 +1,4 @@
-"""A GPU for all engines of a process: opened once, asked through one queue, held by one at a time."""
+"""A GPU for all engines of a process: opened once, with one queue of requests, held by one at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SharedDevice:
             threading.Thread(target=self._close_when_asked, name="perseus-close", daemon=True).start()
 
     def requests(self, enter: Callable[[], None] = lambda: None) -> ClockRequests:
-        """The queue, begun when it is first needed by a thread that does ``enter`` before anything else."""
+        """Return the queue, begun at first use by a thread that calls ``enter`` before anything else."""
         if self._requests is None:
             gpu = self.choice.gpu
             clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
@@ -51,12 +51,12 @@ class SharedDevice:
         return self._requests
 
     def take(self, who: object) -> bool:
-        """Have it be somebody's turn; return whether somebody else has had the clocks since the last one."""
+        """Give an engine the clocks; return whether another one has had them since."""
         changed, self._holder = self._holder is not who and self._holder is not None, who
         return changed
 
     def use(self) -> SharedDevice:
-        """Count one more user, who finds the clock as the device has it."""
+        """Add a user, who finds the default clock."""
         if self._users:
             self._ask_default()
         self._users += 1

@@ -45,7 +45,7 @@ class UserLoads(PassingListener):
         self._function: LoadFunction | None = function
         self._log = log
         self._iteration = 0
-        self._asked: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
         self._answers: SimpleQueue[tuple[int, tuple[Load, ...] | BaseException]] = SimpleQueue()
         self._late = 0
         threading.Thread(target=self._answer, args=(function,), daemon=True, name="perseus loads").start()
@@ -59,10 +59,10 @@ class UserLoads(PassingListener):
 
     def close(self) -> None:
         self._function = None
-        self._asked.put(None)
+        self._requests.put(None)
 
     def _loads(self, microbatches: int) -> tuple[Load, ...] | None:
-        self._asked.put((self._iteration, microbatches))
+        self._requests.put((self._iteration, microbatches))
         until = time.monotonic() + LIMIT_S
         about = -1
         while about < self._iteration:
@@ -81,15 +81,15 @@ class UserLoads(PassingListener):
 
     def _go_without(self, why: str) -> None:
         self.close()
-        said = f"the function of set_load{self._whose} {why}, at iteration {self._iteration}"
-        self._log.line_here(f"{said}: it is not asked again")
+        line = f"the function of set_load{self._whose} {why}, at iteration {self._iteration}"
+        self._log.line_here(f"{line}: it is not asked again")
 
     def _answer(self, function: LoadFunction) -> None:
-        while (asked := self._asked.get()) is not None:
+        while (request := self._requests.get()) is not None:
             try:
-                self._answers.put((asked[0], loads_of_answer(function(*asked), asked[1])))
+                self._answers.put((request[0], loads_of_answer(function(*request), request[1])))
             except BaseException as error:  # noqa: BLE001  # a user's function may raise anything, or exit
-                self._answers.put((asked[0], error))
+                self._answers.put((request[0], error))
 
 
 def loads_of_answer(answer: object, microbatches: int) -> tuple[Load, ...]:
@@ -114,8 +114,8 @@ def _load(place: int, entry: object) -> Load:
     try:
         return Load.of_lengths(_lengths(entry))
     except ConfigError as error:
-        told = f"returned no load for microbatch {place}: {error.message}"
-        raise ConfigError(told, hint=error.hint) from error
+        reason = f"returned no load for microbatch {place}: {error.message}"
+        raise ConfigError(reason, hint=error.hint) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"returned {entry!r:.80} for microbatch {place}", hint="expected tokens, or a list of lengths"
@@ -144,9 +144,9 @@ def given_by_all(channel: ControlChannel, named: str | None, log: EventLog) -> L
     except ConfigError as error:
         why = str(error)
     everyone = cast("list[tuple[bool, str]]", channel.gather((function is not None, why)))
-    for rank, (_, told) in enumerate(everyone):
-        if told:
-            raise ConfigError(f"rank {rank}: {told}")
+    for rank, (_, reason) in enumerate(everyone):
+        if reason:
+            raise ConfigError(f"rank {rank}: {reason}")
     having = [rank for rank, (has, _) in enumerate(everyone) if has]
     if 0 < len(having) < channel.size:
         missing = [rank for rank in range(channel.size) if rank not in set(having)]
