@@ -27,7 +27,7 @@ from perseus_ds.plan.clock_requests import (
 )
 from perseus_ds.plan.record import Expected, FrequencyPlan, Options, PlanSet, Portion
 from perseus_ds.plan.select import select
-from perseus_ds.profile import Computation, Point, Profile, drawn_shares, smoothed, time_factor
+from perseus_ds.profile import Computation, Point, Profile, sampled_ratios, smoothed, time_factor
 from perseus_ds.profile.curves import ENOUGH_POINTS, SCATTER_HARMLESS, scatters
 from perseus_ds.profile.loads import log_normal
 from perseus_ds.schedule import Dag, Instruction, dag_of
@@ -490,7 +490,7 @@ def time_errors(
         time_s = np.array([point.time_s for point in profile.of(*key)])
         exact[key] = np.ones((len(time_s), draws))
         factor_of = time_factor(profile, key, variation.get(key, 0.0))
-        off[key] = drawn_shares(time_s, factor_of, random.standard_normal(exact[key].shape))
+        off[key] = sampled_ratios(time_s, factor_of, random.standard_normal(exact[key].shape))
     highest = dict.fromkeys(plan.of.computations(), (Portion(0, 1.0),))
     drawn = factor[:, np.arange(draws) % factor.shape[1]]
     lasts_s = np.hstack(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.plan.problem import PlanProblem
 from perseus_ds.plan.record import Options, PlanSet
-from perseus_ds.profile import Computation, Profile, drawn_shares, time_factor
+from perseus_ds.profile import Computation, Profile, sampled_ratios, time_factor
 from perseus_ds.profile.loads import log_normal
 from perseus_ds.schedule import Dag
 from perseus_ds.solver.problem import Plans, blended
@@ -219,7 +219,7 @@ def _margin_s(
 ) -> NDArray[np.float64]:
     """Return how much more than it seems a clock may cost in time, in all draws of the errors."""
     normal = random.standard_normal((len(time_s), _DRAWS))
-    drawn_s = time_s[:, None] * drawn_shares(time_s, factor, normal)
+    drawn_s = time_s[:, None] * sampled_ratios(time_s, factor, normal)
     more_s = (drawn_s - drawn_s[0]) - (time_s - time_s[0])[:, None]
     return np.asarray(np.maximum(more_s.mean(axis=1) + SURENESS * more_s.std(axis=1), 0.0))
 

@@ -3,7 +3,7 @@
 ``profile.estimate`` is imported by those who measure: it brings scipy.
 """
 
-from perseus_ds.profile.curves import drawn_shares, smoothed, time_factor
+from perseus_ds.profile.curves import sampled_ratios, smoothed, time_factor
 from perseus_ds.profile.files import (
     profile_csv,
     profile_json,
@@ -36,12 +36,12 @@ __all__ = [
     "Sweep",
     "Window",
     "differ",
-    "drawn_shares",
     "fit_of",
     "profile_csv",
     "profile_json",
     "read_csv",
     "read_profile",
+    "sampled_ratios",
     "smoothed",
     "time_factor",
     "write_csv",

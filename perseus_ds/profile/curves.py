@@ -721,7 +721,7 @@ def time_factor(known: Profile, key: Computation, variation: float = 0.0) -> Flo
     return np.diag([_error(point, variation) for point in known.of(*key)])
 
 
-def drawn_shares(time_s: Floats, factor: Floats, normal: Floats) -> Floats:
+def sampled_ratios(time_s: Floats, factor: Floats, normal: Floats) -> Floats:
     """Return the ratios of drawn durations; those that never fall with the clock stay so.
 
     Shape: ``time_s`` [points], highest clock first; ``factor`` [points, points]; ``normal`` and the result

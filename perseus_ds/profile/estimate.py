@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from scipy.special import ndtri
 
 from perseus_ds.errors import IncompleteProfileError
-from perseus_ds.profile.loads import LoadSums, NormalizedDurations, at_load, spread, variation
+from perseus_ds.profile.loads import LoadSums, NormalizedDurations, normalized_to_load, spread, variation
 from perseus_ds.profile.records import Computation, Interval, Point, Window
 from perseus_ds.profile.temperature import Thermal
 from perseus_ds.schedule import Kind
@@ -105,8 +105,8 @@ class Estimate:
     of one computation lie apart, in parts of their median, once they are brought to one load. ``larger`` is
     by how much more work it was here on average than at that load. ``size_variation`` is by what share loads
     make neighbouring microbatches vary. ``loads`` are what executions and their loads add up to. ``thermal``
-    is how the temperature has followed the power so far, ``settled_c`` where it would end at this window's;
-    None: not known.
+    is how the temperature has followed the power so far, ``steady_state_c`` where it would end at this
+    window's; None: not known.
     """
 
     clock_mhz: int
@@ -119,7 +119,7 @@ class Estimate:
     size_variation: float = 0.0
     loads: Mapping[Computation, LoadSums] = field(default_factory=dict)
     thermal: Thermal | None = None
-    settled_c: float | None = None
+    steady_state_c: float | None = None
 
 
 def estimate(window: Window) -> Estimate:
@@ -291,7 +291,7 @@ def _point(window: Window, durations_s: NDArray[np.float64], *, power_w: float, 
 def _at_load(window: Window, runs: Sequence[Interval]) -> NormalizedDurations:
     """Durations of one computation, brought to its stage's load where microbatches differ."""
     wanted = window.loads.get(runs[0].instruction.stage)
-    return at_load(np.array(_durations_s(runs)), [interval.load for interval in runs], wanted)
+    return normalized_to_load(np.array(_durations_s(runs)), [interval.load for interval in runs], wanted)
 
 
 def _variation(brought: NormalizedDurations, runs: Sequence[Interval]) -> float:

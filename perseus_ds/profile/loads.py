@@ -141,7 +141,9 @@ class NormalizedDurations:
     sums: LoadSums | None
 
 
-def at_load(seconds: _Numbers, loads: Sequence[Load | None], wanted: Load | None) -> NormalizedDurations:
+def normalized_to_load(
+    seconds: _Numbers, loads: Sequence[Load | None], wanted: Load | None
+) -> NormalizedDurations:
     """Bring durations to the load that is ``wanted``, by what they themselves show of it.
 
     Where they are too few or too alike for a fit, work is taken to be in proportion to its tokens. Executions

@@ -115,7 +115,7 @@ def _nearest(clocks_mhz: Sequence[int], wanted_mhz: float) -> int:
     return min(clocks_mhz, key=lambda mhz: (abs(mhz - wanted_mhz), -mhz))
 
 
-def filed(points: Sequence[Point], grid_mhz: Sequence[int]) -> tuple[Point, ...]:
+def keyed_by_achieved_clock(points: Sequence[Point], grid_mhz: Sequence[int]) -> tuple[Point, ...]:
     """File points that were held down under the clock that was reached; the first, highest one stays.
 
     A clock that does not hold is no clock for a plan. Where a clock was measured itself, that counts alone.
@@ -206,7 +206,7 @@ class SweepPace:
 
     def rests(self, iterations: int, slower: float) -> int:
         """Return how many come before ``iterations`` that last ``slower`` times as long."""
-        lost = self.surely_lost + self._seen * iterations * (slower - 1.0)
+        lost = self.slowdown_lower_bound + self._seen * iterations * (slower - 1.0)
         ran = self.ran + iterations + self.coming
         return max(0, math.ceil(100.0 * lost / self.most_slower_pct - ran - 1e-9))
 
@@ -220,7 +220,7 @@ class SweepPace:
     @property
     def _seen(self) -> float:
         """Return the part of the expected loss that really was lost."""
-        return self.surely_lost / self.lost if self.lost > 0.0 else 1.0
+        return self.slowdown_lower_bound / self.lost if self.lost > 0.0 else 1.0
 
     def pass_(self, iterations: int, slower: float = 1.0) -> None:
         """Note what ran."""
@@ -237,7 +237,7 @@ class SweepPace:
             self.rested += 1
 
     @property
-    def surely_lost(self) -> float:
+    def slowdown_lower_bound(self) -> float:
         """Loss so far, as expected or, if that is less, as seen: two standard errors more.
 
         Work slows down less than its clock, and iterations by less than their computations.
@@ -260,7 +260,7 @@ class SweepPace:
         return 100.0 * (self.took_s / (self.timed * usual_s) - 1.0)
 
 
-def coming_after(iterations: int) -> int:
+def reserved_iterations(iterations: int) -> int:
     """Count the iterations at the highest clock that end a sweep: its window, and default clocks before."""
     return _LAG + 1 + iterations + _LAG
 
@@ -272,12 +272,12 @@ def cost_of(
 
     The highest clock comes once more at its end; ``settling`` iterations there come first.
     """
-    pace = SweepPace(most_slower_pct, coming_after(window.at()))
+    pace = SweepPace(most_slower_pct, reserved_iterations(window.at()))
     pace.pass_(settling)
     for one in slower:
         iterations = window.at(one)
         pace.pass_(pace.rests(iterations, one))
         pace.pass_(iterations, one)
         pace.pass_(_LAG)
-    pace.pass_(coming_after(window.at()) - _LAG)
+    pace.pass_(reserved_iterations(window.at()) - _LAG)
     return SweepCost((pace.ran + pace.lost) * window.iteration_s, pace.lost * window.iteration_s)

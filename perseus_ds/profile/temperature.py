@@ -37,7 +37,7 @@ class Thermal:
     resistance_k_per_w: float
     error: float
 
-    def settled_c(self, power_w: float) -> float:
+    def steady_state_c(self, power_w: float) -> float:
         """The temperature at which a GPU ends that goes on at one power."""
         return self.ambient_c + self.resistance_k_per_w * power_w
 
@@ -53,7 +53,7 @@ def mean_thermal(several: Sequence[Thermal | None]) -> Thermal | None:
 
 
 @dataclass(slots=True)
-class Warmth:
+class ThermalHistory:
     """Temperatures of one GPU beside the energy that it had taken by then.
 
     A counter that begins anew, or was not watched, begins this anew: energies are differences.
@@ -123,14 +123,14 @@ def _thermal_of(columns: NDArray[np.float64], read_c: NDArray[np.float64]) -> Th
 
 
 @dataclass(frozen=True, slots=True)
-class Kappa:
+class PowerPerKelvin:
     """Watts that a GPU takes more for every degree that it is warmer, with their standard error."""
 
     w_per_k: float
     error: float
 
 
-def kappa_of(warm: Points, cool: Points) -> Kappa | None:
+def fit_power_per_kelvin(warm: Points, cool: Points) -> PowerPerKelvin | None:
     """Compare the powers of the same computations at one clock and two temperatures.
 
     What that shows is weighted with what is known of such parts, 0.1 % of their power per degree. None where
@@ -151,63 +151,63 @@ def kappa_of(warm: Points, cool: Points) -> Kappa | None:
         error_w = math.hypot(one.energy_se_j / one.time_s, other.energy_se_j / other.time_s)
         weight = 1.0 / max(error_w, 1e-6 * power_w) ** 2
         seen, weights = seen + weight * cooler_k * spared_w, weights + weight * cooler_k**2
-    return _beside_the_usual(seen, weights, power_w)
+    return _combine_with_prior(seen, weights, power_w)
 
 
-def _beside_the_usual(seen: float, weights: float, power_w: float) -> Kappa | None:
+def _combine_with_prior(seen: float, weights: float, power_w: float) -> PowerPerKelvin | None:
     """Weight the watts per degree that were seen (``seen`` over ``weights``) with what such parts have."""
     usual, usual_error = _USUAL_PER_K * power_w, _USUAL_ERROR_PER_K * power_w
     sure = 1.0 / usual_error**2
     if weights and abs(seen / weights - usual) > _BEYOND * math.hypot(usual_error, weights**-0.5):
         return None
-    return Kappa((seen + sure * usual) / (weights + sure), (weights + sure) ** -0.5)
+    return PowerPerKelvin((seen + sure * usual) / (weights + sure), (weights + sure) ** -0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Warming:
+class TemperatureCorrection:
     """Correction of the powers of a sweep's windows to the temperature of default clocks.
 
-    ``settled_c`` is that temperature, of every computation's GPUs. ``leakage`` is how many watts more a GPU
-    takes for every watt that it took before, ``leakage_se`` its standard error.
+    ``steady_state_c`` is that temperature, of every computation's GPUs. ``leakage`` is how many watts more a
+    GPU takes for every watt that it took before, ``leakage_se`` its standard error.
     """
 
     leakage: float
     leakage_se: float
-    kappa: Kappa
-    settled_c: Mapping[Computation, float]
+    kappa: PowerPerKelvin
+    steady_state_c: Mapping[Computation, float]
 
-    def missing_w(self, key: Computation, point: Point) -> float:
+    def power_correction_w(self, key: Computation, point: Point) -> float:
         """The watts that a computation would take more; 0 where its temperature is not known."""
-        if point.temperature_c is None or key not in self.settled_c:
+        if point.temperature_c is None or key not in self.steady_state_c:
             return 0.0
-        return self.kappa.w_per_k * (self.settled_c[key] - point.temperature_c)
+        return self.kappa.w_per_k * (self.steady_state_c[key] - point.temperature_c)
 
     def blocking_w(self, points: Points) -> float:
         """The same of GPUs that wait, which are those that compute."""
-        missing = [self.missing_w(key, point) for key, point in points.items()]
+        missing = [self.power_correction_w(key, point) for key, point in points.items()]
         return sum(missing) / len(missing) if missing else 0.0
 
 
-UNKNOWN_WARMING = Warming(0.0, 0.0, Kappa(0.0, 0.0), {})
+NO_CORRECTION = TemperatureCorrection(0.0, 0.0, PowerPerKelvin(0.0, 0.0), {})
 """No correction, for where nobody read a temperature."""
 
 
-def warming_of(
-    warm: Points, cool: Points, *, thermal: Thermal | None, settled_c: Mapping[Computation, float]
-) -> Warming | None:
+def temperature_correction(
+    warm: Points, cool: Points, *, thermal: Thermal | None, steady_state_c: Mapping[Computation, float]
+) -> TemperatureCorrection | None:
     """Join what temperatures show; None where they show nothing, or nothing that can be.
 
-    ``warm`` and ``cool`` are of one clock; ``settled_c`` is where the GPUs would have ended at the power of
-    the ``cool`` window. At that temperature they take more, and end a little higher.
+    ``warm`` and ``cool`` are of one clock; ``steady_state_c`` is where the GPUs would have ended at the power
+    of the ``cool`` window. At that temperature they take more, and end a little higher.
     """
-    kappa = kappa_of(warm, cool)
-    if kappa is None or thermal is None or not cool.keys() <= settled_c.keys():
+    kappa = fit_power_per_kelvin(warm, cool)
+    if kappa is None or thermal is None or not cool.keys() <= steady_state_c.keys():
         return None
     share = min(max(kappa.w_per_k * thermal.resistance_k_per_w, 0.0), MOST_LEAKAGE)
     error = math.hypot(kappa.error * thermal.resistance_k_per_w, thermal.error * kappa.w_per_k)
     ends_c = {
-        key: point.temperature_c + (settled_c[key] - point.temperature_c) / (1.0 - share)
+        key: point.temperature_c + (steady_state_c[key] - point.temperature_c) / (1.0 - share)
         for key, point in cool.items()
         if point.temperature_c is not None
     }
-    return Warming(share, min(error, MOST_LEAKAGE), kappa, ends_c)
+    return TemperatureCorrection(share, min(error, MOST_LEAKAGE), kappa, ends_c)

@@ -40,8 +40,8 @@ class Measured:
 class Pooled:
     """All ranks' words on one clock; ``spread`` is the widest that any rank saw (`Estimate`).
 
-    ``larger`` and ``settled_c`` are means of the ranks that run a stage, ``thermal`` of all: None where some
-    rank knows none.
+    ``larger`` and ``steady_state_c`` are means of the ranks that run a stage, ``thermal`` of all: None where
+    some rank knows none.
     """
 
     points: Mapping[Computation, Point]
@@ -52,7 +52,7 @@ class Pooled:
     size_variation: float = 0.0
     loads: Mapping[Computation, LoadSums] = field(default_factory=dict)
     thermal: Thermal | None = None
-    settled_c: Mapping[Computation, float] = field(default_factory=dict)
+    steady_state_c: Mapping[Computation, float] = field(default_factory=dict)
 
 
 def pool(measured: Iterable[Measured]) -> Pooled:
@@ -76,10 +76,10 @@ def pool(measured: Iterable[Measured]) -> Pooled:
         size_variation=fmean(one.estimate.size_variation for one in unhindered),
         loads=joined_loads(one.estimate.loads for one in unhindered),
         thermal=mean_thermal([one.estimate.thermal for one in unhindered]),
-        settled_c=_means(
-            dict.fromkeys(one.estimate.points, one.estimate.settled_c)
+        steady_state_c=_means(
+            dict.fromkeys(one.estimate.points, one.estimate.steady_state_c)
             for one in unhindered
-            if one.estimate.settled_c is not None
+            if one.estimate.steady_state_c is not None
         ),
     )
 

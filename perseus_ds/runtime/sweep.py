@@ -20,12 +20,17 @@ from perseus_ds.profile.sweep import (
     SweepPace,
     WindowLength,
     clocks_held,
-    coming_after,
     cost_of,
     in_words,
     next_clock,
+    reserved_iterations,
 )
-from perseus_ds.profile.temperature import UNKNOWN_WARMING, Warming, Warmth, warming_of
+from perseus_ds.profile.temperature import (
+    NO_CORRECTION,
+    TemperatureCorrection,
+    ThermalHistory,
+    temperature_correction,
+)
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
@@ -70,7 +75,7 @@ class ClockChoice:
 
     def pace(self) -> SweepPace:
         """Return how many iterations at default clocks the sweep is diluted by."""
-        return SweepPace(self._settings.max_slower_pct, coming_after(self.window.at()))
+        return SweepPace(self._settings.max_slower_pct, reserved_iterations(self.window.at()))
 
     def cost(self, settling: int) -> SweepCost:
         """Time and slowdown of the whole sweep."""
@@ -86,14 +91,14 @@ class ClockChoice:
         sweep = measured.sweep
         if sweep.finished:
             return 0.0
-        ahead = SweepPace(pace.most_slower_pct, pace.coming, pace.ran, pace.surely_lost)
+        ahead = SweepPace(pace.most_slower_pct, pace.coming, pace.ran, pace.slowdown_lower_bound)
         later = clocks_held(self.grid_mhz, self.count)[sweep.done + 1 :]
         for slower in [measured.slower, *map(sweep.slower, later)]:
             iterations = self.window.at(pace.lasts(slower))
             ahead.pass_(ahead.rests(iterations, slower))
             ahead.pass_(iterations, slower)
             ahead.pass_(1)
-        return (ahead.ran + ahead.lost - pace.ran - pace.surely_lost) * self.window.iteration_s
+        return (ahead.ran + ahead.lost - pace.ran - pace.slowdown_lower_bound) * self.window.iteration_s
 
     def go_on(self, measured: MeasuredSweep) -> None:
         """Measure the clock that rank 0 chooses next, if there is one; collective.
@@ -231,7 +236,7 @@ class Sweeping:
         self._monitor = monitor
         self._short_windows = self._void = self._held_mhz = self._steady_mhz = 0
         self._loads = WindowLoads(self._context)
-        self._warmth = Warmth()
+        self._warmth = ThermalHistory()
 
     def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
         """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
@@ -241,7 +246,7 @@ class Sweeping:
         log_begin(self._context, choice, choice.cost(settling))
 
         def written(found: MeasuredSweep, last: MeasuredSweep | None) -> Phase:
-            warming = UNKNOWN_WARMING
+            warming = NO_CORRECTION
             if last is not None:
                 warming = self._warming(sweeps.windows[0], last.windows[-1])
             course = self._course(pace, iteration_s, ran=ran)
@@ -376,10 +381,12 @@ class Sweeping:
             self._steady_mhz = max(self._steady_mhz, clock_mhz)
         return found
 
-    def _warming(self, warm: Pooled, cool: Pooled) -> Warming:
+    def _warming(self, warm: Pooled, cool: Pooled) -> TemperatureCorrection:
         """Return what temperatures show: alike on all ranks, from what all know."""
         again = cool.points if same_clock(warm, cool) else {}
-        found = warming_of(warm.points, again, thermal=cool.thermal, settled_c=cool.settled_c)
+        found = temperature_correction(
+            warm.points, again, thermal=cool.thermal, steady_state_c=cool.steady_state_c
+        )
         if found is not None:
             return found
         reason = self._watch.temperatures.reason or "what was read and what the GPUs took do not fit together"
@@ -390,12 +397,12 @@ class Sweeping:
             f"temperatures are not used: {reason}. GPUs are cooler at low clocks: energies there may be 1 % "
             "too small",
         )
-        return UNKNOWN_WARMING
+        return NO_CORRECTION
 
     def _write(
         self,
         measured: MeasuredSweep,
-        warming: Warming,
+        warming: TemperatureCorrection,
         grid_mhz: Sequence[int],
         course: Mapping[str, float],
     ) -> bool:

@@ -28,8 +28,8 @@ from perseus_ds.profile import (
     fit_of,
 )
 from perseus_ds.profile.estimate import Estimate, estimate
-from perseus_ds.profile.sweep import filed
-from perseus_ds.profile.temperature import Thermal, Warming, Warmth
+from perseus_ds.profile.sweep import keyed_by_achieved_clock
+from perseus_ds.profile.temperature import TemperatureCorrection, Thermal, ThermalHistory
 from perseus_ds.runtime.conflicts import ControlWatch
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
@@ -165,7 +165,7 @@ def window_estimate(
     iterations: Sequence[Iteration],
     *,
     loads: Mapping[int, Load],
-    warmth: Warmth,
+    warmth: ThermalHistory,
 ) -> Estimate:
     """Estimate a window on this rank, its durations brought to the ``loads`` of its stages (`Window`).
 
@@ -199,7 +199,7 @@ def window_estimate(
     return replace(
         estimate(window),
         thermal=thermal,
-        settled_c=None if thermal is None or power_w is None else thermal.settled_c(power_w),
+        steady_state_c=None if thermal is None or power_w is None else thermal.steady_state_c(power_w),
     )
 
 
@@ -237,7 +237,7 @@ def without_changes(
     return tuple(kept), changes
 
 
-def _thermal(watch: EnergyWatch, warmth: Warmth) -> Thermal | None:
+def _thermal(watch: EnergyWatch, warmth: ThermalHistory) -> Thermal | None:
     """Take in what was read since the last window; None once the sensor is not believed."""
     trace = watch.trace(-math.inf if warmth.until_s == math.inf else warmth.until_s)
     warmth.over(trace, watch.temperatures.between(-math.inf, math.inf))
@@ -257,7 +257,7 @@ def profile_of(
     sweep: Sweep,
     windows: Sequence[Pooled],
     *,
-    warming: Warming,
+    warming: TemperatureCorrection,
     grid_mhz: Sequence[int],
 ) -> Profile:
     """Join the windows of a finished sweep; blocking power is the one at the highest clock.
@@ -269,11 +269,11 @@ def profile_of(
     blocking_w = _blocking_w(sweep.clocks_mhz, windows, warming)
 
     def warmed(key: Computation, point: Point) -> Point:
-        return _scaled(_warmed(point, warming.missing_w(key, point)), _larger(key, windows))
+        return _scaled(_warmed(point, warming.power_correction_w(key, point)), _larger(key, windows))
 
     return Profile(
         points={
-            key: filed([warmed(key, point) for point in points], grid_mhz)
+            key: keyed_by_achieved_clock([warmed(key, point) for point in points], grid_mhz)
             for key, points in sweep.points.items()
         },
         blocking_power_w=blocking_w[sweep.clocks_mhz[0]],
@@ -290,7 +290,9 @@ def profile_of(
     )
 
 
-def _blocking_w(clocks_mhz: Sequence[int], windows: Sequence[Pooled], warming: Warming) -> dict[int, float]:
+def _blocking_w(
+    clocks_mhz: Sequence[int], windows: Sequence[Pooled], warming: TemperatureCorrection
+) -> dict[int, float]:
     """Blocking power at each clock that was held, at the temperature that the GPU settles at."""
     held = held_clocks(clocks_mhz, windows)
     return {

@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.errors import ConfigError
 from perseus_ds.profile import LoadFit, LoadSums, Point, Profile, fit_of
-from perseus_ds.profile.loads import at_load
+from perseus_ds.profile.loads import normalized_to_load
 from perseus_ds.schedule import Kind, Load
 
 
@@ -101,7 +101,7 @@ def test_few_or_equal_executions_are_taken_to_be_in_proportion_to_their_load(
 ) -> None:
     loads = [Load(own, own**2) for own in tokens]
     seconds = np.array([0.3 * load.tokens / 100.0 for load in loads])
-    brought = at_load(seconds, loads, Load(100.0, 10_000.0))
+    brought = normalized_to_load(seconds, loads, Load(100.0, 10_000.0))
     assert brought.seconds == pytest.approx([0.3] * len(tokens))
 
 

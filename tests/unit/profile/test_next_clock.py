@@ -11,7 +11,7 @@ from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.profile.records import Computation
-from perseus_ds.profile.sweep import PLACES, clocks_held, filed, next_clock
+from perseus_ds.profile.sweep import PLACES, clocks_held, keyed_by_achieved_clock, next_clock
 from perseus_ds.schedule import Kind
 
 WORKS = {Kind.FORWARD: Work(0.03, 0.2, 0.85), Kind.BACKWARD: Work(0.06, 0.2, 0.9)}
@@ -126,7 +126,7 @@ def test_what_was_held_down_is_filed_under_the_clock_that_was_reached() -> None:
         Point(1200, 1.4, 300.0, achieved_mhz=1200),
         Point(1500, 1.3, 320.0, achieved_mhz=1210),
     ]
-    found = filed(points, range(2000, 500, -15))
+    found = keyed_by_achieved_clock(points, range(2000, 500, -15))
     assert [(one.clock_mhz, one.energy_j) for one in found] == [
         (1980, 500.0),
         (1685, 499.0),

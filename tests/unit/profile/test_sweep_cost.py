@@ -63,17 +63,17 @@ def paced(resting_s: list[float], at_the_clock_s: float) -> SweepPace:
 
 
 def test_what_was_lost_is_what_was_seen_where_that_is_less() -> None:
-    assert paced([2.0] * 6, 3.0).surely_lost == pytest.approx(1.0)
-    assert paced([2.0] * 6, 5.0).surely_lost == 2.0, "no more than expected"
-    assert paced([2.0] * 3, 3.0).surely_lost == 2.0, "three iterations show nothing"
+    assert paced([2.0] * 6, 3.0).slowdown_lower_bound == pytest.approx(1.0)
+    assert paced([2.0] * 6, 5.0).slowdown_lower_bound == 2.0, "no more than expected"
+    assert paced([2.0] * 3, 3.0).slowdown_lower_bound == 2.0, "three iterations show nothing"
     assert paced([2.0] * 6, 3.0).rests(2, 1.5) < paced([2.0] * 6, 4.0).rests(2, 1.5)
 
 
 def test_iterations_that_vary_are_no_proof_of_a_smaller_loss() -> None:
     varied = [1.6, 2.4, 1.7, 2.3, 2.0, 2.0]
     error = 2.0 * (sum((one - 2.0) ** 2 for one in varied) / 6 / 5) ** 0.5 / 2.0
-    assert paced(varied, 3.0).surely_lost == pytest.approx(min(2.0, 1.0 + 8 * error))
-    assert paced([1.0, 3.0] * 3, 3.0).surely_lost == 2.0
+    assert paced(varied, 3.0).slowdown_lower_bound == pytest.approx(min(2.0, 1.0 + 8 * error))
+    assert paced([1.0, 3.0] * 3, 3.0).slowdown_lower_bound == 2.0
 
 
 def test_a_window_has_fewer_iterations_where_they_last_longer_but_never_too_few() -> None:

@@ -7,15 +7,21 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.profile import CounterTrace, Point
-from perseus_ds.profile.temperature import Kappa, Thermal, Warmth, kappa_of, warming_of
+from perseus_ds.profile.temperature import (
+    PowerPerKelvin,
+    Thermal,
+    ThermalHistory,
+    fit_power_per_kelvin,
+    temperature_correction,
+)
 from perseus_ds.schedule import Kind
 
 KEY = (0, Kind.FORWARD)
 
 
-def watched(gpu: SimulatedGpu, time: VirtualTime, clocks_mhz: list[int], *, each_s: float) -> Warmth:
+def watched(gpu: SimulatedGpu, time: VirtualTime, clocks_mhz: list[int], *, each_s: float) -> ThermalHistory:
     """Let the GPU work at one clock after the other; read it as a watch does."""
-    warmth, times_s, energies_j, readings = Warmth(), [], [], []
+    warmth, times_s, energies_j, readings = ThermalHistory(), [], [], []
     for clock_mhz in clocks_mhz:
         gpu.lock_clock(clock_mhz)
         until_s = time.now_s() + each_s
@@ -39,7 +45,7 @@ def test_the_law_of_heat_is_found_from_whole_degrees(model: str) -> None:
     thermal = watched(gpu, time, [*clocks, top], each_s=15.0).thermal()
     assert thermal is not None
     assert thermal.resistance_k_per_w == pytest.approx(gpu.model.thermal_k_per_w, rel=0.1)
-    assert thermal.settled_c(200.0) == pytest.approx(
+    assert thermal.steady_state_c(200.0) == pytest.approx(
         gpu.model.ambient_c + 200.0 * gpu.model.thermal_k_per_w, abs=1.5
     )
 
@@ -50,7 +56,7 @@ def test_a_sensor_that_stands_still_or_runs_backwards_shows_nothing() -> None:
     trace = CounterTrace(time_s.tolist(), np.cumsum(power_w * 0.25).tolist())
     backwards_c = 60.0 - 0.05 * power_w + 0.01 * time_s
     for read_c in (np.full_like(time_s, 55.0), backwards_c):
-        warmth = Warmth()
+        warmth = ThermalHistory()
         warmth.over(trace, list(zip(time_s.tolist(), read_c.tolist(), strict=True)))
         assert warmth.thermal() is None
 
@@ -64,14 +70,14 @@ def test_a_sensor_that_sticks_in_the_middle_shows_nothing(sticks_s: float, *, be
         true_c.append(true_c[-1] + 0.25 / 40.0 * (30.0 + 0.085 * watts - true_c[-1]))
     read_c = np.round(true_c)
     read_c[time_s >= sticks_s] = read_c[time_s < sticks_s][-1]
-    warmth = Warmth()
+    warmth = ThermalHistory()
     trace = CounterTrace(time_s.tolist(), np.cumsum(power_w * 0.25).tolist())
     warmth.over(trace, list(zip(time_s.tolist(), read_c.tolist(), strict=True)))
     assert (warmth.thermal() is not None) == believed
 
 
 def test_a_counter_that_was_not_watched_for_a_while_begins_it_anew() -> None:
-    warmth = Warmth()
+    warmth = ThermalHistory()
     warmth.over(CounterTrace([0.0, 1.0, 2.0], [0.0, 100.0, 200.0]), [(0.5, 50.0), (1.5, 51.0)])
     assert [row[1] for row in warmth.rows] == [0.0, 100.0]
     warmth.over(CounterTrace([2.0, 3.0], [200.0, 300.0]), [(2.5, 52.0)])
@@ -87,7 +93,7 @@ def points(
 def test_two_windows_of_one_clock_15_k_apart_agree_once_brought_to_one_temperature() -> None:
     """On a simulated GPU, warm and cold; the errors are the windows' own."""
     warm, cool = points(304.5, 65.0, se_w=0.5), points(300.0, 50.0, se_w=0.5)
-    kappa = kappa_of(warm, cool)
+    kappa = fit_power_per_kelvin(warm, cool)
     assert kappa is not None
     assert kappa.w_per_k == pytest.approx(0.3, rel=0.02)
     assert kappa.error < 0.05
@@ -96,24 +102,24 @@ def test_two_windows_of_one_clock_15_k_apart_agree_once_brought_to_one_temperatu
 
 
 def test_an_unsure_pair_leaves_the_usual_and_a_contradiction_nothing() -> None:
-    unsure = kappa_of(points(310.0, 51.0, se_w=50.0), points(300.0, 50.0, se_w=50.0))
+    unsure = fit_power_per_kelvin(points(310.0, 51.0, se_w=50.0), points(300.0, 50.0, se_w=50.0))
     assert unsure is not None
     assert unsure.w_per_k == pytest.approx(0.001 * 310.0, rel=0.1)
     assert unsure.error == pytest.approx(0.0005 * 310.0, rel=0.1)
-    assert kappa_of(points(300.0, 65.0), points(310.0, 50.0)) is None
-    assert kappa_of(points(330.0, 52.0), points(300.0, 50.0)) is None
-    assert kappa_of(points(304.0, 65.0), points(300.0, None)) is None
+    assert fit_power_per_kelvin(points(300.0, 65.0), points(310.0, 50.0)) is None
+    assert fit_power_per_kelvin(points(330.0, 52.0), points(300.0, 50.0)) is None
+    assert fit_power_per_kelvin(points(304.0, 65.0), points(300.0, None)) is None
 
 
 def test_points_are_brought_to_where_default_clocks_settle() -> None:
     warm, cool = points(304.5, 65.0), points(300.0, 50.0)
-    found = warming_of(warm, cool, thermal=Thermal(30.0, 0.1, 0.001), settled_c={KEY: 60.0})
+    found = temperature_correction(warm, cool, thermal=Thermal(30.0, 0.1, 0.001), steady_state_c={KEY: 60.0})
     assert found is not None
-    assert isinstance(found.kappa, Kappa)
+    assert isinstance(found.kappa, PowerPerKelvin)
     assert found.leakage == pytest.approx(0.1 * found.kappa.w_per_k)
-    assert found.settled_c[KEY] == pytest.approx(50.0 + 10.0 / (1.0 - found.leakage))
-    missing_w = found.missing_w(KEY, cool[KEY])
-    assert missing_w == pytest.approx(found.kappa.w_per_k * (found.settled_c[KEY] - 50.0))
-    assert found.blocking_w(cool) == pytest.approx(missing_w)
-    assert warming_of(warm, cool, thermal=None, settled_c={KEY: 60.0}) is None
-    assert warming_of(warm, cool, thermal=Thermal(30.0, 0.1, 0.001), settled_c={}) is None
+    assert found.steady_state_c[KEY] == pytest.approx(50.0 + 10.0 / (1.0 - found.leakage))
+    power_correction_w = found.power_correction_w(KEY, cool[KEY])
+    assert power_correction_w == pytest.approx(found.kappa.w_per_k * (found.steady_state_c[KEY] - 50.0))
+    assert found.blocking_w(cool) == pytest.approx(power_correction_w)
+    assert temperature_correction(warm, cool, thermal=None, steady_state_c={KEY: 60.0}) is None
+    assert temperature_correction(warm, cool, thermal=Thermal(30.0, 0.1, 0.001), steady_state_c={}) is None
