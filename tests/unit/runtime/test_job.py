@@ -1,4 +1,4 @@
-"""What ranks say of themselves, joined into one fingerprint: the same on all, and another for another job."""
+"""The identity of a job: reports of all ranks joined into one fingerprint, and coupled sets of replicas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ import torch
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import DeviceUnsupportedError
 from perseus_ds.runtime.adapter import Place, untested
-from perseus_ds.runtime.job import GpuAddress, Job, Member, recognise
+from perseus_ds.runtime.job import (
+    GpuAddress,
+    Job,
+    Member,
+    coupled_sets,
+    in_sets,
+    peers_of,
+    recognise,
+    set_name,
+)
 from perseus_ds.runtime.place import join_orders
 from perseus_ds.schedule import Schedule, textbook
 
@@ -120,3 +129,57 @@ def test_stages_on_different_gpu_models_are_served() -> None:
     gpus = ("A100", "A40", "A100", "A40")
     job = recognised([replace(one, gpu=gpu) for one, gpu in zip(members(replicas=2), gpus, strict=True)])
     assert job.fingerprint["gpu"] == "A100, A40"
+
+
+# Who meets whom within computations, and which replicas this makes one set.
+
+Coupled = Mapping[int, tuple[int, ...]]
+
+
+def places_at(*seats: tuple[int, int], coupled: Coupled | None = None) -> list[Place]:
+    """Ranks at (pipeline rank, replica), some of which meet others of other replicas."""
+    return [
+        Place(stage, replica, (), {}, {}, "float32", coupled=(coupled or {}).get(rank, ()))
+        for rank, (stage, replica) in enumerate(seats)
+    ]
+
+
+FOUR_REPLICAS = [(stage, replica) for stage in range(2) for replica in range(4)]
+EXPERTS = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3), 4: (4, 5), 5: (4, 5), 6: (6, 7), 7: (6, 7)}
+
+
+@pytest.mark.parametrize(
+    ("coupled", "sets"),
+    [
+        ({}, ((0,), (1,), (2,), (3,))),
+        (EXPERTS, ((0, 1), (2, 3))),
+        ({rank: peers for rank, peers in EXPERTS.items() if rank >= 4}, ((0, 1), (2, 3))),
+        ({0: (0, 2)}, ((0, 2), (1,), (3,))),
+        (dict.fromkeys(range(4), (0, 1, 2, 3)), ((0, 1, 2, 3),)),
+    ],
+    ids=["none", "pairs", "experts in the last stage alone", "every second, told by one alone", "all"],
+)
+def test_replicas_that_meet_somewhere_are_one_set(
+    coupled: Coupled, sets: tuple[tuple[int, ...], ...]
+) -> None:
+    told = places_at(*FOUR_REPLICAS, coupled=coupled)
+    assert coupled_sets(told) == sets
+    number = {replica: at for at, one in enumerate(sets) for replica in one}
+    assert [one.replica for one in in_sets(told)] == [number[replica] for _, replica in FOUR_REPLICAS]
+
+
+def test_ranks_of_one_place_meet_and_who_meets_a_third_waits_for_it_as_well() -> None:
+    tensor_parallel = [(0, 0), (0, 0), (0, 1), (0, 1)]
+    assert peers_of(places_at(*tensor_parallel)) == [(0, 1), (0, 1), (2, 3), (2, 3)]
+    across = peers_of(places_at(*tensor_parallel, coupled={0: (0, 2), 2: (0, 2)}))
+    assert across == [(0, 1, 2, 3)] * 4
+
+
+def test_a_stage_without_experts_waits_for_nobody_but_its_set_is_one() -> None:
+    told = in_sets(places_at((0, 0), (0, 1), (1, 0), (1, 1), coupled={2: (2, 3), 3: (2, 3)}))
+    assert [(one.replica, one.coupled) for one in told] == [(0, (0,)), (0, (1,)), (0, (2, 3)), (0, (2, 3))]
+
+
+def test_the_log_names_sets_with_their_replicas() -> None:
+    assert "2, 3" in set_name(((0, 1), (2, 3)), 1)
+    assert set_name(((0,), (1,)), 1) == "replica 1"
