@@ -109,7 +109,7 @@ class _LinearProgram:
             if node.kind.is_computation:
                 options = plans.options[key]
                 time_s.append(options.planned_s(plans.reserve_pct))
-                cost_j.append(options.energy_j - plans.blocking_power_w * options.time_s)
+                cost_j.append(options.cost_j(plans.blocking_power_w))
             else:
                 time_s.append(np.array([plans.fixed_s[key]]))
                 cost_j.append(np.zeros(1))

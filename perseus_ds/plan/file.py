@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import pydantic
@@ -115,26 +115,6 @@ class _WaitClock(_Part):
     high_power_w: NotNegative
 
 
-class _Change(_Part):
-    call_s: NotNegative
-    settle_up_s: NotNegative
-    settle_down_s: NotNegative
-    queue_s: NotNegative
-    stall_s: NotNegative
-
-
-class _Budget(_Part):
-    per_gpu_per_s: NotNegative | None = None
-    per_node_per_s: NotNegative | None = None
-    gpus_per_node: Annotated[int, Field(ge=1, le=MOST_INSTRUCTIONS)] = 8
-
-
-class _Baseline(_Part):
-    iteration_time_s: NotNegative
-    energy_j: NotNegative
-    blocking_power_w: NotNegative
-
-
 class _Expected(_Part):
     plan: Number
     saving_pct: Annotated[float, Field(ge=-MOST, le=100.0)]
@@ -158,14 +138,14 @@ class PlanFile(_Part):
     scatter_pct: NotNegative | None = None
     load_variation: NotNegative | None = None
     expected: list[_Expected] = []
-    baseline: _Baseline
+    baseline: Baseline
     options: list[_Options]
     fixed_s: list[_Fixed]
     frontier: _Frontier
     choice: PackedMatrix
     splits: _Splits
-    change: _Change
-    budget: _Budget = _Budget()
+    change: ClockChange
+    budget: ChangeBudget = ChangeBudget()
     wait_clock: _WaitClock | None
     waits: _Waits
     saving_within_pct: list[NotNegative] | None = None
@@ -191,28 +171,35 @@ def read_plans(path: str | Path) -> PlanSet:
         raise PlanError(f"{path} {error.message}", hint=error.hint) from error
 
 
+# Keys of the file that are written and read as they are: numbers, and columns of all plans.
+_SCALARS = (
+    "blocking_power_w",
+    "t_min_s",
+    "t_star_s",
+    "solve_time_s",
+    "reserve_pct",
+    "variation_slowdown_pct",
+    "time_error_pct",
+    "scatter_pct",
+    "load_variation",
+)
+_COLUMNS = ("saving_within_pct", "power_ratio")
+
+
 def dumps(plans: PlanSet) -> str:
     """Return the file's text; also what rank 0 sends to the others."""
-    clock, count = plans.wait_clock, len(plans)
+    clock, count, schedule = plans.wait_clock, len(plans), plans.schedule
     content: dict[str, object] = {
         "format": FORMAT,
         "version": VERSION,
         "fingerprint": dict(plans.fingerprint),
         "schedule": {
-            "name": plans.schedule.name,
-            "microbatches": plans.schedule.microbatches,
-            "orders": [" ".join(map(str, order)) for order in plans.schedule.orders],
-            "unknown": list(plans.schedule.unknown),
+            "name": schedule.name,
+            "microbatches": schedule.microbatches,
+            "orders": [" ".join(map(str, order)) for order in schedule.orders],
+            "unknown": list(schedule.unknown),
         },
-        "blocking_power_w": plans.blocking_power_w,
-        "t_min_s": plans.t_min_s,
-        "t_star_s": plans.t_star_s,
-        "solve_time_s": plans.solve_time_s,
-        "reserve_pct": plans.reserve_pct,
-        "variation_slowdown_pct": plans.variation_slowdown_pct,
-        "time_error_pct": plans.time_error_pct,
-        "scatter_pct": plans.scatter_pct,
-        "load_variation": plans.load_variation,
+        **{name: getattr(plans, name) for name in _SCALARS},
         "expected": [{"plan": index, **asdict(one)} for index, one in plans.expected.items()],
         "baseline": asdict(plans.baseline),
         "options": [_options_row(key, options) for key, options in plans.options.items()],
@@ -230,17 +217,16 @@ def dumps(plans: PlanSet) -> str:
         },
         "change": asdict(plans.change),
         "budget": asdict(plans.budget),
-        "wait_clock": None
-        if clock is None
-        else {"clock_mhz": clock.clock_mhz, "power_w": clock.power_w, "high_power_w": clock.high_power_w},
+        "wait_clock": clock and {name: getattr(clock, name) for name in _WaitClock.model_fields},
         "waits": {
             "count": len(plans.waits),
             "steps": _steps(plans.waits.column, plans.waits.plan, count),
             "low_s": _text(plans.waits.low_s.astype("<f8")),
         },
-        "saving_within_pct": None if plans.saving_within_pct is None else plans.saving_within_pct.tolist(),
-        "power_ratio": None if plans.power_ratio is None else plans.power_ratio.tolist(),
     }
+    for name in _COLUMNS:
+        column = getattr(plans, name)
+        content[name] = None if column is None else column.tolist()
     return json.dumps(content | {KEY: digest_of(content)})
 
 
@@ -298,45 +284,29 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _plan_set(file: PlanFile) -> PlanSet:
-    schedule = Schedule(
-        file.schedule.name,
-        file.schedule.microbatches,
-        _parsed_orders(file.schedule.orders),
-        tuple(file.schedule.unknown),
-    )
-    change = ClockChange(**file.change.model_dump())
-    plans, computations = file.choice.shape
+    schedule, (plans, computations) = file.schedule, file.choice.shape
+    orders = _parsed_orders(schedule.orders)
+    columns: dict[str, Any] = {name: getattr(file.frontier, name) for name in _Frontier.model_fields}
+    columns |= {name: getattr(file, name) for name in _COLUMNS if getattr(file, name) is not None}
+    columns = {name: np.array(column) for name, column in columns.items()}
+    columns |= {name: getattr(file, name) for name in _SCALARS} | {
+        "load_variation": file.load_variation or 0.0
+    }
     clock = file.wait_clock
     return PlanSet(
         fingerprint=file.fingerprint,
-        schedule=schedule,
-        blocking_power_w=file.blocking_power_w,
+        schedule=Schedule(schedule.name, schedule.microbatches, orders, tuple(schedule.unknown)),
         options={(row.stage, row.kind): _options_of(row) for row in file.options},
         fixed_s={(row.stage, row.kind): row.time_s for row in file.fixed_s},
-        iteration_time_s=np.array(file.frontier.iteration_time_s),
-        effective_energy_j=np.array(file.frontier.effective_energy_j),
-        lower_bound_j=np.array(file.frontier.lower_bound_j),
-        effective_bound_j=np.array(file.frontier.effective_bound_j),
         choice=unpack_matrix(file.choice),
-        baseline=Baseline(**file.baseline.model_dump()),
-        t_min_s=file.t_min_s,
-        t_star_s=file.t_star_s,
-        solve_time_s=file.solve_time_s,
+        baseline=file.baseline,
         splits=_splits_of(file.splits, plans, computations),
-        waits=_waits_of(file.waits, plans, computations + schedule.ranks),
-        wait_clock=None
-        if clock is None
-        else WaitClock(clock.clock_mhz, clock.power_w, clock.high_power_w, change),
-        change=change,
-        budget=ChangeBudget(**file.budget.model_dump()),
-        reserve_pct=file.reserve_pct,
-        variation_slowdown_pct=file.variation_slowdown_pct,
-        time_error_pct=file.time_error_pct,
-        scatter_pct=file.scatter_pct,
-        load_variation=file.load_variation or 0.0,
+        waits=_waits_of(file.waits, plans, computations + len(orders)),
+        wait_clock=None if clock is None else WaitClock(**clock.model_dump(), change=file.change),
+        change=file.change,
+        budget=file.budget,
         expected={row.plan: Expected(**row.model_dump(exclude={"plan"})) for row in file.expected},
-        saving_within_pct=None if file.saving_within_pct is None else np.array(file.saving_within_pct),
-        power_ratio=None if file.power_ratio is None else np.array(file.power_ratio),
+        **columns,
     )
 
 
@@ -366,7 +336,7 @@ def _check_shapes(plans: PlanSet) -> None:
         raise ValueError(
             f"choices are {plans.choice.shape} for {len(plans)} plans of {len(computations)} computations"
         )
-    columns = [getattr(plans, name) for name in (*_Frontier.model_fields, "saving_within_pct", "power_ratio")]
+    columns = [getattr(plans, name) for name in (*_Frontier.model_fields, *_COLUMNS)]
     if {len(column) for column in columns if column is not None} != {len(plans)}:
         raise ValueError("frontier: columns of unequal length")
     for (stage, kind), options in plans.options.items():

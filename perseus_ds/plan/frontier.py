@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from perseus_ds.errors import InfeasibleError, PlanError, SlowChangeError
 from perseus_ds.plan.expected import savings_within_pct
 from perseus_ds.plan.problem import FREE, PlanProblem, Switching, clocks_mhz, in_order, problem_of
-from perseus_ds.plan.record import MANY, Baseline, ChangeBudget, InstructionTimelines, PlanSet, changes_of
+from perseus_ds.plan.record import (
+    MANY,
+    Baseline,
+    ChangeBudget,
+    InstructionTimelines,
+    PlanSet,
+    baseline_of,
+    changes_of,
+)
 from perseus_ds.plan.reserve import (
     ALLOWED_PCT,
     BY_LOAD_PCT,
@@ -78,7 +86,7 @@ def build(
     waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
     problem = problem_of(known, schedule, waiting_w).keeping(margins_s(known))
     problem = _reserving(problem, reserve_pct, switching)
-    baseline = problem.baseline(blocking_power_w)
+    baseline = baseline_of(schedule, problem.options, problem.fixed_s, blocking_power_w)
     also_s = baseline.iteration_time_s
     frontier = _frontier(problem, switching, progress)
     plans = _planned(problem, frontier, switching, also_s)

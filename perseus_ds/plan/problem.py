@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
-from perseus_ds.plan.record import Baseline, ChangeBudget, InstructionTimelines, Options, Splits, joined
+from perseus_ds.plan.record import ChangeBudget, InstructionTimelines, Options, Splits, joined
 from perseus_ds.plan.waits import columns_of
 from perseus_ds.profile import Computation, Profile, smoothed
-from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of
+from perseus_ds.schedule import Dag, Kind, Schedule, dag_of
 from perseus_ds.solver.problem import OptionTable, Plans, Problem
 
 
@@ -77,26 +77,6 @@ class PlanProblem:
             reserve_pct=reserve_pct,
         )
 
-    def baseline(self, blocking_power_w: float) -> Baseline:
-        """Run everything at its highest clock."""
-
-        def highest(node: Instruction) -> tuple[float, float]:
-            key = (node.stage, node.kind)
-            if key in self.fixed_s:
-                return self.fixed_s[key], 0.0
-            return float(self.options[key].time_s[0]), float(self.options[key].energy_j[0])
-
-        spent = [highest(node) for node in self.dag.nodes]
-        durations = [time_s for time_s, _ in spent]
-        starts = self.dag.earliest_starts(durations, self.fixed_s)
-        iteration_time_s = max(start + time for start, time in zip(starts, durations, strict=True))
-        working_s = sum(
-            time for time, node in zip(durations, self.dag.nodes, strict=True) if node.kind.is_computation
-        )
-        waiting_j = blocking_power_w * (self.schedule.ranks * iteration_time_s - working_s)
-        energy_j = sum(energy_j for _, energy_j in spent) + waiting_j
-        return Baseline(iteration_time_s, energy_j, blocking_power_w)
-
 
 def problem_of(profile: Profile, schedule: Schedule, waiting_w: float) -> PlanProblem:
     """Look every node's options up, and number what the solver numbers; without reserve.
@@ -115,14 +95,24 @@ def problem_of(profile: Profile, schedule: Schedule, waiting_w: float) -> PlanPr
         if not n.kind.is_computation
     } | {send: profile.fixed_s.get(send, 0.0) for send in dag.buffered.values()}
     position = {node: index for index, node in enumerate(dag.nodes)}
-    computed_at = [position[i] for order in schedule.orders for i in order if i.kind.is_computation]
+    number = {key: index for index, key in enumerate([*options, *fixed_s])}
+    before, after = np.array(dag.edges, dtype=np.int32).reshape(-1, 2).T
+    activities = Problem(
+        tables=_tables(options, fixed_s, waiting_w, 0.0),
+        table_of=np.array([number[n.stage, n.kind] for n in dag.nodes], dtype=np.int32),
+        before=before,
+        after=after,
+        delay_s=np.array(dag.delays_s(fixed_s)),
+    )
     return PlanProblem(
         schedule,
         dag,
-        _activities(dag, options, fixed_s, waiting_w),
+        activities,
         options,
         fixed_s,
-        columns=np.array(computed_at, np.int32),
+        columns=np.array(
+            [position[i] for order in schedule.orders for i in order if i.kind.is_computation], np.int32
+        ),
         ranks=tuple(columns_of(schedule)),
         waiting_w=waiting_w,
         variation=profile.variation(),
@@ -130,31 +120,10 @@ def problem_of(profile: Profile, schedule: Schedule, waiting_w: float) -> PlanPr
     )
 
 
-def _activities(
-    dag: Dag,
-    options: Mapping[Computation, Options],
-    fixed_s: Mapping[Computation, float],
-    waiting_w: float,
-) -> Problem:
-    """Number the graph and its tables as the solver does."""
-    number = {key: index for index, key in enumerate([*options, *fixed_s])}
-    before, after = np.array(dag.edges, dtype=np.int32).reshape(-1, 2).T
-    return Problem(
-        tables=_tables(options, fixed_s, waiting_w, 0.0),
-        table_of=np.array([number[n.stage, n.kind] for n in dag.nodes], dtype=np.int32),
-        before=np.ascontiguousarray(before),
-        after=np.ascontiguousarray(after),
-        delay_s=np.array(dag.delays_s(fixed_s)),
-    )
-
-
 def _options(profile: Profile, stage: int, kind: Kind) -> Options:
     points = profile.of(stage, kind)
-    return Options(
-        np.array([p.clock_mhz for p in points]),
-        np.array([p.time_s for p in points]),
-        np.array([p.energy_j for p in points]),
-    )
+    clock_mhz, time_s, energy_j = zip(*((p.clock_mhz, p.time_s, p.energy_j) for p in points), strict=True)
+    return Options(np.array(clock_mhz), np.array(time_s), np.array(energy_j))
 
 
 def _tables(
@@ -163,14 +132,7 @@ def _tables(
     waiting_w: float,
     reserve_pct: float,
 ) -> tuple[OptionTable, ...]:
-    """Subtract what the GPU would use anyway, waiting: before anything is filtered.
-
-    Source: arXiv 2312.06902, equation 4.
-    """
-    computed = [
-        OptionTable(own.planned_s(reserve_pct), own.energy_j - waiting_w * own.time_s)
-        for own in options.values()
-    ]
+    computed = [OptionTable(own.planned_s(reserve_pct), own.cost_j(waiting_w)) for own in options.values()]
     return (*computed, *(OptionTable(np.array([time_s]), np.array([0.0])) for time_s in fixed_s.values()))
 
 

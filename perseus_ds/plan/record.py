@@ -17,7 +17,7 @@ from perseus_ds.errors import PlanError, ProfileError
 from perseus_ds.plan.waits import Idle, WaitClock, Waits, idles
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory.paths import read_record, write_record
-from perseus_ds.schedule import Instruction, Kind, Schedule
+from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
 
 # Computations that change their clock while they run: to which option, after how much work.
 
@@ -235,6 +235,13 @@ class Options:
             kept_s[:clocks] += np.where(slower[:clocks], self.margin_s, 0.0)
         return kept_s
 
+    def cost_j(self, waiting_w: float) -> NDArray[np.float64]:
+        """Return the effective energy: less what the GPU would use anyway, waiting.
+
+        Source: arXiv 2312.06902, equation 4.
+        """
+        return self.energy_j - waiting_w * self.time_s
+
     def segments(self, option: int) -> tuple[Segment, ...]:
         """Return what clocks are held in the order of time, and for how long."""
         clocks = len(self.clock_mhz)
@@ -415,6 +422,32 @@ class Baseline:
     iteration_time_s: float
     energy_j: float
     blocking_power_w: float
+
+
+def baseline_of(
+    schedule: Schedule,
+    options: Mapping[Computation, Options],
+    fixed_s: Mapping[Computation, float],
+    blocking_power_w: float,
+) -> Baseline:
+    """Run everything at its highest clock, with the durations as measured.
+
+    Cost: one pass over the schedule's graph.
+    """
+    dag = dag_of(schedule)
+    spent = [
+        (float(options[key].time_s[0]), float(options[key].energy_j[0]))
+        if key in options
+        else (fixed_s[key], 0.0)
+        for key in ((node.stage, node.kind) for node in dag.nodes)
+    ]
+    starts = dag.earliest_starts([time_s for time_s, _ in spent], fixed_s)
+    iteration_time_s = max(start + time_s for start, (time_s, _) in zip(starts, spent, strict=True))
+    working_s = sum(
+        time_s for (time_s, _), node in zip(spent, dag.nodes, strict=True) if node.kind.is_computation
+    )
+    waiting_j = blocking_power_w * (schedule.ranks * iteration_time_s - working_s)
+    return Baseline(iteration_time_s, sum(energy_j for _, energy_j in spent) + waiting_j, blocking_power_w)
 
 
 @dataclass(frozen=True, slots=True)

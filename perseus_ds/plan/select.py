@@ -160,7 +160,7 @@ def _hulls(plans: PlanSet) -> dict[Computation, Hull]:
         key: hull_of(
             OptionTable(
                 options.planned_s(plans.reserve_pct),
-                options.energy_j - plans.blocking_power_w * options.time_s,
+                options.cost_j(plans.blocking_power_w),
             )
         )
         for key, options in plans.options.items()
@@ -198,7 +198,7 @@ def _lasting(
         shares = np.array([share[column], 1.0 - share[column]])
         both = [fast[column], slow[column]]
         planned_s[instruction] = float(shares @ options.planned_s(plans.reserve_pct)[both])
-        cost_j += float(shares @ (options.energy_j - plans.blocking_power_w * options.time_s)[both])
+        cost_j += float(shares @ options.cost_j(plans.blocking_power_w)[both])
     lasts_s = [planned_s.get(node, plans.fixed_s.get((node.stage, node.kind), 0.0)) for node in dag.nodes]
     starts_s = dag.earliest_starts(lasts_s, plans.fixed_s)
     return max(start + own for start, own in zip(starts_s, lasts_s, strict=True)), cost_j

@@ -21,6 +21,7 @@ from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.plan.frontier import fastest
 from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
+from perseus_ds.plan.record import baseline_of
 from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.profile.records import Computation
 from perseus_ds.profile.sweep import PLACES, next_clock
@@ -79,7 +80,7 @@ class Truth:
         Returns the time and the energy lost (%), and how many points of saving were expected too much.
         """
         planned = problem_of(believed, self.problem.schedule, self.problem.waiting_w)
-        limit_s = planned.baseline(0.0).iteration_time_s
+        limit_s = baseline_of(planned.schedule, planned.options, planned.fixed_s, 0.0).iteration_time_s
         every = fastest(planned, FREE, also_s=limit_s)
         within = np.flatnonzero(every.time_s <= max(limit_s, every.time_s[0]) * _SAME)
         plan = every.at(within[-1:].astype(np.int32))

@@ -11,6 +11,7 @@ from perseus_ds.plan import build
 from perseus_ds.plan.expected import EntryError, few_clocks, profile_error
 from perseus_ds.plan.frontier import fastest
 from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
+from perseus_ds.plan.record import baseline_of
 from perseus_ds.plan.reserve import margins_s
 from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.schedule import textbook
@@ -54,13 +55,21 @@ def error_of(profile: Profile) -> EntryError | None:
 def truly_slower_pct(true: PlanProblem, believed: Profile) -> float:
     """By how much the plan that loses no time by a believed profile does lose, at what is true."""
     planned = problem_of(believed, SCHEDULE, BLOCKING_POWER_W).keeping(margins_s(believed))
-    plans = fastest(planned, FREE, also_s=planned.baseline(0.0).iteration_time_s)
-    within = plans.time_s <= max(planned.baseline(0.0).iteration_time_s, plans.time_s[0]) * (1.0 + 1e-9)
+    plans = fastest(
+        planned,
+        FREE,
+        also_s=baseline_of(planned.schedule, planned.options, planned.fixed_s, 0.0).iteration_time_s,
+    )
+    within = plans.time_s <= max(
+        baseline_of(planned.schedule, planned.options, planned.fixed_s, 0.0).iteration_time_s, plans.time_s[0]
+    ) * (1.0 + 1e-9)
     plan = plans.at(np.flatnonzero(within)[-1:].astype(np.int32))
     lasts_s = blended(true.activities, plan.choice, plan.other, plan.share)[0][0]
     starts_s = true.dag.earliest_starts(lasts_s.tolist(), true.fixed_s)
     time_s = float((np.array(starts_s) + lasts_s).max())
-    return 100.0 * (time_s / true.baseline(0.0).iteration_time_s - 1.0)
+    return 100.0 * (
+        time_s / baseline_of(true.schedule, true.options, true.fixed_s, 0.0).iteration_time_s - 1.0
+    )
 
 
 @pytest.mark.thorough
