@@ -45,7 +45,7 @@ VOCABULARY, SEQUENCE, SIZE = 32, 8, 2
 class Shape:
     """How a job is laid out; ``group`` is Megatron's microbatch_group_size_per_vp_stage.
 
-    With ``packed`` a microbatch is one row of several sequences, of another total length each time.
+    With ``combined`` a forward and a backward run at once. With ``packed`` a microbatch is one row of several sequences, of another total length each time.
     """
 
     pipeline: int = 1
@@ -61,6 +61,7 @@ class Shape:
     distributed_optimizer: bool = False
     layers_per_chunk: int = 1
     packed: bool = False
+    combined: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -157,6 +158,7 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401
         overlap_p2p_comm=shape.overlap_p2p,
         batch_p2p_comm=not shape.overlap_p2p,
     )
+    config.overlap_moe_expert_parallel_comm = shape.combined  # Megatron asks for bf16 if it knows beforehand
     for name, value in shape.settings.items():
         setattr(config, name, value)
     config.finalize_model_grads_func = finalize_model_grads
@@ -233,12 +235,17 @@ def _batches(seed: int, shape: Shape) -> Iterator[tuple[torch.Tensor, torch.Tens
         yield tuple(one.chunk(parts, dim=1)[part].contiguous() for one in (tokens[:, :-1], tokens[:, 1:]))
 
 
-def _forward_step(data: Iterator[Any], model: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
+def _forward_step(
+    data: Iterator[Any],
+    model: Any,  # noqa: ANN401
+    return_schedule_plan: bool = False,  # noqa: FBT001, FBT002
+) -> tuple[Any, Callable[..., Any]]:
     tokens, labels = next(data)
     length = tokens.shape[1]
     positions = torch.arange(length).expand_as(tokens)
     mask = torch.triu(torch.ones(1, 1, length, length, dtype=torch.bool), 1)
-    return model(tokens, positions, mask, labels=labels), _loss
+    run = model.build_schedule_plan if return_schedule_plan else model
+    return run(tokens, positions, mask, labels=labels), _loss
 
 
 def _loss(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -60,6 +60,8 @@ def pretend() -> None:
     cuda.Stream = cuda.Event = _Nothing
     cuda.current_stream = lambda *_: _Nothing()
     cuda.stream = lambda _: nullcontext()
+    cuda.nvtx.range = lambda *_, **__: nullcontext()
+    cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_: None
     _pretend_random(cuda)
     _pretend_types()
     _pretend_exchange()
@@ -117,3 +119,4 @@ def _pretend_types() -> None:
 
     tensor.type = type_
     tensor.cuda = lambda self, *_, **__: self
+    tensor.record_stream = lambda *_: None
