@@ -22,6 +22,7 @@ from perseus_ds.adapters.base import (
     block_in_code,
     dtypes_of,
     is_requested,
+    mark_as_ours,
 )
 from perseus_ds.adapters.input_size import ReadAhead
 from perseus_ds.errors import EngineError
@@ -58,6 +59,13 @@ PASSES = (
 STEPS = {"forward_step": Kind.FORWARD, "backward_step": Kind.BACKWARD}
 """Functions that they call for every microbatch, looked up by name at each call."""
 
+COMBINED_MODULE = "megatron.core.pipeline_parallel.combined_1f1b"
+COMBINED_STEP = "combined_forward_backward_step"
+"""Function that runs a forward, a backward, or both at once, where experts' communication is to be hidden."""
+
+_COMBINED_NAMES = (RequiredName(COMBINED_STEP, "running around forwards and backwards at once"),)
+_COMBINED_ARGUMENTS = {"f_model", "b_model", "pre_forward", "pre_backward"}
+
 Function = Callable[..., object]
 
 PASS_NAMES = tuple(RequiredName(name, "knowing when an iteration starts and ends") for name in PASSES)
@@ -77,10 +85,6 @@ REQUIRED_NAMES = (
 """Every name relied on, and what for; the same in all releases tested, and in 0.17 to 0.20 as far as read."""
 
 _REFUSED = {
-    "overlap_moe_expert_parallel_comm": (
-        "a forward and a backward run at once, past the functions that perseus_ds listens to",
-        "it would need a function around each of the two",
-    ),
     "hybrid_context_parallel": (
         (
             "every pass deals its samples anew, so that ranks run other numbers of computations in every "
@@ -116,6 +120,21 @@ def check(module: ModuleType) -> None:
             f"{MODULE} is not megatron-core's own: its forward_step has no current_microbatch",
             hint="Megatron-DeepSpeed is served through DeepSpeed's engine: start it with --deepspeed",
         )
+
+
+def check_combined() -> ModuleType:
+    """Return the module that runs forwards and backwards at once, if all that we rely on is there.
+
+    Raises:
+        EngineError: naming what is missing, the release found and those tested.
+    """
+    module = cast("ModuleType", sys.modules.get(COMBINED_MODULE))
+    release = Release(f"megatron-core {megatron_version()}", TESTED_MEGATRON)
+    release.check(module, _COMBINED_NAMES, where=COMBINED_MODULE)
+    missing = _COMBINED_ARGUMENTS - set(inspect.signature(getattr(module, COMBINED_STEP)).parameters)
+    if missing:
+        raise release.refusal(f"{COMBINED_STEP} has no {' and no '.join(sorted(missing))}")
+    return module
 
 
 def check_names(module: ModuleType, names: Iterable[RequiredName]) -> None:
@@ -235,6 +254,12 @@ class OnePass:
         return self.name == INTERLEAVED
 
     @property
+    def combined(self) -> bool:
+        """True if forwards run at once with backwards; without interleaving Megatron never does that."""
+        flag = getattr(self.config, "overlap_moe_expert_parallel_comm", False)
+        return bool(flag) and self.name != PASSES[1]
+
+    @property
     def config(self) -> object:
         return self.module.get_model_config(self.chunks[0])
 
@@ -280,15 +305,23 @@ class OnePass:
 
 
 def order_of(
-    rank: int, *, ranks: int, microbatches: int, chunks: int = 1, group: int | None = None, reduces: bool
+    rank: int,
+    *,
+    ranks: int,
+    microbatches: int,
+    chunks: int = 1,
+    group: int | None = None,
+    combined: bool = False,
+    reduces: bool,
 ) -> Order:
     """Return the order of one pipeline rank: 1F1B, or interleaved 1F1B where it holds several chunks.
 
+    With ``combined`` forwards and backwards of the steady state run at once.
     Chunk c of a rank is model stage ``c * ranks + rank``. The reduction is one instruction of the rank, where
     its model ``reduces``, and the step is what lies between two passes.
     """
-    name, stages = ("interleaved", ranks * chunks) if chunks > 1 else ("1f1b", ranks)
-    book = textbook(name, stages=stages, microbatches=microbatches, chunks=chunks, group=group)
+    name = "interleaved-fb" if combined else "interleaved" if chunks > 1 else "1f1b"
+    book = textbook(name, stages=ranks * chunks, microbatches=microbatches, chunks=chunks, group=group)
     tail = (Kind.REDUCE_GRADS, Kind.STEP) if reduces else (Kind.STEP,)
     return (*book.orders[rank], *(Instruction(rank, kind, 0) for kind in tail))
 
@@ -299,8 +332,9 @@ def check_table(table: Sequence[tuple[int, int]], order: Order, *, ranks: int, c
     Raises:
         EngineError: this release runs another order.
     """
-    forwards = [(i.microbatch, i.stage // ranks) for i in order if i.kind is Kind.FORWARD]
-    backwards = [(i.microbatch, chunks - 1 - i.stage // ranks) for i in order if i.kind is Kind.BACKWARD]
+    parts = [part for instruction in order for part in instruction.parts]
+    forwards = [(i.microbatch, i.stage // ranks) for i in parts if i.kind is Kind.FORWARD]
+    backwards = [(i.microbatch, chunks - 1 - i.stage // ranks) for i in parts if i.kind is Kind.BACKWARD]
     if not forwards == backwards == [tuple(row) for row in table]:
         raise EngineError(
             "get_schedule_table of this megatron-core gives another interleaved order than ours",
@@ -401,7 +435,7 @@ _SYNC = "finish_grad_sync"
 class Hooks(base.Hooks):
     """Listen to the passes of one model, in a module that others may train in as well.
 
-    The three functions that run a pass stay wrapped. The two that run a microbatch, and each chunk's
+    The three functions that run a pass stay wrapped. Those that run a microbatch, and each chunk's
     ``finish_grad_sync``, are wrapped within a wanted pass of this model alone, which looks them up at every
     call: evaluations and other models run Megatron's own.
     """
@@ -480,14 +514,56 @@ class Hooks(base.Hooks):
         for name, kind in STEPS.items():
             load = self._load_of if kind is Kind.FORWARD else None
             self._replace(module, name, self._announce(kind, getattr(module, name), load=load))
+        if self.present.combined:
+            combined = check_combined()
+            self._replace(combined, COMBINED_STEP, self._around_combined(getattr(combined, COMBINED_STEP)))
         for chunk in self._reducing:
             first, last = chunk is self._reducing[0], chunk is self._reducing[-1]
             original = cast("Function", getattr(chunk, _SYNC))
             ours = self._announce(Kind.REDUCE_GRADS, original, begins=first, ends=last)
             self._replace(chunk, _SYNC, ours)
 
+    def _around_combined(self, step: Function) -> Function:
+        """Announce a forward, a backward, or both at once, as soon as the call has waited for its inputs."""
+        guard, signature = self._guard, inspect.signature(step)
+
+        @wraps(step)
+        def announce(*args: object, **kwargs: object) -> object:
+            if not guard.wanted:
+                return step(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
+            given = bound.arguments
+            forward, backward = given.get("f_model") is not None, given.get("b_model") is not None
+            kind = (
+                Kind.FORWARD_BACKWARD if forward and backward else Kind.FORWARD if forward else Kind.BACKWARD
+            )
+            begin = partial(guard.before, kind, self._load_of if forward else None)
+            waits = [name for name, runs in (("pre_backward", backward), ("pre_forward", forward)) if runs]
+            last = next((name for name in waits if given.get(name) is not None), None)
+            if last is None:
+                begin()
+            else:
+                given[last] = _then(cast("Function", given[last]), begin)
+            result = step(*bound.args, **bound.kwargs)
+            guard.after(kind)
+            return result
+
+        return mark_as_ours(announce)
+
     def _load_of(self, *_: object) -> Load | None:
         return self._load
+
+
+def _then(wait: Function, act: Callable[[], None]) -> Function:
+    """Have something done after a call."""
+
+    @wraps(wait)
+    def around_wait(*args: object, **kwargs: object) -> object:
+        result = wait(*args, **kwargs)
+        act()
+        return result
+
+    return around_wait
 
 
 def reducing_modules(chunks: list[nn.Module]) -> list[nn.Module]:
@@ -570,6 +646,8 @@ class MegatronAdapter(HookedAdapter):
         """Read stage and replica, and derive this rank's order."""
         check(self._first.module)
         refuse_unsupported(self._first.config, self._first.keywords)
+        if self._first.combined:
+            check_combined()
         rank, ranks, replica = self._first.place()
         chunks = {number * ranks + rank: chunk for number, chunk in enumerate(self._first.chunks)}
         order = self._order(rank, ranks, self._present.batch.microbatches)
@@ -638,6 +716,7 @@ class MegatronAdapter(HookedAdapter):
             microbatches=microbatches,
             chunks=chunks,
             group=group,
+            combined=first.combined,
             reduces=bool(reducing_modules(first.chunks)),
         )
         if group is not None:

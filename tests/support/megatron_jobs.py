@@ -45,7 +45,8 @@ VOCABULARY, SEQUENCE, SIZE = 32, 8, 2
 class Shape:
     """How a job is laid out; ``group`` is Megatron's microbatch_group_size_per_vp_stage.
 
-    With ``combined`` a forward and a backward run at once. With ``packed`` a microbatch is one row of several sequences, of another total length each time.
+    With ``combined`` a forward and a backward run at once. With ``packed`` a microbatch is one row of several
+    sequences, of another total length each time.
     """
 
     pipeline: int = 1

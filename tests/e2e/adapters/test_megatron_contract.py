@@ -1,7 +1,8 @@
-"""megatron-core's schedules keep the contract of adapters: 1F1B, and interleaved."""
+"""megatron-core's schedules keep the contract of adapters: 1F1B, interleaved, and both ways at once."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -13,7 +14,7 @@ from adapter_contract import AdapterContract
 from ranks import run_ranks
 from torch import nn
 
-from perseus_ds.adapters.megatron import PASSES, REQUIRED_NAMES, STEPS
+from perseus_ds.adapters.megatron import COMBINED_MODULE, COMBINED_STEP, PASSES, REQUIRED_NAMES, STEPS
 from perseus_ds.schedule import Kind
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
@@ -77,7 +78,8 @@ class ModelHost:
             for number, chunk in enumerate(self.job.chunks)
             if "finish_grad_sync" in vars(chunk)
         }
-        return {name: module[name] for name in (*PASSES, *STEPS)} | reductions
+        combined = {COMBINED_STEP: getattr(sys.modules[COMBINED_MODULE], COMBINED_STEP)}
+        return {name: module[name] for name in (*PASSES, *STEPS)} | reductions | combined
 
     @contextmanager
     def without(self, name: str) -> Iterator[None]:
@@ -108,3 +110,17 @@ class TestOneForwardOneBackward(AdapterContract):
 class TestInterleaved(TestOneForwardOneBackward):
     def host(self, *, ranks: int) -> ModelHost:
         return ModelHost(Shape(ranks, 2, overlap_p2p=True) if ranks > 1 else Shape())
+
+
+class TestForwardAndBackwardAtOnce(TestOneForwardOneBackward):
+    """Interleaved, and on one rank without a pipeline."""
+
+    marked = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.FORWARD_BACKWARD, Kind.REDUCE_GRADS})
+    before_marks = frozenset(
+        {"VocabParallelEmbedding", "Embedding", "Dropout"}
+    )  # then it waits for gradients
+
+    def host(self, *, ranks: int) -> ModelHost:
+        return ModelHost(
+            Shape(ranks, 2, overlap_p2p=True, combined=True) if ranks > 1 else Shape(combined=True)
+        )

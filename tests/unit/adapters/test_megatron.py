@@ -114,7 +114,6 @@ def test_the_fork_of_megatron_deepspeed_is_known_by_its_forward_step() -> None:
 
 
 REFUSED = [
-    ({"overlap_moe_expert_parallel_comm": True}, "overlap_moe_expert_parallel_comm.* would need a function"),
     ({"hybrid_context_parallel": True}, "hybrid_context_parallel.* would have to know the groups of samples"),
     (
         {"enable_cuda_graph": True, "cuda_graph_scope": "full_iteration"},
@@ -125,7 +124,7 @@ REFUSED = [
 ]
 SERVED = [
     {},
-    {"overlap_moe_expert_parallel_comm": False, "hybrid_context_parallel": False},
+    {"overlap_moe_expert_parallel_comm": True, "hybrid_context_parallel": False},
     {"variable_seq_lengths": True},
     {"enable_cuda_graph": True, "cuda_graph_scope": "full"},
     {"cuda_graph_impl": "none", "cuda_graph_scope": [Scope.full_iteration]},
