@@ -7,6 +7,7 @@ is pooled, a clock is chosen and a sweep is kept stands in files of their own.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from perseus_ds.device.gpu import is_held
@@ -53,8 +54,8 @@ from perseus_ds.schedule import Load
 
 # Which clocks a job's sweep measures, and what that costs: chosen on rank 0, alike for all ranks.
 
-_MICROBATCHES = 8
-"""An iteration of as many shows each computation often enough: of four, transfers came out too long."""
+_OFTEN = 8
+"""An iteration that runs each computation so often suffices: of four each, transfers came out too long."""
 _LONG = 6
 _MOST_REFUSED = 8
 
@@ -132,11 +133,14 @@ class ClockChoice:
 def window_length(context: JobContext, iteration_s: float) -> WindowLength:
     """Return how long a window is, in whose first iteration the clock changes.
 
-    That costs the computations of its first second. Each one is measured twice all the same.
+    That costs the computations of its first second. Each one is measured twice all the same: also a forward
+    that runs alone only while the pipeline fills.
     """
-    microbatches = context.job.schedule.microbatches
-    alone = microbatches >= _MICROBATCHES and iteration_s >= _LONG * CHANGE_S
-    least = 1 if alone else 2 if microbatches > 1 else 3
+    orders = context.job.schedule.orders
+    counts = Counter((i.stage, i.kind) for o in orders for i in o if i.kind.is_computation)
+    fewest = min(counts.values(), default=1)
+    alone = fewest >= _OFTEN and iteration_s >= _LONG * CHANGE_S
+    least = 1 if alone else 2 if fewest > 1 else 3
     return WindowLength(iteration_s, context.config.profile.min_window_s + CHANGE_S, least)
 
 

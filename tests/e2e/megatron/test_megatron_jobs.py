@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import agreed, block, events, happened, lines, names, watched_gpus
+from jobs import SURE, agreed, block, events, happened, lines, names, watched_gpus
 from ranks import Said, run_ranks
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
@@ -152,6 +153,33 @@ def test_the_jobs_identity_names_what_its_time_depends_on(finished: Finished) ->
     assert "hidden_size=16" in fingerprint["transformer"].split()
     assert fingerprint["replicas"] == str(shape.data // shape.experts)
     assert fingerprint.get("coupled") == (f"{shape.experts} pipelines" if shape.experts > 1 else None)
+
+
+def test_forwards_and_backwards_at_once_are_planned_and_save_as_expected(tmp_path: Path) -> None:
+    """Experts whose communication hides behind a forward and a backward at once, uneven stages."""
+    shape = Shape(2, 2, 8, data=2, experts=2, overlap_p2p=True, combined=True)
+    config = block(
+        tmp_path / "run",
+        straggler={"enabled": False},
+        simulated={"forward_s": [0.36, 0.40, 0.36, 0.44]},
+        profile={"min_window_s": 20.0, "warmup_iterations": 2},
+        audit={"every_iterations": 4, "iterations": 6},
+    )
+    said = run_ranks(shape.ranks, train, shape, config, happened("measured"))
+    served = [one.value for one in said]
+    without = plain(shape, len(served[0].losses) - 1)
+    assert [(one.losses, one.weights) for one in served] == [(one.losses, one.weights) for one in without]
+    kinds = (Kind.FORWARD, Kind.BACKWARD, Kind.FORWARD_BACKWARD)
+    profile = read_profile(tmp_path / "run" / "profile.json")
+    assert set(profile.points) == {(stage, kind) for stage in range(4) for kind in kinds}
+    both = [profile.of(stage, Kind.FORWARD_BACKWARD)[0].time_s for stage in range(4)]
+    alone = [sum(profile.of(stage, kind)[0].time_s for kind in kinds[:2]) for stage in range(4)]
+    assert sum(both) == pytest.approx(0.9 * sum(alone), rel=0.02)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["saving_pct"] > 8.0
+    assert summary["slowdown_pct"] < 0.1 + SURE * summary["slowdown_se_pct"]
+    error = math.hypot(summary["saving_se_pct"], summary["facts"]["predicted_saving_within_pct"] / 2.0)
+    assert summary["saving_pct"] == pytest.approx(summary["predicted_saving_pct"], abs=SURE * error)
 
 
 def test_evaluations_run_apart_and_break_nothing(tmp_path: Path) -> None:

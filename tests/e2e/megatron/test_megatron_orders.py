@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from perseus_ds.schedule import textbook
+from perseus_ds.schedule import Kind, textbook
 
 pytestmark = [
     pytest.mark.e2e,
@@ -28,17 +28,21 @@ import json, sys
 from types import SimpleNamespace
 from megatron.core.pipeline_parallel.schedules import get_pp_rank_microbatches, get_schedule_table
 
-def warm_up(rank, ranks, chunks, microbatches, group):
+def warm_up(rank, ranks, chunks, microbatches, group, at_once):
     place = SimpleNamespace(
         pp_group=SimpleNamespace(size=lambda: ranks, rank=lambda: rank),
         virtual_pipeline_model_parallel_size=chunks,
     )
-    return get_pp_rank_microbatches(microbatches, chunks, group, p2p_communicator=place)[2]
+    flag = {"overlap_moe_expert_parallel_comm": at_once}
+    return get_pp_rank_microbatches(microbatches, chunks, group, p2p_communicator=place, **flag)[2]
 
 print(json.dumps([
     {
         "table": get_schedule_table(microbatches, chunks, group),
-        "warm_up": [warm_up(rank, ranks, chunks, microbatches, group) for rank in range(ranks)],
+        "warm_up": [
+            [warm_up(rank, ranks, chunks, microbatches, group, at_once) for rank in range(ranks)]
+            for at_once in (False, True)
+        ],
     }
     for ranks, chunks, microbatches, group in json.load(sys.stdin)
 ]))
@@ -67,4 +71,14 @@ def test_same_passes_and_warm_up() -> None:
                 f"{(chunks - 1 - chunk) * ranks + rank}B{microbatch}" for microbatch, chunk in theirs["table"]
             ]
             ahead = next(place for place, word in enumerate(text) if "B" in word)
-            assert ahead == min(theirs["warm_up"][rank] + 1, microbatches * chunks)
+            assert ahead == min(theirs["warm_up"][0][rank] + 1, microbatches * chunks)
+        at_once = textbook(
+            "interleaved-fb", stages=ranks * chunks, microbatches=microbatches, chunks=chunks, group=group
+        )
+        for rank, order in enumerate(at_once.orders):
+            alone = [i for i in order if i.kind is Kind.FORWARD]
+            assert len(alone) == theirs["warm_up"][1][rank]
+            plain = schedule.orders[rank]
+            for kind in (Kind.FORWARD, Kind.BACKWARD):
+                parts = [part for i in order for part in i.parts if part.kind is kind]
+                assert parts == [i for i in plain if i.kind is kind]
