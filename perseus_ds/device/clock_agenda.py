@@ -12,7 +12,6 @@ LATE_S = 0.005
 _MOST = 0.01
 _OVERDUE_LATENCIES = 3.0
 _LEAST_OVERDUE_S = 0.05
-_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,30 +138,3 @@ class ClockAgenda:
     def clear(self) -> None:
         """Forget what waits."""
         self._waiting.clear()
-
-
-class AskedClocks:
-    """Core clocks by the time of their request, by the rule of the agenda, as far back as anybody reads."""
-
-    def __init__(self) -> None:
-        self._asked: deque[DatedClock] = deque(maxlen=_KEPT)
-
-    def put(self, request: DatedClock) -> None:
-        """Note a request, the newest of the stream."""
-        while self._asked and self._asked[-1].due_s > request.due_s:
-            self._asked.pop()
-        self._asked.append(request)
-
-    @property
-    def latest_mhz(self) -> int | None:
-        """The clock that was asked for last; None: none was, or the device's own choice."""
-        return self._asked[-1].clock_mhz if self._asked else None
-
-    def steady_mhz(self, since_s: float, until_s: float) -> int | None:
-        """The one clock asked for during all of a stretch; None: several, or the device's own choice."""
-        for request in reversed(list(self._asked)):
-            if request.due_s <= since_s:
-                return request.clock_mhz
-            if request.due_s <= until_s:
-                return None
-        return None

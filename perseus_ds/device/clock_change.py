@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,7 +13,8 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple, TypeVar
 
-from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, is_at
+from perseus_ds.device.clock_agenda import DatedClock
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, is_at, is_held
 from perseus_ds.errors import DeviceError, ProfileError
 
 # A few changes of clock, timed in steps: between two looks somebody else lets the device's time pass.
@@ -20,6 +22,7 @@ from perseus_ds.errors import DeviceError, ProfileError
 T = TypeVar("T")
 
 _TRIES = 3
+_KEPT = 4096
 _LIMIT_S = 0.2
 _POLL_S = 0.001
 _TICKS = 6
@@ -462,3 +465,47 @@ DEFAULT_PAIR = ClockPair()
 
 def _text(mhz: int | None) -> str:
     return AUTO if mhz is None else str(mhz)
+
+
+# The clocks that were asked for, and whether a GPU reached them.
+
+
+class AskedClocks:
+    """Core clocks by the time of their request, by the rule of the agenda, as far back as anybody reads."""
+
+    def __init__(self) -> None:
+        self._asked: deque[DatedClock] = deque(maxlen=_KEPT)
+
+    def put(self, request: DatedClock) -> None:
+        """Note a request, the newest of the stream."""
+        while self._asked and self._asked[-1].due_s > request.due_s:
+            self._asked.pop()
+        self._asked.append(request)
+
+    @property
+    def latest_mhz(self) -> int | None:
+        """The clock that was asked for last; None: none was, or the device's own choice."""
+        return self._asked[-1].clock_mhz if self._asked else None
+
+    def steady_mhz(self, since_s: float, until_s: float) -> int | None:
+        """The one clock asked for during all of a stretch; None: several, or the device's own choice."""
+        for request in reversed(list(self._asked)):
+            if request.due_s <= since_s:
+                return request.clock_mhz
+            if request.due_s <= until_s:
+                return None
+        return None
+
+
+def is_capped(looks: Sequence[tuple[float, Achieved]], asked: AskedClocks, *, settle_s: float) -> bool:
+    """Return whether the median reading is below the requested clock, once that had time to settle.
+
+    Reasons prove nothing here. SW_POWER_CAP is the normal state of a loaded GPU at clocks that it holds, and
+    a GPU at its ceiling may give none. What the device chooses by itself is no cap.
+    """
+    held = []
+    for time_s, achieved in looks:
+        clock_mhz = asked.steady_mhz(time_s - settle_s, time_s)
+        if clock_mhz is not None:
+            held.append(is_held(clock_mhz, achieved.clock_mhz))
+    return bool(held) and not median(held)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from enum import Enum, IntFlag
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from perseus_ds.device.clock_agenda import AskedClocks, DatedClocks
+from perseus_ds.device.clock_agenda import DatedClocks
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ValueRefusedError
 
 if TYPE_CHECKING:
@@ -271,20 +270,6 @@ def conflicts(
         kinds.append(ConflictKind.FOREIGN_CLOCK if foreign else ConflictKind.NOT_HELD)
     clocks = f"{locked_mhz} MHz asked, {achieved.clock_mhz} MHz seen"
     return tuple(Sighting(kind, f"{kind.text}: {clocks}") for kind in kinds)
-
-
-def is_capped(looks: Sequence[tuple[float, Achieved]], asked: AskedClocks, *, settle_s: float) -> bool:
-    """Return whether the median reading is below the requested clock, once that had time to settle.
-
-    Reasons prove nothing here. SW_POWER_CAP is the normal state of a loaded GPU at clocks that it holds, and
-    a GPU at its ceiling may give none. What the device chooses by itself is no cap.
-    """
-    held = []
-    for time_s, achieved in looks:
-        clock_mhz = asked.steady_mhz(time_s - settle_s, time_s)
-        if clock_mhz is not None:
-            held.append(is_held(clock_mhz, achieved.clock_mhz))
-    return bool(held) and not median(held)
 
 
 def apparent_lock_mhz(samples: Sequence[Achieved], able: Capabilities, *, idle: bool = False) -> int | None:

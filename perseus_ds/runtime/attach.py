@@ -31,8 +31,8 @@ from perseus_ds.config import (
     text_digest,
 )
 from perseus_ds.config.load import READ_AHEAD
-from perseus_ds.device.clock_agenda import AskedClocks
-from perseus_ds.device.gpu import Capabilities, DeviceRequest, Gpu, is_capped
+from perseus_ds.device.clock_change import AskedClocks, is_capped
+from perseus_ds.device.gpu import Capabilities, DeviceRequest, Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error

@@ -10,15 +10,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from perseus_ds.device.clock_agenda import (
-    AskedClocks,
-    ClockAgenda,
-    DatedClock,
-    DatedClocks,
-    RequestCounts,
-    overdue_s,
-)
-from perseus_ds.device.clock_change import Steps
+from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, DatedClocks, RequestCounts, overdue_s
+from perseus_ds.device.clock_change import AskedClocks, Steps
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import PerseusError, ValueRefusedError, as_perseus_error

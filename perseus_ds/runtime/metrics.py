@@ -13,7 +13,8 @@ from pathlib import Path
 from queue import Empty
 from typing import TYPE_CHECKING
 
-from perseus_ds.device.clock_agenda import AskedClocks, RequestCounts
+from perseus_ds.device.clock_agenda import RequestCounts
+from perseus_ds.device.clock_change import AskedClocks
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import ConfigError, DeviceError, PerseusError
 from perseus_ds.run_directory.paths import RunDirectory, write_whole

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from lone_job import NotingGpu
 
-from perseus_ds.device.clock_agenda import AskedClocks, DatedClock
-from perseus_ds.device.gpu import Achieved, ConflictKind, EventReason, Sighting, is_capped
+from perseus_ds.device.clock_agenda import DatedClock
+from perseus_ds.device.clock_change import AskedClocks, is_capped
+from perseus_ds.device.gpu import Achieved, ConflictKind, EventReason, Sighting
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory

@@ -18,7 +18,8 @@ from lone_job import Loop, NotingGpu, alone, begun, block_of, names_of, train
 from ranks import free_port
 from virtual_host import VirtualHost
 
-from perseus_ds.device.clock_agenda import AskedClocks, RequestCounts
+from perseus_ds.device.clock_agenda import RequestCounts
+from perseus_ds.device.clock_change import AskedClocks
 from perseus_ds.device.gpu import OperatorSettings
 from perseus_ds.device.simulated.gpu import opened
 from perseus_ds.errors import ConfigError, DeviceUnavailableError
