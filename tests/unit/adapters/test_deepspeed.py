@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from call_notes import CallNotes
 from torch import nn
 
 from perseus_ds.adapters.deepspeed import (
@@ -26,7 +27,7 @@ from perseus_ds.adapters.deepspeed import (
 from perseus_ds.adapters.deepspeed_settings import TESTED_DEEPSPEED, raw_config
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime import place as joining
-from perseus_ds.runtime.adapter import Batch, Place
+from perseus_ds.runtime.adapter import Place
 from perseus_ds.schedule import Kind, Load, Schedule, textbook
 
 
@@ -78,84 +79,52 @@ class Engine:
     _INSTRUCTION_MAP: dict[type, Any] = {ForwardPass: forward, CommitP2P: commit}  # noqa: RUF012
 
 
-class Noting:
-    """Notes what it is called with."""
-
-    def __init__(self, *, wants: bool = True) -> None:
-        self.observed: list[str] = []
-        self.wants = wants
-
-    def iteration_begins(self, batch: Batch) -> bool:
-        assert batch == Batch(4)
-        self.observed.append("begins")
-        return self.wants
-
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        self.observed.append(f"before {kind.value}")
-
-    def after(self, kind: Kind) -> None:
-        self.observed.append(f"after {kind.value}")
-
-    def iteration_ends(self) -> None:
-        self.observed.append("ends")
-
-    def other_schedule_begins(self) -> None:
-        self.observed.append("other")
-
-    def iteration_broke(self) -> None:
-        self.observed.append("broke")
-
-
-def intercepted(listener: Noting) -> tuple[Any, Hooks]:
+def intercepted(listener: CallNotes) -> tuple[Any, Hooks]:
     engine = Engine()
     hooks = Hooks(engine, listener)  # type: ignore[arg-type]
     hooks.install()
     return engine, hooks
 
 
-def test_training_is_listened_to() -> None:
-    listener = Noting()
-    engine, _ = intercepted(listener)
-    engine._exec_schedule(TrainSchedule())
-    assert listener.observed == ["begins", "before F", "after F", "before CM", "after CM", "ends"]
-    assert engine.ran == ["F0", "C"]
-
-
-def test_an_iteration_that_is_not_wanted_runs_unheard() -> None:
-    listener = Noting(wants=False)
-    engine, _ = intercepted(listener)
-    engine._exec_schedule(TrainSchedule())
-    assert listener.observed == ["begins", "ends"]
-    assert engine.ran == ["F0", "C"]
-
-
-def test_evaluation_is_announced_and_not_listened_to() -> None:
-    listener = Noting()
-    engine, _ = intercepted(listener)
-    engine._exec_schedule(InferenceSchedule())
-    assert listener.observed == ["other"]
+@pytest.mark.parametrize(
+    ("schedule", "options", "silent", "calls"),
+    [
+        (TrainSchedule, {}, (), "begins 4 <F F> <CM CM> ends"),
+        (TrainSchedule, {"wants": False}, (), "begins 4 ends"),
+        (InferenceSchedule, {}, (), "other"),
+        (TrainSchedule, {}, {Kind.FORWARD}, "begins 4 <CM CM> ends"),
+    ],
+    ids=["training", "not wanted", "an evaluation", "nothing to do on this stage"],
+)
+def test_what_is_listened_to(
+    schedule: type, options: dict[str, bool], silent: Collection[Kind], calls: str
+) -> None:
+    listener, engine = CallNotes(**options), Engine()
+    Hooks(engine, listener, silent=silent).install()
+    engine._exec_schedule(schedule())
+    assert " ".join(listener.calls) == calls
     assert engine.ran == ["F0", "C"]
 
 
 def test_the_hosts_exception_passes_through_unchanged() -> None:
-    listener = Noting()
+    listener = CallNotes()
     engine, _ = intercepted(listener)
     engine.fails = KeyError("the user's own")
     with pytest.raises(KeyError) as raised:
         engine._exec_schedule(TrainSchedule())
     assert raised.value is engine.fails
-    assert listener.observed == ["begins", "before F", "broke"]
+    assert listener.calls == ["begins 4", "<F", "broke"]
 
 
 def test_handlers_return_what_they_returned() -> None:
-    engine, _ = intercepted(Noting())
+    engine, _ = intercepted(CallNotes())
     assert engine._INSTRUCTION_MAP[ForwardPass](engine, 3) == "done"
     assert engine._INSTRUCTION_MAP[ForwardPass].__wrapped__ is Engine._INSTRUCTION_MAP[ForwardPass]
 
 
 def test_no_class_is_touched_and_removing_leaves_nothing() -> None:
     before = dict(vars(Engine))
-    engine, hooks = intercepted(Noting())
+    engine, hooks = intercepted(CallNotes())
     other = Engine()
     assert dict(vars(Engine)) == before
     assert set(vars(other)) == {"ran", "fails"}
@@ -168,7 +137,7 @@ def test_what_stood_on_the_instance_before_comes_back() -> None:
     engine = Engine()
     own = dict(Engine._INSTRUCTION_MAP)
     engine._INSTRUCTION_MAP = own
-    hooks = Hooks(engine, Noting())  # type: ignore[arg-type]
+    hooks = Hooks(engine, CallNotes())  # type: ignore[arg-type]
     hooks.install()
     assert engine._INSTRUCTION_MAP is not own
     hooks.remove()
@@ -176,7 +145,7 @@ def test_what_stood_on_the_instance_before_comes_back() -> None:
 
 
 def test_removing_within_an_iteration_lets_it_run_to_its_end() -> None:
-    class Leaving(Noting):
+    class Leaving(CallNotes):
         def before(self, kind: Kind, load: Load | None = None) -> None:
             super().before(kind)
             hooks.remove()
@@ -185,18 +154,10 @@ def test_removing_within_an_iteration_lets_it_run_to_its_end() -> None:
     engine, hooks = intercepted(listener)
     engine._exec_schedule(TrainSchedule())
     assert engine.ran == ["F0", "C"]
-    assert listener.observed[:2] == ["begins", "before F"]
-    listener.observed.clear()
+    assert listener.calls[:2] == ["begins 4", "<F"]
+    listener.calls.clear()
     engine._exec_schedule(TrainSchedule())
-    assert listener.observed == []
-
-
-def test_what_does_nothing_on_a_stage_is_not_announced() -> None:
-    listener, engine = Noting(), Engine()
-    Hooks(engine, listener, silent={Kind.FORWARD}).install()  # type: ignore[arg-type]
-    engine._exec_schedule(TrainSchedule())
-    assert listener.observed == ["begins", "before CM", "after CM", "ends"]
-    assert engine.ran == ["F0", "C"]
+    assert listener.calls == []
 
 
 # The engine's own streams in our words, against DeepSpeed's TrainSchedule itself.
@@ -355,15 +316,14 @@ def test_an_engine_with_everything_is_taken() -> None:
     assert check(found) is found
 
 
-@pytest.mark.parametrize("required", REQUIRED_NAMES, ids=lambda required: required.name)
-def test_what_is_missing_is_named_with_its_use(required: object) -> None:
-    name, use = required.name, required.use  # type: ignore[attr-defined]
-    with pytest.raises(EngineError) as refused:
-        check(engine(**{name: None}))
-    assert f"PipelineEngine.{name}" in refused.value.message
-    assert use in refused.value.message
-    assert refused.value.message.startswith("DeepSpeed ")
-    assert all(release in str(refused.value) for release in TESTED_DEEPSPEED)
+def test_what_is_missing_is_named_with_its_use() -> None:
+    for required in REQUIRED_NAMES:
+        with pytest.raises(EngineError) as refused:
+            check(engine(**{required.name: None}))
+        assert f"PipelineEngine.{required.name}" in refused.value.message
+        assert required.use in refused.value.message
+        assert refused.value.message.startswith("DeepSpeed ")
+        assert all(release in str(refused.value) for release in TESTED_DEEPSPEED)
 
 
 def test_a_missing_instruction_is_named() -> None:

@@ -9,6 +9,7 @@ from functools import wraps
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from call_notes import CallNotes
 from torch import nn
 
 from perseus_ds.adapters.megatron import (
@@ -28,8 +29,7 @@ from perseus_ds.adapters.megatron import (
     wrappings_of,
 )
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch
-from perseus_ds.schedule import Kind, Load, Order
+from perseus_ds.schedule import Order
 
 
 def text(order: Order) -> str:
@@ -95,14 +95,14 @@ def test_a_module_with_every_name_passes() -> None:
     check(megatron())
 
 
-@pytest.mark.parametrize("need", [required.name for required in REQUIRED_NAMES])
-def test_a_missing_name_is_named_with_the_releases_tested(need: str) -> None:
-    module = megatron()
-    *path, name = need.split(".")
-    delattr(module.parallel_state if path else module, name)
-    with pytest.raises(EngineError, match=need) as refused:
-        check(module)
-    assert "0.16.1" in (refused.value.hint or "")
+def test_a_missing_name_is_named_with_the_releases_tested() -> None:
+    for required in REQUIRED_NAMES:
+        module = megatron()
+        *path, name = required.name.split(".")
+        delattr(module.parallel_state if path else module, name)
+        with pytest.raises(EngineError, match=required.name) as refused:
+            check(module)
+        assert "0.16.1" in (refused.value.hint or "")
 
 
 def test_the_fork_of_megatron_deepspeed_is_known_by_its_forward_step() -> None:
@@ -151,32 +151,6 @@ def test_a_pipeline_of_several_modules_is_refused_by_name(name: str) -> None:
         refuse_unsupported(SimpleNamespace(), keywords)
 
 
-class Heard:
-    """A listener that keeps what it is called for."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def iteration_begins(self, batch: Batch) -> bool:
-        self.calls.append(f"begins {batch.microbatches}")
-        return True
-
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        self.calls.append(f"before {kind.value}")
-
-    def after(self, kind: Kind) -> None:
-        self.calls.append(f"after {kind.value}")
-
-    def iteration_ends(self) -> None:
-        self.calls.append("ends")
-
-    def other_schedule_begins(self) -> None:
-        self.calls.append("other")
-
-    def iteration_broke(self) -> None:
-        self.calls.append("broke")
-
-
 @pytest.fixture
 def schedules() -> ModuleType:
     """A stand-in of Megatron's schedules: a pass runs one forward and one backward, looked up at the call."""
@@ -196,13 +170,13 @@ def schedules() -> ModuleType:
 def test_a_second_model_runs_unmeasured_between_the_passes_of_the_first(
     schedules: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second, heard = nn.Linear(1, 1), nn.Linear(1, 1), Heard()
+    first, second, heard = nn.Linear(1, 1), nn.Linear(1, 1), CallNotes()
     hooks = Hooks(schedules, [first], heard)
     hooks.install()
     train = getattr(schedules, PASSES[0])
     train(model=first, num_microbatches=1)
     measured = list(heard.calls)
-    assert measured == ["begins 1", "before F", "after F", "before B", "after B", "ends"]
+    assert measured == ["begins 1", "<F", "F>", "<B", "B>", "ends"]
     train(model=second, num_microbatches=1)
     train(model=[second], num_microbatches=1)
     assert heard.calls == [*measured, "other", "other"]
@@ -339,18 +313,12 @@ def test_both_writers_get_megatrons_own_names(script: SimpleNamespace) -> None:
     assert script.board[-1] == ("power/gpu", 291.0, 75)
 
 
-def test_megatrons_own_monitor_is_not_doubled(script: SimpleNamespace) -> None:
+def test_no_other_writers_are_used(script: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     script.arguments.log_energy = True
-    assert Writers.find() is None
-
-
-def test_ranks_without_a_writer_show_nothing(script: SimpleNamespace) -> None:
-    script.board = None
-    assert Writers.find() is None
-
-
-def test_another_script_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Writers.find() is None, "Megatron's own monitor is not doubled"
+    script.arguments.log_energy, script.board = False, None
+    assert Writers.find() is None, "on this rank there is none"
     monkeypatch.setitem(sys.modules, "megatron.training.global_vars", ModuleType("global_vars"))
-    assert Writers.find() is None
+    assert Writers.find() is None, "another script"
     monkeypatch.delitem(sys.modules, "megatron.training.global_vars")
     assert Writers.find() is None

@@ -5,6 +5,7 @@ from collections import defaultdict, deque
 from pathlib import Path
 
 import pytest
+from call_notes import CallNotes
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.physics import KernelSequence, Work
@@ -19,35 +20,19 @@ ONE = Batch(1)
 WORKS = works_of({0: 1.0}, SimulatedSettings(mean_forward_s=0.4, backward_over_forward=2.0))
 
 
-class Marking:
-    """Notes when it is called, by the GPU's time."""
+class Marking(CallNotes):
+    """Notes its calls with the GPU's time."""
 
-    def __init__(self, time: VirtualTime, *, wants: bool = True) -> None:
+    def __init__(self, time: VirtualTime) -> None:
+        super().__init__()
         self.time = time
-        self.wants = wants
-        self.calls: list[tuple[str, float]] = []
+        self.marks: list[tuple[str, float]] = []
 
     def iteration_begins(self, batch: Batch) -> bool:
-        self.note("begins")
-        return self.wants and batch == Batch(1)
+        return super().iteration_begins(batch) and batch == ONE
 
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        self.note(f"before {kind.value}")
-
-    def after(self, kind: Kind) -> None:
-        self.note(f"after {kind.value}")
-
-    def iteration_ends(self) -> None:
-        self.note("ends")
-
-    def other_schedule_begins(self) -> None:
-        self.note("other")
-
-    def iteration_broke(self) -> None:
-        self.note("broke")
-
-    def note(self, what: str) -> None:
-        self.calls.append((what, round(self.time.now_s(), 9)))
+    def note(self, call: str) -> None:
+        self.marks.append((call, round(self.time.now_s(), 9)))
 
 
 @pytest.fixture
@@ -75,14 +60,14 @@ def run(work: EmulatedWork, *kinds: Kind, batch: Batch = ONE) -> None:
 def test_marks_lie_around_the_gpus_work(gpu: SimulatedGpu, time: VirtualTime) -> None:
     marking = Marking(time)
     run(emulated(marking, gpu), Kind.FORWARD, Kind.SEND_GRAD, Kind.BACKWARD)
-    assert marking.calls == [
-        ("begins", 0.0),
-        ("before F", 0.0),
-        ("after F", 0.4),
-        ("before SG", 0.4),
-        ("after SG", 0.4),
-        ("before B", 0.4),
-        ("after B", 1.2),
+    assert marking.marks == [
+        ("begins 1", 0.0),
+        ("<F", 0.0),
+        ("F>", 0.4),
+        ("<SG", 0.4),
+        ("SG>", 0.4),
+        ("<B", 0.4),
+        ("B>", 1.2),
         ("ends", 1.2),
     ]
 
@@ -90,7 +75,7 @@ def test_marks_lie_around_the_gpus_work(gpu: SimulatedGpu, time: VirtualTime) ->
 def test_a_batch_that_is_not_wanted_takes_its_time_all_the_same(gpu: SimulatedGpu, time: VirtualTime) -> None:
     marking = Marking(time)
     run(emulated(marking, gpu), *[Kind.FORWARD] * 2, *[Kind.BACKWARD] * 2, batch=Batch(2))
-    assert marking.calls == [("begins", 0.0), ("ends", 2.4)]
+    assert marking.marks == [("begins 2", 0.0), ("ends", 2.4)]
 
 
 def test_the_hosts_failure_leaves_the_gpu_idle(gpu: SimulatedGpu, time: VirtualTime) -> None:
@@ -99,7 +84,7 @@ def test_the_hosts_failure_leaves_the_gpu_idle(gpu: SimulatedGpu, time: VirtualT
     work.iteration_begins(Batch(1))
     work.before(Kind.FORWARD)
     work.iteration_broke()
-    assert marking.calls[-1][0] == "broke"
+    assert marking.marks[-1][0] == "broke"
     run(work, Kind.FORWARD)
     assert time.now_s() == pytest.approx(0.4)
 

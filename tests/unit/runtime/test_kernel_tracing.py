@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from call_notes import CallNotes
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from perseus_ds.errors import DeviceUnavailableError, ProfileError
@@ -16,37 +17,11 @@ from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.kernel_tracing import SETTLING, KernelTracing, cuda_device, replay_of
-from perseus_ds.schedule import Instruction, Kind, Load
+from perseus_ds.schedule import Instruction, Kind
 
 ORDER = tuple(Instruction.parse(text) for text in ("0F0", "0F1", "0B0", "0B1"))
 BATCH = Batch(microbatches=2)
 SIDE = 16
-
-
-class Heard:
-    """Records what reaches the listener behind."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def iteration_begins(self, batch: Batch) -> bool:
-        self.calls.append("begins")
-        return True
-
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        self.calls.append(f"before {kind.value}")
-
-    def after(self, kind: Kind) -> None:
-        self.calls.append(f"after {kind.value}")
-
-    def iteration_ends(self) -> None:
-        self.calls.append("ends")
-
-    def other_schedule_begins(self) -> None:
-        self.calls.append("other")
-
-    def iteration_broke(self) -> None:
-        self.calls.append("broke")
 
 
 def work(kind: Kind) -> None:
@@ -64,10 +39,10 @@ def iterate(tracing: KernelTracing, batch: Batch = BATCH) -> None:
     tracing.iteration_ends()
 
 
-PLAIN = ["begins", *(f"{when} {i.kind.value}" for i in ORDER for when in ("before", "after")), "ends"]
+PLAIN = ["begins 2", *["<F", "F>", "<F", "F>", "<B", "B>", "<B", "B>", "ends"]]
 
 
-def tracing_of(heard: Heard, folder: Path, iterations: int = 2) -> KernelTracing:
+def tracing_of(heard: CallNotes, folder: Path, iterations: int = 2) -> KernelTracing:
     log = EventLog(0)
     log.writes_to(RunDirectory(folder))
     return KernelTracing(
@@ -83,7 +58,7 @@ def tracing_of(heard: Heard, folder: Path, iterations: int = 2) -> KernelTracing
 def test_a_traced_iteration_is_none_of_the_listeners_and_every_launch_is_an_instructions(
     tmp_path: Path,
 ) -> None:
-    heard = Heard()
+    heard = CallNotes()
     tracing = tracing_of(heard, tmp_path)
     for _ in range(SETTLING + 3):
         iterate(tracing)
@@ -105,12 +80,12 @@ def test_a_traced_iteration_is_none_of_the_listeners_and_every_launch_is_an_inst
 
 
 def test_a_batch_of_another_size_is_left_to_the_listener(tmp_path: Path) -> None:
-    heard = Heard()
+    heard = CallNotes()
     tracing = tracing_of(heard, tmp_path, iterations=1)
     for _ in range(SETTLING):
         iterate(tracing)
     iterate(tracing, Batch(microbatches=4))
-    assert heard.calls == PLAIN * (SETTLING + 1)
+    assert heard.calls == PLAIN * SETTLING + ["begins 4", *PLAIN[1:]]
 
 
 @pytest.mark.parametrize("fails_in", ["start", "export_chrome_trace"])
@@ -122,7 +97,7 @@ def test_where_the_profiler_fails_the_same_iterations_are_left_out(
     def fails(*_: object) -> None:
         raise RuntimeError("CUPTI is taken by another tool")
 
-    heard = Heard()
+    heard = CallNotes()
     tracing = tracing_of(heard, tmp_path)
     monkeypatch.setattr(f"torch.profiler.profile.{fails_in}", fails)
     for _ in range(SETTLING + 3):
@@ -133,7 +108,7 @@ def test_where_the_profiler_fails_the_same_iterations_are_left_out(
 
 @pytest.mark.thorough
 def test_an_iteration_that_breaks_ends_the_profiler_with_it(tmp_path: Path) -> None:
-    heard = Heard()
+    heard = CallNotes()
     tracing = tracing_of(heard, tmp_path, iterations=1)
     for _ in range(SETTLING):
         iterate(tracing)
@@ -152,7 +127,7 @@ def test_the_hosts_exception_reaches_the_listener_where_the_profiler_fails_to_st
     def fails(*_: object) -> None:
         raise RuntimeError("CUPTI is taken by another tool")
 
-    heard = Heard()
+    heard = CallNotes()
     tracing = tracing_of(heard, tmp_path)
     for _ in range(SETTLING):
         iterate(tracing)
