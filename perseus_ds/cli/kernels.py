@@ -9,12 +9,12 @@ show     print a plan again
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
-from json import dumps
 from pathlib import Path
 
 from perseus_ds.cli.output import (
@@ -44,59 +44,17 @@ from perseus_ds.kernels.measure import (
     measure_kernels,
     simulated_replay,
 )
-from perseus_ds.kernels.plan import (
-    LATENCIES_S,
-    KernelPlan,
-    kernel_plan,
-    read_kernel_plan,
-    write_kernel_plan,
-)
+from perseus_ds.kernels.plan import LATENCIES_S, KernelPlan, kernel_plan, read_kernel_plan, write_kernel_plan
 from perseus_ds.kernels.profile import read_kernel_profile, write_kernel_profile
 from perseus_ds.kernels.segment import ChangeCost, timelines_of
 from perseus_ds.kernels.trace import KernelClass, merged, read_trace, write_trace
 from perseus_ds.plan.record import write_timelines
 from perseus_ds.run_directory.paths import RunDirectory
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the actions of ``perseus-ds kernels``."""
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-    for name, summary, description, add, act in (
-        (
-            "trace",
-            "run a job and note the kernels of its instructions",
-            _TRACE,
-            add_trace_arguments,
-            run_trace,
-        ),
-        (
-            "measure",
-            "time and energy of every kernel class at every pair of clocks",
-            _MEASURE,
-            add_measure_arguments,
-            run_measure,
-        ),
-        (
-            "plan",
-            "the best pairs, and what each level, goal and switching latency saves",
-            _PLAN,
-            add_plan_arguments,
-            run_plan,
-        ),
-        ("show", "a plan as table or JSON", _SHOW, add_show_arguments, run_show),
-    ):
-        sub = actions.add_parser(
-            name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        sub.set_defaults(act=act)
-        add(sub)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Do what was asked for."""
-    code: int = options.act(options)
-    return code
-
+ITERATIONS = 2
+_BY_SIGNAL = 128  # as shells number an end by signal
+_NOISE = 0.005  # of the simulated GPU
+_NAME, _CLASSES = 24, 20
 
 _TRACE = """Run a job and note what its instructions are made of.
 
@@ -105,22 +63,92 @@ them run under PyTorch's profiler, at default clocks, and count for no measureme
 job is as ever. On CUDA a launch is an operator with its kernels, else an operator that computes.
 All ranks write what they saw to the run directory; TRACE joins it.
 """
+_MEASURE = """Measure the kernel classes of a trace.
 
-ITERATIONS = 2
-_BY_SIGNAL = 128  # as shells number an end by signal
+Each class is launched again and again at every pair of clocks, until power stands still, then for
+three windows of two seconds. What would be chosen is measured a second time. A class that cannot be
+replayed is named and stays at the default clocks. With --simulated the same is done on a simulated
+GPU, in virtual time.
+
+On a real GPU this sets its clocks through the guard: give it a GPU on which nothing else runs.
+"""
+_PLAN = """Choose the pair of clocks of every kernel class.
+
+PROFILE states what each class costs at each pair. It is what `kernels measure` wrote. TRACE states how often
+and in which order they run. Prints the classes by their energy with their best pair, and the totals
+by level, goal and scope. Then prints what is left at switching latencies from 0 to 40 ms. With -o
+all of it goes to a file, for `kernels show`.
+"""
+_SHOW = """Show what `kernels plan -o` wrote: as table or as JSON.
+"""
 
 
-def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``perseus-ds kernels trace``."""
-    parser.usage = "%(prog)s [-h] --run-dir R -o TRACE [--iterations N] [-- JOB]"
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="TRACE", help="write it here")
-    parser.add_argument("--iterations", type=count, metavar="N", help=f"how many (default {ITERATIONS})")
-    parser.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions of ``perseus-ds kernels``."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    trace, measure, plan, show = (
+        actions.add_parser(
+            name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        for name, summary, description in (
+            ("trace", "run a job and note the kernels of its instructions", _TRACE),
+            ("measure", "time and energy of every kernel class at every pair of clocks", _MEASURE),
+            ("plan", "the best pairs, and what each level, goal and switching latency saves", _PLAN),
+            ("show", "a plan as table or JSON", _SHOW),
+        )
+    )
+    trace.set_defaults(act=run_trace)
+    trace.usage = "%(prog)s [-h] --run-dir R -o TRACE [--iterations N] [-- JOB]"
+    trace.add_argument("-o", "--output", type=Path, required=True, metavar="TRACE", help="write it here")
+    trace.add_argument("--iterations", type=count, metavar="N", help=f"how many (default {ITERATIONS})")
+    trace.add_argument(
         "--run-dir", type=Path, required=True, metavar="R", help="in place of the block's run_dir"
     )
-    parser.add_argument(
+    trace.add_argument(
         "job", nargs=argparse.REMAINDER, metavar="JOB", help="without one: join what a job has left in R"
     )
+    measure.set_defaults(act=run_measure)
+    measure.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
+    measure.add_argument("-o", "--output", type=Path, required=True, metavar="PROFILE", help="write it here")
+    measure.add_argument(
+        "--simulated", choices=sorted(MODELS), metavar="GPU", help=f"one of {', '.join(MODELS)}"
+    )
+    measure.add_argument(
+        "--core-clocks", type=count, default=CORE_CLOCKS, help="how many (default %(default)s)"
+    )
+    measure.add_argument("--window-s", type=positive, default=2.0, help="of each measurement (default 2)")
+    measure.add_argument("--windows", type=count, default=3, help="for each pair (default 3)")
+    plan.set_defaults(act=run_plan)
+    plan.add_argument("profile", type=Path, metavar="PROFILE", help="what `kernels measure` wrote")
+    plan.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
+    plan.add_argument(
+        "--slower", type=not_negative, default=10.0, metavar="PCT", help="the tolerance shown (default 10)"
+    )
+    plan.add_argument(
+        "--latency-ms",
+        type=not_negative,
+        action="append",
+        metavar="MS",
+        help="a switching latency to plan with; may be given several times (default: 0 to 40)",
+    )
+    plan.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write what was found to this file")
+    plan.add_argument(
+        "--timelines",
+        type=Path,
+        metavar="FILE",
+        help="write each instruction's frontier, for changes that take the last --latency-ms (default 40)",
+    )
+    plan.add_argument("--json", action="store_true", help="print as JSON")
+    show.set_defaults(act=run_show)
+    show.add_argument("plan", type=Path, metavar="PLAN", help="what `kernels plan -o` wrote")
+    show.add_argument("--json", action="store_true", help="print as JSON")
+    show.add_argument("--classes", type=count, metavar="N", help=f"how many (default {_CLASSES})")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what was asked for."""
+    code: int = options.act(options)
+    return code
 
 
 def run_trace(options: argparse.Namespace) -> int:
@@ -128,14 +156,15 @@ def run_trace(options: argparse.Namespace) -> int:
     if not options.job:
         refuse_idle("it belongs to a job after --", iterations=options.iterations)
     iterations = options.iterations or ITERATIONS
-    os.environ["PERSEUS_TRACE_KERNELS"] = str(iterations)
     directory = RunDirectory(options.run_dir)
     if options.job:
         for old in directory.kernels.glob("rank*.json"):
             old.unlink()
-        code = _traced(options.job, options.run_dir)
+        flags = {"PERSEUS_RUN_DIR": str(options.run_dir), "PERSEUS_TRACE_KERNELS": str(iterations)}
+        job, environment = checked_job(options.job, flags)
+        code = os.spawnvpe(os.P_WAIT, job[0], job, environment)  # noqa: S606  # the user's own
         if code != DONE:
-            return code
+            return code if code >= 0 else _BY_SIGNAL - code
     files = sorted(directory.kernels.glob("rank*.json"))
     if not files:
         raise ConfigError(
@@ -154,52 +183,14 @@ def run_trace(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _traced(words: list[str], run_dir: Path) -> int:
-    """Run the job, with the block's ``run_dir`` replaced; return its exit code (128 + n after signal n)."""
-    job, environment = checked_job(words, {"PERSEUS_RUN_DIR": str(run_dir)})
-    code = os.spawnvpe(os.P_WAIT, job[0], job, environment)  # noqa: S606  # the user's own
-    return code if code >= 0 else _BY_SIGNAL - code
-
-
-_MEASURE = """Measure the kernel classes of a trace.
-
-Each class is launched again and again at every pair of clocks, until power stands still, then for
-three windows of two seconds. What would be chosen is measured a second time. A class that cannot be
-replayed is named and stays at the default clocks. With --simulated the same is done on a simulated
-GPU, in virtual time.
-
-On a real GPU this sets its clocks through the guard: give it a GPU on which nothing else runs.
-"""
-
-_NOISE = 0.005
-
-
-def add_measure_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``perseus-ds kernels measure``."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="PROFILE", help="write it here")
-    parser.add_argument(
-        "--simulated", choices=sorted(MODELS), metavar="GPU", help=f"one of {', '.join(MODELS)}"
-    )
-    parser.add_argument("--noise", type=positive, help="of the simulated GPU (default 0.005)")
-    parser.add_argument("--seed", type=int, help="of the simulated GPU")
-    parser.add_argument(
-        "--core-clocks", type=count, default=CORE_CLOCKS, help="how many (default %(default)s)"
-    )
-    parser.add_argument("--window-s", type=positive, default=2.0, help="of each measurement (default 2)")
-    parser.add_argument("--windows", type=count, default=3, help="for each pair (default 3)")
-
-
 def run_measure(options: argparse.Namespace) -> int:
     """Measure, write, state what was left out."""
-    if options.simulated is None:
-        refuse_idle("it belongs to --simulated", noise=options.noise, seed=options.seed)
     trace = read_trace(options.trace)
-    gpu, find = _simulated(options) if options.simulated else _real()
-    patience = MeasurementSettings(window_s=options.window_s, windows=options.windows)
+    gpu, find = _real() if options.simulated is None else _simulated(options.simulated)
+    settings = MeasurementSettings(window_s=options.window_s, windows=options.windows)
     with gpu, bar("measuring") as progress:
         profile = measure_kernels(
-            gpu, trace, find, core_clocks=options.core_clocks, patience=patience, progress=progress
+            gpu, trace, find, core_clocks=options.core_clocks, settings=settings, progress=progress
         )
     write_kernel_profile(profile, options.output)
     for kernel, reason in profile.left_out.items():
@@ -213,13 +204,11 @@ def run_measure(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _simulated(options: argparse.Namespace) -> tuple[Gpu, Callable[[KernelClass], Replay]]:
-    noise = _NOISE if options.noise is None else options.noise
-    settings = SimulatedSettings(
-        gpu=options.simulated, seed=options.seed or 0, noise=noise, counter_noise=noise / 2
+def _simulated(model: str) -> tuple[Gpu, Callable[[KernelClass], Replay]]:
+    gpu = SimulatedGpu(
+        SimulatedSettings(gpu=model, noise=_NOISE, counter_noise=_NOISE / 2), time=VirtualTime()
     )
-    gpu = SimulatedGpu(settings, time=VirtualTime())
-    return gpu, lambda kernel: simulated_replay(gpu, kernel)
+    return gpu, partial(simulated_replay, gpu)
 
 
 def _real() -> tuple[Gpu, Callable[[KernelClass], Replay]]:
@@ -230,17 +219,26 @@ def _real() -> tuple[Gpu, Callable[[KernelClass], Replay]]:
     return choice.gpu, partial(replay.replay_of, device=device)
 
 
-_SHOW = """Show what `kernels plan -o` wrote: as table or as JSON.
-"""
-
-_NAME, _CLASSES = 24, 20
-
-
-def add_show_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``perseus-ds kernels show``."""
-    parser.add_argument("plan", type=Path, metavar="PLAN", help="what `kernels plan -o` wrote")
-    parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.add_argument("--classes", type=count, metavar="N", help=f"how many (default {_CLASSES})")
+def run_plan(options: argparse.Namespace) -> int:
+    """Choose, write, print."""
+    latencies_s = LATENCIES_S if options.latency_ms is None else [ms / 1e3 for ms in options.latency_ms]
+    profile, trace = read_kernel_profile(options.profile), read_trace(options.trace)
+    if trace.shortfall:
+        log_stderr(f"{options.trace}: {trace.shortfall}")
+    with bar("planning") as progress:
+        plan = kernel_plan(
+            profile, trace, tau=options.slower / 100.0, latencies_s=latencies_s, progress=progress
+        )
+    if options.timelines is not None:
+        change, costs = (
+            ChangeCost(ClockChange.lasting(latencies_s[-1])),
+            launch_costs(smoothed(profile), trace),
+        )
+        write_timelines(timelines_of(costs, trace, change, spared_w=profile.spared_w), options.timelines)
+    if options.output is not None:
+        write_kernel_plan(plan, options.output)
+    print_result(json.dumps(asdict(plan), indent=1) if options.json else render(plan))
+    return DONE
 
 
 def run_show(options: argparse.Namespace) -> int:
@@ -248,24 +246,14 @@ def run_show(options: argparse.Namespace) -> int:
     if options.json:
         refuse_idle("--json prints every class", classes=options.classes)
     plan = read_kernel_plan(options.plan)
-    print_result(
-        dumps(asdict(plan), indent=1) if options.json else render(plan, most=options.classes or _CLASSES)
-    )
+    table = render(plan, most=options.classes or _CLASSES)
+    print_result(json.dumps(asdict(plan), indent=1) if options.json else table)
     return DONE
 
 
 def render(plan: KernelPlan, *, most: int = _CLASSES) -> str:
-    """Lay a plan out in three tables."""
-    parts = [_classes(plan, most), _totals(plan), _left(plan)]
-    if plan.why_not_memory is not None:
-        parts.append(f"core clocks only: {plan.why_not_memory}")
-    if plan.left_out:
-        parts.append(f"{len(plan.left_out)} classes stay at the default clocks:\n" + "\n".join(plan.left_out))
-    return "\n\n".join(parts)
-
-
-def _classes(plan: KernelPlan, most: int) -> str:
-    rows = [
+    """Lay a plan out in three tables: classes, totals, what each switching latency leaves."""
+    classes = [
         [
             row.kernel if len(row.kernel) <= _NAME else f"{row.kernel[: _NAME - 2]}..",
             str(row.launches),
@@ -277,14 +265,7 @@ def _classes(plan: KernelPlan, most: int) -> str:
         ]
         for row in plan.classes[:most]
     ]
-    head = f"{plan.launches} launches, {plan.iteration_s:.4g} s of kernels per iteration, {plan.pairs} pairs"
-    left = [f"... and {len(plan.classes) - most} more"] if len(plan.classes) > most else []
-    headings = ("kernel class", "launches", "time %", "energy %", "best pair", "time", "energy")
-    return "\n".join([head, "", grid(headings, rows), *left])
-
-
-def _totals(plan: KernelPlan) -> str:
-    rows = [
+    totals = [
         [
             *(one.goal, one.level, one.scope, f"{one.time_pct:+.2f}", f"{one.energy_pct:+.2f}"),
             f"{one.energy_se_pct:.2f}" if one.confirmed else "unknown",
@@ -292,78 +273,20 @@ def _totals(plan: KernelPlan) -> str:
         ]
         for one in plan.totals
     ]
-    headings = ("goal", "level", "scope", "time %", "energy %", "+- %", "gap %")
-    return grid(headings, rows, texts=3)
-
-
-def _left(plan: KernelPlan) -> str:
-    rows = [
+    left = [
         [f"{1e3 * one.latency_s:.4g} ms", f"{one.time_pct:+.2f}", f"{one.energy_pct:+.2f}", str(one.changes)]
         for one in plan.left
     ]
-    headings = ("switching latency", "time %", "energy %, no time lost", "changes per iteration")
-    return grid(headings, rows)
-
-
-_PLAN = """Choose the pair of clocks of every kernel class.
-
-PROFILE states what each class costs at each pair. It is what `kernels measure` wrote. TRACE states how often
-and in which order they run. Prints the classes by their energy with their best pair, and the totals
-by level, goal and scope. Then prints what is left at switching latencies from 0 to 40 ms. With -o
-all of it goes to a file, for `kernels show`.
-"""
-
-
-def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``perseus-ds kernels plan``."""
-    parser.add_argument("profile", type=Path, metavar="PROFILE", help="what `kernels measure` wrote")
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
-    parser.add_argument(
-        "--slower", type=not_negative, default=10.0, metavar="PCT", help="the tolerance shown (default 10)"
-    )
-    parser.add_argument(
-        "--latency-ms",
-        type=not_negative,
-        action="append",
-        metavar="MS",
-        help="a switching latency to plan with; may be given several times (default: 0 to 40)",
-    )
-    parser.add_argument(
-        "--dwell-ms",
-        type=not_negative,
-        default=0.0,
-        metavar="MS",
-        help="shortest run of one pair (default 0)",
-    )
-    parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write what was found to this file")
-    parser.add_argument(
-        "--timelines",
-        type=Path,
-        metavar="FILE",
-        help="write each instruction's frontier, for changes that take the last --latency-ms (default 40)",
-    )
-    parser.add_argument("--json", action="store_true", help="print as JSON")
-
-
-def run_plan(options: argparse.Namespace) -> int:
-    """Choose, write, print."""
-    latencies_s = LATENCIES_S if options.latency_ms is None else [ms / 1e3 for ms in options.latency_ms]
-    profile, trace = read_kernel_profile(options.profile), read_trace(options.trace)
-    if trace.shortfall:
-        log_stderr(f"{options.trace}: {trace.shortfall}")
-    plan = kernel_plan(
-        profile,
-        trace,
-        tau=options.slower / 100.0,
-        latencies_s=latencies_s,
-        dwell_s=options.dwell_ms / 1e3,
-    )
-    if options.timelines is not None:
-        change = ChangeCost(ClockChange.lasting(latencies_s[-1]), options.dwell_ms / 1e3)
-        costs = launch_costs(smoothed(profile), trace)
-        lines = timelines_of(costs, trace, change, spared_w=profile.spared_w)
-        write_timelines(lines, options.timelines)
-    if options.output is not None:
-        write_kernel_plan(plan, options.output)
-    print_result(dumps(asdict(plan), indent=1) if options.json else render(plan))
-    return DONE
+    headings = ("kernel class", "launches", "time %", "energy %", "best pair", "time", "energy")
+    more = f"\n... and {len(plan.classes) - most} more" if len(plan.classes) > most else ""
+    parts = [
+        f"{plan.launches} launches, {plan.iteration_s:.4g} s of kernels per iteration, {plan.pairs} pairs",
+        grid(headings, classes) + more,
+        grid(("goal", "level", "scope", "time %", "energy %", "+- %", "gap %"), totals, texts=3),
+        grid(("switching latency", "time %", "energy %, no time lost", "changes per iteration"), left),
+    ]
+    if plan.why_not_memory is not None:
+        parts.append(f"core clocks only: {plan.why_not_memory}")
+    if plan.left_out:
+        parts.append(f"{len(plan.left_out)} classes stay at the default clocks:\n" + "\n".join(plan.left_out))
+    return "\n\n".join(parts)

@@ -14,6 +14,7 @@ RUN_DIR/notices/pipeline_P.json with {"slowdown": X}, or RUN_DIR/notices/power_c
 from __future__ import annotations
 
 import argparse
+import json
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     slow = parser.add_mutually_exclusive_group()
     slow.add_argument("--pipeline", metavar="P", help="which data-parallel replica is slow, counted from 0")
     slow.add_argument("--host", metavar="HOST", help="every pipeline with a GPU on this host is slow")
+    parser.add_argument("--json", action="store_true", help="print the files of the notices as JSON")
     parser.add_argument("--until", metavar="TIME", help="18:00 or 2030-01-31T18:00: when the notice ends")
 
 
@@ -46,6 +48,11 @@ def run(options: argparse.Namespace) -> int:
         until_s=None if options.until is None else _until_s(options.until),
         clear=options.clear,
     )
+    if options.json:
+        written = [str(path) for path in paths if path.exists()]
+        removed = [str(path) for path in paths if not path.exists()]
+        print_result(json.dumps({"written": written, "removed": removed, "cleared": options.clear}, indent=1))
+        return DONE
     for path in paths:
         print_result(f"written: {path}" if path.exists() else f"removed: {path}")
     if options.clear:

@@ -9,9 +9,10 @@ networkx, their bounds by a linear program. Nothing that made the file is used f
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
-from perseus_ds.cli.output import DONE, print_result
+from perseus_ds.cli.output import DONE, bar, print_result
 from perseus_ds.config import Objective
 from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.plan import read_plans, select, verify
@@ -20,6 +21,7 @@ from perseus_ds.plan import read_plans, select, verify
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds verify``."""
     parser.add_argument("plan", type=Path, metavar="PLAN", help="plan.json of a run directory")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,15 +34,22 @@ def run(options: argparse.Namespace) -> int:
     plans = read_plans(options.plan)
     some = sorted({0, select(plans, Objective()).index, len(plans) // 2, len(plans) - 1})
     try:
-        count = verify(plans)
-        check_times_by_networkx(plans, some)
-        check_bounds_by_lp(plans, some)
+        with bar("checking") as progress:
+            count = verify(plans)
+            for done, index in enumerate(some, start=1):
+                check_times_by_networkx(plans, [index])
+                check_bounds_by_lp(plans, [index])
+                if progress is not None:
+                    progress(done / len(some))
     except PerseusError as error:
         raise PlanError(
             f"{options.plan} contradicts itself: {error.message}", hint="make it again with perseus-ds plan"
         ) from error
+    found = {"plan": str(options.plan), "plans": count, "times_checked": some, "bounds_checked": some}
     print_result(
-        f"{options.plan}: {count} plans, their times, energies and the baseline recomputed;"
+        json.dumps(found, indent=1)
+        if options.json
+        else f"{options.plan}: {count} plans, their times, energies and the baseline recomputed;"
         f" {len(some)} times found again by networkx, {len(some)} bounds proved by a linear program"
     )
     return DONE

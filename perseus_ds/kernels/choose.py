@@ -1,4 +1,4 @@
-"""The best pair of clocks for every row of a cost table: waste, a tolerance, or energy times delay."""
+"""The best pair of clocks for every row of a cost table: no slowdown, a tolerance, or energy times delay."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Scope(Enum):
 class Goal:
     """Goal of a choice: least energy with at most ``tau`` more time, or least energy times time (``None``).
 
-    A ``tau`` of 0 is the waste: energy that costs no time to save.
+    A ``tau`` of 0 saves what costs no time.
     """
 
     tau: float | None = 0.0
@@ -191,7 +191,7 @@ class Goal:
     def __str__(self) -> str:
         if self.tau is None:
             return "EDP"
-        return "waste" if self.tau == 0.0 else f"{100 * self.tau:g} % slower"
+        return "no slowdown" if self.tau == 0.0 else f"{100 * self.tau:g} % slower"
 
 
 EDP = Goal(None)

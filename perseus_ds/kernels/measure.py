@@ -140,7 +140,7 @@ class MeasurementSettings:
 
 
 def measure(
-    gpu: Gpu, replay: Replay, pairs: Sequence[ClockPair], patience: MeasurementSettings
+    gpu: Gpu, replay: Replay, pairs: Sequence[ClockPair], settings: MeasurementSettings
 ) -> tuple[KernelPoint, ...]:
     """Measure at every pair; both clocks are given back at the end, whatever happens.
 
@@ -154,7 +154,7 @@ def measure(
         )
     try:
         counter = SteppingCounter.of(gpu, declared_s)
-        return tuple(_measured(counter, replay, pair, patience) for pair in pairs)
+        return tuple(_measured(counter, replay, pair, settings) for pair in pairs)
     finally:
         set_pair(gpu, ClockPair())
 
@@ -173,18 +173,18 @@ def set_pair(gpu: Gpu, pair: ClockPair) -> None:
 
 
 def _measured(
-    counter: SteppingCounter, replay: Replay, pair: ClockPair, patience: MeasurementSettings
+    counter: SteppingCounter, replay: Replay, pair: ClockPair, settings: MeasurementSettings
 ) -> KernelPoint:
     gpu = counter.gpu
     set_pair(gpu, pair)
-    launches = _block(gpu, replay, patience.block_s)
-    before = counter.window(replay, launches, patience.warmup_s + gpu.capabilities().switch_latency_s)
-    for _ in range(patience.most_warmups - 1):
-        now = counter.window(replay, launches, patience.warmup_s)
-        if abs(now.power_w / before.power_w - 1.0) <= patience.steady_pct / 100.0:
+    launches = _block(gpu, replay, settings.block_s)
+    before = counter.window(replay, launches, settings.warmup_s + gpu.capabilities().switch_latency_s)
+    for _ in range(settings.most_warmups - 1):
+        now = counter.window(replay, launches, settings.warmup_s)
+        if abs(now.power_w / before.power_w - 1.0) <= settings.steady_pct / 100.0:
             break
         before = now
-    windows = [counter.window(replay, launches, patience.window_s) for _ in range(patience.windows)]
+    windows = [counter.window(replay, launches, settings.window_s) for _ in range(settings.windows)]
     times_s = [window.time_s for window in windows]
     energies_j = [window.time_s * window.power_w for window in windows]
     read_c = [window.temperature_c for window in windows if window.temperature_c is not None]
@@ -268,7 +268,7 @@ def measure_kernels(
     *,
     pairs: Sequence[ClockPair] | None = None,
     core_clocks: int = CORE_CLOCKS,
-    patience: MeasurementSettings | None = None,
+    settings: MeasurementSettings | None = None,
     progress: Progress | None = None,
 ) -> KernelProfile:
     """Measure every class that ``find`` can replay; it raises a `ProfileError` for one that it cannot.
@@ -283,11 +283,11 @@ def measure_kernels(
     """
     why_not = memory_probe(gpu)
     tried = pairs or candidate_pairs(gpu.capabilities(), memory=why_not is None, core_clocks=core_clocks)
-    patience = patience or MeasurementSettings()
+    settings = settings or MeasurementSettings()
     replays, left_out = _replays(trace, find)
     points = {}
     for done, (kernel, replay) in enumerate(replays.items()):
-        points[kernel] = measure(gpu, replay, tried, patience)
+        points[kernel] = measure(gpu, replay, tried, settings)
         if progress is not None:
             progress(0.9 * (done + 1) / len(replays))
     identity = gpu.identify()
@@ -298,10 +298,10 @@ def measure_kernels(
         fingerprint={**trace.fingerprint, "gpu": identity.name, "driver": identity.driver},
     )
     again = chosen_pairs(profile, trace)
-    second = {kernel: measure(gpu, replays[kernel], again[kernel], patience) for kernel in replays}
+    second = {kernel: measure(gpu, replays[kernel], again[kernel], settings) for kernel in replays}
     if progress is not None:
         progress(1.0)
-    spared_w = () if why_not is not None else idle_power_reduction_w(gpu, patience)  # last: it cools
+    spared_w = () if why_not is not None else idle_power_reduction_w(gpu, settings)  # last: it cools
     return replace(profile, second=second, spared_w=spared_w)
 
 
@@ -351,7 +351,7 @@ class _Rest:
         self.gpu.sleep(launches * _REST_S)
 
 
-def idle_power_reduction_w(gpu: Gpu, patience: MeasurementSettings) -> tuple[tuple[int, float], ...]:
+def idle_power_reduction_w(gpu: Gpu, settings: MeasurementSettings) -> tuple[tuple[int, float], ...]:
     """Watts that each memory clock below the device's own spares while nothing runs.
 
     How much a waiting GPU takes beside that depends on how it waits; the memory's share does not.
@@ -362,7 +362,7 @@ def idle_power_reduction_w(gpu: Gpu, patience: MeasurementSettings) -> tuple[tup
     lower = gpu.capabilities().memory_clocks_mhz[1:]
     if not lower:
         return ()
-    found = measure(gpu, _Rest(gpu), [DEFAULT_PAIR, *(ClockPair(mhz, None) for mhz in lower)], patience)
+    found = measure(gpu, _Rest(gpu), [DEFAULT_PAIR, *(ClockPair(mhz, None) for mhz in lower)], settings)
     own_w, *others_w = (one.energy_j / one.time_s for one in found)
     return tuple((mhz, max(0.0, own_w - watts)) for mhz, watts in zip(lower, others_w, strict=True))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from perseus_ds.kernels.choose import (
     LaunchCosts,
     Level,
     Scope,
+    ValidatedSaving,
     choose,
     cost_table,
     launch_costs,
@@ -63,7 +65,7 @@ class KernelTotal:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class SavingAtLatency:
     """Saving at a switching latency with no time lost, added up over the stages."""
 
     latency_s: float
@@ -78,7 +80,7 @@ class KernelPlan:
 
     classes: tuple[ClassRow, ...]
     totals: tuple[KernelTotal, ...]
-    left: tuple[Left, ...]
+    left: tuple[SavingAtLatency, ...]
     left_out: tuple[str, ...]
     why_not_memory: str | None
     launches: int
@@ -92,7 +94,7 @@ def kernel_plan(
     *,
     tau: float = 0.1,
     latencies_s: Sequence[float] = LATENCIES_S,
-    dwell_s: float = 0.0,
+    progress: Callable[[float], None] | None = None,
 ) -> KernelPlan:
     """Choose for every level, goal and scope, and cut the iteration for every latency.
 
@@ -104,16 +106,20 @@ def kernel_plan(
     costs = launch_costs(smoothed(profile), trace)
     table = cost_table(costs, trace)
     best = choose(table, Goal())
-    totals = [
-        _total(costs, profile, trace, level=level, goal=goal, scope=scope)
-        for goal in (Goal(), Goal(tau), EDP)
-        for level in (Level.PASS, Level.INSTRUCTION, Level.KERNEL)
-        for scope in Scope
-    ]
+    choices = [*product((Goal(), Goal(tau), EDP), (Level.PASS, Level.INSTRUCTION, Level.KERNEL), Scope)]
+    totals, savings = [], []
+    for done, (goal, level, scope) in enumerate(choices):
+        totals.append(_total(costs, profile, trace, level=level, goal=goal, scope=scope))
+        if progress is not None:
+            progress((done + 1) / (len(choices) + len(latencies_s)))
+    for done, latency_s in enumerate(latencies_s):
+        savings.append(_saving_at_latency(costs, trace, latency_s))
+        if progress is not None:
+            progress((len(choices) + done + 1) / (len(choices) + len(latencies_s)))
     return KernelPlan(
         classes=_rows(best, trace),
         totals=tuple(totals),
-        left=tuple(_left(costs, trace, latency_s, dwell_s) for latency_s in latencies_s),
+        left=tuple(savings),
         left_out=tuple(
             f"{kernel}: {profile.left_out.get(kernel, 'not measured')}" for kernel in costs.left_out
         ),
@@ -129,17 +135,18 @@ def _total(
 ) -> KernelTotal:
     chosen = choose(cost_table(costs, trace, level), goal, scope)
     second, spread = (cost_table(one, trace, level) for one in second_costs(profile, trace))
-    told = validate_on_second_sample(chosen, second, spread)
+    validated = validate_on_second_sample(chosen, second, spread)
+    saving = validated or ValidatedSaving(chosen.time_pct, chosen.energy_pct, 0.0, 0.0)
     return KernelTotal(
         level.value,
         str(goal),
         scope.value,
-        chosen.time_pct if told is None else told.time_pct,
-        chosen.energy_pct if told is None else told.energy_pct,
+        saving.time_pct,
+        saving.energy_pct,
         gap_pct=100.0 * (1.0 - chosen.bound_j / chosen.energy_j),
-        confirmed=told is not None,
-        time_se_pct=0.0 if told is None else told.time_se_pct,
-        energy_se_pct=0.0 if told is None else told.energy_se_pct,
+        confirmed=validated is not None,
+        time_se_pct=saving.time_se_pct,
+        energy_se_pct=saving.energy_se_pct,
     )
 
 
@@ -164,14 +171,14 @@ def _rows(best: ChosenPairs, trace: KernelTrace) -> tuple[ClassRow, ...]:
     return tuple(sorted(rows, key=lambda row: -row.energy_share_pct))
 
 
-def _left(costs: LaunchCosts, trace: KernelTrace, latency_s: float, dwell_s: float) -> Left:
-    change = ChangeCost(ClockChange.lasting(latency_s), dwell_s)
+def _saving_at_latency(costs: LaunchCosts, trace: KernelTrace, latency_s: float) -> SavingAtLatency:
+    change = ChangeCost(ClockChange.lasting(latency_s))
     stages = [
         stage_launches(costs, trace, stage, change) for stage in sorted({s.stage for s in trace.sequences})
     ]
     cut: list[Runs] = [runs_within(one, one.default_s) for one in stages]
     default_s, default_j = sum(one.default_s for one in stages), sum(one.default_j for one in stages)
-    return Left(
+    return SavingAtLatency(
         latency_s,
         100.0 * (sum(one.time_s for one in cut) / default_s - 1.0),
         100.0 * (sum(one.energy_j for one in cut) / default_j - 1.0),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.kernels.trace import KernelClass
+from perseus_ds.profile.loads import NotNegative
+from perseus_ds.profile.records import Positive
 from perseus_ds.run_directory.paths import read_record, write_record
 
 PROFILE = "perseus-kernel-profile"
@@ -23,11 +27,11 @@ class KernelPoint:
     """
 
     pair: ClockPair
-    time_s: float
-    energy_j: float
-    time_se_s: float = 0.0
-    energy_se_j: float = 0.0
-    samples: int = 1
+    time_s: Positive
+    energy_j: Positive
+    time_se_s: NotNegative = 0.0
+    energy_se_j: NotNegative = 0.0
+    samples: Annotated[int, Field(ge=1)] = 1
     temperature_c: float | None = None
 
 
@@ -50,43 +54,25 @@ class KernelProfile:
     fingerprint: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for kernel, points in (*self.points.items(), *self.second.items()):
+            if len({point.pair for point in points}) < len(points):
+                raise ProfileError(
+                    f"{kernel} was measured twice at one pair", hint="one point per class and pair"
+                )
         for kernel, points in self.points.items():
-            _check_points(kernel, points)
             if all(point.pair != DEFAULT_PAIR for point in points):
                 raise IncompleteProfileError(
                     f"{kernel} was not measured at the default pair {DEFAULT_PAIR}",
                     hint="every saving is counted against it: measure it too",
                 )
-        for kernel, points in self.second.items():
-            if kernel not in self.points:
-                raise ProfileError(f"{kernel} has a second measurement and no first one")
-            _check_points(kernel, points)
+        if alone := self.second.keys() - self.points.keys():
+            raise ProfileError(f"{min(alone)} has a second measurement and no first one")
 
     @property
     def pairs(self) -> tuple[ClockPair, ...]:
         """Every pair that was tried for some class: the default first, then from high clocks to low."""
         tried = {point.pair for points in self.points.values() for point in points} - {DEFAULT_PAIR}
         return (DEFAULT_PAIR, *sorted(tried, key=lambda pair: pair.rank, reverse=True))
-
-
-def _check_points(kernel: KernelClass, points: tuple[KernelPoint, ...]) -> None:
-    seen: set[ClockPair] = set()
-    for point in points:
-        where = f"{kernel} at {point.pair}"
-        if point.pair in seen:
-            raise ProfileError(f"{where} was measured twice", hint="one point per class and pair")
-        seen.add(point.pair)
-        for name, value in (("time", point.time_s), ("energy", point.energy_j)):
-            if not (math.isfinite(value) and value > 0):
-                raise ProfileError(f"{where}: {name} is {value}", hint="expected a finite number above 0")
-        for name, value in (("time", point.time_se_s), ("energy", point.energy_se_j)):
-            if not (math.isfinite(value) and value >= 0):
-                raise ProfileError(
-                    f"{where}: standard error of {name} is {value}",
-                    hint="expected a finite number, 0 or more",
-                )
-        if point.samples < 1:
-            raise ProfileError(f"{where}: {point.samples} samples", hint="expected 1 or more")
 
 
 @dataclass(frozen=True, slots=True)

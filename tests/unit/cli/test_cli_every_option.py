@@ -60,8 +60,6 @@ def test_the_gpus_of_a_node_share_their_changes(perseus: Program, profile_csv: P
         ("show", "PLAN", "--power", "--graph", "graph.dot"),
         ("show", "PLAN", "--power", "--min-energy"),
         ("show", "PLAN", "--power", "--max-slowdown", 0),
-        ("kernels", "measure", "TRACE", "-o", "out.json", "--seed", 1),
-        ("kernels", "measure", "TRACE", "-o", "out.json", "--noise", 1),
         ("kernels", "trace", "--run-dir", "R", "-o", "out.json", "--iterations", 3),
         ("kernels", "show", "KERNELS", "--json", "--classes", 3),
     ],

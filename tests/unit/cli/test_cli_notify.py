@@ -49,7 +49,9 @@ def test_what_is_announced_is_what_a_job_hears(run_dir: Path, perseus: Program) 
 def test_slowdown_1_ends_it_and_may_be_said_twice(run_dir: Path, perseus: Program) -> None:
     perseus("notify", run_dir, "--pipeline", 1, "--slowdown", 1.2)
     for _ in range(2):
-        assert perseus("notify", run_dir, "--pipeline", 1, "--slowdown", 1).code == 0
+        answer = perseus("notify", run_dir, "--pipeline", 1, "--slowdown", 1, "--json")
+        file = str(run_dir / "notices" / "pipeline_1.json")
+        assert json.loads(answer.out) == {"written": [], "removed": [file], "cleared": False}
         assert announced(run_dir) == [1.0] * 4
 
 

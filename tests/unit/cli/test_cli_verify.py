@@ -18,6 +18,9 @@ def test_a_plan_file_is_proved(perseus: Program, plan_file: Path) -> None:
     assert answer.code == 0
     assert "recomputed" in answer.out
     assert "networkx" in answer.out
+    found = json.loads(perseus("verify", plan_file, "--json").out)
+    assert found["plans"] > 1
+    assert found["times_checked"] == found["bounds_checked"] != []
 
 
 def test_a_bound_that_is_too_good_is_refused(refused: Callable[..., str], plan_file: Path) -> None:

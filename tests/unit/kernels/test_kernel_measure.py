@@ -162,7 +162,7 @@ def test_what_would_be_chosen_is_measured_a_second_time() -> None:
     trace = KernelTrace((PRODUCT, NORM), (LaunchSequence(0, Kind.FORWARD, (0, 1, 0), times=4),))
     pairs = (DEFAULT_PAIR, ClockPair(None, 1050), ClockPair(810, 630))
     find, quick = partial(simulated_replay, gpu), MeasurementSettings(window_s=0.5, windows=2)
-    profile = measure_kernels(gpu, trace, find, pairs=pairs, patience=quick)
+    profile = measure_kernels(gpu, trace, find, pairs=pairs, settings=quick)
     for kernel, points in profile.points.items():
         assert {point.pair for point in points} == set(pairs)
         again = {point.pair: point for point in profile.second[kernel]}
