@@ -174,7 +174,7 @@ def test_a_modules_counter_is_found_out_and_replaced(host: VirtualHost, power: P
     assert watts(host, watch) == pytest.approx(mean_w, rel=0.03)
 
 
-@pytest.mark.parametrize("counts", [0.85, 1.15])
+@pytest.mark.parametrize("counts", [0.85, 0.95, 1.05, 1.15])
 def test_a_counter_that_differs_by_more_than_a_tenth_is_kept_and_reported(
     host: VirtualHost, counts: float
 ) -> None:
@@ -183,23 +183,9 @@ def test_a_counter_that_differs_by_more_than_a_tenth_is_kept_and_reported(
     assert watch.trouble() == "", "a second is too short to accuse it"
     host.sleep(15.0)
     line = watch.trouble()
-    assert f"{counts:.2f} times" in line
+    assert (f"{counts:.2f} times" in line) is (abs(counts - 1.0) > 0.1)
     assert watch.trouble() == "", "reported once"
     assert watts(host, watch) == pytest.approx(400.0 * counts, rel=0.01)
-
-
-@pytest.mark.parametrize("counts", [0.95, 1.05])
-def test_one_that_differs_by_less_is_not_worth_a_line(host: VirtualHost, counts: float) -> None:
-    watch = watched(host, Character(counts=counts), busy)
-    host.sleep(20.0)
-    assert watch.trouble() == ""
-
-
-def test_a_counter_that_stands_still_is_replaced(host: VirtualHost) -> None:
-    watch = watched(host, Character(stands_still=True))
-    host.sleep(6.0)
-    assert "stands still" in watch.trouble()
-    assert watts(host, watch) == pytest.approx(400.0, rel=0.01)
 
 
 NO_POWER = "no power"
@@ -208,13 +194,14 @@ NO_POWER = "no power"
 @pytest.mark.parametrize(
     ("character", "why"),
     [
+        ({"stands_still": True}, "stands still"),
         ({"stops_s": 60.0}, "stands still"),
         ({"shows": lambda counted_j: 1e6 - counted_j}, "steps back"),
         ({"wraps_j": 4000.0}, "steps back"),
         ({"shows": lambda counted_j: counted_j + 1e9 * (counted_j // 4000.0)}, "steps back"),
         ({"shows": lambda _: math.nan}, "stands still"),
     ],
-    ids=["stops", "counts down", "wraps often", "leaps", "is no number"],
+    ids=["stands still", "stops", "counts down", "wraps often", "leaps", "is no number"],
 )
 @pytest.mark.parametrize("tells_power", [True, False])
 def test_a_counter_that_is_none_any_more_is_replaced_or_of_no_use(

@@ -25,7 +25,7 @@ from perseus_ds.schedule import Load
 def asked(function: LoadFunction, iterations: int = 2) -> tuple[list[Batch], list[str]]:
     """Batches of two microbatches as they reach the listener, and the lines said."""
     noting, log = Noting(), MagicMock()
-    loads = UserLoads(noting, function, log=log)
+    loads = UserLoads(noting, function, log=log, rank=3)
     for _ in range(iterations):
         loads.iteration_begins(Batch(2, "2 x 8"))
         loads.iteration_ends()
@@ -75,6 +75,7 @@ def test_a_function_that_answers_badly_is_not_asked_again(case: str, monkeypatch
     (line,) = said
     assert why in line
     assert "iteration 0" in line
+    assert "rank 3" in line
     assert "\n" not in line
 
 
@@ -124,14 +125,6 @@ def test_a_name_that_leads_nowhere_on_one_rank_is_refused_on_all(named: str) -> 
     with pytest.raises(ConfigError, match=r"[01]: perseus.straggler.loads"):
         given_by_all(channel, named, MagicMock())
     assert channel.gather.call_count == 1
-
-
-def test_a_line_of_another_rank_names_it() -> None:
-    log = MagicMock()
-    loads = UserLoads(Noting(), lambda *_: None, log=log, rank=3)
-    loads.iteration_begins(Batch(1))
-    assert "rank 3" in log.line_here.call_args.args[0]
-    loads.close()
 
 
 @pytest.fixture
