@@ -39,10 +39,10 @@ from perseus_ds.guard.open import choose
 from perseus_ds.kernels.choose import launch_costs, smoothed
 from perseus_ds.kernels.measure import (
     CORE_CLOCKS,
+    KernelRunner,
     MeasurementSettings,
-    Replay,
     measure_kernels,
-    simulated_replay,
+    simulated_runner,
 )
 from perseus_ds.kernels.plan import LATENCIES_S, KernelPlan, kernel_plan, read_kernel_plan, write_kernel_plan
 from perseus_ds.kernels.profile import read_kernel_profile, write_kernel_profile
@@ -204,14 +204,14 @@ def run_measure(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _simulated(model: str) -> tuple[Gpu, Callable[[KernelClass], Replay]]:
+def _simulated(model: str) -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
     gpu = SimulatedGpu(
         SimulatedSettings(gpu=model, noise=_NOISE, counter_noise=_NOISE / 2), time=VirtualTime()
     )
-    return gpu, partial(simulated_replay, gpu)
+    return gpu, partial(simulated_runner, gpu)
 
 
-def _real() -> tuple[Gpu, Callable[[KernelClass], Replay]]:
+def _real() -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
     replay = import_module("perseus_ds.runtime.kernel_tracing")
     device, uuid = replay.cuda_device()
     choice = choose(DeviceRequest("automatic", local_rank=0, uuid=uuid, lock=True))

@@ -27,7 +27,7 @@ _FEWEST_PERIODS = 3
 _LONGEST_S, _LONGEST_PERIODS = 10.0, 10
 
 
-class Replay(Protocol):
+class KernelRunner(Protocol):
     """A kernel class that can be launched at will."""
 
     def run(self, launches: int) -> None:
@@ -73,7 +73,7 @@ class SteppingCounter:
         seen_s = [next(steps).seen_s for _ in range(_STEPS)]
         return cls(gpu, median(later - earlier for earlier, later in pairwise(seen_s)))
 
-    def window(self, replay: Replay, launches: int, window_s: float) -> ClockWindow:
+    def window(self, replay: KernelRunner, launches: int, window_s: float) -> ClockWindow:
         """Run from a step on for so long, and wait for another one.
 
         All steps but that last one are of periods in which launches ran. A period's length is that between
@@ -140,7 +140,7 @@ class MeasurementSettings:
 
 
 def measure(
-    gpu: Gpu, replay: Replay, pairs: Sequence[ClockPair], settings: MeasurementSettings
+    gpu: Gpu, replay: KernelRunner, pairs: Sequence[ClockPair], settings: MeasurementSettings
 ) -> tuple[KernelPoint, ...]:
     """Measure at every pair; both clocks are given back at the end, whatever happens.
 
@@ -173,7 +173,7 @@ def set_pair(gpu: Gpu, pair: ClockPair) -> None:
 
 
 def _measured(
-    counter: SteppingCounter, replay: Replay, pair: ClockPair, settings: MeasurementSettings
+    counter: SteppingCounter, replay: KernelRunner, pair: ClockPair, settings: MeasurementSettings
 ) -> KernelPoint:
     gpu = counter.gpu
     set_pair(gpu, pair)
@@ -199,7 +199,7 @@ def _measured(
     )
 
 
-def _block(gpu: Gpu, replay: Replay, block_s: float) -> int:
+def _block(gpu: Gpu, replay: KernelRunner, block_s: float) -> int:
     """Count launches that last so long that their start and end do not matter, and short against a window."""
     launches = 1
     while launches < _MOST_LAUNCHES:
@@ -218,7 +218,7 @@ def _error(values: Sequence[float]) -> float:
 CORE_CLOCKS = 9
 _LOWEST_SHARE = 0.3
 _TAU = 0.1
-Find = Callable[[KernelClass], Replay]
+Find = Callable[[KernelClass], KernelRunner]
 Progress = Callable[[float], None]
 _REST_S = 0.001
 
@@ -324,8 +324,10 @@ def chosen_pairs(profile: KernelProfile, trace: KernelTrace) -> Mapping[KernelCl
     return {kernel: tuple(pairs) for kernel, pairs in wanted.items()}
 
 
-def _replays(trace: KernelTrace, find: Find) -> tuple[dict[KernelClass, Replay], dict[KernelClass, str]]:
-    replays: dict[KernelClass, Replay] = {}
+def _replays(
+    trace: KernelTrace, find: Find
+) -> tuple[dict[KernelClass, KernelRunner], dict[KernelClass, str]]:
+    replays: dict[KernelClass, KernelRunner] = {}
     left_out: dict[KernelClass, str] = {}
     for kernel in trace.classes:
         try:
@@ -371,7 +373,7 @@ def idle_power_reduction_w(gpu: Gpu, settings: MeasurementSettings) -> tuple[tup
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedReplay:
+class SimulatedRunner:
     """Launches of one class on a simulated GPU."""
 
     gpu: SimulatedGpu
@@ -384,6 +386,6 @@ class SimulatedReplay:
         self.gpu.wait(task)
 
 
-def simulated_replay(gpu: SimulatedGpu, kernel: KernelClass) -> SimulatedReplay:
+def simulated_runner(gpu: SimulatedGpu, kernel: KernelClass) -> SimulatedRunner:
     """Find the replay of a class."""
-    return SimulatedReplay(gpu, work_of_operator(gpu.model, kernel.name, kernel.shapes, kernel.dtype))
+    return SimulatedRunner(gpu, work_of_operator(gpu.model, kernel.name, kernel.shapes, kernel.dtype))

@@ -26,7 +26,7 @@ from perseus_ds.kernels.choose import (
     validate_on_second_sample,
 )
 from perseus_ds.kernels.profile import KernelProfile
-from perseus_ds.kernels.segment import ChangeCost, Runs, runs_within
+from perseus_ds.kernels.segment import ChangeCost, Segments, segments_within
 from perseus_ds.kernels.segment import Sequence as Launches
 from perseus_ds.kernels.trace import KernelTrace
 from perseus_ds.run_directory.paths import read_record, write_record
@@ -176,7 +176,7 @@ def _saving_at_latency(costs: LaunchCosts, trace: KernelTrace, latency_s: float)
     stages = [
         stage_launches(costs, trace, stage, change) for stage in sorted({s.stage for s in trace.sequences})
     ]
-    cut: list[Runs] = [runs_within(one, one.default_s) for one in stages]
+    cut: list[Segments] = [segments_within(one, one.default_s) for one in stages]
     default_s, default_j = sum(one.default_s for one in stages), sum(one.default_j for one in stages)
     return SavingAtLatency(
         latency_s,

@@ -1,4 +1,4 @@
-"""The runs of least energy within a time: a search for the price of time, and one splice to use the rest."""
+"""Segments of least energy within a time: a search for the price of time, and a splice to use the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perseus_ds.plan.record import AtDefault, ClockSegments, InstructionTimeline
 from perseus_ds.solver.compiled import allocating, compiled
 from perseus_ds.solver.problem import Floats, Ints
 
-# A launch sequence cut into runs of one pair, what it costs, and what a change of pair costs.
+# A launch sequence cut into segments of one pair, what it costs, and what a change of pair costs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class ChangeCost:
     """Cost of a change of clocks.
 
     A change is asked for ahead by its latency, so that it is in force at the boundary. While one is on its
-    way no other is asked for. So a run lasts as long as the slowest change, or ``dwell_s`` if that is longer.
-    ``stall_w`` is drawn while a change stalls the GPU.
+    way no other is asked for. So a segment lasts as long as the slowest change, or ``dwell_s`` if that is
+    longer. ``stall_w`` is drawn while a change stalls the GPU.
     """
 
     change: ClockChange
@@ -38,8 +38,8 @@ class ChangeCost:
                 raise ConfigError(f"change of clocks: {name} is {value}", hint="expected 0 or more")
 
     @property
-    def shortest_run_s(self) -> float:
-        """Shortest duration of a run."""
+    def min_dwell_s(self) -> float:
+        """Shortest duration of a segment."""
         return max(self.dwell_s, self.change.longest_s)
 
 
@@ -67,11 +67,11 @@ class Sequence:
         """Energy at the default pair."""
         return float(self.costs.energy_j[self.kernels, 0].sum())
 
-    def runs(self, starts: Ints, option: Ints, bound_j: float = 0.0) -> Runs:
-        """Cost the given runs."""
+    def segments(self, starts: Ints, option: Ints, bound_j: float = 0.0) -> Segments:
+        """Cost the given segments."""
         per_launch = np.repeat(option, np.diff(np.append(starts, len(self.kernels))))
         stalled_s = (len(starts) - 1) * self.change.change.stall_s
-        return Runs(
+        return Segments(
             starts,
             option,
             float(self.costs.time_s[self.kernels, per_launch].sum()) + stalled_s,
@@ -79,32 +79,32 @@ class Sequence:
             bound_j,
         )
 
-    def runs_of(self, per_launch: Ints) -> Runs:
+    def joined(self, per_launch: Ints) -> Segments:
         """Join launches of one pair that follow each other.
 
         Shape: [launches].
         """
         starts = np.flatnonzero(np.append(True, np.diff(per_launch) != 0))
-        return self.runs(starts, per_launch[starts])
+        return self.segments(starts, per_launch[starts])
 
-    def lasts(self, runs: Runs) -> bool:
-        """Return whether every run lasts long enough, or is the only one."""
-        return len(runs.starts) == 1 or bool(self.durations_s(runs).min() >= self.change.shortest_run_s)
+    def satisfies_min_dwell(self, segments: Segments) -> bool:
+        """Return whether every segment lasts long enough, or is the only one."""
+        return len(segments.starts) == 1 or bool(self.durations_s(segments).min() >= self.change.min_dwell_s)
 
-    def durations_s(self, runs: Runs) -> Floats:
-        """Return the duration of each run.
+    def durations_s(self, segments: Segments) -> Floats:
+        """Return the duration of each segment.
 
         Shape: [runs].
         """
-        per_launch = runs.per_launch(len(self.kernels))
-        return np.add.reduceat(self.costs.time_s[self.kernels, per_launch], runs.starts)
+        per_launch = segments.per_launch(len(self.kernels))
+        return np.add.reduceat(self.costs.time_s[self.kernels, per_launch], segments.starts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Runs:
-    """Start of each run (a launch), and its pair (a column of the costs).
+class Segments:
+    """Start of each segment (a launch), and its pair (a column of the costs).
 
-    No runs within the same time use less than ``bound_j`` (0: not known).
+    No segments within the same time use less than ``bound_j`` (0: not known).
     """
 
     starts: Ints
@@ -127,19 +127,19 @@ class Runs:
         return per_launch
 
 
-# The cheapest way to cut a launch sequence into runs of one pair of clocks, at a price: one pass over it.
+# The cheapest way to cut a launch sequence into segments of one pair of clocks, at a price: one pass over it.
 
 
 @compiled
-def cheapest_runs(
+def cheapest_segments(
     kernels: Ints, cost: Floats, time_s: Floats, change_cost: float, dwell_s: float
 ) -> tuple[Ints, Ints]:
-    """Choose runs of least cost: every launch costs by its pair, every change costs ``change_cost``.
+    """Choose segments of least cost: every launch costs by its pair, every change costs ``change_cost``.
 
-    Each run lasts ``dwell_s`` at least, unless it is the only one. A launch that cannot run at a pair has an
-    infinite time there; at the first pair every launch can.
+    Each segment lasts ``dwell_s`` at least, unless it is the only one. A launch that cannot run at a pair has
+    an infinite time there; at the first pair every launch can.
 
-    Shape: ``kernels`` [launches], classes; ``cost``, ``time_s`` [classes, pairs]. Returns where each run
+    Shape: ``kernels`` [launches], classes; ``cost``, ``time_s`` [classes, pairs]. Returns where each segment
     starts, and its pair.
     Cost: O(launches x pairs) in time and memory.
     """
@@ -177,7 +177,7 @@ def cheapest_runs(
 
 @allocating
 def _sums(kernels: Ints, values: Floats, time_s: Floats) -> Floats:
-    """Running sums along the sequence; what cannot run adds nothing, since no run contains it.
+    """Running sums along the sequence; what cannot run adds nothing, since no segment contains it.
 
     Shape: [launches + 1, pairs].
     """
@@ -207,37 +207,37 @@ def _best_only(kernels: Ints, time_s: Floats, spent: Floats) -> int:
 @allocating
 def _walk_back(start: Ints, cheapest: Ints, next_cheapest: Ints) -> tuple[Ints, Ints]:
     end = len(start) - 1
-    starts, runs = np.empty(end, dtype=np.int64), np.empty(end, dtype=np.int64)
+    starts, segments = np.empty(end, dtype=np.int64), np.empty(end, dtype=np.int64)
     count, pair = 0, cheapest[end]
     while end > 0:
         end = start[end, pair]
-        starts[count], runs[count] = end, pair
+        starts[count], segments[count] = end, pair
         count += 1
         pair = cheapest[end] if cheapest[end] != pair else next_cheapest[end]
-    return starts[:count][::-1].copy(), runs[:count][::-1].copy()
+    return starts[:count][::-1].copy(), segments[:count][::-1].copy()
 
 
 _MOST_PRICES = 40
 
 
-def runs_at(sequence: Sequence, price_w: float) -> Runs:
+def segments_at(sequence: Sequence, price_w: float) -> Segments:
     """Cut so that energy plus price of time is least, changes and all.
 
     Units: watts.
     """
     costs, change = sequence.costs, sequence.change
     finite_s = np.where(np.isfinite(costs.time_s), costs.time_s, 0.0)
-    starts, option = cheapest_runs(
+    starts, option = cheapest_segments(
         sequence.kernels,
         costs.energy_j + price_w * finite_s,
         costs.time_s,
         change.change.stall_s * (change.stall_w + price_w),
-        change.shortest_run_s,
+        change.min_dwell_s,
     )
-    return sequence.runs(starts, option)
+    return sequence.segments(starts, option)
 
 
-def runs_within(sequence: Sequence, budget_s: float) -> Runs:
+def segments_within(sequence: Sequence, budget_s: float) -> Segments:
     """Cut so that energy is least and the whole takes ``budget_s`` at most.
 
     Never worse than the best single pair, nor, where changes allow it, than a pair for each class. The
@@ -249,13 +249,13 @@ def runs_within(sequence: Sequence, budget_s: float) -> Runs:
     """
     budget_s *= 1.0 + len(sequence.kernels) * float(np.finfo(float).eps)
     best = fast = _best_single(sequence, budget_s)
-    slow = runs_at(sequence, 0.0)
+    slow = segments_at(sequence, 0.0)
     if slow.time_s <= budget_s:
-        return sequence.runs(slow.starts, slow.option, slow.energy_j)
+        return sequence.segments(slow.starts, slow.option, slow.energy_j)
     bound_j = slow.energy_j
     for _ in range(_MOST_PRICES):
         price_w = (fast.energy_j - slow.energy_j) / (slow.time_s - fast.time_s)
-        found = runs_at(sequence, price_w)
+        found = segments_at(sequence, price_w)
         value_j = found.energy_j + price_w * found.time_s
         bound_j = max(bound_j, value_j - price_w * budget_s)
         if value_j >= (fast.energy_j + price_w * fast.time_s) * (1.0 - 1e-12):
@@ -267,20 +267,20 @@ def runs_within(sequence: Sequence, budget_s: float) -> Runs:
             slow = found
     others = [_by_class(sequence, budget_s), *_spliced(sequence, fast, slow, budget_s)]
     best = min([best, *(one for one in others if _fits(sequence, one, budget_s))], key=_energy)
-    return sequence.runs(best.starts, best.option, min(bound_j, best.energy_j))
+    return sequence.segments(best.starts, best.option, min(bound_j, best.energy_j))
 
 
-def _energy(runs: Runs) -> float:
-    return runs.energy_j
+def _energy(segments: Segments) -> float:
+    return segments.energy_j
 
 
-def _fits(sequence: Sequence, runs: Runs, budget_s: float) -> bool:
-    return runs.time_s <= budget_s and sequence.lasts(runs)
+def _fits(sequence: Sequence, segments: Segments, budget_s: float) -> bool:
+    return segments.time_s <= budget_s and sequence.satisfies_min_dwell(segments)
 
 
-def _best_single(sequence: Sequence, budget_s: float) -> Runs:
+def _best_single(sequence: Sequence, budget_s: float) -> Segments:
     zero = np.zeros(1, dtype=np.int64)
-    every = [sequence.runs(zero, np.array([pair])) for pair in range(len(sequence.costs.pairs))]
+    every = [sequence.segments(zero, np.array([pair])) for pair in range(len(sequence.costs.pairs))]
     fitting = [one for one in every if one.time_s <= budget_s]
     if not fitting:
         least_s = min(one.time_s for one in every)
@@ -288,7 +288,7 @@ def _best_single(sequence: Sequence, budget_s: float) -> Runs:
     return min(fitting, key=_energy)
 
 
-def _by_class(sequence: Sequence, budget_s: float) -> Runs:
+def _by_class(sequence: Sequence, budget_s: float) -> Segments:
     """The knapsack's choice, one pair for each class, launched as it is."""
     kernels, counts = np.unique(sequence.kernels, return_counts=True)
     time_s, energy_j = (
@@ -296,10 +296,10 @@ def _by_class(sequence: Sequence, budget_s: float) -> Runs:
     )
     option = np.zeros(len(sequence.costs.time_s), dtype=np.int64)
     option[kernels], _ = least_energy(time_s, energy_j, budget_s)
-    return sequence.runs_of(option[sequence.kernels])
+    return sequence.joined(option[sequence.kernels])
 
 
-def _spliced(sequence: Sequence, fast: Runs, slow: Runs, budget_s: float) -> list[Runs]:
+def _spliced(sequence: Sequence, fast: Segments, slow: Segments, budget_s: float) -> list[Segments]:
     """A beginning and the other's end: cut where energy is least within the time."""
     launches = len(sequence.kernels)
     first, second = fast.per_launch(launches), slow.per_launch(launches)
@@ -313,8 +313,8 @@ def _spliced(sequence: Sequence, fast: Runs, slow: Runs, budget_s: float) -> lis
 _CUTS_TRIED = 64
 
 
-def _cuts(sequence: Sequence, head: Ints, tail: Ints, budget_s: float) -> list[Runs]:
-    """The most promising cuts; stalls and short runs are checked by whoever takes one."""
+def _cuts(sequence: Sequence, head: Ints, tail: Ints, budget_s: float) -> list[Segments]:
+    """The most promising cuts; stalls and short segments are checked by whoever takes one."""
     costs, kernels = sequence.costs, sequence.kernels
     time_s, energy_j = (
         _sum_to(values[kernels, head]) + _sum_from(values[kernels, tail])
@@ -322,7 +322,7 @@ def _cuts(sequence: Sequence, head: Ints, tail: Ints, budget_s: float) -> list[R
     )
     order = np.argsort(np.where(time_s <= budget_s, energy_j, np.inf), kind="stable")[:_CUTS_TRIED]
     fitting = order[time_s[order] <= budget_s]
-    return [sequence.runs_of(np.append(head[:cut], tail[cut:])) for cut in fitting.tolist()]
+    return [sequence.joined(np.append(head[:cut], tail[cut:])) for cut in fitting.tolist()]
 
 
 def _sum_to(values: Floats) -> Floats:
@@ -350,7 +350,7 @@ def timelines(sequence: Sequence) -> tuple[ClockSegments, ...]:
 
     Cost: one pass over the sequence for each corner.
     """
-    corners = [_fastest(sequence), runs_at(sequence, 0.0)]
+    corners = [_fastest(sequence), segments_at(sequence, 0.0)]
     closed: set[tuple[float, float]] = set()
     while len(corners) < MOST:
         chords = [
@@ -362,14 +362,14 @@ def timelines(sequence: Sequence) -> tuple[ClockSegments, ...]:
             break
         fast, slow = max(chords, key=lambda chord: chord[0].energy_j - chord[1].energy_j)
         price_w = (fast.energy_j - slow.energy_j) / (slow.time_s - fast.time_s)
-        between = runs_at(sequence, price_w)
+        between = segments_at(sequence, price_w)
         value_j = between.energy_j + price_w * between.time_s
         below = value_j < (fast.energy_j + price_w * fast.time_s) * (1.0 - 1e-12)
         if below and fast.time_s < between.time_s < slow.time_s:
             corners.insert(corners.index(slow), between)
         else:
             closed.add((fast.time_s, slow.time_s))
-    return tuple(_timeline(sequence, runs) for runs in _falling(corners))
+    return tuple(_timeline(sequence, segments) for segments in _falling(corners))
 
 
 def timelines_of(
@@ -395,29 +395,29 @@ def timelines_of(
     return tuple(found)
 
 
-def _falling(corners: list[Runs]) -> list[Runs]:
+def _falling(corners: list[Segments]) -> list[Segments]:
     """Leave out what takes as long or longer and saves nothing."""
-    kept: list[Runs] = []
-    for runs in sorted(corners, key=lambda runs: (runs.time_s, runs.energy_j)):
-        if not kept or runs.energy_j < kept[-1].energy_j:
-            kept.append(runs)
+    kept: list[Segments] = []
+    for segments in sorted(corners, key=lambda segments: (segments.time_s, segments.energy_j)):
+        if not kept or segments.energy_j < kept[-1].energy_j:
+            kept.append(segments)
     return kept
 
 
-def _fastest(sequence: Sequence) -> Runs:
+def _fastest(sequence: Sequence) -> Segments:
     costs, change = sequence.costs, sequence.change
     finite_s = np.where(np.isfinite(costs.time_s), costs.time_s, 0.0)
-    starts, option = cheapest_runs(
-        sequence.kernels, finite_s, costs.time_s, change.change.stall_s, change.shortest_run_s
+    starts, option = cheapest_segments(
+        sequence.kernels, finite_s, costs.time_s, change.change.stall_s, change.min_dwell_s
     )
-    return sequence.runs(starts, option)
+    return sequence.segments(starts, option)
 
 
-def _timeline(sequence: Sequence, runs: Runs) -> ClockSegments:
+def _timeline(sequence: Sequence, segments: Segments) -> ClockSegments:
     stall_s = sequence.change.change.stall_s
-    begins_s = np.append(0.0, np.cumsum(sequence.durations_s(runs) + stall_s))[:-1]
+    begins_s = np.append(0.0, np.cumsum(sequence.durations_s(segments) + stall_s))[:-1]
     steps = tuple(
         TimelineStep(int(launch), float(offset_s), sequence.costs.pairs[option])
-        for launch, offset_s, option in zip(runs.starts, begins_s, runs.option, strict=True)
+        for launch, offset_s, option in zip(segments.starts, begins_s, segments.option, strict=True)
     )
-    return ClockSegments(runs.time_s, runs.energy_j, steps)
+    return ClockSegments(segments.time_s, segments.energy_j, steps)

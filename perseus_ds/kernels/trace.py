@@ -248,7 +248,7 @@ class _Node:
     inner: list[_Node] = field(default_factory=list)
 
 
-def cut(events: Iterable[Span]) -> dict[Instruction, tuple[Launch, ...]]:
+def split_trace_by_instruction(events: Iterable[Span]) -> dict[Instruction, tuple[Launch, ...]]:
     """Give every marked instruction its launches.
 
     Raises:

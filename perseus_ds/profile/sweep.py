@@ -149,13 +149,13 @@ class SweepCost:
     Units: seconds.
     """
 
-    lasts_s: float
+    duration_s: float
     lost_s: float
 
     @property
     def slower_pct(self) -> float:
         """Slowdown of training meanwhile."""
-        rest_s = self.lasts_s - self.lost_s
+        rest_s = self.duration_s - self.lost_s
         return 100.0 * self.lost_s / rest_s if rest_s > 0.0 else 0.0
 
 
@@ -185,7 +185,7 @@ class SweepPace:
     """Iterations at default clocks before each window, so that training loses little.
 
     Training is slower by no more than ``most_slower_pct`` since the sweep began, at the end of any window and
-    with the ``coming`` iterations, which are at the highest clock: every sweep ends there.
+    with the ``reserved`` iterations, which are at the highest clock: every sweep ends there.
     ``took_s`` is how long the ``timed`` iterations of it really took, ``rested_s`` those of them at default
     clocks, and ``rested_s2`` the sum of their squares (s^2). ``broken`` counts those of its windows that were
     not measured, since something else had run before them.
@@ -194,7 +194,7 @@ class SweepPace:
     """
 
     most_slower_pct: float
-    coming: float = 0.0
+    reserved: float = 0.0
     ran: float = 0.0
     lost: float = 0.0
     took_s: float = 0.0
@@ -204,13 +204,13 @@ class SweepPace:
     rested: int = 0
     broken: int = 0
 
-    def rests(self, iterations: int, slower: float) -> int:
+    def baseline_iterations_needed(self, iterations: int, slower: float) -> int:
         """Return how many come before ``iterations`` that last ``slower`` times as long."""
         lost = self.slowdown_lower_bound + self._seen * iterations * (slower - 1.0)
-        ran = self.ran + iterations + self.coming
+        ran = self.ran + iterations + self.reserved
         return max(0, math.ceil(100.0 * lost / self.most_slower_pct - ran - 1e-9))
 
-    def lasts(self, slower: float) -> float:
+    def slowdown_factor(self, slower: float) -> float:
         """Return how many times as long iterations will last, by what was seen; 1 while nothing was.
 
         They are expected to last ``slower`` times as long, at most.
@@ -222,12 +222,12 @@ class SweepPace:
         """Return the part of the expected loss that really was lost."""
         return self.slowdown_lower_bound / self.lost if self.lost > 0.0 else 1.0
 
-    def pass_(self, iterations: int, slower: float = 1.0) -> None:
+    def record_expected(self, iterations: int, slower: float = 1.0) -> None:
         """Note what ran."""
         self.ran += iterations
         self.lost += iterations * (slower - 1.0)
 
-    def took(self, iteration_s: float, *, resting: bool) -> None:
+    def record_measured(self, iteration_s: float, *, resting: bool) -> None:
         """Note how long one really took; ``resting``: at default clocks."""
         self.took_s += iteration_s
         self.timed += 1
@@ -273,11 +273,11 @@ def cost_of(
     The highest clock comes once more at its end; ``settling`` iterations there come first.
     """
     pace = SweepPace(most_slower_pct, reserved_iterations(window.at()))
-    pace.pass_(settling)
+    pace.record_expected(settling)
     for one in slower:
         iterations = window.at(one)
-        pace.pass_(pace.rests(iterations, one))
-        pace.pass_(iterations, one)
-        pace.pass_(_LAG)
-    pace.pass_(reserved_iterations(window.at()) - _LAG)
+        pace.record_expected(pace.baseline_iterations_needed(iterations, one))
+        pace.record_expected(iterations, one)
+        pace.record_expected(_LAG)
+    pace.record_expected(reserved_iterations(window.at()) - _LAG)
     return SweepCost((pace.ran + pace.lost) * window.iteration_s, pace.lost * window.iteration_s)

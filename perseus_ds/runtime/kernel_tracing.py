@@ -24,7 +24,7 @@ from perseus_ds.kernels.trace import (
     KernelClass,
     KernelTrace,
     Launch,
-    cut,
+    split_trace_by_instruction,
     trace_of,
     unattributed_pct,
     write_trace,
@@ -160,7 +160,7 @@ class KernelTracing(PassingListener):
             profiler.export_chrome_trace(str(file))
             events = json.loads(file.read_text())["traceEvents"]
         self._unattributed.append(unattributed_pct(events) or 0.0)
-        return cut(events)
+        return split_trace_by_instruction(events)
 
     def _write(self) -> None:
         trace = trace_of(

@@ -145,7 +145,7 @@ class Profiling(Phase):
         self._resting = max(1, settling)
         self._runs = range(0)
         self._passed = -1
-        self._pace.pass_(self._resting)
+        self._pace.record_expected(self._resting)
         self._iterations = 0
         self._prepare()
 
@@ -154,7 +154,7 @@ class Profiling(Phase):
         self._take(ended.passed)
         if ended.iteration_s is not None:
             # its time is that of the iteration before
-            self._pace.took(ended.iteration_s, resting=ended.index - 1 not in self._runs)
+            self._pace.record_measured(ended.iteration_s, resting=ended.index - 1 not in self._runs)
         if self._resting:
             self._resting -= 1
             if not self._resting:
@@ -162,7 +162,7 @@ class Profiling(Phase):
         elif ended.index == self._runs.stop - 1:
             self.settings = DEFAULT_UNCOUNTED
         elif ended.index >= self._runs.stop:
-            self._pace.pass_(1)
+            self._pace.record_expected(1)
             if self._passed >= self._runs.stop - 1:
                 return self._judged(ended.index)
         return self
@@ -186,8 +186,8 @@ class Profiling(Phase):
     def _prepare(self) -> None:
         """Decide how long the next window is, and rest before it."""
         slower = self._sweep.slower
-        self._iterations = self._longer * self._length.at(self._pace.lasts(slower))
-        self._rest(self._pace.rests(self._iterations, slower))
+        self._iterations = self._longer * self._length.at(self._pace.slowdown_factor(slower))
+        self._rest(self._pace.baseline_iterations_needed(self._iterations, slower))
 
     def _take(self, passed: Sequence[Iteration]) -> None:
         """Keep what ran at the clock."""
@@ -200,14 +200,14 @@ class Profiling(Phase):
 
     def _run(self, first: int, iterations: int) -> None:
         """Run the clock from the next iteration on."""
-        self._pace.pass_(iterations, self._sweep.slower)
+        self._pace.record_expected(iterations, self._sweep.slower)
         self._runs = range(first, first + iterations)
         clock_mhz = self._sweep.sweep.clock_mhz if self._sets_clocks else None
         self.settings = IterationSettings(fixed_clock(clock_mhz))
 
     def _rest(self, iterations: int) -> None:
         """Run default clocks for some iterations from the next one on."""
-        self._pace.pass_(iterations)
+        self._pace.record_expected(iterations)
         self._resting += iterations
         self.settings = DEFAULT_UNCOUNTED
 

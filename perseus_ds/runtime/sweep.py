@@ -92,13 +92,13 @@ class ClockChoice:
         sweep = measured.sweep
         if sweep.finished:
             return 0.0
-        ahead = SweepPace(pace.most_slower_pct, pace.coming, pace.ran, pace.slowdown_lower_bound)
+        ahead = SweepPace(pace.most_slower_pct, pace.reserved, pace.ran, pace.slowdown_lower_bound)
         later = clocks_held(self.grid_mhz, self.count)[sweep.done + 1 :]
         for slower in [measured.slower, *map(sweep.slower, later)]:
-            iterations = self.window.at(pace.lasts(slower))
-            ahead.pass_(ahead.rests(iterations, slower))
-            ahead.pass_(iterations, slower)
-            ahead.pass_(1)
+            iterations = self.window.at(pace.slowdown_factor(slower))
+            ahead.record_expected(ahead.baseline_iterations_needed(iterations, slower))
+            ahead.record_expected(iterations, slower)
+            ahead.record_expected(1)
         return (ahead.ran + ahead.lost - pace.ran - pace.slowdown_lower_bound) * self.window.iteration_s
 
     def go_on(self, measured: MeasuredSweep) -> None:
@@ -151,13 +151,13 @@ def log_begin(context: JobContext, choice: ClockChoice, cost: SweepCost) -> None
     """State how many clocks are measured, and what that costs."""
     context.log.event(
         "profiling",
-        f"profiling {choice.count} clocks: about {in_words(cost.lasts_s)}{context.whose_time}, "
+        f"profiling {choice.count} clocks: about {in_words(cost.duration_s)}{context.whose_time}, "
         f"training up to {cost.slower_pct:.0f} % slower meanwhile",
         clock_mhz=choice.grid_mhz[0],
         done=0,
         total=choice.count,
         iterations=choice.window.at(),
-        lasts_s=cost.lasts_s,
+        lasts_s=cost.duration_s,
         slower_pct=cost.slower_pct,
     )
 

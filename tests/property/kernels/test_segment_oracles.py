@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ChangeQueue, ClockChange, ClockPair
 from perseus_ds.kernels.choose import ChosenPairs, CostTable, Goal, LaunchCosts, choose
-from perseus_ds.kernels.segment import ChangeCost, Runs, Sequence, runs_at, runs_within, timelines
+from perseus_ds.kernels.segment import ChangeCost, Segments, Sequence, segments_at, segments_within, timelines
 from perseus_ds.solver.problem import Floats
 
 # What a launch sequence really takes when its changes of clocks are late: run launch by launch.
@@ -30,7 +30,7 @@ class Replayed:
     late_s: float
 
 
-def play(sequence: Sequence, runs: Runs, *, ahead: bool = True) -> Replayed:
+def play(sequence: Sequence, segments: Segments, *, ahead: bool = True) -> Replayed:
     """Run the runs on a GPU whose clocks follow later than they are asked for.
 
     Requests go out as the sequence proceeds, ``ahead`` by their latency as planned. Otherwise they go out
@@ -40,11 +40,11 @@ def play(sequence: Sequence, runs: Runs, *, ahead: bool = True) -> Replayed:
     Cost: linear in launches and changes.
     """
     costs, kernels = sequence.costs, sequence.kernels
-    wanted = runs.per_launch(len(kernels))
+    wanted = segments.per_launch(len(kernels))
     planned_s = np.append(0.0, np.cumsum(costs.time_s[kernels, wanted]))
-    begin_s = planned_s[runs.starts]
-    asked = _asked_at(sequence, runs, begin_s) if ahead else begin_s
-    state = _DevicePlay(sequence, int(runs.option[0]))
+    begin_s = planned_s[segments.starts]
+    asked = _asked_at(sequence, segments, begin_s) if ahead else begin_s
+    state = _DevicePlay(sequence, int(segments.option[0]))
     coming = 1
     for launch in range(len(kernels)):
         state.launch, state.wanted = int(kernels[launch]), int(wanted[launch])
@@ -54,13 +54,13 @@ def play(sequence: Sequence, runs: Runs, *, ahead: bool = True) -> Replayed:
             share = max(done, min(1.0, (asked[coming] - at_s) / length_s))
             state.work(share - done)
             done = share
-            state.ask(int(runs.option[coming]))
+            state.ask(int(segments.option[coming]))
             coming += 1
         state.work(1.0 - done)
     return Replayed(state.now_s, state.energy_j, state.late_s)
 
 
-def _asked_at(sequence: Sequence, runs: Runs, begin_s: Floats) -> Floats:
+def _asked_at(sequence: Sequence, segments: Segments, begin_s: Floats) -> Floats:
     """When each change is asked for, in planned time: never before the one before it.
 
     Shape: [runs].
@@ -68,7 +68,7 @@ def _asked_at(sequence: Sequence, runs: Runs, begin_s: Floats) -> Floats:
     change, pairs = sequence.change.change, sequence.costs.pairs
     lead_s = [0.0] + [
         change.latency_s(*_ranks(pairs[before], pairs[after]))
-        for before, after in zip(runs.option[:-1], runs.option[1:], strict=True)
+        for before, after in zip(segments.option[:-1], segments.option[1:], strict=True)
     ]
     return np.maximum.accumulate(np.maximum(0.0, begin_s - np.array(lead_s)))
 
@@ -157,34 +157,36 @@ def every_cut(sequence: Sequence) -> list[tuple[float, float]]:
     """Time and energy of every allowed way, by brute force."""
     found = []
     for option in product(range(len(sequence.costs.pairs)), repeat=len(sequence.kernels)):
-        runs = sequence.runs_of(np.array(option))
-        if np.isfinite(runs.time_s) and sequence.lasts(runs):
-            found.append((runs.time_s, runs.energy_j))
+        segments = sequence.joined(np.array(option))
+        if np.isfinite(segments.time_s) and sequence.satisfies_min_dwell(segments):
+            found.append((segments.time_s, segments.energy_j))
     return found
 
 
 @given(sequence=sequences(), price_w=st.integers(0, 32).map(lambda number: number / 8))
 def test_no_cut_of_all_is_cheaper_at_a_price(sequence: Sequence, price_w: float) -> None:
-    runs = runs_at(sequence, price_w)
-    assert sequence.lasts(runs)
-    assert runs.energy_j + price_w * runs.time_s == min(e + price_w * t for t, e in every_cut(sequence))
+    segments = segments_at(sequence, price_w)
+    assert sequence.satisfies_min_dwell(segments)
+    assert segments.energy_j + price_w * segments.time_s == min(
+        e + price_w * t for t, e in every_cut(sequence)
+    )
 
 
 @pytest.mark.slow
 @given(sequence=sequences(), tau=st.integers(0, 8))
 def test_within_a_time_the_bound_holds_and_no_single_pair_is_better(sequence: Sequence, tau: int) -> None:
     budget_s = (1 + tau / 8) * sequence.default_s
-    runs = runs_within(sequence, budget_s)
+    segments = segments_within(sequence, budget_s)
     fitting = [energy for time, energy in every_cut(sequence) if time <= budget_s]
-    assert sequence.lasts(runs)
-    assert runs.time_s <= budget_s
-    assert runs.bound_j <= min(fitting) + 1e-9
-    assert min(fitting) <= runs.energy_j
+    assert sequence.satisfies_min_dwell(segments)
+    assert segments.time_s <= budget_s
+    assert segments.bound_j <= min(fitting) + 1e-9
+    assert min(fitting) <= segments.energy_j
     single = [
         (sequence.costs.time_s[sequence.kernels, p].sum(), sequence.costs.energy_j[sequence.kernels, p].sum())
         for p in range(len(sequence.costs.pairs))
     ]
-    assert runs.energy_j <= min(energy for time, energy in single if time <= budget_s)
+    assert segments.energy_j <= min(energy for time, energy in single if time <= budget_s)
 
 
 @given(sequence=sequences())
@@ -225,19 +227,19 @@ def test_free_changes_give_the_choice_per_kernel() -> None:
     )
     for price_w in (0.0, 50.0, 200.0):
         cheapest = np.argmin(table.energy_j + price_w * table.time_s, axis=1)
-        per_kernel, runs = ChosenPairs(table, cheapest, 0.0), runs_at(sequence, price_w)
-        assert runs.energy_j == pytest.approx(per_kernel.energy_j, rel=1e-12)
-        assert runs.time_s == pytest.approx(per_kernel.time_s, rel=1e-12)
-    chosen, runs = choose(table, Goal()), runs_within(sequence, sequence.default_s)
-    assert runs.bound_j <= runs.energy_j <= chosen.energy_j * (1 + 1e-12)
-    assert runs.energy_j == pytest.approx(chosen.energy_j, rel=1e-4)
+        per_kernel, segments = ChosenPairs(table, cheapest, 0.0), segments_at(sequence, price_w)
+        assert segments.energy_j == pytest.approx(per_kernel.energy_j, rel=1e-12)
+        assert segments.time_s == pytest.approx(per_kernel.time_s, rel=1e-12)
+    chosen, segments = choose(table, Goal()), segments_within(sequence, sequence.default_s)
+    assert segments.bound_j <= segments.energy_j <= chosen.energy_j * (1 + 1e-12)
+    assert segments.energy_j == pytest.approx(chosen.energy_j, rel=1e-4)
 
 
 def test_dear_changes_give_the_best_single_pair_and_those_between_lie_between() -> None:
     sequence = kernel_like(920, 12, shortest_s=1e-3)
     budget_s = 1.05 * sequence.default_s
     energy = [
-        runs_within(with_latency(sequence, latency_s), budget_s).energy_j
+        segments_within(with_latency(sequence, latency_s), budget_s).energy_j
         for latency_s in (0.0, 1e-3, 4e-3, 16e-3, 64e-3, 1e3)
     ]
     assert all(before <= after * (1 + 1e-6) for before, after in pairwise(energy))
@@ -251,12 +253,12 @@ def test_dear_changes_give_the_best_single_pair_and_those_between_lie_between() 
 def test_played_as_planned_and_better_than_a_choice_applied_literally(latency_s: float) -> None:
     sequence = with_latency(kernel_like(920, 12, shortest_s=1e-3), latency_s)
     budget_s = 1.02 * sequence.default_s
-    runs = runs_within(sequence, budget_s)
-    played = play(sequence, runs)
-    assert played.time_s == pytest.approx(runs.time_s, rel=1e-9)
-    assert played.energy_j == pytest.approx(runs.energy_j, rel=1e-9)
+    segments = segments_within(sequence, budget_s)
+    played = play(sequence, segments)
+    assert played.time_s == pytest.approx(segments.time_s, rel=1e-9)
+    assert played.energy_j == pytest.approx(segments.energy_j, rel=1e-9)
     assert played.late_s < 1e-9
-    free = runs_within(with_latency(sequence, 0.0), budget_s)
+    free = segments_within(with_latency(sequence, 0.0), budget_s)
     literal = play(sequence, free, ahead=False)
     assert latency_s == 0.0 or literal.late_s > 0.1
     assert played.energy_j <= literal.energy_j * (1 + 1e-9) or literal.time_s > budget_s
@@ -265,5 +267,5 @@ def test_played_as_planned_and_better_than_a_choice_applied_literally(latency_s:
 def test_a_class_that_only_runs_at_the_default_pair_is_never_in_another_run() -> None:
     sequence = kernel_like(920, 12, shortest_s=1e-3)
     sequence.costs.time_s[7, 1:] = np.inf
-    runs = runs_within(sequence, 1.1 * sequence.default_s)
-    assert set(runs.per_launch(len(sequence.kernels))[sequence.kernels == 7].tolist()) == {0}
+    segments = segments_within(sequence, 1.1 * sequence.default_s)
+    assert set(segments.per_launch(len(sequence.kernels))[sequence.kernels == 7].tolist()) == {0}

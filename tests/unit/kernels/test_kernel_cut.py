@@ -1,7 +1,13 @@
 import pytest
 
 from perseus_ds.errors import ProfileError
-from perseus_ds.kernels.trace import KernelClass, cut, merged, trace_of, unattributed_pct
+from perseus_ds.kernels.trace import (
+    KernelClass,
+    merged,
+    split_trace_by_instruction,
+    trace_of,
+    unattributed_pct,
+)
 from perseus_ds.schedule import Instruction, Kind
 
 Span = dict[str, object]
@@ -65,7 +71,7 @@ ON_CPU = [
 
 
 def test_operators_that_compute_are_launches_and_those_outside_a_mark_are_none() -> None:
-    found = cut(ON_CPU)
+    found = split_trace_by_instruction(ON_CPU)
     assert [launch.kernel.name for launch in found[FORWARD]] == ["aten::addmm", "aten::gelu", "aten::copy_"]
     assert found[FORWARD][0].kernel == KernelClass("aten::addmm", ((16,), (4, 8), (8, 16)), "float32")
     assert found[FORWARD][0].duration_s == pytest.approx(20e-6)
@@ -81,7 +87,7 @@ def test_on_cuda_operators_last_as_long_as_their_kernels() -> None:
         kernel(500, 40, 2),
         kernel(540, 10, 2),
     ]
-    (launch,) = cut(events)[FORWARD]
+    (launch,) = split_trace_by_instruction(events)[FORWARD]
     assert (launch.kernel.name, launch.duration_s) == ("aten::addmm", pytest.approx(50e-6))
 
 
@@ -103,9 +109,9 @@ def test_kernels_of_no_operator_are_summed_within_instructions() -> None:
     ]
     assert unattributed_pct(events) == pytest.approx(40.0)
     assert unattributed_pct(ON_CPU) is None
-    trace = trace_of([cut(events)], unattributed_pct=40.0)
+    trace = trace_of([split_trace_by_instruction(events)], unattributed_pct=40.0)
     assert "40" in trace.shortfall
-    assert merged([trace, trace_of([cut(ON_CPU)])]).unattributed_pct == 40.0
+    assert merged([trace, trace_of([split_trace_by_instruction(ON_CPU)])]).unattributed_pct == 40.0
 
 
 def test_a_device_whose_kernels_all_lack_an_operator_is_not_taken_for_a_cpu() -> None:
@@ -113,19 +119,19 @@ def test_a_device_whose_kernels_all_lack_an_operator_is_not_taken_for_a_cpu() ->
     events = [mark("1F0", 0, 100), operator("aten::mm", 10, 30, [4, 8], [8, 8], number=1), nameless]
     assert unattributed_pct(events) == 100.0
     with pytest.raises(ProfileError, match="kernel"):
-        trace_of([cut(events)])
+        trace_of([split_trace_by_instruction(events)])
 
 
 def test_scalars_tell_classes_apart() -> None:
     softmax = operator("aten::_softmax", 10, 5, [4, 16])
     args = {"Input Dims": [[4, 16], [], []], "Input type": ["c10::BFloat16", "Scalar", "Scalar"]}
     events = [mark("1F0", 0, 100), softmax | {"args": args | {"Concrete Inputs": ["", "-1", "False"]}}]
-    (launch,) = cut(events)[FORWARD]
+    (launch,) = split_trace_by_instruction(events)[FORWARD]
     assert launch.kernel == KernelClass("aten::_softmax", ((4, 16),), "bfloat16", "T;-1;False")
 
 
 def test_the_usual_sequence_is_kept_and_others_are_counted() -> None:
-    usual = cut(ON_CPU)
+    usual = split_trace_by_instruction(ON_CPU)
     odd = {FORWARD: usual[FORWARD][:1], BACKWARD: usual[BACKWARD]}
     trace = trace_of([usual, usual, odd], overhead_pct=20.0)
     forward = trace.of(1, Kind.FORWARD)
@@ -135,9 +141,9 @@ def test_the_usual_sequence_is_kept_and_others_are_counted() -> None:
 
 
 def test_ranks_are_joined_by_class() -> None:
-    first = trace_of([cut(ON_CPU)], overhead_pct=5.0)
+    first = trace_of([split_trace_by_instruction(ON_CPU)], overhead_pct=5.0)
     other = [dict(one, name=str(one["name"]).replace("perseus.1", "perseus.0")) for one in ON_CPU]
-    both = merged([first, trace_of([cut(other)], overhead_pct=7.0), first])
+    both = merged([first, trace_of([split_trace_by_instruction(other)], overhead_pct=7.0), first])
     assert both.classes == first.classes
     assert {(one.stage, one.kind) for one in both.sequences} == {
         (stage, kind) for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD)
@@ -147,8 +153,8 @@ def test_ranks_are_joined_by_class() -> None:
 
 def test_a_trace_without_kernels_or_marks_is_refused() -> None:
     with pytest.raises(ProfileError, match="instruction"):
-        cut(ON_CPU[1:7])
+        split_trace_by_instruction(ON_CPU[1:7])
     with pytest.raises(ProfileError, match="forward"):
-        trace_of([cut([mark("1F0", 0, 100)])])
+        trace_of([split_trace_by_instruction([mark("1F0", 0, 100)])])
     with pytest.raises(ProfileError, match="rank"):
         merged([])

@@ -12,13 +12,13 @@ from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.guard.open import NullGpu
 from perseus_ds.kernels.measure import (
     MeasurementSettings,
-    SimulatedReplay,
+    SimulatedRunner,
     candidate_pairs,
     idle_power_reduction_w,
     measure,
     measure_kernels,
     memory_probe,
-    simulated_replay,
+    simulated_runner,
 )
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.schedule import Kind
@@ -39,7 +39,7 @@ def gpu_of(key: str = "rtx-3080-ti", *, noise: float = 0.0) -> SimulatedGpu:
 )
 def test_measured_as_it_truly_is(kernel: KernelClass, pair: ClockPair) -> None:
     gpu = gpu_of(noise=0.005)
-    replay = simulated_replay(gpu, kernel)
+    replay = simulated_runner(gpu, kernel)
     (point,) = measure(gpu, replay, [pair], MeasurementSettings())
     time_s, energy_j = gpu.truth.kernel_cost(replay.work, pair.clock_mhz or 1890, pair.memory_mhz or 9501)
     assert point.time_s == pytest.approx(time_s, rel=0.005)
@@ -67,7 +67,7 @@ class Misdeclared(SimulatedGpu):
 @pytest.mark.parametrize("kernel", [LONG, PRODUCT], ids=str)
 def test_a_launch_may_last_as_long_as_a_step_of_the_counter(kernel: KernelClass, declared_s: float) -> None:
     gpu = Misdeclared(declared_s)
-    replay = simulated_replay(gpu, kernel)
+    replay = simulated_runner(gpu, kernel)
     patience = MeasurementSettings(window_s=0.5, windows=2)
     for pair in (DEFAULT_PAIR, ClockPair(None, 1050)):
         (point,) = measure(gpu, replay, [pair], patience)
@@ -84,26 +84,26 @@ def test_a_counter_that_stands_still_ends_the_measurement() -> None:
 
     gpu = Still(SimulatedSettings(gpu="rtx-3080-ti"), time=VirtualTime())
     with pytest.raises(DeviceError, match="counter"):
-        measure(gpu, simulated_replay(gpu, NORM), [DEFAULT_PAIR], MeasurementSettings())
+        measure(gpu, simulated_runner(gpu, NORM), [DEFAULT_PAIR], MeasurementSettings())
 
 
 def test_both_clocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = gpu_of()
-    measure(gpu, simulated_replay(gpu, NORM), [ClockPair(5001, 1050)], MeasurementSettings())
-    simulated_replay(gpu, NORM).run(5000)
+    measure(gpu, simulated_runner(gpu, NORM), [ClockPair(5001, 1050)], MeasurementSettings())
+    simulated_runner(gpu, NORM).run(5000)
     assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
 
 
-class Broken(SimulatedReplay):
+class Broken(SimulatedRunner):
     def run(self, launches: int) -> None:
         if self.gpu.now_s() > 1.0:
             raise DeviceError("kernel")
-        SimulatedReplay.run(self, launches)
+        SimulatedRunner.run(self, launches)
 
 
 def test_both_clocks_are_given_back_after_a_failure() -> None:
     gpu = gpu_of()
-    replay = simulated_replay(gpu, NORM)
+    replay = simulated_runner(gpu, NORM)
     with pytest.raises(DeviceError, match="kernel"):
         measure(gpu, Broken(gpu, replay.work), [ClockPair(5001, 1050)], MeasurementSettings())
     replay.run(5000)
@@ -128,14 +128,14 @@ def test_one_dimension_where_the_memory_clock_cannot_be_set() -> None:
 def test_the_probe_sets_and_gives_back() -> None:
     gpu = gpu_of()
     assert memory_probe(gpu) is None
-    simulated_replay(gpu, NORM).run(1000)
+    simulated_runner(gpu, NORM).run(1000)
     assert gpu.achieved().memory_clock_mhz == 9501
 
 
 def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
     gpu = gpu_of()
     with pytest.raises(DeviceUnsupportedError, match="counter"):
-        measure(NullGpu(), simulated_replay(gpu, NORM), [DEFAULT_PAIR], MeasurementSettings())
+        measure(NullGpu(), simulated_runner(gpu, NORM), [DEFAULT_PAIR], MeasurementSettings())
     with pytest.raises(DeviceUnsupportedError, match="core"):
         candidate_pairs(NullGpu().capabilities(), memory=False)
 
@@ -161,7 +161,7 @@ def test_what_would_be_chosen_is_measured_a_second_time() -> None:
     gpu = gpu_of(noise=0.005)
     trace = KernelTrace((PRODUCT, NORM), (LaunchSequence(0, Kind.FORWARD, (0, 1, 0), times=4),))
     pairs = (DEFAULT_PAIR, ClockPair(None, 1050), ClockPair(810, 630))
-    find, quick = partial(simulated_replay, gpu), MeasurementSettings(window_s=0.5, windows=2)
+    find, quick = partial(simulated_runner, gpu), MeasurementSettings(window_s=0.5, windows=2)
     profile = measure_kernels(gpu, trace, find, pairs=pairs, settings=quick)
     for kernel, points in profile.points.items():
         assert {point.pair for point in points} == set(pairs)

@@ -39,13 +39,13 @@ def test_the_usual_sweep_is_short_and_slows_training_little(
     """Where work slows down as its clock does, which is the most that it can."""
     found = cost(5, least=least, iteration_s=iteration_s)
     assert found.slower_pct <= 8.0
-    assert found.lasts_s <= 60.0 * minutes
+    assert found.duration_s <= 60.0 * minutes
 
 
 def test_what_really_passed_is_counted() -> None:
     pace = SweepPace(8.0)
     for iteration_s in (2.0, 2.0, 2.6):
-        pace.took(iteration_s, resting=iteration_s == 2.0)
+        pace.record_measured(iteration_s, resting=iteration_s == 2.0)
     assert pace.took_s == pytest.approx(6.6)
     assert pace.slower_pct(1.5) == pytest.approx(10.0), "not by the one that was seen before it"
 
@@ -53,12 +53,12 @@ def test_what_really_passed_is_counted() -> None:
 def paced(resting_s: list[float], at_the_clock_s: float) -> SweepPace:
     """A window that was expected to last twice as long, after iterations at default clocks."""
     pace = SweepPace(8.0)
-    pace.pass_(len(resting_s))
+    pace.record_expected(len(resting_s))
     for iteration_s in resting_s:
-        pace.took(iteration_s, resting=True)
-    pace.pass_(2, 2.0)
+        pace.record_measured(iteration_s, resting=True)
+    pace.record_expected(2, 2.0)
     for _ in range(2):
-        pace.took(at_the_clock_s, resting=False)
+        pace.record_measured(at_the_clock_s, resting=False)
     return pace
 
 
@@ -66,7 +66,9 @@ def test_what_was_lost_is_what_was_seen_where_that_is_less() -> None:
     assert paced([2.0] * 6, 3.0).slowdown_lower_bound == pytest.approx(1.0)
     assert paced([2.0] * 6, 5.0).slowdown_lower_bound == 2.0, "no more than expected"
     assert paced([2.0] * 3, 3.0).slowdown_lower_bound == 2.0, "three iterations show nothing"
-    assert paced([2.0] * 6, 3.0).rests(2, 1.5) < paced([2.0] * 6, 4.0).rests(2, 1.5)
+    assert paced([2.0] * 6, 3.0).baseline_iterations_needed(2, 1.5) < paced(
+        [2.0] * 6, 4.0
+    ).baseline_iterations_needed(2, 1.5)
 
 
 def test_iterations_that_vary_are_no_proof_of_a_smaller_loss() -> None:
@@ -83,7 +85,7 @@ def test_a_window_has_fewer_iterations_where_they_last_longer_but_never_too_few(
 
 
 def test_how_long_iterations_will_last_is_expected_only_once_it_was_seen() -> None:
-    assert SweepPace(8.0).lasts(2.0) == 1.0
-    assert paced([2.0] * 3, 3.0).lasts(2.0) == 1.0, "three iterations show nothing"
-    assert paced([2.0] * 6, 3.0).lasts(1.6) == pytest.approx(1.3), "half as much slower as expected"
-    assert paced([2.0] * 6, 5.0).lasts(1.6) == pytest.approx(1.6), "at most"
+    assert SweepPace(8.0).slowdown_factor(2.0) == 1.0
+    assert paced([2.0] * 3, 3.0).slowdown_factor(2.0) == 1.0, "three iterations show nothing"
+    assert paced([2.0] * 6, 3.0).slowdown_factor(1.6) == pytest.approx(1.3), "half as much slower as expected"
+    assert paced([2.0] * 6, 5.0).slowdown_factor(1.6) == pytest.approx(1.6), "at most"
