@@ -8,8 +8,7 @@ import pytest
 
 import perseus_ds
 from perseus_ds.cli import main
-from perseus_ds.cli.main import COMMANDS, parser
-from perseus_ds.cli.removed import REMOVED_OPTIONS
+from perseus_ds.cli.main import COMMANDS, REMOVED_OPTIONS, parser
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
