@@ -43,7 +43,7 @@ from perseus_ds.config import Objective
 from perseus_ds.errors import PlanError, ProfileError
 from perseus_ds.plan import FrequencyPlan, Options, PlanSet, doubt, read_plans, select, worth
 from perseus_ds.plan.clock_requests import play
-from perseus_ds.plan.select import PowerPoint, power_table, with_plan_within
+from perseus_ds.plan.select import PowerPoint, plan_numbered, power_table, with_plan_within
 from perseus_ds.profile import profile_csv, profile_json, read_profile
 from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.schedule import Kind, dag_of
@@ -168,7 +168,7 @@ def _chosen(plans: PlanSet, options: argparse.Namespace) -> FrequencyPlan:
     if options.straggler is not None:
         from perseus_ds.straggler.frontier_index import FrontierIndex  # noqa: PLC0415  # heavy, and seldom asked for
 
-        return plans.plan(FrontierIndex.of(plans, Objective()).within(options.straggler))
+        return plan_numbered(plans, FrontierIndex.of(plans, Objective()).within(options.straggler))
     objective = Objective("min_energy" if options.min_energy else "no_slowdown")
     if options.max_slowdown is not None:
         objective = Objective("max_slowdown", max_slowdown_pct=options.max_slowdown)

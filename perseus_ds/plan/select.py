@@ -125,9 +125,7 @@ def with_plan_at(plans: PlanSet, time_s: float) -> PlanSet:
     Cost: linear in computations and edges.
     """
     after = bisect_right(plans.iteration_time_s, time_s)
-    if plans.budget.limits or plans.wait_clock is not None or not len(plans.splits):
-        return plans
-    if not 0 < after < len(plans) or _has_timelines(plans):
+    if not 0 < after < len(plans) or not can_mix(plans):
         return plans
     early_s, late_s = plans.iteration_time_s[after - 1 : after + 1].tolist()
     if time_s <= early_s * (1.0 + _ROUNDING):
@@ -140,8 +138,24 @@ def with_plan_at(plans: PlanSet, time_s: float) -> PlanSet:
     return _inserted(plans, after, (lasts_s, cost_j), (fast, slow, share))
 
 
-def _has_timelines(plans: PlanSet) -> bool:
-    return any(options.timelines for options in plans.options.values())
+def can_mix(plans: PlanSet) -> bool:
+    """Return whether plans may be mixed: they split computations, and nothing limits their changes."""
+    if plans.budget.limits or plans.wait_clock is not None or not len(plans.splits):
+        return False
+    return not any(options.timelines for options in plans.options.values())
+
+
+def plan_numbered(plans: PlanSet, number: float) -> FrequencyPlan:
+    """Return a plan of the frontier: 3 is plan 3, and 3.25 the mixture a quarter of the way to plan 4.
+
+    Where the two cannot be mixed it is the faster one.
+    """
+    index = int(number)
+    if number == index:
+        return plans.plan(index)
+    early_s, late_s = plans.iteration_time_s[index : index + 2].tolist()
+    mixed = with_plan_at(plans, early_s + (number - index) * (late_s - early_s))
+    return mixed.plan(index + len(mixed) - len(plans))
 
 
 def _mixed_s(plans: PlanSet, after: int, late_share: float) -> Floats:

@@ -122,12 +122,12 @@ class ActivePlan:
         self.observed: JobStatus | None = None
 
     @property
-    def plan(self) -> int:
+    def plan(self) -> float:
         """The plan that this replica runs now."""
         return self._unanswered if self._replica_plans is None else self._replica_plans.plans[self._replica]
 
     @property
-    def plans(self) -> Sequence[int]:
+    def plans(self) -> Sequence[float]:
         """The plans that all replicas run now."""
         return [self._unanswered] if self._replica_plans is None else self._replica_plans.plans
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import OPENING, ClockRequest, PlanSet, clock_requests, opening_clocks
+from perseus_ds.plan.select import plan_numbered
 from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
 from perseus_ds.runtime.recorder import Moment
 from perseus_ds.schedule import Kind
@@ -149,10 +150,15 @@ class ClockSequencer:
 # The clock requests of one pipeline rank, for every plan that it may follow.
 
 
+_MOST_SCHEDULES = 1000  # mixtures beside a straggler that drifts would fill the memory of a long job
+
+
 class ClockSchedules:
     """The clock schedule of one pipeline rank for every plan, each made when it is first asked for.
 
-    Cost: one pass over the schedule's graph the first time, a look-up from then on.
+    A plan is a number (``plan_numbered``).
+
+    Cost: some passes over the schedule's graph the first time, a look-up from then on.
     """
 
     def __init__(self, plans: PlanSet, *, pipeline_rank: int, change: ClockChange) -> None:
@@ -160,20 +166,22 @@ class ClockSchedules:
         self._rank = pipeline_rank
         self._change = change
         self._computations = len(plans.computations_of(pipeline_rank))
-        self._schedules: dict[tuple[int, bool], ClockSchedule] = {}
+        self._schedules: dict[tuple[float, bool], ClockSchedule] = {}
 
     def __len__(self) -> int:
         """Return how many plans there are."""
         return len(self._plans)
 
-    def of(self, plan: int, *, on_pace: bool = True) -> ClockSchedule:
+    def of(self, plan: float, *, on_pace: bool = True) -> ClockSchedule:
         """Every request of the rank, by the computation that it is asked in.
 
         ``on_pace``: computations last as long as planned, so that lower clocks may be asked for ahead.
         """
         key = plan, on_pace
         if key not in self._schedules:
-            chosen = self._plans.plan(plan)
+            if len(self._schedules) >= _MOST_SCHEDULES:
+                self._schedules.clear()
+            chosen = plan_numbered(self._plans, plan)
             requests = clock_requests(chosen, self._rank, self._change, on_pace=on_pace)
             opening = opening_clocks(chosen, self._rank, requests)
             self._schedules[key] = ClockSchedule.of(requests, opening, self._computations)

@@ -257,11 +257,11 @@ class StragglerReporter:
         self._gpus = gpus
         self._names = names or [f"replica {number}" for number in range(len(frontiers))]
         self._known: tuple[int, ...] = ()
-        self._chosen: tuple[int, ...] = ()
+        self._chosen: tuple[float, ...] = ()
         self._ended = False
         self.awaited: tuple[tuple[Straggler, Sequence[GpuAddress]], ...] = ()
 
-    def report(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
+    def report(self, decision: StragglerDecision, plans: Sequence[float]) -> None:
         """Log what is new in a decision; ``plans`` are those that the replicas run from now on."""
         for replica in decision.unconfirmed:
             name = self._names[replica]
@@ -291,7 +291,7 @@ class StragglerReporter:
         self._known, self._chosen, self._ended = replicas, tuple(plans), decision.ended
 
     def _report_new(
-        self, decision: StragglerDecision, awaited: Sequence[Straggler], plans: Sequence[int]
+        self, decision: StragglerDecision, awaited: Sequence[Straggler], plans: Sequence[float]
     ) -> None:
         slow = "; ".join(
             f"{self._names[one.replica]}{self._where(one)} is {one.slowdown:.2f} times slower than its peers "
@@ -305,21 +305,24 @@ class StragglerReporter:
             saving_pct = self._saving_pct(waiting, plans[waiting], decision.sync_time_s)
             facts["predicted_saving_pct"] = saving_pct
             answer = (
-                f"the others meet it at {decision.sync_time_s:.4g} s with plan {plans[waiting]} of "
+                f"the others meet it at {decision.sync_time_s:.4g} s with plan {plans[waiting]:.6g} of "
                 f"{len(self._frontiers[waiting])}: {saving_pct:.1f} % energy saved on each of them as planned"
             )
         self._log.event("straggler", f"straggler: {slow}; {answer}", **facts)
 
-    def _saving_pct(self, replica: int, plan: int, sync_time_s: float) -> float:
+    def _saving_pct(self, replica: int, plan: float, sync_time_s: float) -> float:
         """Compare with default clocks beside the same straggler; both wait for it."""
         frontier = self._frontiers[replica]
         waiting_j = frontier.blocking_total_w * sync_time_s
         baseline = frontier.baseline
         extra_s = sync_time_s - baseline.iteration_time_s
         default_j = baseline.energy_j + baseline.blocking_power_w * frontier.schedule.ranks * extra_s
-        return 100.0 * (1.0 - (float(frontier.effective_energy_j[plan]) + waiting_j) / default_j)
+        first, second = int(plan), math.ceil(plan)
+        first_j, second_j = (float(frontier.effective_energy_j[one]) for one in (first, second))
+        own_j = first_j + (plan - first) * (second_j - first_j)
+        return 100.0 * (1.0 - (own_j + waiting_j) / default_j)
 
-    def _facts(self, decision: StragglerDecision, plans: Sequence[int]) -> dict[str, object]:
+    def _facts(self, decision: StragglerDecision, plans: Sequence[float]) -> dict[str, object]:
         return {
             "sync_time_s": decision.sync_time_s,
             "stragglers": [
@@ -333,7 +336,7 @@ class StragglerReporter:
                 for one in decision.stragglers
             ],
             "waiting": list(decision.waiting),
-            "plans": list(plans),
+            "plans": [int(plan) if plan == int(plan) else plan for plan in plans],
         }
 
     def _where(self, straggler: Straggler) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
+from perseus_ds.plan.select import plan_numbered
 from perseus_ds.profile import Computation, Profile, smoothed
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of
 from perseus_ds.simulation.kernel import (
@@ -174,11 +175,11 @@ class PlanRequests(NamedTuple):
 
 
 def requests_of(
-    plans: PlanSet, plan: int, job: JobProgram, *, change: ClockChange, on_pace: bool
+    plans: PlanSet, plan: float, job: JobProgram, *, change: ClockChange, on_pace: bool
 ) -> PlanRequests:
     """Ask as a job does: every clock ahead by its own latency."""
     place = {node: index for index, node in enumerate(job.nodes)}
-    chosen = plans.plan(plan)
+    chosen = plan_numbered(plans, plan)
     opening_mhz: list[int] = []
     of_row: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
     for rank in range(job.ranks):
@@ -214,7 +215,7 @@ def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> 
 
 # What stays the same while a job is emulated: programs, tables, machines, and what plans ask for.
 
-Asking = tuple[int, bool]
+Asking = tuple[float, bool]
 """A plan, and whether it is asked for as on pace: lower clocks ahead."""
 
 DEFAULT_CLOCKS = -1

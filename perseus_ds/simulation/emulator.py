@@ -85,7 +85,7 @@ class Emulated:
     gpus: int
     job_s: Floats
     own_s: Floats
-    plan: Ints
+    plan: Floats
     energy_j: Floats
     changes: Ints
     decisions: tuple[StragglerDecision, ...]
@@ -148,7 +148,7 @@ class JobRun:
         self._now: EmulatedIteration | None = None
         self._job_s = np.zeros(iterations)
         self._own_s = np.full((iterations, cluster.pipelines), np.nan)
-        self._plan = np.zeros((iterations, cluster.pipelines), dtype=np.int64)
+        self._plan = np.zeros((iterations, cluster.pipelines))
         self._energy_j = np.zeros((iterations, len(CAUSES)))
         self._changes = np.zeros(iterations, dtype=np.int64)
 
@@ -393,14 +393,14 @@ class Answers:
         self.decisions: list[StragglerDecision] = []
 
     @property
-    def plans(self) -> Sequence[int]:
+    def plans(self) -> Sequence[float]:
         """Return what the next iteration is run at, a plan per replica."""
         return self._replica_plans.plans
 
     @property
     def cost_pct(self) -> float:
         """Return what answers have cost over the last 1 000 iterations."""
-        return self._replica_plans.cost_pct
+        return self._replica_plans.account["cost_pct"]
 
     @property
     def on_pace(self) -> Sequence[bool]:

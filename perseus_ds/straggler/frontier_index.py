@@ -1,9 +1,11 @@
-"""Frontiers, for look-up while training runs: which plan fits into how many seconds, of all replicas."""
+"""Frontiers, for look-up while training runs: which plan fits into how many seconds, of all replicas.
+
+A plan is a number: 3 is the frontier's plan 3, and 3.25 a mixture, a quarter of the way from plan 3 to 4.
+"""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,12 +14,14 @@ from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, select
+from perseus_ds.plan.select import can_mix
 from perseus_ds.schedule import dag_of
 from perseus_ds.straggler.controller import StragglerDecision
 
 _ROUNDED = 1.0 + 1e-12  # a plan's own stretch is the plan again
+_MIXTURES = 16  # places between two plans: their mixtures are at most a sixteenth of that too fast
 _Floats = NDArray[np.float64]
-_Plans = NDArray[np.int64]
+_Plans = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,20 +32,18 @@ class FrontierIndex:
     ``PlanSet.iteration_time_s`` contains, so that a measured iteration can be held against it. ``power_w``
     [plans] is mean power over that time, ``default_w`` that of default clocks. ``objective`` and ``fastest``
     are plans by index. ``scatter`` is how much an iteration varies by the profile (relative standard
-    deviation; NaN: unknown).
+    deviation; NaN: unknown). ``mixes``: plans may be mixed.
     """
 
-    expected_s: NDArray[np.float64]
+    expected_s: _Floats
     scatter: float
     baseline_s: float
-    power_w: NDArray[np.float64]
+    power_w: _Floats
     default_w: float
     objective: int
     fastest: int
-    _times_s: Sequence[float]
-    _best: Sequence[int]
-    _slower_s: NDArray[np.float64]
-    _slower: NDArray[np.int64]
+    mixes: bool
+    _cheaper: NDArray[np.int64]
 
     @classmethod
     def of(cls, plans: PlanSet, objective: Objective) -> FrontierIndex:
@@ -53,24 +55,18 @@ class FrontierIndex:
         """
         run_s = _longest_path_s(plans)
         expected_s = run_s[:-1]
-        cheaper = _ever_cheaper(expected_s, plans.effective_energy_j)
-        chosen = select(plans, objective).index
-        slower = [index for index in cheaper if expected_s[index] > expected_s[chosen]]
-        blocking_w, baseline = plans.blocking_total_w, plans.baseline
-        power_w = plans.effective_energy_j / expected_s + blocking_w
+        power_w = plans.effective_energy_j / expected_s + plans.blocking_total_w
         power_w *= 1.0 if plans.power_ratio is None else plans.power_ratio
         return cls(
             expected_s=expected_s,
             scatter=math.nan if plans.scatter_pct is None else plans.scatter_pct / 100.0,
             baseline_s=float(run_s[-1]),
             power_w=power_w,
-            default_w=baseline.energy_j / baseline.iteration_time_s,
-            objective=chosen,
+            default_w=plans.baseline.energy_j / plans.baseline.iteration_time_s,
+            objective=select(plans, objective).index,
             fastest=select(plans, Objective()).index,
-            _times_s=[float(expected_s[index]) for index in cheaper],
-            _best=cheaper,
-            _slower_s=expected_s[slower],
-            _slower=np.array([chosen, *slower], dtype=np.int64),
+            mixes=can_mix(plans),
+            _cheaper=_ever_cheaper(expected_s, plans.effective_energy_j),
         )
 
     def below(self, power_w: float) -> FrontierIndex:
@@ -80,21 +76,14 @@ class FrontierIndex:
         """
         if self.power_w[self.objective] <= power_w:
             return self
-        slower = self._slower[1:].tolist()
-        plan = next((one for one in slower if self.power_w[one] <= power_w), self._best[-1])
+        slower = self._slower()
+        fits = slower[self.power_w[slower] <= power_w]
+        plan = int(fits[0] if len(fits) else self._cheaper[-1])
         floor_s = self.expected_s[plan]
-        objective = plan if floor_s > self.objective_s else self.objective
-        fastest = plan if floor_s > self.fastest_s else self.fastest
-        if (objective, fastest) == (self.objective, self.fastest):
-            return self
-        slower = [index for index in self._best if self.expected_s[index] > self.expected_s[objective]]
-        kept = np.array([objective, *slower], dtype=np.int64)
         return replace(
             self,
-            objective=objective,
-            fastest=fastest,
-            _slower_s=self.expected_s[slower],
-            _slower=kept,
+            objective=plan if floor_s > self.objective_s else self.objective,
+            fastest=plan if floor_s > self.fastest_s else self.fastest,
         )
 
     @property
@@ -107,7 +96,7 @@ class FrontierIndex:
         """Return what the plan that loses no time predicts."""
         return float(self.expected_s[self.fastest])
 
-    def within(self, limit_s: float) -> int:
+    def within(self, limit_s: float) -> float:
         """Return the plan of least effective energy that takes no longer, or the fastest.
 
         Cost: microseconds.
@@ -115,9 +104,24 @@ class FrontierIndex:
         """
         if limit_s <= self.fastest_s:
             return self.fastest
-        return self._best[bisect_right(self._times_s, limit_s) - 1]
+        place = int(np.searchsorted(self.expected_s[self._cheaper], limit_s, side="right")) - 1
+        plan = int(self._cheaper[place])
+        if not self.mixes or plan + 1 not in self._cheaper[place + 1 : place + 2]:
+            return plan
+        early_s, late_s = float(self.expected_s[plan]), float(self.expected_s[plan + 1])
+        return plan + math.floor(_MIXTURES * (limit_s - early_s) / (late_s - early_s)) / _MIXTURES
 
-    def stretched(self, stretch: NDArray[np.float64]) -> NDArray[np.int64]:
+    def predicted_s(self, plans: _Plans) -> _Floats:
+        """Return what plans predict for themselves; a mixture takes no longer than the times mixed.
+
+        Shape: both alike.
+        """
+        first = plans.astype(np.int64)
+        second = np.minimum(first + 1, len(self.expected_s) - 1)
+        first_s: _Floats = self.expected_s[first]
+        return first_s + (plans - first) * (self.expected_s[second] - first_s)
+
+    def stretched(self, stretch: _Floats) -> _Plans:
         """Return for each of many replicas the plan that takes so many times longer than the objective's.
 
         No replica is made faster than the objective's plan, and none runs a plan that costs more than that.
@@ -125,25 +129,30 @@ class FrontierIndex:
         Shape: [replicas].
         Cost: a search for each, as vectors.
         """
+        slower = self._slower()
         limit_s = stretch * self.objective_s * _ROUNDED
-        places = np.searchsorted(self._slower_s, limit_s, side="right")
-        plans: NDArray[np.int64] = self._slower[places]
+        places = np.searchsorted(self.expected_s[slower], limit_s, side="right")
+        plans: _Plans = np.r_[self.objective, slower][places].astype(np.float64)
         return plans
 
+    def _slower(self) -> NDArray[np.int64]:
+        """Return the plans behind the objective's, each cheaper than the ones before."""
+        return self._cheaper[self.expected_s[self._cheaper] > self.objective_s]
 
-def _ever_cheaper(time_s: NDArray[np.float64], cost_j: NDArray[np.float64]) -> list[int]:
+
+def _ever_cheaper(time_s: _Floats, cost_j: _Floats) -> NDArray[np.int64]:
     """Plans, time ascending, of which each costs less than all before."""
     order = np.lexsort((cost_j, time_s))
     least = np.minimum.accumulate(cost_j[order])
-    return [int(index) for index in order[np.r_[True, least[1:] < least[:-1]]]]
+    return order[np.r_[True, least[1:] < least[:-1]]]
 
 
-def _longest_path_s(plans: PlanSet) -> NDArray[np.float64]:
+def _longest_path_s(plans: PlanSet) -> _Floats:
     """Every plan's iteration time with the durations as measured; the last is all at the highest clock."""
     dag, longest_s = dag_of(plans.schedule), np.zeros(len(plans) + 1)
     column = {instruction: place for place, instruction in enumerate(plans.computations())}
 
-    def lasts_s(node: int) -> NDArray[np.float64] | float:
+    def lasts_s(node: int) -> _Floats | float:
         instruction = dag.nodes[node]
         key = (instruction.stage, instruction.kind)
         if instruction not in column:
@@ -159,29 +168,26 @@ def _longest_path_s(plans: PlanSet) -> NDArray[np.float64]:
 class Frontiers:
     """Plans of every replica by its own frontier, all at once; replicas with the same GPUs share one.
 
-    Shape: ``objective`` and ``objective_s`` [replicas].
+    Shape: ``objective``, ``objective_s`` and ``fastest_s`` [replicas].
     """
 
     def __init__(self, indexes: Sequence[FrontierIndex]) -> None:
         self._indexes = indexes
-        who: dict[int, list[int]] = {}
-        for replica, index in enumerate(indexes):
-            who.setdefault(id(index), []).append(replica)
-        self._groups = [(indexes[replicas[0]], np.array(replicas)) for replicas in who.values()]
-        self.objective: _Plans = np.array([index.objective for index in indexes])
+        every = np.array([id(index) for index in indexes])
+        self._groups = [(index, np.flatnonzero(every == id(index))) for index in set(indexes)]
+        self.objective: _Plans = np.array([float(index.objective) for index in indexes])
         self.objective_s: _Floats = np.array([index.objective_s for index in indexes])
+        self.fastest_s: _Floats = np.array([index.fastest_s for index in indexes])
 
-    def expected_s(self, plans: _Plans) -> _Floats:
+    def predicted_s(self, plans: _Plans) -> _Floats:
         """Return what each replica's plan predicts for itself.
 
         Shape: [replicas].
         """
-        if len(self._groups) == 1:
-            return self._indexes[0].expected_s[plans]
-        expected_s = np.empty(len(plans))
+        predicted_s = np.empty(len(plans))
         for index, replicas in self._groups:
-            expected_s[replicas] = index.expected_s[plans[replicas]]
-        return expected_s
+            predicted_s[replicas] = index.predicted_s(plans[replicas])
+        return predicted_s
 
     def decided(self, decision: StragglerDecision) -> _Plans:
         """Return what each replica runs by a decision."""
@@ -190,13 +196,11 @@ class Frontiers:
             plans[replica] = self._indexes[replica].within(float(decision.limit_s[replica]))
         return plans
 
-    def stretched(self, stretch: NDArray[np.float64]) -> _Plans:
+    def stretched(self, stretch: _Floats) -> _Plans:
         """Return each replica's plan that takes at most so many times longer than its objective's.
 
         Shape: [replicas].
         """
-        if len(self._groups) == 1:
-            return self._indexes[0].stretched(stretch)
         plans = self.objective.copy()
         for index, replicas in self._groups:
             plans[replicas] = index.stretched(stretch[replicas])

@@ -48,17 +48,15 @@ class ReplicaPlans:
     ) -> None:
         self._frontiers = Frontiers(indexes)
         self._answered = answered
-        self._restricted_from: int | None = None
-        scatter = np.array([frontier_index.scatter for frontier_index in indexes])
+        self._restricted_from = 0
         self._controller = StragglerController(
             self._frontiers.objective_s,
-            np.array([frontier_index.fastest_s for frontier_index in indexes]),
-            scatter=float(scatter.max()),
+            self._frontiers.fastest_s,
+            scatter=float(np.max([index.scatter for index in indexes])),
             max_cost_pct=max_cost_pct,
             exposed=exposed,
         )
         self._pace = Pace(len(indexes))
-        self._unknown = np.full(len(indexes), np.nan)
         self._run_s: dict[int, _Replicas] = {}
         self._pacing = None if forecast_error is None else Pacing(forecast_error)
         self._predicted_s: dict[int, tuple[_Replicas, _Replicas]] = {}
@@ -66,7 +64,6 @@ class ReplicaPlans:
         self._decided = self._present = self._frontiers.objective
         self._paced_iterations, self._slowed = 0, 0.0
         self.decision: StragglerDecision | None = None
-        self.observed: ReplicaStatus | None = None
 
     def restrict(self, indexes: Sequence[FrontierIndex], *, index: int) -> None:
         """Run no plan from iteration ``index`` on that these frontiers do not have: a power cap has changed.
@@ -74,16 +71,14 @@ class ReplicaPlans:
         Whoever waits for a straggler runs the slower of both; a straggler runs the fastest below the cap.
         """
         self._frontiers, self._restricted_from = Frontiers(indexes), index
-        self._controller.restrict(self._frontiers.objective_s, np.array([one.fastest_s for one in indexes]))
-        decision = self.decision if self._answered else None
-        self._decided = self._frontiers.objective if decision is None else self._frontiers.decided(decision)
+        self._controller.restrict(self._frontiers.objective_s, self._frontiers.fastest_s)
         self._predicted_s.clear()
-        self._present = self._decided
+        self._follow(self.decision)
 
     def end_answers(self) -> None:
         """Run the objective's plans throughout from now on; replicas are judged all the same."""
         self._answered = False
-        self._decided = self._present = self._frontiers.objective
+        self._follow(None)
 
     def observe(self, about: int, observed: ReplicaStatus) -> bool:
         """Judge iteration ``about``; return whether some replica runs another plan from now on.
@@ -91,13 +86,13 @@ class ReplicaPlans:
         Cost: see scripts/bench/straggler; linear in replicas.
         """
         planned_s, load = self._promised(about, observed.own_s)
-        costs = self._restricted_from is None or about >= self._restricted_from
-        decision = self._controller.observe(observed, planned_s, load=load, costs=costs)
-        self.decision, self.observed = decision, observed
+        self.decision = self._controller.observe(
+            observed, planned_s, load=load, costs=about >= self._restricted_from
+        )
         self._pace.observe(observed.own_s / (planned_s if load is None else planned_s * load))
         before = self._decided
-        if decision.changed and self._answered:
-            self._decided = self._frontiers.decided(decision)
+        if self.decision.changed and self._answered:
+            self._follow(self.decision)
         self._present = self._decided
         return not np.array_equal(self._decided, before)
 
@@ -106,7 +101,7 @@ class ReplicaPlans:
         for kept in (self._run_s, self._predicted_s):
             kept.pop(index - _KEPT, None)
         self._present = self._decided
-        self._run_s[index] = self._frontiers.expected_s(self._present)
+        self._run_s[index] = self._frontiers.predicted_s(self._present)
 
     def pace(self, index: int, predicted_s: _Replicas) -> bool:
         """Pace replicas to the longest of an iteration that begins; return whether one runs another plan.
@@ -117,10 +112,8 @@ class ReplicaPlans:
         Shape: [replicas].
         Cost: see scripts/bench/straggler; linear in replicas.
         """
-        if self._pacing is None or index not in self._run_s:
-            return False
         known = np.isfinite(predicted_s) & (predicted_s > 0.0)
-        if not known.any():
+        if self._pacing is None or index not in self._run_s or not known.any():
             return False
         predicted_s, pace = np.where(known, predicted_s, np.nan), self._controller.pace
         self._predicted_s[index] = predicted_s, predicted_s * pace
@@ -130,13 +123,13 @@ class ReplicaPlans:
             most_s = self._controller.longest_allowed_s(predicted_s)
             stretch = self._pacing.stretches(predicted_s * pace, most_s=most_s)
             self._present = self._frontiers.stretched(stretch)
-        self._run_s[index] = self._frontiers.expected_s(self._present)
+        self._run_s[index] = self._frontiers.predicted_s(self._present)
         return not np.array_equal(self._present, self._decided)
 
     @property
-    def plans(self) -> Sequence[int]:
-        """Return what every replica runs now."""
-        plans: list[int] = self._present.tolist()
+    def plans(self) -> Sequence[float]:
+        """Return what every replica runs now (``plan_numbered``)."""
+        plans: list[float] = self._present.tolist()
         return plans
 
     @property
@@ -151,18 +144,12 @@ class ReplicaPlans:
         return (~self._pace.behind).tolist()
 
     @property
-    def cost_pct(self) -> float:
-        """Return what answers have cost over the last 1 000 iterations."""
-        return self._controller.cost_pct
-
-    @property
     def account(self) -> Mapping[str, float]:
         """Return what answers have cost, in how many iterations replicas were paced and how much."""
-        slowed_pct = 100.0 * self._slowed / self._paced_iterations if self._paced_iterations else 0.0
         return {
-            "cost_pct": self.cost_pct,
+            "cost_pct": self._controller.cost_pct,
             "paced_iterations": self._paced_iterations,
-            "mean_slowed_pct": slowed_pct,
+            "mean_slowed_pct": 100.0 * self._slowed / max(1, self._paced_iterations),
         }
 
     @property
@@ -170,14 +157,22 @@ class ReplicaPlans:
         """The iteration time at which all meet; None while nobody waits."""
         return None if self.decision is None else self.decision.sync_time_s
 
+    def _follow(self, decision: StragglerDecision | None) -> None:
+        """Run what a decision leaves room for, or the objective's plans."""
+        self._decided = self._frontiers.objective
+        if decision is not None and self._answered:
+            self._decided = self._frontiers.decided(decision)
+        self._present = self._decided
+
     def _promised(self, about: int, own_s: _Replicas) -> tuple[_Replicas, _Replicas | None]:
         """Return what was expected of an iteration at the usual load, and what the load was (None: usual)."""
-        run_s, predicted = self._run_s.pop(about, self._unknown), self._predicted_s.pop(about, None)
+        unknown = np.full(len(own_s), np.nan)
+        run_s, predicted = self._run_s.pop(about, unknown), self._predicted_s.pop(about, None)
         if self._pacing is None:
             return run_s, None
         if predicted is None:
             self._missing += 1
-            return (run_s if self._missing >= _MISSING else self._unknown), None
+            return (run_s if self._missing >= _MISSING else unknown), None
         self._missing = 0
         (predicted_s, at_pace_s), objective_s = predicted, self._frontiers.objective_s
         stretch = run_s / objective_s

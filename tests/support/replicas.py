@@ -34,7 +34,7 @@ class Book:
     """
 
     losses: list[str] = field(default_factory=list)
-    plans: list[list[int]] = field(default_factory=list)
+    plans: list[list[float]] = field(default_factory=list)
     modes: list[Mode] = field(default_factory=list)
     own_s: list[list[float]] = field(default_factory=list)
     duration_s: list[float] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Book:
         if session is not None and active_plan is not None:
             if not self.plans:
                 self.seen = active_plan.observed
-            self.plans.append([int(plan) for plan in active_plan.plans])
+            self.plans.append(list(active_plan.plans))
             self.modes.append(session.lifecycle.settings.mode)
         return active_plan
 

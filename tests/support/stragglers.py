@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build
+from perseus_ds.plan.select import plan_numbered
 from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.simulation import textbook_profile
 from perseus_ds.simulation.emulator import Answers
@@ -36,12 +37,12 @@ class Pipeline:
         self._seed = seed
         self._dag = dag_of(plans.schedule)
         self._computed = frozenset(plans.computations())
-        self._portions = lru_cache(maxsize=32)(lambda plan: plans.plan(plan).portions())
+        self._portions = lru_cache(maxsize=32)(lambda plan: plan_numbered(plans, plan).portions())
         self._block = lru_cache(maxsize=32)(self._compute)
 
     def own_s(
         self,
-        plan: int,
+        plan: float,
         iteration: int,
         *,
         slow_stages: tuple[float, ...] | None = None,
@@ -54,7 +55,7 @@ class Pipeline:
         block, place = divmod(iteration, BLOCK)
         return float(self._block(plan, block, slow_stages, cap_mhz)[place])
 
-    def throttles(self, plan: int, cap_mhz: int | None) -> bool:
+    def throttles(self, plan: float, cap_mhz: int | None) -> bool:
         """Whether the plan asks for a clock that the cap does not allow."""
         if cap_mhz is None:
             return False
@@ -66,7 +67,7 @@ class Pipeline:
         )
 
     def _compute(
-        self, plan: int, block: int, slow_stages: tuple[float, ...] | None, cap_mhz: int | None
+        self, plan: float, block: int, slow_stages: tuple[float, ...] | None, cap_mhz: int | None
     ) -> NDArray[np.float64]:
         draw = np.random.default_rng((self._seed, block)).standard_normal((len(self._dag.nodes), BLOCK))
         slow = slow_stages or (1.0,) * self.plans.schedule.stages
@@ -78,7 +79,7 @@ class Pipeline:
         ends_s = (end_s for _, _, end_s in self._dag.in_turn(lasts_s, self.plans.fixed_s))
         return np.maximum.reduce(list(ends_s))
 
-    def _duration_s(self, node: int, plan: int, cap_mhz: int | None) -> float:
+    def _duration_s(self, node: int, plan: float, cap_mhz: int | None) -> float:
         instruction = self._dag.nodes[node]
         key = (instruction.stage, instruction.kind)
         if instruction not in self._computed:
@@ -119,7 +120,7 @@ class Played:
     """
 
     own_s: NDArray[np.float64]
-    plan: NDArray[np.int64]
+    plan: NDArray[np.float64]
     free_s: NDArray[np.float64]
     decisions: tuple[StragglerDecision, ...]
 
@@ -159,12 +160,12 @@ class Cluster:
         indexes = [one.frontier_index for one in self._replicas]
         answers = Answers(indexes, lag=self._lag, answered=answered)
         own_s, free_s = np.zeros((iterations, count)), np.zeros((iterations, count))
-        plan = np.zeros((iterations, count), dtype=np.int64)
+        plan = np.zeros((iterations, count))
         for n in range(iterations):
             plan[n] = answers.plans
             beset = [trouble(replica, n) for replica in range(count)]
             for replica, one in enumerate(beset):
-                own_s[n, replica] = self._own_s(replica, int(plan[n, replica]), n, one)
+                own_s[n, replica] = self._own_s(replica, float(plan[n, replica]), n, one)
                 free_s[n, replica] = self._own_s(replica, indexes[replica].objective, n, one)
             answers.observe(
                 ReplicaStatus(
@@ -175,12 +176,12 @@ class Cluster:
             )
         return Played(own_s, plan, free_s, tuple(answers.decisions))
 
-    def _own_s(self, replica: int, plan: int, n: int, trouble: Trouble) -> float:
+    def _own_s(self, replica: int, plan: float, n: int, trouble: Trouble) -> float:
         return trouble.slowdown * self._replicas[replica].own_s(
             plan, n, slow_stages=trouble.slow_stages, cap_mhz=trouble.cap_mhz
         )
 
-    def _capped(self, replica: int, plan: int, trouble: Trouble) -> bool:
+    def _capped(self, replica: int, plan: float, trouble: Trouble) -> bool:
         return self._replicas[replica].throttles(plan, trouble.cap_mhz)
 
 
@@ -242,7 +243,9 @@ def energy_above_best_pct(played: Played, when: slice, replica: int, plans: Plan
     sync_time_s = float(played.free_s[when].max(axis=1).mean())
     energy_j = plans.effective_energy_j + plans.blocking_total_w * sync_time_s
     best = Pipeline(plans).frontier_index.within(sync_time_s)
-    return float(100.0 * (energy_j[played.plan[when, replica]].mean() / energy_j[best] - 1.0))
+    numbers = np.arange(len(plans))
+    spent_j = np.interp(played.plan[when, replica], numbers, energy_j).mean()
+    return float(100.0 * (spent_j / np.interp(best, numbers, energy_j) - 1.0))
 
 
 def slowed(played: Played) -> np.ndarray:

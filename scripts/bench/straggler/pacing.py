@@ -88,7 +88,7 @@ class Played:
         Shape: ``full_s`` [replicas], at full speed.
         """
         run = np.array(plans.plans)
-        own_s: Floats = full_s * self._index.expected_s[run] / self._index.objective_s
+        own_s: Floats = full_s * self._index.predicted_s(run) / self._index.objective_s
         if count:
             share = full_s / self._index.objective_s
             self.job_s.append(float(own_s.max()))
@@ -146,7 +146,9 @@ def choosing_us(replicas: int, index: FrontierIndex, rounds: int = 50) -> dict[s
         plans.will_run(n)
         plans.pace(n, index.objective_s * load)
         paced_us.append((thread_time_ns() - began) / 1e3)
-        own_s = load * index.expected_s[plans.plans] * (1.0 + 0.01 * random.standard_normal(replicas))
+        own_s = (
+            load * index.predicted_s(np.array(plans.plans)) * (1.0 + 0.01 * random.standard_normal(replicas))
+        )
         status = ReplicaStatus(own_s, np.zeros(replicas, np.bool_), np.ones(replicas))
         began = thread_time_ns()
         plans.observe(n, status)

@@ -23,7 +23,7 @@ def test_nobody_is_paced_beyond_the_longest(reported: np.ndarray, error: float) 
     plans = ReplicaPlans([index()] * REPLICAS, forecast_error=error)
     plans.will_run(0)
     plans.pace(0, reported)
-    stretch = index().expected_s[list(plans.plans)] / index().objective_s
+    stretch = index().predicted_s(np.array(plans.plans)) / index().objective_s
     known = np.isfinite(reported) & (reported > 0.0)
     assert (stretch[~known] == 1.0).all()
     if known.any():
@@ -45,4 +45,4 @@ def test_the_same_is_answered_alike_and_nothing_is_ever_undefined(
         for plans in (one, other):
             plans.observe(n, status)
         assert one.plans == other.plans
-        assert math.isfinite(one.cost_pct)
+        assert math.isfinite(one.account["cost_pct"])

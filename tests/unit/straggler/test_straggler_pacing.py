@@ -21,7 +21,7 @@ def loads(load: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 def planned_s(plans: ReplicaPlans) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """What the present plans predict for themselves."""
-    return index().expected_s[list(plans.plans)]
+    return index().predicted_s(np.array(plans.plans))
 
 
 def begun(error: float = 0.01) -> ReplicaPlans:
@@ -127,7 +127,7 @@ def test_the_job_is_hardly_slower() -> None:
 @pytest.mark.thorough
 def test_an_error_told_too_small_is_learned_and_the_bound_holds() -> None:
     cost_pct, slowed, plans = play(1000, error=0.05, told=0.005)
-    assert plans.cost_pct <= 0.2
+    assert plans.account["cost_pct"] <= 0.2
     assert cost_pct <= 0.25, "the measured cost, which knows no truth"
     assert slowed >= 1.02
 
@@ -141,7 +141,7 @@ def test_an_error_told_too_large_is_learned() -> None:
 
 def test_no_pacing_without_any_room_for_its_cost() -> None:
     cost_pct, _, plans = play(300, error=0.05, told=0.005, most_pct=0.02)
-    assert plans.cost_pct <= 0.05
+    assert plans.account["cost_pct"] <= 0.05
     assert cost_pct <= 0.2
 
 
