@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from functools import partial
 from importlib.util import find_spec
 from operator import methodcaller
 from types import ModuleType
-from typing import Any
 
 from perseus_ds.device.gpu import (
     Achieved,
@@ -44,34 +44,27 @@ _ERRORS: dict[type[DeviceError], tuple[int, ...]] = {
     DeviceLostError: (13, 54),
     DeviceUnavailableError: (18, 30, 31, 32, 34),
 }
-_HINTS: dict[type[DeviceError], str] = {
-    DevicePermissionError: "run as root",
-    DeviceLostError: "reboot the node",
-    DeviceUnavailableError: "check that amd-smi works here",
-}
+_HINTS: dict[type[DeviceError], str] = {DevicePermissionError: "run as root", DeviceLostError: "reboot it"}
 _STEP_MHZ = 25  # assumed: the limit may be any megahertz
 _COUNTER_PERIOD_S = 0.001  # assumed; calibration measures it
 _SWITCH_LATENCY_S = 0.020  # assumed; calibration measures it
-_LIBRARY = "install ROCm's amd-smi-lib, or use device: null"
 
 
 class AmdGpu(LibraryGpu):
     """An AMD GPU. Setting its clock needs root, and the limit outlives this process."""
+
+    backend = "amdsmi"
 
     def __init__(self, request: DeviceRequest) -> None:
         self._smi = load_amdsmi()
         self._vendor_error = self._smi.AmdSmiLibraryException
         self._code_of = methodcaller("get_error_code")
         self._what = f"AMD GPU {request.uuid or request.pci_bus_id or request.local_rank}"
-        self._ask(self._smi.amdsmi_init, name="start amdsmi")
-        self._open = True
-        try:
-            self._handle, index = self._find(request)
+        with self._opening(self._smi.amdsmi_init):
+            index, self._handle = self._find(request)
+            self._read_limits = partial(self._smi.amdsmi_get_gpu_od_volt_info, self._handle)
             self._identity = self._ask(lambda: self._read_identity(index), name="identify")
             self._capabilities = self._read_capabilities()
-        except DeviceError:
-            self.close()
-            raise
 
     def lock_clock(self, clock_mhz: int) -> None:
         """Limit the graphics clock."""
@@ -100,11 +93,9 @@ class AmdGpu(LibraryGpu):
 
     def standing_lock_mhz(self) -> int | None:
         """Read the upper limit of the graphics clock, where it is below the highest."""
-        limits = self._ask(self._limits, name="read limits")
-        now_mhz = limits["curr_sclk_range"]["upper_bound"]
-        high_mhz = limits["sclk_freq_limits"]["upper_bound"]
-        is_limited = isinstance(now_mhz, int) and isinstance(high_mhz, int) and now_mhz < high_mhz
-        return now_mhz if is_limited else None
+        limits = self._ask(self._read_limits, name="read limits")
+        now_mhz = _whole(limits["curr_sclk_range"]["upper_bound"])
+        return now_mhz if 0 < now_mhz < _whole(limits["sclk_freq_limits"]["upper_bound"]) else None
 
     def energy_j(self) -> float:
         """Read the accumulator, whose unit the library shows (about 15.26 microjoules)."""
@@ -112,37 +103,22 @@ class AmdGpu(LibraryGpu):
 
     def power_w(self) -> float | None:
         """Read the socket's power at this instant."""
-        if not hasattr(self._smi, "amdsmi_get_power_info"):
-            return None
         seen = self._optional(lambda: self._smi.amdsmi_get_power_info(self._handle)) or {}
         power_w = seen.get("current_socket_power")
         return float(power_w) if isinstance(power_w, int | float) else None
 
     def temperature_c(self) -> float | None:
         """Read the hottest spot of the chip."""
-        smi = self._smi
-        if not hasattr(smi, "amdsmi_get_temp_metric"):
-            return None
-        where = (smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)
-        found_c = self._optional(lambda: smi.amdsmi_get_temp_metric(self._handle, *where))
+        where = self._smi.AmdSmiTemperatureType.HOTSPOT, self._smi.AmdSmiTemperatureMetric.CURRENT
+        found_c = self._optional(lambda: self._smi.amdsmi_get_temp_metric(self._handle, *where))
         return float(found_c) if isinstance(found_c, int | float) else None
-
-    def opened_elsewhere(self) -> tuple[str, str]:
-        """Return AMD's backend and this UUID."""
-        return "amdsmi", self._identity.uuid
-
-    def busy(self) -> str | None:
-        """Judge by the load of the graphics engine."""
-        load_pct = self.load_pct()
-        return f"its load is {load_pct} %" if load_pct else None
 
     def load_pct(self) -> int | None:
         """Read the load of the graphics engine; one that is not stated ("N/A") counts as none."""
-        activity = self._optional(lambda: self._smi.amdsmi_get_gpu_activity(self._handle))
-        load_pct = None if activity is None else activity["gfx_activity"]
-        return load_pct if load_pct is None or isinstance(load_pct, int) else 0
+        seen = self._optional(lambda: self._smi.amdsmi_get_gpu_activity(self._handle))
+        return None if seen is None else _whole(seen["gfx_activity"])
 
-    def _find(self, request: DeviceRequest) -> tuple[object, int]:
+    def _find(self, request: DeviceRequest) -> tuple[int, object]:
         smi, handles = self._smi, self._ask(self._smi.amdsmi_get_processor_handles, name="list GPUs")
 
         def matches(index: int, handle: object) -> bool:
@@ -153,10 +129,10 @@ class AmdGpu(LibraryGpu):
                 return request.pci_bus_id.lower().endswith(str(smi.amdsmi_get_gpu_device_bdf(handle)).lower())
             return index == request.local_rank
 
-        for index, handle in enumerate(handles):
-            if self._ask(lambda: matches(index, handle), name="identify"):  # noqa: B023 - called at once
-                return handle, index
-        raise DeviceAbsentError(f"{self._what}: no such device among {len(handles)}", hint="amd-smi list")
+        found = [one for one in enumerate(handles) if self._ask(partial(matches, *one), name="identify")]
+        if not found:
+            raise DeviceAbsentError(f"{self._what}: no such device among {len(handles)}", hint="amd-smi list")
+        return found[0]
 
     def _read_identity(self, index: int) -> Identity:
         smi, handle = self._smi, self._handle
@@ -171,35 +147,24 @@ class AmdGpu(LibraryGpu):
     def _read_capabilities(self) -> Capabilities:
         clocks_mhz = self._optional(self._clocks_mhz) or ()
         has_counter = self._optional(self._count_j) is not None
-        why_not = None if os.geteuid() == 0 else missing_right()  # its driver's files are root's own
-        if not clocks_mhz:
-            why_not = f"{self._what} lists no limits of its clock"
-        return Capabilities(
-            clocks_mhz,
-            (self._clock_mhz(self._smi.AmdSmiClkType.MEM, "max_clk"),),
-            can_lock=why_not is None,
-            why_not=why_not,
-            counter_period_s=_COUNTER_PERIOD_S if has_counter else None,
-            switch_latency_s=_SWITCH_LATENCY_S,
-        )
+        why_not = missing_right() if os.geteuid() else None  # its driver's files are root's own
+        why_not = why_not if clocks_mhz else f"{self._what} lists no limits of its clock"
+        memory_mhz = self._clock_mhz(self._smi.AmdSmiClkType.MEM, "max_clk")
+        period_s = _COUNTER_PERIOD_S if has_counter else None
+        return Capabilities(clocks_mhz, (memory_mhz,), why_not is None, why_not, period_s, _SWITCH_LATENCY_S)
 
     def _clocks_mhz(self) -> tuple[int, ...]:
         """A grid between the driver's limits, with the clock that an operator has set, if any."""
-        limits = self._limits()["sclk_freq_limits"]
-        low_mhz, high_mhz = limits["lower_bound"], limits["upper_bound"]
-        if not (isinstance(low_mhz, int) and isinstance(high_mhz, int) and 0 < low_mhz < high_mhz):
+        limits = self._read_limits()["sclk_freq_limits"]
+        low_mhz, high_mhz = _whole(limits["lower_bound"]), _whole(limits["upper_bound"])
+        if not 0 < low_mhz < high_mhz:
             return ()
         standing_mhz = self.standing_lock_mhz() or high_mhz
         return tuple(sorted({*range(high_mhz, low_mhz - 1, -_STEP_MHZ), standing_mhz}, reverse=True))
 
-    def _limits(self) -> Any:  # noqa: ANN401 - a dictionary of the library
-        return self._smi.amdsmi_get_gpu_od_volt_info(self._handle)
-
     def _clock_mhz(self, kind: object, field: str) -> int:
-        value = self._ask(
-            lambda: self._smi.amdsmi_get_clock_info(self._handle, kind)[field], name="read clock"
-        )
-        return value if isinstance(value, int) else 0  # "N/A" where the firmware does not say
+        seen = self._ask(lambda: self._smi.amdsmi_get_clock_info(self._handle, kind), name="read clock")
+        return _whole(seen[field])
 
     def _count_j(self) -> float:
         count = self._smi.amdsmi_get_energy_count(self._handle)
@@ -213,12 +178,12 @@ class AmdGpu(LibraryGpu):
         self._smi.amdsmi_shut_down()
 
 
-def load_amdsmi() -> ModuleType:
-    """Import AMD's binding, which prints, and fails in its own ways, where its library is missing.
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0  # "N/A" where the firmware does not say
 
-    Raises:
-        DeviceUnavailableError: no binding, or no ``libamd_smi.so``.
-    """
+
+def load_amdsmi() -> ModuleType:
+    """Import AMD's binding, which prints, and fails in its own ways, where its library is missing."""
     if find_spec("amdsmi") is None:
         raise DeviceUnavailableError("no amdsmi here", hint='pip install "perseus_ds[amd]"')
     said = io.StringIO()
@@ -227,6 +192,8 @@ def load_amdsmi() -> ModuleType:
             import amdsmi  # noqa: PLC0415 - only when a GPU is asked for
     except (ImportError, OSError, KeyError, AttributeError) as error:
         reason = said.getvalue().splitlines() or [str(error)]
-        raise DeviceUnavailableError(f"amdsmi does not load: {reason[0]}", hint=_LIBRARY) from error
+        raise DeviceUnavailableError(
+            f"amdsmi does not load: {reason[0]}", hint="install ROCm's amd-smi-lib"
+        ) from error
     module: ModuleType = amdsmi
     return module

@@ -348,7 +348,8 @@ class GpuReader(ABC):
 
     def busy(self) -> str | None:
         """Return who works on this device just now; ``None`` where nobody does, or nobody can show."""
-        return None
+        load_pct = self.load_pct()
+        return f"its load is {load_pct} %" if load_pct else None
 
     def load_pct(self) -> int | None:
         """Return how busy this device has been of late.
@@ -504,6 +505,7 @@ class LibraryGpu(Gpu):
     finds the GPU and reads what it is and can.
     """
 
+    backend: str
     _what: str
     _identity: Identity
     _capabilities: Capabilities
@@ -530,12 +532,27 @@ class LibraryGpu(Gpu):
         """The clocks that `_lock` was refused."""
         return self._refused_mhz
 
+    def opened_elsewhere(self) -> tuple[str, str]:
+        """Return the backend and this UUID."""
+        return self.backend, self._identity.uuid
+
     def close(self) -> None:
         """Let go of the library."""
         if self._open:
             self._open = False
             with contextlib.suppress(DeviceError):  # there is nothing that could be done about it
                 self._ask(self._shut_down, name="stop the library")
+
+    @contextlib.contextmanager
+    def _opening(self, start: Callable[[], object]) -> Iterator[None]:
+        """Start the library, and let go of it where the device cannot be opened."""
+        self._ask(start, name="start the library")
+        self._open = True
+        try:
+            yield
+        except DeviceError:
+            self.close()
+            raise
 
     def _lock(self, clock_mhz: int, call: Callable[[], object]) -> None:
         """Make the call that stores a clock of the grid."""

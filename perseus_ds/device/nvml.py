@@ -71,22 +71,19 @@ _BITS = 32
 class NvmlGpu(LibraryGpu):
     """A NVIDIA GPU. Locking needs root or CAP_SYS_ADMIN, and the lock outlives this process."""
 
+    backend = "nvml"
+
     def __init__(self, request: DeviceRequest) -> None:
         self._nvml = load_nvml()
         self._vendor_error, self._code_of = self._nvml.NVMLError, attrgetter("value")
         self._what = f"GPU {request.uuid or request.local_rank}"
         if request.uuid is None and request.pci_bus_id is not None:
             self._what = f"GPU at {request.pci_bus_id}"
-        self._ask(self._nvml.nvmlInit, name="start NVML")
-        self._open = True
-        try:
+        with self._opening(self._nvml.nvmlInit):
             self._handle = self._find(request)
             self._refuse_mig()
             self._identity = self._read_identity()
             self._capabilities = self._read_capabilities()
-        except DeviceError:
-            self.close()
-            raise
 
     def lock_clock(self, clock_mhz: int) -> None:
         """Store a locked clock in the driver."""
@@ -157,10 +154,6 @@ class NvmlGpu(LibraryGpu):
             smoothing=self._stated(self._smoothing),
             profiles=self._stated(self._profiles),
         )
-
-    def opened_elsewhere(self) -> tuple[str, str]:
-        """Return NVML's backend and this UUID."""
-        return "nvml", self._identity.uuid
 
     def device_file(self) -> str | None:
         """Name the driver's character device, by the device's minor number."""

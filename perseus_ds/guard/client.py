@@ -252,11 +252,7 @@ class Heartbeat:
 
 
 def take(sock: socket.socket, wanted: bytes) -> tuple[int, bool]:
-    """Ask for a GPU; return the least clock that the guard sets, and whether it reads our clock.
-
-    Raises:
-        DeviceError: refused, or no answer.
-    """
+    """Ask for a GPU; return the least clock that the guard sets, and whether it reads our clock."""
     asked_s = time.monotonic()
     answer = ask(sock, wanted)
     sock.setblocking(False)
@@ -268,12 +264,9 @@ def take(sock: socket.socket, wanted: bytes) -> tuple[int, bool]:
 def reacquire(
     connect: Callable[[], socket.socket], wanted: bytes, *, over: threading.Event
 ) -> socket.socket | None:
-    """Ask, ever less often, until the GPU is ours again; ``None``: it is ``over`` before.
+    """Ask, ever less often (at last ten times a second), until the GPU is ours again or refused for good.
 
-    Cost: a call to a socket; at last ten of them a second.
-
-    Raises:
-        DeviceError: refused for good.
+    Returns None where it is ``over`` before.
     """
     pauses = pauses_s()
     while not over.wait(next(pauses)):
@@ -331,11 +324,7 @@ class GuardClient:
         return self.requests.failure
 
     def take(self, uuid: str, owner: str, *, backend: str = "nvml", lease_s: float = _LEASE_S) -> int:
-        """Take control of a GPU; return the least clock that the guard sets.
-
-        Raises:
-            DeviceError: refused, or no answer.
-        """
+        """Take control of a GPU, or raise the guard's refusal; return the least clock that the guard sets."""
         fields: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
         self._wanted, self._lease_s = encode(fields), lease_s
         floor_mhz, self.requests.dated = take(self._socket, self._wanted)
@@ -355,11 +344,7 @@ class GuardClient:
         self.requests.send(self._expects)
 
     def request(self, clock_mhz: int | None) -> None:
-        """Request a clock for now (``None``: give it back).
-
-        Raises:
-            DeviceError: the guard refused an earlier request, or is gone.
-        """
+        """Request a clock for now (``None``: give it back), as `RequestChannel.ask` does."""
         self.requests.ask([DatedClock(time.monotonic(), clock_mhz)])
 
     def sync(self, timeout_s: float = ANSWER_S) -> None:
@@ -547,12 +532,7 @@ class GuardedGpu(ReadThroughGpu):
         self._asked_mhz: int | None = None
 
     def lock_clock(self, clock_mhz: int) -> None:
-        """Ask the guard for a clock; returns at once.
-
-        Raises:
-            DeviceUnsupportedError: the clock is not on the grid.
-            DeviceError: the guard refused an earlier request, or is gone.
-        """
+        """Ask the guard for a clock; return at once, or raise that it refused an earlier one or is gone."""
         self._check_clock(clock_mhz)
         self._client.request(clock_mhz)
         self._asked_mhz = clock_mhz
@@ -577,11 +557,7 @@ class GuardedGpu(ReadThroughGpu):
             self._client.expect(call_s=call_s, latency_s=latency_s, held_mhz=held_mhz)
 
     def sync(self) -> None:
-        """Wait until the guard has done everything asked so far; never on the training thread's way.
-
-        Raises:
-            ValueRefusedError: the driver does not take what was asked for last.
-        """
+        """Wait until the guard has done all; raise `ValueRefusedError` where its driver does not take it."""
         self._client.sync()
         if self._asked_mhz in self._client.refused_mhz:
             raise ValueRefusedError(f"{self.identify().name}: lock {self._asked_mhz} MHz: refused")

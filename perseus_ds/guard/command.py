@@ -7,16 +7,15 @@ offers the same commands.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from perseus_ds import __version__
-from perseus_ds.device.gpu import DeviceRequest, apparent_lock_mhz
+from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu, load_nvml, translated
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError, PerseusError
 from perseus_ds.guard import containment
@@ -64,15 +63,15 @@ that does so, its journal is still there. `perseus-ds clocks reset` finds what w
 puts back its default clocks, or restore_clock_mhz where an operator stated one. It reads the clock
 back before it reports it. An idle GPU shows none, and keeps its journal where its clock did not move.
 A driver that refuses is asked for 30 s.
-A GPU that stands as if locked and that no journal names is listed. With --all it also removes any
-lock that no journal knows, on every NVIDIA GPU of this machine. A GPU whose clock a running job
+With --all it also removes any lock that no journal knows, on every NVIDIA GPU of this machine
+(`perseus-ds doctor` lists those that look locked). A GPU whose clock a running job
 holds is named and left alone. The journal of a GPU that is not on this machine stays, should it come
 back. Exit code 1 if a GPU could not be reset, 3 if so
 while a living job holds another GPU of this machine: the end of that job tries again.
 """
 
 _FAILED_BESIDE_A_LIVING_JOB = 3
-_LOOK_S, _RESET_S = 1.0, 5.0  # with a driver that refuses to list its GPUs
+_LOOK_S = 5.0  # with a driver that refuses to list its GPUs
 
 
 def add_guardd_arguments(parser: argparse.ArgumentParser) -> None:
@@ -213,9 +212,6 @@ def run_clocks(options: argparse.Namespace) -> int:
         done += _reset_others(done)
     if not done:
         _say("no clock was left locked by a job of ours that a journal here knows; --all resets every GPU")
-    if not options.all:
-        for line in _standing(done):
-            _say(line)
     outcomes = {one.outcome for one in done}
     if Outcome.FAILED not in outcomes:
         return _DONE
@@ -228,24 +224,13 @@ def _say_all(done: tuple[Repair, ...]) -> tuple[Repair, ...]:
     return done
 
 
-def _standing(done: tuple[Repair, ...]) -> Iterator[str]:
-    """Name the GPUs whose clock looks locked, though no journal of ours names them."""
-    known = {one.uuid for one in done}
-    for uuid, locked_mhz in _local_gpus(_LOOK_S)[0].items():
-        if locked_mhz is not None and uuid not in known:
-            yield (
-                f"{uuid}: stands at {locked_mhz} MHz, and no journal here records who "
-                "locked it: an operator, or a job in a container (--all resets it)"
-            )
-
-
 def _reset_others(done: tuple[Repair, ...]) -> tuple[Repair, ...]:
     """Reset the GPUs that no journal names, and state which cannot be reached.
 
     Raises:
         DeviceUnavailableError: none can.
     """
-    found, refused = _local_gpus(_RESET_S)
+    found, refused = _local_gpus()
     if not found:
         raise DeviceUnavailableError(f"no GPU to reset: {'; '.join(map(str, refused))}")
     for refusal in refused:
@@ -271,29 +256,25 @@ def count_gpus() -> int:
         raise translated(int(error.value), "count GPUs") from error
 
 
-def _local_gpus(patience_s: float) -> tuple[dict[str, int | None], list[DeviceError]]:
-    """The NVIDIA GPUs here with the clock at which each looks locked, and why others do not open."""
-    found: dict[str, int | None] = {}
+def _local_gpus() -> tuple[list[str], list[DeviceError]]:
+    """The NVIDIA GPUs here, and why others do not open."""
+    found: list[str] = []
     refused: list[DeviceError] = []
     try:
-        count = retry(count_gpus, patience_s, any_error)
+        count = retry(count_gpus, _LOOK_S, any_error)
     except DeviceError as error:
         return found, [error]
     for index in range(count):
         try:
-            uuid, locked_mhz = retry(partial(_look, index), patience_s, any_error)
-            found[uuid] = locked_mhz
+            found.append(retry(partial(_uuid, index), _LOOK_S, any_error))
         except DeviceError as error:
             refused.append(error)
     return found, refused
 
 
-def _look(index: int) -> tuple[str, int | None]:
+def _uuid(index: int) -> str:
     with NvmlGpu(DeviceRequest("nvml", local_rank=index, lock=False)) as gpu:
-        locked_mhz = None
-        with contextlib.suppress(DeviceError):
-            locked_mhz = apparent_lock_mhz((gpu.achieved(),), gpu.capabilities())
-        return gpu.identify().uuid, locked_mhz
+        return gpu.identify().uuid
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -143,15 +143,9 @@ class ClientConnection:
         writer = self._writer
         if writer is None:
             return None
-        return {
-            "is": "lease",
-            "uuid": writer.claim.uuid,
-            "owner": self._owner,
-            "uid": self.peer.uid,
-            "pid": self.peer.pid,
-            "clock_mhz": writer.stored_mhz,
-            "held_s": round(time.monotonic() - self._since_s, 3),
-        }
+        held_s = round(time.monotonic() - self._since_s, 3)
+        lease: Message = {"is": "lease", "uuid": writer.claim.uuid, "owner": self._owner, "held_s": held_s}
+        return {**lease, "uid": self.peer.uid, "pid": self.peer.pid, "clock_mhz": writer.stored_mhz}
 
     def give_up(self, why: DeviceError) -> None:
         """Inform the client why it is served no longer; call `end` next."""
@@ -300,21 +294,25 @@ class ClientConnection:
             self.socket.send(encode(message))
 
     def _log_end(self, writer: ClockWriter, clock_mhz: int | None, failure: DeviceError | None) -> None:
-        held_s = time.monotonic() - self._since_s
+        held_s, counts = time.monotonic() - self._since_s, writer.counts
         after = "the clock is put back" if failure is None else not_restored(failure)
         held = f"{writer.claim.uuid} was held for {held_s:.0f} s by {self._owner} ({self.peer})"
+        level, message = (logging.INFO, None) if failure is None else (logging.ERROR, failure.message)
+        fields: dict[str, Value] = {
+            "why": self.left,
+            "held_s": round(held_s, 3),
+            "clock_mhz": clock_mhz,
+            "clock_changes": counts.changes,
+            "late_changes": counts.late,
+            "overtaken_requests": counts.overtaken,
+        }
         self._log(
             "lease_ended",
             f"{held}; {self.left}; {after}",
-            logging.INFO if failure is None else logging.ERROR,
-            why=self.left,
-            held_s=round(held_s, 3),
-            clock_mhz=clock_mhz,
-            clock_changes=writer.counts.changes,
-            late_changes=writer.counts.late,
-            overtaken_requests=writer.counts.overtaken,
+            level,
             restored=failure is None,
-            failure=None if failure is None else failure.message,
+            failure=message,
+            **fields,
         )
 
     def _log(self, name: str, message: str, level: int = logging.INFO, **fields: Value) -> None:

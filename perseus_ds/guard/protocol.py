@@ -58,11 +58,7 @@ def decode(packet: bytes) -> dict[str, Value]:
 
 
 def text(message: Message, key: str) -> str:
-    """Return a field that is text.
-
-    Raises:
-        MalformedError: naming the key.
-    """
+    """Return a field that is text, or raise `MalformedError` with its key."""
     value = message.get(key)
     if not isinstance(value, str):
         raise MalformedError(f"{key} is not text")
@@ -70,11 +66,7 @@ def text(message: Message, key: str) -> str:
 
 
 def number(message: Message, key: str) -> float:
-    """Return a field that is a finite number.
-
-    Raises:
-        MalformedError: naming the key.
-    """
+    """Return a field that is a finite number, or raise `MalformedError` with its key."""
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
         raise MalformedError(f"{key} is not a number")

@@ -12,7 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, RequestCounts, overdue_s
 from perseus_ds.device.gpu import Achieved, ConflictKind, EventReason, Reaction, changed, conflicts, is_at
@@ -122,11 +122,7 @@ class ClockWriter:
         self._call_s, self._latency_s, self._held_mhz = call_s, latency_s, held_mhz
 
     def request(self, number: int, clock_mhz: int | None, due_s: float | None = None) -> None:
-        """Note a request (``None``: the clock without one), for a moment (``None``: now).
-
-        Raises:
-            DeviceUnsupportedError: more wait than anybody needs.
-        """
+        """Note a request (``None``: the clock without one), for a moment (``None``: now)."""
         if len(self._queue) >= _MAX_WAITING:
             raise DeviceUnsupportedError(f"malformed message: {_MAX_WAITING} requests wait already")
         now_s = self._now_s()
@@ -159,12 +155,9 @@ class ClockWriter:
         request_s = self._queue.due_s
         if self._is_close(request_s) and not self.pending:
             return request_s
-        times_s = (
-            request_s,
-            max(self._retry_s, 0.0) if self.pending else None,
-            self._next_look_s(),
-            None if self.expired else self._renewed_s + self._lease_s,
-        )
+        retry_s = max(self._retry_s, 0.0) if self.pending else None
+        lease_s = None if self.expired else self._renewed_s + self._lease_s
+        times_s = (request_s, retry_s, self._next_look_s(), lease_s)
         return min((time_s for time_s in times_s if time_s is not None), default=None)
 
     @property
@@ -173,24 +166,11 @@ class ClockWriter:
         return self._queue.counts
 
     def report(self) -> dict[str, Value]:
-        """Report how requests came to the driver; moments are those at which calls returned.
-
-        ``late_raises`` are higher clocks that were stored when they were overdue.
-        """
-        return {
-            "changes": self.counts.changes,
-            "late": self.counts.late,
-            "overtaken": self.counts.overtaken,
-            "longest_late_s": self.counts.longest_late_s,
-            "late_raises": self._late_raises,
-        }
+        """Return the counts, and how many higher clocks were stored when they were overdue."""
+        return {**asdict(self.counts), "late_raises": self._late_raises}
 
     def release(self) -> None:
-        """Restore the GPU's clock and let the GPU go.
-
-        Raises:
-            DeviceError: it could not be restored; the journal stays.
-        """
+        """Restore the GPU's clock and let the GPU go, whether that succeeds or not."""
         try:
             self.claim.release()
         finally:
@@ -223,10 +203,7 @@ class ClockWriter:
             return
         if not (self._known and clock_mhz == self.stored_mhz):
             try:
-                if clock_mhz is None:
-                    self.claim.apply(None)
-                else:
-                    self.claim.apply(clock_mhz)
+                self.claim.apply(clock_mhz)
             except DeviceError as error:
                 self._on_refusal(error, clock_mhz)
                 return
@@ -342,13 +319,8 @@ class ClockWriter:
         """Report conflicts, and give control up where somebody else sets clocks again and again."""
         self._reached = self._reached or is_at(locked_mhz, seen)
         settled = self._reached or now_s - self._written_s >= _READ_BACK_S
-        found = conflicts(
-            locked_mhz,
-            seen,
-            held_mhz=self._held_mhz,
-            idle=seen.clock_mhz < locked_mhz and self._is_idle(),
-            settled=settled,
-        )
+        idle = seen.clock_mhz < locked_mhz and self._is_idle()
+        found = conflicts(locked_mhz, seen, held_mhz=self._held_mhz, idle=idle, settled=settled)
         for conflict in found:
             self._warn(conflict.kind, conflict.line)
         fatal = [conflict for conflict in found if conflict.kind.action is Reaction.GIVE_UP]
