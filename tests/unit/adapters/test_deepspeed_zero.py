@@ -50,8 +50,5 @@ def test_the_loop_over_another_number_of_microbatches_is_the_same_loop() -> None
     assert resize_order(order_of(at_the_end), 4) == order_of([F, B] * 4 + [AR, OS])
     assert resize_order(order_of(at_the_end), 1) == order_of([F, B, AR, OS])
     assert resize_order(order_of(always), 2) == order_of(always)
-
-
-def test_a_loop_that_shows_one_microbatch_alone_does_not_tell_how_it_runs_two() -> None:
     with pytest.raises(EngineError, match="ran 1"):
         resize_order(order_of([F, B, AR, OS]), 2)

@@ -188,13 +188,10 @@ def gap_s(**words: object) -> float:
 
 
 def test_what_a_host_does_between_iterations_counts_in_whole_steps() -> None:
-    """A busy host sleeps longer than asked, never less."""
+    """A busy host sleeps longer than asked, never less; what is shorter than a step is its own pace."""
     found_s = gap_s(host_step_s=0.05, time_scale=0.1)
     assert found_s >= 1.0 - 1e-9
     assert found_s / 0.5 == pytest.approx(round(found_s / 0.5))
-
-
-def test_what_is_shorter_than_a_step_is_the_hosts_own_pace() -> None:
     assert gap_s(host_step_s=60.0) == 0.0
 
 
@@ -207,7 +204,7 @@ ONE = SimulatedSettings(noise=0.0, forward_s=(0.4,))
 
 
 class Unwanting(Wanting):
-    """A session that wants nothing: its ranks meet all the same."""
+    """A session that wants nothing: its ranks wait for each other all the same."""
 
     def iteration_begins(self, batch: object) -> bool:
         self.begins_s.append(self.clock.now_s())

@@ -93,14 +93,6 @@ def test_closing_begins_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu.asked == [None]
 
 
-def test_a_close_that_fails_says_so() -> None:
-    gpu = NotingGpu()
-    gpu.fails = DeviceLostError("gone")
-    device = SharedDevice(REQUEST, Choice(gpu, "noting", "a test")).use()
-    with pytest.raises(DeviceLostError, match="gone"):
-        device.release()
-
-
 def test_a_driver_that_does_not_answer_at_the_start_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -121,7 +113,12 @@ def test_a_driver_that_does_not_answer_at_the_start_is_not_waited_for(
     assert closed.wait(60.0)
 
 
-def test_what_is_wrong_with_a_device_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_at_the_start_or_the_end_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = NotingGpu()
+    gpu.fails = DeviceLostError("gone")
+    with pytest.raises(DeviceLostError, match="gone"):
+        SharedDevice(REQUEST, Choice(gpu, "noting", "a test")).use().release()
+
     def refuses(_: DeviceRequest) -> Choice:
         raise DeviceLostError("gone")
 
