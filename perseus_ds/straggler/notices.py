@@ -10,6 +10,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,12 +27,8 @@ from perseus_ds.run_directory.records import read_places
 POWER_CAP_FILE = "power_cap.json"
 _NAME = re.compile(r"pipeline_(0|[1-9][0-9]{0,8})\.json|power_cap\.json")
 _MOST_BYTES = 4096
-_MOST_SLOWDOWN = 1e6
-_LEAST_W, _MOST_W = 1e-3, 1e9
-_MOST_TIME_S = 1e11
+_RANGES = {"slowdown": (1.0, 1e6), "power_w": (1e-3, 1e9), "until": (0.0, 1e11)}
 _OVER = {"ended": "its job has ended", "disabled": "its job has switched perseus off"}
-
-_Signature = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +42,6 @@ class Notice:
     power_w: float | None = None
     until_s: float | None = None
 
-    def to_json(self) -> dict[str, float]:
-        """Return the content of the file."""
-        given = {"slowdown": self.slowdown, "power_w": self.power_w, "until": self.until_s}
-        return {key: value for key, value in given.items() if value is not None}
-
     @classmethod
     def parse(cls, content: object, *, key: str) -> Notice:
         """Read the content of a file that has to have ``key``; others that are not known are ignored.
@@ -59,10 +51,8 @@ class Notice:
         """
         if not isinstance(content, dict) or key not in content:
             raise PerseusError(f"has no {key!r}")
-        until_s = _moment_s(content)
-        if key == "power_w":
-            return cls(power_w=_number(content, key, least=_LEAST_W, most=_MOST_W), until_s=until_s)
-        return cls(slowdown=_number(content, key, least=1.0, most=_MOST_SLOWDOWN), until_s=until_s)
+        value, until_s = _number(content, key), _until_s(content)
+        return cls(power_w=value, until_s=until_s) if key == "power_w" else cls(value, until_s=until_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,71 +77,62 @@ class Notices:
     def __init__(self, folder: Path, *, replicas: int) -> None:
         self._folder = folder
         self._replicas = replicas
-        self._seen: dict[str, _Signature] = {}
-        self._failed: dict[str, _Signature] = {}
+        self._seen: dict[str, tuple[int, ...]] = {}
         self._notices: dict[str, Notice] = {}
-        self._complaint = ""
+        self._complaints: dict[str, str] = {}
 
     def poll(self) -> Announced:
         """Read what is new, and return what holds now.
 
         Cost: one listing of the folder and one stat per file; files are read when they have changed.
         """
-        complaints: list[str] = []
+        before = dict(self._complaints)
         try:
-            complaints = self._look()
+            found = {path.name: _signature(path) for path in self._folder.iterdir()}
         except FileNotFoundError:
-            self._seen.clear()
-            self._notices.clear()
+            found = {}
         except OSError as error:
-            complaint = f"{self._folder}: {error.strerror}: notices are ignored"
-            complaints = [complaint] if complaint != self._complaint else []
-            self._complaint = complaint
+            self._complaints[""] = f"{self._folder}: {error.strerror}: notices are ignored"
+            found = self._seen
         else:
-            self._complaint = ""
-        return self._announced(tuple(complaints))
+            self._complaints.pop("", None)
+        found = {name: signature for name, signature in found.items() if signature and _NAME.fullmatch(name)}
+        for known in (self._seen, self._notices, self._complaints):
+            for name in known.keys() - found.keys() - {""}:
+                del known[name]
+        for name in sorted(name for name in found if self._seen.get(name) != found[name]):
+            self._read(name, found[name])
+        return self._announced(
+            tuple(line for name, line in self._complaints.items() if before.get(name) != line)
+        )
 
     def clear(self) -> None:
-        """Remove all notices."""
-        try:
-            present = [path for path in self._folder.iterdir() if _NAME.fullmatch(path.name)]
-        except OSError:
-            return
-        for path in present:
-            try:
-                path.unlink(missing_ok=True)
-            except OSError:
-                continue  # somebody else's: the next job takes it as this one did
+        """Remove all notices, but for somebody else's: the next job takes these as this one did."""
+        with suppress(OSError):
+            for path in list(self._folder.iterdir()):
+                if _NAME.fullmatch(path.name):
+                    with suppress(OSError):
+                        path.unlink(missing_ok=True)
 
-    def _look(self) -> list[str]:
-        found = {
-            path.name: signature
-            for path in self._folder.iterdir()
-            if _NAME.fullmatch(path.name) and (signature := _signature(path))
-        }
-        for known in (self._seen, self._failed, self._notices):
-            for name in known.keys() - found.keys():
-                del known[name]
-        changed = sorted(name for name in found if self._seen.get(name) != found[name])
-        return [line for name in changed for line in self._read(name, found[name])]
-
-    def _read(self, name: str, found: _Signature) -> list[str]:
+    def _read(self, name: str, signature: tuple[int, ...]) -> None:
         """Read a file that is new or has changed; where the file system fails, it is read again next time."""
         path = self._folder / name
         try:
             content = parse_json(read_bounded(path, most_bytes=_MOST_BYTES))
             notice = Notice.parse(content, key="power_w" if name == POWER_CAP_FILE else "slowdown")
         except OSError as error:
-            known, self._failed[name] = self._failed.get(name), found
-            return [] if known == found else [f"{path}: {error.strerror}: not read so far"]
+            self._complaints[name] = f"{path}: {error.strerror}: not read so far"
+            return
         except PerseusError as error:
-            self._seen[name] = found
-            return [f"{path} {error}: ignored"]
-        self._seen[name] = found
+            self._seen[name], self._complaints[name] = signature, f"{path} {error}: ignored"
+            return
+        self._seen[name] = signature
         if notice.slowdown is not None and (pipeline := _pipeline_of(name)) >= self._replicas:
-            return [f"{path} names pipeline {pipeline}, the job has 0 to {self._replicas - 1}: ignored"]
+            has = f"the job has 0 to {self._replicas - 1}"
+            self._complaints[name] = f"{path} names pipeline {pipeline}, {has}: ignored"
+            return
+        self._complaints.pop(name, None)
         self._notices[name] = notice
-        return []
 
     def _announced(self, complaints: tuple[str, ...]) -> Announced:
         now_s, slowdown, power_w = time.time(), np.ones(self._replicas), None
@@ -189,13 +170,14 @@ def notify(
     if clear:
         Notices(directory.notices, replicas=0).clear()
         return []
+    written = {"slowdown": slowdown, "power_w": power_w, "until": until_s}
     if slowdown is not None:
-        notice = Notice.parse({"slowdown": slowdown, "until": until_s}, key="slowdown")
+        notice = Notice.parse(written, key="slowdown")
         names = [f"pipeline_{one}.json" for one in _slow_pipelines(directory, attached, pipeline, host)]
     elif power_w is None or pipeline is not None or host is not None:
         raise PerseusError("a pipeline or a host needs a slowdown, the job a power cap")
     else:
-        notice = Notice.parse({"power_w": power_w, "until": until_s}, key="power_w")
+        notice = Notice.parse(written, key="power_w")
         names = [POWER_CAP_FILE]
     if until_s is not None and until_s <= time.time():
         raise PerseusError("`until` is over already", hint="name a later time")
@@ -206,7 +188,7 @@ def notify(
         if notice.slowdown == 1.0:
             path.unlink(missing_ok=True)
         else:
-            write_json(path, notice.to_json())
+            write_json(path, {key: value for key, value in written.items() if value is not None})
     return paths
 
 
@@ -283,37 +265,32 @@ def _count(attached: Mapping[str, object], key: str) -> int | None:
     return None
 
 
-def _number(content: Mapping[str, object], key: str, *, least: float, most: float) -> float:
-    value = content[key]
+def _number(content: Mapping[str, object], key: str) -> float:
+    value, (least, most) = content[key], _RANGES[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise PerseusError(f"{key} is {value!r:.40}", hint=f"expected a number, {least:g} to {most:g}")
     return float(value)
 
 
-def _moment_s(content: Mapping[str, object]) -> float | None:
+def _until_s(content: Mapping[str, object]) -> float | None:
     """Read ``until``: seconds since 1970, or ISO 8601 with its time zone."""
     value = content.get("until")
-    if value is None:
-        return None
     if not isinstance(value, str):
-        return _number(content, "until", least=0.0, most=_MOST_TIME_S)
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise PerseusError(
-            f"until is {value!r:.40}",
-            hint="expected a time like 2030-01-31T18:00:00+01:00, or seconds since 1970",
-        )
-    return moment.timestamp()
+        return None if value is None else _number(content, "until")
+    with suppress(ValueError):
+        if (moment := datetime.fromisoformat(value)).tzinfo is not None:
+            return moment.timestamp()
+    raise PerseusError(
+        f"until is {value!r:.40}",
+        hint="expected a time like 2030-01-31T18:00:00+01:00, or seconds since 1970",
+    )
 
 
 def _pipeline_of(name: str) -> int:
     return int(name.removeprefix("pipeline_").removesuffix(".json"))
 
 
-def _signature(path: Path) -> _Signature:
+def _signature(path: Path) -> tuple[int, ...]:
     """Return what changes when a file is replaced or written to; empty where it is gone."""
     try:
         found = os.lstat(path)
