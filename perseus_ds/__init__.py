@@ -36,8 +36,9 @@ def set_load(function: Callable[[int, int], object] | None) -> None:
     """State what each microbatch of an iteration works on, before it begins; None takes the function back.
 
     ``function(iteration, microbatches)`` returns one entry for each microbatch: its number of tokens, or a
-    list of the lengths of its sequences. Call it on every rank, before the first iteration. A function that
-    raises, takes longer than 0.1 s or returns anything else is not asked again.
+    list of the lengths of its sequences. Call it on every rank, before the first iteration. The function runs
+    on the training thread: one that raises, returns anything else, or takes longer than 0.1 s three times is
+    not called again.
 
     Raises:
         ConfigError: it is no function.

@@ -55,7 +55,7 @@ REMOVED_KEYS = {
     "straggler.peers": "delete it; a slow GPU within a replica makes the replica a straggler beside others",
     "straggler.set_load": "write `straggler.loads: module.function`",
     "straggler.read_ahead": "write `straggler.loads: read_ahead`, or delete the key",
-    "straggler.load_limit_s": "delete it: training waits 0.1 s at most for the function of `straggler.loads`",
+    "straggler.load_limit_s": "delete it: the function of `straggler.loads` may take 0.1 s",
     "metrics.every_s": "delete it: numbers are written every 15 seconds",
     "metrics.otlp": "delete it: a collector of OpenTelemetry scrapes `metrics.port` as Prometheus does",
 }

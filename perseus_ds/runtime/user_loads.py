@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
-from queue import Empty, SimpleQueue
 from typing import cast
 
 from perseus_ds.config.load import LoadFunction, load_function
@@ -18,18 +16,18 @@ from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.schedule import Load
 
 LIMIT_S = 0.1
-"""How long training waits for the function in an iteration."""
-_PATIENCE = 3
+"""A call that takes longer is a slow one."""
+_MOST_SLOW = 3
 _MOST_LENGTHS = 100_000
-"""Sequences of a microbatch: what lists more is taken to list without end."""
+"""Sequences of a microbatch: a list of more is taken to be endless."""
 
 
 class UserLoads(PassingListener):
     """A listener in front of all others: batches have the loads that the user's function gives.
 
-    The function runs in a thread of its own while training waits for it, ``LIMIT_S`` at most. A function is
-    not asked again if it is slower a few times, raises, or returns what are no loads of these microbatches.
-    One line gives the reason, and iterations are taken as if their loads were unknown.
+    The function runs on the training thread and is timed. It is not called again if it is slow a few times,
+    raises, or returns no loads of these microbatches. One line gives the reason, and iterations go on as if
+    their loads were unknown.
     """
 
     def __init__(
@@ -44,52 +42,36 @@ class UserLoads(PassingListener):
         self._whose = f" on rank {rank}" if rank else ""
         self._function: LoadFunction | None = function
         self._log = log
-        self._iteration = 0
-        self._requests: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
-        self._answers: SimpleQueue[tuple[int, tuple[Load, ...] | BaseException]] = SimpleQueue()
-        self._late = 0
-        threading.Thread(target=self._answer, args=(function,), daemon=True, name="perseus loads").start()
+        self._iteration = self._slow = 0
 
     def iteration_begins(self, batch: Batch) -> bool:
         if self._function is not None:
-            loads = self._loads(batch.microbatches)
-            batch = replace(batch, loads=loads or batch.loads)
+            batch = replace(batch, loads=self._loads(self._function, batch.microbatches) or batch.loads)
         self._iteration += 1
         return super().iteration_begins(batch)
 
     def close(self) -> None:
         self._function = None
-        self._requests.put(None)
 
-    def _loads(self, microbatches: int) -> tuple[Load, ...] | None:
-        self._requests.put((self._iteration, microbatches))
-        until = time.monotonic() + LIMIT_S
-        about = -1
-        while about < self._iteration:
-            try:
-                about, answer = self._answers.get(timeout=max(0.0, until - time.monotonic()))
-            except Empty:
-                self._late += 1
-                if self._late == _PATIENCE:
-                    limit = f"{LIMIT_S:g} s {_PATIENCE} times"
-                    self._go_without(f"took longer than {limit}")
-                return None
-        if isinstance(answer, BaseException):
-            self._go_without(str(answer) if isinstance(answer, PerseusError) else f"raised {answer!r:.200}")
+    def _loads(self, function: LoadFunction, microbatches: int) -> tuple[Load, ...] | None:
+        begun_s = time.monotonic()
+        try:
+            loads = loads_of_answer(function(self._iteration, microbatches), microbatches)
+        except PerseusError as error:
+            self._go_without(str(error))
             return None
-        return answer
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's function may raise anything
+            self._go_without(f"raised {error!r:.200}")
+            return None
+        self._slow += time.monotonic() - begun_s > LIMIT_S
+        if self._slow == _MOST_SLOW:
+            self._go_without(f"took longer than {LIMIT_S:g} s {_MOST_SLOW} times")
+        return loads
 
     def _go_without(self, why: str) -> None:
         self.close()
         line = f"the function of set_load{self._whose} {why}, at iteration {self._iteration}"
-        self._log.line_here(f"{line}: it is not asked again")
-
-    def _answer(self, function: LoadFunction) -> None:
-        while (request := self._requests.get()) is not None:
-            try:
-                self._answers.put((request[0], loads_of_answer(function(*request), request[1])))
-            except BaseException as error:  # noqa: BLE001  # a user's function may raise anything, or exit
-                self._answers.put((request[0], error))
+        self._log.line_here(f"{line}: it is not called again")
 
 
 def loads_of_answer(answer: object, microbatches: int) -> tuple[Load, ...]:

@@ -2,7 +2,6 @@
 
 import math
 import sys
-import threading
 from collections.abc import Iterator
 from itertools import count, repeat
 from typing import Any
@@ -79,33 +78,13 @@ def test_a_function_that_answers_badly_is_not_asked_again(case: str, monkeypatch
     assert "\n" not in line
 
 
-def test_a_function_that_is_slow_is_not_waited_for() -> None:
-    hanging = threading.Event()
-    batches, said = asked(lambda *_: hanging.wait() and [1, 2], 5)
-    hanging.set()
-    assert [one.loads for one in batches] == [None] * 5
+def test_a_function_that_is_slow_again_and_again_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_loads, "LIMIT_S", 0.0)
+    batches, said = asked(lambda *_: [1, 2], 5)
+    assert [one.loads is None for one in batches] == [False, False, False, True, True]
     (line,) = said
     assert "longer" in line
     assert "iteration 2" in line
-
-
-def test_an_answer_that_comes_late_is_of_no_later_iteration() -> None:
-    """The first answer is held back until it is too late: the second question gets its own."""
-    noting, held = Noting(), threading.Event()
-
-    def slow_at_first(iteration: int, microbatches: int) -> list[int]:
-        held.wait(60.0)
-        return [iteration + 1] * microbatches
-
-    loads = UserLoads(noting, slow_at_first, log=MagicMock())
-    loads.iteration_begins(Batch(1))
-    held.set()
-    for _ in range(3):
-        loads.iteration_begins(Batch(1))
-    given = [one.batch.loads for one in noting.iterations]
-    assert given[0] is None
-    assert all(one in {None, (Load(n + 1, (n + 1) ** 2),)} for n, one in enumerate(given))
-    loads.close()
 
 
 def test_a_function_on_some_ranks_alone_is_asked_on_none() -> None:
