@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import ModuleType
@@ -129,12 +130,12 @@ def check(schedule: object) -> PipelineSchedule:
         raise release.refusal(f"{type(schedule).__name__} has neither _stages nor _stage")
     for stage in stages:
         release.check(stage, STAGE_NAMES, where=type(stage).__name__)
-    handled = getattr(schedule, "_comp_type_to_function_map", {})
+    handled = sorted(kind.name for kind in _custom_functions(found) if kind.name != AT_ONCE)
     if handled:
-        names = ", ".join(sorted(kind.name for kind in handled))
+        names = ", ".join(handled)
         raise EngineError(
             f"custom functions are registered for {names}: they run in place of the stages' own methods",
-            hint="train without register_custom_function, or without perseus_ds",
+            hint=f"train without register_custom_function but for {AT_ONCE}, or without perseus_ds",
         )
     return found
 
@@ -145,6 +146,16 @@ def stages_of(schedule: PipelineSchedule) -> Sequence[Stage]:
     if several is not None:
         return cast("Sequence[Stage]", several)
     return [one for one in [getattr(schedule, "_stage", None)] if one is not None]
+
+
+def _custom_functions(schedule: PipelineSchedule) -> Mapping[Any, Handler]:
+    """Return what the user has registered in place of torch's own, by computation type."""
+    return cast("Mapping[Any, Handler]", getattr(schedule, _CUSTOM, {}))
+
+
+def at_once(schedule: PipelineSchedule) -> Handler | None:
+    """Return the user's function that runs a forward and a backward at once; None where torch takes turns."""
+    return next((f for kind, f in _custom_functions(schedule).items() if kind.name == AT_ONCE), None)
 
 
 def splits_rows(schedule: PipelineSchedule) -> bool:
@@ -174,6 +185,11 @@ KINDS: Mapping[str, Kind] = {
 }
 """torch's computation types and our words for them."""
 
+AT_ONCE = "OVERLAP_F_B"
+"""Type of a forward and a backward in one, which torch itself runs one after the other."""
+
+_CUSTOM = "_comp_type_to_function_map"
+
 BETWEEN = frozenset({"SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD"})
 """Types that are waited for outside of all that we run around: transfers are buffered."""
 
@@ -184,16 +200,25 @@ Source: ``Schedule1F1B._get_pipeline_order`` of torch 2.13.0, whose last rank be
 """
 
 
-def written_order(actions: Iterable[Action], *, reduces: bool) -> Order:
+def written_order(actions: Iterable[Action], *, reduces: bool, at_once: bool = False) -> Order:
     """Read one rank's order off torch's own representation.
 
-    ``reduces`` is whether ``REDUCE_GRAD`` waits for anybody.
+    ``reduces`` is whether ``REDUCE_GRAD`` waits for anybody, ``at_once`` whether a function of the user's
+    runs overlapped pairs: torch itself runs them one after the other.
 
     Raises:
         EngineError: an instruction that we do not know.
     """
-    kinds = {name: kind for name, kind in KINDS.items() if reduces or kind is not Kind.REDUCE_GRADS}
-    return _with_step([_instruction(one, kinds[name]) for one, name in _flat(actions) if name in kinds])
+    order: list[Instruction] = []
+    for action in actions:
+        pair = action.sub_actions if action.computation_type.name == AT_ONCE else None
+        found = [one for one in map(_instruction, pair or [action]) if one is not None]
+        if pair and at_once:
+            if [one.kind for one in found] != [Kind.FORWARD, Kind.BACKWARD]:
+                raise EngineError(f"{action} overlaps something else than a forward and a whole backward")
+            found = [Instruction.combined(*found)]
+        order += [one for one in found if reduces or one.kind is not Kind.REDUCE_GRADS]
+    return _with_step(order)
 
 
 def single_order(names: Sequence[str], *, rank: int, ranks: int, microbatches: int, reduces: bool) -> Order:
@@ -214,23 +239,18 @@ def single_order(names: Sequence[str], *, rank: int, ranks: int, microbatches: i
 
 def _with_step(order: Sequence[Instruction]) -> Order:
     """Add what comes between two calls of ``step``: the optimizer."""
-    return (*order, Instruction(min(i.stage for i in order), Kind.STEP, 0))
+    home = min(part.stage for i in order for part in i.parts)
+    return (*order, Instruction(home, Kind.STEP, 0))
 
 
-def _instruction(action: Action, kind: Kind) -> Instruction:
-    return Instruction(action.stage_index, kind, action.microbatch_index or 0)
-
-
-def _flat(actions: Iterable[Action]) -> Iterator[tuple[Action, str]]:
-    """Take overlapped pairs apart: without a custom function torch runs them one after the other."""
-    for action in actions:
-        name = action.computation_type.name
-        if name == "OVERLAP_F_B":
-            yield from _flat(action.sub_actions or ())
-        elif name in KINDS or name in BETWEEN:
-            yield action, name
-        else:
-            raise EngineError(f"the schedule has an action {name} that we do not know")
+def _instruction(action: Action) -> Instruction | None:
+    """Name an action in our words; None for what lies between instructions."""
+    name = action.computation_type.name
+    if name in BETWEEN:
+        return None
+    if name not in KINDS:
+        raise EngineError(f"the schedule has an action {name} that we do not know")
+    return Instruction(action.stage_index, KINDS[name], action.microbatch_index or 0)
 
 
 # Which replica a rank belongs to, read off what its stages' modules are wrapped in.
@@ -339,6 +359,8 @@ class Hooks(base.Hooks):
         super().__init__(listener)
         self._schedule = schedule
         self._reduces = reduces
+        self._pair_thread: int | None = None
+        self._pair_began = False
 
     def install(self) -> None:
         schedule = self._schedule
@@ -346,16 +368,57 @@ class Hooks(base.Hooks):
             raise EngineError("perseus_ds is installed on this schedule already")
         self._replace(schedule, "step", self._around_step(schedule.step))
         self._replace(schedule, "_maybe_compute_loss", self._around_loss(schedule._maybe_compute_loss))  # noqa: SLF001  # the seam
+        if at_once(schedule) is not None:
+            ours = {kind: self._around_pair(handler) for kind, handler in _custom_functions(schedule).items()}
+            self._replace(schedule, _CUSTOM, ours)
         for stage in stages_of(schedule):
             # Of the last stage's forward only the beginning is announced: the loss belongs to it.
             forward = self._announce(Kind.FORWARD, stage.forward_one_chunk, ends=not stage.is_last)
-            self._replace(stage, "forward_one_chunk", forward)
-            self._replace(stage, "backward_one_chunk", self._around_backward(stage.backward_one_chunk))
+            self._replace(stage, "forward_one_chunk", self._alone(forward, stage.forward_one_chunk))
+            backward = self._around_backward(stage.backward_one_chunk)
+            self._replace(stage, "backward_one_chunk", self._alone(backward, stage.backward_one_chunk))
             weight = self._announce(Kind.BACKWARD_WEIGHT, stage.backward_weight_one_chunk)
             self._replace(stage, "backward_weight_one_chunk", weight)
             if self._reduces:
                 reduction = self._announce(Kind.REDUCE_GRADS, stage.perform_reduce_grad)
                 self._replace(stage, "perform_reduce_grad", reduction)
+
+    def _around_pair(self, handler: Handler) -> Handler:
+        """Announce a forward and a backward at once, from the first chunk on that this thread runs of them.
+
+        The user's function waits for the inputs of both, and may run one of them in another thread.
+        """
+
+        @wraps(handler)
+        def around_call(*args: object, **kwargs: object) -> object:
+            if not self._guard.wanted:
+                return handler(*args, **kwargs)
+            self._pair_thread, self._pair_began = threading.get_ident(), False
+            try:
+                result = handler(*args, **kwargs)
+            finally:
+                self._pair_thread = None
+            if self._pair_began:
+                self._guard.after(Kind.FORWARD_BACKWARD)
+            else:
+                self._guard.run(_refuse_pair, None)
+            return result
+
+        return mark_as_ours(around_call)
+
+    def _alone(self, announced: Handler, handler: Handler) -> Handler:
+        """Announce a chunk, unless the function that runs it beside another one is announced."""
+
+        @wraps(handler)
+        def around_call(*args: object, **kwargs: object) -> object:
+            if self._pair_thread is None:
+                return announced(*args, **kwargs)
+            if not self._pair_began and threading.get_ident() == self._pair_thread:
+                self._pair_began = True
+                self._guard.before(Kind.FORWARD_BACKWARD)
+            return handler(*args, **kwargs)
+
+        return mark_as_ours(around_call)
 
     def _around_backward(self, handler: Handler) -> Handler:
         """Announce a whole backward, or the first half where torch asks for that only."""
@@ -371,7 +434,7 @@ class Hooks(base.Hooks):
         @wraps(handler)
         def around_call(stage: Stage, *args: object, **kwargs: object) -> object:
             result = handler(stage, *args, **kwargs)
-            if stage.is_last:
+            if stage.is_last and self._pair_thread is None:
                 self._guard.after(Kind.FORWARD)
             return result
 
@@ -394,6 +457,13 @@ class Hooks(base.Hooks):
             return self._run(partial(step, *args, **kwargs), trains=trains, batch=batch)
 
         return mark_as_ours(around_call)
+
+
+def _refuse_pair() -> None:
+    raise EngineError(
+        f"the function registered for {AT_ONCE} runs both of its chunks in other threads",
+        hint="run one of them in the thread that calls it",
+    )
 
 
 # One schedule of torch.distributed.pipelining, as the runtime sees it.
@@ -445,7 +515,11 @@ class PipeliningAdapter(HookedAdapter):
         return join_orders(places, name=f"torch.{type(self._schedule).__name__}")
 
     def traits(self) -> Mapping[str, str]:
-        return {"data_parallel": self._data_parallel.describe()}
+        overlap = at_once(self._schedule)
+        name = (
+            {} if overlap is None else {"at_once": getattr(overlap, "__qualname__", type(overlap).__name__)}
+        )
+        return {"data_parallel": self._data_parallel.describe(), **name}
 
     def _make_hooks(self, listener: InstructionListener) -> Hooks:
         return Hooks(self._schedule, listener, reduces=self._data_parallel.reduces)
@@ -454,7 +528,8 @@ class PipeliningAdapter(HookedAdapter):
         first, reduces = self._stages[0], self._data_parallel.reduces
         written = actions_of(self._schedule)
         if written is not None:
-            return written_order(written[first.group_rank], reduces=reduces)
+            overlaps = at_once(self._schedule) is not None
+            return written_order(written[first.group_rank], reduces=reduces, at_once=overlaps)
         return single_order(
             [kind.__name__ for kind in type(self._schedule).__mro__],
             rank=first.group_rank,

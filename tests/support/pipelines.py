@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,6 +48,7 @@ class Pipeline:
         group: distributed.ProcessGroup | None = None,
         wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
         inner: Callable[[int], int] = lambda stage: WIDTH,
+        at_once: bool = False,
     ) -> None:
         kind, chunks, layout = SCHEDULES[name]
         rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
@@ -70,6 +72,8 @@ class Pipeline:
         self._optimizer = torch.optim.SGD(
             [p for stage in self.stages for p in stage.submod.parameters()], lr=0.01
         )
+        if at_once:
+            self.schedule.register_custom_function(schedules.OVERLAP_F_B, run_at_once)
         self._data = torch.Generator().manual_seed(3)
         self._batch = 2 * microbatches
 
@@ -106,6 +110,39 @@ class Pipeline:
 
     def _target(self, inputs: torch.Tensor) -> torch.Tensor | None:
         return torch.sin(inputs) if any(stage.is_last for stage in self.stages) else None
+
+
+def run_at_once(action: Any, context: Any) -> None:  # noqa: ANN401
+    """Run an overlapped pair's forward here and its backward in a thread, as torch would run them in turn."""
+    schedule = context.schedule_ref
+    stages = {stage.stage_index: stage for stage in schedule._stages}
+    forward, backward = action.sub_actions
+
+    def run_backward() -> None:
+        stage, number = stages[backward.stage_index], backward.microbatch_index
+        if not stage.is_last and backward.stage_index + 1 not in stages:
+            schedules._wait_batch_p2p(schedule.bwd_recv_ops.pop((backward.stage_index, number)))
+        schedule.backward_counter[backward.stage_index] += 1
+        last = schedule.backward_counter[backward.stage_index] == schedule._n_microbatches
+        loss = schedule._maybe_get_loss(stage, number)
+        computes.wait()
+        stage.backward_one_chunk(number, loss=loss, full_backward=True, last_backward=last)
+        if backward.stage_index - 1 in stages:
+            below = stages[backward.stage_index - 1]
+            below.set_local_bwd_input(stage.get_local_bwd_output(number), number)
+
+    beside, computes = threading.Thread(target=run_backward), threading.Event()
+    stage, number = stages[forward.stage_index], forward.microbatch_index
+    if not stage.is_first and forward.stage_index - 1 not in stages:
+        schedules._wait_batch_p2p(schedule.fwd_recv_ops.pop((forward.stage_index, number)))
+    hook = stage.submod.register_forward_pre_hook(lambda *_: computes.set())
+    beside.start()
+    output = stage.forward_one_chunk(number, context.arg_mbs[number], context.kwarg_mbs[number])
+    beside.join()
+    hook.remove()
+    schedule._maybe_compute_loss(stage, output, context.target_mbs, number, None)
+    if forward.stage_index + 1 in stages:
+        stages[forward.stage_index + 1].set_local_fwd_input(output, number)
 
 
 def calls_of(pipeline: Pipeline) -> list[str]:

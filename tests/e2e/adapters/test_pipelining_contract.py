@@ -25,8 +25,8 @@ CALLED = [name for name in NAMES if name.endswith("_chunk") or name in {"step", 
 class PipelineHost:
     """One rank's part of a small pipeline."""
 
-    def __init__(self, name: str, *, microbatches: int, evaluates: bool) -> None:
-        self.pipeline = Pipeline(name, microbatches, inner=lambda stage: 8 * (1 + stage))
+    def __init__(self, name: str, *, microbatches: int, evaluates: bool, at_once: bool) -> None:
+        self.pipeline = Pipeline(name, microbatches, inner=lambda stage: 8 * (1 + stage), at_once=at_once)
         self._holders: list[Any] = [self.pipeline.schedule, *self.pipeline.stages]
         self._evaluates = evaluates
 
@@ -86,13 +86,16 @@ class TestOneForwardOneBackward(AdapterContract):
     framework = ("torch.distributed.pipelining",)
     adapter_module = "perseus_ds.adapters.torch_pipelining"
     schedule = "1F1B"
+    at_once = False
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         return [said.value for said in run_ranks(ranks, body)]
 
     def host(self, *, ranks: int) -> PipelineHost:
         name = self.schedule if ranks > 1 else "1F1B"
-        return PipelineHost(name, microbatches=2 * ranks, evaluates=name in {"1F1B", "Interleaved"})
+        evaluates = name in {"1F1B", "Interleaved"}
+        at_once = self.at_once and ranks > 1
+        return PipelineHost(name, microbatches=2 * ranks, evaluates=evaluates, at_once=at_once)
 
 
 class TestInterleaved(TestOneForwardOneBackward):
@@ -103,3 +106,10 @@ class TestSplitBackwardsInAV(TestOneForwardOneBackward):
     """torch's own evaluation fails on this one."""
 
     schedule = "ZBV"
+
+
+class TestForwardAndBackwardAtOnce(TestOneForwardOneBackward):
+    """With a function of the user's for torch's overlapped pairs, which runs one of them in a thread."""
+
+    schedule = "DualPipeV"
+    at_once = True

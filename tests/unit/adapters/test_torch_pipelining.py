@@ -201,8 +201,8 @@ def actions(text: str) -> Any:  # noqa: ANN401
     return [_Action.from_str(word) for word in text.split()]
 
 
-def read(actions: Any, *, reduces: bool = False) -> str:  # noqa: ANN401
-    return " ".join(map(str, written_order(actions, reduces=reduces)))
+def read(actions: Any, *, reduces: bool = False, at_once: bool = False) -> str:  # noqa: ANN401
+    return " ".join(map(str, written_order(actions, reduces=reduces, at_once=at_once)))
 
 
 @pytest.mark.parametrize(
@@ -222,11 +222,15 @@ def test_actions_are_read(text: str, reduces: bool, order: str) -> None:  # noqa
     assert read(actions(text), reduces=reduces) == order
 
 
-def test_overlapped_pairs_run_one_after_the_other() -> None:
+def test_overlapped_pairs_run_one_after_the_other_unless_a_function_runs_both() -> None:
     from torch.distributed.pipelining.schedules import _Action, _ComputationType
 
     pair = _Action(-1, _ComputationType.OVERLAP_F_B, None, tuple(actions("3F1 0B0")))
     assert read([pair]) == "3F1 0B0 0OS0"
+    assert read([pair], at_once=True) == "3F1+0B0 0OS0"
+    split = _Action(-1, _ComputationType.OVERLAP_F_B, None, tuple(actions("3F1 0I0")))
+    with pytest.raises(EngineError, match="whole backward"):
+        read([split], at_once=True)
 
 
 def test_an_action_that_we_do_not_know_is_refused_by_name() -> None:
@@ -280,10 +284,11 @@ def test_a_schedule_without_stages_is_refused() -> None:
         check(schedule(_stage=None))
 
 
-def test_registered_functions_are_refused() -> None:
+def test_registered_functions_are_refused_but_for_overlapped_pairs() -> None:
     handled = dict.fromkeys(Enum("Handled", ("OVERLAP_F_B", "FORWARD")))
-    with pytest.raises(EngineError, match="FORWARD, OVERLAP_F_B"):
+    with pytest.raises(EngineError, match="registered for FORWARD:"):
         check(schedule(_comp_type_to_function_map=handled))
+    check(schedule(_comp_type_to_function_map=dict.fromkeys(Enum("Handled", ("OVERLAP_F_B",)))))
 
 
 def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
