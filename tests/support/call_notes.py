@@ -7,22 +7,17 @@ from perseus_ds.schedule import Kind, Load
 
 
 class CallNotes:
-    """Notes into ``calls``, which may be a list that the host writes to as well; may fail before a kind."""
+    """Notes into ``calls``, which may be a list that the host writes to as well."""
 
-    def __init__(
-        self, calls: list[str] | None = None, *, wants: bool = True, fails_at: Kind | None = None
-    ) -> None:
+    def __init__(self, calls: list[str] | None = None, *, wants: bool = True) -> None:
         self.calls: list[str] = [] if calls is None else calls
         self.wants = wants
-        self.fails_at = fails_at
 
     def iteration_begins(self, batch: Batch) -> bool:
         self.note(f"begins {batch.microbatches}")
         return self.wants
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
-        if kind is self.fails_at:
-            raise ValueError("the listener's own")
         self.note(f"<{kind.value}")
 
     def after(self, kind: Kind) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from call_notes import CallNotes
 
-from perseus_ds.adapters.base import on_construction, on_first_call
+from perseus_ds.adapters.base import Hooks, on_construction, on_first_call
 from perseus_ds.errors import ConfigError
 
 
@@ -40,3 +41,20 @@ def test_who_asks_for_our_errors_has_them_raised() -> None:
     on_first_call(engine, "step", refuses)
     with pytest.raises(ConfigError):
         engine.step(3)
+
+
+def test_hooks_restore_what_they_replaced_in_the_order_of_the_stack() -> None:
+    class Stepping(Hooks):
+        def install(self) -> None:
+            for name in ("step", "step", "other"):
+                self._replace(engine, name, lambda *_: 0)
+
+    engine = Engine()
+    vars(engine)["step"] = own = engine.step  # somebody else's, from before
+    hooks = Stepping(CallNotes())
+    for _ in range(2):
+        hooks.install()
+        assert engine.step(3) == 0
+        hooks.remove()
+        hooks.remove()
+        assert vars(engine) == {"step": own}

@@ -1,4 +1,4 @@
-"""Standing between an engine and its instructions, on one instance, and leaving it as it was."""
+"""What is read off a pipeline engine of DeepSpeed; its hooks keep to the contract (`test_contract_alone`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from call_notes import CallNotes
 from torch import nn
 
 from perseus_ds.adapters.deepspeed import (
@@ -16,7 +15,6 @@ from perseus_ds.adapters.deepspeed import (
     LATER,
     REQUIRED_NAMES,
     EngineAdapter,
-    Hooks,
     check,
     crashes_with_timers,
     is_training,
@@ -28,137 +26,7 @@ from perseus_ds.adapters.deepspeed_settings import TESTED_DEEPSPEED, raw_config
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime import place as joining
 from perseus_ds.runtime.adapter import Place
-from perseus_ds.schedule import Kind, Load, Schedule, textbook
-
-
-class ForwardPass:
-    pass
-
-
-class CommitP2P:
-    pass
-
-
-class OptimizerStep:
-    pass
-
-
-class InferenceSchedule:
-    micro_batches, stages = 4, 1
-
-    def steps(self) -> list[list[object]]:
-        return [[ForwardPass()]]
-
-
-class TrainSchedule(InferenceSchedule):
-    def steps(self) -> list[list[object]]:
-        return [[ForwardPass(), OptimizerStep()]]
-
-
-class Engine:
-    """As much of a pipeline engine as hooks touches."""
-
-    def __init__(self) -> None:
-        self.ran: list[str] = []
-        self.fails: Exception | None = None
-
-    def forward(self, buffer_id: int) -> str:
-        if self.fails is not None:
-            raise self.fails
-        self.ran.append(f"F{buffer_id}")
-        return "done"
-
-    def commit(self) -> None:
-        self.ran.append("C")
-
-    def _exec_schedule(self, schedule: object) -> None:
-        handlers = self._INSTRUCTION_MAP
-        handlers[ForwardPass](self, 0)  # type: ignore[call-arg]
-        handlers[CommitP2P](self)  # type: ignore[call-arg]
-
-    _INSTRUCTION_MAP: dict[type, Any] = {ForwardPass: forward, CommitP2P: commit}  # noqa: RUF012
-
-
-def intercepted(listener: CallNotes) -> tuple[Any, Hooks]:
-    engine = Engine()
-    hooks = Hooks(engine, listener)  # type: ignore[arg-type]
-    hooks.install()
-    return engine, hooks
-
-
-@pytest.mark.parametrize(
-    ("schedule", "options", "silent", "calls"),
-    [
-        (TrainSchedule, {}, (), "begins 4 <F F> <CM CM> ends"),
-        (TrainSchedule, {"wants": False}, (), "begins 4 ends"),
-        (InferenceSchedule, {}, (), "other"),
-        (TrainSchedule, {}, {Kind.FORWARD}, "begins 4 <CM CM> ends"),
-    ],
-    ids=["training", "not wanted", "an evaluation", "nothing to do on this stage"],
-)
-def test_what_is_listened_to(
-    schedule: type, options: dict[str, bool], silent: Collection[Kind], calls: str
-) -> None:
-    listener, engine = CallNotes(**options), Engine()
-    Hooks(engine, listener, silent=silent).install()
-    engine._exec_schedule(schedule())
-    assert " ".join(listener.calls) == calls
-    assert engine.ran == ["F0", "C"]
-
-
-def test_the_hosts_exception_passes_through_unchanged() -> None:
-    listener = CallNotes()
-    engine, _ = intercepted(listener)
-    engine.fails = KeyError("the user's own")
-    with pytest.raises(KeyError) as raised:
-        engine._exec_schedule(TrainSchedule())
-    assert raised.value is engine.fails
-    assert listener.calls == ["begins 4", "<F", "broke"]
-
-
-def test_handlers_return_what_they_returned() -> None:
-    engine, _ = intercepted(CallNotes())
-    assert engine._INSTRUCTION_MAP[ForwardPass](engine, 3) == "done"
-    assert engine._INSTRUCTION_MAP[ForwardPass].__wrapped__ is Engine._INSTRUCTION_MAP[ForwardPass]
-
-
-def test_no_class_is_touched_and_removing_leaves_nothing() -> None:
-    before = dict(vars(Engine))
-    engine, hooks = intercepted(CallNotes())
-    other = Engine()
-    assert dict(vars(Engine)) == before
-    assert set(vars(other)) == {"ran", "fails"}
-    hooks.remove()
-    hooks.remove()
-    assert set(vars(engine)) == {"ran", "fails"}
-
-
-def test_what_stood_on_the_instance_before_comes_back() -> None:
-    engine = Engine()
-    own = dict(Engine._INSTRUCTION_MAP)
-    engine._INSTRUCTION_MAP = own
-    hooks = Hooks(engine, CallNotes())  # type: ignore[arg-type]
-    hooks.install()
-    assert engine._INSTRUCTION_MAP is not own
-    hooks.remove()
-    assert engine._INSTRUCTION_MAP is own
-
-
-def test_removing_within_an_iteration_lets_it_run_to_its_end() -> None:
-    class Leaving(CallNotes):
-        def before(self, kind: Kind, load: Load | None = None) -> None:
-            super().before(kind)
-            hooks.remove()
-
-    listener = Leaving()
-    engine, hooks = intercepted(listener)
-    engine._exec_schedule(TrainSchedule())
-    assert engine.ran == ["F0", "C"]
-    assert listener.calls[:2] == ["begins 4", "<F"]
-    listener.calls.clear()
-    engine._exec_schedule(TrainSchedule())
-    assert listener.calls == []
-
+from perseus_ds.schedule import Kind, Schedule, textbook
 
 # The engine's own streams in our words, against DeepSpeed's TrainSchedule itself.
 
