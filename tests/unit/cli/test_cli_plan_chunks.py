@@ -30,13 +30,6 @@ def test_two_stages_on_one_gpu(perseus: Program, split_csv: Path, tmp_path: Path
     assert [row.split()[0] for row in table if "stage 1" in row] == ["F", "I", "W"]
 
 
-def test_chunks_are_said(perseus: Program, profile_csv: Path) -> None:
-    words = ("--stages", 2, "--microbatches", 2, "--blocking-power-w", 70)
-    chunked = perseus("plan", profile_csv, *words, "--schedule", "interleaved", "--set", "chunks=2").out
-    assert chunked.startswith("2 stages")
-    assert perseus("plan", profile_csv, *words).out.startswith("2 stages, ")
-
-
 REFUSED = {
     "whole backwards, but the schedule splits them": (
         ("--schedule", "zbv"),

@@ -100,13 +100,6 @@ def test_the_table_is_a_grid_of_clocks(perseus: Program, plan_file: Path, plans:
 
 
 @pytest.mark.thorough
-def test_one_choice_at_a_time(perseus: Program, plan_file: Path) -> None:
-    with pytest.raises(SystemExit) as end:
-        perseus("show", plan_file, "--min-energy", "--deadline", 1)
-    assert end.value.code == 2
-
-
-@pytest.mark.thorough
 def test_a_deadline_below_t_min_says_t_min(refused: Callable[..., str], plan_file: Path) -> None:
     line = refused("show", plan_file, "--deadline", 0.5)
     assert "0.69 s" in line
@@ -118,45 +111,11 @@ def test_a_cap_that_no_plan_meets_says_the_least(refused: Callable[..., str], pl
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("damage", "named"),
-    [
-        (lambda text: text[: len(text) // 2], "cut short"),
-        (lambda text: text.replace('"version": 3', '"version": 7', 1), "version 7"),
-        (lambda _: '{"format": "something"}', "plan"),
-        (lambda text: text.replace('"choice"', '"choices"'), "damaged"),
-        (lambda text: text.replace('"F"', '"Q"', 1), "damaged"),
-        (lambda text: text.replace("0F0", "0X0", 1), "damaged"),
-    ],
-)
-def test_a_bad_plan_file_is_one_line(
-    refused: Callable[..., str], plan_file: Path, damage: Callable[[str], str], named: str
-) -> None:
-    plan_file.write_text(damage(plan_file.read_text()))
-    line = refused("show", plan_file)
-    assert line.startswith(str(plan_file))
-    assert named in line
-
-
-@pytest.mark.thorough
-def test_no_plan_file(refused: Callable[..., str], tmp_path: Path) -> None:
-    assert refused("show", tmp_path / "none.json").startswith(str(tmp_path / "none.json"))
-
-
-@pytest.mark.thorough
 def test_a_plan_is_shown_by_its_number(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     last = len(plans) - 1
     shown = json.loads(perseus("show", plan_file, "--plan", str(last), "--format", "json").out)
     assert shown["iteration_time_s"] == pytest.approx(float(plans.iteration_time_s[last]))
     assert f"plan {last} of {len(plans)}" in perseus("show", plan_file, "--plan", str(last)).out
-
-
-@pytest.mark.thorough
-def test_a_number_that_no_plan_has_is_refused(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
-    done = perseus("show", plan_file, "--plan", str(len(plans)))
-    assert done.code == 1
-    assert f"plan {len(plans)}" in done.err
-    assert f"0 to {len(plans) - 1}" in done.err
 
 
 @pytest.mark.thorough
@@ -221,13 +180,6 @@ def test_power_tells_schedulers_the_whole_frontier(perseus: Program, plan_file: 
     assert chosen.index == table[len(table) // 2]["plan"]
     rows = _rows(perseus("show", plan_file, "--power", "--format", "csv").out)
     assert [float(row["swing_w"]) for row in rows] == [row["swing_w"] for row in table]
-
-
-@pytest.mark.thorough
-def test_power_as_a_table_ends_at_the_least(perseus: Program, plan_file: Path) -> None:
-    text = perseus("show", plan_file, "--power").out
-    assert "default" in text.splitlines()[0]
-    assert len(text.splitlines()) <= 28
 
 
 def test_a_profile_is_printed_in_either_form_and_read_back(

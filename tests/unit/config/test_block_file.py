@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -48,14 +47,6 @@ def test_anything_else_is_one_line_that_names_the_file(
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_file_and_a_pipe_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nowhere"):
-        read_block(tmp_path / "nowhere.json")
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="ordinary"):
-        read_block(tmp_path / "pipe")
-
-
 def test_two_blocks_are_one_too_many() -> None:
     refuse_two_blocks({})
     with pytest.raises(ConfigError, match="names another"):
@@ -66,12 +57,6 @@ def test_what_looks_like_a_variable_is_text(tmp_path: Path) -> None:
     """Nothing of the environment gets into a block unasked: what is not ours is for the ranges to refuse."""
     (tmp_path / "perseus.yaml").write_text("run_dir: ${oc.env:HOME}\n")
     assert read_block(tmp_path / "perseus.yaml") == {"run_dir": "${oc.env:HOME}"}
-
-
-def test_what_is_torn_is_said_with_its_first_line(tmp_path: Path) -> None:
-    (tmp_path / "torn.yaml").write_text("run_dir: [x\nmode: auto\n")
-    with pytest.raises(ConfigError, match="short"):
-        read_block(tmp_path / "torn.yaml")
 
 
 def test_two_files_have_one_mark_if_they_say_the_same(tmp_path: Path) -> None:

@@ -33,10 +33,6 @@ def test_defaults_are_those_of_the_reference() -> None:
     assert said == dict(defaults(PerseusConfig()))
 
 
-def test_an_empty_block_has_the_defaults() -> None:
-    assert parse({}, {}) == PerseusConfig()
-
-
 EDGES: dict[str, tuple[float, float]] = {
     "trace_kernels": (0, 100),
     "objective.reserve_pct": (0.0, 20.0),

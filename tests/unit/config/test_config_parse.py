@@ -1,11 +1,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from perseus_ds.config import FLAGS, Mode, PerseusConfig, is_enabled, load, parse
+from perseus_ds.config import FLAGS, PerseusConfig, is_enabled, load, parse
 from perseus_ds.config.load import REMOVED_KEYS
 from perseus_ds.errors import ConfigError
 
@@ -57,10 +56,6 @@ def test_a_block_that_is_no_mapping_is_refused(block: object) -> None:
 
 def test_an_empty_block_is_every_default() -> None:
     assert parse({}, {}) == PerseusConfig()
-
-
-def test_every_mode_is_read() -> None:
-    assert [parse({"mode": mode}, {}).mode for mode in get_args(Mode)] == list(get_args(Mode))
 
 
 def test_values_reach_their_places() -> None:
@@ -207,11 +202,6 @@ def test_either_word_lets_us_choose_in_every_key_that_takes_it(word: str) -> Non
     assert (config.mode, config.device, *words) == ("automatic",) * 5
     flags = {"PERSEUS_MODE": word, "PERSEUS_DEVICE": word}
     assert parse({"mode": "off", "device": "nvml"}, flags) == PerseusConfig()
-
-
-def test_a_number_may_give_way_to_a_word() -> None:
-    assert parse({"objective": {"reserve_pct": "automatic"}}, {}).objective.reserve_pct == "automatic"
-    assert parse({"objective": {"reserve_pct": 2}}, {}).objective.reserve_pct == 2
 
 
 @pytest.mark.parametrize("key", REMOVED_KEYS)

@@ -1,5 +1,4 @@
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -162,18 +161,6 @@ def test_a_change_by_hand_is_refused_with_the_remedy(
         read_profile(file)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
-    (tmp_path / "list.json").write_text("[]")
-    for name, message in [
-        ("bytes.json", "UTF-16"),
-        ("list.json", "perseus-profile"),
-        ("nowhere.json", "No such file"),
-    ]:
-        with pytest.raises(ProfileError, match=message):
-            read_profile(tmp_path / name)
-
-
 def test_points_come_highest_clock_first_whatever_the_order() -> None:
     points = tuple(Point(clock, 1.0, 1.0) for clock in (900, 1410, 1200))
     profile = Profile({(0, Kind.FORWARD): points})
@@ -238,21 +225,3 @@ def test_more_points_than_any_job_has_are_refused(
     del content["sha256"]
     file.write_text(json.dumps(content))
     assert word in refused(file)
-
-
-@pytest.mark.parametrize("name", ["profile", "profile.csv"])
-def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / name)
-    assert "ordinary" in refused(tmp_path / name)
-    (tmp_path / name).unlink()
-    (tmp_path / name).symlink_to("/dev/zero")
-    assert "ordinary" in refused(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    "row", ["0,forward,1e308,1,1", "1e300,forward,1410,1,1", "0,forward,1410,1e200,1", "0,forward,-5,1,1"]
-)
-def test_rows_that_mean_nothing_are_refused(tmp_path: Path, row: str) -> None:
-    path = tmp_path / "profile.csv"
-    path.write_text(f"stage,instruction,frequency,time,energy\n{row}\n")
-    refused(path)

@@ -24,7 +24,7 @@ def test_two_clocks_by_hand() -> None:
     Five of these come after them: one, one before the highest clock's window of two, and one behind it.
     """
     found = cost_of([1.0, 2.0], window=WindowLength(2.0, 4.0, 2), most_slower_pct=8.0)
-    assert found == SweepCost(lasts_s=2.0 * (25 + 2), lost_s=4.0)
+    assert found == SweepCost(duration_s=2.0 * (25 + 2), lost_s=4.0)
     assert found.slower_pct <= 8.0
 
 

@@ -1,6 +1,5 @@
 """A V schedule with split backwards in the pictures: a lane per rank, a stripe per chunk, every kind."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from perseus_ds.plan.clock_requests import play, play_baseline
 from perseus_ds.profile import Point, Profile
 from perseus_ds.report.page import clocks_mhz, timeline_data
 from perseus_ds.report.timeline import energy_j, rank_rows
-from perseus_ds.run_directory.records import RecordedIteration, Span, read_timelines, write_timelines
+from perseus_ds.run_directory.records import RecordedIteration, Span
 from perseus_ds.schedule import Kind, textbook
 
 pytestmark = pytest.mark.thorough
@@ -95,8 +94,3 @@ def test_clocks_of_three_kinds_have_a_row_per_model_stage(plan: FrequencyPlan) -
         row = list(KINDS).index(one.kind) * 8 + one.stage
         mhz = sum(share * options.mean_mhz(option) for option, share in shares)
         assert found[row, one.microbatch] == round(mhz)
-
-
-def test_ranks_of_stages_survive_the_file(both: list[RecordedIteration], tmp_path: Path) -> None:
-    write_timelines(both, tmp_path / "timelines.json")
-    assert read_timelines(tmp_path / "timelines.json") == both

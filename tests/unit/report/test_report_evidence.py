@@ -49,10 +49,6 @@ def test_the_critical_path_by_hand() -> None:
     assert list(map(str, path)) == ["0F0", "1F0", "1B0", "1F1", "1B1", "0B1"]
 
 
-def test_energy_adds_up_to_what_the_plan_says(plans: PlanSet) -> None:
-    assert energy_j(timeline(plans)) == pytest.approx(plans.plan(0).energy_j, rel=1e-6)
-
-
 def _summary(**facts: object) -> Summary:
     return Summary(MeasuredSide(2.0, 10_000.0, 3), MeasuredSide(2.0, 9_000.0, 3), False, 10.0, facts)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.cli.report import report_table
-from perseus_ds.plan import PlanSet, build, read_plans, write_plans
-from perseus_ds.profile import Profile
+from perseus_ds.plan import PlanSet, read_plans, write_plans
 from perseus_ds.report.figures import (
     figures,
     headline,
@@ -18,7 +17,6 @@ from perseus_ds.report.page import page_of
 from perseus_ds.report.read import chosen_plan, load_run, short
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import MeasuredSide, RankPlace, Summary, write_places, write_summary
-from perseus_ds.schedule import Kind, textbook
 
 
 def _summary(**facts: object) -> Summary:
@@ -120,17 +118,6 @@ def test_a_real_gpu_is_not_called_simulated(write_run: Callable[..., Path]) -> N
 )
 def test_numbers_have_no_exponent(value: float, text: str) -> None:
     assert short(value) == text
-
-
-def test_pipelines_are_counted_by_ranks_where_a_rank_runs_two_stages(profile: Profile) -> None:
-    """Four stages on two ranks and eight GPUs: four pipelines, 250 J each."""
-    points = {
-        (stage, kind): profile.points[0, Kind.FORWARD]
-        for stage in range(4)
-        for kind in (Kind.FORWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
-    }
-    plans = build(Profile(points), textbook("zbv", stages=4, microbatches=4), blocking_power_w=70.0)
-    assert per_pipeline(_summary(gpus=8), plans)[0] == (1.0, 250.0)
 
 
 def test_the_scope_of_every_total_is_stated(write_run: Callable[..., Path]) -> None:

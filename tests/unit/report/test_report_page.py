@@ -194,18 +194,6 @@ def test_a_long_journal_stays_in_its_file(write_run: WriteRun) -> None:
     assert ">step 1<" not in text
 
 
-def test_prices_stand_on_the_page_where_there_are_some(write_run: WriteRun) -> None:
-    run_dir = write_run()
-    plain = page(run_dir)
-    assert "kWh<" in plain
-    assert "money" not in plain
-    assert "PUE" not in plain
-    priced = page(run_dir, EnergyPrices(price_per_kwh=0.25, gco2_per_kwh=400.0, pue=1.2))
-    assert "at 0.25" in priced
-    assert "at 400" in priced
-    assert "PUE 1.2" in priced
-
-
 def test_prices_are_given_to_the_command(write_run: WriteRun) -> None:
     run_dir = write_run()
     prices = ["--price-per-kwh", "0.25", "--gco2-per-kwh", "400", "--pue", "1.2"]
@@ -236,17 +224,6 @@ def test_whatever_a_file_holds_it_is_named_and_nothing_breaks(write_run: WriteRu
     (run_dir / file).unlink()
     (run_dir / file).mkdir()
     assert [missing.file for missing in load_run(run_dir).missing] == [file]
-
-
-def test_torn_files_are_named_and_the_rest_is_shown(write_run: WriteRun) -> None:
-    run_dir = write_run()
-    for name in ("timelines.json", "summary.json"):
-        path = run_dir / name
-        path.write_text(path.read_text()[:-40])
-    text = page(run_dir)
-    assert "frontier" in page_data(text)
-    assert ">timelines.json is" in text
-    assert ">summary.json is" in text
 
 
 def _luminance(colour: str) -> float:

@@ -54,14 +54,3 @@ def test_a_profile_alone_has_a_page(
     page = unescape((tmp_path / "profile.html").read_text())
     assert "no errors" in page
     assert "predicted, s" not in page
-
-
-def test_a_file_that_is_no_profile_is_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "profile.json"
-    file.write_text("{}")
-    assert main(["report", str(file)]) == 1
-    error = capsys.readouterr().err
-    assert "profile.json" in error
-    assert error.count("\n") <= 2

@@ -55,15 +55,6 @@ def test_a_disabled_job_says_so(write_run: Callable[..., Path]) -> None:
     assert re.search(r"summary\.json: .*GPU.*lost", found)
 
 
-def test_a_damaged_part_is_named_and_the_rest_is_shown(write_run: Callable[..., Path]) -> None:
-    run_dir = write_run()
-    (run_dir / "plan.json").write_text('{"format": "perseus-plan", "vers')
-    text = table(run_dir)
-    assert "missing plan.json: " in " ".join(text.split())
-    assert "JSON" in text
-    assert "  12.00" in text
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_a_directory_without_a_job_is_refused(tmp_path: Path, *, there: bool) -> None:
     run_dir = tmp_path / "run"
@@ -71,29 +62,3 @@ def test_a_directory_without_a_job_is_refused(tmp_path: Path, *, there: bool) ->
         run_dir.mkdir()
     with pytest.raises(PerseusError, match="written" if there else "no such"):
         table(run_dir)
-
-
-@pytest.mark.parametrize("journal", ['{"event":"a"}\n{\n', "[1]\n"])
-def test_a_damaged_journal_hides_nothing_else(write_run: Callable[..., Path], journal: str) -> None:
-    run_dir = write_run()
-    (run_dir / "events.jsonl").write_text(journal)
-    text = table(run_dir)
-    assert "missing events.jsonl:" in text
-    assert "  12.00" in text
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ("0", "energy_j is"),
-        ("-1.0", "energy_j is"),
-        ("NaN", "NaN"),
-        ("true", "energy_j is"),
-    ],
-)
-def test_a_summary_that_nothing_can_be_divided_by(
-    write_run: Callable[..., Path], wrong: str, why: str
-) -> None:
-    summary = write_run() / "summary.json"
-    summary.write_text(summary.read_text().replace("1000.0", wrong))
-    assert why in " ".join(table(summary.parent).split())
