@@ -19,7 +19,7 @@ import argparse
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ from perseus_ds.plan.expected import EntryError, FewClocks, few_clocks, profile_
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget, read_timelines
 from perseus_ds.plan.reserve import UNKNOWN_PCT, reserve_in_words
-from perseus_ds.plan.select import PlanCosts, costs_of, with_plan_within
+from perseus_ds.plan.select import costs_of, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smoothed
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.schedule import TEXTBOOK, Schedule, textbook
@@ -67,6 +67,7 @@ SLOWDOWNS_PCT = (1.0, 2.0, 5.0, 10.0, 20.0)
 _LONG_S = 10.0
 _COUNTS = ("chunks", "group", "gpus_per_node")
 _LATENCY = "switch_latency_ms"
+Figures = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,8 +139,8 @@ def run(options: argparse.Namespace) -> int:
             rows = csv.writer(file)
             rows.writerow(FRONTIER_COLUMNS)
             rows.writerows(zip(*(getattr(plans, name).tolist() for name in FRONTIER_COLUMNS), strict=True))
-    summary = summarise(plans, error=error, few=few)
-    print_result(json.dumps(asdict(summary), indent=1) if options.json else render(summary))
+    figures = summarise(plans, error, few)
+    print_result(json.dumps(figures, indent=1) if options.json else render(plans, figures, few))
     return DONE
 
 
@@ -329,55 +330,8 @@ def _check_blocking_power(profile: Profile, blocking_power_w: float, file: Path)
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A point of the frontier, and what a replica saves beside a straggler of that iteration time.
-
-    ``saving_pct`` compares totals over each plan's own time; ``straggler_saving_pct`` compares both
-    over the straggler's time, the rest of it spent waiting. ``saving_within_pct`` is half of the interval
-    that holds the saving 95 times in 100, by the profile's errors (None: it has none).
-    """
-
-    name: str
-    iteration_time_s: float
-    slowdown_pct: float
-    energy_j: float
-    saving_pct: float
-    saving_within_pct: float | None
-    gap_pct: float
-    straggler_saving_pct: float
-
-
-@dataclass(frozen=True, slots=True)
-class PlanSummary:
-    """A frontier in figures, as ``--json`` prints it."""
-
-    ranks: int
-    stages: int
-    microbatches: int
-    schedule: str
-    computations: int
-    blocking_power_w: float
-    plans: int
-    t_min_s: float
-    t_star_s: float
-    baseline_iteration_time_s: float
-    baseline_energy_j: float
-    gap_mean_pct: float
-    gap_worst_pct: float
-    solve_time_s: float
-    reserve_pct: float
-    variation_slowdown_pct: float | None
-    rows: tuple[Row, ...]
-    costs: PlanCosts
-    profile_error: EntryError | None = None
-    few_clocks: FewClocks | None = None
-
-
-def summarise(
-    plans: PlanSet, *, error: EntryError | None = None, few: FewClocks | None = None
-) -> PlanSummary:
-    """Read the figures off the frontier."""
+def summarise(plans: PlanSet, error: EntryError | None, few: FewClocks | None) -> Figures:
+    """Read the figures off the frontier, as ``--json`` prints them."""
     unslowed = select(plans, Objective())
     rows = [_row("no slowdown", unslowed)]
     for pct in SLOWDOWNS_PCT:
@@ -387,34 +341,38 @@ def summarise(
             rows.append(_row(f"+{pct:g} %", plan, straggler_s=limit_s))
     rows.append(_row("least energy", select(plans, Objective("min_energy"))))
     rows.append(_row("T*", plans.plan(len(plans) - 1)))
-    return PlanSummary(
-        ranks=plans.schedule.ranks,
-        stages=plans.schedule.stages,
-        microbatches=plans.schedule.microbatches,
-        schedule=plans.schedule.name,
-        computations=len(plans.computations()),
-        blocking_power_w=plans.blocking_power_w,
-        plans=len(plans),
-        t_min_s=plans.t_min_s,
-        t_star_s=plans.t_star_s,
-        baseline_iteration_time_s=plans.baseline.iteration_time_s,
-        baseline_energy_j=plans.baseline.energy_j,
-        gap_mean_pct=float(plans.waiting_gap_pct.mean()),
-        gap_worst_pct=float(plans.waiting_gap_pct.max()),
-        solve_time_s=plans.solve_time_s,
-        reserve_pct=plans.reserve_pct,
-        variation_slowdown_pct=plans.variation_slowdown_pct,
-        rows=tuple(rows),
-        costs=costs_of(unslowed),
-        profile_error=error,
-        few_clocks=few,
-    )
+    return {
+        "ranks": plans.schedule.ranks,
+        "stages": plans.schedule.stages,
+        "microbatches": plans.schedule.microbatches,
+        "schedule": plans.schedule.name,
+        "computations": len(plans.computations()),
+        "blocking_power_w": plans.blocking_power_w,
+        "plans": len(plans),
+        "t_min_s": plans.t_min_s,
+        "t_star_s": plans.t_star_s,
+        "baseline_iteration_time_s": plans.baseline.iteration_time_s,
+        "baseline_energy_j": plans.baseline.energy_j,
+        "gap_mean_pct": float(plans.waiting_gap_pct.mean()),
+        "gap_worst_pct": float(plans.waiting_gap_pct.max()),
+        "solve_time_s": plans.solve_time_s,
+        "reserve_pct": plans.reserve_pct,
+        "variation_slowdown_pct": plans.variation_slowdown_pct,
+        "rows": rows,
+        "costs": asdict(costs_of(unslowed)),
+        "profile_error": None if error is None else asdict(error),
+        "few_clocks": None if few is None else asdict(few),
+    }
 
 
-def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Row:
-    """Read one row off; the straggler is as slow as asked, else as the plan itself.
+def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Figures:
+    """Read a plan off, and what a replica saves at it beside a straggler as slow as asked, else as the plan.
 
-    Both sides last as long as the straggler: arXiv 2312.06902, equation 3.
+    ``saving_pct`` compares totals over each plan's own time, ``straggler_saving_pct`` both over the
+    straggler's time, the rest of it spent waiting. ``saving_within_pct`` is half of the interval that holds
+    the saving 95 times in 100, by the profile's errors (None: it has none).
+
+    Source: arXiv 2312.06902, equation 3.
     """
     plans = plan.of
     until_s = max(straggler_s, plan.iteration_time_s, plans.baseline.iteration_time_s)
@@ -422,48 +380,48 @@ def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Row:
     waiting_j = waiting_w * (until_s - plans.baseline.iteration_time_s)
     effective_j = float(plans.effective_energy_j[select_for(plans, until_s).index])
     planned_j = effective_j + plans.blocking_total_w * until_s
-    return Row(
-        name=name,
-        iteration_time_s=plan.iteration_time_s,
-        slowdown_pct=plan.slowdown_pct,
-        energy_j=plan.energy_j,
-        saving_pct=plan.saving_pct,
-        saving_within_pct=plan.saving_within_pct,
-        gap_pct=float(plans.gap_pct[plan.index]),
-        straggler_saving_pct=100.0 * (1.0 - planned_j / (plans.baseline.energy_j + waiting_j)),
-    )
+    return {
+        "name": name,
+        "iteration_time_s": plan.iteration_time_s,
+        "slowdown_pct": plan.slowdown_pct,
+        "energy_j": plan.energy_j,
+        "saving_pct": plan.saving_pct,
+        "saving_within_pct": plan.saving_within_pct,
+        "gap_pct": float(plans.gap_pct[plan.index]),
+        "straggler_saving_pct": 100.0 * (1.0 - planned_j / (plans.baseline.energy_j + waiting_j)),
+    }
 
 
-def render(summary: PlanSummary) -> str:
+def render(plans: PlanSet, figures: Figures, few: FewClocks | None) -> str:
     """Lay the figures out for a terminal, 80 columns wide."""
-    s, costs = summary, summary.costs
-    stages = counted(s.stages, "stage") + ("" if s.stages == s.ranks else f" on {counted(s.ranks, 'GPU')}")
-    head = (
-        f"{stages}, {counted(s.microbatches, 'microbatch', 'es')}, {s.schedule};"
-        f" blocking power (one GPU that waits) {s.blocking_power_w:g} W\n"
-        f"all clocks at maximum: {s.baseline_iteration_time_s:.6g} s, {s.baseline_energy_j:.6g} J;"
-        f" fastest plan (T_min) {s.t_min_s:.6g} s\n"
-        f"slowest plan (T*) {s.t_star_s:.6g} s: beyond it lower clocks save nothing, even in waits\n"
+    ranks, schedule, baseline = plans.schedule.ranks, plans.schedule, plans.baseline
+    stages = counted(schedule.stages, "stage") + (
+        "" if schedule.stages == ranks else f" on {counted(ranks, 'GPU')}"
     )
-    within = ["+- %"] if any(row.saving_within_pct is not None for row in s.rows) else []
-    headings = ["plan", "time s", "slower %", "energy J", "saving %", *within, "gap %", "straggler %"]
-    rows = [
-        [
-            row.name,
-            f"{row.iteration_time_s:.6g}",
-            f"{row.slowdown_pct:z.2f}",
-            f"{row.energy_j:.6g}",
-            f"{row.saving_pct:z.2f}",
-            *([] if row.saving_within_pct is None else [f"{row.saving_within_pct:.2f}"]),
-            f"{row.gap_pct:z.3f}",
-            f"{row.straggler_saving_pct:z.2f}",
-        ]
-        for row in s.rows
+    head = (
+        f"{stages}, {counted(schedule.microbatches, 'microbatch', 'es')}, {schedule.name};"
+        f" blocking power (one GPU that waits) {plans.blocking_power_w:g} W\n"
+        f"all clocks at maximum: {baseline.iteration_time_s:.6g} s, {baseline.energy_j:.6g} J;"
+        f" fastest plan (T_min) {plans.t_min_s:.6g} s\n"
+        f"slowest plan (T*) {plans.t_star_s:.6g} s: beyond it lower clocks save nothing, even in waits\n"
+    )
+    within = any(row["saving_within_pct"] is not None for row in figures["rows"])
+    columns = [
+        ("time s", "iteration_time_s", ".6g"),
+        ("slower %", "slowdown_pct", "z.2f"),
+        ("energy J", "energy_j", ".6g"),
+        ("saving %", "saving_pct", "z.2f"),
+        *([("+- %", "saving_within_pct", ".2f")] if within else []),
+        ("gap %", "gap_pct", "z.3f"),
+        ("straggler %", "straggler_saving_pct", "z.2f"),
     ]
+    rows = [[row["name"], *(format(row[key], form) for _, key, form in columns)] for row in figures["rows"]]
+    costs = costs_of(select(plans, Objective()))
     after, before = costs.power, costs.power_before
     foot = (
-        f"\n{s.plans} plans, solved in {s.solve_time_s:.2f} s; gap to the certified bound in the model of"
-        f" this profile, over each plan's time: mean {s.gap_mean_pct:.3f} %, worst {s.gap_worst_pct:.3f} %\n"
+        f"\n{len(plans)} plans, solved in {plans.solve_time_s:.2f} s; gap to the certified bound in the model"
+        f" of this profile, over each plan's time: mean {figures['gap_mean_pct']:.3f} %, worst"
+        f" {figures['gap_worst_pct']:.3f} %\n"
         f"no slowdown: at most {costs.changes} changes of one GPU's clock per iteration,"
         f" {costs.changes_per_s:.3g} per second; {costs.splits} computations"
         " change theirs while they run.\nWaiting takes"
@@ -471,13 +429,15 @@ def render(summary: PlanSummary) -> str:
         f" {after.mean_w:.0f} W on average, {after.least_w:.0f} to {after.peak_w:.0f} W"
         f" (before {before.mean_w:.0f} W, {before.least_w:.0f} to {before.peak_w:.0f} W)"
     )
-    if s.reserve_pct:
-        foot += f"\nreserve: stretched computations are planned {s.reserve_pct:g} % longer, as durations vary"
-    if s.variation_slowdown_pct is not None:
+    if plans.reserve_pct:
+        foot += (
+            f"\nreserve: stretched computations are planned {plans.reserve_pct:g} % longer, as durations vary"
+        )
+    if plans.variation_slowdown_pct is not None:
         foot += (
             "\nas durations varied in the profile, an iteration of the fastest plan lasts"
-            f" {s.variation_slowdown_pct:.2f} % longer"
+            f" {plans.variation_slowdown_pct:.2f} % longer"
         )
-    if s.few_clocks is not None and s.few_clocks.scatter_pct is None:
-        foot += f"\n{s.few_clocks}"
-    return "\n".join([head, grid(headings, rows), sentences(foot)])
+    if few is not None and few.scatter_pct is None:
+        foot += f"\n{few}"
+    return "\n".join([head, grid(["plan", *(name for name, *_ in columns)], rows), sentences(foot)])

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,142 +46,104 @@ from perseus_ds.simulation.emulator import (
     read_scenario,
 )
 
-# What ``perseus-ds simulate`` prints: default clocks beside the plan, and what was decided.
-
-
-@dataclass(frozen=True, slots=True)
-class EmulatedSide:
-    """Means per iteration of the whole job, and its power."""
-
-    iteration_time_s: float
-    energy_j: float
-    by_cause_j: Mapping[str, float]
-    changes_per_s_and_gpu: float
-    power_mean_w: float
-    power_peak_w: float
-    power_swing_w: float
-    power_deviation_w: float
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A decision that changed plans: at which iteration, who was slow and why, and what the others run."""
-
-    iteration: int
-    sync_time_s: float | None
-    stragglers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SimulateSummary:
-    """A simulated job: everything is simulated, nothing measured.
-
-    ``answers_cost_pct`` is the time that answers to stragglers cost, in percent of 1 000
-    iterations.
-    """
-
-    gpus: int
-    iterations: int
-    default_clocks: EmulatedSide
-    plan: EmulatedSide
-    saving_pct: float
-    slowdown_pct: float
-    decisions: tuple[Decided, ...]
-    answers_cost_pct: float
-
-    def as_json(self) -> dict[str, object]:
-        """Return plain values, units in the keys."""
-        return {"simulated": True, **asdict(self)}
-
-
-def compared(before: Emulated, after: Emulated) -> SimulateSummary:
-    """Set two runs of one job side by side."""
-    one, other = _side(before), _side(after)
-    return SimulateSummary(
-        gpus=after.gpus,
-        iterations=after.iterations,
-        default_clocks=one,
-        plan=other,
-        saving_pct=100.0 * (1.0 - other.energy_j / one.energy_j),
-        slowdown_pct=100.0 * (other.iteration_time_s / one.iteration_time_s - 1.0),
-        decisions=tuple(_decided(after)),
-        answers_cost_pct=after.answers_cost_pct,
-    )
-
-
-def render(summary: SimulateSummary) -> str:
-    """Lay the figures out for a terminal, 80 columns wide."""
-    s, before, after = summary, summary.default_clocks, summary.plan
-    rows = [
-        _cells("time per iteration, s", before.iteration_time_s, after.iteration_time_s),
-        _cells("energy per iteration, kJ", before.energy_j / 1e3, after.energy_j / 1e3),
-        *(
-            _cells(f"  {cause}, kJ", joules / 1e3, after.by_cause_j[cause] / 1e3)
-            for cause, joules in before.by_cause_j.items()
-        ),
-        _cells("mean power, kW", before.power_mean_w / 1e3, after.power_mean_w / 1e3),
-        _cells("peak power, kW", before.power_peak_w / 1e3, after.power_peak_w / 1e3),
-        _cells("swing (peak - lowest), kW", before.power_swing_w / 1e3, after.power_swing_w / 1e3),
-        _cells("standard deviation, kW", before.power_deviation_w / 1e3, after.power_deviation_w / 1e3),
-    ]
-    lines = [
-        f"simulated: {s.gpus} GPUs, {s.iterations} iterations",
-        grid(("", "default clocks", "plan", "difference"), rows),
-        f"changes of clock per second and GPU: {after.changes_per_s_and_gpu:.1f}",
-        bold(f"saved: {s.saving_pct:.2f} % energy at {s.slowdown_pct:+.2f} % time (simulated)"),
-    ]
-    return "\n".join([*lines, *filter(None, [sentences("\n".join(_decision_lines(s)))])])
-
-
+Figures = dict[str, Any]
 _MOST_DECISIONS = 12
 
 
-def _decision_lines(summary: SimulateSummary) -> list[str]:
-    shown = [
-        f"  iteration {one.iteration}: {', '.join(one.stragglers) or 'nobody slow'};"
-        + (" all at the objective's plan" if one.sync_time_s is None else f" meet at {one.sync_time_s:.4g} s")
-        for one in summary.decisions[:_MOST_DECISIONS]
-    ]
-    left = len(summary.decisions) - len(shown)
-    cost = f"answers to stragglers cost the time of {10.0 * summary.answers_cost_pct:.3g} iterations"
-    return [
-        *(["decisions:"] if shown else []),
-        *shown,
-        *([f"  and {left} more"] if left else []),
-        *([cost] if shown else []),
-    ]
+def compared(before: Emulated, after: Emulated) -> Figures:
+    """Set two runs of one job side by side, as ``--json`` prints them: nothing here is measured.
+
+    ``answers_cost_pct`` is the time that answers to stragglers cost, in percent of 1 000 iterations.
+    """
+    one, other = _side(before), _side(after)
+    return {
+        "simulated": True,
+        "gpus": after.gpus,
+        "iterations": after.iterations,
+        "default_clocks": one,
+        "plan": other,
+        "saving_pct": 100.0 * (1.0 - other["energy_j"] / one["energy_j"]),
+        "slowdown_pct": 100.0 * (other["iteration_time_s"] / one["iteration_time_s"] - 1.0),
+        "decisions": [
+            {
+                "iteration": n,
+                "sync_time_s": decision.sync_time_s,
+                "stragglers": [
+                    f"pipeline {s.replica} x{s.slowdown:.3f} ({s.cause.text})" for s in decision.stragglers
+                ],
+            }
+            for n, decision in enumerate(after.decisions)
+            if decision.changed
+        ],
+        "answers_cost_pct": after.answers_cost_pct,
+    }
 
 
-def _cells(name: str, before: float, after: float) -> list[str]:
-    change = f"{100.0 * (after / before - 1.0):+.2f} %" if before else ""
-    return [name, f"{before:.6g}", f"{after:.6g}", change]
-
-
-def _side(found: Emulated) -> EmulatedSide:
+def _side(found: Emulated) -> Figures:
+    """Return means per iteration of the whole job, and its power."""
     time_s, energy_j = means(found)
     power_w = found.power_w if len(found.power_w) else np.array([energy_j / time_s])
-    return EmulatedSide(
-        iteration_time_s=time_s,
-        energy_j=energy_j,
-        by_cause_j={cause: joules / found.iterations for cause, joules in found.by_cause_j.items()},
-        changes_per_s_and_gpu=found.changes_per_s(),
-        power_mean_w=float(power_w.mean()),
-        power_peak_w=float(power_w.max()),
-        power_swing_w=float(power_w.max() - power_w.min()),
-        power_deviation_w=float(power_w.std()),
-    )
+    return {
+        "iteration_time_s": time_s,
+        "energy_j": energy_j,
+        "by_cause_j": {cause: joules / found.iterations for cause, joules in found.by_cause_j.items()},
+        "changes_per_s_and_gpu": found.changes_per_s(),
+        "power_mean_w": float(power_w.mean()),
+        "power_peak_w": float(power_w.max()),
+        "power_swing_w": float(power_w.max() - power_w.min()),
+        "power_deviation_w": float(power_w.std()),
+    }
 
 
-def _decided(found: Emulated) -> list[Decided]:
-    return [
-        Decided(
-            n,
-            decision.sync_time_s,
-            tuple(f"pipeline {s.replica} x{s.slowdown:.3f} ({s.cause.text})" for s in decision.stragglers),
-        )
-        for n, decision in enumerate(found.decisions)
-        if decision.changed
+def render(figures: Figures) -> str:
+    """Lay the figures out for a terminal, 80 columns wide."""
+    before, after = figures["default_clocks"], figures["plan"]
+    quantities = [
+        ("time per iteration, s", before["iteration_time_s"], after["iteration_time_s"]),
+        ("energy per iteration, kJ", before["energy_j"] / 1e3, after["energy_j"] / 1e3),
+        *(
+            (f"  {cause}, kJ", joules / 1e3, after["by_cause_j"][cause] / 1e3)
+            for cause, joules in before["by_cause_j"].items()
+        ),
+        *(
+            (f"{name}, kW", before[key] / 1e3, after[key] / 1e3)
+            for name, key in (
+                ("mean power", "power_mean_w"),
+                ("peak power", "power_peak_w"),
+                ("swing (peak - lowest)", "power_swing_w"),
+                ("standard deviation", "power_deviation_w"),
+            )
+        ),
     ]
+    rows = [
+        [name, f"{one:.6g}", f"{other:.6g}", f"{100.0 * (other / one - 1.0):+.2f} %" if one else ""]
+        for name, one, other in quantities
+    ]
+    decisions = [
+        f"  iteration {one['iteration']}: {', '.join(one['stragglers']) or 'nobody slow'};"
+        + (
+            " all at the objective's plan"
+            if one["sync_time_s"] is None
+            else f" meet at {one['sync_time_s']:.4g} s"
+        )
+        for one in figures["decisions"]
+    ]
+    lines = [
+        f"simulated: {figures['gpus']} GPUs, {figures['iterations']} iterations",
+        grid(("", "default clocks", "plan", "difference"), rows),
+        f"changes of clock per second and GPU: {after['changes_per_s_and_gpu']:.1f}",
+        bold(
+            f"saved: {figures['saving_pct']:.2f} % energy at {figures['slowdown_pct']:+.2f} % time"
+            " (simulated)"
+        ),
+    ]
+    if decisions:
+        more = len(decisions) - _MOST_DECISIONS
+        cost = 10.0 * figures["answers_cost_pct"]
+        shown = ["decisions:", *decisions[:_MOST_DECISIONS], *([f"  and {more} more"] if more > 0 else [])]
+        shown.append(f"answers to stragglers cost the time of {cost:.3g} iterations")
+        lines.append(sentences("\n".join(shown)))
+    return "\n".join(lines)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -217,8 +178,8 @@ def run(options: argparse.Namespace) -> int:
         before = emulator.play(iterations, stragglers, always=DEFAULT_CLOCKS, progress=progress)
     with bar("the plan") as progress:
         after = emulator.play(iterations, stragglers, answered=scenario.answered, progress=progress)
-    summary = compared(before, after)
-    print_result(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
+    figures = compared(before, after)
+    print_result(json.dumps(figures, indent=1) if options.json else render(figures))
     return DONE
 
 
