@@ -57,7 +57,7 @@ class Played:
 
     @property
     def end_s(self) -> float:
-        """Return its end."""
+        """When it ends."""
         return self.start_s + self.duration_s
 
 
@@ -80,11 +80,9 @@ def play_baseline(plans: PlanSet) -> list[Played]:
 
 def _played(plans: PlanSet, portions: dict[Instruction, tuple[Portion, ...]]) -> list[Played]:
     dag = dag_of(plans.schedule)
-    still = {node: _unplaced(plans, node, portions.get(node, ())) for node in dag.nodes}
-    starts = dag.earliest_starts([still[node].duration_s for node in dag.nodes], plans.fixed_s)
-    placed = {
-        node: replace(still[node], start_s=start_s) for node, start_s in zip(dag.nodes, starts, strict=True)
-    }
+    own = [_unplaced(plans, node, portions.get(node, ())) for node in dag.nodes]
+    starts = dag.earliest_starts([one.duration_s for one in own], plans.fixed_s)
+    placed = {one.instruction: replace(one, start_s=at_s) for one, at_s in zip(own, starts, strict=True)}
     return [placed[i] for order in plans.schedule.orders for i in order if i in placed]
 
 
@@ -128,8 +126,7 @@ class ClockRequest:
     memory_mhz: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _DueClock:
+class _DueClock(NamedTuple):
     """A clock that must be in force at ``at_s``, and was not before."""
 
     at_s: float
@@ -208,38 +205,33 @@ def requests_of(
     In the idle times ``low`` the clock goes down to ``wait_clock``; ``on_pace`` states whether computations
     last as long as planned.
     """
-    requests = []
-    free_s = -iteration_time_s
     lowered = frozenset(idle.position for idle in low)
-    wants = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=lowered)
+    due = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=lowered)
     if wait_clock is not None:
-        wants += [one for idle in low for one in _lowered(own, iteration_time_s, idle, wait_clock)]
-    for wanted in sorted(wants, key=lambda one: one.at_s):
-        ask_s = max(wanted.at_s - wanted.latency_s, free_s)
+        due += [one for idle in low for one in _lowered(own, iteration_time_s, idle, wait_clock)]
+    requests, free_s = [], -iteration_time_s
+    for at_s, clocks, latency_s in sorted(due, key=lambda one: one.at_s):
+        ask_s = max(at_s - latency_s, free_s)
         free_s = ask_s + change.call_s
-        requests.append(_placed(own, _within(ask_s, iteration_time_s), wanted.clocks))
+        requests.append(_placed(own, ask_s, iteration_time_s, clocks))
     return tuple(sorted(requests, key=lambda one: (one.position, one.over, one.offset_s)))
 
 
-def _within(moment_s: float, iteration_time_s: float) -> float:
-    """The same moment of an iteration that lasts from 0 to its end, both included."""
-    if moment_s < 0.0:
-        return moment_s + iteration_time_s
-    beyond_s = moment_s - iteration_time_s
-    return beyond_s if beyond_s > _ROUNDING * iteration_time_s else moment_s
-
-
-_ROUNDING = 1e-12
-
-
-def _placed(own: Sequence[Played], ask_s: float, clocks: Clocks) -> ClockRequest:
-    """Count a moment of the iteration from the last start or end before it."""
+def _placed(own: Sequence[Played], ask_s: float, iteration_time_s: float, clocks: Clocks) -> ClockRequest:
+    """Count a moment of the iteration, its end included, from what began or ended last before it."""
+    if ask_s < 0.0:
+        ask_s += iteration_time_s
+    elif ask_s - iteration_time_s > _ROUNDING * iteration_time_s:
+        ask_s -= iteration_time_s
     position = max((p for p, one in enumerate(own) if one.start_s <= ask_s), default=OPENING)
     if position == OPENING:
         return ClockRequest(OPENING, False, ask_s, *clocks)
     over = ask_s >= own[position].end_s * (1.0 - _ROUNDING)
     since_s = own[position].end_s if over else own[position].start_s
     return ClockRequest(position, over, max(ask_s - since_s, 0.0), *clocks)
+
+
+_ROUNDING = 1e-12
 
 
 def _wanted(
@@ -264,19 +256,19 @@ def _wanted(
         if before == clocks or position in low:
             continue
         latency_s = _latency_s(change, before, clocks)
-        at_s = one.end_s + _late_s(one, start_s, latency_s, lowers=_lower(before, clocks), on_pace=on_pace)
+        late_s = latency_s
+        if start_s - one.end_s < latency_s:
+            lowers = clocks[0] < before[0] or _memory_mhz(clocks) < _memory_mhz(before)
+            late_s = _late_by_s(one.duration_s, latency_s, on_pace=on_pace) if lowers else 0.0
+        at_s = one.end_s + late_s
         if len(after) == 1 or at_s < start_s + after[1][0]:  # else over before it is in force
             wanted.append(_DueClock(at_s, clocks, latency_s))
     return wanted
 
 
-def _late_s(one: Played, next_start_s: float, latency_s: float, *, lowers: bool, on_pace: bool) -> float:
-    """Return how long after the end of a computation the clock of the next is due."""
-    if next_start_s - one.end_s >= latency_s:
-        return latency_s
-    if not lowers:
-        return 0.0
-    return late_by_s(one.duration_s, latency_s) if on_pace else latency_s
+def _late_by_s(duration_s: float, latency_s: float, *, on_pace: bool) -> float:
+    """Return how long after a computation's end a lower clock is in force that is asked for while it runs."""
+    return min(latency_s, max(GUARD * duration_s, latency_s - duration_s)) if on_pace else latency_s
 
 
 def _stretches(one: Played) -> list[tuple[float, Clocks]]:
@@ -297,16 +289,14 @@ def _stretches(one: Played) -> list[tuple[float, Clocks]]:
             for begin_s, end_s, part in spans
             if begin_s * (1.0 - share) <= edge_s < end_s * (1.0 + share)
         ]
-        clocks = _highest(here)
+        memory_mhz = max(part.memory_mhz or math.inf for part in here)  # None is the default, the highest
+        clocks = (
+            max(part.clock_mhz for part in here),
+            None if memory_mhz == math.inf else int(memory_mhz),
+        )
         if not found or found[-1][1] != clocks:
             found.append((edge_s, clocks))
     return found
-
-
-def _highest(parts: Sequence[Part]) -> Clocks:
-    """The highest of the parts' clocks; a memory clock of None is the default, the highest."""
-    memory_mhz = max(part.memory_mhz or math.inf for part in parts)
-    return max(part.clock_mhz for part in parts), None if memory_mhz == math.inf else int(memory_mhz)
 
 
 def guarding_j(one: Played, options: Options, spared_w: Mapping[int, float]) -> float:
@@ -339,16 +329,6 @@ def _lowered(own: Sequence[Played], total_s: float, idle: Idle, clock: WaitClock
         _DueClock(begin_s + clock.down_s, low_clocks, clock.down_s),
         _DueClock(back_s, own[idle.until or 0].parts[0].clocks, clock.up_s),
     ]
-
-
-def late_by_s(duration_s: float, latency_s: float) -> float:
-    """Return how long after a computation's end a lower clock is in force that is asked for while it runs."""
-    return min(latency_s, max(GUARD * duration_s, latency_s - duration_s))
-
-
-def _lower(before: Clocks, after: Clocks) -> bool:
-    """Return whether a change goes down: one of the two clocks does, or both do."""
-    return after[0] < before[0] or _memory_mhz(after) < _memory_mhz(before)
 
 
 def _latency_s(change: ClockChange, before: Clocks, after: Clocks) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from perseus_ds.plan.clock_requests import (
 )
 from perseus_ds.plan.record import Expected, FrequencyPlan, Options, PlanSet, Portion
 from perseus_ds.plan.select import select
-from perseus_ds.profile import Computation, Point, Profile, sampled_ratios, smoothed, time_factor
+from perseus_ds.profile import Computation, Profile, sampled_ratios, smoothed, time_factor
 from perseus_ds.profile.curves import ENOUGH_POINTS, SCATTER_HARMLESS, scatters
 from perseus_ds.profile.loads import log_normal
 from perseus_ds.schedule import Dag, Instruction, dag_of
@@ -82,16 +83,19 @@ def expected(
     before_s, before_j = before.with_replicas(replicas, errors.before_s)
     after_s, after_j = after.with_replicas(replicas, errors.after_s)
     whole_j, leakage = float(before_j.sum()), 0.0 if _has_cool_timelines(plan) else profile.leakage
-    spared_j = after_s * float(spared_w(before_j / before_s, after_j / after_s, leakage).sum())
+    spared_w = (
+        leakage * (before_j / before_s - after_j / after_s) / (1.0 - leakage)
+    )  # a cooler GPU leaks less
+    spared_j = after_s * float(spared_w.sum())
     saving = 1.0 - (float(after_j.sum()) - spared_j) / whole_j
     leaked = spared_j / whole_j * profile.leakage_se / leakage if leakage else 0.0
-    error = math.hypot(error_of_saving(plan, profile, whole_j, 1.0 - saving), leaked, LEFT_OUT)
+    of_energy = float(_errors(plan.of, np.array([plan.index]), profile, whole_j, np.array([1.0 - saving]))[0])
     ratio = after.time_s / before.time_s
     drawn = float(ratio.std(ddof=1)) / math.sqrt(len(ratio)) if len(ratio) > 1 else 0.0
     return Expected(
         saving_pct=100.0 * saving,
         slowdown_pct=100.0 * (after_s / before_s - 1.0),
-        within_pct=100.0 * TWICE * error,
+        within_pct=100.0 * TWICE * math.hypot(of_energy, leaked, LEFT_OUT),
         slowdown_within_pct=100.0 * TWICE * math.hypot(errors.ratio, drawn, LEFT_OUT_OF_TIME),
     )
 
@@ -116,11 +120,8 @@ def with_power_ratio(plans: PlanSet, profile: Profile, change: ClockChange) -> P
     return replace(plans, power_ratio=np.interp(np.arange(len(plans)), [*ratios], [*ratios.values()]))
 
 
-@dataclass(frozen=True, slots=True)
-class _PlayedIterations:
-    """Durations of all iterations of one side, and the mean energy of each GPU in one.
-
-    ``waiting_w`` is what each takes while it waits at the end.
+class _PlayedIterations(NamedTuple):
+    """Durations of one side's iterations, the mean energy of each GPU in one, and its power as it waits.
 
     Shape: ``time_s`` [draws]; ``energy_j``, ``waiting_w`` [ranks].
     """
@@ -130,10 +131,7 @@ class _PlayedIterations:
     waiting_w: Floats
 
     def with_replicas(self, replicas: int, longer_s: float) -> tuple[float, Floats]:
-        """Return time and energies of an iteration that lasts as long as the slowest of all replicas'.
-
-        And ``longer_s`` beyond that: all ranks wait for as long.
-        """
+        """Return time and energies of an iteration ``longer_s`` longer than the slowest replica's."""
         ordered, count = np.sort(self.time_s), len(self.time_s)
         slowest = np.diff((np.arange(count + 1) / count) ** replicas)
         time_s = float(slowest @ ordered) + longer_s
@@ -160,21 +158,15 @@ def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: f
 
 def _play_baseline(plan: FrequencyPlan, dag: Dag, factor: Floats) -> _PlayedIterations:
     """Run everything at its highest clock; what waits takes the power of waiting there."""
-    plans = plan.of
-    rank_of, waiting_w = plans.schedule.rank_of_stages(), plans.baseline.blocking_power_w
-    lasts_s, takes_j = np.zeros_like(factor), np.zeros_like(factor)
-    for row, node in enumerate(dag.nodes):
-        key = node.stage, node.kind
-        if node.kind.is_computation:
-            lasts_s[row] = plans.options[key].time_s[0] * factor[row]
-            takes_j[row] = plans.options[key].energy_j[0] * factor[row]
-        else:
-            lasts_s[row] = plans.fixed_s[key]
+    plans, waiting_w = plan.of, plan.of.baseline.blocking_power_w
+    rank_of = plans.schedule.rank_of_stages()
+    lasts_s = _lasts_s(plan, dag, dict.fromkeys(plans.computations(), (Portion(0, 1.0),)), {}, factor)
     time_s = (dag.starts_of_many(lasts_s, plans.fixed_s) + lasts_s).max(axis=0)
     energy_j = np.full(plans.schedule.ranks, waiting_w * float(time_s.mean()))
     for row, node in enumerate(dag.nodes):
         if node.kind.is_computation:
-            energy_j[rank_of[node.stage]] += float((takes_j[row] - waiting_w * lasts_s[row]).mean())
+            takes_j = plans.options[node.stage, node.kind].energy_j[0] * factor[row]
+            energy_j[rank_of[node.stage]] += float((takes_j - waiting_w * lasts_s[row]).mean())
     return _PlayedIterations(time_s, energy_j, np.full(plans.schedule.ranks, waiting_w))
 
 
@@ -189,8 +181,7 @@ def _play_plan(
         player.iterate(drawn)
         ends_s.append(player.now_s)
     takes_j = (player.energy_j - begin_j) / factor.shape[1]
-    waiting_w = np.array([gpu.waiting_power_w for gpu in player.gpus])
-    return _PlayedIterations(np.diff(ends_s), takes_j, waiting_w)
+    return _PlayedIterations(np.diff(ends_s), takes_j, np.array([gpu.waiting_power_w for gpu in player.gpus]))
 
 
 def _has_cool_timelines(plan: FrequencyPlan) -> bool:
@@ -203,14 +194,6 @@ def _has_cool_timelines(plan: FrequencyPlan) -> bool:
     )
 
 
-def spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
-    """Return what each GPU leaks less under a plan whose profile was brought to the baseline's temperature.
-
-    It is cooler by what it takes less, that included.
-    """
-    return leakage * (before_w - after_w) / (1.0 - leakage)
-
-
 class PlanPlayer:
     """A pipeline that runs a plan: when each computation really begins, and at what clocks."""
 
@@ -220,7 +203,12 @@ class PlanPlayer:
         plans, played = plan.of, play(plan)
         self._options, self._fixed_s, self._dag = plans.options, plans.fixed_s, dag
         spared = {mhz: watts for one in plans.options.values() for mhz, watts in one.spared_w.items()}
-        self._played = {one.instruction: _guarded(one, plans, spared) for one in played}
+        self._played = {one.instruction: one for one in played}
+        for one in played:
+            if one.kernels:  # its guard against durations that vary takes energy as well
+                options = plans.options[one.instruction.stage, one.instruction.kind]
+                guarded_j = one.energy_j + guarding_j(one, options, spared)
+                self._played[one.instruction] = replace(one, energy_j=guarded_j)
         self._order = dag.topological()
         self._before: list[list[tuple[int, float]]] = [[] for _ in dag.nodes]
         for (first, then), delay_s in zip(dag.edges, dag.delays_s(plans.fixed_s), strict=True):
@@ -259,14 +247,6 @@ class PlanPlayer:
         self.now_s = max(self.now_s, float(ends_s.max()))
         for gpu in self.gpus:
             gpu.wait_until(self.now_s)
-
-
-def _guarded(one: Played, plans: PlanSet, spared: Mapping[int, float]) -> Played:
-    """Count what a timeline's guard against varying durations takes."""
-    if not one.kernels:
-        return one
-    options = plans.options[one.instruction.stage, one.instruction.kind]
-    return replace(one, energy_j=one.energy_j + guarding_j(one, options, spared))
 
 
 @dataclass(slots=True)
@@ -327,7 +307,9 @@ class _Gpu:
         self.wait_until(ready_s)
         self._ask(self._position, over=False)
         left = 1.0
-        while left > 0.0 and not (one.kernels and self._is_at(one.parts[0].clocks)):
+        while left > 0.0:
+            if one.kernels and (self.clocks == one.parts[0].clocks or not (self._due or self._coming)):
+                break
             left = self._until_next(options, left, times)
         if one.kernels:
             self.energy_j += left * times * one.energy_j
@@ -335,10 +317,6 @@ class _Gpu:
         self._ask(self._position, over=True)
         self._position += 1
         return self.now_s
-
-    def _is_at(self, clocks: Clocks) -> bool:
-        """Return whether clocks are in force, or no change is to come."""
-        return self.clocks == clocks or not (self._due or self._coming)
 
     def _ask(self, position: int, *, over: bool) -> None:
         for request in self._of.get((position, over), ()):
@@ -400,14 +378,6 @@ def savings_within_pct(plans: PlanSet, known: Profile) -> Floats | None:
     before_j = plans.baseline.energy_j
     every = np.arange(len(plans))
     return np.asarray(100.0 * TWICE * _errors(plans, every, known, before_j, plans.energy_j / before_j))
-
-
-def error_of_saving(plan: FrequencyPlan, known: Profile, before_j: float, ratio: float) -> float:
-    """Standard error of one plan's saving, as a share.
-
-    ``before_j`` is what an iteration takes without it, ``ratio`` what it takes with it, as a share of that.
-    """
-    return float(_errors(plan.of, np.array([plan.index]), known, before_j, np.array([ratio]))[0])
 
 
 def _errors(
@@ -484,22 +454,15 @@ def time_errors(
     Cost: one pass over the graph for all draws.
     """
     draws = int(np.clip(_MOST_ERROR_NUMBERS // len(dag.nodes), _LEAST_ERROR_DRAWS, _MOST_ERROR_DRAWS))
-    random = np.random.default_rng(1)
-    exact, off = {}, {}
+    random, off = np.random.default_rng(1), {}
     for key in plan.of.options:
         time_s = np.array([point.time_s for point in profile.of(*key)])
-        exact[key] = np.ones((len(time_s), draws))
         factor_of = time_factor(profile, key, variation.get(key, 0.0))
-        off[key] = sampled_ratios(time_s, factor_of, random.standard_normal(exact[key].shape))
+        off[key] = sampled_ratios(time_s, factor_of, random.standard_normal((len(time_s), draws)))
     highest = dict.fromkeys(plan.of.computations(), (Portion(0, 1.0),))
     drawn = factor[:, np.arange(draws) % factor.shape[1]]
-    lasts_s = np.hstack(
-        [
-            _lasts_s(plan, dag, portions, times, drawn)
-            for portions in (highest, plan.portions())
-            for times in (exact, off)
-        ]
-    )
+    sides = [(portions, times) for portions in (highest, plan.portions()) for times in ({}, off)]
+    lasts_s = np.hstack([_lasts_s(plan, dag, portions, times, drawn) for portions, times in sides])
     ends_s = (dag.starts_of_many(lasts_s, plan.of.fixed_s) + lasts_s).max(axis=0)
     before_s, before_off_s, after_s, after_off_s = ends_s.reshape(4, draws)
     return TimeErrors(
@@ -517,9 +480,9 @@ def _lasts_s(
     times: Mapping[Computation, Floats],
     drawn: Floats,
 ) -> Floats:
-    """Return how long every node lasts.
+    """Return how long every node lasts; ``times`` are each point's factors, none where they are exact.
 
-    Shape: ``times`` [points, draws]; the answer [nodes, draws].
+    Shape: ``times`` [points, draws]; ``drawn`` and the answer [nodes, draws].
     """
     lasts_s = np.empty_like(drawn)
     for row, node in enumerate(dag.nodes):
@@ -527,7 +490,7 @@ def _lasts_s(
         if not node.kind.is_computation:
             lasts_s[row] = plan.of.fixed_s[key]
             continue
-        options, known = plan.of.options[key], times[key]
+        options, known = plan.of.options[key], times.get(key, np.ones((1, 1)))
         clocks = min(len(options.clock_mhz), len(known))
         lasts_s[row] = drawn[row] * sum(
             share * options.time_s[option] * known[option if option < clocks else 0]
@@ -561,12 +524,9 @@ class EntryError:
         return (self.time_pct if self.slowdown_pct is None else self.slowdown_pct) >= WORTH_SAYING_PCT
 
     def __str__(self) -> str:
-        """Return one line for a terminal."""
         whose = "its standard errors" if self.measured else "the scatter of its points around smooth curves"
-        said = (
-            f"the profile is off by {self.time_pct:.2g} % in time and {self.energy_pct:.2g} % in energy per"
-        )
-        said += f" entry ({whose})"
+        energy = f"{self.energy_pct:.2g} % in energy per entry ({whose})"
+        said = f"the profile is off by {self.time_pct:.2g} % in time and {energy}"
         if self.slowdown_pct is None:
             return said
         return (
@@ -587,12 +547,11 @@ class FewClocks:
     scatter_pct: float | None
 
     def __str__(self) -> str:
-        """Return one line for a terminal."""
-        told = f"the profile states no errors, and at {self.clocks} clocks"
+        said = f"the profile states no errors, and at {self.clocks} clocks"
         if self.scatter_pct is None:
-            return f"{told} none can be seen: the plan that loses no time may lose what durations are off by"
+            return f"{said} none can be seen: the plan that loses no time may lose what durations are off by"
         return (
-            f"{told} its times scatter by {self.scatter_pct:.2g} % around smooth curves: plans keep a margin"
+            f"{said} its times scatter by {self.scatter_pct:.2g} % around smooth curves: plans keep a margin"
             f" for that, and the one that loses no time may still lose some. {ENOUGH_POINTS} clocks show more"
         )
 
@@ -615,8 +574,9 @@ def profile_error(profile: Profile, plans: PlanSet) -> EntryError | None:
     Cost: some passes over the schedule's graph.
     """
     points = [point for own in profile.points.values() for point in own]
-    measured = any(point.time_se_s > 0.0 or point.energy_se_j > 0.0 for point in points)
-    errors = _standard_errors(points) if measured else scatters(profile)
+    shares = np.array([(p.time_se_s / p.time_s, p.energy_se_j / p.energy_j) for p in points])
+    measured = bool((shares > 0.0).any())
+    errors = tuple(np.sqrt(np.mean(np.square(shares), axis=0)).tolist()) if measured else scatters(profile)
     if errors is None:
         return None
     slowdown_pct = None
@@ -625,10 +585,3 @@ def profile_error(profile: Profile, plans: PlanSet) -> EntryError | None:
         found = time_errors(plan, smoothed(profile), dag, np.ones((len(dag.nodes), 1)), {})
         slowdown_pct = max(0.0, 100.0 * found.slower)
     return EntryError(100.0 * errors[0], 100.0 * errors[1], measured, slowdown_pct)
-
-
-def _standard_errors(points: Sequence[Point]) -> tuple[float, float]:
-    """Return those of time and energy as shares, root mean square over all points."""
-    shares = [(p.time_se_s / p.time_s, p.energy_se_j / p.energy_j) for p in points]
-    time, energy = np.sqrt(np.mean(np.square(shares), axis=0)).tolist()
-    return time, energy

@@ -360,7 +360,7 @@ def _plan_set(
     problem: PlanProblem, frontier: Frontier, plans: Plans, switching: Switching, baseline: Baseline
 ) -> PlanSet:
     """Return the solved plans by name and in running order."""
-    ordered = in_order(problem, plans, ordered=switching.budget.limits)
+    choice, splits = in_order(problem, plans, ordered=switching.budget.limits)
     draws = Draws.of(problem, slow_first=not switching.budget.limits)
     return PlanSet(
         fingerprint={},
@@ -372,8 +372,8 @@ def _plan_set(
         effective_energy_j=plans.cost_j,
         effective_bound_j=plans.bound_j,
         lower_bound_j=total_bounds(frontier, plans.time_s, problem.total_w),
-        choice=ordered.choice,
-        splits=ordered.splits,
+        choice=choice,
+        splits=splits,
         change=switching.change,
         budget=switching.budget,
         baseline=baseline,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,12 +70,8 @@ class PlanProblem:
 
     def _of(self, options: Mapping[Computation, Options], reserve_pct: float) -> PlanProblem:
         tables = _tables(options, self.fixed_s, self.waiting_w, reserve_pct)
-        return replace(
-            self,
-            options=options,
-            activities=replace(self.activities, tables=tables),
-            reserve_pct=reserve_pct,
-        )
+        activities = replace(self.activities, tables=tables)
+        return replace(self, options=options, activities=activities, reserve_pct=reserve_pct)
 
 
 def problem_of(profile: Profile, schedule: Schedule, waiting_w: float) -> PlanProblem:
@@ -163,15 +159,13 @@ class Switching:
         found = profile.calibration
         if found is None or found.call_s is None or found.up_s is None or found.down_s is None:
             return cls()
-        call_s = found.call_s
-        change = ClockChange(call_s, max(0.0, found.up_s - call_s), max(0.0, found.down_s - call_s))
-        return cls(change)
+        up_s, down_s = (max(0.0, latency_s - found.call_s) for latency_s in (found.up_s, found.down_s))
+        return cls(ClockChange(found.call_s, up_s, down_s))
 
     def __post_init__(self) -> None:
-        if self.split not in {"automatic", "never"}:
-            raise PlanError(f"split is {self.split!r}", hint="automatic or never")
-        if self.waits not in {"automatic", "never"}:
-            raise PlanError(f"waits is {self.waits!r}", hint="automatic or never")
+        for name in ("split", "waits"):
+            if getattr(self, name) not in {"automatic", "never"}:
+                raise PlanError(f"{name} is {getattr(self, name)!r}", hint="automatic or never")
 
     @property
     def least_part_s(self) -> float:
@@ -185,20 +179,11 @@ FREE = Switching()
 # Solved plans in running order, the parts of split computations in the order of time.
 
 Matrix = NDArray[np.int64]
+Choice = NDArray[np.uint8] | NDArray[np.uint16]
 
 
-class Ordered(NamedTuple):
-    """The options of every computation in running order, what it begins with in ``choice``.
-
-    Shape: ``choice`` [plans, computations].
-    """
-
-    choice: NDArray[np.uint8] | NDArray[np.uint16]
-    splits: Splits
-
-
-def in_order(problem: PlanProblem, plans: Plans, *, ordered: bool) -> Ordered:
-    """Reorder the solver's columns (nodes) into running order, computations only.
+def in_order(problem: PlanProblem, plans: Plans, *, ordered: bool) -> tuple[Choice, Splits]:
+    """Return what computations begin with in running order, [plans, computations], and how they go on.
 
     ``ordered``: what ``choice`` names comes before ``other`` in time already. Else clocks change least often;
     but where loads vary the slower part comes first: what a long microbatch has more is done at the faster
@@ -206,18 +191,22 @@ def in_order(problem: PlanProblem, plans: Plans, *, ordered: bool) -> Ordered:
     """
     columns = problem.columns
     first, rest, share = plans.choice[:, columns], plans.other[:, columns], plans.share[:, columns]
-    if not ordered:
-        turned = share < 1.0
-        if not problem.load_variation:
-            fast_mhz, slow_mhz = (clocks_mhz(problem, options) for options in (first, rest))
-            turned &= slow_first(problem.ranks, fast_mhz, slow_mhz)
-        first, rest, share = (
-            np.where(turned, rest, first),
-            np.where(turned, first, rest),
-            np.where(turned, 1.0 - share, share),
-        )
-    choice, after = narrow(first), narrow(rest)
-    return Ordered(choice, Splits.of(choice, after, share))
+    turned = np.zeros(share.shape, np.bool_) if ordered else share < 1.0
+    if not ordered and not problem.load_variation:
+        fast_mhz, slow_mhz = (clocks_mhz(problem, options) for options in (first, rest))
+        turned &= slow_first(problem.ranks, fast_mhz, slow_mhz)
+    return turned_splits(turned, first, rest, share)
+
+
+def turned_splits(
+    turned: NDArray[np.bool_], first: NDArray[Any], rest: NDArray[Any], share: NDArray[np.float64]
+) -> tuple[Choice, Splits]:
+    """Let the rest come first where it is ``turned``.
+
+    Shape: all [plans, computations].
+    """
+    choice, after = narrow(np.where(turned, rest, first)), narrow(np.where(turned, first, rest))
+    return choice, Splits.of(choice, after, np.where(turned, 1.0 - share, share))
 
 
 def clocks_mhz(problem: PlanProblem, options: NDArray[np.int32]) -> Matrix:
@@ -226,7 +215,10 @@ def clocks_mhz(problem: PlanProblem, options: NDArray[np.int32]) -> Matrix:
     Shape: [plans, computations], both.
     """
     nodes = problem.dag.nodes
-    begins = {key: _begins_mhz(own) for key, own in problem.options.items()}
+    begins = {
+        key: np.array([own.segments(option)[0].clock_mhz for option in range(len(own.time_s))])
+        for key, own in problem.options.items()
+    }
     own = [begins[nodes[c].stage, nodes[c].kind] for c in problem.columns]
     return np.column_stack([clock[options[:, column]] for column, clock in enumerate(own)])
 
@@ -234,48 +226,31 @@ def clocks_mhz(problem: PlanProblem, options: NDArray[np.int32]) -> Matrix:
 def slow_first(ranks: Sequence[Sequence[int]], fast_mhz: Matrix, slow_mhz: Matrix) -> NDArray[np.bool_]:
     """Return where the slower part should come first, so that clocks change least often.
 
-    Elsewhere the order makes no difference or is the other. Each rank's computations are passed once, both
-    orders of each kept with the fewest changes up to it.
+    Elsewhere the order makes no difference or is the other. There are two ways through every computation: 0
+    begins fast and ends slow, 1 the other way round. Each rank's computations are passed once, both ways of
+    each kept with the fewest changes up to it.
 
     Shape: ``ranks`` columns of each rank in running order; the others [plans, computations], also returned.
     Cost: linear in plans times computations.
     """
     turned = np.zeros(fast_mhz.shape, dtype=np.bool_)
+    plans = np.arange(len(fast_mhz))
     for columns in ranks:
-        _order_rank(columns, fast_mhz, slow_mhz, turned)
+        changes, came = np.zeros((2, len(plans)), np.int64), list[Matrix]()
+        ended = np.zeros((2, len(plans)), np.int64)
+        for place, column in enumerate(columns):
+            begins = np.array([fast_mhz[:, column], slow_mhz[:, column]])
+            paths = changes[None] + (begins[:, None] != ended[None]) * (place > 0)
+            came.append(paths.argmin(axis=1))
+            changes, ended = paths.min(axis=1), begins[::-1]
+        way = changes.argmin(axis=0)
+        for place in range(len(columns) - 1, -1, -1):
+            turned[:, columns[place]] = way == 1
+            way = came[place][way, plans]
     return turned
 
 
-def _order_rank(columns: Sequence[int], fast: Matrix, slow: Matrix, turned: NDArray[np.bool_]) -> None:
-    """Two ways through every computation: 0 begins fast and ends slow, 1 the other way round."""
-    plans = np.arange(len(fast))
-    changes = np.zeros((2, len(fast)), np.int64)
-    came: list[NDArray[np.int64]] = []
-    for place, column in enumerate(columns):
-        begins = np.array([fast[:, column], slow[:, column]])
-        if place:
-            before = columns[place - 1]
-            ended = np.array([slow[:, before], fast[:, before]])
-            paths = changes[None] + (begins[:, None] != ended[None])
-            came.append(paths.argmin(axis=1))
-            changes = paths.min(axis=1)
-        else:
-            came.append(np.zeros_like(changes))
-    way = changes.argmin(axis=0)
-    for place in range(len(columns) - 1, -1, -1):
-        turned[:, columns[place]] = way == 1
-        way = came[place][way, plans]
-
-
-def _begins_mhz(options: Options) -> NDArray[np.int64]:
-    """The clock that each option begins with.
-
-    Shape: [options].
-    """
-    return np.array([options.segments(option)[0].clock_mhz for option in range(len(options.time_s))])
-
-
-def narrow(options: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.uint8] | NDArray[np.uint16]:
+def narrow(options: NDArray[Any]) -> Choice:
     """Positions of options in the smallest type that holds them."""
     if options.max(initial=0) <= np.iinfo(np.uint8).max:
         return options.astype(np.uint8)

@@ -68,17 +68,22 @@ class Draws:
             loads = log_normal(problem.load_variation, random.standard_normal((int(batch.max()) + 1, draws)))
             factor *= np.where(computed, loads[batch], 1.0)
         fastest_s = np.array([table.duration_s.min() for table in unreserved.activities.tables])
-        return cls(
-            unreserved,
-            factor,
-            fastest_s[unreserved.activities.table_of],
-            slow_first,
-        )
+        return cls(unreserved, factor, fastest_s[unreserved.activities.table_of], slow_first)
 
     def slowdown_pct(self, plans: Plans) -> float:
         """Return the mean slowdown of the fastest plan's iterations against the fastest clocks."""
-        lasts_s = self._lasts_s(plans.at(np.zeros(1, np.int32)))
-        return 100.0 * (self._mean_s(lasts_s) / self._mean_s(self.fastest_s[:, None] * self.factor) - 1.0)
+        planned_s = self._lasts_s(plans.at(np.zeros(1, np.int32)))
+        mean_s = [
+            self._end_s(lasts_s).mean() for lasts_s in (planned_s, self.fastest_s[:, None] * self.factor)
+        ]
+        return float(100.0 * (mean_s[0] / mean_s[1] - 1.0))
+
+    def _end_s(self, lasts_s: Floats) -> Floats:
+        """Return when each draw ends.
+
+        Shape: ``lasts_s`` [nodes, draws].
+        """
+        return _ends_s(self.problem.dag, lasts_s, self.problem.fixed_s)
 
     def _lasts_s(self, one: Plans) -> Floats:
         """Return the duration of every node in each draw.
@@ -89,13 +94,14 @@ class Draws:
         if not self.problem.load_variation:
             duration_s = blended(activities, one.choice, one.other, share)[0][0]
             return np.asarray(duration_s[:, None] * self.factor)
-        whole = np.ones_like(share)
-        begun_s = blended(activities, one.choice, one.other, whole)[0][0]
-        ended_s = blended(activities, one.choice, one.other, 0.0 * whole)[0][0]
-        split = share[0] < 1.0
+        begun_s, ended_s = (
+            blended(activities, one.choice, one.other, whole)[0][0]
+            for whole in (np.ones_like(share), np.zeros_like(share))
+        )
+        ended_s = np.where(share[0] < 1.0, ended_s, begun_s)
         if self.slow_first:
-            return _split_s(np.where(split, ended_s, begun_s), begun_s, 1.0 - share[0], self.factor)
-        return _split_s(begun_s, np.where(split, ended_s, begun_s), share[0], self.factor)
+            return _split_s(ended_s, begun_s, 1.0 - share[0], self.factor)
+        return _split_s(begun_s, ended_s, share[0], self.factor)
 
     def scatter_pct(self) -> float:
         """Relative standard deviation of an iteration at the highest clocks."""
@@ -104,14 +110,9 @@ class Draws:
         variation = {key: math.hypot(own, problem.load_variation) for key, own in problem.variation.items()}
         return scatter_pct(problem.dag, problem.options, problem.fixed_s, variation)
 
-    def _mean_s(self, drawn_s: Floats) -> float:
-        """Mean time of an iteration.
 
-        Shape: ``drawn_s`` [nodes, draws].
-        """
-        dag = self.problem.dag
-        start_s = dag.starts_of_many(drawn_s, self.problem.fixed_s)
-        return float((start_s + drawn_s).max(axis=0).mean())
+def _ends_s(dag: Dag, lasts_s: Floats, fixed_s: Mapping[Computation, float]) -> Floats:
+    return np.asarray((dag.starts_of_many(lasts_s, fixed_s) + lasts_s).max(axis=0))
 
 
 def _split_s(begun_s: Floats, rest_s: Floats, share: Floats, factor: Floats) -> Floats:
@@ -147,7 +148,7 @@ def scatter_pct(
     draws = max(_LEAST_DRAWS, min(_SCATTER_DRAWS, _MOST_SCATTER_NUMBERS // len(nodes)))
     normal = np.random.default_rng(0).standard_normal((int(batch.max()) + 1, draws))[batch]
     drawn_s = mean_s[:, None] * log_normal(share[:, None], normal)
-    end_s = (dag.starts_of_many(drawn_s, fixed_s) + drawn_s).max(axis=0)
+    end_s = _ends_s(dag, drawn_s, fixed_s)
     return float(100.0 * end_s.std() / end_s.mean())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from perseus_ds.config import Objective
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.plan.clock_requests import Played, clock_requests, play, play_baseline
-from perseus_ds.plan.problem import narrow, slow_first
-from perseus_ds.plan.record import Expected, FrequencyPlan, PlanSet, Splits
+from perseus_ds.plan.problem import slow_first, turned_splits
+from perseus_ds.plan.record import FrequencyPlan, PlanSet, Splits
 from perseus_ds.plan.waits import columns_of
-from perseus_ds.profile import Computation
 from perseus_ds.schedule import dag_of
-from perseus_ds.solver.network import Hull, hull_of
+from perseus_ds.solver.network import hull_of
 from perseus_ds.solver.problem import OptionTable, long_enough
 
 
@@ -169,24 +168,15 @@ def _mixed_s(plans: PlanSet, after: int, late_share: float) -> Floats:
     return np.asarray(around[:, after - 1] * (1.0 - late_share) + around[:, after] * late_share)
 
 
-def _hulls(plans: PlanSet) -> dict[Computation, Hull]:
-    return {
-        key: hull_of(
-            OptionTable(
-                options.planned_s(plans.reserve_pct),
-                options.cost_j(plans.blocking_power_w),
-            )
-        )
-        for key, options in plans.options.items()
-    }
-
-
 def _parts(plans: PlanSet, lasts_s: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """The two options around every duration, and the share of the faster; no part is shorter than a change.
 
     Shape: [computations] each.
     """
-    hulls, change = _hulls(plans), plans.change
+    hulls = {
+        key: hull_of(OptionTable(own.planned_s(plans.reserve_pct), own.cost_j(plans.blocking_power_w)))
+        for key, own in plans.options.items()
+    }
     fast, slow, share = [], [], []
     for instruction, own_s in zip(plans.computations(), lasts_s.tolist(), strict=True):
         hull = hulls[instruction.stage, instruction.kind]
@@ -194,7 +184,7 @@ def _parts(plans: PlanSet, lasts_s: Floats) -> tuple[NDArray[np.int64], NDArray[
         above = min(at + 1, len(hull.duration_s) - 1)
         fast_s, slow_s = hull.duration_s[at : at + 1], hull.duration_s[above : above + 1]
         part = np.clip((slow_s - own_s) / (slow_s - fast_s), 0.0, 1.0) if above > at else np.ones(1)
-        kept = float(long_enough(part, fast_s, slow_s, change.call_s + change.stall_s)[0])
+        kept = float(long_enough(part, fast_s, slow_s, plans.change.call_s + plans.change.stall_s)[0])
         fast.append(int(hull.option[at if kept > 0.0 else above]))
         slow.append(int(hull.option[above if kept < 1.0 else at]))
         share.append(kept if kept > 0.0 else 1.0)
@@ -225,15 +215,13 @@ def _inserted(
     parts: tuple[NDArray[np.int64], NDArray[np.int64], Floats],
 ) -> PlanSet:
     """Put the new plan behind the one before it."""
-    fast, slow, share = parts
+    fast, slow, share = (part[None] for part in parts)
     clocks = [plans.options[i.stage, i.kind].clock_mhz for i in plans.computations()]
     fast_mhz, slow_mhz = (
-        np.array([[own[option] for own, option in zip(clocks, which, strict=True)]]) for which in (fast, slow)
+        np.array([[own[at] for own, at in zip(clocks, which, strict=True)]]) for which in parts[:2]
     )
-    turned = slow_first(columns_of(plans.schedule), fast_mhz, slow_mhz)[0] & (share < 1.0)
-    first = narrow(np.where(turned, slow, fast)[None])
-    rest = narrow(np.where(turned, fast, slow)[None])
-    own = Splits.of(first, rest, np.where(turned, 1.0 - share, share)[None])
+    turned = slow_first(columns_of(plans.schedule), fast_mhz, slow_mhz) & (share < 1.0)
+    first, own = turned_splits(turned, fast, slow, share)
     old = plans.splits
     plan = np.concatenate([old.plan + (old.plan >= after), np.full(len(own), after, old.plan.dtype)])
     columns = np.concatenate([old.column, own.column])
@@ -253,22 +241,13 @@ def _inserted(
         effective_bound_j=np.insert(plans.effective_bound_j, after, effective_j),
         choice=np.concatenate([plans.choice[:after], first, plans.choice[after:]]),
         splits=splits,
-        expected=_moved(plans.expected, after),
-        saving_within_pct=_mixed(plans, plans.saving_within_pct, after, figures[0]),
-        power_ratio=_mixed(plans, plans.power_ratio, after, figures[0]),
+        expected={index + (index >= after): one for index, one in plans.expected.items()},
+        **{  # about a mixture, as the plan is of the two around it
+            name: np.insert(column, after, np.interp(figures[0], plans.iteration_time_s, column))
+            for name in ("saving_within_pct", "power_ratio")
+            if (column := getattr(plans, name)) is not None
+        },
     )
-
-
-def _mixed(plans: PlanSet, column: Floats | None, after: int, time_s: float) -> Floats | None:
-    """Add the new plan's value: about a mixture, as the plan is of the two around it."""
-    if column is None:
-        return None
-    return np.insert(column, after, np.interp(time_s, plans.iteration_time_s, column))
-
-
-def _moved(known: Mapping[int, Expected], after: int) -> dict[int, Expected]:
-    """Return what is known of plans by index, where there is one more."""
-    return {index + (index >= after): one for index, one in known.items()}
 
 
 def _bounds_j(plans: PlanSet, after: int, time_s: float) -> tuple[float, float]:
@@ -370,16 +349,14 @@ def costs_of(plan: FrequencyPlan) -> PlanCosts:
     plans, after, before = plan.of, play(plan), play_baseline(plan.of)
     every = range(plans.schedule.ranks)
     changes = max(len(clock_requests(plan, rank, plans.change, played=after)) for rank in every)
-    high_w, ranks = plans.baseline.blocking_power_w, plans.schedule.ranks
-    before_s = plans.baseline.iteration_time_s
     return PlanCosts(
         changes=changes,
         changes_per_s=changes / plan.iteration_time_s,
         splits=sum(len(one.parts) > 1 for one in after),
         waiting_j=max(0.0, plan.energy_j - sum(one.energy_j for one in after)),
         waiting_before_j=max(0.0, plans.baseline.energy_j - sum(one.energy_j for one in before)),
-        power=_power(after, _lowered(plan, after), plan.iteration_time_s, ranks * high_w, high_w),
-        power_before=_power(before, [], before_s, ranks * high_w, high_w),
+        power=_power(plans, after, _lowered(plan, after), plan.iteration_time_s),
+        power_before=_power(plans, before, [], plans.baseline.iteration_time_s),
     )
 
 
@@ -403,31 +380,24 @@ def _lowered(plan: FrequencyPlan, played: Sequence[Played]) -> list[tuple[float,
     return spans
 
 
-def _power(
-    played: Sequence[Played],
-    lowered: Sequence[tuple[float, float, float]],
-    total_s: float,
-    waiting_w: float,
-    each_w: float,
-) -> Power:
-    """Sum the power of all ranks piece by piece."""
-    lasts_s, level_w = _levels(played, lowered, total_s, waiting_w, each_w)
+Spans = Sequence[tuple[float, float, float]]
+
+
+def _power(plans: PlanSet, played: Sequence[Played], lowered: Spans, total_s: float) -> Power:
+    lasts_s, level_w = _levels(plans, played, lowered, total_s)
     real = lasts_s > 1e-9 * total_s
     mean_w = float((level_w * lasts_s).sum() / total_s)
     return Power(mean_w, float(level_w[real].min()), float(level_w[real].max()))
 
 
 def _levels(
-    played: Sequence[Played],
-    lowered: Sequence[tuple[float, float, float]],
-    total_s: float,
-    waiting_w: float,
-    each_w: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return how long the pipeline has each power, and that power.
+    plans: PlanSet, played: Sequence[Played], lowered: Spans, total_s: float
+) -> tuple[Floats, Floats]:
+    """Return how long the pipeline has each power, and that power: the sum of all ranks, piece by piece.
 
     Shape: [pieces] each.
     """
+    each_w = plans.baseline.blocking_power_w
     steps = [(start_s, add_w) for start_s, _, add_w in lowered]
     steps += [(end_s, -add_w) for _, end_s, add_w in lowered]
     for one in played:
@@ -439,7 +409,7 @@ def _levels(
             at_s += part.duration_s
     steps.sort()
     moments_s = np.array([0.0, *(when for when, _ in steps), total_s])
-    return np.diff(moments_s), waiting_w + np.cumsum([0.0, *(add for _, add in steps)])
+    return np.diff(moments_s), plans.schedule.ranks * each_w + np.cumsum([0.0, *(add for _, add in steps)])
 
 
 def swing_w(plan: FrequencyPlan, within_s: float = 1.0) -> float:
@@ -447,9 +417,8 @@ def swing_w(plan: FrequencyPlan, within_s: float = 1.0) -> float:
 
     Cost: a pass over the schedule's graph, and one over its pieces.
     """
-    played, plans, total_s = play(plan), plan.of, plan.iteration_time_s
-    high_w = plans.baseline.blocking_power_w
-    lasts_s, level_w = _levels(played, _lowered(plan, played), total_s, plans.schedule.ranks * high_w, high_w)
+    played, total_s = play(plan), plan.iteration_time_s
+    lasts_s, level_w = _levels(plan.of, played, _lowered(plan, played), total_s)
     real = lasts_s > 1e-9 * total_s
     return largest_change(lasts_s[real], level_w[real], within_s)
 
@@ -499,15 +468,6 @@ class PowerPoint:
     swing_w: float
 
 
-def power_w(plans: PlanSet) -> NDArray[np.float64]:
-    """Return the mean power of one pipeline at every plan.
-
-    Shape: [plans].
-    """
-    power: NDArray[np.float64] = plans.energy_j / plans.iteration_time_s
-    return power
-
-
 def power_table(plans: PlanSet) -> list[PowerPoint]:
     """Return every plan that is worth its time, the fastest first.
 
@@ -515,22 +475,14 @@ def power_table(plans: PlanSet) -> list[PowerPoint]:
 
     Cost: a pass over the schedule's graph for each plan.
     """
-    power, least_w = power_w(plans), np.inf
+    power, least_w = plans.energy_j / plans.iteration_time_s, np.inf
     table = []
     for index in range(len(plans)):
         if power[index] >= least_w:
             continue
         plan = plans.plan(index)
         least_w = float(power[index])
-        table.append(
-            PowerPoint(
-                plan=index,
-                power_w=least_w,
-                iteration_time_s=plan.iteration_time_s,
-                slowdown_pct=plan.slowdown_pct,
-                energy_j=plan.energy_j,
-                saving_pct=plan.saving_pct,
-                swing_w=swing_w(plan),
-            )
-        )
+        time_s, slower_pct = plan.iteration_time_s, plan.slowdown_pct
+        figures = (time_s, slower_pct, plan.energy_j, plan.saving_pct, swing_w(plan))
+        table.append(PowerPoint(index, least_w, *figures))
     return table

@@ -21,7 +21,7 @@ from perseus_ds.schedule import Instruction, Kind, Schedule
 BEGINNING = -1
 """The position of the idle time before a rank's first computation."""
 
-_QUIET_AT_THE_END = frozenset({Kind.REDUCE_GRADS, Kind.STEP, Kind.LOAD, Kind.COMMIT})
+_QUIET_AT_THE_END = frozenset({Kind.REDUCE_GRADS, Kind.STEP})
 
 Seconds = NDArray[np.float64]
 
@@ -80,8 +80,8 @@ def idles(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> list[Idle
             if all(_quiet(i) for i in order[here + 1 : there])
         ]
         if places:
-            around = order[: places[0]], order[places[-1] + 1 :]
-            found += _around(rank, columns, *around, fixed_s, ranks[-1].stop + rank)
+            before, after = order[: places[0]], order[places[-1] + 1 :]
+            found += _around(rank, columns, before, after, fixed_s, ranks[-1].stop + rank)
     return found
 
 
@@ -98,7 +98,7 @@ def _around(  # noqa: PLR0917 - one rank's order, cut at its first and last comp
     if all(_quiet(i) for i in (*after, *before)):
         return [Idle(rank, last, position, 0, again=True)]
     found = []
-    if all(i.kind.is_transfer or i.kind in _QUIET_AT_THE_END for i in after):
+    if all(_quiet(i) or i.kind in _QUIET_AT_THE_END for i in after):
         step = next((place for place, i in enumerate(after) if i.kind is Kind.STEP), len(after))
         first_s, last_s = _lasts_s(after[:step], fixed_s), _lasts_s(after[step:], fixed_s)
         found.append(Idle(rank, last, position, None, first_s=first_s, last_s=last_s))
@@ -221,15 +221,10 @@ def low_waits(
     Shape: ``ranks`` the columns of each; ``start_s``, ``end_s`` [computations, plans] in running order;
     ``time_s`` [plans].
     """
-    rows = []
+    low_s = np.zeros((sum(map(len, ranks)) + len(ranks), len(time_s)))
     for idle in idle_times:
         own = slice(ranks[idle.rank].start, ranks[idle.rank].stop)
         begin_s, until_s = idle.span_s(start_s[own], end_s[own], time_s)
-        low_s = clock.low_s(until_s - begin_s)
-        plan = np.flatnonzero(low_s > 0.0)
-        rows.append((plan, np.full(len(plan), idle.column), low_s[plan]))
-    if not rows:
-        return Waits.none()
-    plans, columns, lows_s = (np.concatenate(part) for part in zip(*rows, strict=True))
-    order = np.lexsort((plans, columns))
-    return Waits(plans[order].astype(np.int32), columns[order].astype(np.int32), lows_s[order])
+        low_s[idle.column] = clock.low_s(until_s - begin_s)
+    columns, plans = np.nonzero(low_s)
+    return Waits(plans.astype(np.int32), columns.astype(np.int32), low_s[columns, plans])
