@@ -47,10 +47,21 @@ def select(plans: PlanSet, objective: Objective) -> FrequencyPlan:
 
 
 def latest_s(plans: PlanSet, objective: Objective) -> float | None:
-    """The latest time that an objective names; None where it names none."""
+    """The latest time that an objective names, or the earliest at which a cap of power can be kept.
+
+    None where it names none. Power between two plans is that of their mixture.
+    """
     if objective.max_slowdown_pct is not None:
         return unslowed_s(plans) * (1.0 + objective.max_slowdown_pct / 100.0)
-    return objective.deadline_s
+    if objective.power_cap_w is None:
+        return objective.deadline_s
+    over_j = plans.energy_j - objective.power_cap_w * plans.iteration_time_s  # linear along a mixture
+    first = int(np.argmax(over_j <= 0.0))
+    if not first or over_j[first] > 0.0:
+        return None
+    share = over_j[first - 1] / (over_j[first - 1] - over_j[first])
+    early_s, late_s = plans.iteration_time_s[first - 1 : first + 1]
+    return float(early_s + min(share + _SURELY, 1.0) * (late_s - early_s))
 
 
 def select_for(plans: PlanSet, straggler_time_s: float) -> FrequencyPlan:
@@ -74,6 +85,7 @@ def unslowed_s(plans: PlanSet) -> float:
 
 
 _ROUNDING = 1e-9  # of sums of up to a million doubles
+_SURELY = 1e-4  # of the way to a plan below a cap: what a mixture's time is rounded by is less
 
 
 def _least_energy(plans: PlanSet, allowed: NDArray[np.bool_]) -> FrequencyPlan:
@@ -215,7 +227,7 @@ def _inserted(
     parts: tuple[NDArray[np.int64], NDArray[np.int64], Floats],
 ) -> PlanSet:
     """Put the new plan behind the one before it."""
-    fast, slow, share = (part[None] for part in parts)
+    fast, slow, share = parts[0][None], parts[1][None], parts[2][None]
     clocks = [plans.options[i.stage, i.kind].clock_mhz for i in plans.computations()]
     fast_mhz, slow_mhz = (
         np.array([[own[at] for own, at in zip(clocks, which, strict=True)]]) for which in parts[:2]
@@ -242,12 +254,16 @@ def _inserted(
         choice=np.concatenate([plans.choice[:after], first, plans.choice[after:]]),
         splits=splits,
         expected={index + (index >= after): one for index, one in plans.expected.items()},
-        **{  # about a mixture, as the plan is of the two around it
-            name: np.insert(column, after, np.interp(figures[0], plans.iteration_time_s, column))
-            for name in ("saving_within_pct", "power_ratio")
-            if (column := getattr(plans, name)) is not None
-        },
+        saving_within_pct=_mixed(plans, plans.saving_within_pct, after, figures[0]),
+        power_ratio=_mixed(plans, plans.power_ratio, after, figures[0]),
     )
+
+
+def _mixed(plans: PlanSet, column: Floats | None, after: int, time_s: float) -> Floats | None:
+    """Add the new plan's value: about a mixture, as the plan is of the two around it."""
+    if column is None:
+        return None
+    return np.insert(column, after, np.interp(time_s, plans.iteration_time_s, column))
 
 
 def _bounds_j(plans: PlanSet, after: int, time_s: float) -> tuple[float, float]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
 from perseus_ds.plan.select import plan_numbered
 from perseus_ds.profile import Computation, Profile, smoothed
-from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of
+from perseus_ds.schedule import Dag, Instruction, Kind, Order, Schedule, dag_of
 from perseus_ds.simulation.kernel import (
     CAUSES,
     PENDING,
@@ -89,7 +89,7 @@ def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> Job
         ScheduleError: the schedule cannot run.
     """
     dag = dag_of(schedule)
-    tails = [tuple(_tail(order)) for order in schedule.orders]
+    tails = [_tail(order) for order in schedule.orders]
     cut = frozenset(chain(*tails))
     nodes = tuple(node for node in dag.nodes if node not in cut)
     rows = tuple(dict.fromkeys((n.stage, n.kind) for n in nodes if n.kind.is_computation))
@@ -135,13 +135,10 @@ def _tail_s(tail: Sequence[Instruction], fixed_s: Mapping[Computation, float]) -
     return sum(lasts_s[:step]), sum(lasts_s[step:])
 
 
-def _tail(order: tuple[Instruction, ...]) -> Iterator[Instruction]:
-    """Yield an order's instructions from its reduction of gradients (or the step) on."""
-    begun = False
-    for instruction in order:
-        begun = begun or instruction.kind in _AFTER_ALL
-        if begun:
-            yield instruction
+def _tail(order: Order) -> Order:
+    """Return an order's instructions from its reduction of gradients (or the step) on."""
+    first = next((n for n, one in enumerate(order) if one.kind in _AFTER_ALL), len(order))
+    return order[first:]
 
 
 def _ranks(schedule: Schedule) -> Mapping[Instruction, int]:
@@ -242,10 +239,7 @@ class World:
             planned_mhz.add(plans.wait_clock.clock_mhz)
         self.tables = tables_of(profile, self.job.rows, waiting_w=waiting_w, clocks_mhz=planned_mhz)
         self.highest_mhz = max(profile.clocks_mhz)
-        change = cluster.change
-        self.change = Change(
-            change.call_s, change.settle_up_s, change.settle_down_s, change.queue_s, change.stall_s
-        )
+        self.change = Change(**asdict(cluster.change))
         self._asked: dict[Asking, PlanRequests] = {}
         self._packed: dict[tuple[Asking, ...], PlannedRequests] = {}
 
@@ -325,6 +319,5 @@ def _row(profile: Profile, row: Computation, clocks: Ints) -> tuple[Floats, Floa
 def _waiting_w(waiting_w: Mapping[int, float] | float, clocks: Ints) -> Floats:
     if not isinstance(waiting_w, Mapping):
         return np.full(len(clocks), float(waiting_w))
-    known = sorted(waiting_w.items())
-    watts: Floats = np.interp(clocks, [clock for clock, _ in known], [power for _, power in known])
-    return watts
+    known_mhz, power_w = zip(*sorted(waiting_w.items()), strict=True)
+    return np.asarray(np.interp(clocks, known_mhz, power_w))

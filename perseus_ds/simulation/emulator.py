@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +128,7 @@ def means(found: Emulated) -> tuple[float, float]:
 
 
 class JobRun:
-    """GPUs, clocks and books of one job; use it as a context, it has threads."""
+    """GPUs, clocks and books of one job."""
 
     def __init__(self, world: World, iterations: int) -> None:
         if iterations < 1:
@@ -141,8 +138,11 @@ class JobRun:
         self._count = cluster.gpus(ranks)
         self._top = len(world.tables.clock_mhz) - 1
         self._gpus = idle_gpus(self._count, per_node=cluster.gpus_per_node, clock=self._top)
-        self._pool = ThreadPoolExecutor(world.conditions.threads)
-        self._traces = [_trace(world, iterations) for _ in range(world.conditions.threads)]
+        bin_s = (
+            world.conditions.trace_bin_s
+        )  # room for twice the time that the job needs if nothing goes wrong
+        bins = int(2.0 * iterations * float(world.plans.iteration_time_s[-1]) / bin_s) + 1 if bin_s else 0
+        self._trace = PowerTrace(bin_s or 1.0, np.zeros(bins))
         self._start_s = np.zeros((cluster.pipelines, ranks))
         self._random = np.random.default_rng(world.conditions.seed)
         self._now: EmulatedIteration | None = None
@@ -152,14 +152,6 @@ class JobRun:
         self._energy_j = np.zeros((iterations, len(CAUSES)))
         self._changes = np.zeros(iterations, dtype=np.int64)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._pool.shutdown()
-
     def iterate(self, n: int, plans: Sequence[Asking], stragglers: Sequence[Straggler]) -> None:
         """Run iteration ``n`` of all pipelines up to their common release."""
         world = self._world
@@ -168,12 +160,12 @@ class JobRun:
         place = np.array([used.index(plan) for plan in plans], dtype=np.int64)
         before_j, before = self._gpus.energy_j.sum(axis=0), int(self._gpus.changes.sum())
         now = self._now = self._iteration(n, place, stragglers)
-        self._play(requests, now)
+        for first, end in world.cluster.islands(job.ranks):
+            play_pipelines(self._with(requests, first, end), now)
         met_s = self._met_s(now)
         released_s = float((met_s + job.reduction_s).max()) + job.step_s  # all meet for the norm
         release_s = np.broadcast_to(released_s, now.arrival_s.shape).copy()
-        everyone = self._with(requests, 0, world.cluster.pipelines, self._traces[0])
-        settle(everyone, now.cap, release_s.ravel())
+        settle(self._with(requests, 0, world.cluster.pipelines), now.cap, release_s.ravel())
         self._plan[n] = [plan for plan, _ in plans]
         alive = now.alive
         arrival_s = now.arrival_s[alive, 0] if job.by_rank else now.arrival_s[alive].max(axis=1)
@@ -192,7 +184,6 @@ class JobRun:
         """Close the books."""
         assert self._now is not None
         begun_s = float(self._now.start_s.min())
-        trace = PowerTrace(self._traces[0].bin_s, np.sum([trace.energy_j for trace in self._traces], axis=0))
         return Emulated(
             job=self._world.job,
             gpus=self._count,
@@ -202,7 +193,7 @@ class JobRun:
             energy_j=self._energy_j,
             changes=self._changes,
             decisions=decisions,
-            trace=trace,
+            trace=self._trace,
             begun_s=self._now.begun_s - begun_s,
             ended_s=self._now.ended_s - begun_s,
             answers_cost_pct=answers_cost_pct,
@@ -236,20 +227,10 @@ class JobRun:
             _hold_back(now, one, cluster.tensor, self._world.tables.clock_mhz)
         return now
 
-    def _play(self, requests: PlannedRequests, now: EmulatedIteration) -> None:
-        islands = self._world.cluster.islands(self._world.job.ranks)
-        threads = len(self._traces)
-
-        def part(thread: int) -> None:
-            for first, end in islands[thread::threads]:
-                play_pipelines(self._with(requests, first, end, self._traces[thread]), now)
-
-        list(self._pool.map(part, range(threads)))
-
-    def _with(self, requests: PlannedRequests, first: int, end: int, trace: PowerTrace) -> Play:
+    def _with(self, requests: PlannedRequests, first: int, end: int) -> Play:
         world, job = self._world, self._world.job
         shape = Shape(first, end, job.ranks, world.cluster.tensor, world.cluster.gpus_per_node)
-        return Play(shape, job.program, world.tables, world.change, requests, self._gpus, trace)
+        return Play(shape, job.program, world.tables, world.change, requests, self._gpus, self._trace)
 
     def _met_s(self, now: EmulatedIteration) -> Floats:
         """Return when each rank has met its peers of the other pipelines, or all have met the last of all."""
@@ -259,15 +240,6 @@ class JobRun:
         job = self._world.job
         met_s: Floats = arrived.max(axis=0) if job.by_rank else np.full(job.ranks, arrived.max())
         return met_s
-
-
-def _trace(world: World, iterations: int) -> PowerTrace:
-    """Room for twice the time that the job needs if nothing goes wrong."""
-    bin_s = world.conditions.trace_bin_s
-    if bin_s <= 0.0:
-        return PowerTrace(1.0, np.zeros(0))
-    longest_s = 2.0 * iterations * float(world.plans.iteration_time_s[-1])
-    return PowerTrace(bin_s, np.zeros(int(longest_s / bin_s) + 1))
 
 
 def _hold_back(now: EmulatedIteration, one: Straggler, tensor: int, clocks_mhz: Ints) -> None:
@@ -342,18 +314,17 @@ class Emulator:
         for one in stragglers:
             one.check_exists(pipelines=cluster.pipelines, ranks=self._world.job.ranks, tensor=cluster.tensor)
         answers = Answers([self._index] * cluster.pipelines, answered=answered)
-        with JobRun(self._world, iterations) as run:
-            for n in range(iterations):
-                planned, on_pace = answers.plans, answers.on_pace
-                here = tuple(one for one in stragglers if one.is_active(n))
-                if always is not None:
-                    planned = [always] * len(planned)
-                run.iterate(n, list(zip(planned, on_pace, strict=True)), here)
-                own_s, capped = run.observed(n)
-                answers.observe(ReplicaStatus(own_s, capped, _announced(here, cluster.pipelines)))
-                if progress is not None:
-                    progress((n + 1) / iterations)
-            return run.result(tuple(answers.decisions), answers_cost_pct=answers.cost_pct)
+        run = JobRun(self._world, iterations)
+        for n in range(iterations):
+            planned, on_pace = answers.plans, answers.on_pace
+            here = tuple(one for one in stragglers if one.is_active(n))
+            if always is not None:
+                planned = [always] * len(planned)
+            run.iterate(n, list(zip(planned, on_pace, strict=True)), here)
+            answers.observe(ReplicaStatus(*run.observed(n), _announced(here, cluster.pipelines)))
+            if progress is not None:
+                progress((n + 1) / iterations)
+        return run.result(tuple(answers.decisions), answers_cost_pct=answers.cost_pct)
 
 
 def _with_scatter(plans: PlanSet, profile: Profile, conditions: Conditions) -> PlanSet:

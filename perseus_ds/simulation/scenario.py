@@ -175,12 +175,11 @@ class EmulatedLoads:
         found = np.ones((pipelines, len(nodes)))
         for place, node in enumerate(nodes):
             if node.kind.is_computation:
-                fit = profile.loads.get((node.stage, node.kind))
-                for p in range(pipelines):
-                    load = loads[p][node.microbatch]
-                    found[p, place] = (
-                        load.tokens / self.mean.tokens if fit is None else fit.factor(load, mean=self.mean)
-                    )
+                fit, own = profile.loads.get((node.stage, node.kind)), [row[node.microbatch] for row in loads]
+                found[:, place] = [
+                    load.tokens / self.mean.tokens if fit is None else fit.factor(load, mean=self.mean)
+                    for load in own
+                ]
         return found
 
     def variation(self, profile: Profile, nodes: Sequence[Instruction]) -> float:
@@ -255,7 +254,6 @@ class Conditions:
     work: Sequence[float] = (1.0,)
     loads: EmulatedLoads | None = None
     trace_bin_s: float = 0.0
-    threads: int = 2
 
 
 class LoadSource(pydantic.BaseModel):

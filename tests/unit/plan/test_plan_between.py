@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.plan import PlanSet, build, dumps, loads, verify
+from perseus_ds.plan import PlanSet, build, dumps, loads, select, verify
 from perseus_ds.plan.check import check_bounds_by_lp, check_times_by_networkx
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget
-from perseus_ds.plan.select import with_plan_at
+from perseus_ds.plan.select import with_plan_at, with_plan_within
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 
@@ -66,6 +67,15 @@ def test_every_certificate_holds(plans: PlanSet) -> None:
         assert verify(grown) == len(grown)
         check_times_by_networkx(grown, [after])
         check_bounds_by_lp(grown, [after])
+
+
+def test_a_cap_of_power_between_two_plans_is_used_up(plans: PlanSet) -> None:
+    power_w = plans.energy_j / plans.iteration_time_s
+    at = len(plans) // 2
+    cap = Objective("power_cap", power_cap_w=float(power_w[at : at + 2].mean()))
+    found = select(with_plan_within(plans, cap), cap)
+    assert found.energy_j / found.iteration_time_s <= cap.power_cap_w
+    assert found.iteration_time_s < select(plans, cap).iteration_time_s
 
 
 def test_it_is_written_and_read_like_any_other(plans: PlanSet) -> None:

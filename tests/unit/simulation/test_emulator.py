@@ -118,7 +118,7 @@ def test_calls_that_queue_in_a_node_come_late(plans: PlanSet) -> None:
 
 
 def test_books_balance_with_the_power_trace_and_with_time(plans: PlanSet) -> None:
-    conditions = Conditions(noise=0.02, trace_bin_s=0.01, threads=1)
+    conditions = Conditions(noise=0.02, trace_bin_s=0.01)
     change = ClockChange(call_s=0.005, settle_up_s=0.02, settle_down_s=0.01, queue_s=0.002)
     cluster = ClusterShape(pipelines=3, tensor=2, change=change, waiting_w={300: 40.0, 1410: 90.0})
     found = Emulator(plans, PROFILE, cluster, conditions=conditions).play(5)
@@ -202,12 +202,12 @@ def test_batches_of_other_lengths(plans: PlanSet) -> None:
     assert longer.job_s.tolist() == pytest.approx([longer.job_s[0], 1.5 * longer.job_s[0]] * 2, rel=2e-3)
 
 
-def test_the_same_seed_is_the_same_job_whatever_the_threads(plans: PlanSet) -> None:
-    def played(threads: int) -> np.ndarray:
-        conditions = Conditions(noise=0.02, seed=7, threads=threads)
+def test_the_same_seed_is_the_same_job(plans: PlanSet) -> None:
+    def played() -> np.ndarray:
+        conditions = Conditions(noise=0.02, seed=7)
         return Emulator(plans, PROFILE, ClusterShape(pipelines=5), conditions=conditions).play(4).energy_j
 
-    assert (played(1) == played(2)).all()
+    assert (played() == played()).all()
 
 
 @pytest.mark.parametrize(
