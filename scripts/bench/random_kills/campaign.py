@@ -138,7 +138,7 @@ def _outcome(node: Node, case: Case, seen: Seen) -> Outcome:
     went_on = any(str(TRAINER) in words for words in node.processes().values())
     if went_on:  # a signal that ended nothing, or a launcher that died before anybody watched it
         node.end_all_gently()
-        left = node.locked
+        left = node.locked and not (seen.lived and _lets_go(node))
     node.heal()
     said = _next_start()
     left_at_last = node.locked and not (seen.lived and _lets_go(node))
