@@ -172,45 +172,30 @@ class Reaction(Enum):
     GIVE_UP = "give up control and put the clock back"
 
 
+_KNOW, _GO_ON, _AS_REACHED, _GIVE_UP = Reaction
+
+
 class ConflictKind(Enum):
     """Kinds of conflict; the value is the line that a user reads and the reaction."""
 
-    FOREIGN_CLOCK = (
-        "somebody else changed the clock (dcgmi config --enforce, EAR, another job?)",
-        Reaction.GIVE_UP,
-    )
-    NOT_HELD = ("the clock was stored and never reached, with no reason given", Reaction.KNOW)
-    POWER_CAP = ("the power cap holds the clock down", Reaction.AS_REACHED)
-    THERMAL = ("the GPU is too hot for this clock", Reaction.AS_REACHED)
-    HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Reaction.AS_REACHED)
-    SETTING_CHANGED = (
-        "somebody changed a setting of power or clocks, so that these may no longer be as profiled",
-        Reaction.KNOW,
-    )
-    PERSISTENCE_OFF = (
-        "persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)",
-        Reaction.KNOW,
-    )
+    FOREIGN_CLOCK = ("somebody else changed the clock (dcgmi config --enforce, EAR, another job?)", _GIVE_UP)
+    NOT_HELD = ("the clock was stored and never reached, with no reason given", _KNOW)
+    POWER_CAP = ("the power cap holds the clock down", _AS_REACHED)
+    THERMAL = ("the GPU is too hot for this clock", _AS_REACHED)
+    HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", _AS_REACHED)
+    SETTING_CHANGED = ("somebody changed a setting of power or clocks that the profile relies on", _KNOW)
+    PERSISTENCE_OFF = ("persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)", _KNOW)
     PREEXISTING_LOCK = (
-        "looked locked before this job came, and gets its default clocks (to keep it: restore_clock_mhz)",
-        Reaction.KNOW,
+        "looked locked before, and gets default clocks (to keep it: restore_clock_mhz)",
+        _KNOW,
     )
-    KILLED_TOGETHER = (
-        "who kills the job's whole control group leaves its clock locked (perseus-ds clocks reset)",
-        Reaction.KNOW,
-    )
-    CONTROL_LOST = (
-        "the node's clock service is gone or hangs: no clock is set until it is back",
-        Reaction.GO_ON,
-    )
-    CONTROL_BACK = ("the node's clock service is back and has handed the GPU over again", Reaction.KNOW)
-    NOT_STORED = ("the driver did not take a higher clock in time", Reaction.GO_ON)
-    CLOCK_REFUSED = (
-        "the driver refuses a clock of its own list: the next higher one is asked for instead",
-        Reaction.KNOW,
-    )
-    BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Reaction.KNOW)
-    GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Reaction.GIVE_UP)
+    KILLED_TOGETHER = ("killing the job's control group leaves its clock locked (clocks reset)", _KNOW)
+    CONTROL_LOST = ("the node's clock service is gone or hangs: no clock is set until it is back", _GO_ON)
+    CONTROL_BACK = ("the node's clock service is back and has handed the GPU over again", _KNOW)
+    NOT_STORED = ("the driver did not take a higher clock in time", _GO_ON)
+    CLOCK_REFUSED = ("the driver refuses a clock that it lists: the next higher one is set instead", _KNOW)
+    BAD_JOURNAL = ("what an earlier guard left cannot be relied on", _KNOW)
+    GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", _GIVE_UP)
 
     @property
     def text(self) -> str:

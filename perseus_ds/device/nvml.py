@@ -363,11 +363,7 @@ def why_no_memory_clock(nvml: ModuleType, handle: object, memory_clocks_mhz: tup
 
 
 def load_nvml() -> ModuleType:
-    """Import NVIDIA's pynvml, and see that it is the right one.
-
-    Raises:
-        DeviceUnavailableError: the package is absent, or another package has that name.
-    """
+    """Import NVIDIA's pynvml, and see that it is the right one: another package has that name too."""
     try:
         import pynvml  # noqa: PLC0415 - only when a GPU is asked for
     except ImportError as error:
@@ -382,13 +378,8 @@ def load_nvml() -> ModuleType:
 
 
 def full_uuid(uuid: str) -> str:
-    """Give a device's UUID the prefix that torch leaves out.
-
-    Raises:
-        DeviceUnsupportedError: the UUID is a MIG slice's.
-    """
+    """Give a device's UUID the prefix that torch leaves out, or refuse a MIG slice's."""
     if uuid.startswith("MIG-"):
-        raise DeviceUnsupportedError(
-            f"{uuid} is a MIG slice: it has no clock or energy of its own", hint="use a whole GPU"
-        )
+        what = f"{uuid} is a MIG slice: it has no clock or energy of its own"
+        raise DeviceUnsupportedError(what, hint="use a whole GPU")
     return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"

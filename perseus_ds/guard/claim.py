@@ -110,9 +110,8 @@ def open_gpu(backend: str, uuid: str) -> Gpu:
 def opened_to_restore(open_gpu: OpenGpu, backend: str, uuid: str) -> Iterator[Gpu]:
     """Open a GPU whose clock has to be restored, and close it even if the driver refuses to.
 
-    Raises:
-        DeviceAbsentError: the driver has reported for a while that there is no such GPU.
-        DeviceError: it does not open, or lists no clocks, without which a lock cannot be recognised.
+    Without a list of clocks a lock could not be recognised. `DeviceAbsentError`: the driver has reported for
+    a while that there is no such GPU.
     """
     gpu = retry(
         lambda: open_gpu(backend, uuid), _ABSENT_S, lambda error: isinstance(error, DeviceAbsentError)
@@ -182,10 +181,8 @@ class GpuClaim:
         """Take the GPU; what a killed guard left is restored first.
 
         Raises:
-            DeviceUnavailableError: another guard holds it.
-            DevicePermissionError: no journal can be kept.
-            DeviceUnsupportedError: the clock to restore is none of this GPU.
-            DeviceError: what was left could not be restored.
+            DeviceError: another guard holds it, no journal can be kept, ``restore_clock_mhz`` is none of its
+                clocks, or what was left could not be restored.
         """
         identity = gpu.identify()
         self.gpu = gpu
@@ -219,11 +216,7 @@ class GpuClaim:
             raise
 
     def apply(self, clock_mhz: int | None) -> None:
-        """Set a clock once, never without a journal on disk; ``None`` is the one without a request.
-
-        Raises:
-            DeviceError: the driver refused, or the journal was removed and cannot be written again.
-        """
+        """Set a clock once, never without a journal on disk; ``None`` is the one without a request."""
         if clock_mhz is None:
             _apply(self.gpu, self.restore_clock_mhz)
             return
@@ -313,11 +306,7 @@ def restore(gpu: Gpu, clock_mhz: int | None, *, for_s: float, last_mhz: int | No
 
 
 def restore_stale(gpu: Gpu, uuid: str, *, for_s: float) -> Restored | None:
-    """Restore what a killed guard has left, if anything. The GPU's ownership lock must be held.
-
-    Raises:
-        DeviceError: it could not be restored in this time; the journal stays.
-    """
+    """Restore what a killed guard has left, if anything. The GPU's ownership lock must be held."""
     try:
         left = journal.read(uuid)
     except BadJournalError as error:

@@ -116,12 +116,12 @@ class ClientConnection:
         except DeviceError as error:
             self._refuse(error)
         if writer.expired != self._logged_expired:
-            self._logged_expired = writer.expired
+            self._logged_expired, uuid = writer.expired, writer.claim.uuid
+            why = "the client sent nothing for too long: the clock is put back"
             if writer.expired:
-                why = "the client sent nothing for too long: the clock is put back"
-                self._log("lease_expired", f"{writer.claim.uuid}: {why}", logging.WARNING, why=why)
+                self._log("lease_expired", f"{uuid}: {why}", logging.WARNING, why=why)
             else:
-                self._log("lease_renewed", f"{writer.claim.uuid}: the client sends again")
+                self._log("lease_renewed", f"{uuid}: the client sends again")
 
     def due_s(self) -> float | None:
         """Return when `step` has something to do, or a connection without a GPU has had its time."""
@@ -265,9 +265,8 @@ class ClientConnection:
     def _wanted_mhz(self, claim: GpuClaim, message: Message) -> int:
         clock_mhz, able = int(number(message, "clock_mhz")), claim.gpu.capabilities()
         if clock_mhz not in able.clocks_mhz:
-            raise DeviceUnsupportedError(
-                f"{clock_mhz} MHz is not a clock of {claim.uuid}: it has {able.grid}"
-            )
+            what = f"{clock_mhz} MHz is not a clock of {claim.uuid}"
+            raise DeviceUnsupportedError(f"{what}: it has {able.grid}")
         return self._server.policy.clamped_mhz(clock_mhz, able.clocks_mhz)
 
     def _warn(self, kind: ConflictKind, line: str) -> None:
@@ -279,14 +278,13 @@ class ClientConnection:
     def _refuse(self, error: DeviceError, uuid: Value = None) -> None:
         """Refuse and log it; of a driver that refuses clocks only what is new is logged."""
         self._send(refusal(error))
+        why = error.message
         if self._writer is None:
-            named: dict[str, Value] = {} if uuid is None else {"gpu": str(uuid)[:_MAX_OWNER]}
-            words = f"refused to {self.peer}: {error.message}"
-            self._log("lease_refused", words, logging.WARNING, why=error.message, **named)
-        elif error.message != self._logged_failure:
-            self._logged_failure = error.message
-            words = f"refused to {self._owner}: {error.message}"
-            self._log("clock_refused", words, logging.WARNING, why=error.message)
+            gpu = None if uuid is None else str(uuid)[:_MAX_OWNER]
+            self._log("lease_refused", f"refused to {self.peer}: {why}", logging.WARNING, why=why, gpu=gpu)
+        elif why != self._logged_failure:
+            self._logged_failure = why
+            self._log("clock_refused", f"refused to {self._owner}: {why}", logging.WARNING, why=why)
 
     def _send(self, message: Message) -> None:
         """Send if there is room: a client that does not read loses news, never the guard's time."""
@@ -297,31 +295,17 @@ class ClientConnection:
         held_s, counts = time.monotonic() - self._since_s, writer.counts
         after = "the clock is put back" if failure is None else not_restored(failure)
         held = f"{writer.claim.uuid} was held for {held_s:.0f} s by {self._owner} ({self.peer})"
-        level, message = (logging.INFO, None) if failure is None else (logging.ERROR, failure.message)
-        fields: dict[str, Value] = {
-            "why": self.left,
-            "held_s": round(held_s, 3),
-            "clock_mhz": clock_mhz,
-            "clock_changes": counts.changes,
-            "late_changes": counts.late,
-            "overtaken_requests": counts.overtaken,
-        }
-        self._log(
-            "lease_ended",
-            f"{held}; {self.left}; {after}",
-            level,
-            restored=failure is None,
-            failure=message,
-            **fields,
-        )
+        fields: dict[str, Value] = {"why": self.left, "held_s": round(held_s, 3), "clock_mhz": clock_mhz}
+        fields |= {"clock_changes": counts.changes, "late_changes": counts.late}
+        fields |= {"overtaken_requests": counts.overtaken, "restored": failure is None}
+        fields["failure"] = None if failure is None else failure.message
+        level = logging.INFO if failure is None else logging.ERROR
+        self._log("lease_ended", f"{held}; {self.left}; {after}", level, **fields)
 
     def _log(self, name: str, message: str, level: int = logging.INFO, **fields: Value) -> None:
         """Log an event with who the client is, its lease and GPU."""
-        who: dict[str, Value] = {
-            "uid": self.peer.uid,
-            "pid": self.peer.pid,
-            "cgroup": self.peer.cgroup or None,
-        }
+        peer = self.peer
+        who: dict[str, Value] = {"uid": peer.uid, "pid": peer.pid, "cgroup": peer.cgroup or None}
         if self._writer is not None:
             uuid, clock_mhz = self._writer.claim.uuid, self._writer.stored_mhz
             who |= {"lease": self._lease_number, "gpu": uuid, "owner": self._owner, "clock_mhz": clock_mhz}

@@ -4,11 +4,10 @@ In a PID namespace of its own (Docker, Kubernetes) a guard is killed with the na
 its journal goes with the container's files. Who names a folder in ``PERSEUS_GUARD_DIR`` is believed.
 
 ``cgroup.kill``, systemd's ``KillMode=control-group``, ``memory.oom.group`` and oomd end every process of a
-group and of the groups below it, a guard with its trainer. So a guard moves to a group beside or above the
-job's, the highest in which the kernel lets it. Where it may not, the job and ``perseus-ds doctor`` report it.
+group and of the groups below it. So a guard moves to a group beside or above the job's, the highest in which
+the kernel lets it. Where it may not, the job and ``perseus-ds doctor`` report it.
 
-Source: pid_namespaces(7), "The namespace init process"; linux/proc_ns.h, PROC_PID_INIT_INO;
-Documentation/admin-guide/cgroup-v2.rst, "Delegation" (who may move a process), "cgroup.kill".
+Source: pid_namespaces(7); linux/proc_ns.h; Documentation/admin-guide/cgroup-v2.rst, "Delegation".
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ _NODES_PID_NAMESPACE = "pid:[4026531836]"
 _NODES_CGROUP_NAMESPACE = "cgroup:[4026531835]"  # linux/proc_ns.h, PROC_CGROUP_INIT_INO
 _ROOTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))  # of version 2, alone or beside version 1
 _UNIFIED = ""
+_STAYS = "a guard may not leave the control group {}"
 _KILLED = (_UNIFIED, "name=systemd")  # the hierarchies by which a job is ended as a whole
 
 
@@ -48,7 +48,7 @@ def why_unguarded() -> str | None:
 def why_killed_together() -> str | None:
     """Explain why a guard started here would die with its job's control group; ``None``: it would not."""
     job = _job_group()
-    return None if job is None or any(True for _ in _ways_out(job)) else _stays(job)
+    return None if job is None or any(True for _ in _ways_out(job)) else _STAYS.format(job)
 
 
 def leave_control_group() -> str | None:
@@ -66,11 +66,7 @@ def leave_control_group() -> str | None:
                 own.rmdir()
         else:
             return None
-    return _stays(job)
-
-
-def _stays(job: str) -> str:
-    return f"a guard may not leave the control group {job}"
+    return _STAYS.format(job)
 
 
 def _job_group() -> str | None:

@@ -51,11 +51,7 @@ class Journal:
 
 
 def guard_dir() -> Path:
-    """Return the folder, made if missing: ``PERSEUS_GUARD_DIR``, or one per machine (root) or user.
-
-    Raises:
-        DevicePermissionError: it cannot be made, or others may write to it.
-    """
+    """Return the folder, made if missing, or refuse one that others may write to."""
     folder = guard_path()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,11 +64,7 @@ def guard_dir() -> Path:
 
 
 def guard_path() -> Path:
-    """Return where the folder is or would be.
-
-    Raises:
-        DevicePermissionError: it is the root of all, which is nobody's own.
-    """
+    """Return where the folder is or would be: ``PERSEUS_GUARD_DIR``, or one per machine (root) or user."""
     given = os.environ.get(VARIABLE)
     if given:
         folder = Path(_absolute(given))
@@ -100,19 +92,13 @@ def boot_id() -> str:
 
 
 def write(journal: Journal) -> None:
-    """Replace a GPU's journal in one step; it is on disk when this returns.
-
-    Raises:
-        DevicePermissionError: the folder cannot be written.
-    """
+    """Replace a GPU's journal in one step; it is on disk when this returns."""
     path, fields = path_of(journal.uuid), asdict(journal)
     content = {"version": _VERSION, "found_mhz": fields.pop("restore_clock_mhz"), **fields}
     try:
         write_atomically(path, json.dumps(content), mode=0o600, sync=True)
     except OSError as error:
-        raise DevicePermissionError(
-            f"cannot write {path}: {error.strerror}", hint="set PERSEUS_GUARD_DIR"
-        ) from error
+        raise DevicePermissionError(f"cannot write {path}: {error.strerror}", hint=_HINT) from error
 
 
 def read(uuid: str) -> Journal | None:
@@ -127,9 +113,8 @@ def read(uuid: str) -> Journal | None:
     except FileNotFoundError:
         return None
     except (OSError, PerseusError) as error:
-        raise BadJournalError(
-            f"the journal {path} {reason_of(error)}", hint="default clocks are restored"
-        ) from error
+        what = f"the journal {path} {reason_of(error)}"
+        raise BadJournalError(what, hint="default clocks are restored") from error
 
 
 def remove(uuid: str) -> None:
@@ -144,11 +129,7 @@ def journaled() -> Iterator[str]:
 
 
 def path_of(uuid: str) -> Path:
-    """Return the path of a GPU's journal.
-
-    Raises:
-        DevicePermissionError: the UUID is no plain name.
-    """
+    """Return the path of a GPU's journal, or refuse a UUID that is no plain name."""
     if _SAFE.fullmatch(uuid) is None:
         raise DevicePermissionError(f"{uuid!r:.60} cannot be the name of a GPU")
     return guard_dir() / f"{uuid}.json"

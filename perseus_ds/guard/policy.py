@@ -75,11 +75,7 @@ class Policy:
         return any(rule.matches(peer) for rule in self.rules)
 
     def check(self, peer: Peer, uuid: str, *, owns: Callable[[], bool] = lambda: False) -> None:
-        """Let a peer have a GPU; ``owns`` states whether the peer itself may open it, asked if need be.
-
-        Raises:
-            DevicePermissionError: no rule allows it.
-        """
+        """Refuse a GPU that no rule lets a peer have; ``owns`` is asked whether the peer may open it."""
         if not any(rule.matches(peer) and rule.allows(uuid, owns) for rule in self.rules):
             raise DevicePermissionError(f"{peer} may not control {uuid}", hint=_HINT)
 

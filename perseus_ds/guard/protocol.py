@@ -39,11 +39,7 @@ def encode_request(number: int, clock_mhz: int | None, at_s: float | None = None
 
 
 def decode(packet: bytes) -> dict[str, Value]:
-    """Read a message: an object whose values are plain.
-
-    Raises:
-        MalformedError: it is anything else.
-    """
+    """Read a message: an object whose values are plain; all else is a `MalformedError`."""
     if len(packet) > MAX_BYTES:
         raise MalformedError(f"a message of more than {MAX_BYTES} bytes")
     try:
@@ -74,11 +70,7 @@ def number(message: Message, key: str) -> float:
 
 
 def ask(sock: socket.socket, packet: bytes) -> dict[str, Value]:
-    """Send the first packet of a connection and return the answer.
-
-    Raises:
-        DeviceError: a refusal; or no answer in time.
-    """
+    """Send the first packet of a connection and return the answer, or raise the refusal."""
     sock.settimeout(ANSWER_S)
     with contextlib.suppress(OSError):  # a guard that hung up at once has sent the reason
         sock.send(packet)

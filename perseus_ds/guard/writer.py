@@ -58,11 +58,7 @@ class ClockWriter:
         warn: Callable[[ConflictKind, str], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Look at what must not change from here on.
-
-        Raises:
-            DeviceError: the device does not answer; it is released.
-        """
+        """Look at what must not change from here on; a device that does not answer is released."""
         self.claim = claim
         self._warn = warn
         self._now_s = now_s
@@ -133,8 +129,7 @@ class ClockWriter:
     def step(self) -> None:
         """Write what is due, read back what is due, and notice a client that fell silent.
 
-        Raises:
-            DeviceError: control is given up; the clock goes back, as soon as the driver lets it.
+        A `DeviceError` ends control: the clock goes back, as soon as the driver lets it.
         """
         try:
             if not self.expired and self._now_s() > self._renewed_s + self._lease_s:
@@ -195,8 +190,7 @@ class ClockWriter:
     def _write(self) -> None:
         """Write what is wanted, if it changes anything, or try again what was refused.
 
-        Raises:
-            DeviceError: the driver refused, and for good or for too long; the request is gone.
+        A `DeviceError` is a refusal for good or for too long; the request is gone.
         """
         began_s, clock_mhz = self._now_s(), self._wanted_mhz
         if not self.pending or began_s < self._retry_s:
@@ -267,8 +261,7 @@ class ClockWriter:
     def _observe(self) -> None:
         """Read the clock back, when that is due, and judge it.
 
-        Raises:
-            DeviceError: it cannot be read, and for good or for too long; or somebody else sets clocks.
+        A `DeviceError`: it cannot be read, for good or for too long, or somebody else sets clocks.
         """
         now_s, due_s = self._now_s(), self._next_look_s()
         if due_s is None or now_s < due_s:
