@@ -200,7 +200,9 @@ def test_two_hundred_clients_and_half_open_connections_harm_no_lease(
     node: FakeNvml, start: Callable[..., Daemon]
 ) -> None:
     daemon = start(EVERYTHING)
+    descriptors = Path(f"/proc/{daemon.process.pid}/fd")
     holder, _ = daemon.take()
+    before = len(list(descriptors.iterdir()))
     with contextlib.ExitStack() as stack:
         stack.enter_context(holder)
         crowd = [stack.enter_context(daemon.connect()) for _ in range(200)]
@@ -210,6 +212,7 @@ def test_two_hundred_clients_and_half_open_connections_harm_no_lease(
             sock.shutdown(socket.SHUT_WR)
         lock(holder, 900)
         assert node.locked_mhz() == [900, 0]
+    assert eventually(lambda: len(list(descriptors.iterdir())) < before), "nothing of a client stays"
 
 
 def packet(draw: random.Random) -> bytes:

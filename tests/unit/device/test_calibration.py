@@ -9,7 +9,6 @@ from perseus_ds.device.clock_change import (
     Switch,
     calibrate,
     calibrate_together,
-    measured,
 )
 from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, VirtualTime
@@ -25,15 +24,6 @@ def time() -> VirtualTime:
 
 def simulated(time: VirtualTime, **settings: float) -> SimulatedGpu:
     return SimulatedGpu(SimulatedSettings(**settings), time=time)
-
-
-def test_what_was_measured_takes_the_place_of_what_was_declared(time: VirtualTime) -> None:
-    declared = simulated(time).capabilities()
-    found = Calibration(0.004, 0.030, 0.050, None, 0.0998, 0)
-    assert measured(declared, found).switch_latency_s == 0.050
-    assert measured(declared, found).counter_period_s == 0.0998
-    nothing = Calibration(None, None, None, None, None, 0)
-    assert measured(declared, nothing) == declared
 
 
 @pytest.mark.parametrize("latency_s", [0.006, 0.037, 0.150])

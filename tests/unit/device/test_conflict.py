@@ -60,14 +60,3 @@ def test_samples_are_said_to_be_left_out_where_they_are() -> None:
 
 def test_an_idle_gpu_that_does_not_say_so_accuses_nobody() -> None:
     assert conflicts(900, Achieved(345, 1593, EventReason.NONE), held_mhz=1410, idle=True) == ()
-
-
-@pytest.mark.parametrize("kind", ConflictKind)
-def test_each_has_a_line_and_an_action(kind: ConflictKind) -> None:
-    assert kind.text
-    assert isinstance(kind.action, Reaction)
-
-
-def test_the_line_names_both_clocks() -> None:
-    [found] = conflicts(900, Achieved(1410, 1593, EventReason.NONE), held_mhz=900)
-    assert found.line.endswith("MHz seen")

@@ -9,7 +9,7 @@ from lone_job import UUID, DeskGpu
 from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, apparent_lock_mhz
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
 from perseus_ds.guard import journal
-from perseus_ds.guard.claim import GpuClaim, OwnershipLock, restore
+from perseus_ds.guard.claim import GpuClaim, OwnershipLock
 from perseus_ds.guard.journal import Journal, boot_id
 
 
@@ -49,13 +49,6 @@ def test_a_clock_that_cannot_be_put_back_leaves_its_journal_and_frees_the_lock()
     OwnershipLock(UUID, "the next").release()
 
 
-def test_a_lock_that_does_not_come_back_is_named() -> None:
-    gpu = DeskGpu()
-    gpu.moved_mhz = 705
-    with pytest.raises(DeviceError, match="705 MHz"):
-        restore(gpu, 900, for_s=0.0)
-
-
 def left(boot: str, restore_clock_mhz: int | None = 1200) -> None:
     journal.write(Journal(UUID, "A100", restore_clock_mhz, "a job that died", 1, boot))
 
@@ -81,16 +74,6 @@ def test_a_gpu_that_looks_locked_is_warned_of_and_gets_default_clocks_then_and_a
     assert gpu.calls == [None, 705, None]
 
 
-def test_a_gpu_that_ramps_up_is_never_locked() -> None:
-    """Three equal readings below the maximum were once an operator's lock, put back for good."""
-    gpu = DeskGpu()
-    gpu.moved_mhz = 1200
-    claim = GpuClaim(gpu, "job", patience_s=0.0)
-    gpu.moved_mhz = None
-    claim.release()
-    assert (set(gpu.calls), gpu.locked_mhz) == ({None}, None)
-
-
 def test_the_clock_that_an_operator_states_comes_back() -> None:
     gpu = DeskGpu()
     gpu.locked_mhz = 1200
@@ -107,15 +90,6 @@ def test_a_stated_clock_that_the_gpu_has_not_is_refused_by_its_key() -> None:
         GpuClaim(gpu, "job", restore_clock_mhz=1201)
     assert gpu.calls == []
     OwnershipLock(UUID, "the next").release()
-
-
-def test_a_stated_clock_that_the_gpu_has_not_keeps_no_crashed_job_s_clock() -> None:
-    left(boot_id(), None)
-    gpu = DeskGpu()
-    gpu.locked_mhz = 705
-    with pytest.raises(DeviceUnsupportedError, match="restore_clock_mhz"):
-        GpuClaim(gpu, "job", restore_clock_mhz=1201)
-    assert gpu.calls == [None]
 
 
 def test_clocks_do_not_outlive_a_boot_and_neither_does_what_a_journal_says() -> None:

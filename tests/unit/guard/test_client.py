@@ -60,16 +60,6 @@ def test_a_job_that_was_suspended_has_no_doubt(heartbeat: Heartbeat, clock: Cloc
     assert not heartbeat.hangs
 
 
-def test_a_short_lease_is_kept_by_three_beats(clock: Clock) -> None:
-    heartbeat = Heartbeat(0.3, now_s=clock)
-    assert heartbeat.left_s() == pytest.approx(0.1)
-    for _ in range(3):
-        beat(heartbeat, clock)
-    assert not heartbeat.hangs
-    beat(heartbeat, clock)
-    assert heartbeat.hangs
-
-
 # A service that was gone: how soon a job that looks for it meets it again.
 
 

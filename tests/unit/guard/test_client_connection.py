@@ -69,15 +69,6 @@ def test_a_guards_last_words_are_heard_though_it_left_ours_unread(
     assert "launcher" in str(client.failure)
 
 
-def test_a_guard_that_goes_without_a_word_is_said_to_be_gone(
-    taken: tuple[GuardClient, socket.socket], ended: Callable[[GuardClient], None]
-) -> None:
-    client, guard = taken
-    guard.close()
-    ended(client)
-    assert "gone" in str(client.failure)
-
-
 @pytest.fixture
 def ended() -> Callable[[GuardClient], None]:
     def wait(client: GuardClient) -> None:

@@ -14,7 +14,6 @@ from lone_job import UUID, DeskGpu
 from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.device.gpu import ConflictKind, Sighting
 from perseus_ds.errors import (
-    DeviceError,
     DeviceUnavailableError,
     DeviceUnsupportedError,
     ValueRefusedError,
@@ -104,25 +103,6 @@ def test_what_is_asked_is_done_in_order_and_put_back_at_the_end(started: Start) 
     assert journal.read(UUID) is None
 
 
-def test_below_the_floor_the_guard_sets_the_floor(started: Start) -> None:
-    guard = started(policy=Policy((Rule(),), floor_mhz=890))
-    client = GuardClient(guard.client)
-    assert client.take(UUID, "job") == 890
-    client.request(705)
-    client.sync(LONG_S)
-    assert guard.gpu.calls == [900]
-    client.close()
-
-
-@pytest.mark.parametrize("policy", [Policy(), Policy((Rule(uid=1),)), Policy((Rule(frozenset({"GPU-7"})),))])
-def test_who_may_not_have_a_gpu_never_opens_it(started: Start, policy: Policy) -> None:
-    guard = started(policy=policy)
-    with pytest.raises(DeviceError, match="user 1000"):
-        GuardClient(guard.client).take(UUID, "job")
-    assert guard.gpu.closed == 0
-    OwnershipLock(UUID, "the next").release()
-
-
 def test_a_gpu_of_another_job_is_refused_by_the_device_controller() -> None:
     asked: list[tuple[Peer, str]] = []
 
@@ -189,26 +169,6 @@ def test_before_a_gpu_is_taken_nothing_is_done(verb: str) -> None:
     assert gpu.calls == []
 
 
-def test_a_flood_is_read_in_turns_and_the_connection_stands() -> None:
-    gpu = DeskGpu()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, PEER, Server(ALLOW_ALL, open_gpu=lambda *_: gpu))
-    with ours:
-        answers(connection, ours, TAKE)
-        ours.setblocking(False)
-        sent = 0
-        try:
-            for sent in range(1, 5000):
-                ours.send(encode({"do": "lock", "number": sent, "clock_mhz": (900, 705)[sent % 2]}))
-        except BlockingIOError:
-            sent -= 1
-        for _ in range(-(-sent // 512) + 1):
-            assert connection.receive()
-        connection.step()
-        assert gpu.calls == [(900, 705)[sent % 2]]
-        connection.end()
-
-
 def test_the_client_beats_while_it_has_nothing_to_say() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     theirs.send(b'{"is":"taken","floor_mhz":0}')
@@ -242,24 +202,6 @@ def desk(started: Start) -> tuple[Guard, GuardedGpu]:
     return guard, GuardedGpu(DeskGpu(), GuardClient(guard.client))
 
 
-def test_a_guarded_gpu_is_read_here_and_set_there(desk: tuple[Guard, GuardedGpu]) -> None:
-    guard, gpu = desk
-    assert gpu.capabilities().clocks_mhz == (1410, 1200, 900)
-    gpu.lock_clock(900)
-    gpu.sync()
-    assert guard.gpu.calls == [900]
-    with pytest.raises(DeviceUnsupportedError):
-        gpu.lock_clock(705)
-    gpu.reset_clock()
-    gpu.sync()
-    assert guard.gpu.calls == [900, None]
-    assert gpu.given_up() is None
-    gpu.close()
-    assert guard.ended(), "who closes hangs up"
-    gpu.reset_clock()
-    assert isinstance(gpu.given_up(), DeviceUnavailableError)
-
-
 def test_a_clock_that_the_driver_refuses_ends_nothing(started: Start) -> None:
     guard = started(DeskGpu())
     guard.gpu.refuses_mhz = {1200}
@@ -282,37 +224,6 @@ def test_what_the_guard_saw_is_counted_by_kind(desk: tuple[Guard, GuardedGpu]) -
     kind = ConflictKind.PERSISTENCE_OFF
     assert gpu.conflicts() == (Sighting(kind, kind.text, 1),)
     gpu.close()
-
-
-def test_the_end_of_the_parent_ends_the_guard(started: Start) -> None:
-    guard = started()
-    client = GuardClient(guard.client)
-    client.take(UUID, "job")
-    client.request(900)
-    client.sync(LONG_S)
-    os.eventfd_write(guard.stop, 1)
-    assert guard.ended()
-    assert guard.gpu.locked_mhz is None
-    client.close()
-
-
-@pytest.mark.slow
-def test_a_gpu_that_is_not_put_back_is_complained_of(
-    started: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
-    guard = started()
-    client = GuardClient(guard.client)
-    client.take(UUID, "job")
-    client.request(900)
-    client.sync(LONG_S)
-    guard.gpu.refuses = DeviceUnsupportedError("no such thing")
-    client.close()
-    guard.thread.join(2 * LONG_S)  # it insists for 30 s
-    assert guard.restored == [False]
-    [said] = capsys.readouterr().err.splitlines()
-    assert "such thing" in said
-    assert "900 MHz" in said
-    assert "clocks reset" in said
 
 
 class Ended:
@@ -387,17 +298,3 @@ def test_a_driver_that_hangs_is_known_by_its_silence_and_so_is_the_higher_clock_
     assert dated.counts.late == 1
     assert dated.counts.longest_late_s > 3 * 0.02
     guarded_gpu.close()
-
-
-def test_higher_clocks_in_time_leave_no_doubt(started: Start) -> None:
-    guard = started()
-    gpu = GuardedGpu(DeskGpu(), GuardClient(guard.client))
-    gpu.expect(call_s=0.0, latency_s=10.0)
-    dated = gpu.dated_clocks()
-    assert dated is not None
-    for clock_mhz in (900, 1200, 900, 1410) * 5:
-        dated.ask([DatedClock(time.monotonic(), clock_mhz)])
-        assert gpu.in_control()
-    wait_for(lambda: guard.gpu.locked_mhz == 1410)
-    assert gpu.conflicts() == ()
-    gpu.close()

@@ -114,25 +114,6 @@ def test_who_was_silent_gets_its_clock_back_by_speaking(desk: Desk) -> None:
     assert desk.gpu.calls == [900, None, 900], "once"
 
 
-def test_who_had_given_its_clock_back_is_left_without(desk: Desk) -> None:
-    desk.ask(900)
-    desk.ask(None)
-    desk.now_s += 31.0
-    desk.writer.step()
-    desk.writer.renew()
-    desk.writer.step()
-    assert desk.gpu.calls == [900, None]
-
-
-def test_who_speaks_keeps_the_lease(desk: Desk) -> None:
-    desk.ask(900)
-    for _ in range(5):
-        desk.now_s += 29.0
-        desk.writer.renew()
-        desk.writer.step()
-    assert desk.gpu.calls == [900]
-
-
 def test_the_next_thing_to_do_is_a_look_or_the_lapse(desk: Desk) -> None:
     assert desk.writer.due_s() == desk.now_s + 30.0
     desk.ask(900)
@@ -167,23 +148,6 @@ def test_a_good_look_in_between_forgives(desk: Desk) -> None:
         desk.gpu.moved_mhz = None
         desk.look()
     assert desk.gpu.calls == [900]
-
-
-def test_after_control_was_given_up_it_takes_three_again(desk: Desk) -> None:
-    desk.ask(900)
-    desk.look()
-    desk.gpu.moved_mhz = 1410
-    desk.look()
-    desk.look()
-    with pytest.raises(DeviceUnavailableError):
-        desk.look()
-    desk.gpu.moved_mhz = None
-    desk.ask(705)
-    desk.look()
-    desk.gpu.moved_mhz = 1410
-    desk.look()
-    desk.look()
-    assert desk.gpu.calls == [900, None, 705]
 
 
 def test_a_clock_that_the_device_holds_down_is_said_and_kept(desk: Desk) -> None:
@@ -267,12 +231,6 @@ def test_of_requests_that_wait_only_the_last_is_written_and_a_stale_one_never(de
     desk.writer.request(1, 1410)
     desk.writer.step()
     assert desk.gpu.calls == [705]
-
-
-def test_a_request_that_changes_nothing_is_skipped(desk: Desk) -> None:
-    for _ in range(3):
-        desk.ask(900)
-    assert desk.gpu.calls == [900]
 
 
 def test_what_is_refused_for_a_moment_is_tried_again_with_longer_and_longer_waits(desk: Desk) -> None:
