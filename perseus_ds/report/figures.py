@@ -325,7 +325,8 @@ def gpu_rows(contents: RunData) -> list[GpuRow]:
 
 def _gpu_row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[float, float]]) -> GpuRow:
     before, after = ([one.sides[side] for one in ranks] for side in SIDES)
-    warm = [one.temperature_c for one in ranks if len(one.temperature_c) == len(SIDES)]
+    warm = [(one.temperature_c.baseline, one.temperature_c.perseus) for one in ranks]
+    warm_c = [(one, other) for one, other in warm if one is not None and other is not None]
     return GpuRow(
         name=name,
         gpus=len(ranks),
@@ -334,9 +335,7 @@ def _gpu_row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[
         clock_mhz=clocks.get(ranks[0].stage),
         changes=sum(one.changes for one in ranks),
         missed=sum(one.missed for one in ranks),
-        temperature_c=(fmean(one["baseline"] for one in warm), fmean(one["perseus"] for one in warm))
-        if warm
-        else None,
+        temperature_c=(fmean(one for one, _ in warm_c), fmean(one for _, one in warm_c)) if warm_c else None,
     )
 
 
@@ -381,7 +380,7 @@ def time_series(contents: RunData) -> list[TimeSeries]:
     clocks = list(_mean_clocks(contents).values())
     found = []
     for place, side in enumerate(SIDES):
-        by_first = [{row.first: row for row in one.course[side]} for one in contents.ranks]
+        by_first = [{row.first: row for row in getattr(one.course, side)} for one in contents.ranks]
         shared = sorted(set.intersection(*map(set, by_first))) if by_first else []
         if not shared:
             continue

@@ -24,79 +24,36 @@ from perseus_ds.files import (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The files of the contract, under one path."""
+    """The files of the contract, under one path.
 
-    path: Path
+    ``request`` is what plans are made from, ``kernels`` a folder of what the ranks traced,
+    ``given_timelines`` the timelines of kernels that the planner was given, ``notices`` a folder of what was
+    announced from outside, ``metrics`` one of what every rank leaves for monitoring.
+    """
 
-    @property
-    def profile(self) -> Path:
-        """Return what was measured (``perseus_ds.profile``)."""
-        return self.path / "profile.json"
-
-    @property
-    def plan(self) -> Path:
-        """The frontier of plans (``perseus_ds.plan``)."""
-        return self.path / "plan.json"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.profile = path / "profile.json"
+        self.request = path / "plan_request.json"
+        self.plan = path / "plan.json"
+        self.kernels = path / "kernels"
+        self.given_timelines = path / "kernel_timelines.json"
+        self.summary = path / "summary.json"
+        self.events = path / "events.jsonl"
+        self.timelines = path / "timelines.json"
+        self.places = path / "places.json"
+        self.notices = path / "notices"
+        self.metrics = path / "metrics"
+        self.ranks = path / "ranks"
 
     def plan_of(self, microbatches: int) -> Path:
         """Plans for batches of another size than those of ``plan``."""
         return self.path / f"plan.m{microbatches}.json"
 
-    @property
-    def request(self) -> Path:
-        """The request that plans are made from (``perseus_ds.plan``)."""
-        return self.path / "plan_request.json"
-
-    @property
-    def kernels(self) -> Path:
-        """Kernels of the instructions, a file for each rank that traced (``perseus_ds.kernels``)."""
-        return self.path / "kernels"
-
     def kernels_of(self, rank: int) -> Path:
         """Return what one rank traced."""
         return self.kernels / f"rank{rank}.json"
-
-    @property
-    def given_timelines(self) -> Path:
-        """Return what the planner was given of the timelines of kernels (``perseus_ds.kernels``)."""
-        return self.path / "kernel_timelines.json"
-
-    @property
-    def summary(self) -> Path:
-        """Baseline against plan, measured."""
-        return self.path / "summary.json"
-
-    @property
-    def events(self) -> Path:
-        """Return what was chosen, when and why; one JSON object a line."""
-        return self.path / "events.jsonl"
-
-    @property
-    def timelines(self) -> Path:
-        """An iteration before and after, instruction by instruction."""
-        return self.path / "timelines.json"
-
-    @property
-    def places(self) -> Path:
-        """Return where every rank is: pipeline, host and GPU."""
-        return self.path / "places.json"
-
-    @property
-    def notices(self) -> Path:
-        """Return what was announced from outside, a file per slow pipeline (``perseus_ds.straggler``)."""
-        return self.path / "notices"
-
-    @property
-    def metrics(self) -> Path:
-        """Return what every rank leaves for monitoring, where it is asked for."""
-        return self.path / "metrics"
-
-    @property
-    def ranks(self) -> Path:
-        """Measurements of every rank, a file each."""
-        return self.path / "ranks"
 
     def rank(self, rank: int) -> Path:
         """A rank's measurements."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -113,13 +113,15 @@ def read_places(path: Path) -> list[RankPlace]:
         raise PerseusError(f"{path} cannot be read: {error.strerror}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class CourseRow:
+SIDES = ("baseline", "perseus")
+
+
+class CourseRow(NamedTuple):
     """Neighbouring iterations of one side: the index of the first, and the means of one iteration."""
 
-    first: int
-    time_s: float
-    energy_j: float
+    first: Count
+    time_s: Number
+    energy_j: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +134,21 @@ class RankSide:
 
 
 @dataclass(frozen=True, slots=True)
-class RankRecord:
-    """A rank's own measurements.
+class _Totals:
+    baseline: RankSide
+    perseus: RankSide
 
-    ``changes`` of its clock reached the GPU; of them and of the ``overtaken`` ones, ``missed`` missed their
-    moment. ``run`` names the run that wrote it, empty in files of older versions. ``temperature_c`` is the
-    mean of either side, where a sensor was read.
-    """
 
-    rank: int
-    stage: int
-    replica: int
-    sides: Mapping[str, RankSide]
-    course: Mapping[str, tuple[CourseRow, ...]]
-    changes: int
-    missed: int
-    run: str = ""
-    temperature_c: Mapping[str, float] = field(default_factory=dict)
+@dataclass(frozen=True, slots=True)
+class _Courses:
+    baseline: tuple[CourseRow, ...] = ()
+    perseus: tuple[CourseRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Temperatures:
+    baseline: Celsius | None = None
+    perseus: Celsius | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,36 +159,36 @@ class _Requests:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sides:
-    baseline: RankSide
-    perseus: RankSide
+class RankRecord:
+    """A rank's own measurements, by side.
 
+    ``run`` names the run that wrote it, empty in files of older versions. ``temperature_c`` is a mean, where
+    a sensor was read. ``totals`` is missing where nothing was measured.
+    """
 
-@dataclass(frozen=True, slots=True)
-class _Courses:
-    baseline: list[tuple[Count, Number, Number]] = field(default_factory=list)
-    perseus: list[tuple[Count, Number, Number]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Temperatures:
-    baseline: Celsius | None = None
-    perseus: Celsius | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _RankFile:
     rank: Rank
     stage: Rank
     replica: Rank
-    totals: _Sides | None = None
-    course: _Courses = field(default_factory=_Courses)
-    clock_requests: _Requests = field(default_factory=_Requests)
+    totals: _Totals | None = None
+    course: _Courses = _Courses()
+    clock_requests: _Requests = _Requests()
     run: str = ""
-    temperature_c: _Temperatures = field(default_factory=_Temperatures)
+    temperature_c: _Temperatures = _Temperatures()
 
+    @property
+    def sides(self) -> Mapping[str, RankSide]:
+        """Return the totals of both sides."""
+        return {side: getattr(self.totals, side) for side in SIDES}
 
-SIDES = ("baseline", "perseus")
+    @property
+    def changes(self) -> int:
+        """Return how many changes of its clock reached the GPU."""
+        return self.clock_requests.changes
+
+    @property
+    def missed(self) -> int:
+        """Return how many of these and of the overtaken ones missed their moment."""
+        return self.clock_requests.late + self.clock_requests.overtaken
 
 
 def read_ranks(folder: Path) -> list[RankRecord]:
@@ -197,30 +197,15 @@ def read_ranks(folder: Path) -> list[RankRecord]:
     Raises:
         PerseusError: naming the file and what is wrong in it.
     """
-    return [one for path in sorted(folder.glob("rank_*.json")) if (one := _read_rank(path)) is not None]
-
-
-def _read_rank(path: Path) -> RankRecord | None:
-    try:
-        found = _read(path, _RankFile, "a rank's file")
-    except OSError as error:
-        raise PerseusError(f"{path}: {error.strerror}") from error
-    if found.totals is None:
-        return None
-    requests = found.clock_requests
-    return RankRecord(
-        rank=found.rank,
-        stage=found.stage,
-        replica=found.replica,
-        sides={side: getattr(found.totals, side) for side in SIDES},
-        course={side: tuple(CourseRow(*row) for row in getattr(found.course, side)) for side in SIDES},
-        changes=requests.changes,
-        missed=requests.late + requests.overtaken,
-        run=found.run,
-        temperature_c={
-            side: warm for side in SIDES if (warm := getattr(found.temperature_c, side)) is not None
-        },
-    )
+    found = []
+    for path in sorted(folder.glob("rank_*.json")):
+        try:
+            record = _read(path, RankRecord, "a rank's file")
+        except OSError as error:
+            raise PerseusError(f"{path}: {error.strerror}") from error
+        if record.totals is not None:
+            found.append(record)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
