@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from perseus_ds.device.clock_change import ClockChange, ClockPair
 from perseus_ds.errors import PlanError, ProfileError
@@ -90,6 +91,7 @@ class Splits:
 # Ways to run an instruction along a timeline of clocks, as a kernel scheduler gives them to the planner.
 
 FORMAT = "perseus-kernel-timelines"
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +111,14 @@ class ClockSegments:
     """A way to run an instruction, and what it costs; the first step begins with it.
 
     Raises:
-        ProfileError: a number that cannot be, or steps that do not ascend from the beginning.
+        ProfileError: steps that do not ascend from the beginning.
     """
 
-    time_s: float
-    energy_j: float
+    time_s: Positive
+    energy_j: Positive
     steps: tuple[TimelineStep, ...]
 
     def __post_init__(self) -> None:
-        for name, value in (("time", self.time_s), ("energy", self.energy_j)):
-            if not (math.isfinite(value) and value > 0):
-                raise ProfileError(f"a timeline: {name} is {value}", hint="expected a finite number above 0")
         offsets = [step.offset_s for step in self.steps]
         if not offsets or offsets[0] != 0.0:
             raise ProfileError("a timeline does not begin with its instruction", hint="first offset_s is 0")
@@ -129,20 +128,10 @@ class ClockSegments:
 
 @dataclass(frozen=True, slots=True)
 class AtDefault:
-    """Time and energy at the default pair of clocks.
+    """Time and energy at the default pair of clocks."""
 
-    Raises:
-        ProfileError: a number that is not above 0.
-    """
-
-    time_s: float
-    energy_j: float
-
-    def __post_init__(self) -> None:
-        if not all(math.isfinite(value) and value > 0 for value in (self.time_s, self.energy_j)):
-            raise ProfileError(
-                f"at the default pair: {self.time_s} s, {self.energy_j} J", hint="expected numbers above 0"
-            )
+    time_s: Positive
+    energy_j: Positive
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+import pydantic
+
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError, PlanError
@@ -56,21 +58,11 @@ def read_request(path: Path) -> PlanRequest:
     """
     try:
         content = cast("dict[str, Any]", read_json(path, most_bytes=_MOST_BYTES))
-        rows = {key: content.pop(key) for key in ("schedule", "budget", "objective", "change")}
-        orders = [tuple(map(Instruction.parse, order.split())) for order in rows["schedule"]["orders"]]
-        return PlanRequest(
-            schedule=Schedule(
-                str(rows["schedule"]["name"]),
-                int(rows["schedule"]["microbatches"]),
-                tuple(orders),
-                tuple(map(str, rows["schedule"]["unknown"])),
-            ),
-            budget=ChangeBudget(**rows["budget"]),
-            objective=None if rows["objective"] is None else Objective(**rows["objective"]),
-            change=None if rows["change"] is None else ClockChange(**rows["change"]),
-            **content,
-        )
+        orders = content["schedule"]["orders"]
+        content["schedule"]["orders"] = [tuple(map(Instruction.parse, order.split())) for order in orders]
+        return pydantic.TypeAdapter(PlanRequest).validate_python(content)
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from error
     except (PerseusError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise PlanError(f"{path} is not a planning request: {type(error).__name__} {error}") from error
+        why = " ".join(str(error).split())[:300]
+        raise PlanError(f"{path} is not a planning request: {type(error).__name__} {why}") from error

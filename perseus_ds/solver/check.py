@@ -12,7 +12,6 @@ from perseus_ds.errors import SolverError
 from perseus_ds.solver.frontier import (
     Frontier,
     activity_flow,
-    dual_value,
     dual_values,
     members_of,
     precedence_flow,
@@ -90,12 +89,12 @@ def _check_options(index: int, plans: Plans, sizes: Ints) -> None:
 
 
 def _check_bounds(problem: Problem, plans: Plans, frontier: Frontier, scale_j: float) -> None:
+    members = members_of(problem)
     for index, time_s in enumerate(plans.time_s.tolist()):
-        proved_j = -np.inf
-        for snapshot in frontier.bracket(max(time_s, frontier.t_min_s))[:2]:
-            through_w, across_w = activity_flow(frontier, snapshot), precedence_flow(frontier, snapshot)
-            base_j, price_w = dual_value(problem, through_w, across_w)
-            proved_j = max(proved_j, base_j - price_w * time_s)
+        around = [*frontier.bracket(max(time_s, frontier.t_min_s))[:2]]
+        flows_w = activity_flow(frontier, around), precedence_flow(frontier, around)
+        bases_j, prices_w = dual_values(problem, members, *flows_w)
+        proved_j = float((bases_j - prices_w * time_s).max())
         if not plans.bound_j[index] <= proved_j + ROUNDING * scale_j:
             raise SolverError(f"the bound of plan {index} is above what the flow proves: {proved_j:.9g}")
 

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from itertools import pairwise
 
 import numpy as np
@@ -95,14 +94,6 @@ class Trail:
 CHUNK = 16
 
 
-class Result(Enum):
-    """End of the sweep."""
-
-    COMPLETE = "the whole frontier, from the least time to the least cost"
-    UNTIL = "the frontier from the least time to the wanted time"
-    DOWN_TO = "the frontier from the wanted time to the least cost"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
     """The exact piecewise-linear frontier of time against cost, time ascending.
@@ -119,7 +110,6 @@ class Frontier:
     whole: Whole
     network: Network
     crossing: Indices
-    result: Result
     time_s: Floats
     cost_j: Floats
     price_w: Floats
@@ -176,11 +166,14 @@ class Frontier:
         Raises:
             InfeasibleError: a time below T_min.
         """
-        least = float(np.min(time_s))
-        if least < self.t_min_s:
-            raise InfeasibleError(
-                f"no plan takes {least:.9g} s: T_min is {self.t_min_s:.9g} s", hint="ask for T_min or later"
-            )
+        _refuse_below(self.t_min_s, float(np.min(time_s)), is_below=bool(np.min(time_s) < self.t_min_s))
+
+
+def _refuse_below(t_min_s: float, time_s: float, *, is_below: bool) -> None:
+    if is_below:
+        raise InfeasibleError(
+            f"no plan takes {time_s:.9g} s: T_min is {t_min_s:.9g} s", hint="ask for T_min or later"
+        )
 
 
 def solve_frontier(
@@ -206,7 +199,8 @@ def solve_frontier(
     began = time.perf_counter()
     whole = whole_of(problem)
     least, most = whole.longest(whole.fastest), whole.longest(whole.slowest)
-    until = most if until_s is None else _until(whole, least, until_s)
+    until = most if until_s is None else int(whole.tick.whole(np.array(until_s)))
+    _refuse_below(float(whole.tick.real(np.array(least))), until_s or 0.0, is_below=until < least)
     network, crossing = network_of(whole)
     state = start_of(whole, network)
     trail = Trail(_wanted(until, None if around_s is None else whole.tick.whole(around_s), most), state)
@@ -235,16 +229,6 @@ def _wanted(until: int, around: Ints | None, most: int) -> Callable[[int, int], 
     return is_wanted
 
 
-def _until(whole: Whole, least: int, until_s: float) -> int:
-    until = int(whole.tick.whole(np.array(until_s)))
-    if until < least:
-        t_min_s = float(whole.tick.real(np.array(least)))
-        raise InfeasibleError(
-            f"no plan takes {until_s:.9g} s: T_min is {t_min_s:.9g} s", hint="ask for T_min or later"
-        )
-    return until
-
-
 def _frontier(
     whole: Whole, network: Network, crossing: Indices, trail: Trail, least: int, *, until: int, began: float
 ) -> Frontier:
@@ -256,7 +240,6 @@ def _frontier(
         whole=whole,
         network=network,
         crossing=crossing,
-        result=_ended(total, last, least),
         time_s=time_s[: last + 1],
         cost_j=_costs(whole, trail)[: last + 1],
         price_w=whole.price.real(price[:last]),
@@ -267,12 +250,6 @@ def _frontier(
         t_star_s=float(time_s[-1]),
         solve_time_s=time.perf_counter() - began,
     )
-
-
-def _ended(total: Ints, last: int, least: int) -> Result:
-    if total[0] > least:
-        return Result.DOWN_TO
-    return Result.COMPLETE if last == len(total) - 1 else Result.UNTIL
 
 
 def _costs(whole: Whole, trail: Trail) -> Floats:
@@ -313,12 +290,6 @@ def activity_flow(frontier: Frontier, snapshot: int | Sequence[int]) -> Floats:
     return frontier.whole.price.real(frontier.flow[snapshot][..., : len(frontier.whole.problem)])
 
 
-def dual_value(problem: Problem, through_w: Floats, across_w: Floats) -> tuple[float, float]:
-    """Return one flow's bound at time zero, and how much it falls per second (`dual_values`)."""
-    bases_j, worths_w = dual_values(problem, members_of(problem), through_w[None], across_w[None])
-    return float(bases_j[0]), float(worths_w[0])
-
-
 def members_of(problem: Problem) -> list[NDArray[np.intp]]:
     """The activities of every table."""
     counts = np.bincount(problem.table_of, minlength=len(problem.tables))
@@ -348,11 +319,11 @@ def dual_values(
 
 def bounds_at(frontier: Frontier, times_s: Floats) -> Floats:
     """Return the best bound that the snapshots around each time prove."""
-    snapshots = {at for time_s in times_s for at in frontier.bracket(float(time_s))[:2]}
-    lines = _lines(frontier, snapshots)
+    around = [frontier.bracket(float(time_s))[:2] for time_s in times_s]
+    lines = _lines(frontier, {at for snapshots in around for at in snapshots})
     best = [
-        max(lines[at][0] - lines[at][1] * time_s for at in frontier.bracket(float(time_s))[:2])
-        for time_s in times_s
+        max(lines[at][0] - lines[at][1] * time_s for at in snapshots)
+        for snapshots, time_s in zip(around, times_s, strict=True)
     ]
     return np.array(best)
 

@@ -12,9 +12,9 @@ import numpy as np
 from perseus_ds.errors import SolverError
 from perseus_ds.schedule.dag import Graph, cycle, packed
 from perseus_ds.solver.compiled import tiered
-from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem
+from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem, undominated
 
-__all__ = ["Graph", "earliest_starts", "graph_of", "latest_starts", "longest", "longest_seconds"]
+__all__ = ["Graph", "earliest_starts", "graph_of", "latest_starts", "longest_seconds"]
 
 # From measured points to a convex curve: the lower-left hull of one table of options.
 
@@ -45,10 +45,7 @@ class Hull:
 
 def pareto(table: OptionTable) -> Ints:
     """Positions of the options that no other beats in both duration and cost, fastest first."""
-    order = np.lexsort((table.cost_j, table.duration_s))
-    cost = table.cost_j[order]
-    best_before = np.minimum.accumulate(np.concatenate(([np.inf], cost[:-1])))
-    return order[cost < best_before].astype(np.int64)
+    return undominated(table.duration_s, table.cost_j).astype(np.int64)
 
 
 def hull_of(table: OptionTable) -> Hull:
@@ -116,14 +113,6 @@ def latest_starts(graph: Graph, delay: Ints, duration: Ints, end: int) -> Ints:
             due = start[graph.after[row]] - delay[graph.after_arc[row]]
             start[activity] = min(start[activity], due - duration[activity])
     return start
-
-
-def longest(graph: Graph, delay: Ints, duration: Ints) -> int:
-    """Length of the longest path.
-
-    Cost: linear in activities and precedences.
-    """
-    return int((earliest_starts(graph, delay, duration) + duration).max())
 
 
 def longest_seconds(problem: Problem, graph: Graph, duration_s: Floats) -> Floats:
@@ -260,7 +249,7 @@ class Whole:
 
     def longest(self, duration: Ints) -> int:
         """Ticks of the longest path."""
-        return longest(self.graph, self.delay, duration)
+        return int((earliest_starts(self.graph, self.delay, duration) + duration).max())
 
     def within(self, time_s: float) -> int:
         """Whole ticks that do not exceed a time; at T_min all of them, finer than seconds can state."""

@@ -9,7 +9,14 @@ import pytest
 from perseus_ds.errors import SolverError
 from perseus_ds.solver.check import check_frontier, check_plans
 from perseus_ds.solver.discretise import discretise
-from perseus_ds.solver.frontier import Frontier, activity_flow, dual_value, precedence_flow, solve_frontier
+from perseus_ds.solver.frontier import (
+    Frontier,
+    activity_flow,
+    dual_values,
+    members_of,
+    precedence_flow,
+    solve_frontier,
+)
 from perseus_ds.solver.problem import OptionTable, Plans, Problem
 
 SMALL = 1e-6
@@ -198,8 +205,7 @@ def test_a_bound_is_not_above_what_its_flows_prove(
 
 def best_line(problem: Problem, frontier: Frontier, time_s: float) -> float:
     """The best that any of the flows proves, not only those around the time."""
-    lines = [
-        dual_value(problem, activity_flow(frontier, at), precedence_flow(frontier, at))
-        for at in range(len(frontier.kept))
-    ]
+    every = range(len(frontier.kept))
+    flows_w = activity_flow(frontier, every), precedence_flow(frontier, every)
+    lines = zip(*dual_values(problem, members_of(problem), *flows_w), strict=True)
     return max(base_j - price_w * time_s for base_j, price_w in lines)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.solver import frontier as trails
-from perseus_ds.solver.frontier import Result, solve_frontier
+from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.problem import OptionTable, Problem
 
 
@@ -39,7 +39,7 @@ def test_a_sweep_that_ends_early_is_the_whole_ones_longer_part(share: float) -> 
     part = solve_frontier(problem, down_to_s=wanted_s)
     same = len(part)
     assert part.t_min_s == whole.t_min_s
-    assert same == len(whole) or part.result is Result.DOWN_TO
+    assert same == len(whole) or part.time_s[0] > part.t_min_s
     for name in ("time_s", "cost_j", "event", "flow"):
         np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[-same:])
     assert part.time_s[0] <= min(wanted_s, whole.t_star_s)
