@@ -120,7 +120,7 @@ def by_deepspeed(block: dict[str, object] | None) -> tuple[Any, Host]:
 def by_pipelining(block: dict[str, object] | None) -> tuple[Any, Host]:
     from test_pipelining_contract import PipelineHost
 
-    host = PipelineHost("1F1B", microbatches=2, evaluates=True)
+    host = PipelineHost("1F1B", microbatches=2, evaluates=True, at_once=False)
     if block is not None:
         perseus_ds.attach(host.pipeline.schedule, config=block)
     return host.pipeline.schedule, host

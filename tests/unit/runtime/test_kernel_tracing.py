@@ -11,7 +11,7 @@ from call_notes import CallNotes
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from perseus_ds.errors import DeviceUnavailableError, ProfileError
-from perseus_ds.kernels.trace import KernelClass, cut, read_trace
+from perseus_ds.kernels.trace import KernelClass, read_trace, split_trace_by_instruction
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Batch
@@ -156,7 +156,7 @@ def traced(folder: Path) -> dict[Instruction, list[KernelClass]]:
         with record_function("perseus.0B0"):
             loss.backward()
     profiler.export_chrome_trace(str(folder / "trace.json"))
-    found = cut(json.loads((folder / "trace.json").read_text())["traceEvents"])
+    found = split_trace_by_instruction(json.loads((folder / "trace.json").read_text())["traceEvents"])
     return {instruction: [one.kernel for one in launches] for instruction, launches in found.items()}
 
 
