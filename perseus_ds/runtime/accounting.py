@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.device.gpu import Sighting
-from perseus_ds.errors import PerseusError
 from perseus_ds.profile import CounterTrace, differ
 from perseus_ds.run_directory.records import MeasuredSide
 from perseus_ds.runtime.energy_monitor import EnergyWatch
@@ -106,87 +105,74 @@ class EnergyAccount:
     """
 
     def __init__(self, watch: EnergyWatch) -> None:
-        self._watch = watch
+        self.watch = watch
         self._open: list[_Block] = []
         self._books: dict[int, dict[Mode, Total]] = {}
         self.outside = Outside()
         self.at_plan: dict[int, int] = {}
         self.latest: tuple[float, float] | None = None
 
-    @property
-    def counter_period_s(self) -> float | None:
-        """Time of the counter from one change to the next."""
-        return self._watch.seen_period_s
-
     def totals_of(self, microbatches: int) -> dict[Mode, Total]:
         """Return what was measured in batches of one size."""
-        blank: dict[Mode, Total] = {mode: Total() for mode in Mode if mode is not Mode.NEITHER}
-        return self._books.setdefault(microbatches, blank)
-
-    def forget(self, mode: Mode, *, microbatches: int) -> None:
-        """Begin a side anew: another plan runs from here on."""
-        self.totals_of(microbatches)[mode] = Total()
+        if microbatches not in self._books:
+            self._books[microbatches] = {mode: Total() for mode in Mode if mode is not Mode.NEITHER}
+        return self._books[microbatches]
 
     def add(self, mode: Mode, iteration: Iteration) -> None:
-        """Enter one iteration; those before it are settled first."""
+        """Enter one iteration; those before it are settled first.
+
+        It joins the one before it where that is too short to stand alone, and nothing of length is between.
+        """
         self._settle()
-        outside_s = iteration.outside_s or 0.0
-        start_s = iteration.start_s
-        if outside_s > 0:
-            self._open.append(_Block(None, iteration.index, start_s - outside_s, start_s, outside_s, 0))
-        new = _Block(
-            mode,
-            iteration.index,
-            start_s,
-            iteration.end_s,
-            iteration.duration_s,
-            1,
-            iteration.microbatches,
-            iteration.size,
-        )
-        last = next((block for block in reversed(self._open) if block.mode is not None), None)
-        if last is not None and self._joins(last, new):
-            between = [block for block in self._open if block.first > last.first and block.mode is None]
-            for block in (last, *between):
-                self._open.remove(block)
-            self.outside.time_s += sum(block.time_s for block in between)
+        start_s, outside_s, took_s = iteration.start_s, iteration.outside_s or 0.0, iteration.duration_s
+        microbatches, size = iteration.microbatches, iteration.size
+        new = _Block(mode, iteration.index, start_s, iteration.end_s, took_s, 1, microbatches, size)
+        gap = _Block(None, iteration.index, start_s - outside_s, start_s, outside_s, 0)
+        last = self._open[-1] if self._open else None
+        if (
+            last is not None
+            and last.mode is mode
+            and last.microbatches == microbatches
+            and self._is_short(last)
+            and start_s - last.end_s <= _SHORT_GAP * took_s
+        ):
+            self._open.pop()
+            self.outside.time_s += max(0.0, outside_s)
             new = replace(
                 new,
                 first=last.first,
                 start_s=last.start_s,
-                time_s=last.time_s + new.time_s,
+                time_s=last.time_s + took_s,
                 iterations=last.iterations + 1,
-                size=last.size + new.size,
+                size=last.size + size,
             )
+        elif outside_s > 0:
+            self._open.append(gap)
         self._open.append(new)
         del self._open[:-_OPEN]  # where the counter stands still nothing is ever settled
 
-    def _joins(self, last: _Block, new: _Block) -> bool:
-        """Return whether the first is too short to stand alone, and nothing of length lies between them."""
-        gap_s = new.start_s - last.end_s
-        alike = last.mode is new.mode and last.microbatches == new.microbatches
-        return alike and self._is_short(last) and gap_s <= _SHORT_GAP * new.time_s
-
     def _is_short(self, block: _Block) -> bool:
-        return block.time_s < _SAMPLE_PERIODS * (self._watch.period_s or 0.0)
-
-    def _grows(self, block: _Block) -> bool:
-        """Return whether the next iteration may still join it."""
-        return block is self._open[-1] and block.mode is not None and self._is_short(block)
+        return block.time_s < _SAMPLE_PERIODS * (self.watch.period_s or 0.0)
 
     def _settle(self) -> None:
-        if not self._open or not self._watch.watching:
+        """Book what more of the trace would not change: it has passed a block, or missed its begin."""
+        if not self._open or not self.watch.watching:
             self._open.clear()
             return
-        trace = self._watch.trace(self._open[0].start_s)
+        trace = self.watch.trace(self._open[0].start_s)
         settled = None
-        while self._open and _is_decided(trace, self._open[0]) and not self._grows(self._open[0]):
+        while self._open:
+            block = self._open[0]
+            if not len(trace.time_s) or (trace.time_s[-1] < block.end_s and trace.time_s[0] <= block.start_s):
+                break
+            if len(self._open) == 1 and block.mode is not None and self._is_short(block):
+                break  # the next iteration may still join it
             settled = self._open.pop(0)
             self._book(settled, trace)
         oldest = self._open[0] if self._open else settled
         if oldest is not None and oldest.mode not in {None, Mode.NEITHER}:
             # what counts for neither may be a profile's window
-            self._watch.forget(oldest.start_s if self._open else oldest.end_s)
+            self.watch.forget(oldest.start_s if self._open else oldest.end_s)
 
     def _book(self, block: _Block, trace: CounterTrace) -> None:
         if block.mode is Mode.NEITHER or not trace.covers(block.start_s, block.end_s):
@@ -203,11 +189,6 @@ class EnergyAccount:
             self.at_plan[block.microbatches] = self.at_plan.get(block.microbatches, 0) + block.iterations
         total.samples.append(Sample(block.first, block.iterations, time_s, power_w * time_s, size))
         self.latest = power_w * time_s, power_w
-
-
-def _is_decided(trace: CounterTrace, block: _Block) -> bool:
-    """Tell if more of the trace would change nothing: it has passed the block, or missed its begin."""
-    return len(trace) > 0 and bool(trace.time_s[-1] >= block.end_s or trace.time_s[0] > block.start_s)
 
 
 # What one rank measured of its iterations, and what it reports of them after an audit.
@@ -237,34 +218,7 @@ class RankReport:
     troubles: Sequence[str] = ()
 
 
-@dataclass(slots=True)
-class Durations:
-    """Running mean duration of every computation of one rank, kept apart by size of batch and mode."""
-
-    iterations: dict[tuple[int, Mode], int] = field(default_factory=dict)
-    sums_s: dict[tuple[int, Mode], list[float]] = field(default_factory=dict)
-
-    def add(self, mode: Mode, iteration: Iteration) -> None:
-        """Enter one iteration; one that stopped half-way is left out."""
-        seen = [interval.duration_s for interval in iteration.intervals if interval.kind.is_computation]
-        side = iteration.microbatches, mode
-        sums = self.sums_s.setdefault(side, [0.0] * len(seen))
-        if len(sums) == len(seen):
-            self.sums_s[side] = [total + one for total, one in zip(sums, seen, strict=True)]
-            self.iterations[side] = self.iterations.get(side, 0) + 1
-
-    def forget(self, mode: Mode, *, microbatches: int) -> None:
-        """Begin a side anew: another plan runs from here on."""
-        self.sums_s.pop((microbatches, mode), None)
-        self.iterations.pop((microbatches, mode), None)
-
-    def means_s(self, mode: Mode, *, microbatches: int) -> list[float]:
-        """Mean durations in running order, in batches of one size; empty before the first iteration."""
-        count = self.iterations.get((microbatches, mode), 0)
-        return [total / count for total in self.sums_s[microbatches, mode]] if count else []
-
-
-class RankBooks:
+class RankBooks(EnergyAccount):
     """Time and energy of one rank, iteration by iteration, by what each counts for.
 
     ``sightings`` are those of others at work on its GPU, ``clock_requests`` what it asked of its GPU.
@@ -279,73 +233,58 @@ class RankBooks:
         overrun_share: Callable[[], float],
         clock_requests: RequestCounts,
     ) -> None:
-        self._watch = watch
-        self._account = EnergyAccount(watch)
-        self._durations = Durations()
+        super().__init__(watch)
+        self._durations: dict[tuple[int, Mode], tuple[int, list[float]]] = {}
         self._modes: dict[int, Mode] = {}
         self._skipped = 0
-        self._warm: dict[Mode, list[float]] = {}
+        self._temperatures: dict[Mode, tuple[int, float]] = {}
         self._sightings = sightings
         self._overrun_share = overrun_share
         self._clock_requests = clock_requests
 
-    @property
-    def error(self) -> PerseusError | None:
-        """The error after which nothing is measured; None before."""
-        return self._watch.error
+    def enter(self, index: int, mode: Mode, passed: Sequence[Iteration], *, known: bool) -> None:
+        """Note what iteration ``index`` counts for, and enter iterations that the device has passed.
 
-    def trouble(self) -> str:
-        """Report what is wrong with the energy counter, each once."""
-        return self._watch.trouble()
-
-    @property
-    def latest(self) -> tuple[float, float] | None:
-        """Energy (J) and mean power (W) of the iterations settled last."""
-        return self._account.latest
-
-    @property
-    def at_plan(self) -> Mapping[int, int]:
-        """Number of iterations measured at the plan, by the size of their batches."""
-        return self._account.at_plan
-
-    def ran(self, index: int, mode: Mode, *, known: bool) -> None:
-        """Note what iteration ``index`` counts for; where clocks are not ``known``, for nothing.
-
-        Nor do those before it then that the device has not passed yet.
+        Where clocks are not ``known`` it counts for nothing. Nor do those before it then that the device had
+        not passed when it ended.
         """
         self._modes[index] = mode
         if not known:
             self._modes = dict.fromkeys(self._modes, Mode.NEITHER)
-
-    def enter(self, passed: Sequence[Iteration]) -> None:
-        """Enter iterations that the device has passed."""
         for iteration in passed:
             mode = self._modes.pop(iteration.index)
             self._skipped += iteration.skipped
             if iteration.resumed or iteration.skipped:
                 mode = Mode.NEITHER
-            if iteration.intervals:
-                self._feel(mode, iteration)
-                self._account.add(mode, iteration)
-                if mode is not Mode.NEITHER:
-                    self._durations.add(mode, iteration)
+            if not iteration.intervals:
+                continue
+            mean_c = self.watch.temperatures.mean_c(iteration.start_s, iteration.end_s)
+            if mean_c is not None:
+                count, so_far_c = self._temperatures.get(mode, (0, 0.0))
+                self._temperatures[mode] = count + 1, so_far_c + (mean_c - so_far_c) / (count + 1)
+            self.add(mode, iteration)
+            if mode is not Mode.NEITHER:
+                self._add_durations(mode, iteration)
 
-    def _feel(self, mode: Mode, iteration: Iteration) -> None:
-        """Add to the running mean of a side's temperature, where a sensor is read."""
-        mean_c = self._watch.temperatures.mean_c(iteration.start_s, iteration.end_s)
-        if mean_c is not None:
-            count, so_far_c = self._warm.get(mode, [0, 0.0])
-            self._warm[mode] = [count + 1, so_far_c + (mean_c - so_far_c) / (count + 1)]
+    def _add_durations(self, mode: Mode, iteration: Iteration) -> None:
+        """Add to the sums of durations; an iteration that stopped half-way is left out."""
+        seen = [one.end_s - one.start_s for one in iteration.intervals if one.instruction.kind.is_computation]
+        count, sums = self._durations.get((iteration.microbatches, mode), (0, [0.0] * len(seen)))
+        if len(sums) == len(seen):
+            added = [total + one for total, one in zip(sums, seen, strict=True)]
+            self._durations[iteration.microbatches, mode] = count + 1, added
 
-    def totals_of(self, microbatches: int) -> Mapping[Mode, Total]:
-        """Return what was measured in batches of one size."""
-        return self._account.totals_of(microbatches)
+    def mean_durations_s(self, mode: Mode, *, microbatches: int) -> list[float]:
+        """Mean durations in running order, in batches of one size; empty before the first iteration."""
+        count, sums = self._durations.get((microbatches, mode), (1, []))
+        return [total / count for total in sums]
 
     def forget_plan(self, job: Job) -> None:
         """Begin the plan's side anew: another plan runs from here on."""
-        for side in (self._account, self._durations):
-            side.forget(Mode.PERSEUS, microbatches=job.schedule.microbatches)
-        self._warm.pop(Mode.PERSEUS, None)
+        microbatches = job.schedule.microbatches
+        self.totals_of(microbatches)[Mode.PERSEUS] = Total()
+        self._durations.pop((microbatches, Mode.PERSEUS), None)
+        self._temperatures.pop(Mode.PERSEUS, None)
 
     def report(self, job: Job) -> RankReport:
         """Report measurements of batches of this job's size."""
@@ -354,19 +293,19 @@ class RankBooks:
             rank=job.rank,
             pipeline_rank=job.pipeline_rank,
             replica=job.replica,
-            totals=self._account.totals_of(microbatches),
-            outside=self._account.outside,
+            totals=self.totals_of(microbatches),
+            outside=self.outside,
             durations_s={
-                mode: self._durations.means_s(mode, microbatches=microbatches)
+                mode: self.mean_durations_s(mode, microbatches=microbatches)
                 for mode in (Mode.BASELINE, Mode.PERSEUS)
             },
             conflicts=self._sightings(),
             overrun_share=self._overrun_share(),
             clock_requests=self._clock_requests,
-            period_s=self._account.counter_period_s,
+            period_s=self.watch.seen_period_s,
             skipped=self._skipped,
-            temperature_c={mode: mean_c for mode, (_, mean_c) in self._warm.items()},
-            troubles=tuple(self._watch.troubles),
+            temperature_c={mode: mean_c for mode, (_, mean_c) in self._temperatures.items()},
+            troubles=tuple(self.watch.troubles),
         )
 
 

@@ -14,20 +14,20 @@ from perseus_ds.runtime.event_log import StragglerReporter
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.status import JobStatus
 from perseus_ds.schedule import Load
-from perseus_ds.straggler.controller import Cause, ReplicaStatus, Straggler
+from perseus_ds.straggler.controller import Cause, Straggler
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.pacing import Forecast
 from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
 
-# This rank's part in pacing replicas by loads: foretell, report, and choose plans by what all report.
+# This rank's part in pacing replicas by loads: predict, report, and choose plans by all reports.
 
 
 class IterationPacer:
-    """Has all replicas' predictions exchanged at an iteration's begin, and their plans chosen by them.
+    """Exchanges the replicas' predictions when an iteration begins, and chooses their plans by them.
 
-    ``speaks``: this rank reports for its replica. All ranks take in the reports of an iteration, at the
-    latest when it ends, and so keep the same book (`ReplicaPlans`). Ranks that are lost within an iteration
-    are reported when it `ends`; until then it goes on as it was.
+    ``speaks``: this rank reports for its replica. All ranks take in the reports of an iteration when it ends
+    at the latest, so that all keep the same `ReplicaPlans`. An iteration in which ranks are lost goes on as
+    it was; they are reported when it `ends`.
     """
 
     def __init__(
@@ -37,25 +37,20 @@ class IterationPacer:
         self._exchange = exchange
         self._forecast = forecast
         self._speaks = speaks
-        self._predicted_s: float | None = None
         self._index: int | None = None
         self._lost: EngineError | None = None
 
-    def foretell(self, loads: Sequence[Load] | None) -> None:
-        """Take in the loads of the coming iteration's microbatches, where they are known."""
+    def begins(self, index: int, loads: Sequence[Load] | None) -> None:
+        """Report how long iteration ``index`` will take, where the loads of its microbatches are known."""
         usable = self._speaks and loads is not None and len(loads) == self._forecast.microbatches
-        self._predicted_s = self._forecast.of(loads) if loads is not None and usable else None
-
-    def begins(self, index: int) -> None:
-        """Report how long iteration ``index`` will take, in which all report."""
         self._index = index
         try:
-            self._exchange.begin(self._predicted_s)
+            self._exchange.begin(self._forecast.of(loads) if loads is not None and usable else None)
         except EngineError as error:
             self._lost, self._index = error, None
 
     def changes(self) -> bool:
-        """Return whether what all have reported changes a plan from now on; once."""
+        """Return whether the reports of all replicas change a plan from now on; once."""
         if self._index is None:
             return False
         try:
@@ -85,13 +80,17 @@ class IterationPacer:
 
 
 class ActivePlan:
-    """The objective's plan, and with several replicas whatever the controller decides.
+    """The objective's plan, and with several replicas the plan that the controller decides.
 
-    What was decided reaches the clocks from here: the session begins an iteration by the schedule of `begin`.
-    Where there are several replicas ``replica_plans`` decides, ``reporter`` names stragglers and ``pacer``
-    shares loads. ``behind`` is how many iterations the exchanged numbers are older than the exchange.
-    ``indexes`` are every replica's frontier: a power cap restricts them to plans below it.
-    ``pipelines`` share a cap of the job. ``observed`` is what was exchanged last.
+    `begin` gives the clocks of an iteration, `observe` takes in what the ranks exchanged while it ran. Where
+    there are several replicas ``replica_plans`` decides, ``reporter`` names stragglers and ``pacer`` shares
+    loads. ``behind`` is how many iterations the exchanged numbers are older than the exchange. ``indexes``
+    are every replica's frontier: a power cap of the job, which ``pipelines`` share, restricts them to plans
+    below it.
+
+    ``plan`` is what this replica runs, ``observed`` the status that was exchanged last. ``power_capped``:
+    default clocks would take more power than the job may. ``paces``: `paced_schedule` is to be asked before
+    each computation of the present iteration.
     """
 
     def __init__(
@@ -115,27 +114,16 @@ class ActivePlan:
         self._replica = replica
         self._replica_plans, self._reporter, self._pacer = replica_plans, reporter, pacer
         self._behind = behind
-        self._will_tell: int | None = None
         self._pace = Pace(1)
         self._changed_after: int | None = None
-        self._present = self._schedule()
+        self.power_capped = self.paces = False
         self.observed: JobStatus | None = None
-
-    @property
-    def plan(self) -> float:
-        """The plan that this replica runs now."""
-        return self._unanswered if self._replica_plans is None else self._replica_plans.plans[self._replica]
+        self._choose()
 
     @property
     def plans(self) -> Sequence[float]:
         """The plans that all replicas run now."""
-        return [self._unanswered] if self._replica_plans is None else self._replica_plans.plans
-
-    @property
-    def power_capped(self) -> bool:
-        """Return whether default clocks would take more power than the job may."""
-        power_w = self._pipeline_w
-        return power_w is not None and any(index.default_w > power_w for index in set(self._free))
+        return [self.plan] if self._replica_plans is None else self._replica_plans.plans
 
     @property
     def power_cap_cost(self) -> Mapping[str, float]:
@@ -148,35 +136,8 @@ class ActivePlan:
         }
 
     @property
-    def _pipeline_w(self) -> float | None:
-        return None if self._power_w is None else self._power_w / self._pipelines
-
-    @property
-    def _unanswered(self) -> int:
-        """The plan where nobody waits: the objective's, or the fastest below the power cap."""
-        return self._indexes[self._replica].objective if self._indexes else self._objective
-
-    def begin(self) -> ClockSchedule:
-        """Return this stage's clocks in the iteration that begins; where replicas are paced, report loads."""
-        if self._will_tell is not None and self._pacer is not None:
-            self._pacer.begins(self._will_tell)
-        return self._present
-
-    @property
-    def paces(self) -> bool:
-        """Return whether `paced_schedule` is to be asked before computations of the present iteration."""
-        return self._will_tell is not None and self._pacer is not None
-
-    def paced_schedule(self) -> ClockSchedule | None:
-        """Return the clocks of another plan once all replicas have reported their loads; else None."""
-        if self._will_tell is None or self._pacer is None or not self._pacer.changes():
-            return None
-        self._present = self._schedule()
-        return self._present
-
-    @property
     def sync_time_s(self) -> float | None:
-        """The iteration time at which all replicas meet; None while nobody waits."""
+        """The iteration time at which all replicas meet; None while no replica waits."""
         return None if self._replica_plans is None else self._replica_plans.sync_time_s
 
     @property
@@ -186,13 +147,13 @@ class ActivePlan:
 
     @property
     def objective_s(self) -> float:
-        """The iteration time that the objective's plan predicts."""
-        return self._schedules.time_s(self._unanswered)
+        """The iteration time that the objective's plan predicts, or the fastest below the power cap."""
+        return float(self._schedules.iteration_time_s[self._unanswered])
 
     @property
     def choices(self) -> int:
         """Return how many plans there are to choose from."""
-        return len(self._schedules)
+        return len(self._schedules.iteration_time_s)
 
     @property
     def awaited_s(self) -> float:
@@ -217,72 +178,75 @@ class ActivePlan:
         """Return what answers have cost and what pacing did so far; empty of one replica."""
         return {} if self._replica_plans is None else {"answers": self._replica_plans.account}
 
-    def changed_after(self, index: int) -> bool:
-        """Return whether plans changed by what was exchanged while iteration ``index`` ran."""
-        return self._changed_after == index
+    def begin(self, index: int, loads: Sequence[Load] | None, *, settled: bool) -> ClockSchedule:
+        """Return this stage's clocks in iteration ``index``, whose microbatches have ``loads`` if known.
 
-    def hold(self, index: int, job_status: JobStatus) -> None:
+        ``settled``: clocks were the plan's before, so that the iteration is judged by the plan, and paced.
+        """
+        if settled and self._replica_plans is not None:
+            self._replica_plans.will_run(index)
+            self._choose()
+        if settled and self._pacer is not None and not self.power_capped:
+            self.paces = True  # forecasts are of the objective's plan
+            self._pacer.begins(index, loads)
+        return self._schedule
+
+    def paced_schedule(self) -> ClockSchedule | None:
+        """Return the clocks of another plan once all replicas have reported their loads; else None."""
+        if not self.paces or self._pacer is None or not self._pacer.changes():
+            return None
+        self._choose()
+        return self._schedule
+
+    def observe(self, index: int, job_status: JobStatus) -> None:
+        """Take in what was exchanged while iteration ``index`` ran."""
+        if self.paces and self._pacer is not None:
+            self.paces = False
+            self._pacer.ends()
+        self.hold(index, job_status.power_w)
+        self.observed = job_status
+        plans, iteration_s, changed = self._replica_plans, job_status.iteration_s, self._changed_after
+        if plans is None:
+            # an iteration that may have run by another plan than the present is not compared with it
+            known = iteration_s is not None and (changed is None or index > changed + 2 + self._behind)
+            ratio = iteration_s / self.objective_s if known and iteration_s else np.nan
+            self._pace.observe(np.array([ratio]))
+        elif job_status.replicas is not None:
+            if plans.observe(index - 1 - self._behind, job_status.replicas):
+                self._changed_after = index
+            if self._reporter is not None and plans.decision is not None:
+                self._reporter.report(plans.decision, plans.plans)
+        self._choose()
+
+    def hold(self, index: int, power_w: float | None) -> None:
         """Take in the power cap that holds after iteration ``index``, whichever plan ran in it."""
-        if not self._free or job_status.power_w == self._power_w:
+        if not self._free or power_w == self._power_w:
             return
-        self._power_w = job_status.power_w
-        power_w = self._pipeline_w
-        below = {one: one if power_w is None else one.below(power_w) for one in set(self._free)}
+        self._power_w = power_w
+        limit_w = None if power_w is None else power_w / self._pipelines
+        below = {one: one if limit_w is None else one.below(limit_w) for one in set(self._free)}
+        self.power_capped = limit_w is not None and any(one.default_w > limit_w for one in below)
         self._indexes = tuple(below[one] for one in self._free)
         self._changed_after = index
         if self._replica_plans is not None:
             self._replica_plans.restrict(self._indexes, index=index + 1)
-        self._present = self._schedule()
+        self._choose()
 
-    def observe(self, index: int, job_status: JobStatus) -> None:
-        """Take in what was exchanged while iteration ``index`` ran."""
-        self._end_telling()
-        self.hold(index, job_status)
-        self.observed = job_status
-        if self._replica_plans is None:
-            self._observe_own_pace(index, job_status.iteration_s)
-        elif job_status.replicas is not None:
-            self._observe_replicas(self._replica_plans, index, job_status.replicas)
-        self._present = self._schedule()
-
-    def _observe_own_pace(self, index: int, iteration_s: float | None) -> None:
-        """Compare an iteration with the plan, unless it may have run by another one than the present."""
-        changed = self._changed_after
-        known = iteration_s is not None and (changed is None or index > changed + 2 + self._behind)
-        self._pace.observe(np.array([iteration_s / self.objective_s if known and iteration_s else np.nan]))
-
-    def _observe_replicas(
-        self, replica_plans: ReplicaPlans, index: int, replica_status: ReplicaStatus
-    ) -> None:
-        if replica_plans.observe(index - 1 - self._behind, replica_status):
-            self._changed_after = index
-        if self._reporter is not None and replica_plans.decision is not None:
-            self._reporter.report(replica_plans.decision, replica_plans.plans)
-
-    def meet(self, loads: Sequence[Load] | None) -> None:
-        """Take in the loads of the coming iteration's microbatches, where they are known."""
-        if self._pacer is not None:
-            self._pacer.foretell(loads)
-
-    def will_run(self, index: int) -> None:
-        """Note that iteration ``index`` is run by the plan."""
-        if self._replica_plans is not None:
-            self._replica_plans.will_run(index)
-            self._present = self._schedule()
-        if self._pacer is not None and not self.power_capped:  # forecasts are of the objective's plan
-            self._will_tell = index
+    def changed_after(self, index: int) -> bool:
+        """Return whether plans changed by what was exchanged while iteration ``index`` ran."""
+        return self._changed_after == index
 
     def alone(self) -> None:
         """Run the objective's plan from now on, or what a power cap allows; whatever the others do."""
         self.close()
-        self._replica_plans = self._will_tell = None
-        self._present = self._schedule()
+        self._replica_plans, self.paces = None, False
+        self._choose()
 
     def end_answers(self) -> None:
         """Run the objective's plan on beside any straggler: answers cost more than they may."""
         if self._replica_plans is not None:
             self._replica_plans.end_answers()
-            self._present = self._schedule()
+            self._choose()
 
     def close(self) -> None:
         """Report nothing any more; safe to call twice."""
@@ -290,20 +254,18 @@ class ActivePlan:
             self._pacer.close()
             self._pacer = None
 
-    def _end_telling(self) -> None:
-        """Take in all that was reported in the iteration that has ended."""
-        if self._will_tell is None:
-            return
-        self._will_tell = None
-        if self._pacer is not None:
-            self._pacer.ends()
+    @property
+    def _unanswered(self) -> int:
+        """The plan where no replica waits: the objective's, or the fastest below the power cap."""
+        return self._indexes[self._replica].objective if self._indexes else self._objective
 
-    def _schedule(self) -> ClockSchedule:
-        """This stage's part of the present plan; lower clocks come ahead where iterations keep its time."""
-        if self._replica_plans is None:
-            return self._schedules.of(self.plan, on_pace=not self._pace.behind[0])
-        held = self._replica in self._replica_plans.held
+    def _choose(self) -> None:
+        """Choose this stage's clocks; lower ones come ahead where iterations keep the plan's time."""
+        plans = self._replica_plans
+        self.plan: float = self._unanswered if plans is None else plans.plans[self._replica]
+        on_pace = not self._pace.behind[0] if plans is None else plans.on_pace[self._replica]
+        held = plans is not None and self._replica in plans.held
         if held and self.plan == 0 and not self.power_capped:
-            return self._schedules.highest  # the fastest plan lowers clocks too, by another pace than this
-        on_pace = self._replica_plans.on_pace[self._replica]
-        return self._schedules.of(self.plan, on_pace=on_pace)
+            self._schedule = self._schedules.highest  # the fastest plan lowers clocks too, at another pace
+        else:
+            self._schedule = self._schedules.of(self.plan, on_pace=on_pace)

@@ -31,8 +31,7 @@ from perseus_ds.config import (
     text_digest,
 )
 from perseus_ds.config.load import READ_AHEAD
-from perseus_ds.device.clock_change import AskedClocks, is_capped
-from perseus_ds.device.gpu import Capabilities, DeviceRequest, Gpu
+from perseus_ds.device.gpu import DeviceRequest, Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
@@ -44,7 +43,6 @@ from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.clock_thread import ClockRequests
 from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
 from perseus_ds.runtime.context import JobContext, SwitchLatency
 from perseus_ds.runtime.cuda_timer import stopwatch_for
@@ -55,216 +53,162 @@ from perseus_ds.runtime.event_log import EventLog, Scalars, log_line
 from perseus_ds.runtime.job import Job, Member, members_of, recognise, weights_of
 from perseus_ds.runtime.kernel_tracing import KernelTracing
 from perseus_ds.runtime.metrics import Publisher, RankMetrics, Sources
-from perseus_ds.runtime.phases import Calibrator
+from perseus_ds.runtime.phases import WarmUp
 from perseus_ds.runtime.planned_run import Audits
 from perseus_ds.runtime.plans import BatchPlans, BatchSizes, StartAction, StartDecision, decide
-from perseus_ds.runtime.recorder import Arrivals, Iteration, Recorder
+from perseus_ds.runtime.recorder import Arrivals, Recorder
 from perseus_ds.runtime.rendezvous import RendezvousResult, flags, leave_refusal, rendezvous
-from perseus_ds.runtime.session import Lifecycle, Session
+from perseus_ds.runtime.session import Session
 from perseus_ds.runtime.shared_device import SharedDevice, shared_device
 from perseus_ds.runtime.status import NoticeWatch, StatusExchange, StatusLayout
-from perseus_ds.runtime.sweep import Sweeping
 from perseus_ds.runtime.usable import check_usable, run_directory_of
 from perseus_ds.runtime.user_loads import UserLoads, given_by_all
 from perseus_ds.straggler.notices import Notices
 
-# Put a session together, and arrange for its end.
+# Put a session together: every part with what ends it, in the order in which data goes through them.
+
+Undo = list[Callable[[], None]]
 
 
-class Assembly:
-    """Parts that listen, measure and request clocks on one rank; ``undo`` gets what ends each part.
+def assembled(
+    context: JobContext,
+    adapter: Adapter,
+    device: SharedDevice,
+    start: StartDecision,
+    *,
+    emulation: Emulation | None,
+    undo: Undo,
+) -> Session:
+    """Build the parts that listen, measure and request clocks on one rank, and install the hooks.
 
-    ``emulation`` is None on a real device.
+    ``emulation`` is None on a real device; ``undo`` gets what ends each part.
     """
-
-    def __init__(
-        self,
-        context: JobContext,
-        adapter: Adapter,
-        device: SharedDevice,
-        undo: list[Callable[[], None]],
-        *,
-        emulation: Emulation | None,
-    ) -> None:
-        gpu, job = device.choice.gpu, context.job
-        self._context = context
-        self._adapter = adapter
-        self._device = device
-        self._undo = undo
-        self._emulation = emulation
-        self._stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
-        undo.append(self._stopwatch.close)
-        self._virtual_time = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
-        repeat = None if self._virtual_time is None else self._virtual_time.every
-        self._watch = EnergyWatch(gpu, context.capabilities, repeat=repeat)
-        undo.append(self._watch.close)
-        self._monitor = ConflictMonitor(gpu, context.log, rank=job.rank, directory=context.directory)
-        undo.append(self._monitor.write)
-        self._arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=self._stopwatch.behind)
-        self._sizes = BatchSizes(adapter, job, channel=context.channel, log=context.log)
-
-    def session(self, start: StartDecision) -> Session:
-        """Build the session and install its hooks."""
-        context, gpu = self._context, self._device.choice.gpu
-        requests = self._device.requests(self._stopwatch.enter_thread)
-        sequencer = ClockSequencer(requests, gpu.now_s, moment=self._stopwatch.moment)
-        reckon = partial(self._reckon, sequencer, requests)
-        reckon(context.capabilities)
-        books = RankBooks(
-            self._watch,
-            sightings=self._monitor.sightings,
-            overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
-            clock_requests=requests.counts,
+    gpu, job, config, log = device.choice.gpu, context.job, context.config, context.log
+    virtual = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
+    stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
+    undo.append(stopwatch.close)
+    watch = EnergyWatch(gpu, context.capabilities, repeat=None if virtual is None else virtual.every)
+    undo.append(watch.close)
+    monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=context.directory)
+    undo.append(monitor.write)
+    requests = device.requests(stopwatch.enter_thread)
+    books = RankBooks(
+        watch,
+        sightings=monitor.sightings,
+        overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
+        clock_requests=requests.counts,
+    )
+    recorder = Recorder(
+        stopwatch,
+        job.order,
+        skipped_steps=getattr(adapter, "skipped_steps", lambda: 0),
+        adjoining=emulation is None and getattr(adapter, "adjoining", False),
+    )
+    arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=stopwatch.behind)
+    sizes = BatchSizes(adapter, job, channel=context.channel, log=log)
+    audits = Audits(books)
+    plans = BatchPlans(context, sizes, audits, arrivals, waits=virtual is not None)
+    replicas = job.replicas if config.straggler.enabled else 1
+    exchange = StatusExchange(
+        context.channel,
+        StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
+        arrivals=arrivals,
+        watch=watch,
+        asked=requests.asked,
+        reckoning=context.reckoning,
+        conflict_monitor=monitor,
+        notices=_notice_watch(context, undo),
+    )
+    undo.append(plans.close)
+    session = Session(
+        context,
+        start,
+        WarmUp(context, None if start.action is StartAction.OBSERVE else gpu),
+        device=device,
+        requests=requests,
+        sequencer=ClockSequencer(requests, gpu.now_s, moment=stopwatch.moment),
+        recorder=recorder,
+        books=books,
+        conflict_monitor=monitor,
+        status_exchange=exchange,
+        plans=plans,
+        scalars=None if adapter.scalars_every is None else Scalars(adapter, log),
+    )
+    if config.metrics.enabled:
+        sources = Sources(
+            gpu,
+            watch,
+            books,
+            requests.asked,
+            counts=lambda: requests.counts,
+            iteration=lambda: recorder.index,
+            active_plan=lambda: session.active_plan,
+            summaries=audits.summaries,
         )
-        audits = Audits(books)
-        calibrates = start.action is not StartAction.OBSERVE
-        calibrator = Calibrator(context, gpu, requests, reckon) if calibrates else None
-        recorder = self._recorder()
-        session = Session(
-            self._lifecycle(start, calibrator, audits, requests.asked),
-            recorder=recorder,
-            sequencer=sequencer,
-            device=self._device,
-            books=books,
-            conflict_monitor=self._monitor,
-            log=context.log,
-            raises=context.config.on_error == "raise",
-        )
-        if context.config.metrics.enabled:
-            lifecycle, summaries = session.lifecycle, audits.summaries
-            self._publish(
-                Sources(
-                    gpu,
-                    self._watch,
-                    books,
-                    requests.asked,
-                    counts=lambda: requests.counts,
-                    iteration=lambda: recorder.index,
-                    active_plan=lambda: lifecycle.active_plan,
-                    summaries=summaries,
-                )
-            )
-        self._watch.start()
-        self._install(session)
-        for act in self._undo:
-            session.on_leaving(act)
-        return session
+        _publish(context, sources, adapter.local_rank, undo)
+    watch.start()
+    _install(session, context, adapter, sizes, emulation=emulation, undo=undo)
+    for act in undo:
+        session.on_leaving(act)
+    return session
 
-    def _reckon(self, sequencer: ClockSequencer, requests: ClockRequests, able: Capabilities) -> None:
-        """Reckon with what the GPU can do, wherever a clock is asked for or energy is read."""
-        sequencer.latency_s = able.switch_latency_s or 0.0
-        self._device.choice.gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
-        requests.expect(able.switch_latency_s)
-        self._watch.reckon(able)
 
-    def _recorder(self) -> Recorder:
-        return Recorder(
-            self._stopwatch,
-            self._context.job.order,
-            skipped_steps=getattr(self._adapter, "skipped_steps", lambda: 0),
-            adjoining=self._emulation is None and getattr(self._adapter, "adjoining", False),
-        )
+def _notice_watch(context: JobContext, undo: Undo) -> NoticeWatch | None:
+    """Return what looks for notices, on rank 0."""
+    job, directory = context.job, context.directory
+    if job.rank != 0:
+        return None
+    notices = Notices(directory.notices, replicas=sum(map(len, job.sets)))
+    watch = NoticeWatch(notices, context.log, sets=job.sets, directory=directory.path)
+    watch.start()
+    undo.append(watch.close)
+    return watch
 
-    def _lifecycle(
-        self,
-        start: StartDecision,
-        calibrator: Calibrator | None,
-        audits: Audits,
-        asked: AskedClocks,
-    ) -> Lifecycle:
-        context, waits = self._context, self._virtual_time is not None
-        notices = self._notice_watch()
-        plans = BatchPlans(context, self._sizes, audits, self._arrivals, waits=waits)
-        sweeping = Sweeping(context, self._watch, self._monitor)
-        lifecycle = Lifecycle(
-            context,
-            start,
-            sweeping=sweeping,
-            calibrator=calibrator,
-            status_exchange=self._status_exchange(asked, notices),
-            plans=plans,
-            scalars=Scalars(self._adapter, context.log),
-        )
-        self._undo.append(lifecycle.close)
-        return lifecycle
 
-    def _publish(self, sources: Sources) -> None:
-        """Leave this rank's numbers for monitoring, beside the training."""
-        context, job, settings = self._context, self._context.job, self._context.config.metrics
-        figures = RankMetrics(job, context.directory, sources)
-        folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
-        path = folder / f"{figures.labels.job['host']}.rank{job.rank:05d}.prom"
-        publisher = Publisher(figures, path, say=context.log.line_here)
-        self._undo.append(publisher.close)
-        if settings.port is not None:
-            publisher.serve(settings.port + self._adapter.local_rank)
+def _publish(context: JobContext, sources: Sources, local_rank: int, undo: Undo) -> None:
+    """Leave this rank's numbers for monitoring, beside the training."""
+    settings = context.config.metrics
+    figures = RankMetrics(context.job, context.directory, sources)
+    folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
+    path = folder / f"{figures.labels.job['host']}.rank{context.job.rank:05d}.prom"
+    publisher = Publisher(figures, path, say=context.log.line_here)
+    undo.append(publisher.close)
+    if settings.port is not None:
+        publisher.serve(settings.port + local_rank)
 
-    def _capped(self, asked: AskedClocks) -> Callable[[Iteration], bool]:
-        def capped(iteration: Iteration) -> bool:
-            looks = self._watch.looks_between(iteration.start_s, iteration.end_s)
-            return is_capped(looks, asked, settle_s=2.0 * self._context.capabilities.switch_latency_s)
 
-        return capped
-
-    def _notice_watch(self) -> NoticeWatch | None:
-        """Return what looks for notices, on rank 0."""
-        job, folder = self._context.job, self._context.directory.notices
-        if job.rank != 0:
-            return None
-        notices = Notices(folder, replicas=sum(map(len, job.sets)))
-        watch = NoticeWatch(notices, self._context.log, sets=job.sets, directory=self._context.directory.path)
-        watch.start()
-        self._undo.append(watch.close)
-        return watch
-
-    def _status_exchange(self, asked: AskedClocks, notices: NoticeWatch | None) -> StatusExchange:
-        context, job = self._context, self._context.job
-        replicas = job.replicas if context.config.straggler.enabled else 1
-        return StatusExchange(
-            context.channel,
-            StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
-            arrivals=self._arrivals,
-            capped=self._capped(asked),
-            conflict_monitor=self._monitor,
-            notices=notices,
-        )
-
-    def _install(self, session: Session) -> None:
-        """Have the engine call the session, through what emulates and traces where there is any."""
-        listener: InstructionListener = session
-        if self._emulation is not None:
-            listener = self._emulation.listener(session, self._context.job, self._sizes.on_joined)
-            self._undo.append(self._emulation.close)
-        if self._context.config.trace_kernels:
-            listener = self._traced(listener)
-        listener = self._told_loads(listener)
-        self._adapter.install(listener)
-        self._undo.append(self._adapter.remove)
-
-    def _told_loads(self, listener: InstructionListener) -> InstructionListener:
-        """Have batches bring their loads: by the user's function, or read ahead where that is asked for."""
-        settings, log = self._context.config.straggler, self._context.log
-        if settings.loads == READ_AHEAD and not getattr(self._adapter, "read_ahead", bool)():
-            log.event("loads_not_read_ahead", f"read_ahead has no effect with {self._adapter.name}")
-        function = given_by_all(self._context.channel, settings.loads, log)
-        if function is None:
-            return listener
-        rank = self._context.job.rank
-        asked = UserLoads(listener, function, log=log, rank=rank)
-        self._undo.append(asked.close)
-        return asked
-
-    def _traced(self, listener: InstructionListener) -> KernelTracing:
-        """Trace the first iterations after the settling ones; ranks of the first replica write theirs."""
-        context, job = self._context, self._context.job
-        return KernelTracing(
+def _install(
+    session: Session,
+    context: JobContext,
+    adapter: Adapter,
+    sizes: BatchSizes,
+    *,
+    emulation: Emulation | None,
+    undo: Undo,
+) -> None:
+    """Have the engine call the session, through what emulates, traces and reads loads where there is any."""
+    job, config, log = context.job, context.config, context.log
+    listener: InstructionListener = session
+    if emulation is not None:
+        listener = emulation.listener(session, job, sizes.on_joined)
+        undo.append(emulation.close)
+    if config.trace_kernels:
+        listener = KernelTracing(
             listener,
             order=job.order,
-            iterations=context.config.trace_kernels,
+            iterations=config.trace_kernels,
             path=context.directory.kernels_of(job.rank) if job.replica == 0 else None,
             fingerprint=job.fingerprint,
-            log=context.log,
+            log=log,
         )
+    if config.straggler.loads == READ_AHEAD and not getattr(adapter, "read_ahead", bool)():
+        log.event("loads_not_read_ahead", f"read_ahead has no effect with {adapter.name}")
+    function = given_by_all(context.channel, config.straggler.loads, log)
+    if function is not None:
+        listener = user_loads = UserLoads(listener, function, log=log, rank=job.rank)
+        undo.append(user_loads.close)
+    adapter.install(listener)
+    undo.append(adapter.remove)
 
 
 # Begin a session on one engine: device, control channel, the job's identity, start decision, hooks.
@@ -276,7 +220,6 @@ _FIRST = {
     StartAction.PROFILE: "profiles first",
     StartAction.OBSERVE: "only observes",
 }
-Undo = list[Callable[[], None]]
 
 
 def begin(
@@ -327,10 +270,9 @@ def _begin(
         log.event("no_slack", _no_slack(job, config))
     context = JobContext(job, config, SwitchLatency(gpu.capabilities()), channel, directory, log)
 
-    def assembled() -> Session:
-        return Assembly(context, adapter, device, undo, emulation=emulation).session(start)
-
-    session = _on_all(channel, assembled)
+    session = _on_all(
+        channel, lambda: assembled(context, adapter, device, start, emulation=emulation, undo=undo)
+    )
     channel.settle()
     return session, context
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.errors import PerseusError
 from perseus_ds.plan import OPENING, ClockRequest, PlanSet, clock_requests, opening_clocks
 from perseus_ds.plan.select import plan_numbered
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
+from perseus_ds.runtime.clock_thread import Ask, ClockRequests
 from perseus_ds.runtime.recorder import Moment
 from perseus_ds.schedule import Kind
 
@@ -70,13 +69,13 @@ class ClockSequencer:
 
     def __init__(
         self,
-        requests: ClockRequests,
+        thread: ClockRequests,
         now_s: Callable[[], float],
         *,
         moment: Callable[[], Moment | None],
         latency_s: float = 0.0,
     ) -> None:
-        self._requests = requests
+        self._thread = thread
         self._now_s = now_s
         self._moment = moment
         self.latency_s = latency_s
@@ -90,7 +89,7 @@ class ClockSequencer:
         self.position = 0
         self._schedule = schedule
         self._resume = ()
-        self.request(*schedule.opening)
+        self.request(schedule.opening)
 
     def change_to(self, schedule: ClockSchedule) -> None:
         """Follow another schedule until the last computation is over, then request the first one's opening.
@@ -99,32 +98,23 @@ class ClockSequencer:
         request at the next iteration's begin would come one latency into it.
         """
         self._schedule, self._resume = schedule, self._schedule.opening[:1]
-        self.request(schedule.state_at[self.position % len(schedule.state_at)])
+        self.request((schedule.state_at[self.position % len(schedule.state_at)],))
 
     def before(self, kind: Kind) -> None:
         """Request what is due while a computation runs that is about to be issued."""
         during = self._schedule.during
-        if during and kind.is_computation:
-            self.request(*during[self.position % len(during)])
+        if during and kind.is_computation and (asks := during[self.position % len(during)]):
+            self.request(asks)
 
     def after(self, kind: Kind) -> None:
         """Request what is due now that a computation was issued."""
         over = self._schedule.over
         if over and kind.is_computation:
-            self.request(*over[self.position % len(over)])
+            if asks := over[self.position % len(over)]:
+                self.request(asks)
             self.position += 1
             if self._resume and self.position == len(over):
-                self.request(*self._resume)
-
-    @property
-    def error(self) -> PerseusError | None:
-        """Return why clocks are not asked for any more."""
-        return self._requests.error
-
-    @property
-    def stored(self) -> bool:
-        """Return whether no higher clock is overdue, as far as is known here."""
-        return self._requests.stored
+                self.request(self._resume)
 
     def forget(self) -> None:
         """Note that another engine had the clocks: they may be at whatever it requested."""
@@ -132,9 +122,9 @@ class ClockSequencer:
 
     def rest(self, after_s: float) -> None:
         """Ask for the device's own choice if no iteration begins before long."""
-        self.request(Ask(None, after_s))
+        self.request((Ask(None, after_s),))
 
-    def request(self, *asks: Ask) -> None:
+    def request(self, asks: Asks) -> None:
         """Ask for clocks at this point of the stream and after it, but for one that was asked for last.
 
         Cost: nothing is put into the stream where nothing is asked for.
@@ -144,10 +134,7 @@ class ClockSequencer:
         if asks:
             last = asks[-1]
             self._requested = replace(last, delay_s=0.0) if last.delay_s else last
-            self._requests.put(Request(asks, self._now_s(), self._moment()))
-
-
-# The clock requests of one pipeline rank, for every plan that it may follow.
+            self._thread.put(asks, self._now_s(), self._moment())
 
 
 _MOST_SCHEDULES = 1000  # mixtures beside a straggler that drifts would fill the memory of a long job
@@ -159,6 +146,8 @@ class ClockSchedules:
     A plan is a number (``plan_numbered``).
 
     Cost: some passes over the schedule's graph the first time, a look-up from then on.
+
+    Shape: ``iteration_time_s`` [plans].
     """
 
     def __init__(self, plans: PlanSet, *, pipeline_rank: int, change: ClockChange) -> None:
@@ -167,13 +156,10 @@ class ClockSchedules:
         self._change = change
         self._computations = len(plans.computations_of(pipeline_rank))
         self._schedules: dict[tuple[float, bool], ClockSchedule] = {}
-
-    def __len__(self) -> int:
-        """Return how many plans there are."""
-        return len(self._plans)
+        self.iteration_time_s = plans.iteration_time_s
 
     def of(self, plan: float, *, on_pace: bool = True) -> ClockSchedule:
-        """Every request of the rank, by the computation that it is asked in.
+        """Return every request of the rank, by the computation that it is asked in.
 
         ``on_pace``: computations last as long as planned, so that lower clocks may be asked for ahead.
         """
@@ -193,7 +179,3 @@ class ClockSchedules:
         own = [self._plans.options[i.stage, i.kind] for _, i in self._plans.computations_of(self._rank)]
         highest_mhz = max(int(max(options.clock_mhz)) for options in own)
         return ClockSchedule.of((), (highest_mhz, None), self._computations)
-
-    def time_s(self, plan: int) -> float:
-        """Return how long an iteration lasts by a plan."""
-        return float(self._plans.iteration_time_s[plan])

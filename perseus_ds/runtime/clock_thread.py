@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Protocol, cast
 
 from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, DatedClocks, RequestCounts, overdue_s
 from perseus_ds.device.clock_change import AskedClocks, Steps
@@ -129,40 +129,51 @@ class LocalClocks:
         return stored_mhz is not None and (clock_mhz is None or clock_mhz > stored_mhz)
 
     def _turn(self) -> None:
-        """Ask for what is due, and have this done again when the next request is."""
-        while (due := self._taken()) is not None:
-            self._apply(due)
+        """Ask for what is due, and have this done again when the next request is.
+
+        Nothing is done while a call is under way: the thread that made it looks again.
+        """
+        while True:
+            with self._lock:
+                if any((self._present, self._error, self._closing)):
+                    return
+                self._cancel()
+                due = self._present = self._agenda.take(self._gpu.now_s())
+                following_s = self._agenda.due_s
+                if due is None:
+                    if following_s is not None:
+                        self._cancel = self._alarm.at(following_s, self._turn)
+                    return
+            try:
+                if self._write(due.clock_mhz, due.memory_mhz):
+                    late_s = max(0.0, self._gpu.now_s() - due.due_s)
+                    self._agenda.counts.made(late_s=self._gpu.wall_s(late_s))
+            except Exception as error:  # noqa: BLE001  # kept for the thread that asks next
+                self._error = as_perseus_error(error)
             with self._lock:
                 self._present = None
                 closing = self._closing
             if closing and self._error is None:
                 self._write(None, None)
 
-    def _taken(self) -> DatedClock | None:
-        """Take what is due, unless a call is under way: who made it looks again."""
-        with self._lock:
-            if self._present is not None or self._error is not None or self._closing:
-                return None
-            self._cancel()
-            self._present = self._agenda.take(self._gpu.now_s())
-            following_s = self._agenda.due_s
-            if self._present is None and following_s is not None:
-                self._cancel = self._alarm.at(following_s, self._turn)
-            return self._present
-
-    def _apply(self, due: DatedClock) -> None:
-        try:
-            if self._write(due.clock_mhz, due.memory_mhz):
-                late_s = max(0.0, self._gpu.now_s() - due.due_s)
-                self._agenda.counts.made(late_s=self._gpu.wall_s(late_s))
-        except Exception as error:  # noqa: BLE001  # kept for the thread that asks next
-            self._error = as_perseus_error(error)
-
     def _write(self, clock_mhz: int | None, memory_mhz: int | None) -> bool:
-        """Ask for what is new; return whether anything was."""
+        """Ask for what is new; return whether anything was.
+
+        A core clock that the driver refuses is replaced by the one that stands for it.
+        """
         core_before, memory_before = self._asked
         if clock_mhz != core_before:
-            self._write_core(clock_mhz)
+            wanted_mhz = None if clock_mhz is None else self._gpu.granted_mhz(clock_mhz)
+            while wanted_mhz is not None:
+                try:
+                    self._gpu.lock_clock(wanted_mhz)
+                    break
+                except ValueRefusedError:
+                    refused_mhz, wanted_mhz = wanted_mhz, self._gpu.granted_mhz(wanted_mhz)
+                    if wanted_mhz == refused_mhz:
+                        raise
+            if wanted_mhz is None:
+                self._gpu.reset_clock()
             self._asked = clock_mhz, memory_before
         if memory_mhz != memory_before:
             if memory_mhz is None:
@@ -171,20 +182,6 @@ class LocalClocks:
                 self._gpu.lock_memory_clock(memory_mhz)
             self._asked = clock_mhz, memory_mhz
         return (clock_mhz, memory_mhz) != (core_before, memory_before)
-
-    def _write_core(self, clock_mhz: int | None) -> None:
-        """Ask for a core clock, or for the one that stands for it where the driver refuses it."""
-        wanted_mhz = None if clock_mhz is None else self._gpu.granted_mhz(clock_mhz)
-        while wanted_mhz is not None:
-            try:
-                self._gpu.lock_clock(wanted_mhz)
-            except ValueRefusedError:
-                refused_mhz, wanted_mhz = wanted_mhz, self._gpu.granted_mhz(wanted_mhz)
-                if wanted_mhz == refused_mhz:
-                    raise
-            else:
-                return
-        self._gpu.reset_clock()
 
 
 # What the clock thread does at a device in steps; between two of them it lets the device's time pass.
@@ -258,17 +255,7 @@ class Ask:
     memory_mhz: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """All that is asked for at one point of the stream.
-
-    ``moment`` is that point, which the device reaches later than the host; None where the host is the
-    device, and ``issued_s`` is when.
-    """
-
-    asks: tuple[Ask, ...]
-    issued_s: float
-    moment: Moment | None = None
+_Order = tuple[Sequence[Ask], float, Moment | None]
 
 
 class ClockRequests:
@@ -296,14 +283,15 @@ class ClockRequests:
         self._patience_s = patience_s
         self._closing = False
         self._handed = self._reached = 0
-        self._clocks: DatedClocks | LocalClocks
-        self._clocks = gpu.dated_clocks() or LocalClocks(gpu, virtual or HostAlarm(gpu, threads))
+        guarded = gpu.dated_clocks()
+        self._local = None if guarded else LocalClocks(gpu, virtual or HostAlarm(gpu, threads))
+        self._clocks: DatedClocks = guarded or cast("DatedClocks", self._local)
         self.error: PerseusError | None = None
         self.asked = AskedClocks()
-        self._queue: SimpleQueue[object] | None = None
+        self._queue: SimpleQueue[_Order | DeviceTask | None] | None = None
         self._tasks = None if virtual is None else VirtualTasks(virtual)
         if virtual is None:
-            self._queue = threads.queue(object)
+            self._queue = cast("SimpleQueue[_Order | DeviceTask | None]", threads.queue(object))
             self._thread = threads.start(self._follow, name="perseus-clocks")
 
     @property
@@ -313,24 +301,27 @@ class ClockRequests:
 
     def expect(self, latency_s: float) -> None:
         """Note how long a change of clock takes, and so when a higher one is overdue."""
-        if isinstance(self._clocks, LocalClocks):
-            self._clocks.expect(latency_s)
+        if self._local is not None:
+            self._local.expect(latency_s)
 
     @property
     def stored(self) -> bool:
         """True if no higher clock is overdue, as far as is known here; a guard reports it by its device."""
-        return self._clocks.look() if isinstance(self._clocks, LocalClocks) else True
+        return self._local is None or self._local.look()
 
-    def put(self, request: Request) -> None:
-        """Hand a request over.
+    def put(self, asks: Sequence[Ask], issued_s: float, moment: Moment | None = None) -> None:
+        """Hand over all that is asked for at one point of the stream.
+
+        ``moment`` is that point, which the device reaches later than the host; None where the host is the
+        device, and ``issued_s`` is when.
 
         Cost: about a microsecond; never blocks.
         """
         if self._queue is None:
-            self._reach(request)
+            self._deliver(asks, issued_s, moment)
         else:
             self._handed += 1
-            self._queue.put(request)
+            self._queue.put((asks, issued_s, moment))
 
     def run(self, task: DeviceTask) -> None:
         """Do something at the device in steps, after what was asked for so far; never blocks."""
@@ -367,11 +358,11 @@ class ClockRequests:
             self.error = as_perseus_error(error)
         assert self._queue is not None
         while (wanted := self._queue.get()) is not None:
-            if isinstance(wanted, Request):
-                self._reached += 1
-                self._reach(wanted)
-            elif isinstance(wanted, DeviceTask):
+            if isinstance(wanted, DeviceTask):
                 self._carry_out(wanted)
+            else:
+                self._reached += 1
+                self._deliver(*wanted)
         self._give_back()
 
     def _carry_out(self, task: DeviceTask) -> None:
@@ -387,24 +378,23 @@ class ClockRequests:
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
 
-    def _reach(self, request: Request) -> None:
-        """Wait for the device, and have every clock of the request asked for at its moment."""
+    def _deliver(self, asks: Sequence[Ask], issued_s: float, moment: Moment | None) -> None:
+        """Wait for the device, and have every clock asked for at its moment."""
         if self._closing or self.error is not None:
             return
         try:
-            at_s = request.issued_s if request.moment is None else request.moment.wait()
-            if math.isfinite(at_s) and request.asks and not self._closing:
-                self._ask([DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in request.asks])
+            at_s = issued_s if moment is None else moment.wait()
+            if not asks or self._closing or not math.isfinite(at_s):
+                return
+            dated = [DatedClock(at_s + one.delay_s, one.clock_mhz, one.memory_mhz) for one in asks]
+            if self._local is not None:
+                self._local.ask(dated, more=self._reached < self._handed)
+            else:
+                self._clocks.ask(dated)
+            for one in dated:
+                self.asked.put(one)
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
-
-    def _ask(self, dated: list[DatedClock]) -> None:
-        if isinstance(self._clocks, LocalClocks):
-            self._clocks.ask(dated, more=self._reached < self._handed)
-        else:
-            self._clocks.ask(dated)
-        for one in dated:
-            self.asked.put(one)
 
     def _give_back(self) -> None:
         """Reset what was set, if the device answers."""

@@ -1,11 +1,12 @@
-"""Batches of one size at their plan: chosen by the objective, and audited."""
+"""Batches of one size at their plan: chosen by the objective, run, and audited."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from typing import cast
 
@@ -27,15 +28,16 @@ from perseus_ds.plan import (
 )
 from perseus_ds.profile import Computation, LoadFit, Profile, differ
 from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
-from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
+from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport, beside
 from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer
 from perseus_ds.runtime.channel import LoadExchange
 from perseus_ds.runtime.clock_sequencer import ClockSchedules
 from perseus_ds.runtime.context import JobContext, profile_in
 from perseus_ds.runtime.event_log import StragglerReporter, log_troubles
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.phases import Running
-from perseus_ds.runtime.recorder import Arrivals
+from perseus_ds.runtime.phases import IterationSettings, Phase
+from perseus_ds.runtime.recorder import Arrivals, Iteration
+from perseus_ds.runtime.status import JobStatus
 from perseus_ds.runtime.summaries import (
     BESIDE_A_STRAGGLER,
     beside_stragglers,
@@ -451,14 +453,14 @@ class PlannedRun:
         log_doubts(context, self._plans, self._named)
         return Running(
             active_plan,
+            self,
             every_iterations=audit.every_iterations,
             audit_iterations=audit.iterations,
-            audited=self._audited,
             settling=math.ceil(audit.settle_s / self._plan.iteration_time_s),
         )
 
-    def _audited(self) -> ActivePlan | None:
-        """Publish an audit, and go on without what makes the job slower."""
+    def audited(self) -> ActivePlan | None:
+        """Publish an audit, and end what makes the job slower; return the plan without it, if another one."""
         active_plan = self._active_plan
         costs_too_much = self._audits.audit(
             self._context, self._plan, self._expected, named=self._named, answers=active_plan.answers
@@ -645,3 +647,121 @@ def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) 
                 f"the plan in {where} asks rank {rank} for {clock_mhz} MHz{memory}; its GPU has {able.grid}",
                 hint="remove the plan, and the job makes one of its own",
             )
+
+
+# How batches of one size run at their plan, iteration by iteration.
+
+_EVER = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Some iterations: what they count for, whether the plan is run, whether an audit is published first.
+
+    One that ``settles`` lasts as long as the GPU's temperature needs.
+    """
+
+    mode: Mode
+    iterations: int
+    planned: bool
+    publishes: bool = False
+    settles: bool = False
+
+
+class Running(Phase):
+    """Run the plan; every so often a few iterations at default clocks, so that the saving is measured.
+
+    The iteration in which clocks change counts for neither side. Nor do those in which the GPU still has the
+    other side's temperature (``settling`` of them, at most a fifth of an audit's distance). Those beside a
+    straggler count for sides of their own, those under a power cap for none. The first audit
+    comes early, so that a measured figure does; their distance varies. An audit may ask for another plan.
+    """
+
+    def __init__(
+        self,
+        active_plan: ActivePlan,
+        run: PlannedRun,
+        *,
+        every_iterations: int,
+        audit_iterations: int,
+        settling: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self.active_plan = active_plan
+        self._run = run
+        self._every = every_iterations
+        self._audit = audit_iterations
+        self._settling = min(settling, every_iterations // 5)
+        self._random = Random(seed)  # noqa: S311 - so that all ranks spread alike
+        self._coming = self._stretches()
+        self._enter(next(self._coming))
+        self._waits = False
+        self.settings = self._next(changed=True, settled=False)
+
+    def next(self, index: int, passed: Sequence[Iteration], job: JobStatus | None) -> Phase:
+        """Take in what was exchanged, and move on within the cycle of plan and audit."""
+        del passed
+        if job is not None:
+            self.active_plan.observe(index, job)
+        changed = self._postpones() or self.active_plan.changed_after(index)
+        self._left -= 1
+        if self._left == 0:
+            self._enter(next(self._coming))
+            if self._present.publishes and (other := self._run.audited()) is not None:
+                self.active_plan.close()
+                self.active_plan, changed = other, True
+        self.settings = self._next(changed=changed)
+        return self
+
+    def alone(self) -> None:
+        """Run the objective's plan on without audits: the other ranks do not answer any more."""
+        self.active_plan.alone()
+        self._coming = iter(())
+        self._enter(_Stretch(Mode.PERSEUS, _EVER, planned=True))
+        self.settings = self._next(changed=True)
+
+    def _postpones(self) -> bool:
+        """Audit nothing while default clocks would break a power cap; return whether that ends an audit.
+
+        The cycle begins anew when the cap is over.
+        """
+        waited, self._waits = self._waits, self.active_plan.power_capped
+        if waited == self._waits:
+            return False
+        was_planned = self._present.planned
+        if self._waits:
+            self._enter(_Stretch(Mode.PERSEUS, _EVER, planned=True))
+        else:
+            self._coming = self._stretches(early=False)
+            self._enter(next(self._coming))
+            self._left += 1
+        return not was_planned
+
+    def _enter(self, stretch: _Stretch) -> None:
+        self._present = stretch
+        self._left = max(stretch.iterations, self._settling) if stretch.settles else stretch.iterations
+
+    def _next(self, *, changed: bool, settled: bool = True) -> IterationSettings:
+        planned, plan = self._present.planned, self.active_plan
+        mode = Mode.NEITHER if planned and (changed or plan.power_capped) else self._present.mode
+        return IterationSettings(
+            mode=beside(mode) if plan.has_slack else mode,
+            rests=True,
+            plan=plan if planned else None,
+            settled=settled,
+        )
+
+    def _stretches(self, *, early: bool = True) -> Iterator[_Stretch]:
+        every = min(self._every, 2 * self._audit) if early else self._every
+        yield _Stretch(Mode.NEITHER, 1, planned=True, settles=True)
+        while self._every:
+            # distances vary by a third, so that audits are in step with nothing that recurs
+            spread = max(1, every + self._random.randint(-(every // 3), every // 3))
+            yield _Stretch(Mode.PERSEUS, spread, planned=True)
+            yield _Stretch(Mode.NEITHER, 1, planned=False, settles=True)
+            yield _Stretch(Mode.BASELINE, self._audit, planned=False)
+            yield _Stretch(Mode.NEITHER, 2, planned=True, settles=True)
+            yield _Stretch(Mode.PERSEUS, 1, planned=True, publishes=True)
+            every = self._every
+        while True:
+            yield _Stretch(Mode.PERSEUS, _EVER, planned=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import isfinite
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from perseus_ds.device.gpu import Gpu
@@ -104,13 +103,11 @@ class HostStopwatch(Stopwatch):
     def __init__(self, gpu: Gpu) -> None:
         self._now_s = gpu.now_s
 
-    def mark(self) -> Mark:
+    def mark(self) -> float:
         """Read the time."""
         return self._now_s()
 
-    def host_s(self) -> float:
-        """Read the time."""
-        return self._now_s()
+    begin = end = host_s = mark
 
     def moment(self) -> None:
         """Return nothing: there is no stream."""
@@ -197,6 +194,9 @@ class Recorder:
     iterations is recorded as that step. Iterations then begin where the last one ended. ``skipped_steps``
     counts the optimizer steps that were skipped. Where instructions are ``adjoining`` the end of one is the
     start of the next, by one mark.
+
+    ``index`` is that of the iteration that runs, or comes next. ``interrupted``: something else has run on
+    the engine since the last iteration.
     """
 
     def __init__(
@@ -215,9 +215,9 @@ class Recorder:
         self._waiting: list[tuple[int, Mark, _Marks]] = []
         self._last_end: Mark | None = None
         self._ours_s: float | None = None
-        self._interrupted = True
         self._was_interrupted = False
-        self._finished = 0
+        self.interrupted = True
+        self.index = 0
         self._skipped_steps = skipped_steps
         self._adjoining = adjoining and stopwatch.behind > 0  # where the host is the device marks are free
         self._skipped = skipped_steps()
@@ -226,16 +226,6 @@ class Recorder:
         self._others = 0
         self._torn: int | None = 0  # in a row; None once it was reported
         self._tears = False
-
-    @property
-    def interrupted(self) -> bool:
-        """True if something else has run on the engine since the last iteration."""
-        return self._interrupted
-
-    @property
-    def index(self) -> int:
-        """The index of the iteration that runs, or comes next."""
-        return self._finished
 
     def begin(
         self, job: Job | None = None, *, settling_s: float = 0.0, loads: Sequence[Load] | None = None
@@ -248,17 +238,17 @@ class Recorder:
         clock. Where something else runs before every iteration (a second model, an evaluation each time),
         that is how this job runs. From the second in a row on they count like others.
         """
-        resumed = self._interrupted and not self._was_interrupted
-        self._was_interrupted = self._interrupted and self._finished > 0
+        resumed = self.interrupted and not self._was_interrupted
+        self._was_interrupted = self.interrupted and self.index > 0
         begin = self._stopwatch.begin()
         self._marks = _Marks(
-            begin, self._last_end, self._ours_s, resumed, self._order, interrupted=self._interrupted
+            begin, self._last_end, self._ours_s, resumed, self._order, interrupted=self.interrupted
         )
         if job is not None:
             self._marks.order, self._marks.left_out = job.order, job.left_out
             self._marks.microbatches = job.schedule.microbatches
         self._marks.settling_s, self._marks.batch = settling_s, loads
-        self._interrupted = False
+        self.interrupted = False
 
     def started(self, kind: Kind, load: Load | None = None) -> None:
         """An instruction is about to be issued."""
@@ -277,7 +267,7 @@ class Recorder:
     def interrupt(self) -> None:
         """Something else runs on the engine now: clocks change within the iteration that follows."""
         self._tears |= self._marks is not None and bool(self._marks.kinds)
-        self._interrupted, self._marks = True, None
+        self.interrupted, self._marks = True, None
 
     def finish(self) -> int:
         """The iteration is over on the host; return its index. One that was not begun here is empty.
@@ -297,10 +287,10 @@ class Recorder:
         marks = self._marks or _Marks(end, None, None, resumed=True, interrupted=True)
         skipped, self._skipped = self._skipped, self._skipped_steps()
         marks.skipped = skipped != self._skipped
-        self._waiting.append((self._finished, end, marks))
+        self._waiting.append((self.index, end, marks))
         self._last_end, self._ours_s, self._marks = end, None, None
-        self._finished += 1
-        return self._finished - 1
+        self.index += 1
+        return self.index - 1
 
     def rest(self) -> None:
         """End our work after an iteration: from here on it is the host's own time."""
@@ -327,89 +317,86 @@ class Recorder:
         """
         done: list[Iteration] = []
         while self._waiting and (len(self._waiting) > 1 or self._stopwatch.passed(self._waiting[0][1])):
-            self._stopwatch.wait(self._waiting[0][1])
-            done.append(self._resolve(*self._waiting.pop(0)))
+            index, end, marks = self._waiting[0]
+            self._stopwatch.wait(end)
+            del self._waiting[0]
+            done.append(self._resolve(index, end, marks))
         return done
 
     def _resolve(self, index: int, end: Mark, marks: _Marks) -> Iteration:
-        found = self._whole(index, end, marks)
-        if not found.void:
-            self._voids, self._resolved_s = 0, found.end_s
-        elif self._voids <= _MANY:
-            self._voids += 1
-        return found
+        """Bring marks that were passed to seconds, and put what was between to the iteration.
 
-    def _whole(self, index: int, end: Mark, marks: _Marks) -> Iteration:
-        """Bring marks that were passed to seconds, and put what was between to the iteration."""
-        begin_s, end_s = self._stopwatch.seconds([marks.begin, end])
-        heard_s = self._heard_s(begin_s, marks)
-        if heard_s is None or not self._stopwatch.whole(marks.begin, end):
-            at_s, rows = self._resolved_s, ()
+        The time since the iteration before is divided into ours and the host's, or is an unseen step. The
+        device may still have been at work when the host was through with ours: that was no time of ours.
+
+        Raises:
+            ScheduleError: something else than the order has ran again and again.
+        """
+        whole, seconds = self._stopwatch.whole, self._stopwatch.seconds
+        begin_s, end_s = seconds([marks.begin, end])
+        intervals = self._intervals(begin_s, marks)
+        if intervals is None or not whole(marks.begin, end):
+            self._voids += int(self._voids <= _MANY)
+            at_s, microbatches = self._resolved_s, marks.microbatches
             return Iteration(
-                index, at_s, at_s, rows, resumed=marks.resumed, microbatches=marks.microbatches, void=True
+                index, at_s, at_s, (), resumed=marks.resumed, microbatches=microbatches, void=True
             )
-        found = Iteration(
+        self._voids, self._resolved_s = 0, end_s
+        start_s, own_s = begin_s, 0.0
+        outside_s: float | None = None
+        if marks.last is not None and marks.ours_s is not None and whole(marks.last, marks.begin):
+            [last_s] = seconds([marks.last])
+            if self._step is not None and Kind.STEP not in marks.kinds and not marks.interrupted:
+                start_s, outside_s = last_s, 0.0
+                intervals.insert(0, Interval(self._step, last_s, begin_s))
+            else:
+                ours_s = min(max(marks.ours_s, last_s), begin_s)
+                own_s, outside_s = ours_s - last_s, begin_s - ours_s
+        size = 0.0
+        for one in intervals:
+            if one.load is not None and one.instruction.kind.runs_forward:
+                size += one.load.tokens
+        return Iteration(
             index,
-            begin_s,
+            start_s,
             end_s,
-            heard_s,
+            tuple(intervals),
+            own_s=own_s,
+            outside_s=outside_s,
             resumed=marks.resumed,
             microbatches=marks.microbatches,
-            size=sum(i.size for i in heard_s if i.kind.runs_forward),
+            size=size,
             skipped=marks.skipped,
         )
-        return self._with_what_was_before(found, marks)
 
-    def _heard_s(self, begin_s: float, marks: _Marks) -> tuple[Interval, ...] | None:
+    def _intervals(self, begin_s: float, marks: _Marks) -> list[Interval] | None:
         """Name and date what was observed; None where a mark was lost, or something else ran.
+
+        Names are those of the iteration before if it ran the same.
 
         Raises:
             ScheduleError: something else ran again and again.
         """
-        starts_s, ends_s = map(self._stopwatch.seconds, (marks.starts, marks.ends))
-        if not all(map(isfinite, [*starts_s, *ends_s])):
+        starts_s, ends_s = self._stopwatch.seconds(marks.starts), self._stopwatch.seconds(marks.ends)
+        if not (all(map(math.isfinite, starts_s)) and all(map(math.isfinite, ends_s))):
             return None
-        settled_s = begin_s + marks.settling_s
-        try:
-            names = self._names(marks.order, marks.kinds)
-        except ScheduleError:
-            self._others += 1
-            if self._others == _MOST_OTHERS:
-                raise
-            return None
-        self._others = 0
-        rows = zip(names, starts_s, ends_s, loads_of(names, marks.loads, marks.batch), strict=True)
-        return tuple(
-            Interval(name, start_s, stop_s, load, name in marks.left_out or start_s < settled_s)
-            for name, start_s, stop_s, load in rows
-        )
-
-    def _with_what_was_before(self, found: Iteration, marks: _Marks) -> Iteration:
-        """Divide the time since the iteration before into ours and the host's, or an unseen step.
-
-        The device may still have been at work when the host was through with ours: that was no time of ours.
-        """
-        if marks.last is None or marks.ours_s is None:
-            return found
-        if not self._stopwatch.whole(marks.last, marks.begin):
-            return found
-        begin_s, (last_s,) = found.start_s, self._stopwatch.seconds([marks.last])
-        step = next((one for one in reversed(marks.order) if one.kind is Kind.STEP), None)
-        if step is not None and Kind.STEP not in marks.kinds and not marks.interrupted:
-            between = Interval(step, last_s, begin_s)
-            return replace(found, start_s=last_s, intervals=(between, *found.intervals), outside_s=0.0)
-        ours_s = min(max(marks.ours_s, last_s), begin_s)
-        return replace(found, own_s=ours_s - last_s, outside_s=begin_s - ours_s)
-
-    def _names(self, order: Order, kinds: list[Kind]) -> tuple[Instruction, ...]:
-        """Name what was observed, as in the iteration before if it was the same.
-
-        Raises:
-            ScheduleError: it is not what the order has.
-        """
+        order, kinds = marks.order, marks.kinds
         if order is not self._named[0] or kinds != self._named[1]:
-            self._named = order, kinds, match_instructions(order, kinds) if kinds else ()
-        return self._named[2]
+            try:
+                self._named = order, kinds, match_instructions(order, kinds) if kinds else ()
+            except ScheduleError:
+                self._others += 1
+                if self._others == _MOST_OTHERS:
+                    raise
+                return None
+            self._step = next((one for one in reversed(order) if one.kind is Kind.STEP), None)
+        self._others = 0
+        names, settled_s = self._named[2], begin_s + marks.settling_s
+        loads = loads_of(names, marks.loads, marks.batch)
+        return [
+            Interval(name, start_s, stop_s, load, name in marks.left_out or start_s < settled_s)
+            for name, start_s, stop_s, load in zip(names, starts_s, ends_s, loads, strict=True)
+        ]
 
 
 def loads_of(
@@ -421,20 +408,19 @@ def loads_of(
     """
     if batch is None and not any(told):
         return [None] * len(names)
-    forwards = {
-        (name.stage, name.microbatch): load
-        for name, load in zip(names, told, strict=True)
-        if name.kind.runs_forward
-    }
-
-    def load_of(name: Instruction) -> Load | None:
+    forwards: dict[tuple[int, int], Load | None] = {}
+    loads: list[Load | None] = []
+    for name, load in zip(names, told, strict=True):
+        if name.kind.runs_forward:
+            forwards[name.stage, name.microbatch] = load
+    for name in names:
         if not name.kind.is_computation:
-            return None
-        if batch is not None and name.microbatch < len(batch):
-            return batch[name.microbatch]
-        return forwards.get((name.stage, name.microbatch))
-
-    return list(map(load_of, names))
+            loads.append(None)
+        elif batch is not None and name.microbatch < len(batch):
+            loads.append(batch[name.microbatch])
+        else:
+            loads.append(forwards.get((name.stage, name.microbatch)))
+    return loads
 
 
 # When this rank arrived at the replicas' meeting point: its iterations without the wait for the others.
@@ -465,28 +451,25 @@ class Arrivals:
         """Know how long the reduction itself takes when nobody has to wait: it counts as this rank's own."""
         self._reduction_s = sum(fixed_s.get(reduction, 0.0) for reduction in self._reductions)
 
-    def note(self, passed: Iterable[Iteration]) -> None:
-        """Take in iterations that the device has finished.
+    def own_s(self, index: int, passed: Sequence[Iteration]) -> float | None:
+        """Take in iterations that the device has finished, and return the own time of iteration ``index``.
 
-        One in which clocks changed stays unknown, as does one whose step was skipped.
-        """
-        for iteration in passed:
-            if not (iteration.resumed or iteration.void or iteration.skipped):
-                self._own_s[iteration.index] = iteration.duration_s - self._waited_s(iteration)
-
-    def own_s(self, index: int) -> float | None:
-        """Return one iteration's own time, once, and forget those before it; None where it is unknown.
-
-        On a rank that does not report it is less than any time.
+        None where it is unknown: clocks changed in it, or its step was skipped. On a rank that does not
+        report it is less than any time.
         """
         if self._pipeline_rank > 0:
-            self._own_s.clear()
             return -math.inf
+        for iteration in passed:
+            if iteration.resumed or iteration.void or iteration.skipped:
+                continue
+            reducing_s = 0.0
+            for one in iteration.intervals:
+                if one.instruction.kind is Kind.REDUCE_GRADS:
+                    reducing_s += one.end_s - one.start_s
+            waited_s = max(0.0, reducing_s - self._reduction_s)
+            self._own_s[iteration.index] = iteration.duration_s - waited_s
         found = self._own_s.pop(index, None)
-        for older in [one for one in self._own_s if one < index]:
-            del self._own_s[older]
+        for older in list(self._own_s):
+            if older < index:
+                del self._own_s[older]
         return found
-
-    def _waited_s(self, iteration: Iteration) -> float:
-        reducing_s = sum(i.duration_s for i in iteration.intervals if i.kind is Kind.REDUCE_GRADS)
-        return max(0.0, reducing_s - self._reduction_s)

@@ -1,12 +1,26 @@
-"""A job's life with us: listen to the engine, keep what fails from it, and leave when asked to."""
+"""One engine's iterations: what the hooks call, what runs, and how it ends.
+
+    framework hook --> Session.before / after --> Recorder              (device times)
+                              |
+                              '--> ClockSequencer --> ClockRequests --> guard --> GPU
+    Session.iteration_ends --> RankBooks --> StatusExchange (posted at n, read at n + 1) --> Phase.next
+                                                                                                  |
+    Session.iteration_begins <----------- settings of the next iteration <------------------------'
+
+Whatever fails here is kept from the host: clocks go back and one line is logged. The other ranks learn of it
+with the next exchange, and all leave at the same iteration. With ``on_error: raise`` the error is raised,
+after the clocks are back.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from enum import Enum
 from functools import partial
 
+from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import EngineError, PerseusError, SilentRankError, as_perseus_error
 from perseus_ds.plan import loads, select
 from perseus_ds.runtime.accounting import Mode, RankBooks
@@ -14,121 +28,91 @@ from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.channel import different_sizes
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSequencer
+from perseus_ds.runtime.clock_thread import ClockRequests, DeviceTask
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
-from perseus_ds.runtime.event_log import EventLog, Scalars
-from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.kernel_tracing import SETTLING
+from perseus_ds.runtime.event_log import Scalars
 from perseus_ds.runtime.phases import (
     DEFAULT_UNCOUNTED,
     BaselineOnly,
-    Calibrator,
-    IterationResult,
     IterationSettings,
+    Opened,
     Phase,
-    Running,
-    WarmUp,
+    Profiled,
 )
-from perseus_ds.runtime.planned_run import power_cap_line
+from perseus_ds.runtime.planned_run import Running, power_cap_line
 from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration, Recorder
 from perseus_ds.runtime.shared_device import SharedDevice
 from perseus_ds.runtime.status import JobStatus, StatusExchange
-from perseus_ds.runtime.sweep import Sweeping
+from perseus_ds.runtime.sweep import Observing, Sweeping, Windows
 from perseus_ds.schedule import Kind, Load
 
-# Why a job's life with us ends, and what each reason logs, reports and raises.
-#
-# | reason | logs | informs the other ranks | raises, where the user wants that |
-# |---|---|---|---|
-# | ended | the event | no | nothing |
-# | failed | the line, on this rank | yes, unless it goes on alone | its error |
-# | followed | the event, without a line: the failed rank has logged it | no | that another rank failed |
-# | parted | the line, on rank 0 | no: all of them know | that their batches differ |
+_REST_AFTER_LATENCIES = 4.0
+"""How many switching latencies the host may spend between two iterations before clocks go to default."""
+
+_SETTLED_AFTER_LATENCIES = 2.0
+"""After how many the clock of an iteration is in force that follows another engine's."""
+
+_FOLLOWED = "another rank of the job reported an error, see its log"
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """A row of the table; where this rank ``tells`` the others, it logs the line itself."""
+class End(Enum):
+    """Why a session ends, and who logs and hears of it."""
 
-    error: PerseusError | None = None
-    silent: bool = False
-    tells: bool = False
-
-    def log(self, log: EventLog) -> None:
-        """Report what there is to report."""
-        if self.error is None:
-            log.event("ended")
-            return
-        line = f"off, training goes on at default clocks: {self.error}"
-        if self.tells:
-            log.line_here(line)
-        log.event("disabled", None if self.tells or self.silent else line, reason=str(self.error))
+    ENDED = "the job is over, or gives its engine back: the event alone"
+    FAILED = "this rank cannot go on: it logs the line and informs the others"
+    FOLLOWED = "another rank could not, and has logged why: the event alone"
+    PARTED = "batches of ranks differ, as all of them know: the line on rank 0"
 
 
-def ended() -> Ending:
-    """The job is over, or gives its engine back."""
-    return Ending()
+class Session:
+    """Owns the iterations of one engine: their phases, their clocks, their measurements, and the end.
 
-
-def failed(error: PerseusError) -> Ending:
-    """This rank cannot go on."""
-    return Ending(error, tells=True)
-
-
-def followed() -> Ending:
-    """Another rank could not."""
-    return Ending(EngineError("another rank of the job reported an error, see its log"), silent=True)
-
-
-def parted(fewest: int, most: int) -> Ending:
-    """Ranks train batches of different sizes."""
-    hint = "every replica has to train as many microbatches"
-    return Ending(EngineError(different_sizes(fewest, most), hint=hint))
-
-
-# What a job does from its first iteration to its last: phase after phase, for batches of every size.
-#
-# One class in one file: its methods take in one iteration's numbers in order, and all of them move the same
-# phases. What a phase or a plan does stands in files of their own.
-
-
-class Lifecycle:
-    """The sizes of batches, their plans, and the phase of each; ``settings`` are the present iteration's.
-
-    Warm-up and profile are alike for batches of all sizes. From then on each has a phase of its own, which
-    moves on with its batches alone. One is looked for when all ranks know that all ran that size. The
+    Warm-up and profile are alike for batches of all sizes. From then on each size has a phase of its own,
+    which moves on with its batches alone. One is looked for when all ranks know that all ran that size. The
     iteration in which the size changes counts for neither side, since clocks change within it.
 
-    Blocking exchanges happen here alone. There is one per profiled clock, one per size of batches and one
-    when their plan arrives, and one per audit.
+    Blocking exchanges happen at the end of iterations alone. There is one per profiled clock, one per size of
+    batches and one when their plan arrives, and one per audit.
+
+    ``opening`` is the first phase. Public methods stand in the order in which the hooks call them.
+    ``settings`` are the present iteration's.
     """
 
     def __init__(
         self,
         context: JobContext,
         start: StartDecision,
+        opening: Phase,
         *,
-        sweeping: Sweeping,
-        calibrator: Calibrator | None,
+        device: SharedDevice,
+        requests: ClockRequests,
+        sequencer: ClockSequencer,
+        recorder: Recorder,
+        books: RankBooks,
+        conflict_monitor: ConflictMonitor,
         status_exchange: StatusExchange,
         plans: BatchPlans,
-        scalars: Scalars,
+        scalars: Scalars | None = None,
     ) -> None:
-        self._start, self._sweeping = start, sweeping
-        self._power_w: float | None = None
-        self._context = context
-        self._sizes = plans.sizes
-        self._status_exchange = status_exchange
-        self._plans = plans
-        self._scalars = scalars
-        self._present = self._joined = context.job.schedule.microbatches
-        self._ran = 0
-        self._began_s = time.monotonic()
-        self._opening = self._warm_up(calibrator)
-        self._phases: dict[int, Phase] = {}
-        self._is_alone = False  # whether a rank fell silent: nothing is exchanged from then on
+        self._context, self._start = context, start
+        self._device, self._requests, self._sequencer = device, requests, sequencer
+        self._recorder, self._books, self._conflicts = recorder, books, conflict_monitor
+        self._status_exchange, self._plans, self._scalars = status_exchange, plans, scalars
+        self._raises = context.config.on_error == "raise"
+        self._undo: list[Callable[[], None]] = []
+        self.error: PerseusError | None = None
+        self.left = False
         self.settings: IterationSettings = DEFAULT_UNCOUNTED
+        self._paced: ActivePlan | None = None
+        self._task: DeviceTask | None = None
+        self._present = self._joined = context.job.schedule.microbatches
+        self._power_w: float | None = None
+        self._began_s = time.monotonic()
+        self._alone = False  # a rank fell silent: nothing is exchanged from then on
+        self._opening = opening
+        self._phases: dict[int, Phase] = {}  # by size of batch, once the opening is over
         context.log.event("warming_up", iterations=context.config.profile.warmup_iterations)
 
     @property
@@ -137,263 +121,29 @@ class Lifecycle:
         phase = self._phase
         return phase.active_plan if isinstance(phase, Running) else None
 
-    @property
-    def rests(self) -> bool:
-        """Return whether clocks go to default while the host does something else than train."""
-        return self._phase is not None and self._phase.settings.rests
-
-    def begins(self, index: int, batch: Batch) -> Job | None:
-        """Choose what an iteration is run by; return the job in batches of its size, None where unknown."""
-        self._began_s = time.monotonic()
-        job = self._sizes.meet(batch)
-        changed = bool(self._phases) and batch.microbatches != self._present
-        self._present = batch.microbatches
-        phase = self._phase
-        self.settings = DEFAULT_UNCOUNTED if phase is None else phase.settings
-        if changed:
-            self.settings = replace(self.settings, mode=Mode.NEITHER)
-        elif phase is not None:
-            if self.active_plan is not None:
-                self.active_plan.meet(batch.loads)
-            phase.begins(index)
-        return job
-
-    def advance(self, index: int, passed: Sequence[Iteration]) -> Ending | None:
-        """Exchange numbers with all ranks and move on; return why to leave, where all do.
-
-        Raises:
-            PerseusError: this rank cannot go on.
-        """
-        job_status = self._exchanged(index, passed)
-        if job_status is not None and job_status.failed:
-            return followed()
-        if job_status is not None and job_status.sizes is not None:
-            return parted(*job_status.sizes)
-        try:
-            self._move_on(index, passed, job_status)
-        except SilentRankError as error:
-            if not self._is_alone and self._status_exchange.someone_failed():
-                return followed()
-            self._go_alone(error)
-        if self._scalars.wanted and self.active_plan is not None:
-            self._scalars.write(self._plans.shown(self.active_plan, self._joined))
-        return None
-
-    def tell_failure(self) -> None:
-        """Have the other ranks leave with this one, which cannot go on."""
-        if not self._is_alone:
-            self._status_exchange.fail()
-
-    def end(self, *, well: bool) -> None:
-        """Report nothing any more: the job is over, ``well`` if nothing went wrong."""
-        for phase in self._phases.values():
-            if isinstance(phase, Running):
-                phase.active_plan.close()
-        self._status_exchange.close(well=well)
-
-    def close(self) -> None:
-        """End what still runs beside the training."""
-        self._plans.close()
-
-    @property
-    def _phase(self) -> Phase | None:
-        """The phase of present batches; None before their size has one, and while an opening job is alone."""
-        if self._phases:
-            return self._phases.get(self._present)
-        return None if self._is_alone else self._opening
-
-    def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
-        """Exchange status with all ranks; where the others fall silent the plan can go on without them."""
-        if self._is_alone:
-            return None
-        try:
-            return self._status_exchange.turn(
-                index,
-                passed,
-                plans_ready=self._plans.ready(),
-                microbatches=self._present,
-            )
-        except SilentRankError as error:
-            self._go_alone(error)
-            return None
-
-    def _move_on(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> None:
-        if job_status is not None:
-            if job_status.microbatches is not None:
-                self._joined = job_status.microbatches
-                self._sizes.join(self._joined)
-            if self.active_plan is not None:
-                self.active_plan.observe(index, job_status)
-            self._hold(index, job_status, apart_from=self.active_plan)
-        self._ran = index + 1
-        ended = IterationResult(index, passed, None if job_status is None else job_status.iteration_s)
-        if not self._phases:
-            if not self._is_alone:
-                self._opening = self._opening.next_phase(ended)
-            return
-        if (phase := self._phase) is not None:
-            self._phases[self._present] = phase.next_phase(ended)
-        if job_status is not None:
-            known = self.active_plan
-            self._take_in(job_status)
-            if self.active_plan is not known:
-                self._hold(index, job_status)
-
-    def _hold(self, index: int, job_status: JobStatus, *, apart_from: ActivePlan | None = None) -> None:
-        """Have plans for batches of all sizes hold the job's power cap."""
-        for phase in self._phases.values():
-            if isinstance(phase, Running) and phase.active_plan is not apart_from:
-                phase.active_plan.hold(index, job_status)
-        if job_status.power_w != self._power_w:
-            self._power_w = job_status.power_w
-            cost = {} if self.active_plan is None else self.active_plan.power_cap_cost
-            line, facts = power_cap_line(self._power_w, cost)
-            self._context.log.event("power_cap", line, **facts)
-
-    def _take_in(self, job_status: JobStatus) -> None:
-        """Look for the plan of a size that is new, and take the next one that is ready."""
-        size = job_status.microbatches
-        if size is not None and size not in self._phases:
-            self._phases[size] = self._plans.phase_for(size)
-        arrived = self._plans.arrived(job_status.plans_ready)
-        if arrived is not None:
-            planned, phase = arrived
-            self._phases[planned] = phase
-
-    def _go_alone(self, error: SilentRankError) -> None:
-        """Run the objective's plan, the only one that all ranks know; where there is none, default clocks."""
-        self._is_alone = True
-        if not self._phases:
-            self._opening.parted()
-        for size, phase in self._phases.items():
-            if isinstance(phase, Running):
-                phase.alone()
-            else:
-                self._phases[size] = BaselineOnly()
-        goes_on = "clocks are the default"
-        if self.active_plan is not None:
-            goes_on = "the plan runs on, no straggler is answered and nothing is audited"
-        self._context.log.event("alone", f"{goes_on} until the job restarts: {error}", reason=str(error))
-
-    def _warm_up(self, calibrator: Calibrator | None) -> Phase:
-        """Begin with the first iterations; in the last of them the GPUs are calibrated.
-
-        Traced ones run at default clocks: clocks change only when they are over.
-        """
-        settings = self._context.config
-        iterations = settings.profile.warmup_iterations
-        if calibrator is None:
-            return WarmUp(iterations, self._open)
-        calibrates = partial(calibrator.phase, opens=self._open)
-        if settings.trace_kernels:
-            return WarmUp(max(iterations, SETTLING), calibrates)
-        return WarmUp(iterations, calibrates, ahead=calibrator.iterations)
-
-    def _open(self, iteration_s: float) -> Phase:
-        self._explain_time(iteration_s)
-        job, start, sweeping = self._context.job, self._start, self._sweeping
-        match start.action:
-            case StartAction.RUN:
-                return self._by_size(job.schedule.microbatches, self._plans.running(job, start.plans))
-            case StartAction.PLAN:
-                return self._by_size(job.schedule.microbatches, self._plans.planning(job))
-            case StartAction.PROFILE:
-                return sweeping.profiling(
-                    iteration_s,
-                    ran=self._ran,
-                    then=lambda: self._by_size(self._joined, self._plans.phase_for(self._joined)),
-                )
-            case StartAction.OBSERVE:
-                self._predict(start)
-                return sweeping.observing(iteration_s, ran=self._ran)
-
-    def _explain_time(self, iteration_s: float) -> None:
-        """Relate virtual time to this host's, by the iteration that ends."""
-        context = self._context
-        host_s = time.monotonic() - self._began_s
-        if (
-            context.simulated
-            and context.config.simulated.get("time", "virtual") == "virtual"
-            and host_s > 0.0
-        ):
-            times = iteration_s / host_s
-            context.log.line(f"virtual time: 1 s here is about {times:.2g} s of the simulated GPUs")
-
-    def _by_size(self, microbatches: int, phase: Phase) -> Phase:
-        """Give batches of every size a phase of their own from now on; this is the first."""
-        self._phases[microbatches] = phase
-        return phase
-
-    def _predict(self, start: StartDecision) -> None:
-        """Report what a plan that is there would save."""
-        context = self._context
-        if start.plans:
-            plan = select(loads(start.plans), context.config.objective)
-            context.log.event(
-                "predicted",
-                f"observing only; the plan would save {plan.saving_pct:.1f} % energy",
-                saving_pct=plan.saving_pct,
-            )
-
-
-_REST_AFTER_LATENCIES = 4.0
-"""How many switching latencies the host may spend between two iterations before clocks go to default."""
-
-
-_SETTLED_AFTER_LATENCIES = 2.0
-"""After how many the clock of an iteration is in force that follows another engine's."""
-
-
-class Session:
-    """The listener behind an adapter's hooks; ``lifecycle`` decides what it is about.
-
-    Whatever fails in here is kept from the host: clocks go back and one line is logged. The other ranks learn
-    of it with the next exchange, and all leave at the same iteration. With ``on_error: raise`` the error is
-    raised instead, after the clocks are back.
-    """
-
-    def __init__(
-        self,
-        lifecycle: Lifecycle,
-        *,
-        recorder: Recorder,
-        sequencer: ClockSequencer,
-        device: SharedDevice,
-        books: RankBooks,
-        conflict_monitor: ConflictMonitor,
-        log: EventLog,
-        raises: bool,
-    ) -> None:
-        self.lifecycle = lifecycle
-        self._recorder = recorder
-        self._sequencer = sequencer
-        self._device = device
-        self._books = books
-        self._conflict_monitor = conflict_monitor
-        self._log = log
-        self._raises = raises
-        self._mode = Mode.NEITHER
-        self._listens = False
-        self._paced: ActivePlan | None = None
-        self._given_back: list[Callable[[], None]] = []
-        self._left: Ending | None = None
-
-    @property
-    def left(self) -> bool:
-        """Return whether the engine runs without us again."""
-        return self._left is not None
+    def use(self, able: Capabilities) -> None:
+        """Reckon with what the GPU can do, wherever a clock is asked for or energy is read."""
+        self._sequencer.latency_s = able.switch_latency_s or 0.0
+        self._device.choice.gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
+        self._requests.expect(able.switch_latency_s)
+        self._books.watch.reckon(able)
 
     def on_leaving(self, act: Callable[[], None]) -> None:
         """Register what gives something back; run in reverse order, once."""
-        self._given_back.append(act)
+        self._undo.append(act)
+
+    # ---- what the hooks call ----
 
     def iteration_begins(self, batch: Batch) -> bool:
-        """Run the present phase, unless batches of this size are not known yet."""
+        """Run the present phase; False where batches of this size are not known yet, or after the end."""
         if self.left:
             return False
-        self._listens = False
-        self._guarded(lambda: self._run(batch))
-        return self._listens and not self.left
+        try:
+            return self._begin(batch)
+        except Exception as error:
+            if self.fail(error):
+                raise
+            return False
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
         """Mark the start of an instruction and ask for its clock."""
@@ -404,122 +154,290 @@ class Session:
                 if schedule is not None:
                     self._sequencer.change_to(schedule)
             self._sequencer.before(kind)
-        except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
-            self._leave(failed(as_perseus_error(error)))
+        except Exception as error:
+            if self.fail(error):
+                raise
 
     def after(self, kind: Kind) -> None:
         """Mark its end and ask for the next clock."""
         try:
             self._recorder.ended()
             self._sequencer.after(kind)
-        except Exception as error:  # noqa: BLE001  # see before()
-            self._leave(failed(as_perseus_error(error)))
+        except Exception as error:
+            if self.fail(error):
+                raise
 
     def iteration_ends(self) -> None:
-        """Take stock, exchange numbers, move on."""
-        if not self.left:
-            self._guarded(self._take_stock)
-        if self._raises and self._left is not None and self._left.error is not None:
-            raise self._left.error
+        """Take in the measurements, exchange status with all ranks, choose how the next iteration runs."""
+        if self.left:
+            return
+        try:
+            self._end()
+        except Exception as error:
+            if self.fail(error):
+                raise
 
     def other_schedule_begins(self) -> None:
-        """Let evaluation run at default clocks."""
-        if not self.left:
-            self._guarded(self._stand_aside)
+        """Let something that does not train (an evaluation) run at default clocks."""
+        if self.left:
+            return
+        try:
+            self._stand_aside()
+        except Exception as error:
+            if self.fail(error):
+                raise
 
     def iteration_broke(self) -> None:
         """Restore the clock: the host's own code failed, and may end the job or try again."""
-        if not self.left:
-            self._guarded(self._stand_aside)
+        self.other_schedule_begins()
 
     def fail(self, error: Exception) -> bool:
         """Leave, since something before or around this failed; return whether the user wants it raised."""
-        self._leave(failed(as_perseus_error(error)))
+        self._leave(End.FAILED, as_perseus_error(error))
         return self._raises
 
     def leave(self) -> None:
         """Give everything back; safe to call twice."""
-        self._leave(ended())
+        self._leave(End.ENDED)
 
     def end(self, *, well: bool) -> None:
         """Leave for good: the job is over, ``well`` if nothing went wrong; safe to call twice."""
         self.leave()
-        self._go_on_after(lambda: self.lifecycle.end(well=well))
+        for phase in self._phases.values():
+            if isinstance(phase, Running):
+                self._try(phase.active_plan.close)
+        self._try(lambda: self._status_exchange.close(well=well))
 
-    def _run(self, batch: Batch) -> None:
-        job = self.lifecycle.begins(self._recorder.index, batch)
+    # ---- an iteration ----
+
+    def _begin(self, batch: Batch) -> bool:
+        self._began_s = time.monotonic()
+        job = self._plans.sizes.meet(batch)
+        changed = bool(self._phases) and batch.microbatches != self._present
+        self._present = batch.microbatches
+        phase = self._phase
+        settings = DEFAULT_UNCOUNTED if phase is None else phase.settings
+        if settings.task is not None and self._task is None:
+            self._task = settings.task
+            self._requests.run(settings.task)
         if job is None:
             self._stand_aside()
-            return
-        settings = self.lifecycle.settings
-        self._mode = settings.mode
-        unsettled = self._took_turn() or self._recorder.interrupted
-        settling_s = _SETTLED_AFTER_LATENCIES * self._sequencer.latency_s
-        self._recorder.begin(job, settling_s=settling_s if unsettled else 0.0, loads=batch.loads)
-        self._sequencer.begin(settings.clocks if settings.plan is None else settings.plan.begin())
-        self._paced = settings.plan if settings.plan is not None and settings.plan.paces else None
-        self._listens = True
-
-    def _took_turn(self) -> bool:
-        """Have it be this engine's turn; return whether another one has had the clocks since its last."""
-        if not self._device.take(self):
             return False
-        self._sequencer.forget()
+        if changed:
+            settings = replace(settings, mode=Mode.NEITHER, settled=False)
+        took_turn = self._device.take(self)  # another engine has had the clocks since
+        if took_turn:
+            self._sequencer.forget()
+        settling_s = 0.0
+        if took_turn or self._recorder.interrupted:
+            settling_s = _SETTLED_AFTER_LATENCIES * self._sequencer.latency_s
+        self._recorder.begin(job, settling_s=settling_s, loads=batch.loads)
+        plan, clocks = settings.plan, settings.clocks
+        if plan is not None:
+            clocks = plan.begin(self._recorder.index, batch.loads, settled=settings.settled)
+        self._sequencer.begin(clocks)
+        self._paced = plan if plan is not None and plan.paces else None
+        self.settings = settings
         return True
 
+    def _end(self) -> None:
+        for error in (self._conflicts.check(), self._requests.error, self._books.watch.error):
+            if error is not None:
+                raise error
+        known = self._conflicts.note_stored(now=self._requests.stored) and self._conflicts.control.controlled
+        index, passed = self._recorder.finish(), self._recorder.passed()
+        self._books.enter(index, self.settings.mode, passed, known=known)
+        for line in filter(None, (self._recorder.trouble(), self._books.watch.trouble())):
+            self._context.log.event("not_measured", line)
+        job = self._exchanged(index, passed)
+        if job is not None and job.failed:
+            self._leave(End.FOLLOWED, EngineError(_FOLLOWED))
+        elif job is not None and job.sizes is not None:
+            hint = "every replica has to train as many microbatches"
+            self._leave(End.PARTED, EngineError(different_sizes(*job.sizes), hint=hint))
+        else:
+            self._move_on(index, passed, job)
+        if self.error is not None:
+            if self._raises:
+                raise self.error
+            return
+        self._recorder.rest()
+        phase = self._phase
+        if phase is not None and phase.settings.rests:
+            self._sequencer.rest(_REST_AFTER_LATENCIES * self._sequencer.latency_s)
+
     def _stand_aside(self) -> None:
-        self._mode = Mode.NEITHER
-        self._took_turn()
+        self.settings = DEFAULT_UNCOUNTED
+        if self._device.take(self):
+            self._sequencer.forget()
         self._recorder.interrupt()
         self._sequencer.begin(DEFAULT_CLOCK)
 
-    def _take_stock(self) -> None:
-        for lower in (self._conflict_monitor.check(), self._sequencer.error, self._books.error):
-            if lower is not None:
-                raise lower
-        index = self._recorder.finish()
-        known = self._conflict_monitor.note_stored(now=self._sequencer.stored)
-        self._books.ran(index, self._mode, known=known and self._conflict_monitor.control.controlled)
-        passed = self._recorder.passed()
-        for line in filter(None, (self._recorder.trouble(), self._books.trouble())):
-            self._log.event("not_measured", line)
-        self._books.enter(passed)
-        leaving = self.lifecycle.advance(index, passed)
-        if leaving is not None:
-            self._leave(leaving)
-            return
-        self._recorder.rest()
-        if self.lifecycle.rests:
-            self._sequencer.rest(_REST_AFTER_LATENCIES * self._sequencer.latency_s)
+    # ---- what runs next ----
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    @property
+    def _phase(self) -> Phase | None:
+        """The phase of present batches; None before their size has one, and while an opening job is alone."""
+        if self._phases:
+            return self._phases.get(self._present)
+        return None if self._alone else self._opening
+
+    def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
+        """Exchange status with all ranks; where others fall silent the plan can go on without them."""
+        if self._alone:
+            return None
         try:
-            act()
-        except Exception as error:
-            self._leave(failed(as_perseus_error(error)))
-            if self._raises:
-                raise
+            return self._status_exchange.turn(
+                index, passed, plans_ready=self._plans.ready(), microbatches=self._present
+            )
+        except SilentRankError as error:
+            self._go_alone(error)
+            return None
 
-    def _leave(self, leaving: Ending) -> None:
-        """Give everything back, clocks first of all, then do what the table states (`leaving`); once.
+    def _move_on(self, index: int, passed: Sequence[Iteration], job: JobStatus | None) -> None:
+        """Move the present phase on, and give each size of batches its phase."""
+        try:
+            if job is not None and job.microbatches not in {None, self._joined}:
+                self._joined = job.microbatches
+                self._plans.sizes.join(self._joined)
+            if self._phases:
+                if (phase := self._phases.get(self._present)) is not None:
+                    self._phases[self._present] = phase.next(index, passed, job)
+                if job is not None:
+                    self._take_in(job)
+            elif not self._alone:
+                self._opening = self._opened(self._opening.next(index, passed, job), index + 1)
+            if job is not None:
+                self._hold_power_cap(index, job.power_w)
+        except SilentRankError as error:
+            if not self._alone and self._status_exchange.someone_failed():
+                self._leave(End.FOLLOWED, EngineError(_FOLLOWED))
+                return
+            self._go_alone(error)
+        active_plan = self.active_plan
+        if self._scalars is not None and active_plan is not None:
+            self._scalars.write(self._plans.shown(active_plan, self._joined))
+
+    def _take_in(self, job: JobStatus) -> None:
+        """Look for the plan of a size that is new, and take the next one that is ready."""
+        size = job.microbatches
+        if size is not None and size not in self._phases:
+            self._phases[size] = self._plans.phase_for(size)
+        if (arrived := self._plans.arrived(job.plans_ready)) is not None:
+            self._phases[arrived[0]] = arrived[1]
+
+    def _hold_power_cap(self, index: int, power_w: float | None) -> None:
+        """Have plans for batches of all sizes hold the job's power cap after iteration ``index``."""
+        for phase in self._phases.values():
+            if isinstance(phase, Running):
+                phase.active_plan.hold(index, power_w)
+        if power_w != self._power_w:
+            self._power_w = power_w
+            cost = {} if self.active_plan is None else self.active_plan.power_cap_cost
+            line, facts = power_cap_line(self._power_w, cost)
+            self._context.log.event("power_cap", line, **facts)
+
+    def _opened(self, phase: Phase, ran: int) -> Phase:
+        """Go on after warm-up and profile, of which ``ran`` iterations have passed; collective then."""
+        if self._task is not None and phase.settings.task is not self._task:
+            self._stop_task()
+        if isinstance(phase, Profiled):
+            return self._first(self._joined, self._plans.phase_for(self._joined))
+        if not isinstance(phase, Opened):
+            return phase
+        if phase.found is not None:
+            self.use(phase.found)
+        context, start, job = self._context, self._start, self._context.job
+        self._explain_time(phase.iteration_s)
+        match start.action:
+            case StartAction.RUN:
+                return self._first(job.schedule.microbatches, self._plans.running(job, start.plans))
+            case StartAction.PLAN:
+                return self._first(job.schedule.microbatches, self._plans.planning(job))
+            case StartAction.PROFILE:
+                windows = Windows(context, self._books.watch, self._conflicts)
+                return Sweeping.begun(windows, phase.iteration_s, ran=ran)
+            case StartAction.OBSERVE:
+                self._predict()
+                windows = Windows(context, self._books.watch, self._conflicts)
+                watched = windows.watch.watching
+                return Observing(windows, phase.iteration_s, ran=ran) if watched else BaselineOnly()
+
+    def _first(self, microbatches: int, phase: Phase) -> Phase:
+        """Give batches of every size a phase of their own from now on; this is the first."""
+        self._phases[microbatches] = phase
+        return phase
+
+    def _go_alone(self, error: SilentRankError) -> None:
+        """Run the objective's plan, the only one that all ranks know; where there is none, default clocks."""
+        self._alone = True
+        self._stop_task()
+        for size, phase in self._phases.items():
+            if isinstance(phase, Running):
+                phase.alone()
+            else:
+                self._phases[size] = BaselineOnly()
+        goes_on = "clocks are the default"
+        if self.active_plan is not None:
+            goes_on = "the plan runs on, no straggler is answered and nothing is audited"
+        self._context.log.event("alone", f"{goes_on} until the job restarts: {error}", reason=str(error))
+
+    def _stop_task(self) -> None:
+        if self._task is not None:
+            self._requests.stop(self._task)
+            self._task = None
+
+    def _explain_time(self, iteration_s: float) -> None:
+        """Relate virtual time to this host's, by the iteration that ends."""
+        context, host_s = self._context, time.monotonic() - self._began_s
+        virtual = context.simulated and context.config.simulated.get("time", "virtual") == "virtual"
+        if virtual and host_s > 0.0:
+            times = iteration_s / host_s
+            context.log.line(f"virtual time: 1 s here is about {times:.2g} s of the simulated GPUs")
+
+    def _predict(self) -> None:
+        """Report what a plan that is there would save."""
+        if self._start.plans:
+            plan = select(loads(self._start.plans), self._context.config.objective)
+            self._context.log.event(
+                "predicted",
+                f"observing only; the plan would save {plan.saving_pct:.1f} % energy",
+                saving_pct=plan.saving_pct,
+            )
+
+    # ---- the end ----
+
+    def _leave(self, end: End, error: PerseusError | None = None) -> None:
+        """Give everything back, clocks first of all, then inform and log; once.
 
         Each step goes on after a failure of the one before it. What an error shows of the device is noted
         before the device is closed; nothing else comes before the restoration.
         """
         if self.left:
             return
-        self._left, error = leaving, leaving.error
-        if leaving.tells and error is not None:
-            self._go_on_after(lambda: self._conflict_monitor.note_failure(error))
-        for act in reversed(self._given_back):
-            self._go_on_after(act)
-        if leaving.tells:
-            self._go_on_after(self.lifecycle.tell_failure)
-        self._go_on_after(lambda: leaving.log(self._log))
+        self.left, self.error = True, error
+        failed = end is End.FAILED
+        if failed and error is not None:
+            self._try(partial(self._conflicts.note_failure, error))
+        for act in reversed(self._undo):
+            self._try(act)
+        if failed and not self._alone:
+            self._try(self._status_exchange.fail)
+        self._try(lambda: self._log_end(end, error))
 
-    def _go_on_after(self, act: Callable[[], None]) -> None:
+    def _log_end(self, end: End, error: PerseusError | None) -> None:
+        log = self._context.log
+        if error is None:
+            log.event("ended")
+            return
+        line = f"off, training goes on at default clocks: {error}"
+        if end is End.FAILED:
+            log.line_here(line)
+        log.event("disabled", line if end is End.PARTED else None, reason=str(error))
+
+    def _try(self, act: Callable[[], None]) -> None:
         """Do one step of several on the way out: its failure is logged and keeps no other from its turn."""
         try:
             act()
         except Exception as error:  # noqa: BLE001  # a lost device must not keep the hook in place
-            self._log.line_here(f"while leaving: {error}")
+            self._context.log.line_here(f"while leaving: {error}")

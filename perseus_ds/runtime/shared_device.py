@@ -11,7 +11,7 @@ from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.guard.open import Choice, choose
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
+from perseus_ds.runtime.clock_thread import Ask, ClockRequests
 
 _PATIENCE_S = 2.0
 _OPEN_S = 60.0
@@ -110,7 +110,7 @@ class SharedDevice:
     def _ask_default(self) -> None:
         self._holder = self
         if self._requests is not None:
-            self._requests.put(Request((Ask(None),), self.choice.gpu.now_s()))
+            self._requests.put((Ask(None),), self.choice.gpu.now_s())
 
 
 @atexit.register

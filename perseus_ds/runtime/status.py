@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.device.clock_change import AskedClocks, is_capped
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.run_directory.paths import TOUCH_EVERY_S, touch
 from perseus_ds.runtime.channel import FEWEST, MOST, ControlChannel
 from perseus_ds.runtime.conflicts import ConflictMonitor
+from perseus_ds.runtime.context import SwitchLatency
+from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Sets
 from perseus_ds.runtime.recorder import Arrivals, Iteration
@@ -143,66 +146,54 @@ class StatusLayout:
     """
 
     def __init__(self, *, kinds: int, replicas: int, replica: int) -> None:
-        self._replicas = replicas if replicas > 1 else 0
+        self.replicas = replicas if replicas > 1 else 0
         self._replica = replica
         self._kinds = kinds
         first = _HEAD + kinds
-        own, capped, announced, end = (first + row * self._replicas for row in range(4))
+        own, capped, announced, end = (first + row * self.replicas for row in range(4))
         self._rows = slice(own, capped), slice(capped, announced), slice(announced, end)
         self._blank = np.zeros(end)
         self._blank[[MOST, FEWEST]] = -np.inf
-        if self._replicas:
+        if self.replicas:
             self._blank[self._rows[0]] = -np.inf
 
     def vector(self, rank_status: RankStatus) -> NDArray[np.float64]:
         """Write down what this rank reports."""
-        numbers = self._blank.copy()
-        numbers[0], numbers[1], numbers[2] = (
-            rank_status.failed,
-            rank_status.plans_ready,
-            _or_inf(rank_status.duration_s),
-        )
-        if rank_status.microbatches is not None:
-            numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
-        numbers[_POWER_W] = rank_status.power_w or 0.0
-        if any(rank_status.conflicts):
-            numbers[_HEAD : _HEAD + len(rank_status.conflicts)] = rank_status.conflicts
-        if self._replicas:
+        numbers, status = self._blank.copy(), rank_status
+        # an unknown duration is the longest, so that it stays unknown: NaN has no order
+        numbers[0], numbers[1] = status.failed, status.plans_ready
+        numbers[2] = math.inf if status.duration_s is None else status.duration_s
+        if status.microbatches is not None:
+            numbers[MOST], numbers[FEWEST] = status.microbatches, -status.microbatches
+        numbers[_POWER_W] = status.power_w or 0.0
+        if any(status.conflicts):
+            numbers[_HEAD : _HEAD + len(status.conflicts)] = status.conflicts
+        if self.replicas:
             own, capped, announced = self._rows
-            numbers[own.start + self._replica] = _or_inf(rank_status.own_s)
-            numbers[capped.start + self._replica] = rank_status.capped
-            if rank_status.announced is not None:
-                numbers[announced] = rank_status.announced
+            numbers[own.start + self._replica] = math.inf if status.own_s is None else status.own_s
+            numbers[capped.start + self._replica] = status.capped
+            if status.announced is not None:
+                numbers[announced] = status.announced
         return numbers
 
     def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
         """Read what came back."""
-        failed, plans_ready, duration_s, most, fewest, *others = numbers[: _HEAD + self._kinds].tolist()
-        power_w, *tellers = others
+        head = numbers[: _HEAD + self._kinds].tolist()
+        failed, plans_ready, duration_s, most, fewest, power_w, *conflicts = head
+        replicas = None
+        if self.replicas:
+            own_s, capped, announced = self._rows
+            replicas = ReplicaStatus(numbers[own_s], numbers[capped].astype(np.bool_), numbers[announced])
         return JobStatus(
             failed=bool(failed),
             plans_ready=int(plans_ready),
             iteration_s=duration_s if math.isfinite(duration_s) else None,
             microbatches=int(most) if most == -fewest else None,
             sizes=(int(-fewest), int(most)) if math.isfinite(most) and most != -fewest else None,
-            conflicts=tuple(map(int, tellers)) if any(tellers) else (),
-            replicas=self._replica_status(numbers) if self._replicas else None,
+            conflicts=tuple(map(int, conflicts)) if any(conflicts) else (),
+            replicas=replicas,
             power_w=power_w or None,
         )
-
-    def _replica_status(self, numbers: NDArray[np.float64]) -> ReplicaStatus:
-        own_s, capped, announced = self._tables(numbers)
-        return ReplicaStatus(own_s, capped.astype(np.bool_), announced)
-
-    def _tables(self, numbers: NDArray[np.float64]) -> tuple[_Numbers, _Numbers, _Numbers]:
-        """Own times, caps, announcements: the rows of the vector's end."""
-        own, capped, announced = self._rows
-        return numbers[own], numbers[capped], numbers[announced]
-
-
-def _or_inf(duration_s: float | None) -> float:
-    """An unknown duration is the longest, so that it stays unknown: NaN has no order."""
-    return math.inf if duration_s is None else duration_s
 
 
 class StatusExchange:
@@ -218,14 +209,16 @@ class StatusExchange:
         layout: StatusLayout,
         *,
         arrivals: Arrivals,
-        capped: Callable[[Iteration], bool],
+        watch: EnergyWatch,
+        asked: AskedClocks,
+        reckoning: SwitchLatency,
         conflict_monitor: ConflictMonitor,
         notices: NoticeWatch | None,
     ) -> None:
         self._channel = channel
         self._layout = layout
         self._arrivals = arrivals
-        self._capped = capped
+        self._watch, self._asked, self._reckoning = watch, asked, reckoning
         self._conflict_monitor = conflict_monitor
         self._notices = notices
 
@@ -243,19 +236,26 @@ class StatusExchange:
             SilentRankError: some rank did not report anything in time.
         """
         job_status = self._taken_in(self._channel.collect())
+        last = passed[-1] if passed else None
+        capped, own_s, announced, power_w = False, None, None, None
+        if self._layout.replicas:
+            own_s = self._arrivals.own_s(index - self._arrivals.behind, passed)
+            if last is not None:
+                looks = self._watch.looks_between(last.start_s, last.end_s)
+                settle_s = 2.0 * self._reckoning.able.switch_latency_s
+                capped = is_capped(looks, self._asked, settle_s=settle_s)
         if self._notices is not None:
             self._notices.report()
-        self._arrivals.note(passed)
-        last = passed[-1] if passed else None
+            announced, power_w = self._notices.announced, self._notices.power_w
         rank_status = RankStatus(
             plans_ready=plans_ready,
             microbatches=microbatches,
             duration_s=None if last is None or last.skipped or not last.intervals else last.duration_s,
             conflicts=self._conflict_monitor.report(),
-            own_s=self._arrivals.own_s(index - self._arrivals.behind),
-            capped=last is not None and self._capped(last),
-            announced=None if self._notices is None else self._notices.announced,
-            power_w=None if self._notices is None else self._notices.power_w,
+            own_s=own_s,
+            capped=capped,
+            announced=announced,
+            power_w=power_w,
         )
         self._channel.post(self._layout.vector(rank_status))
         return job_status

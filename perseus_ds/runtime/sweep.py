@@ -1,14 +1,13 @@
 """The sweep over clocks: from windows of iterations to the profile of a job, or to what it observes.
 
-One class in one file: its phases hand each other the windows so far, the pace and the estimate. How a window
-is pooled, a clock is chosen and a sweep is kept stands in files of their own.
+Windows are estimated in `window.py` and pooled over the ranks in `pooling.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from perseus_ds.device.gpu import is_held
 from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
@@ -36,7 +35,7 @@ from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.phases import BaselineOnly, Phase, Profiling
+from perseus_ds.runtime.phases import BaselineOnly, Phase, Profiled, Profiling
 from perseus_ds.runtime.plans import plan_request
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
@@ -189,15 +188,6 @@ def log_varying(log: EventLog, measured: MeasuredSweep) -> None:
     )
 
 
-def log_not_held(log: EventLog, clocks_mhz: Sequence[int]) -> None:
-    """State which clocks no plan uses, as they do not hold."""
-    log.event(
-        "not_held",
-        f"{', '.join(map(str, clocks_mhz))} MHz do not hold under this job's load: no plan uses them",
-        clocks_mhz=list(clocks_mhz),
-    )
-
-
 def log_observed(log: EventLog, seen: Pooled) -> None:
     """State what one window at default clocks shows."""
     rows = [
@@ -220,124 +210,28 @@ _VARIES = 0.1
 """Computations of one kind, clock and size agree within a hundredth on a GPU left alone."""
 
 
-class Sweeping:
-    """Begin the phase that measures, and write down what it finds.
+class Windows:
+    """Measures the windows of a sweep on all ranks alike, and writes the profile that they give.
 
     The profile is of computations: it serves batches of every number of microbatches, which may change while
     it is made. Where microbatches change their shape, and the framework knows it, durations are brought to
-    one size for every clock. The profile is of the mean of all that was seen. Where computations vary for no
-    known reason, clocks are measured there and back, so that none sees other batches than the others.
+    one size for every clock. The profile is of the mean of all that was seen.
     """
 
-    def __init__(
-        self,
-        context: JobContext,
-        watch: EnergyWatch,
-        monitor: ConflictMonitor,
-    ) -> None:
-        self._context = context
-        self._watch = watch
+    def __init__(self, context: JobContext, watch: EnergyWatch, monitor: ConflictMonitor) -> None:
+        self.context = context
+        self.watch = watch
         self._monitor = monitor
         self._short_windows = self._void = self._held_mhz = self._steady_mhz = 0
-        self._loads = WindowLoads(self._context)
+        self._loads = WindowLoads(context)
         self._warmth = ThermalHistory()
 
-    def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
-        """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
-        choice = ClockChoice(self._context, iteration_s)
-        settling = self._settling(iteration_s, choice.window.at() * choice.count, ran=ran)
-        sweeps, pace = choice.begun(), choice.pace()
-        log_begin(self._context, choice, choice.cost(settling))
-
-        def written(found: MeasuredSweep, last: MeasuredSweep | None) -> Phase:
-            warming = NO_CORRECTION
-            if last is not None:
-                warming = self._warming(sweeps.windows[0], last.windows[-1])
-            course = self._course(pace, iteration_s, ran=ran)
-            return then() if self._write(found, warming, choice.grid_mhz, course) else BaselineOnly()
-
-        def profiled() -> Phase:
-            if sweeps.spread > _VARIES:
-                log_varying(self._context.log, sweeps)
-                back = sweeps.back()
-                return self._walking(back, choice, pace, then=lambda: written(sweeps.joined(back), back))
-            if sweeps.sweep.done == 1:
-                return written(sweeps, None)
-            cool = sweeps.first_again()
-            return self._walking(cool, choice, pace, then=lambda: written(sweeps, cool))
-
-        return self._walking(sweeps, choice, pace, then=profiled, settling=settling, chooses=True)
-
-    def _walking(
-        self,
-        sweeps: MeasuredSweep,
-        choice: ClockChoice,
-        pace: SweepPace,
-        *,
-        then: Callable[[], Phase],
-        settling: int = 1,
-        chooses: bool = False,
-    ) -> Phase:
-        """Measure clock after clock; where it ``chooses``, every window chooses the next one."""
-
-        def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
-            seen = self._pooled(clock_mhz, window)
-            if seen is None:
-                return False
-            sweeps.record(seen[0])
-            choice.leave_out_refused(sweeps)
-            if chooses:
-                choice.go_on(sweeps)
-            if seen[0] is not None:
-                left_s = choice.left_s(sweeps, pace)
-                log_measured(self._context.log, clock_mhz, sweeps, choice, left_s, again=not chooses)
-            return True
-
-        return Profiling(sweeps, choice.window, measured=measured, then=then, settling=settling, pace=pace)
-
-    def _course(self, pace: SweepPace, iteration_s: float, *, ran: int) -> dict[str, float]:
-        """Return how long the sweep lasted, by how much training was slower, and what counted for nothing."""
-        return {
-            "took_s": pace.took_s,
-            "slower_pct": pace.slower_pct(iteration_s),
-            "first_iterations": ran,
-            "after_something_else": pace.broken,
-            "void_or_skipped": self._void,
-        }
-
-    def observing(self, iteration_s: float, *, ran: int) -> Phase:
-        """Measure one window at default clocks and report what it shows; ``ran`` iterations have passed."""
-        context = self._context
-        if not self._watch.watching:
-            return BaselineOnly()
-        length = window_length(context, iteration_s)
-        top = context.capabilities.clocks_mhz[:1]
-        sweeps = MeasuredSweep(Sweep(top))
-
-        def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
-            seen = self._pooled(clock_mhz, window)
-            if seen is None:
-                return False
-            sweeps.record(seen[0])
-            if seen[0] is not None:
-                log_observed(self._context.log, seen[0])
-            return True
-
-        return Profiling(
-            sweeps,
-            length,
-            measured=measured,
-            then=BaselineOnly,
-            sets_clocks=False,
-            settling=self._settling(iteration_s, length.at(), ran=ran),
-        )
-
-    def _settling(self, iteration_s: float, sweep_iterations: int, *, ran: int) -> int:
+    def settling(self, iteration_s: float, sweep_iterations: int, *, ran: int) -> int:
         """Return how many iterations more the GPUs need to warm up; they have worked since the first."""
-        needed = math.ceil(self._context.config.profile.settle_s / iteration_s) - ran
+        needed = math.ceil(self.context.config.profile.settle_s / iteration_s) - ran
         return max(1, min(needed, sweep_iterations // 2))
 
-    def _pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> tuple[Pooled | None] | None:
+    def pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> tuple[Pooled | None] | None:
         """Pool a window; None where it was too short to show anything, a few times at most.
 
         The only element is None where some GPU refuses the clock.
@@ -348,21 +242,21 @@ class Sweeping:
             IncompleteProfileError: longer windows showed nothing either, or would not.
         """
         self._void += sum(one.void or one.skipped for one in window)
-        refused = clock_mhz in self._monitor.refused_mhz - {max(self._context.capabilities.clocks_mhz)}
+        refused = clock_mhz in self._monitor.refused_mhz - {max(self.context.capabilities.clocks_mhz)}
         try:
             told, loads = self._loads.shared(window)
             seen = pooled(
-                self._context,
+                self.context,
                 clock_mhz,
                 lambda: self._estimate(clock_mhz, told, loads),
                 refused=refused,
-                troubles=tuple(self._watch.troubles),
+                troubles=tuple(self.watch.troubles),
             )
         except IncompleteProfileError as error:
             self._short_windows += 1
             if self._short_windows > _SHORT_WINDOWS or isinstance(error, UnmeasurableError):
                 raise
-            self._context.log.event(
+            self.context.log.event(
                 "window_too_short", f"{error.message}: once more, twice as long", clock_mhz=clock_mhz
             )
             return None
@@ -370,22 +264,17 @@ class Sweeping:
         return (seen,)
 
     def _estimate(self, clock_mhz: int, window: Sequence[Iteration], loads: Mapping[int, Load]) -> Estimate:
-        looks = self._watch.looks_between(window[0].start_s + CHANGE_S, window[-1].end_s)
+        looks = self.watch.looks_between(window[0].start_s + CHANGE_S, window[-1].end_s)
         self._held_mhz = held_alone(clock_mhz, [look for _, look in looks], held_mhz=self._held_mhz)
         found = window_estimate(
-            self._watch,
-            self._monitor.control,
-            clock_mhz,
-            window,
-            loads=loads,
-            warmth=self._warmth,
+            self.watch, self._monitor.control, clock_mhz, window, loads=loads, warmth=self._warmth
         )
         reached_mhz = [point.achieved_mhz for point in found.points.values()]
         if all(mhz is not None and is_held(clock_mhz, mhz) for mhz in reached_mhz):
             self._steady_mhz = max(self._steady_mhz, clock_mhz)
         return found
 
-    def _warming(self, warm: Pooled, cool: Pooled) -> TemperatureCorrection:
+    def warming(self, warm: Pooled, cool: Pooled) -> TemperatureCorrection:
         """Return what temperatures show: alike on all ranks, from what all know."""
         again = cool.points if same_clock(warm, cool) else {}
         found = temperature_correction(
@@ -393,29 +282,33 @@ class Sweeping:
         )
         if found is not None:
             return found
-        reason = self._watch.temperatures.reason or "what was read and what the GPUs took do not fit together"
+        reason = self.watch.temperatures.reason or "what was read and what the GPUs took do not fit together"
         if not again:
             reason = "the highest clock was another one at the end of the sweep than at its begin"
-        self._context.log.event(
+        self.context.log.event(
             "no_temperature",
             f"temperatures are not used: {reason}. GPUs are cooler at low clocks: energies there may be 1 % "
             "too small",
         )
         return NO_CORRECTION
 
-    def _write(
+    def write(
         self,
         measured: MeasuredSweep,
         warming: TemperatureCorrection,
         grid_mhz: Sequence[int],
         course: Mapping[str, float],
-    ) -> bool:
-        """Write the profile; return whether plans follow."""
-        context, sweep, windows = self._context, measured.sweep, measured.windows
+    ) -> Phase:
+        """Write the profile; return the phase that follows."""
+        context, sweep, windows = self.context, measured.sweep, measured.windows
         held = held_clocks(sweep.clocks_mhz, windows)
         lost = [clock for clock in sweep.clocks_mhz[: len(windows)] if clock not in held]
         if lost:
-            log_not_held(context.log, lost)
+            context.log.event(
+                "not_held",
+                f"{', '.join(map(str, lost))} MHz do not hold under this job's load: no plan uses them",
+                clocks_mhz=lost,
+            )
         self._monitor.expect_held(self._steady_mhz, context.capabilities)
         profile = profile_of(context, sweep, windows, warming=warming, grid_mhz=grid_mhz)
         self._loads.log_fits(profile.loads)
@@ -427,8 +320,106 @@ class Sweeping:
             f"wrote {context.directory.profile} after {in_words(course['took_s'])}{context.whose_time}, "
             f"in which training was {max(0.0, course['slower_pct']):.1f} % slower"
         )
+        course = {**course, "void_or_skipped": self._void}
         if context.config.mode == "profile":
             context.log.event("profiled", f"{where}; mode is profile: default clocks from here on", **course)
-            return False
+            return BaselineOnly()
         context.log.event("profiled", where, **course)
+        return Profiled()
+
+
+class Sweeping(Profiling):
+    """Measure every clock, write the profile, go on.
+
+    Where computations vary for no known reason, clocks are measured there and back, so that none sees other
+    batches than the others. Else the highest clock is measured once more, on a GPU that has run the lowest.
+    The way back has a phase of its own, which knows the way ``there``.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        choice: ClockChoice,
+        sweeps: MeasuredSweep,
+        pace: SweepPace,
+        *,
+        ran: int,
+        settling: int = 1,
+        there: MeasuredSweep | None = None,
+    ) -> None:
+        super().__init__(sweeps, choice.window, settling=settling, pace=pace)
+        self._windows, self._choice, self._ran, self._there = windows, choice, ran, there
+
+    @classmethod
+    def begun(cls, windows: Windows, iteration_s: float, *, ran: int) -> Sweeping:
+        """Begin at the highest clock; ``ran`` iterations have passed."""
+        choice = ClockChoice(windows.context, iteration_s)
+        settling = windows.settling(iteration_s, choice.window.at() * choice.count, ran=ran)
+        log_begin(windows.context, choice, choice.cost(settling))
+        return cls(windows, choice, choice.begun(), choice.pace(), ran=ran, settling=settling)
+
+    def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+        """Take in a window; on the way there every window chooses the next clock."""
+        seen = self._windows.pooled(clock_mhz, window)
+        if seen is None:
+            return False
+        sweeps, choice, again = self._sweep, self._choice, self._there is not None
+        sweeps.record(seen[0])
+        choice.leave_out_refused(sweeps)
+        if not again:
+            choice.go_on(sweeps)
+        if seen[0] is not None:
+            left_s = choice.left_s(sweeps, self._pace)
+            log_measured(self._windows.context.log, clock_mhz, sweeps, choice, left_s, again=again)
         return True
+
+    def finished(self) -> Phase:
+        """Measure the way back, then write the profile."""
+        sweeps = self._sweep
+        if self._there is not None:
+            warming = self._windows.warming(self._there.windows[0], sweeps.windows[-1])
+            varying = self._there.spread > _VARIES
+            return self._written(self._there.joined(sweeps) if varying else self._there, warming)
+        if sweeps.spread > _VARIES:
+            log_varying(self._windows.context.log, sweeps)
+            back = sweeps.back()
+        elif sweeps.sweep.done == 1:
+            return self._written(sweeps, NO_CORRECTION)
+        else:
+            back = sweeps.first_again()
+        return Sweeping(self._windows, self._choice, back, self._pace, ran=self._ran, there=sweeps)
+
+    def _written(self, sweeps: MeasuredSweep, warming: TemperatureCorrection) -> Phase:
+        course = {
+            "took_s": self._pace.took_s,
+            "slower_pct": self._pace.slower_pct(self._length.iteration_s),
+            "first_iterations": self._ran,
+            "after_something_else": self._pace.broken,
+        }
+        return self._windows.write(sweeps, warming, self._choice.grid_mhz, course)
+
+
+class Observing(Profiling):
+    """Measure one window at default clocks and report what it shows."""
+
+    sets_clocks = False
+
+    def __init__(self, windows: Windows, iteration_s: float, *, ran: int) -> None:
+        self._windows = windows
+        length = window_length(windows.context, iteration_s)
+        sweeps = MeasuredSweep(Sweep(windows.context.capabilities.clocks_mhz[:1]))
+        super().__init__(sweeps, length, settling=windows.settling(iteration_s, length.at(), ran=ran))
+
+    def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+        """Report what the window shows."""
+        seen = self._windows.pooled(clock_mhz, window)
+        if seen is None:
+            return False
+        self._sweep.record(seen[0])
+        if seen[0] is not None:
+            log_observed(self._windows.context.log, seen[0])
+        return True
+
+    def finished(self) -> Phase:
+        """Go on at default clocks."""
+        return BaselineOnly()

@@ -40,7 +40,7 @@ def main() -> None:
     engine, data = build(json.loads(settings.read_text()), stages=STAGES), batches()
     for step in range(MOST):
         session = session_of(engine)
-        planned = session is not None and session.lifecycle.active_plan is not None
+        planned = session is not None and session.active_plan is not None
         loss = float(engine.train_batch(data)).hex()
         sys.stdout.write(f"{dist.get_rank()} {step} {loss} {'P' if planned else '-'}\n")
         sys.stdout.flush()

@@ -48,12 +48,12 @@ class Book:
     def begin(self, engine: PipelineEngine) -> ActivePlan | None:
         """Note what the coming iteration is run by, if it is run by a plan."""
         session = session_of(engine)
-        active_plan = None if session is None else session.lifecycle.active_plan
+        active_plan = None if session is None else session.active_plan
         if session is not None and active_plan is not None:
             if not self.plans:
                 self.seen = active_plan.observed
             self.plans.append(list(active_plan.plans))
-            self.modes.append(session.lifecycle.settings.mode)
+            self.modes.append(session.settings.mode)
         return active_plan
 
     def end(self, active_plan: ActivePlan | None) -> None:

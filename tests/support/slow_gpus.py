@@ -180,7 +180,7 @@ def _trained(rank: int, block: dict[str, Any], case: Case, iterations: int) -> C
     while len(begins_s) <= iterations:
         assert begins_s or iteration < _MOST_BEFORE
         session = session_of(engine)
-        plan = None if session is None else session.lifecycle.active_plan
+        plan = None if session is None else session.active_plan
         planned = len(begins_s) - 1
         if plan is not None or (observes and iteration >= 3):
             planned += 1

@@ -48,7 +48,7 @@ def play(rank: int, content: Mapping[str, Any]) -> Held:
         engine.train_batch(data)
         session = session_of(engine)
         assert session is not None
-        modes.append(session.lifecycle.settings.mode.value)
+        modes.append(session.settings.mode.value)
     gpu = opened()[-1]
     clocks = [mean_clock_mhz(gpu, task) for task in gpu.truth.tasks]
     return Held(modes, [clocks[i : i + COMPUTATIONS] for i in range(0, len(clocks), COMPUTATIONS)])

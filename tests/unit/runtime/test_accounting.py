@@ -343,23 +343,24 @@ def books(*read_c: float) -> RankBooks:
 def test_what_ran_while_control_was_lost_counts_for_neither_side() -> None:
     """Nor what the device had not passed by then."""
     own = books()
-    own.ran(0, Mode.PERSEUS, known=True)
-    own.ran(1, Mode.PERSEUS, known=False)
-    own.enter([ran_iteration(0, lasts_s=5.0), ran_iteration(1, lasts_s=5.0)])
+    own.enter(0, Mode.PERSEUS, [], known=True)
+    own.enter(1, Mode.PERSEUS, [ran_iteration(0, lasts_s=5.0), ran_iteration(1, lasts_s=5.0)], known=False)
     assert own.report(JOB).durations_s[Mode.PERSEUS] == []
-    own.ran(2, Mode.PERSEUS, known=True)
-    own.enter([ran_iteration(2, lasts_s=1.0)])
+    own.enter(2, Mode.PERSEUS, [ran_iteration(2, lasts_s=1.0)], known=True)
     assert own.report(JOB).durations_s[Mode.PERSEUS] == [1.0]
 
 
 def test_an_iteration_that_follows_something_else_counts_for_neither_side() -> None:
     own = books()
     for index, resumed in enumerate((True, False)):
-        own.ran(index, Mode.BASELINE, known=True)
-        own.enter([ran_iteration(index, lasts_s=5.0 - 4.0 * (not resumed), resumed=resumed)])
+        own.enter(
+            index,
+            Mode.BASELINE,
+            [ran_iteration(index, lasts_s=5.0 - 4.0 * (not resumed), resumed=resumed)],
+            known=True,
+        )
     assert own.report(JOB).durations_s[Mode.BASELINE] == [1.0]
-    own.ran(2, Mode.PERSEUS, known=True)
-    own.enter([ran_iteration(2, lasts_s=2.0)])
+    own.enter(2, Mode.PERSEUS, [ran_iteration(2, lasts_s=2.0)], known=True)
     own.forget_plan(JOB)
     assert own.report(JOB).durations_s == {Mode.BASELINE: [1.0], Mode.PERSEUS: []}
 
@@ -367,8 +368,7 @@ def test_an_iteration_that_follows_something_else_counts_for_neither_side() -> N
 def test_each_sides_temperature_is_the_mean_over_its_iterations() -> None:
     own = books(50.0, 54.0, 99.0, 60.0)
     for index, mode in enumerate((Mode.BASELINE, Mode.BASELINE, Mode.NEITHER, Mode.PERSEUS)):
-        own.ran(index, mode, known=True)
-        own.enter([ran_iteration(index, lasts_s=1.0)])
+        own.enter(index, mode, [ran_iteration(index, lasts_s=1.0)], known=True)
     assert own.report(JOB).temperature_c == {Mode.BASELINE: 52.0, Mode.NEITHER: 99.0, Mode.PERSEUS: 60.0}
     own.forget_plan(JOB)
     assert Mode.PERSEUS not in own.report(JOB).temperature_c
@@ -377,11 +377,25 @@ def test_each_sides_temperature_is_the_mean_over_its_iterations() -> None:
 def test_one_whose_step_was_skipped_counts_for_neither_side_and_is_counted() -> None:
     own = books()
     for index, skipped in enumerate((False, True, False)):
-        own.ran(index, Mode.PERSEUS, known=True)
-        own.enter([ran_iteration(index, lasts_s=1.0 - 0.5 * skipped, skipped=skipped)])
+        own.enter(
+            index,
+            Mode.PERSEUS,
+            [ran_iteration(index, lasts_s=1.0 - 0.5 * skipped, skipped=skipped)],
+            known=True,
+        )
     report = own.report(JOB)
     assert report.durations_s[Mode.PERSEUS] == [1.0]
     assert report.skipped == 1
+
+
+def test_mean_durations_are_kept_apart_and_half_iterations_left_out() -> None:
+    own = books()
+    for index, seconds in enumerate([(1.0, 2.0), (3.0, 4.0), (9.0,)]):
+        rows = [Interval(Instruction(0, Kind.FORWARD, 0), 0.0, lasts_s) for lasts_s in seconds]
+        load = Interval(Instruction(0, Kind.LOAD, 0), 0.0, 9.0)
+        one = Iteration(index, 0.0, 9.0, (load, *rows), microbatches=1)
+        own.enter(index, Mode.PERSEUS, [one], known=True)
+    assert own.report(JOB).durations_s == {Mode.BASELINE: [], Mode.PERSEUS: [2.0, 3.0]}
 
 
 # A saving compares batches of one size, whatever batches fell on either side.

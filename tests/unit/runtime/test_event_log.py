@@ -302,3 +302,11 @@ def test_one_that_stays_slow_stays_named_when_answers_end(
         reporter.report(replace(decided(SLOW), ended=True), [0, 0])
     assert [one.replica for one, _ in reporter.awaited] == [1]
     assert [event["event"] for event in read_events(folder.events)] == ["straggler", "answers_ended"]
+
+
+def test_only_rank_0_speaks_and_says_things_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in (0, 1):
+        log = EventLog(rank)
+        log.line_once("hello")
+        log.line_once("hello")
+    assert capsys.readouterr().err == "perseus: hello\n"

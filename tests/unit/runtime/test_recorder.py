@@ -225,9 +225,7 @@ def arrivals(reduction_s: float = 0.25) -> Arrivals:
 
 
 def own_s(one: Iteration) -> float | None:
-    here = arrivals()
-    here.note([one])
-    return here.own_s(one.index)
+    return arrivals().own_s(one.index, [one])
 
 
 def test_the_wait_at_the_reduction_is_not_a_replicas_own() -> None:
@@ -253,20 +251,15 @@ def test_one_whose_step_was_skipped_is_unknown() -> None:
 
 def test_each_iteration_is_told_once_and_older_ones_never() -> None:
     here = arrivals()
-    here.note([iteration(index, reducing_s=0.25) for index in range(3)])
-    assert here.own_s(1) is not None
-    assert here.own_s(1) is None
-    assert here.own_s(0) is None
-    assert here.own_s(2) is not None
+    assert here.own_s(1, [iteration(index, reducing_s=0.25) for index in range(3)]) is not None
+    assert [here.own_s(index, []) is None for index in (1, 0, 2)] == [True, True, False]
 
 
 def test_without_a_plan_the_whole_reduction_counts_as_waiting() -> None:
     here = Arrivals(ORDER, pipeline_rank=0, behind=0)
-    here.note([iteration(0, reducing_s=5.0)])
-    assert here.own_s(0) == pytest.approx(8.5)
+    assert here.own_s(0, [iteration(0, reducing_s=5.0)]) == pytest.approx(8.5)
 
 
 def test_the_first_stage_speaks_for_its_replica() -> None:
     last = Arrivals(ORDER, pipeline_rank=3, behind=0)
-    last.note([iteration(0, reducing_s=5.0)])
-    assert last.own_s(0) == -math.inf
+    assert last.own_s(0, [iteration(0, reducing_s=5.0)]) == -math.inf

@@ -11,7 +11,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.guard.open import Choice
-from perseus_ds.runtime.clock_thread import Ask, Request
+from perseus_ds.runtime.clock_thread import Ask
 from perseus_ds.runtime.shared_device import SharedDevice, shared_device
 
 
@@ -58,7 +58,7 @@ def test_who_leaves_gives_the_clock_back_and_the_other_asks_anew() -> None:
     gpu = device.choice.gpu
     assert isinstance(gpu, SimulatedGpu)
     device.take("a")
-    device.requests().put(Request((Ask(1200),), gpu.now_s()))
+    device.requests().put((Ask(1200),), gpu.now_s())
     gpu.sleep(0.1)
     assert gpu.true_now().clock_mhz == 1200
     device.release()

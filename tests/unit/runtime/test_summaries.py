@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from hand_made import two_plans
 
-from perseus_ds.profile import Interval
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import MeasuredSide, Summary, read_ranks
-from perseus_ds.runtime.accounting import Durations, Mode, Outside, RankReport, Sample, Total
+from perseus_ds.runtime.accounting import Mode, Outside, RankReport, Sample, Total
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.summaries import (
     beside_stragglers,
     course_rows,
@@ -24,7 +22,7 @@ from perseus_ds.runtime.summaries import (
     worth,
     write_ranks,
 )
-from perseus_ds.schedule import Instruction, Kind, textbook
+from perseus_ds.schedule import textbook
 
 PLAN = two_plans().plan(1)
 JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), {})
@@ -95,23 +93,6 @@ def test_iterations_beside_a_straggler_stand_apart() -> None:
     assert summary is not None
     assert summary.facts["measured_beside_a_straggler"]
     assert (summary.baseline.energy_j, summary.perseus.energy_j) == (1500.0, 1000.0)
-
-
-def iteration(*seconds: float) -> Iteration:
-    rows, now_s = [Interval(Instruction(0, Kind.LOAD, 0), 0.0, 9.0)], 9.0
-    for duration_s in seconds:
-        rows.append(Interval(Instruction(0, Kind.FORWARD, 0), now_s, now_s + duration_s))
-        now_s += duration_s
-    return Iteration(0, 0.0, now_s, tuple(rows))
-
-
-def test_mean_durations_are_kept_apart_and_half_iterations_left_out() -> None:
-    durations = Durations()
-    durations.add(Mode.PERSEUS, iteration(1.0, 2.0))
-    durations.add(Mode.PERSEUS, iteration(3.0, 4.0))
-    durations.add(Mode.PERSEUS, iteration(9.0))
-    assert durations.means_s(Mode.PERSEUS, microbatches=0) == pytest.approx([2.0, 3.0])
-    assert durations.means_s(Mode.BASELINE, microbatches=0) == []
 
 
 def test_timelines_show_both_sides_at_their_clocks() -> None:

@@ -8,9 +8,13 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
+from perseus_ds.device.clock_agenda import DatedClock
+from perseus_ds.device.clock_change import AskedClocks
+from perseus_ds.device.gpu import Achieved, Capabilities
 from perseus_ds.errors import EngineError
 from perseus_ds.profile import Interval
 from perseus_ds.runtime.channel import ControlChannel
+from perseus_ds.runtime.context import SwitchLatency
 from perseus_ds.runtime.recorder import Arrivals, Iteration
 from perseus_ds.runtime.status import JobStatus, StatusExchange, StatusLayout
 from perseus_ds.schedule import Instruction, Kind
@@ -49,13 +53,18 @@ class Rank:
 
     def __init__(self, *, behind: int = 0) -> None:
         self.channel = Alone()
-        self.conflict_monitor, self.notices, self.capped = MagicMock(), MagicMock(), False
+        self.conflict_monitor, self.notices = MagicMock(), MagicMock()
+        self.watch, asked = MagicMock(), AskedClocks()
+        self.watch.looks_between.return_value = []
+        asked.put(DatedClock(-1.0, 1400))
         self.conflict_monitor.report.return_value = ()
         self.notices.announced = np.array([1.3, 1.0])
         self.notices.power_w = 1850.0
         parts: dict[str, Any] = {
             "conflict_monitor": self.conflict_monitor,
-            "capped": lambda _: self.capped,
+            "watch": self.watch,
+            "asked": asked,
+            "reckoning": SwitchLatency(Capabilities((1400, 1000), (), True, None, 0.1, 0.02)),
             "notices": self.notices,
         }
         self.status_exchange = StatusExchange(
@@ -98,7 +107,7 @@ def test_an_unknown_iteration_stays_unknown() -> None:
 
 def test_caps_and_announcements_are_told() -> None:
     rank = Rank()
-    rank.capped = True
+    rank.watch.looks_between.return_value = [(5.0, Achieved(1000, 0, 0))]
     rank.turn(0, 0)
     job_status = rank.turn(1, 1)
     assert job_status is not None

@@ -6,7 +6,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceUnsupportedError
 from perseus_ds.runtime.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
+from perseus_ds.runtime.clock_thread import Ask, ClockRequests
 
 LATENCY_S = 0.01
 
@@ -27,13 +27,13 @@ def test_both_clocks_are_set_and_given_back() -> None:
     gpu, clock, requests = opened("rtx-3080-ti")
     default = in_force(gpu, clock)
     sequencer = ClockSequencer(requests, gpu.now_s, moment=lambda: None)
-    sequencer.request(Ask(1200, memory_mhz=5001))
+    sequencer.request((Ask(1200, memory_mhz=5001),))
     assert in_force(gpu, clock) == (1200, 5001)
-    sequencer.request(Ask(1200, 0.5))
+    sequencer.request((Ask(1200, 0.5),))
     assert in_force(gpu, clock) == (1200, 5001)
     clock.pass_s(0.5)
     assert in_force(gpu, clock) == (1200, default[1]), "the memory's own clock, after the delay"
-    sequencer.request(Ask(1200, memory_mhz=810))
+    sequencer.request((Ask(1200, memory_mhz=810),))
     assert requests.counts.changes == 3
     requests.close()
     assert in_force(gpu, clock) == default
@@ -42,7 +42,7 @@ def test_both_clocks_are_set_and_given_back() -> None:
 def test_what_is_asked_for_already_is_not_asked_again() -> None:
     gpu, clock, requests = opened("rtx-3080-ti")
     for _ in range(3):
-        requests.put(Request((Ask(1200, memory_mhz=5001),), clock.now_s()))
+        requests.put((Ask(1200, memory_mhz=5001),), clock.now_s())
         clock.pass_s(1.0)
     assert requests.counts.changes == 1
     assert gpu.achieved().memory_clock_mhz == 5001
@@ -50,7 +50,7 @@ def test_what_is_asked_for_already_is_not_asked_again() -> None:
 
 def test_a_memory_clock_that_cannot_be_set_is_kept_as_the_error() -> None:
     gpu, clock, requests = opened("a100-sxm4-80gb")
-    requests.put(Request((Ask(1200, memory_mhz=810),), clock.now_s()))
+    requests.put((Ask(1200, memory_mhz=810),), clock.now_s())
     clock.pass_s(1.0)
     assert isinstance(requests.error, DeviceUnsupportedError)
     assert "memory clock" in str(requests.error)

@@ -16,7 +16,7 @@ from perseus_ds.errors import DeviceLostError
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.open import NullGpu
 from perseus_ds.guard.writer import ClockWriter
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests, Request
+from perseus_ds.runtime.clock_thread import Ask, ClockRequests
 
 SECOND = 1.0
 
@@ -58,6 +58,9 @@ def host() -> Iterator[VirtualHost]:
         yield host
 
 
+Put = tuple[tuple[Ask, ...], float, HandMoment | None]
+
+
 @pytest.fixture
 def gpu() -> NotingGpu:
     return NotingGpu()
@@ -70,13 +73,13 @@ def requests(gpu: NotingGpu) -> Iterator[ClockRequests]:
     requests.close()
 
 
-def at(clock_mhz: int | None, moment: HandMoment | None = None, *, delay_s: float = 0.0) -> Request:
-    return Request((Ask(clock_mhz, delay_s),), 0.0, moment)
+def at(clock_mhz: int | None, moment: HandMoment | None = None, *, delay_s: float = 0.0) -> Put:
+    return (Ask(clock_mhz, delay_s),), 0.0, moment
 
 
 def test_requests_arrive_in_order(gpu: NotingGpu, requests: ClockRequests) -> None:
     for clock in (900, 800, 1000):
-        requests.put(at(clock))
+        requests.put(*at(clock))
         gpu.wait_for(1)
     assert gpu.asked == [900, 800, 1000]
     assert requests.counts.changes == 3
@@ -86,7 +89,7 @@ def test_asking_again_for_the_same_clock_costs_the_device_nothing(
     gpu: NotingGpu, requests: ClockRequests
 ) -> None:
     for clock in (900, 900, 900, 800):
-        requests.put(at(clock))
+        requests.put(*at(clock))
     gpu.wait_for(2)
     requests.close()
     assert gpu.asked == [900, 800, None]
@@ -96,7 +99,7 @@ def test_the_host_running_ahead_skips_nothing(gpu: NotingGpu, requests: ClockReq
     """All of an iteration is issued before the device begins: every clock still comes at its moment."""
     moments = [HandMoment() for _ in range(4)]
     for clock, moment in zip((900, 800, 700, 600), moments, strict=True):
-        requests.put(at(clock, moment))
+        requests.put(*at(clock, moment))
     for count, moment in enumerate(moments, start=1):
         assert moment.awaited.wait(10.0)
         assert len(gpu.asked) == count - 1
@@ -110,7 +113,7 @@ def test_all_that_is_asked_at_one_point_comes_at_its_own_moment(host: VirtualHos
     gpu = DatingGpu(host)
     requests = ClockRequests(gpu, threads=host)
     asks = [Ask(clock_mhz, 0.1 * place) for place, clock_mhz in enumerate((900, 800, 1000, 900), start=1)]
-    requests.put(Request(tuple(asks), host.now_s(), At(host, 0.05)))
+    requests.put(tuple(asks), host.now_s(), At(host, 0.05))
     host.sleep(SECOND)
     assert gpu.dated == [(150, 900), (250, 800), (350, 1000), (450, 900)]
     assert (requests.counts.late, requests.counts.overtaken) == (0, 0)
@@ -121,8 +124,8 @@ def test_so_does_what_is_asked_at_different_points(host: VirtualHost) -> None:
     gpu = DatingGpu(host)
     gpu.calls_s = [0.040]
     requests = ClockRequests(gpu, threads=host)
-    requests.put(Request((Ask(900),), host.now_s(), At(host, 0.1)))
-    requests.put(Request((Ask(800, 0.05),), host.now_s(), At(host, 0.11)))
+    requests.put((Ask(900),), host.now_s(), At(host, 0.1))
+    requests.put((Ask(800, 0.05),), host.now_s(), At(host, 0.11))
     host.sleep(SECOND)
     assert gpu.dated == [(100, 900), (160, 800)]
 
@@ -134,7 +137,7 @@ def test_a_call_that_returns_late_is_counted_late(host: VirtualHost) -> None:
     requests = ClockRequests(gpu, threads=host)
     for place in range(10):
         clock_mhz = (900, 800)[place % 2]
-        requests.put(Request((Ask(clock_mhz),), host.now_s(), At(host, 0.1 * (place + 1))))
+        requests.put((Ask(clock_mhz),), host.now_s(), At(host, 0.1 * (place + 1)))
     host.sleep(2.0 * SECOND)
     assert (requests.counts.changes, requests.counts.late) == (10, 10)
     assert requests.counts.longest_late_s == pytest.approx(4.0 * LATE_S, abs=1e-3)
@@ -147,7 +150,7 @@ def test_a_call_that_hangs_for_half_a_minute_is_known_and_holds_up_nobody(host: 
     requests.expect(0.020)
     gpu.calls_s = [0.01, 30.0]
     for place, clock_mhz in enumerate((800, 1000, 900, 1000, 800), start=1):
-        requests.put(Request((Ask(clock_mhz),), host.now_s(), At(host, 0.1 * place)))
+        requests.put((Ask(clock_mhz),), host.now_s(), At(host, 0.1 * place))
     host.sleep(0.2)
     assert requests.stored, "a call that has its time"
     host.sleep(0.07)
@@ -167,7 +170,7 @@ def test_who_closes_while_a_call_hangs_waits_for_a_moment_and_gets_the_clock_bac
     gpu = DatingGpu(host)
     requests = ClockRequests(gpu, threads=host)
     gpu.calls_s = [30.0]
-    requests.put(Request((Ask(800),), host.now_s(), At(host, 0.1)))
+    requests.put((Ask(800),), host.now_s(), At(host, 0.1))
     host.sleep(0.2)
     began_s = host.now_s()
     requests.close()
@@ -180,7 +183,7 @@ def test_a_busy_interpreter_makes_no_delayed_request_late_twice(host: VirtualHos
     """Python that never lets go costs one switch interval at the point, and none for what comes after."""
     gpu = DatingGpu(host)
     requests = ClockRequests(gpu, threads=host)
-    requests.put(Request((Ask(900), Ask(800, 0.1)), host.now_s(), At(host, 0.05)))
+    requests.put((Ask(900), Ask(800, 0.1)), host.now_s(), At(host, 0.05))
     host.python(0.5)
     (first_ms, _), (second_ms, _) = gpu.dated
     assert first_ms <= 50 + 2e3 * host.switch_s
@@ -190,11 +193,11 @@ def test_a_busy_interpreter_makes_no_delayed_request_late_twice(host: VirtualHos
 def test_a_moment_that_never_comes_is_dropped_alone(host: VirtualHost) -> None:
     gpu = DatingGpu(host)
     requests = ClockRequests(gpu, threads=host)
-    requests.put(Request((Ask(900),), host.now_s(), At(host, 0.1)))
+    requests.put((Ask(900),), host.now_s(), At(host, 0.1))
     lost = HandMoment(math.inf)
     lost.reach()
-    requests.put(Request((Ask(800),), host.now_s(), lost))
-    requests.put(Request((Ask(1000),), host.now_s(), At(host, 0.3)))
+    requests.put((Ask(800),), host.now_s(), lost)
+    requests.put((Ask(1000),), host.now_s(), At(host, 0.3))
     host.sleep(SECOND)
     assert gpu.dated == [(100, 900), (300, 1000)]
     assert requests.error is None
@@ -204,7 +207,7 @@ def test_the_thread_prepares_itself_before_anything_else(host: VirtualHost) -> N
     gpu = DatingGpu(host)
     seen: list[tuple[str, int]] = []
     requests = ClockRequests(gpu, threads=host, enter=lambda: seen.append((host.thread, len(gpu.dated))))
-    requests.put(Request((Ask(900),), host.now_s()))
+    requests.put((Ask(900),), host.now_s())
     host.sleep(SECOND)
     assert seen == [("perseus-clocks", 0)]
     assert gpu.asked == [900]
@@ -217,7 +220,7 @@ def test_a_thread_that_cannot_prepare_itself_asks_for_nothing(host: VirtualHost)
         raise RuntimeError("no such device")
 
     requests = ClockRequests(gpu, threads=host, enter=refuse)
-    requests.put(Request((Ask(900),), host.now_s()))
+    requests.put((Ask(900),), host.now_s())
     host.sleep(SECOND)
     assert gpu.asked == []
     assert "device" in str(requests.error)
@@ -262,7 +265,7 @@ def by_a_thread(plan: Plan) -> Asked:
         gpu = DatingGpu(host)
         requests = ClockRequests(gpu, threads=host)
         for at_s, asks in plan.asks():
-            requests.put(Request(asks, host.now_s(), At(host, at_s)))
+            requests.put(asks, host.now_s(), At(host, at_s))
         host.sleep(3.0 * SECOND)
         return gpu.dated, requests.counts.overtaken
 
@@ -273,7 +276,7 @@ def in_virtual_time(plan: Plan) -> Asked:
     requests = ClockRequests(gpu, clock)
     for at_s, asks in plan.asks():
         clock.pass_to(at_s)
-        requests.put(Request(asks, at_s))
+        requests.put(asks, at_s)
     clock.pass_s(3.0 * SECOND)
     return gpu.dated, requests.counts.overtaken
 
@@ -336,10 +339,10 @@ def test_the_first_error_is_kept_and_nothing_is_asked_after_it(
     gpu: NotingGpu, requests: ClockRequests, error: Exception
 ) -> None:
     gpu.fails = error
-    requests.put(at(900))
+    requests.put(*at(900))
     assert gpu.failed.wait(10.0)
     gpu.fails = None
-    requests.put(at(800))
+    requests.put(*at(800))
     requests.close()
     assert str(error) in str(requests.error)
     assert gpu.asked == []
@@ -348,7 +351,7 @@ def test_the_first_error_is_kept_and_nothing_is_asked_after_it(
 def test_closing_restores_the_clock_and_drops_what_waits(host: VirtualHost) -> None:
     gpu = DatingGpu(host)
     requests = ClockRequests(gpu, threads=host)
-    requests.put(Request((Ask(900), Ask(1000, 5.0)), host.now_s()))
+    requests.put((Ask(900), Ask(1000, 5.0)), host.now_s())
     host.sleep(SECOND)
     requests.close()
     host.sleep(10.0)
@@ -357,7 +360,7 @@ def test_closing_restores_the_clock_and_drops_what_waits(host: VirtualHost) -> N
 
 def test_closing_resets_nothing_that_was_never_set(gpu: NotingGpu) -> None:
     requests = ClockRequests(gpu)
-    requests.put(at(None))
+    requests.put(*at(None))
     requests.close()
     assert gpu.asked == []
 
@@ -366,7 +369,7 @@ def test_closing_does_not_wait_for_a_device_that_hangs(host: VirtualHost) -> Non
     gpu = DatingGpu(host)
     gpu.calls_s = [30.0]
     requests = ClockRequests(gpu, threads=host, patience_s=0.5)
-    requests.put(Request((Ask(900),), host.now_s()))
+    requests.put((Ask(900),), host.now_s())
     host.sleep(SECOND)
     requests.close()
     assert host.now_s() <= 1.6 * SECOND
@@ -376,7 +379,7 @@ def test_closing_does_not_wait_for_a_device_that_hangs(host: VirtualHost) -> Non
 
 def test_closing_after_the_device_was_lost_keeps_its_error(gpu: NotingGpu) -> None:
     requests = ClockRequests(gpu)
-    requests.put(at(900))
+    requests.put(*at(900))
     gpu.wait_for(1)
     gpu.fails = DeviceLostError("gone")
     requests.close()
@@ -385,7 +388,7 @@ def test_closing_after_the_device_was_lost_keeps_its_error(gpu: NotingGpu) -> No
 
 def test_counts_are_of_whoever_asks(gpu: NotingGpu, requests: ClockRequests) -> None:
     assert requests.counts == RequestCounts()
-    requests.put(at(900))
+    requests.put(*at(900))
     gpu.wait_for(1)
     requests.close()
     assert requests.counts.changes == 1
@@ -420,7 +423,7 @@ def test_a_guard_has_every_request_in_time_while_python_never_pauses(host: Virtu
     requests = ClockRequests(gpu, threads=host)
     for place in range(400):
         at_s = 0.05 * (place + 1)
-        requests.put(Request((Ask(900), Ask(1000, 0.02)), host.now_s(), At(host, at_s)))
+        requests.put((Ask(900), Ask(1000, 0.02)), host.now_s(), At(host, at_s))
     host.python(21.0)
     late_s = sorted(max(0.0, at_s - due_s) for at_s, due_s in gpu.dated_clocks().handed)
     assert len(late_s) == 800

@@ -7,7 +7,7 @@ import pytest
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan.clock_requests import Part, Played, requests_of
 from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer, fixed_clock
-from perseus_ds.runtime.clock_thread import ClockRequests, Request
+from perseus_ds.runtime.clock_thread import Ask, ClockRequests
 from perseus_ds.schedule import Instruction, Kind
 
 LEAD_S = 0.02
@@ -17,16 +17,18 @@ class Kept:
     """Requests as they are put."""
 
     def __init__(self) -> None:
-        self.all: list[Request] = []
+        self.all: list[Ask] = []
 
-    def put(self, request: Request) -> None:
-        self.all.append(request)
+    def put(self, asks: tuple[Ask, ...], issued_s: float, moment: object) -> None:
+        assert (issued_s, moment) == (0.0, None)
+        self.all += asks
 
     @property
     def said(self) -> list[str]:
         """Each as ``clock`` or ``clock+delay``, and what was said before is forgotten."""
-        asks = [ask for request in self.all for ask in request.asks]
-        words = [f"{one.clock_mhz}+{one.delay_s:g}" if one.delay_s else str(one.clock_mhz) for one in asks]
+        words = [
+            f"{one.clock_mhz}+{one.delay_s:g}" if one.delay_s else str(one.clock_mhz) for one in self.all
+        ]
         self.all.clear()
         return words
 

@@ -23,7 +23,7 @@ from perseus_ds.profile import LoadFit, Profile
 from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer
 from perseus_ds.runtime.channel import LoadExchange, control_group
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, ClockSequencer
-from perseus_ds.runtime.clock_thread import ClockRequests, Request
+from perseus_ds.runtime.clock_thread import Ask, ClockRequests
 from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Kind, Load
 from perseus_ds.simulation import textbook_profile
@@ -92,8 +92,7 @@ def test_an_iteration_s_loads_are_reported_and_taken_once(group: dist.ProcessGro
     one = pacer(group, plans)
     for n in range(3):
         plans.will_run(n)
-        one.foretell(equal(900.0))
-        one.begins(n)
+        one.begins(n, equal(900.0))
         for _ in range(2 * MICROBATCHES):
             assert not one.changes()
         one.ends()
@@ -106,9 +105,7 @@ def test_loads_of_another_number_are_none(group: dist.ProcessGroup, loads: list[
     plans = Noting()
     one = pacer(group, plans)
     plans.will_run(0)
-    one.foretell(equal(900.0))
-    one.foretell(loads)
-    one.begins(0)
+    one.begins(0, loads)
     one.ends()
     assert plans.reported == [[-math.inf, -math.inf]]
 
@@ -124,29 +121,27 @@ class BesideALonger(ReplicaPlans):
 
 
 def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(group: dist.ProcessGroup) -> None:
-    put: list[Request] = []
+    put: list[tuple[Ask, ...]] = []
     schedules = ClockSchedules(planned(), pipeline_rank=0, change=ClockChange.lasting(0.02))
     plans = BesideALonger()
     active_plan = ActivePlan(
         schedules, select(planned(), Objective()), replica_plans=plans, pacer=pacer(group, plans)
     )
     sequencer = ClockSequencer(
-        mock.Mock(spec=ClockRequests, put=put.append), lambda: 0.0, moment=lambda: None
+        mock.Mock(spec=ClockRequests, put=lambda asks, *_: put.append(asks)), lambda: 0.0, moment=lambda: None
     )
-    active_plan.meet(equal(1000.0))
-    active_plan.will_run(0)
     usual = schedules.of(index().objective).opening[0]
-    sequencer.begin(active_plan.begin())
+    sequencer.begin(active_plan.begin(0, equal(1000.0), settled=True))
     for kind in [Kind.FORWARD, Kind.BACKWARD] * MICROBATCHES:
         if (schedule := active_plan.paced_schedule()) is not None:
             sequencer.change_to(schedule)
         sequencer.before(kind)
-        lowest = put[-1].asks[-1]
+        lowest = put[-1][-1]
         sequencer.after(kind)
     assert lowest.clock_mhz is not None
     assert usual.clock_mhz is not None
     assert lowest.clock_mhz < usual.clock_mhz
-    assert put[-1].asks == (usual,)
+    assert put[-1] == (usual,)
 
 
 class Gone:
@@ -160,7 +155,7 @@ def test_ranks_that_are_lost_within_an_iteration_are_reported_at_its_end() -> No
     plans = Noting()
     one = pacer(cast("dist.ProcessGroup", Gone()), plans)
     plans.will_run(0)
-    one.begins(0)
+    one.begins(0, None)
     assert not one.changes()
     with pytest.raises(EngineError, match="silent"):
         one.ends()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import ClockSchedules
 from perseus_ds.runtime.event_log import EventLog, StragglerReporter
-from perseus_ds.runtime.phases import IterationResult, Running
+from perseus_ds.runtime.planned_run import PlannedRun, Running
 from perseus_ds.runtime.status import JobStatus
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -57,7 +58,7 @@ class Job:
         self.audits = 0
         self.power_w: float | None = None
         self.ranks = [
-            Running(active_plan, every_iterations=every, audit_iterations=2, audited=self._audited)
+            Running(active_plan, cast("PlannedRun", self), every_iterations=every, audit_iterations=2)
             for active_plan in self.parts
         ]
         self._own_s: list[np.ndarray] = []
@@ -68,7 +69,9 @@ class Job:
         rows = []
         for _ in range(iterations):
             for rank in self.ranks:
-                rank.begins(self.index)
+                settings = rank.settings
+                if settings.plan is not None:
+                    settings.plan.begin(self.index, None, settled=settings.settled)
             rows.append(tuple(self._plan(replica) for replica in (0, 1)))
             own_s = [
                 (self.frontier_index.baseline_s if plan is None else self.frontier_index.expected_s[plan])
@@ -80,8 +83,7 @@ class Job:
             replica_status = ReplicaStatus(known_s, self.capped, self.announced)
             job_status = JobStatus(False, False, 6.0, (), replica_status, power_w=self.power_w)
             for rank in self.ranks:
-                rank.active_plan.observe(self.index, job_status)
-                rank.next_phase(IterationResult(self.index, [], job_status.iteration_s))
+                rank.next(self.index, [], job_status)
             self.index += 1
         return rows
 
@@ -89,7 +91,7 @@ class Job:
         rank, active_plan = self.ranks[replica], self.parts[replica]
         return None if rank.settings.plan is None else int(active_plan.plan)
 
-    def _audited(self) -> None:
+    def audited(self) -> None:
         self.audits += 1
 
 
@@ -214,7 +216,7 @@ def test_the_expected_saving_is_against_default_clocks_beside_the_same_straggler
 
 def asked_mhz(active_plan: ActivePlan) -> set[int | None]:
     """The clocks that one rank asks for in an iteration."""
-    schedule = active_plan.begin()
+    schedule = active_plan.begin(1 << 20, None, settled=False)
     return {ask.clock_mhz for asks in (schedule.opening, *schedule.during, *schedule.over) for ask in asks}
 
 

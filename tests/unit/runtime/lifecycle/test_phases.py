@@ -1,6 +1,8 @@
 """The lifecycle of a job as a table: iteration by iteration, what is played and what it counts for."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hand_made import two_plans
@@ -13,16 +15,17 @@ from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedules
 from perseus_ds.runtime.phases import (
     BaselineOnly,
-    IterationResult,
     IterationSettings,
+    Opened,
     Phase,
     Planning,
     Profiling,
-    Running,
     WarmUp,
 )
+from perseus_ds.runtime.planned_run import PlannedRun, Running
 from perseus_ds.runtime.pooling import MeasuredSweep
 from perseus_ds.runtime.recorder import Iteration
+from perseus_ds.runtime.status import JobStatus
 from perseus_ds.schedule import Instruction, Kind
 
 PLANS = two_plans()
@@ -61,13 +64,12 @@ def walk(
     rows = []
     waiting: list[Iteration] = []
     for index, iteration_s in enumerate(iterations_s):
-        phase.begins(index)
         rows.append(f"{run_by(phase.settings)} {LETTERS[phase.settings.mode]}")
         waiting.append(iteration(index, whole=index not in broken))
         done = max(0, len(waiting) - lag)
         passed, waiting = waiting[:done], waiting[done:]
         lasts_s = iteration_s if follows is None else lasted_s(rows[max(0, index - 1)], follows)
-        phase = phase.next_phase(IterationResult(index, passed, lasts_s))
+        phase = phase.next(index, passed, JobStatus(failed=False, plans_ready=0, iteration_s=lasts_s))
     return rows
 
 
@@ -77,23 +79,44 @@ def lasted_s(row: str, follows: float) -> float:
     return 1.0 if clock == "default" else 1.0 + follows * (1000.0 / int(clock) - 1.0)
 
 
-def rest(seen: list[float]) -> "WarmUp":
-    def start(iteration_s: float) -> Phase:
-        seen.append(iteration_s)
+@pytest.mark.parametrize(("times_s", "iterations"), [([None, GOOD], 2), ([None, None, None, GOOD], 4)])
+def test_warm_up_lasts_until_all_ranks_know_a_time(times_s: list[float | None], iterations: int) -> None:
+    config = SimpleNamespace(profile=SimpleNamespace(warmup_iterations=2), trace_kernels=0)
+    phase: Phase = WarmUp(cast("Any", SimpleNamespace(config=config)), None)
+    for index, iteration_s in enumerate(times_s):
+        assert isinstance(phase, WarmUp)
+        assert run_by(phase.settings) == "default"
+        phase = phase.next(index, [], JobStatus(failed=False, plans_ready=0, iteration_s=iteration_s))
+    assert phase == Opened(GOOD)
+    assert len(times_s) == iterations
+
+
+class Windows(Profiling):
+    """Notes the windows, the first ``short`` of which are found too short."""
+
+    def __init__(
+        self,
+        windows: list[tuple[int, list[int]]],
+        sweep: Sweep,
+        length: WindowLength = TWO,
+        *,
+        settling: int = 1,
+        pace: SweepPace | None = None,
+        short: int = 0,
+    ) -> None:
+        super().__init__(MeasuredSweep(sweep), length, settling=settling, pace=pace)
+        self.windows, self.sweep, self.short = windows, sweep, short
+
+    def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+        self.windows.append((clock_mhz, [one.index for one in window]))
+        if len(self.windows) <= self.short:
+            return False
+        point = Point(clock_mhz, 1000.0 / clock_mhz, 1000.0 - len(self.windows))
+        self.sweep.record({(0, Kind.FORWARD): point})
+        return True
+
+    def finished(self) -> Phase:
         return BaselineOnly()
-
-    return WarmUp(2, start)
-
-
-def test_warm_up_leaves_iterations_alone_and_opens_with_a_known_time() -> None:
-    seen: list[float] = []
-    assert walk(rest(seen), [None, GOOD, GOOD, GOOD]) == ["default -", "default -", "default B", "default B"]
-    assert seen == [1.0]
-
-
-def test_warm_up_lasts_until_all_ranks_know_a_time() -> None:
-    seen: list[float] = []
-    assert walk(rest(seen), [None, None, None, GOOD, GOOD]) == ["default -"] * 4 + ["default B"]
 
 
 def profiling(
@@ -103,17 +126,7 @@ def profiling(
     settling: int = 1,
     pace: SweepPace | None = None,
 ) -> Profiling:
-    sweep = Sweep(clocks_mhz)
-
-    def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
-        windows.append((clock_mhz, [one.index for one in window]))
-        points = {(0, Kind.FORWARD): Point(clock_mhz, 1000.0 / clock_mhz, 1000.0 - len(windows))}
-        sweep.record(points)
-        return True
-
-    return Profiling(
-        MeasuredSweep(sweep), length, measured=measured, then=BaselineOnly, settling=settling, pace=pace
-    )
+    return Windows(windows, Sweep(clocks_mhz), length, settling=settling, pace=pace)
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -176,13 +189,8 @@ def running(audits: list[int], *, every: int = 5, audit: int = 2, settling: int 
     active_plan = ActivePlan(
         ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)), PLANS.plan(1)
     )
-    return Running(
-        active_plan,
-        every_iterations=every,
-        audit_iterations=audit,
-        audited=lambda: audits.append(1),
-        settling=settling,
-    )
+    run = cast("PlannedRun", SimpleNamespace(audited=lambda: audits.append(1)))
+    return Running(active_plan, run, every_iterations=every, audit_iterations=audit, settling=settling)
 
 
 def test_running_has_an_early_audit_and_then_one_every_so_often() -> None:
@@ -245,42 +253,28 @@ def test_rest_rests() -> None:
 def test_alone_the_plan_runs_on_without_audits() -> None:
     audits: list[int] = []
     phase = running(audits)
-    phase.next_phase(IterationResult(0, [], GOOD))
+    phase.next(0, [], None)
     phase.alone()
     assert walk(phase, [None] * 50) == ["plan -"] * 1 + ["plan P"] * 49
     assert audits == []
 
 
 def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
-    windows: list[list[int]] = []
-    sweep = Sweep((1000,))
-
-    def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
-        windows.append([one.index for one in window])
-        if len(windows) == 1:
-            return False
-        sweep.record({(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0)})
-        return True
-
-    walk(Profiling(MeasuredSweep(sweep), TWO, measured=measured, then=BaselineOnly), [GOOD] * 12)
-    assert windows == [[1, 2], [4, 5, 6, 7]]
+    windows: list[tuple[int, list[int]]] = []
+    walk(Windows(windows, Sweep((1000,)), short=1), [GOOD] * 12)
+    assert windows == [(1000, [1, 2]), (1000, [4, 5, 6, 7])]
 
 
 def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration() -> None:
     schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
     slow, fast = (ActivePlan(schedules, PLANS.plan(index)) for index in (1, 0))
     answers = iter([fast])
-    phase = Running(
-        slow,
-        every_iterations=6,
-        audit_iterations=2,
-        audited=lambda: next(answers, None),
-    )
+    run = cast("PlannedRun", SimpleNamespace(audited=lambda: next(answers, None)))
+    phase = Running(slow, run, every_iterations=6, audit_iterations=2)
     rows = []
     for index in range(24):
-        phase.begins(index)
         rows.append((phase.active_plan.plan, LETTERS[phase.settings.mode]))
-        phase.next_phase(IterationResult(index, [iteration(index)], GOOD))
+        phase.next(index, [iteration(index)], JobStatus(failed=False, plans_ready=0, iteration_s=GOOD))
     first = [plan for plan, _ in rows].index(0)
     assert rows[first] == (0, "-")
     assert rows[first + 1] == (0, "P")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import resource
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import MagicMock
 
 import pytest
 from fake_cuda import CONTEXT_BYTES, FakeCuda
@@ -25,10 +26,12 @@ from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.cuda_timer import CudaStopwatch
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.phases import IterationSettings
+from perseus_ds.runtime.phases import IterationSettings, Phase
+from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration, Recorder
-from perseus_ds.runtime.session import Lifecycle, Session
+from perseus_ds.runtime.session import Session
 from perseus_ds.runtime.shared_device import SharedDevice
+from perseus_ds.runtime.status import JobStatus, StatusExchange
 from perseus_ds.schedule import Instruction, Kind
 
 HOUR_S = 3600.0
@@ -84,30 +87,23 @@ class HangingGpu(JobGpu):
             self.host.native(lambda: ends_s)
 
 
-class Script:
-    """Ten iterations by the plan, ten at default clocks, and so on: what a lifecycle would say."""
-
-    rests = False
+class Script(Phase):
+    """Ten iterations by the plan, ten at default clocks, and so on."""
 
     def __init__(self, planned: ClockSchedule) -> None:
         self.planned = planned
         self.passed: list[Iteration] = []
         self.steps: dict[int, Mode] = {}
-        self.settings = IterationSettings()
-        self.job = SimpleNamespace(
-            order=ORDER, left_out=frozenset(), schedule=SimpleNamespace(microbatches=BATCH.microbatches)
-        )
+        self.next(-1, [], None)
 
-    def begins(self, index: int, batch: Batch) -> object:
-        planned = index // 10 % 2 == 1
-        settles = index % 10 < 2
-        mode = Mode.NEITHER if settles else Mode.PERSEUS if planned else Mode.BASELINE
-        self.settings = IterationSettings(self.planned if planned else DEFAULT_CLOCK, mode)
-        self.steps[index] = mode
-        return self.job
-
-    def advance(self, index: int, passed: list[Iteration]) -> None:
+    def next(self, index: int, passed: Sequence[Iteration], job: JobStatus | None) -> Phase:
         self.passed += passed
+        following = index + 1
+        planned, settles = following // 10 % 2 == 1, following % 10 < 2
+        self.steps[following] = Mode.NEITHER if settles else Mode.PERSEUS if planned else Mode.BASELINE
+        clocks = self.planned if planned else DEFAULT_CLOCK
+        self.settings = IterationSettings(clocks, self.steps[following])
+        return self
 
 
 class CudaJob:
@@ -140,15 +136,24 @@ class CudaJob:
             clock_requests=self.requests.counts,
         )
         self.script = Script(planned)
+        context = MagicMock(log=log)
+        context.config.on_error, context.config.profile.warmup_iterations = "raise", 1
+        job = SimpleNamespace(
+            order=ORDER, left_out=frozenset(), schedule=SimpleNamespace(microbatches=BATCH.microbatches)
+        )
+        plans = SimpleNamespace(sizes=SimpleNamespace(meet=lambda _: job), ready=lambda: 0)
         self.session = Session(
-            cast("Lifecycle", self.script),
+            context,
+            StartDecision(StartAction.RUN, "the script"),
+            self.script,
+            requests=self.requests,
+            status_exchange=cast("StatusExchange", SimpleNamespace(turn=lambda *_, **__: None)),
+            plans=cast("BatchPlans", plans),
             recorder=Recorder(self.stopwatch, ORDER, adjoining=adjoining),
             sequencer=ClockSequencer(self.requests, gpu.now_s, moment=self.stopwatch.moment),
             device=cast("SharedDevice", SimpleNamespace(take=lambda _: False)),
             books=self.books,
             conflict_monitor=monitor,
-            log=log,
-            raises=True,
         )
         self.watch.start()
 

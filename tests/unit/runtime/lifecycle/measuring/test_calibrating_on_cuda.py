@@ -15,14 +15,14 @@ from virtual_host import NEVER_S, VirtualHost, closing
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import Calibration, calibrate
-from perseus_ds.device.gpu import Capabilities
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.channel import ControlChannel
-from perseus_ds.runtime.clock_thread import ClockRequests
+from perseus_ds.runtime.clock_thread import ClockRequests, DeviceTask
 from perseus_ds.runtime.context import JobContext, SwitchLatency
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.phases import BaselineOnly, Calibrator, IterationResult, Phase, WarmUp
+from perseus_ds.runtime.phases import Opened, Phase, WarmUp
 from perseus_ds.runtime.plans import budget_of
+from perseus_ds.runtime.status import JobStatus
 
 KERNELS, KERNEL_S = 10, 0.02
 WARM_UP = 3
@@ -65,25 +65,22 @@ class Rank:
         log = EventLog(channel.rank)
         log.writes_to(RunDirectory(folder))
         self.reckoning = SwitchLatency(gpu.capabilities())
+        config = SimpleNamespace(profile=SimpleNamespace(warmup_iterations=WARM_UP), trace_kernels=0)
         context = JobContext(
-            cast("Any", None), cast("Any", None), self.reckoning, channel, RunDirectory(folder), log
+            cast("Any", None), cast("Any", config), self.reckoning, channel, RunDirectory(folder), log
         )
-        self.told: list[Capabilities] = []
-        self.opened_with: list[float] = []
-        calibrator = Calibrator(context, gpu, self.requests, self.told.append)
-        self.phase: Phase = WarmUp(
-            WARM_UP, lambda known_s: calibrator.phase(known_s, self._opens), ahead=calibrator.iterations
-        )
+        self.phase: Phase = WarmUp(context, gpu)
+        self.task: DeviceTask | None = None
         self.iterations = 0
         self.longest_s = 0.0
 
     @property
     def done(self) -> bool:
-        return isinstance(self.phase, BaselineOnly)
+        return isinstance(self.phase, Opened)
 
     def iteration(self, *, loaded: bool = True) -> None:
         began_s = self.host.now_s()
-        self.phase.begins(self.iterations)
+        self._begin()
         ours_s = self.host.now_s() - began_s
         for _ in range(KERNELS):
             self.host.python(1e-3)
@@ -98,7 +95,12 @@ class Rank:
             self.host.sleep(KERNELS * KERNEL_S)
         lasted_s = self.host.now_s() - began_s
         began_s = self.host.now_s()
-        self.phase = self.phase.next_phase(IterationResult(self.iterations, (), lasted_s))
+        self.phase = self.phase.next(
+            self.iterations, (), JobStatus(failed=False, plans_ready=0, iteration_s=lasted_s)
+        )
+        if self.task is not None and self.phase.settings.task is not self.task:
+            self.requests.stop(self.task)
+            self.task = None
         self.longest_s = max(self.longest_s, ours_s, self.host.now_s() - began_s)
         self.iterations += 1
 
@@ -107,9 +109,12 @@ class Rank:
             self.iteration(loaded=loaded)
             assert self.iterations < at_most
 
-    def _opens(self, iteration_s: float) -> Phase:
-        self.opened_with.append(iteration_s)
-        return BaselineOnly()
+    def _begin(self) -> None:
+        """Do as a session does."""
+        task = self.phase.settings.task
+        if task is not None and self.task is None:
+            self.task = task
+            self.requests.run(task)
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -142,7 +147,7 @@ def test_a_gpu_that_idles_before_the_first_iteration_is_measured_under_load(
     assert event["up_s"] == pytest.approx(0.040, abs=0.003)
     assert event["down_s"] == pytest.approx(0.030, abs=0.003)
     assert rank.reckoning.able.switch_latency_s == pytest.approx(0.040, abs=0.003)
-    assert rank.told == [rank.reckoning.able]
+    assert cast("Opened", rank.phase).found == rank.reckoning.able
     assert rank.gpu.sets[-1] is None
     assert rank.iterations <= WARM_UP + 2, "two iterations of 0.2 s and no more"
     assert rank.longest_s < 0.006, "the training thread did not wait for a driver of 10 ms"

@@ -1,0 +1,347 @@
+"""A session among stand-ins: what batches of each size run, what they count for, who leaves, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+import pytest
+from hand_made import two_plans
+
+from perseus_ds.device.clock_change import ClockChange
+from perseus_ds.device.gpu import Capabilities
+from perseus_ds.errors import DeviceLostError, EngineError, PerseusError, SilentRankError
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.runtime.accounting import Mode
+from perseus_ds.runtime.active_plan import ActivePlan
+from perseus_ds.runtime.adapter import Batch, GuardedListener
+from perseus_ds.runtime.clock_sequencer import ClockSchedules, fixed_clock
+from perseus_ds.runtime.event_log import EventLog
+from perseus_ds.runtime.phases import IterationSettings, Phase, Planning, WarmUp
+from perseus_ds.runtime.planned_run import PlannedRun, Running
+from perseus_ds.runtime.plans import StartAction, StartDecision
+from perseus_ds.runtime.recorder import Iteration
+from perseus_ds.runtime.session import Session
+from perseus_ds.runtime.status import JobStatus
+from perseus_ds.schedule import Kind
+
+GOOD = JobStatus(failed=False, plans_ready=0, iteration_s=1.0)
+PLAN_MHZ = 1600
+
+
+class At(Phase):
+    """Run at one clock, and count the iterations that reach this phase."""
+
+    def __init__(self, clock_mhz: int) -> None:
+        self.settings = IterationSettings(fixed_clock(clock_mhz), Mode.PERSEUS, rests=True)
+        self.iterations = 0
+
+    def next(self, index: int, passed: Sequence[Iteration], job: JobStatus | None) -> Phase:
+        assert job is not None
+        assert (job.iteration_s, passed) == (1.0, [])
+        self.iterations += 1
+        return self
+
+
+def running() -> Running:
+    plans = two_plans()
+    schedules = ClockSchedules(plans, pipeline_rank=0, change=ClockChange.lasting(0.02))
+    run = cast("PlannedRun", MagicMock(audited=MagicMock(return_value=None)))
+    return Running(ActivePlan(schedules, plans.plan(1)), run, every_iterations=3, audit_iterations=2)
+
+
+class Plans:
+    """Has the plan of the first size, and makes that of another when it is told to."""
+
+    def __init__(self, first: Phase) -> None:
+        self.first, self.opened = first, False
+        self.asked: list[int] = []
+        self.made: dict[int, Phase] = {}
+        self.sizes = MagicMock()
+
+    def running(self, *_: object) -> Phase:
+        self.opened = True
+        return self.first
+
+    def ready(self) -> int:
+        return 0
+
+    def phase_for(self, microbatches: int) -> Phase:
+        self.asked.append(microbatches)
+        return Planning()
+
+    def arrived(self, plans_ready: int) -> tuple[int, Phase] | None:
+        if plans_ready <= len(self.made):
+            return None
+        size = self.asked[len(self.made)]
+        self.made[size] = At(100 * size)
+        return size, self.made[size]
+
+
+class Job:
+    """A session whose first batches, of 4 microbatches, have passed the opening and run ``first``."""
+
+    def __init__(
+        self,
+        first: Phase | None = None,
+        *,
+        on_error: str = "warn",
+        log: EventLog | None = None,
+        opens: bool = True,
+    ) -> None:
+        context, self.plans, self.given_back = MagicMock(), Plans(first or At(400)), cast("list[str]", [])
+        context.job.schedule.microbatches = 4
+        context.config.profile.warmup_iterations, context.config.trace_kernels = 1, 0
+        context.config.on_error = on_error
+        context.channel.size, context.channel.rank = 1, 0
+        context.channel.broadcast = lambda mine: mine
+        context.capabilities = Capabilities((1400,), (), True, None, None, 0.02)
+        self.log = context.log = log or MagicMock()
+        self.channel, self.status_exchange, self.requests = (
+            context.channel,
+            MagicMock(),
+            MagicMock(error=None),
+        )
+        self.status_exchange.someone_failed.return_value = False
+        self.recorder, self.sequencer, self.books = MagicMock(index=0), MagicMock(latency_s=0.0), MagicMock()
+        self.recorder.passed.return_value, self.recorder.trouble.return_value = [], ""
+        self.books.watch = MagicMock(error=None, trouble=lambda: "")
+        self.conflicts = MagicMock(check=lambda: None, note_stored=lambda now: now)
+        self.requests.stored = self.conflicts.control.controlled = True
+        self.session = Session(
+            context,
+            StartDecision(StartAction.RUN, "a plan fits"),
+            WarmUp(context, MagicMock()),
+            device=MagicMock(take=MagicMock(return_value=False)),
+            requests=self.requests,
+            sequencer=self.sequencer,
+            recorder=self.recorder,
+            books=self.books,
+            conflict_monitor=self.conflicts,
+            status_exchange=self.status_exchange,
+            plans=cast("Any", self.plans),
+        )
+        for name in ("device", "threads"):
+            self.session.on_leaving(lambda name=name: self.given_back.append(name))  # type: ignore[misc]
+        self.hook = GuardedListener(self.session, lambda: self.given_back.append("hook"))
+        while opens and not self.plans.opened:
+            self.iteration(4, GOOD)
+
+    def iteration(self, size: int, status: JobStatus | Exception | None) -> str:
+        """One letter: what its clock is in hundreds, small where it counts for neither side."""
+        self.status_exchange.turn.side_effect = [status]
+        self.recorder.finish.return_value = self.recorder.index
+        if not self.session.iteration_begins(Batch(size)):
+            return "."
+        settings = self.session.settings
+        self.session.iteration_ends()
+        self.recorder.index += 1
+        clock = settings.clocks.opening[0].clock_mhz if settings.plan is None else PLAN_MHZ
+        letter = "d" if clock is None else "abcdefghijklmnopq"[clock // 100]
+        return letter.upper() if settings.mode is Mode.PERSEUS else letter
+
+    def walk(self, sizes: str, ready: str) -> str:
+        row, before = [], None
+        for size, plans_ready in zip(sizes, ready, strict=True):
+            status = replace(GOOD, plans_ready=int(plans_ready), microbatches=before)
+            row.append(self.iteration(int(size), status))
+            before = int(size)
+        return "".join(row)
+
+    @property
+    def events(self) -> list[str]:
+        return [call.args[0] for call in self.log.event.call_args_list]
+
+
+def lost(*_: object) -> None:
+    raise DeviceLostError("the device is gone")
+
+
+# What runs next.
+
+
+def test_each_size_runs_its_own_plan_and_the_change_counts_for_neither() -> None:
+    job = Job(At(400))
+    assert job.walk("44488888844", "00000011111") == "EEEddddIIeE"
+    assert job.plans.asked == [8]
+
+
+def test_a_size_moves_on_with_its_own_iterations_alone() -> None:
+    four = At(400)
+    Job(four).walk("4488884", "0000000")
+    assert four.iterations == 3
+
+
+def test_sizes_are_asked_for_once_and_taken_in_turn() -> None:
+    job = Job(At(400))
+    job.walk("2266224466", "0000112222")
+    assert job.plans.asked == [2, 6]
+    assert set(job.plans.made) == {2, 6}
+
+
+def test_where_nobody_answers_the_plan_runs_on_without_audits() -> None:
+    job = Job(running())
+    rows = [job.iteration(4, SilentRankError("a rank fell silent"))]
+    rows += [job.iteration(4, None) for _ in range(20)]
+    assert "".join(rows) == "q" + 20 * "Q"
+    assert job.events.count("alone") == 1
+    job.session.fail(ZeroDivisionError("ours"))
+    job.status_exchange.fail.assert_not_called()
+
+
+def test_where_nobody_answers_a_job_without_a_plan_stays_at_default_clocks() -> None:
+    job = Job(Planning())
+    rows = [job.iteration(4, SilentRankError("a rank fell silent"))]
+    rows += [job.iteration(4, replace(GOOD, microbatches=8, plans_ready=1)) for _ in range(3)]
+    assert "".join(rows) == "dddd"
+    assert job.plans.asked == [], "nothing is exchanged, nothing is planned"
+    assert job.events.count("alone") == 1
+
+
+def test_what_is_no_silence_ends_it() -> None:
+    job = Job(Planning())
+    job.iteration(4, EngineError("different batches"))
+    assert job.session.left
+    job.status_exchange.fail.assert_called_once_with()
+
+
+def test_a_calibration_that_lost_a_rank_is_stopped() -> None:
+    job = Job(opens=False)
+    while not job.requests.run.called:
+        job.iteration(4, GOOD)
+    job.channel.broadcast = MagicMock(side_effect=SilentRankError("a rank fell silent"))
+    while "alone" not in job.events:
+        job.iteration(4, GOOD)
+    job.requests.stop.assert_called_once_with(job.requests.run.call_args.args[0])
+    assert [job.iteration(4, GOOD) for _ in range(3)] == ["d"] * 3
+    assert not job.plans.opened
+
+
+def test_a_power_cap_is_held_by_the_plans_of_all_sizes_and_logged_once() -> None:
+    first = running()
+    job = Job(first)
+    hold = first.active_plan.hold = MagicMock()  # type: ignore[method-assign]
+    first.active_plan.observe = MagicMock()  # type: ignore[method-assign]
+    for _ in range(3):
+        job.iteration(8, replace(GOOD, power_w=500.0, microbatches=8))
+    assert [call.args[1] for call in hold.call_args_list] == [500.0] * 3
+    assert job.events.count("power_cap") == 1
+
+
+def test_a_batch_of_a_size_that_nobody_knows_yet_is_not_listened_to() -> None:
+    job = Job()
+    job.plans.sizes.meet.side_effect = lambda batch: None if batch == Batch(6) else MagicMock()
+    assert [job.session.iteration_begins(Batch(size)) for size in (6, 4)] == [False, True]
+
+
+def test_an_iteration_without_control_counts_for_neither_side() -> None:
+    job = Job()
+    job.books.enter.reset_mock()
+    for controlled in (True, False, True):
+        job.conflicts.control.controlled = controlled
+        job.iteration(4, GOOD)
+    assert [call.kwargs["known"] for call in job.books.enter.call_args_list] == [True, False, True]
+
+
+# The end: each thing is given back whatever becomes of the others, and the host goes on.
+
+
+def test_things_are_given_back_once_in_reverse_order() -> None:
+    job = Job()
+    job.session.leave()
+    job.session.leave()
+    assert job.given_back == ["threads", "device"]
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("ours")])
+def test_everything_is_given_back_before_a_word_is_written(error: Exception | None, tmp_path: Path) -> None:
+    log = EventLog(0)
+    job = Job(log=log)
+    log.writes_to(RunDirectory(tmp_path / "run"))
+    journal = tmp_path / "run" / "events.jsonl"
+    job.session.on_leaving(lambda: job.given_back.append(f"journal: {journal.exists()}"))
+    job.sequencer.before.side_effect = error
+    job.hook.wanted = True
+    job.hook.before(Kind.FORWARD)
+    job.session.leave()
+    assert job.given_back[:3] == ["journal: False", "threads", "device"]
+    (event,) = read_events(journal)
+    assert event["event"] == ("ended" if error is None else "disabled")
+
+
+def test_a_log_or_a_part_that_fails_keeps_nothing_from_its_turn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(log=EventLog(0))
+    monkeypatch.setattr(EventLog, "event", lost)
+    job.session.on_leaving(lost)
+    job.session.leave()
+    assert job.given_back == ["threads", "device"]
+    assert capsys.readouterr().err.count("gone") == 2
+
+
+@pytest.mark.parametrize("error", [DeviceLostError("gone"), ZeroDivisionError("ours")])
+@pytest.mark.parametrize("call", ["before", "after"])
+def test_an_error_within_an_instruction_never_reaches_the_host(
+    error: Exception, call: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(log=EventLog(0))
+    capsys.readouterr()
+    getattr(job.sequencer, call).side_effect = error
+    job.hook.wanted = True
+    getattr(job.hook, call)(Kind.FORWARD)
+    assert job.given_back == ["threads", "device"]
+    job.status_exchange.fail.assert_called_once_with()
+    [said] = capsys.readouterr().err.splitlines()
+    assert "off" in said
+    assert str(error) in said
+
+
+def test_it_leaves_even_where_everybody_else_is_gone() -> None:
+    job = Job(log=EventLog(0))
+    job.conflicts.note_failure.side_effect = lost
+    job.status_exchange.fail.side_effect = EngineError("a rank fell silent")
+    assert not job.session.fail(DeviceLostError("gone"))
+    assert job.given_back == ["threads", "device"]
+
+
+def test_an_error_is_raised_where_the_user_wants_that() -> None:
+    job = Job(on_error="raise")
+    job.sequencer.before.side_effect = lost
+    job.hook.wanted = True
+    with pytest.raises(PerseusError, match="gone"):
+        job.hook.before(Kind.FORWARD)
+    assert job.given_back == ["threads", "device", "hook"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [(replace(GOOD, sizes=(4, 6)), "6 microbatches", 1), (replace(GOOD, failed=True), "another rank", 0)],
+    ids=["parted", "followed"],
+)
+@pytest.mark.parametrize("on_error", ["warn", "raise"])
+def test_all_leave_where_one_failed_or_trains_batches_of_another_size(
+    told: tuple[JobStatus, str, int], on_error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rank that failed has said why; where batches differ all know it, and rank 0 says it."""
+    status, words, lines = told
+    log = EventLog(0)
+    log.writes_to(RunDirectory(tmp_path))
+    job = Job(on_error=on_error, log=log)
+    capsys.readouterr()
+    if on_error == "raise":
+        with pytest.raises(EngineError, match=words):
+            job.iteration(4, status)
+    else:
+        job.iteration(4, status)
+    assert job.given_back == ["threads", "device"]
+    assert not job.session.iteration_begins(Batch(4))
+    job.status_exchange.fail.assert_not_called()
+    assert len(capsys.readouterr().err.splitlines()) == lines
+    last = read_events(tmp_path / "events.jsonl")[-1]
+    assert last["event"] == "disabled"
+    assert words in str(last["reason"])
