@@ -155,6 +155,7 @@ def test_a_pipeline_of_several_modules_is_refused_by_name(name: str) -> None:
 def schedules() -> ModuleType:
     """A stand-in of Megatron's schedules: a pass runs one forward and one backward, looked up at the call."""
     schedules = ModuleType("schedules")
+    schedules.get_model_config = lambda _: SimpleNamespace()  # type: ignore[attr-defined]
     for step in STEPS:
         setattr(schedules, step, lambda: None)
 
