@@ -63,17 +63,25 @@ def on_construction(kind: type, act: Callable[[object], None]) -> None:
     kind.__init__ = init  # type: ignore[misc]
 
 
-def on_first_call(host: object, name: str, begin: Callable[..., bool]) -> None:
-    """Call ``begin`` with the arguments of a method's calls, on one instance, until it returns True.
+def on_first_call(host: object, name: str, *, ready: Callable[..., bool], serve: Callable[..., None]) -> None:
+    """Call ``serve`` at a method's first call that is ``ready``, on one instance; both get its arguments.
 
-    From then on the method is the host's own, or whatever replaces it meanwhile. Where ``begin`` fails it is
-    the host's own again.
+    From then on the method is the host's own, or whatever ``serve`` replaced it by. Where one of both fails
+    it is the host's own again.
     """
     original = getattr(host, name)
+    before = vars(host).get(name, _ABSENT)
 
     @wraps(original)
     def first(*args: object, **kwargs: object) -> object:
-        begun = _attempt(lambda: begin(*args, **kwargs))
+        def begin() -> bool:
+            if not ready(*args, **kwargs):
+                return False
+            _put_back(vars(host), name, first, before)
+            serve(*args, **kwargs)
+            return True
+
+        begun = _attempt(begin)
         if begun is None:
             unwrap(host)
         present = getattr(host, name) if begun else original
@@ -107,6 +115,16 @@ def unwrap(holder: object) -> None:
         del vars(holder)[name]
 
 
+def _put_back(own: dict[str, object], name: str, ours: object, before: object) -> None:
+    """Restore an attribute; one that somebody else has replaced since is theirs."""
+    if own.get(name) is not ours:
+        return
+    if before is _ABSENT:
+        del own[name]
+    else:
+        own[name] = before
+
+
 def _attempt(act: Callable[[], T]) -> T | None:
     """Run code of ours on the host's thread; log what fails, and raise it where the user wants that."""
     try:
@@ -121,13 +139,15 @@ def _attempt(act: Callable[[], T]) -> T | None:
 class Hooks:
     """Functions of ours in place of those of a host's instances; subclasses put them there in `install`.
 
-    Every hook keeps and calls the function that it replaces. ``present`` is the framework's object for the
-    training iteration that began last.
+    Every hook keeps and calls the function that it replaces. A hook that somebody has wrapped since stays
+    below that wrapper when the others are removed, and only passes calls on. ``present`` is the framework's
+    object for the training iteration that began last.
     """
 
     def __init__(self, listener: InstructionListener) -> None:
         self._guard = GuardedListener(listener, self.remove)
-        self._replaced: list[tuple[dict[str, object], str, object]] = []
+        self._replaced: list[tuple[dict[str, object], str, object, object]] = []
+        self._removed = False
         self.present: Any = None
 
     def install(self) -> None:
@@ -140,21 +160,17 @@ class Hooks:
 
     def remove(self) -> None:
         """Restore what was replaced; safe to call twice, also from within an iteration."""
-        self._guard.wanted = False
+        self._guard.wanted, self._removed = False, True
         self._restore()
 
     def _replace(self, holder: object, name: str, ours: object) -> None:
         own = vars(holder)
-        self._replaced.append((own, name, own.get(name, _ABSENT)))
+        self._replaced.append((own, name, ours, own.get(name, _ABSENT)))
         own[name] = ours
 
     def _restore(self) -> None:
         while self._replaced:
-            own, name, before = self._replaced.pop()
-            if before is _ABSENT:
-                own.pop(name, None)
-            else:
-                own[name] = before
+            _put_back(*self._replaced.pop())
 
     def _run(
         self,
@@ -165,6 +181,8 @@ class Hooks:
         prepare: Callable[[], None] | None = None,
     ) -> T:
         """Make the host's own call: as an iteration where it ``trains``, else as something else."""
+        if self._removed:
+            return call()
         if not self._guard.run(trains, default=False):
             self._guard.other_begins()
             return call()

@@ -24,7 +24,6 @@ from perseus_ds.adapters.base import (
     mark_as_ours,
     on_construction,
     on_first_call,
-    unwrap,
 )
 from perseus_ds.adapters.deepspeed_settings import (
     TESTED_DEEPSPEED,
@@ -193,14 +192,10 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     if warning := _timers(found, wanted.content):
         say(warning)
 
-    def begin(pipe_schedule: PipeSchedule) -> bool:
-        if not is_training(pipe_schedule):
-            return False
-        unwrap(engine)
+    def serve(pipe_schedule: PipeSchedule) -> None:
         activate(engine, partial(DeepSpeedAdapter, found, pipe_schedule), block=wanted.block)
-        return True
 
-    on_first_call(engine, "_exec_schedule", begin)
+    on_first_call(engine, "_exec_schedule", ready=is_training, serve=serve)
 
 
 detach = detach_host

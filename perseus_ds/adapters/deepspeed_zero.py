@@ -70,14 +70,14 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
         decline(error, wanted.block)
         return
 
-    def begin(*_: object, **__: object) -> bool:
-        if not (first.ended and found.training):
-            return False
+    def ready(*_: object, **__: object) -> bool:
+        return first.ended and bool(found.training)
+
+    def serve(*_: object, **__: object) -> None:
         hooks.remove()
         activate(engine, lambda: ZeroAdapter(found, order_of(first.kinds)), block=wanted.block)
-        return True
 
-    on_first_call(engine, "forward", begin)
+    on_first_call(engine, "forward", ready=ready, serve=serve)
 
 
 detach = detach_host
@@ -260,6 +260,8 @@ class Hooks(base.Hooks):
 
         @wraps(original)
         def around_call(*args: object, **kwargs: object) -> object:
+            if self._removed:
+                return original(*args, **kwargs)
             begun = self._guard.run(partial(begin, *args, **kwargs), None)
             try:
                 result = original(*args, **kwargs)

@@ -28,7 +28,6 @@ from perseus_ds.adapters.base import (
     mark_as_ours,
     on_construction,
     on_first_call,
-    unwrap,
 )
 from perseus_ds.adapters.input_size import count_chunks
 from perseus_ds.errors import EngineError
@@ -58,15 +57,14 @@ def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> N
         return
     from perseus_ds.runtime.attach import activate  # noqa: PLC0415  # heavy, and now needed
 
-    def begin(*args: object, **kwargs: object) -> bool:
-        if not getattr(schedule, "_has_backward", True):
-            return False
-        unwrap(schedule)
+    def ready(*_: object, **__: object) -> bool:
+        return bool(getattr(schedule, "_has_backward", True))
+
+    def serve(*args: object, **kwargs: object) -> None:
         inputs = _shapes((*args, *kwargs.values()))
         activate(schedule, lambda: PipeliningAdapter(check(schedule), inputs), block=block_in_code(config))
-        return True
 
-    on_first_call(schedule, "step", begin)
+    on_first_call(schedule, "step", ready=ready, serve=serve)
 
 
 detach = detach_host

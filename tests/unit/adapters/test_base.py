@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from call_notes import CallNotes
 
 from perseus_ds.adapters.base import Hooks, on_construction, on_first_call
 from perseus_ds.errors import ConfigError
+from perseus_ds.runtime.adapter import Batch
 
 
 class Engine:
@@ -30,7 +33,7 @@ def test_an_engine_is_built_whatever_fails_in_us() -> None:
 
 def test_the_first_call_is_the_hosts_whatever_fails_in_us(capsys: pytest.CaptureFixture[str]) -> None:
     engine = Engine()
-    on_first_call(engine, "step", fails)
+    on_first_call(engine, "step", ready=fails, serve=fails)
     assert (engine.step(3), engine.step(4)) == (3, 4)
     assert "step" not in vars(engine)
     assert capsys.readouterr().err.count("a bug") == 1
@@ -38,7 +41,7 @@ def test_the_first_call_is_the_hosts_whatever_fails_in_us(capsys: pytest.Capture
 
 def test_who_asks_for_our_errors_has_them_raised() -> None:
     engine = Engine()
-    on_first_call(engine, "step", refuses)
+    on_first_call(engine, "step", ready=lambda _: True, serve=refuses)
     with pytest.raises(ConfigError):
         engine.step(3)
 
@@ -58,3 +61,29 @@ def test_hooks_restore_what_they_replaced_in_the_order_of_the_stack() -> None:
         hooks.remove()
         hooks.remove()
         assert vars(engine) == {"step": own}
+
+
+def test_what_others_replaced_meanwhile_is_theirs() -> None:
+    """A user's wrapper around ours stays when ours are removed, and when an engine begins to be served."""
+
+    class Stepping(Hooks):
+        def install(self) -> None:
+            step = engine.step
+            batch = partial(Batch, 1)
+            run = partial(self._run, trains=lambda: True, batch=batch)
+            self._replace(engine, "step", lambda number: run(partial(step, number)))
+
+    engine, notes = Engine(), CallNotes()
+    hooks = Stepping(notes)
+    hooks.install()
+    vars(engine)["step"] = theirs = partial(engine.step)
+    assert engine.step(3) == 3
+    hooks.remove()
+    assert engine.step is theirs
+    assert engine.step(4) == 4
+    assert notes.calls == ["begins 1", "ends"]
+    served: list[int] = []
+    on_first_call(engine, "step", ready=lambda number: number > 4, serve=served.append)
+    assert [engine.step(number) for number in (4, 5, 6)] == [4, 5, 6]
+    assert served == [5]
+    assert engine.step is theirs
