@@ -60,10 +60,6 @@ def test_the_margin_is_what_the_error_asks_for() -> None:
     assert slowest_s(0.001) > slowest_s(0.01) > slowest_s(0.03)
 
 
-def test_who_knows_too_little_slows_nobody() -> None:
-    assert not begun(0.15).pace(0, loads([1.0, 1.1, 1.15, 0.95]))
-
-
 @pytest.mark.parametrize("nothing", [math.nan, -1.0, -math.inf, math.inf, 0.0])
 def test_one_that_tells_nothing_is_not_slowed_and_the_others_still_are(nothing: float) -> None:
     plans = begun()
@@ -72,25 +68,16 @@ def test_one_that_tells_nothing_is_not_slowed_and_the_others_still_are(nothing: 
     assert index().objective not in (plans.plans[0], plans.plans[3])
 
 
-@pytest.mark.parametrize("error", [math.nan, -0.01, 0.0, math.inf])
-def test_an_error_that_is_none_is_no_knowledge(error: float) -> None:
-    assert not begun(error).pace(0, loads([1.0, 1.1, 1.3, 0.9]))
-
-
-def test_one_that_alone_tells_something_waits_for_nobody() -> None:
-    nan = math.nan
-    assert not begun().pace(0, loads([1.0, nan, nan, nan]))
-
-
-def test_without_pacing_nobody_is_slowed() -> None:
-    plans = ReplicaPlans([index()] * REPLICAS)
+@pytest.mark.parametrize("error", [math.nan, -0.01, 0.0, math.inf, 0.15, None])
+def test_nobody_is_slowed_by_what_is_not_known_well(error: float | None) -> None:
+    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=error)
     plans.will_run(0)
-    assert not plans.pace(0, loads([1.0, 1.1, 1.3, 0.9]))
+    assert not plans.pace(0, loads([1.0, 1.1, 1.15, 0.95]))
 
 
-def test_an_iteration_that_was_not_announced_is_not_answered() -> None:
-    plans = begun()
-    assert not plans.pace(7, loads([1.0, 1.1, 1.3, 0.9]))
+def test_nobody_waits_for_itself_alone_or_in_an_iteration_that_was_not_announced() -> None:
+    assert not begun().pace(0, loads([1.0, math.nan, math.nan, math.nan]))
+    assert not begun().pace(7, loads([1.0, 1.1, 1.3, 0.9]))
 
 
 def play(

@@ -18,7 +18,6 @@ from stragglers import (
 
 from perseus_ds.straggler.controller import Cause
 
-SEEDS = range(2)
 SLOW = pytest.mark.slow
 
 
@@ -80,17 +79,12 @@ def test_a_slight_straggler_is_answered_as_well(slowdown: float) -> None:
     assert excess_pct(played, when) <= 0.5
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("seed", SEEDS)
-def test_one_slow_iteration_is_a_hiccup(seed: int) -> None:
+@pytest.mark.parametrize("of_all", [False, True])
+def test_one_slow_iteration_is_a_hiccup(*, of_all: bool) -> None:
     def trouble(replica: int, iteration: int) -> Trouble:
-        return Trouble(1.5 if iteration % 40 == 39 and replica == iteration // 40 % 4 else 1.0)
+        return Trouble(1.5 if iteration % 40 == 39 and (of_all or replica == iteration // 40 % 4) else 1.0)
 
-    assert play(2000, trouble, seed=seed).switches() == 0
-
-
-def test_a_hiccup_of_all_at_once_is_one_too() -> None:
-    assert play(400, lambda _, n: Trouble(3.0 if n % 40 == 39 else 1.0)).switches() == 0
+    assert play(600, trouble).switches() == 0
 
 
 def test_a_hiccup_of_a_waiting_replica_changes_nothing() -> None:
@@ -196,15 +190,6 @@ def test_replicas_with_their_own_frontiers_meet_at_the_longest() -> None:
     for replica in (0, 1, 3):
         assert energy_above_best_pct(played, when, replica) <= 1.0
     assert (played.plan[:, 2] == played.plan[0, 2]).all()
-
-
-def test_a_straggler_among_different_frontiers() -> None:
-    frontiers = [planned(), planned(), planned(heavier()), planned()]
-    played = play(300, slow_between(100, 200, replica=0), frontiers=frontiers)
-    when = slice(104, 200)
-    assert excess_pct(played, when) <= 0.5
-    assert energy_above_best_pct(played, when, 1) <= 1.0
-    assert energy_above_best_pct(played, when, 2, frontiers[2]) <= 1.0
 
 
 def test_what_is_told_is_believed_at_once_and_until_it_is_withdrawn() -> None:

@@ -1,4 +1,4 @@
-"""Three production traces through the real controller and GPT-3's frontier: who is accused, at what cost."""
+"""Production traces through the real controller and GPT-3's frontier: who is accused, what pacing saves."""
 
 import json
 import os
@@ -19,8 +19,8 @@ PROFILES = pytest.mark.parametrize("profile", [(), ("--silent",)], ids=["told", 
 
 
 @cache
-def replayed(*options: str) -> dict[str, Any]:
-    bench = ROOT / "scripts" / "bench" / "straggler" / "traces.py"
+def replayed(*options: str, script: str = "traces.py") -> dict[str, Any]:
+    bench = ROOT / "scripts" / "bench" / "straggler" / script
     done = subprocess.run([sys.executable, bench, *options], capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -49,3 +49,10 @@ def test_nobody_is_accused_because_work_varies(job: str, profile: tuple[str, ...
     found = replayed(*profile)[job]
     assert found["accused"] == []
     assert found["job_pct"] <= 0.1
+
+
+@pytest.mark.thorough
+def test_a_production_trace_is_paced_by_its_loads() -> None:
+    found = replayed("--replicas", "4", script="pacing.py")["SE"]
+    assert found["before"]["saving_pct"] >= max(25.6, found["never"]["saving_pct"])
+    assert all(one["job_pct"] <= 0.2 for one in found.values())
