@@ -527,7 +527,7 @@ class PlannedRun:
         plans = ReplicaPlans(
             every,
             max_cost_pct=self._context.config.straggler.max_cost_pct,
-            exposed=2 + behind,
+            reaction_delay=2 + behind,
             forecast_error=None if forecast is None else forecast.error,
         )
         frontiers = [self._plans] * job.replicas

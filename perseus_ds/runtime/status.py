@@ -79,7 +79,7 @@ class NoticeWatch:
             observed = self._notices.poll()
             self.announced = np.array([observed.slowdown[list(one)].max() for one in self._sets])
             self.power_w = observed.power_w
-            self._complaints += observed.complaints
+            self._complaints += observed.warnings
             self._closing.wait(_PAUSE_S)
 
 

@@ -358,7 +358,7 @@ class Answers:
     """
 
     def __init__(self, indexes: Sequence[FrontierIndex], *, lag: int = 2, answered: bool = True) -> None:
-        self._replica_plans = ReplicaPlans(indexes, answered=answered, exposed=lag)
+        self._replica_plans = ReplicaPlans(indexes, answered=answered, reaction_delay=lag)
         self._under_way = deque(ReplicaStatus.unknown(len(indexes)) for _ in range(lag - 1))
         self._lag = lag
         self.decisions: list[StragglerDecision] = []

@@ -116,27 +116,27 @@ HORIZON = 1000
 _PLANNED = 0.9  # of the bound: what noise adds is not known before
 
 
-class AnswerCost:
+class SlowdownBudget:
     """Time that the job lost because replicas ran slower than their objective's plan, in iterations.
 
-    Answers cost time when the straggler recovers, because the others run on for ``exposed`` iterations until
-    they know. They also cost time while it lasts, because waiting replicas vary. Both are kept within
+    Answers cost time when the straggler recovers, because the others run on for ``reaction_delay`` iterations
+    until they know. They also cost time while it lasts, because waiting replicas vary. Both are kept within
     ``max_pct`` of the last 1 000 iterations. What may be lost at the recovery is set aside before an answer
-    is given. Once all is ``spent``, no answer is given until half of it is forgotten.
+    is given. Once all is ``exhausted``, no answer is given until half of it is forgotten.
     """
 
-    def __init__(self, *, max_pct: float, exposed: int) -> None:
+    def __init__(self, *, max_pct: float, reaction_delay: int) -> None:
         self._most = _PLANNED * max_pct / 100.0 * HORIZON
-        self._exposed = exposed
+        self._reaction_delay = reaction_delay
         self._history = np.zeros(HORIZON)
         self._place = 0
         self.lost = 0.0
-        self.spent = False
+        self.exhausted = False
 
     @property
-    def slower_by(self) -> float:
+    def room(self) -> float:
         """Return how much slower, relatively, an iteration may be made without room for more being lost."""
-        return 0.0 if self.spent else (self._most - self.lost) / self._exposed
+        return 0.0 if self.exhausted else (self._most - self.lost) / self._reaction_delay
 
     def observe(self, own_s: _Replicas, planned_s: _Replicas, objective_s: _Replicas) -> None:
         """Take in one iteration, and what each plan that ran and each objective's plan predict.
@@ -148,7 +148,7 @@ class AnswerCost:
             self.lost = max(0.0, self.lost + lost - float(self._history[self._place]))
         self._history[self._place] = lost
         self._place = (self._place + 1) % HORIZON
-        self.spent = self.lost >= self._most / 2 if self.spent else self.lost >= self._most
+        self.exhausted = self.lost >= self._most / 2 if self.exhausted else self.lost >= self._most
 
 
 def _lost(own_s: _Replicas, planned_s: _Replicas, objective_s: _Replicas) -> float:
@@ -166,15 +166,15 @@ def _lost(own_s: _Replicas, planned_s: _Replicas, objective_s: _Replicas) -> flo
 class ReplicaDemand:
     """Time that every replica needs when nobody slows it down.
 
-    ``free_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one iteration.
-    ``least_s`` is the planned seconds of its plan where it does not wait, ``pace`` measured seconds per
+    ``unconstrained_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one
+    iteration. ``least_s`` is the planned seconds of its plan where it does not wait, ``pace`` measured seconds per
     planned second. ``known`` is whether enough is known of it to slow it down; ``last`` is the replica that
     all others can wait for.
 
     Shape: vectors [replicas].
     """
 
-    free_s: _Replicas
+    unconstrained_s: _Replicas
     error: _Replicas
     scatter: _Replicas
     least_s: _Replicas
@@ -183,18 +183,18 @@ class ReplicaDemand:
     last: int
 
 
-def limits_s(demand: ReplicaDemand, held_s: _Replicas, *, most_s: float = np.inf) -> _Replicas:
+def limits_s(demand: ReplicaDemand, held_s: _Replicas, *, max_s: float = np.inf) -> _Replicas:
     """Return how slow each replica may plan, in its own planned seconds; NaN where it has no slack.
 
     ``held_s`` are the limits so far: one is moved only when the new one differs by more than the noise.
-    ``most_s`` is how long an iteration may be made, as measured, for what answers may cost.
+    ``max_s`` is how long an iteration may be made, as measured, for what answers may cost.
 
     Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
     """
     last = demand.last
     error = np.hypot(demand.error, demand.error[last])
-    most = most_s / demand.pace
-    limit_s = np.minimum(demand.free_s[last] * (1.0 - margin(demand)) / demand.pace, most)
+    most = max_s / demand.pace
+    limit_s = np.minimum(demand.unconstrained_s[last] * (1.0 - margin(demand)) / demand.pace, most)
     held = np.isfinite(held_s)
     enough = np.where(
         held,
@@ -217,7 +217,7 @@ def margin(demand: ReplicaDemand) -> _Replicas:
     last = demand.last
     apart = np.hypot(np.hypot(demand.scatter, demand.scatter[last]), demand.error[last])
     with np.errstate(divide="ignore"):
-        accepted = EXCESS / (max(1, len(demand.free_s) - 1) * apart)
+        accepted = EXCESS / (max(1, len(demand.unconstrained_s) - 1) * apart)
     kept: _Replicas = np.maximum(_LEAST_MARGIN, sigmas_below(accepted) * apart)
     return np.where(np.isfinite(apart), kept, np.inf)
 
@@ -248,7 +248,7 @@ class StragglerController:
     ``objective_s`` and ``fastest_s`` are what each replica's plans predict (``FrontierIndex``). ``scatter``
     is how much an iteration varies by the profile (NaN: unknown, and nobody is judged until it is seen).
     Answers cost ``max_cost_pct`` of the last 1 000 iterations at most, where a recovery is answered
-    ``exposed`` iterations late (``AnswerCost``).
+    ``reaction_delay`` iterations late (``SlowdownBudget``).
 
     Shape: vectors [replicas].
     """
@@ -260,13 +260,13 @@ class StragglerController:
         *,
         scatter: float = math.nan,
         max_cost_pct: float = MAX_COST_PCT,
-        exposed: int = 2,
+        reaction_delay: int = 2,
     ) -> None:
         replicas = len(objective_s)
         self._objective_s, self._fastest_s = objective_s, fastest_s
         self._estimate = SlowdownEstimate(replicas, scatter)
         self._level_sigmas = NormalDist().inv_cdf(1.0 - FALSE_ALARM / replicas**2)
-        self._cost = AnswerCost(max_pct=max_cost_pct, exposed=exposed)
+        self._budget = SlowdownBudget(max_pct=max_cost_pct, reaction_delay=reaction_delay)
         self._slow = self._capped = np.zeros(replicas, dtype=np.bool_)
         self._announced = np.ones(replicas)
         self._limits_s = np.full(replicas, np.nan)
@@ -301,14 +301,14 @@ class StragglerController:
         """
         own_s = status.own_s
         if costs and self._announced.max() <= 1.0:  # what was told is believed, whatever it costs
-            self._cost.observe(own_s, planned_s, self._objective_s)
+            self._budget.observe(own_s, planned_s, self._objective_s)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = own_s / (planned_s if load is None else planned_s * load)
         self._capped = status.capped
         moved = self._estimate.observe(ratio, awaited=self._slow, review_every=self._review_every)
         announced = np.maximum(np.where(np.isfinite(status.announced), status.announced, 1.0), 1.0)
         told = not np.array_equal(announced, self._announced)
-        if moved or told or self._restricted or self._cost.spent != self._decision.ended:
+        if moved or told or self._restricted or self._budget.exhausted != self._decision.ended:
             self._announced, self._restricted = announced, False
             self._decision = self._decide()
             self._review_every = self._patience()
@@ -319,7 +319,7 @@ class StragglerController:
     @property
     def cost_pct(self) -> float:
         """Return what answers have cost over the last 1 000 iterations."""
-        return 100.0 * self._cost.lost / HORIZON
+        return 100.0 * self._budget.lost / HORIZON
 
     @property
     def slow(self) -> NDArray[np.bool_]:
@@ -333,7 +333,7 @@ class StragglerController:
     @property
     def may_slow(self) -> bool:
         """Return whether answers may cost any more time."""
-        return not self._cost.spent
+        return not self._budget.exhausted
 
     @property
     def pace(self) -> _Replicas:
@@ -357,7 +357,7 @@ class StragglerController:
             return math.inf
         recovered = np.minimum(self._paces, self._usual) if self._slow.any() else self._paces
         longest_s = float(np.max(recovered * least_s, where=np.isfinite(least_s), initial=0.0))
-        return longest_s * (1.0 + self._cost.slower_by)
+        return longest_s * (1.0 + self._budget.room)
 
     def _patience(self) -> int:
         """After how many iterations the medians are due again: soon after a change, else in good time."""
@@ -374,18 +374,18 @@ class StragglerController:
         pace = np.where(announced, np.maximum(pace, self._announced * self._usual), pace)
         at_full_speed = self._slow | announced
         least_s = np.where(at_full_speed, self._fastest_s, self._objective_s)
-        free_s = pace * least_s
+        unconstrained_s = pace * least_s
         if self._slow.any():
             slow = self._slow.nonzero()[0]
-            free_s[slow] *= 1.0 + self._estimate.recovery_trend(slow)
+            unconstrained_s[slow] *= 1.0 + self._estimate.recovery_trend(slow)
         self._paces = pace
-        known, last = self._estimate.count >= CONFIRMATIONS, int(free_s.argmax())
+        known, last = self._estimate.count >= CONFIRMATIONS, int(unconstrained_s.argmax())
         demand = ReplicaDemand(
-            free_s, self._estimate.error, self._estimate.scatter, least_s, pace, known, last
+            unconstrained_s, self._estimate.error, self._estimate.scatter, least_s, pace, known, last
         )
-        recovered_s = np.where(at_full_speed, self._usual * self._fastest_s, free_s).max()
-        most_s = np.inf if announced.any() else float(recovered_s) * (1.0 + self._cost.slower_by)
-        self._limits_s = limits_s(demand, self._limits_s, most_s=most_s)
+        recovered_s = np.where(at_full_speed, self._usual * self._fastest_s, unconstrained_s).max()
+        max_s = np.inf if announced.any() else float(recovered_s) * (1.0 + self._budget.room)
+        self._limits_s = limits_s(demand, self._limits_s, max_s=max_s)
         waiting = np.isfinite(self._limits_s).nonzero()[0]
         faster = at_full_speed & (self._fastest_s < self._objective_s)
         limit_s = np.where(
@@ -393,16 +393,16 @@ class StragglerController:
         )
         stragglers = [self._straggler(demand, int(one), announced) for one in at_full_speed.nonzero()[0]]
         if len(waiting) and not at_full_speed[last]:
-            usual_s = free_s[_lower_quartile_of(free_s, len(free_s))]
-            stragglers.append(Straggler(last, float(free_s[last] / usual_s), Cause.STRUCTURAL))
+            usual_s = unconstrained_s[_lower_quartile_of(unconstrained_s, len(unconstrained_s))]
+            stragglers.append(Straggler(last, float(unconstrained_s[last] / usual_s), Cause.STRUCTURAL))
         return StragglerDecision(
-            sync_time_s=float(free_s[last]) if len(waiting) else None,
-            stragglers=tuple(sorted(stragglers, key=lambda one: -free_s[one.replica])),
+            sync_time_s=float(unconstrained_s[last]) if len(waiting) else None,
+            stragglers=tuple(sorted(stragglers, key=lambda one: -unconstrained_s[one.replica])),
             limit_s=limit_s,
             waiting=tuple(waiting.tolist()),
             unconfirmed=tuple((announced & self._estimate.has_samples).nonzero()[0].tolist()),
             changed=limit_s.tobytes() != self._decision.limit_s.tobytes(),
-            ended=self._cost.spent,
+            ended=self._budget.exhausted,
         )
 
     def _pace(self) -> tuple[_Replicas, float]:

@@ -64,7 +64,7 @@ class Announced:
 
     slowdown: NDArray[np.float64]
     power_w: float | None = None
-    complaints: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Notices:
@@ -79,31 +79,31 @@ class Notices:
         self._replicas = replicas
         self._seen: dict[str, tuple[int, ...]] = {}
         self._notices: dict[str, Notice] = {}
-        self._complaints: dict[str, str] = {}
+        self._warnings: dict[str, str] = {}
 
     def poll(self) -> Announced:
         """Read what is new, and return what holds now.
 
         Cost: one listing of the folder and one stat per file; files are read when they have changed.
         """
-        before = dict(self._complaints)
+        before = dict(self._warnings)
         try:
             found = {path.name: _signature(path) for path in self._folder.iterdir()}
         except FileNotFoundError:
             found = {}
         except OSError as error:
-            self._complaints[""] = f"{self._folder}: {error.strerror}: notices are ignored"
+            self._warnings[""] = f"{self._folder}: {error.strerror}: notices are ignored"
             found = self._seen
         else:
-            self._complaints.pop("", None)
+            self._warnings.pop("", None)
         found = {name: signature for name, signature in found.items() if signature and _NAME.fullmatch(name)}
-        for known in (self._seen, self._notices, self._complaints):
+        for known in (self._seen, self._notices, self._warnings):
             for name in known.keys() - found.keys() - {""}:
                 del known[name]
         for name in sorted(name for name in found if self._seen.get(name) != found[name]):
             self._read(name, found[name])
         return self._announced(
-            tuple(line for name, line in self._complaints.items() if before.get(name) != line)
+            tuple(line for name, line in self._warnings.items() if before.get(name) != line)
         )
 
     def clear(self) -> None:
@@ -121,20 +121,20 @@ class Notices:
             content = parse_json(read_bounded(path, most_bytes=_MOST_BYTES))
             notice = Notice.parse(content, key="power_w" if name == POWER_CAP_FILE else "slowdown")
         except OSError as error:
-            self._complaints[name] = f"{path}: {error.strerror}: not read so far"
+            self._warnings[name] = f"{path}: {error.strerror}: not read so far"
             return
         except PerseusError as error:
-            self._seen[name], self._complaints[name] = signature, f"{path} {error}: ignored"
+            self._seen[name], self._warnings[name] = signature, f"{path} {error}: ignored"
             return
         self._seen[name] = signature
         if notice.slowdown is not None and (pipeline := _pipeline_of(name)) >= self._replicas:
             has = f"the job has 0 to {self._replicas - 1}"
-            self._complaints[name] = f"{path} names pipeline {pipeline}, {has}: ignored"
+            self._warnings[name] = f"{path} names pipeline {pipeline}, {has}: ignored"
             return
-        self._complaints.pop(name, None)
+        self._warnings.pop(name, None)
         self._notices[name] = notice
 
-    def _announced(self, complaints: tuple[str, ...]) -> Announced:
+    def _announced(self, warnings: tuple[str, ...]) -> Announced:
         now_s, slowdown, power_w = time.time(), np.ones(self._replicas), None
         for name, notice in self._notices.items():
             if notice.until_s is not None and now_s >= notice.until_s:
@@ -143,7 +143,7 @@ class Notices:
                 power_w = notice.power_w
             else:
                 slowdown[_pipeline_of(name)] = notice.slowdown
-        return Announced(slowdown, power_w, complaints)
+        return Announced(slowdown, power_w, warnings)
 
 
 def notify(

@@ -43,10 +43,10 @@ class Pacing:
     def __init__(self, error: float) -> None:
         self.error, self._scale = error, 1.0
 
-    def stretches(self, predicted_s: _Replicas, *, most_s: float = np.inf) -> _Replicas:
+    def stretches(self, predicted_s: _Replicas, *, max_s: float = np.inf) -> _Replicas:
         """Return how many times longer than at the objective's plan each replica may take.
 
-        All aim at the end of the longest, or at ``most_s`` where that is earlier, less a margin. Replicas
+        All aim at the end of the longest, or at ``max_s`` where that is earlier, less a margin. Replicas
         whose prediction is unknown (NaN) are not slowed. The longest of the others can only be earlier than
         that of all, so that the others still are.
 
@@ -61,7 +61,7 @@ class Pacing:
             return slowed
         ends_s = predicted_s[known]
         last = int(ends_s.argmax())
-        longest_s = min(float(ends_s[last]), most_s)
+        longest_s = min(float(ends_s[last]), max_s)
         error_s = error * np.sqrt(ends_s * ends_s.mean())
         apart_s = np.hypot(error_s, error_s[last])
         apart_s[last] = 0.0

@@ -30,7 +30,7 @@ class ReplicaPlans:
     Every rank keeps the whole book, because what a replica did is judged by what its plan predicted. All are
     fed alike and so come to the same decision at the same iteration, all stages of a replica together. Not
     ``answered``: replicas are judged all the same, and run the objective's plans throughout. ``max_cost_pct``
-    and ``exposed`` bound what answers cost (``AnswerCost``). Where replicas are paced by loads,
+    and ``reaction_delay`` bound what answers cost (``SlowdownBudget``). Where replicas are paced by loads,
     ``forecast_error`` is the relative standard error of their predictions. What an iteration of unknown load
     takes proves nothing then, unless loads are missing for long.
 
@@ -43,7 +43,7 @@ class ReplicaPlans:
         *,
         answered: bool = True,
         max_cost_pct: float = MAX_COST_PCT,
-        exposed: int = 2,
+        reaction_delay: int = 2,
         forecast_error: float | None = None,
     ) -> None:
         self._frontiers = Frontiers(indexes)
@@ -54,7 +54,7 @@ class ReplicaPlans:
             self._frontiers.fastest_s,
             scatter=float(np.max([index.scatter for index in indexes])),
             max_cost_pct=max_cost_pct,
-            exposed=exposed,
+            reaction_delay=reaction_delay,
         )
         self._pace = Pace(len(indexes))
         self._run_s: dict[int, _Replicas] = {}
@@ -120,8 +120,8 @@ class ReplicaPlans:
         if self._answered and not self._controller.may_slow:
             self._present = self._frontiers.objective
         elif self._answered and np.isfinite(self._pacing.error):
-            most_s = self._controller.longest_allowed_s(predicted_s)
-            stretch = self._pacing.stretches(predicted_s * pace, most_s=most_s)
+            max_s = self._controller.longest_allowed_s(predicted_s)
+            stretch = self._pacing.stretches(predicted_s * pace, max_s=max_s)
             self._present = self._frontiers.stretched(stretch)
         self._run_s[index] = self._frontiers.predicted_s(self._present)
         return not np.array_equal(self._present, self._decided)

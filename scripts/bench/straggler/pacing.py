@@ -117,7 +117,7 @@ def pace(trace: Trace, plans: PlanSet, told: str, *, equal: bool = False) -> dic
         "before": (work.error, work.predicted_s),
     }
     error, predicted_s = known[told]
-    every = ReplicaPlans([index] * replicas, exposed=LAG, forecast_error=error)
+    every = ReplicaPlans([index] * replicas, reaction_delay=LAG, forecast_error=error)
     played = Played(plans, index, replicas)
     own_s: list[Floats] = []
     for n, full_s in enumerate(work.actual_s):

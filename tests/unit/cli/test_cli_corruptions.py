@@ -299,8 +299,8 @@ def test_a_damaged_notice_is_ignored_in_one_line(what: str, tmp_path: Path) -> N
     notices = Notices(folder, replicas=2)
     heard = notices.poll()
     assert heard.slowdown.tolist() == [1.0, 1.0]
-    (line,) = heard.complaints
+    (line,) = heard.warnings
     assert "pipeline_1.json" in line
     assert "\n" not in line
     assert len(line) < 400
-    assert notices.poll().complaints == ()
+    assert notices.poll().warnings == ()

@@ -35,7 +35,7 @@ def attached(path: Path, pid: int, **facts: object) -> None:
 
 def announced(run_dir: Path) -> list[float]:
     observed = Notices(run_dir / "notices", replicas=4).poll()
-    assert observed.complaints == ()
+    assert observed.warnings == ()
     return observed.slowdown.tolist()
 
 
@@ -148,7 +148,7 @@ def test_a_notices_folder_that_is_a_file(run_dir: Path, refused: Refused) -> Non
 def test_a_power_cap_is_what_a_job_holds(run_dir: Path, perseus: Program) -> None:
     assert perseus("notify", run_dir, "--power-cap", 1850, "--until", "23:59").code == 0
     observed = Notices(run_dir / "notices", replicas=4).poll()
-    assert (observed.power_w, observed.complaints) == (1850.0, ())
+    assert (observed.power_w, observed.warnings) == (1850.0, ())
     assert "until" in json.loads((run_dir / "notices" / "power_cap.json").read_text())
 
 

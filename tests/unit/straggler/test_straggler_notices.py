@@ -27,7 +27,7 @@ def announced(notices: Notices) -> list[float]:
 def test_no_folder_is_no_notice(tmp_path: Path) -> None:
     observed = Notices(tmp_path / "notices", replicas=3).poll()
     assert observed.slowdown.tolist() == [1.0, 1.0, 1.0]
-    assert observed.complaints == ()
+    assert observed.warnings == ()
 
 
 def test_a_notice_is_heard_changed_and_withdrawn(folder: Path) -> None:
@@ -61,9 +61,9 @@ def test_a_half_written_file_is_said_once_and_heard_when_whole(folder: Path) -> 
     path.write_text('{"slowd')
     first, second = notices.poll(), notices.poll()
     assert first.slowdown.tolist() == [1.0, 1.1], "what held before holds on"
-    (line,) = first.complaints
+    (line,) = first.warnings
     assert line.startswith(str(path))
-    assert second.complaints == ()
+    assert second.warnings == ()
     path.write_text('{"slowdown": 1.3}')
     assert announced(notices) == [1.0, 1.3]
 
@@ -93,7 +93,7 @@ def test_a_wrong_file_is_one_line(folder: Path, content: bytes) -> None:
     path.write_bytes(content)
     observed = Notices(folder, replicas=1).poll()
     assert observed.slowdown.tolist() == [1.0]
-    (line,) = observed.complaints
+    (line,) = observed.warnings
     assert line.startswith(f"{path} ")
     assert "\n" not in line
 
@@ -102,7 +102,7 @@ def test_an_unknown_pipeline_is_named_with_those_that_exist(folder: Path) -> Non
     path = folder / "pipeline_7.json"
     path.write_text('{"slowdown": 1.2}')
     observed = Notices(folder, replicas=4).poll()
-    (line,) = observed.complaints
+    (line,) = observed.warnings
     assert line.startswith(f"{path} names pipeline 7")
     assert observed.slowdown.tolist() == [1.0] * 4
 
@@ -112,7 +112,7 @@ def test_other_files_are_nobodys_business(folder: Path, name: str) -> None:
     (folder / name).write_text('{"slowdown": 1.2}')
     observed = Notices(folder, replicas=2).poll()
     assert observed.slowdown.tolist() == [1.0, 1.0]
-    assert observed.complaints == ()
+    assert observed.warnings == ()
 
 
 def test_pipes_and_folders_are_no_notices(folder: Path) -> None:
@@ -120,7 +120,7 @@ def test_pipes_and_folders_are_no_notices(folder: Path) -> None:
     (folder / "pipeline_1.json").mkdir()
     observed = Notices(folder, replicas=2).poll()
     assert observed.slowdown.tolist() == [1.0] * 2
-    assert len(observed.complaints) == 2
+    assert len(observed.warnings) == 2
 
 
 POWER = [
@@ -138,7 +138,7 @@ def test_a_power_cap_holds_until_its_end(
     monkeypatch.setattr(time, "time", lambda: NOW_S)
     (folder / "power_cap.json").write_text(json.dumps(content))
     observed = Notices(folder, replicas=1).poll()
-    assert (observed.power_w, observed.complaints) == (power_w, ())
+    assert (observed.power_w, observed.warnings) == (power_w, ())
 
 
 def test_a_slowdown_may_end_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,10 +168,10 @@ def test_a_bad_power_cap_is_said_once_and_what_held_holds_on(folder: Path, text:
     assert notices.poll().power_w == 1850.0
     path.write_text(text)
     observed = notices.poll()
-    (line,) = observed.complaints
+    (line,) = observed.warnings
     assert line.startswith(str(path))
     assert observed.power_w == 1850.0
-    assert notices.poll().complaints == ()
+    assert notices.poll().warnings == ()
     path.unlink()
     assert notices.poll().power_w is None
 
@@ -194,7 +194,7 @@ def test_a_file_that_could_not_be_read_once_is_read_again(
     with monkeypatch.context() as broken:
         broken.setattr(os, "read", fails)
         for told in (1, 0):
-            assert len(notices.poll().complaints) == told
+            assert len(notices.poll().warnings) == told
     assert announced(notices) == [1.0, 1.4]
 
 

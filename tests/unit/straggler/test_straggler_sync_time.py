@@ -14,11 +14,11 @@ MARGIN = 0.001
 NOBODY = np.full(3, np.nan)
 
 
-def demand(free_s: list[float], *, least_s: float = 10.0, error: float = 0.0) -> ReplicaDemand:
+def demand(unconstrained_s: list[float], *, least_s: float = 10.0, error: float = 0.0) -> ReplicaDemand:
     """Three replicas of one plan of 10 s; the last is the one that needs longest."""
-    free = np.array(free_s)
+    free = np.array(unconstrained_s)
     return ReplicaDemand(
-        free_s=free,
+        unconstrained_s=free,
         error=np.full(3, error),
         scatter=np.zeros(3),
         least_s=np.full(3, least_s),
@@ -125,6 +125,6 @@ def test_nobody_is_slowed_where_it_is_not_known_how_much_iterations_vary() -> No
 
 def test_no_limit_goes_beyond_what_answers_may_cost_held_or_not() -> None:
     now = demand([10.0, 10.0, 12.0])
-    assert limits_s(now, NOBODY, most_s=11.0)[0] == pytest.approx(11.0)
-    assert limits_s(now, np.full(3, 11.9), most_s=11.0)[0] == pytest.approx(11.0)
-    assert np.isnan(limits_s(now, np.full(3, 11.9), most_s=10.0)).all()
+    assert limits_s(now, NOBODY, max_s=11.0)[0] == pytest.approx(11.0)
+    assert limits_s(now, np.full(3, 11.9), max_s=11.0)[0] == pytest.approx(11.0)
+    assert np.isnan(limits_s(now, np.full(3, 11.9), max_s=10.0)).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from stragglers import Played, Trouble, play
 
-from perseus_ds.straggler.controller import HORIZON, AnswerCost
+from perseus_ds.straggler.controller import HORIZON, SlowdownBudget
 
 TWO = np.ones(2)
 MOST_PCT = 0.2
@@ -12,21 +12,21 @@ MOST_PCT = 0.2
 
 def lost_pct(played: Played) -> float:
     """Truly lost, in percent of 1 000 iterations, in whichever of them most was."""
-    alike = played.job_s / played.free_s.max(axis=1) - 1.0
+    alike = played.job_s / played.unconstrained_s.max(axis=1) - 1.0
     return float(100.0 * np.convolve(alike, np.ones(min(HORIZON, len(alike)))).max() / HORIZON)
 
 
 def test_only_what_the_slowed_one_is_late_counts() -> None:
-    cost = AnswerCost(max_pct=MOST_PCT, exposed=2)
+    cost = SlowdownBudget(max_pct=MOST_PCT, reaction_delay=2)
     cost.observe(np.array([1.19, 1.2]), np.array([1.19, 1.0]), TWO)
     assert cost.lost == 0.0
     cost.observe(np.array([1.19, 1.0]), np.array([1.19, 1.0]), TWO)
     assert cost.lost == pytest.approx(0.19)
-    assert cost.slower_by == pytest.approx((0.9 * 2.0 - 0.19) / 2), "a tenth is kept for noise"
+    assert cost.room == pytest.approx((0.9 * 2.0 - 0.19) / 2), "a tenth is kept for noise"
 
 
 def test_it_is_forgotten_after_a_thousand_iterations() -> None:
-    cost = AnswerCost(max_pct=MOST_PCT, exposed=2)
+    cost = SlowdownBudget(max_pct=MOST_PCT, reaction_delay=2)
     cost.observe(np.array([1.2, 1.0]), np.array([1.2, 1.0]), TWO)
     for _ in range(HORIZON - 1):
         cost.observe(TWO, TWO, TWO)
@@ -37,7 +37,7 @@ def test_it_is_forgotten_after_a_thousand_iterations() -> None:
 
 @pytest.mark.parametrize("own_s", [(np.nan, 1.0), (np.inf, 1.0), (0.0, 1.0)])
 def test_what_is_not_known_costs_nothing(own_s: tuple[float, float]) -> None:
-    cost = AnswerCost(max_pct=MOST_PCT, exposed=2)
+    cost = SlowdownBudget(max_pct=MOST_PCT, reaction_delay=2)
     cost.observe(np.array(own_s), np.array([1.2, 1.0]), TWO)
     assert cost.lost == 0.0
 
