@@ -167,9 +167,9 @@ class ReplicaDemand:
     """Time that every replica needs when nobody slows it down.
 
     ``unconstrained_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one
-    iteration. ``least_s`` is the planned seconds of its plan where it does not wait, ``pace`` measured seconds per
-    planned second. ``known`` is whether enough is known of it to slow it down; ``last`` is the replica that
-    all others can wait for.
+    iteration. ``least_s`` is the planned seconds of its plan where it does not wait, ``pace`` measured
+    seconds per planned second. ``known`` is whether enough is known of it to slow it down; ``last`` is the
+    replica that all others can wait for.
 
     Shape: vectors [replicas].
     """

@@ -93,7 +93,8 @@ class Played:
             share = full_s / self._index.objective_s
             self.job_s.append(float(own_s.max()))
             self.free_s.append(float(full_s.max()))
-            self.used_j += float((share * self._energy_j[run]).sum()) + self._waiting_w * own_s.max()
+            ran_j = np.interp(run, range(len(self._energy_j)), self._energy_j)
+            self.used_j += float((share * ran_j).sum()) + self._waiting_w * own_s.max()
             self.unplanned_j += float(share.sum() * self._highest_j) + self._waiting_w * full_s.max()
         return own_s
 

@@ -80,8 +80,11 @@ def draw(path: Path) -> None:
     above.set_ylabel("seconds per iteration")
     above.legend(loc="upper right", fontsize=8, framealpha=0.9)
     above.set_title("Simulated: hiccup, straggler, a second one, flapping (answered twice), slow drift")
-    energy_j = plans.effective_energy_j[job.plan[:, 0]] + plans.blocking_total_w * job.job_s
-    fast_j = plans.effective_energy_j[job.plan[0, 0]] + plans.blocking_total_w * unanswered.job_s
+    energy_j = (
+        np.interp(job.plan[:, 0], range(len(plans)), plans.effective_energy_j)
+        + plans.blocking_total_w * job.job_s
+    )
+    fast_j = plans.effective_energy_j[int(job.plan[0, 0])] + plans.blocking_total_w * unanswered.job_s
     below.plot(100 * (1 - energy_j / fast_j), color=WAITING, lw=1.2)
     below.axhline(0, color="grey", lw=0.5)
     below.set_ylabel("% energy saved, replica 0\nagainst waiting at full speed")
