@@ -34,7 +34,7 @@ from perseus_ds.adapters.deepspeed_settings import (
 )
 from perseus_ds.adapters.input_size import ReadAhead, count_load
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested_warning
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
 
@@ -453,7 +453,7 @@ class EngineAdapter(HookedAdapter):
 
     @property
     def _untested(self) -> str:
-        return untested("DeepSpeed", deepspeed_version(), TESTED_DEEPSPEED)
+        return untested_warning("DeepSpeed", deepspeed_version(), TESTED_DEEPSPEED)
 
 
 def coupled_by_experts(module: torch.nn.Module) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from perseus_ds.adapters.base import (
 )
 from perseus_ds.adapters.input_size import ReadAhead
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested_warning
 from perseus_ds.runtime.attach import say
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import (
@@ -660,7 +660,7 @@ class MegatronAdapter(HookedAdapter):
             dtypes=dtypes_of(p for chunk in chunks.values() for p in chunk.parameters()),
             left_out=left_out_of(order, reducing_modules(self._first.chunks)),
             modules=describe_modules(self._first.chunks, device_type=self.device.type),
-            untested=untested("megatron-core", megatron_version(), TESTED_MEGATRON),
+            untested=untested_warning("megatron-core", megatron_version(), TESTED_MEGATRON),
             coupled=self._first.coupled,
         )
 

@@ -31,7 +31,7 @@ from perseus_ds.adapters.base import (
 )
 from perseus_ds.adapters.input_size import count_chunks
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested_warning
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Order, Schedule, first_forwards, last_backwards, textbook
 
@@ -506,7 +506,7 @@ class PipeliningAdapter(HookedAdapter):
             inputs=self._inputs,
             left_out=self._waiting_instructions(order),
             modules=describe_modules([s.submod for s in self._stages], device_type=self.device.type),
-            untested=untested("torch", torch.__version__, TESTED_TORCH),
+            untested=untested_warning("torch", torch.__version__, TESTED_TORCH),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:

@@ -68,7 +68,7 @@ class Place:
     coupled: tuple[int, ...] = ()
 
 
-def untested(framework: str, release: str, tested: Sequence[str]) -> str:
+def untested_warning(framework: str, release: str, tested: Sequence[str]) -> str:
     """Name a release that was not tried; empty where it was, whatever its build ("+cu128")."""
     if release.split("+", maxsplit=1)[0] in tested:
         return ""
