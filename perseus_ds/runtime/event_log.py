@@ -305,7 +305,7 @@ class StragglerReporter:
             saving_pct = self._saving_pct(waiting, plans[waiting], decision.sync_time_s)
             facts["predicted_saving_pct"] = saving_pct
             answer = (
-                f"the others meet it at {decision.sync_time_s:.4g} s with plan {plans[waiting]:.6g} of "
+                f"the others aim at {decision.sync_time_s:.4g} s with plan {plans[waiting]:.6g} of "
                 f"{len(self._frontiers[waiting])}: {saving_pct:.1f} % energy saved on each of them as planned"
             )
         self._log.event("straggler", f"straggler: {slow}; {answer}", **facts)
