@@ -35,6 +35,7 @@ from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock, Waits, idles, low_
 from perseus_ds.profile import Profile, smoothed
 from perseus_ds.schedule import Schedule, validate
 from perseus_ds.solver.check import check_frontier, check_plans
+from perseus_ds.solver.discrete import Allowance, Lanes, timelines
 from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.frontier import (
     REACH,
@@ -48,7 +49,6 @@ from perseus_ds.solver.frontier import (
 )
 from perseus_ds.solver.problem import Floats, Plans, blended, undominated
 from perseus_ds.solver.splits import split
-from perseus_ds.solver.timeline import Allowance, Lanes, timelines
 
 ONE_WAIT = 2
 """Changes that one low wait takes: within a budget it is also tried to leave as many to waits."""

@@ -1,0 +1,904 @@
+"""Plans within a budget of level changes: prices of time, and a dynamic program for each lane.
+
+A lane is a machine (a GPU) that runs activities in turn, each at a level (a clock); changing it counts. With
+a price of time for every activity (a flow through the graph) and a tax on every change, each lane by itself
+is a shortest path over (activity, level). Prices begin with the flow of the exact frontier and move towards
+the longest path (the step of Frank and Wolfe); taxes follow the changes until a lane keeps its budget. The
+best answers are made to fit the wanted time, levels are exchanged between lanes, and changes move to the best
+moment inside activities (the exact sweep on two options each). One level for each lane is the budget of no
+change.
+
+Source: Frank and Wolfe 1956; Geoffrion 1974 (Lagrangian relaxation).
+"""
+# ruff: noqa: PLR0917, PLR2004, C901 - compiled code: arguments by position, loops written out
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.errors import InfeasibleError
+from perseus_ds.solver.compiled import allocating, compiled, inner
+from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, solve_frontier
+from perseus_ds.solver.network import Graph
+from perseus_ds.solver.problem import (
+    Floats,
+    Indices,
+    Ints,
+    OptionTable,
+    Plans,
+    Problem,
+    blended,
+    long_enough,
+    undominated,
+)
+
+AS_LONG = 1.0 + 1e-9
+"""Times that differ by less are one."""
+UNLIMITED = 2**40
+"""More changes than any lane has."""
+FEWEST, MOST, ACTIVITIES = 24, 64, 50_000
+"""Times at least that are searched at, more where they make so many activities; between them changes move."""
+REACH = 3
+"""For how many anchors from its own a search moves its changes."""
+FIRST_TURNS, FIRST_WORK, TURNS, BEGIN = 1_000, 1_000_000, 30, 20
+"""Price iterations for the shortest time, which most users run, or as many as make so many activities; those
+for other times; the first step's divisor."""
+FIRST_FITTED, FITTED_WORK, FITTED = 300, 200_000, 2
+"""Answers that are made to fit, likewise."""
+KEPT, EXCHANGES, EXCHANGE_WORK, KICKS = 10, 5_000, 1_000_000, 5
+"""Plans for the shortest time whose levels are exchanged, how often at most for each, likewise; one in how
+many exchanges is tried at random afterwards."""
+MOVED, ROUNDS, LARGE = 3, 4, 2_000
+"""How many of these get their changes moved and how often; from so many activities on one, once and again."""
+LADDER = 100
+"""Activities up to which every stricter budget is searched too, so that a looser one is never worse."""
+LATE = 3.0
+"""How much more than the price of time an answer pays for being late, where answers are ranked."""
+NO_TAX = 1e-6
+"""A tax in joules that keeps nobody from a change."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lanes:
+    """Which activities share a machine, and at which level each of their options runs it.
+
+    ``orders``: the activities of each lane in running order, over and over again: the last is followed by the
+    first. ``level_of``: for every table the level of each option, 0 the highest; empty where it has none.
+    """
+
+    orders: tuple[Indices, ...]
+    level_of: tuple[Indices, ...]
+
+    def __len__(self) -> int:
+        return len(self.orders)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allowance:
+    """How often lanes may change level: each by itself, and all of a group together; None is without limit.
+
+    Units: changes per second.
+    Shape: ``group_of`` [lanes].
+    """
+
+    lane_per_s: float | None = None
+    group_per_s: float | None = None
+    group_of: Indices | None = None
+
+    def within(self, time_s: float, lanes: int) -> Budget:
+        """Return the whole changes in an iteration of that length."""
+        group_of = np.zeros(lanes, np.int32) if self.group_of is None else self.group_of
+        lane, group = (
+            UNLIMITED if per_s is None else int(min(per_s * time_s * (1.0 + 1e-12), UNLIMITED))
+            for per_s in (self.lane_per_s, self.group_per_s)
+        )
+        return Budget(int(lane), int(group), group_of)
+
+
+class Budget(NamedTuple):
+    """Changes of each lane, and of all lanes of a group, in one iteration at most.
+
+    Shape: ``group_of`` [lanes].
+    """
+
+    lane: int
+    group: int
+    group_of: Indices
+
+    def spare(self, changes: Ints) -> Ints:
+        """Return how many changes each lane may still make; those of a group are shared out evenly."""
+        left = self.lane - changes
+        if self.group < UNLIMITED:
+            together = np.bincount(self.group_of, weights=changes)
+            each = (self.group - together) // np.bincount(self.group_of)
+            left = np.minimum(left, each[self.group_of].astype(np.int64))
+        return left
+
+    def down(self) -> list[Budget]:
+        """Return the budget itself and all stricter ones of its kind, one change fewer each time."""
+        if self.lane < UNLIMITED:
+            return [self._replace(lane=lane) for lane in range(self.lane, -1, -1)]
+        return [self._replace(group=group) for group in range(self.group, -1, -1)]
+
+    def allows(self, changes: Ints) -> bool:
+        """Return whether so many changes of each lane are within the budget."""
+        return bool((self.spare(changes) >= 0).all())
+
+
+class Timelines(NamedTuple):
+    """What every activity begins at, what it ends at, and the share of its work before the change.
+
+    Shape: [plans, activities] each; ``choice`` and ``other`` are positions in the option tables.
+    """
+
+    choice: Indices
+    other: Indices
+    share: Floats
+
+
+class Levels(NamedTuple):
+    """The options of all tables by level; -1 and of infinite cost where a table has none.
+
+    Shape: [tables, levels].
+    """
+
+    option: Indices
+    duration_s: Floats
+    cost_j: Floats
+
+
+class Game(NamedTuple):
+    """What lanes and paths answer with.
+
+    Shape: ``table``, ``fixed_s`` [activities], the latter of those without a lane; ``first`` [lanes + 1],
+    ``order`` [activities of lanes].
+    """
+
+    graph: Graph
+    delay_s: Floats
+    table: Indices
+    levels: Levels
+    fixed_s: Floats
+    first: Ints
+    order: Ints
+
+
+class Taxes(NamedTuple):
+    """Joules for each change, which keep a lane or a group within its budget, and where each lane begins.
+
+    Shape: ``lane``, ``home`` [lanes], the latter levels; ``group`` [groups].
+    """
+
+    lane: Floats
+    group: Floats
+    home: Ints
+
+
+class Moves(NamedTuple):
+    """Stretches of activities of a lane at one level, and the level that they may move to.
+
+    Shape: [moves].
+    """
+
+    lane: Ints
+    begin: Ints
+    size: Ints
+    level: Ints
+    to: Ints
+    rank: Floats
+
+
+class Work(NamedTuple):
+    """Scratch arrays: of a lane's path, of the longest path, and of moves.
+
+    Shape: ``paid`` [levels], ``back`` [activities of a lane, levels]; ``start_s``, ``lasts_s``, ``late_s``,
+    ``via``, ``cap``, ``trial`` [activities].
+    """
+
+    paid: Floats
+    back: NDArray[np.int16]
+    start_s: Floats
+    lasts_s: Floats
+    late_s: Floats
+    via: Ints
+    cap: Indices
+    trial: Indices
+    lowering: Moves
+    raising: Moves
+
+
+class Asked(NamedTuple):
+    """What lanes answer: prices times a factor, within a budget, into ``level``."""
+
+    game: Game
+    budget: Budget
+    taxes: Taxes
+    price_w: Floats
+    factor: float
+    work: Work
+    level: Indices
+
+
+def timelines(
+    problem: Problem,
+    frontier: Frontier,
+    times_s: Floats,
+    lanes: Lanes,
+    allowance: Allowance,
+    *,
+    least_part_s: float = 0.0,
+) -> Plans:
+    """Choose levels for every wanted time, with no more changes than allowed; drop plans that another beats.
+
+    ``choice`` is what an activity begins at, ``other`` what it ends at. No part of one that is split is
+    shorter than ``least_part_s``; with an infinite one none is split.
+
+    Raises:
+        InfeasibleError: a wanted time below T_min, or no plan for any of them changes so seldom.
+    Cost: some dozens of dynamic programs for each of some times, and a small frontier for each.
+    """
+    frontier.refuse_below(times_s)
+    wanted_s = np.unique(np.asarray(times_s))
+    count = min(len(wanted_s), MOST, max(ACTIVITIES // len(problem), FEWEST))
+    anchors = np.unique(np.linspace(0, len(wanted_s) - 1, count).round()).astype(np.int32)
+    search = _Search(frontier, lanes, allowance, least_part_s)
+    found: list[Timelines] = []
+    for number, anchor in enumerate(anchors.tolist()):
+        until = anchors[min(number + REACH, len(anchors) - 1)] + 1
+        found += search.plans(wanted_s[anchor:until], first=number == 0)
+    if not found:
+        raise _too_few()
+    choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
+    blends = [blended(problem, *some) for some in found]  # a few at a time: they fit in the cache
+    time_s = np.concatenate([_times(search.game, duration_s) for duration_s, _ in blends])
+    total_j = np.concatenate([cost_j.sum(axis=1) for _, cost_j in blends])
+    changes = changes_of(problem, lanes, Timelines(choice, other, share))
+    few = [
+        allowance.within(lasts_s, len(lanes)).allows(own)
+        for lasts_s, own in zip(time_s.tolist(), changes, strict=True)
+    ]
+    rows = np.flatnonzero(few).astype(np.int32)
+    if not len(rows):
+        raise _too_few()
+    best = rows[undominated(time_s[rows], total_j[rows])]
+    within = np.searchsorted(time_s[best], wanted_s * AS_LONG, side="right") - 1
+    best = best[np.unique(np.maximum(within, 0))]
+    bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
+    return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
+
+
+def _too_few() -> InfeasibleError:
+    return InfeasibleError("no plan changes a clock so seldom", hint="allow more changes")
+
+
+def changes_of(problem: Problem, lanes: Lanes, found: Timelines) -> Ints:
+    """Return how often each lane changes in an iteration, the way back to its beginning included.
+
+    Shape: returns [plans, lanes].
+    """
+    first = np.concatenate(([0], np.cumsum([len(own) for own in lanes.level_of])))[problem.table_of]
+    level_of = np.concatenate(lanes.level_of)
+    counts = []
+    for order in lanes.orders:
+        begin, end = (level_of[first[order] + option[:, order]] for option in found[:2])
+        counts.append((begin != np.roll(end, 1, axis=1)).sum(axis=1) + (begin != end).sum(axis=1))
+    return np.column_stack(counts)
+
+
+def _work(game: Game) -> Work:
+    count, width, most = len(game.table), game.levels.cost_j.shape[1], 4 * len(game.order)
+    back = np.empty((len(game.order), width), np.int16)
+    cap, trial = np.zeros((2, count), np.int32)
+    lowering, raising = (Moves._make((*np.empty((5, most), np.int64), np.empty(most))) for _ in range(2))
+    each = (*np.empty((3, count)), np.empty(count, np.int64), cap, trial)
+    return Work._make((np.empty(width), back, *each, lowering, raising))
+
+
+def levels_of(frontier: Frontier, lanes: Lanes) -> Levels:
+    """Arrange the options of all levels that are on the hull of any table."""
+    problem = frontier.whole.problem
+    pairs = zip(frontier.whole.hulls, lanes.level_of, strict=True)
+    kept = np.unique(np.concatenate([own[hull.option] for hull, own in pairs if len(own)]))
+    shape = len(problem.tables), len(kept)
+    levels = Levels(np.full(shape, -1, np.int32), np.zeros(shape), np.full(shape, np.inf))
+    for table, own in enumerate(lanes.level_of):
+        options = np.flatnonzero(np.isin(own, kept))
+        at = np.searchsorted(kept, own[options])
+        levels.option[table, at] = options
+        levels.duration_s[table, at] = problem.tables[table].duration_s[options]
+        levels.cost_j[table, at] = problem.tables[table].cost_j[options]
+    return levels
+
+
+class _Search:
+    """Searches for one time after another; the taxes of the last one are where the next begins."""
+
+    def __init__(self, frontier: Frontier, lanes: Lanes, allowance: Allowance, least_part_s: float) -> None:
+        problem = frontier.whole.problem
+        self._frontier, self._lanes, self._allowance = frontier, lanes, allowance
+        self._least_part_s = least_part_s
+        fastest_s = np.array([table.duration_s.min() for table in problem.tables])
+        self.game = Game(
+            frontier.whole.graph,
+            problem.delay_s,
+            problem.table_of,
+            levels_of(frontier, lanes),
+            fastest_s[problem.table_of],
+            np.concatenate(([0], np.cumsum([len(order) for order in lanes.orders]))).astype(np.int64),
+            np.concatenate(lanes.orders).astype(np.int64),
+        )
+        groups = int(allowance.within(1.0, len(lanes)).group_of.max()) + 1
+        self._taxes = Taxes(np.ones(len(lanes)), np.ones(groups), np.zeros(len(lanes), np.int64))
+        self._work = _work(self.game)
+
+    def plans(self, times_s: Floats, *, first: bool) -> list[Timelines]:
+        """Return plans for the first of some times, with their changes moved to the others as well."""
+        time_s = float(times_s[0])
+        budget = self._allowance.within(time_s, len(self._lanes))
+        rungs = budget.down() if first and len(self.game.table) <= LADDER else [budget]
+        return [
+            one
+            for rung in reversed(rungs)
+            for level in self._found(time_s, rung, first=first)
+            for one in self._moved(level, times_s, rung, first=first)
+        ]
+
+    def _found(self, time_s: float, budget: Budget, *, first: bool) -> Indices:
+        """Return the levels of the best plans that keep the time.
+
+        Shape: returns [plans, activities].
+        """
+        count = len(self.game.table)
+        flow_w = activity_flow(self._frontier, self._frontier.bracket(time_s)[0])
+        worth_w = float(flow_w[np.diff(self.game.graph.first_before) == 0].sum())
+        turns, fitted, kept, tries = TURNS, FITTED, 1, 0
+        if first:
+            turns = max(min(FIRST_TURNS, FIRST_WORK // count), TURNS)
+            fitted, kept = max(min(FIRST_FITTED, FITTED_WORK // count), FITTED), KEPT
+            tries = min(EXCHANGES, EXCHANGE_WORK // count)
+        asked = budget, self._taxes, flow_w, worth_w, time_s * AS_LONG
+        found = _search(self.game, self._work, *asked, turns, fitted, kept, tries)
+        return found[: MOVED if count < LARGE else 1]
+
+    def _moved(self, level: Indices, times_s: Floats, budget: Budget, *, first: bool) -> list[Timelines]:
+        """Return the plan as it was found, and with its changes at better moments for all times."""
+        problem, order = self._frontier.whole.problem, self.game.order
+        option = np.zeros(len(problem), np.int32)
+        option[order] = self.game.levels.option[problem.table_of[order], level[order]]
+        found = [Timelines(option[None], option[None], np.ones((1, len(option))))]
+        if np.isinf(self._least_part_s):
+            return found
+        price_w = activity_flow(self._frontier, self._frontier.bracket(float(times_s[0]))[0])
+        for turn in range((ROUNDS if len(order) < LARGE else 2) if first else 1):
+            last = Timelines._make(column[:1] for column in found[-1])
+            choice, other = last.choice[0], last.other[0]
+            if turn % 2 == 0:  # else what was split makes use of the time that parts too short have left
+                spare = budget.spare(changes_of(problem, self._lanes, last)[0])
+                choice, other = self._freedom(last, price_w, spare)
+            found.append(_best_moments(self._frontier, choice, other, times_s, self._least_part_s))
+        return found
+
+    def _freedom(self, plan: Timelines, price_w: Floats, spare: Ints) -> tuple[Indices, Indices]:
+        """Return the two options of each activity between which a change may move.
+
+        A change between two activities may fall into either. An activity may go on at the level beside its
+        own where its lane has changes to spare. Those come first that the price is most indifferent about.
+        """
+        choice, other = plan.choice[0].copy(), plan.other[0].copy()
+        table, levels = self.game.table, self.game.levels
+        for lane, order in enumerate(self._lanes.orders):
+            own = levels.option[table[order]]
+            begin, end = ((own == option[order][:, None]).argmax(axis=1) for option in (choice, other))
+            worth_j = levels.cost_j[table[order]] + price_w[order][:, None] * levels.duration_s[table[order]]
+            _free(own, worth_j, begin, end, int(spare[lane]))
+            every = np.arange(len(order))
+            choice[order], other[order] = own[every, begin], own[every, end]
+        return choice, other
+
+
+def _free(option: Indices, worth_j: Floats, begin: Ints, end: Ints, spare: int) -> None:
+    """Let one lane's activities begin and end at two levels, in place."""
+    count, width = option.shape
+    moves: list[tuple[float, int, int, int, int, bool, bool]] = []
+    for at in range(count):
+        here = int(begin[at])
+        if here != int(end[at]):
+            continue
+        before, after = int(end[at - 1]), int(begin[(at + 1) % count])
+        apart_j = np.abs(worth_j[at] - worth_j[at, here]).tolist()
+        if before != here and option[at, before] >= 0:
+            moves.append((apart_j[before], at, before, here, 0, True, False))
+        if after != here and option[at, after] >= 0:
+            moves.append((apart_j[after], at, here, after, 0, False, True))
+        for step in (-1, 1):
+            beside = here + step
+            while 0 <= beside < width and option[at, beside] < 0:
+                beside += step
+            if 0 <= beside < width and at + 1 < count and beside != after:
+                moves.append((apart_j[beside], at, here, beside, 2 if after == here else 1, True, True))
+    is_held = [False] * (count + 1)
+    is_mixed = (begin != end).tolist()
+    for _, at, first, last, more, takes_before, takes_after in sorted(moves):
+        is_taken = (takes_before and is_held[at]) or (takes_after and is_held[at + 1])
+        if is_mixed[at] or is_taken or more > spare:
+            continue
+        begin[at], end[at], is_mixed[at] = first, last, True
+        is_held[at] |= takes_before
+        is_held[at + 1] |= takes_after
+        spare -= more
+
+
+def _best_moments(
+    frontier: Frontier, choice: Indices, other: Indices, times_s: Floats, least_part_s: float
+) -> Timelines:
+    """Choose all shares at once, for many times: the exact optimum for these changes within each.
+
+    Every activity becomes one with its two options. The problem is of the same kind, and its relaxed optimum
+    is run exactly, but for parts shorter than ``least_part_s``.
+    """
+    problem = frontier.whole.problem
+    rows, number = np.unique(np.column_stack((problem.table_of, choice, other)), axis=0, return_inverse=True)
+    tables = []
+    for table, *options in rows:
+        own, kept = problem.tables[table], list(dict.fromkeys(options))
+        tables.append(OptionTable(own.duration_s[kept], own.cost_j[kept]))
+    two = Problem(
+        tuple(tables), number.reshape(-1).astype(np.int32), problem.before, problem.after, problem.delay_s
+    )
+    until_s = max(float(np.max(times_s)), frontier.t_min_s) * AS_LONG
+    small = solve_frontier(two, until_s=until_s, down_to_s=float(np.min(times_s)), around_s=times_s)
+    within_s = np.unique(np.clip(times_s, small.t_min_s, small.t_star_s))
+    lasts_s = np.array([small.durations_at(time_s) for time_s in within_s.tolist()])
+    ones = np.ones(len(choice))
+    first_s, rest_s = (blended(problem, option, option, ones)[0] for option in (choice, other))
+    apart_s = first_s - rest_s
+    share = np.divide(lasts_s - rest_s, apart_s, out=np.ones_like(lasts_s), where=apart_s != 0.0)
+    share = share.clip(0.0, 1.0)
+    fast = np.where(first_s < rest_s, share, 1.0 - share)
+    shorter_s, longer_s = (
+        np.broadcast_to(end(first_s, rest_s), fast.shape) for end in (np.minimum, np.maximum)
+    )
+    fast = long_enough(fast, shorter_s, longer_s, least_part_s)
+    share = np.where(choice == other, 1.0, np.where(first_s < rest_s, fast, 1.0 - fast))
+    start, stop = np.where(share > 0.0, choice, other), np.where(share < 1.0, other, choice)
+    return Timelines(start, stop, np.where(start == stop, 1.0, share))
+
+
+@compiled
+def _times(game: Game, duration_s: Floats) -> Floats:
+    """Return the longest path of every plan."""
+    start_s, via = np.empty(duration_s.shape[1]), np.empty(duration_s.shape[1], np.int64)
+    found_s = np.empty(len(duration_s))
+    for plan in range(len(duration_s)):
+        found_s[plan] = _longest(game, duration_s[plan], start_s, via)[0]
+    return found_s
+
+
+@compiled
+def _search(
+    game: Game,
+    work: Work,
+    budget: Budget,
+    taxes: Taxes,
+    price_w: Floats,
+    worth_w: float,
+    time_s: float,
+    turns: int,
+    fitted: int,
+    kept: int,
+    tries: int,
+) -> Indices:
+    """Let lanes answer prices and paths answer lanes, turn by turn; return the best answers made to fit."""
+    count, bottom = len(game.table), game.levels.cost_j.shape[1] - 1
+    work.cap[:] = bottom
+    level, price, score = np.zeros((turns, count), np.int32), np.empty((turns, count)), np.empty(turns)
+    price[0] = price_w
+    for turn in range(turns):
+        _answer(game, budget, taxes, price[turn], 1.0, work, level[turn])
+        _durations(game, level[turn], work.lasts_s)
+        total_s, at = _longest(game, work.lasts_s, work.start_s, work.via)
+        score[turn] = _cost(game, level[turn]) + LATE * max(total_s - time_s, 0.0) * worth_w
+        if turn + 1 == turns:
+            break
+        step, scale = 1.0 / (turn + BEGIN), min(max(total_s / time_s, 0.97), 1.03)
+        if turn < 40:
+            scale *= scale
+        after = price[turn + 1]
+        for activity in range(count):
+            after[activity] = scale * (1.0 - step) * price[turn, activity]
+        while at >= 0:
+            after[at] += scale * step * worth_w
+            at = work.via[at]
+        worth_w *= scale
+    order = np.argsort(score, kind="mergesort")
+    found, cost, last, tried = np.zeros((kept, count), np.int32), np.full(kept, np.inf), np.inf, 0
+    for which in order:
+        if score[which] == last or tried == fitted:
+            continue
+        last, one = score[which], level[which]
+        tried += 1
+        fits = _fit(game, budget, taxes, price[which], time_s, work, one)
+        work.cap[:] = bottom
+        if fits:
+            _lower(game, time_s, work, one)
+            _insert(one, _cost(game, one), found, cost)
+    filled = (cost < np.inf).sum()
+    for place in range(filled if tries else 0):
+        _exchange(game, time_s, work, found[place], tries)
+        cost[place] = _kick(game, time_s, work, found[place], tries // KICKS)
+    return found[:filled][np.argsort(cost[:filled], kind="mergesort")]
+
+
+@inner
+def _insert(one: Indices, spent_j: float, found: Indices, cost: Floats) -> None:
+    """Put a plan among the cheapest, of which no two cost the same."""
+    place = 0
+    while place < len(cost) and cost[place] < spent_j:
+        place += 1
+    if place == len(cost) or cost[place] == spent_j:
+        return
+    for at in range(len(cost) - 1, place, -1):
+        cost[at] = cost[at - 1]
+        for activity in range(len(one)):
+            found[at, activity] = found[at - 1, activity]
+    cost[place] = spent_j
+    for activity in range(len(one)):
+        found[place, activity] = one[activity]
+
+
+@allocating
+def _fit(
+    game: Game, budget: Budget, taxes: Taxes, price_w: Floats, time_s: float, work: Work, level: Indices
+) -> bool:
+    """Raise prices by the least factor at which the answer, nowhere slower than before, fits the time."""
+    _durations(game, level, work.lasts_s)
+    if _longest(game, work.lasts_s, work.start_s, work.via)[0] <= time_s:
+        return True
+    work.cap[:] = level
+    own = Taxes(taxes.lane.copy(), taxes.group.copy(), taxes.home.copy())
+    low, high, fits = 1.0, 1.05, False
+    for _ in range(14):
+        factor = (low * high) ** 0.5 if fits else high
+        _answer(game, budget, own, price_w, factor, work, work.trial)
+        _durations(game, work.trial, work.lasts_s)
+        if _longest(game, work.lasts_s, work.start_s, work.via)[0] <= time_s:
+            high, fits = factor, True
+            level[:] = work.trial
+            if high < 1.001 * low:
+                break
+        else:
+            low = factor
+            if not fits:
+                high = 1.0 + 2.0 * (high - 1.0)
+    return fits
+
+
+@allocating
+def _lower(game: Game, time_s: float, work: Work, level: Indices) -> None:
+    """Lower runs and their ends, dearest first, while the time holds and no change is added; in place."""
+    moves = work.lowering
+    _durations(game, level, work.lasts_s)
+    _longest(game, work.lasts_s, work.start_s, work.via)
+    _latest(game, work.lasts_s, time_s, work.late_s)
+    for _ in range(12):
+        found, improved = _moves(game, level, 1, moves), False
+        for which in np.argsort(moves.rank[:found]):
+            if not _has_room(game, moves, which, work, level):
+                continue
+            before = _changes(game, moves.lane[which], level)
+            _set(game, moves, which, moves.to[which], work.lasts_s, level)
+            fits = _changes(game, moves.lane[which], level) <= before
+            if fits:
+                fits = _longest(game, work.lasts_s, work.start_s, work.via)[0] <= time_s
+            if fits:
+                improved = True
+                _latest(game, work.lasts_s, time_s, work.late_s)
+            else:
+                _set(game, moves, which, moves.level[which], work.lasts_s, level)
+                _longest(game, work.lasts_s, work.start_s, work.via)
+        if not improved:
+            break
+
+
+@allocating
+def _exchange(game: Game, time_s: float, work: Work, level: Indices, tries: int) -> None:
+    """Raise critical runs and ends of runs, each by itself; lower what that makes room for; in place."""
+    moves, trial, best_j = work.raising, level.copy(), _cost(game, level)
+    for _ in range(4):
+        found, improved = _moves(game, level, -1, moves), False
+        for which in np.argsort(moves.rank[:found]):
+            _durations(game, level, work.lasts_s)
+            _longest(game, work.lasts_s, work.start_s, work.via)
+            _latest(game, work.lasts_s, time_s, work.late_s)
+            if tries == 0 or not _is_critical(game, moves, which, work):
+                continue
+            tries -= 1
+            trial[:] = level
+            if _raise(game, moves, which, work, trial):
+                _lower(game, time_s, work, trial)
+            spent_j = _cost(game, trial)
+            if spent_j < best_j - 1e-9 * abs(best_j):
+                best_j, improved = spent_j, True
+                level[:] = trial
+            work.cap[:] = game.levels.cost_j.shape[1] - 1
+        if not improved:
+            break
+
+
+@allocating
+def _kick(game: Game, time_s: float, work: Work, level: Indices, tries: int) -> float:
+    """Raise one to three at random, as ``_exchange`` raises one; return the cost."""
+    moves, trial, best_j, random = work.raising, level.copy(), _cost(game, level), 1
+    found = _moves(game, level, -1, moves)
+    for _ in range(tries if found > 0 else 0):
+        trial[:] = level
+        random = (random * 1103515245 + 12345) & 0x7FFFFFFF
+        for _ in range(1 + (random >> 16) % 3):
+            random = (random * 1103515245 + 12345) & 0x7FFFFFFF
+            _raise(game, moves, (random >> 8) % found, work, trial)
+        _lower(game, time_s, work, trial)
+        spent_j = _cost(game, trial)
+        if spent_j < best_j - 1e-9 * abs(best_j):
+            best_j = spent_j
+            level[:] = trial
+            found = _moves(game, level, -1, moves)
+        work.cap[:] = game.levels.cost_j.shape[1] - 1
+    return best_j
+
+
+@inner
+def _raise(game: Game, moves: Moves, which: int, work: Work, level: Indices) -> bool:
+    """Raise a stretch, and keep it so, if it is still at its level and its lane changes no more often."""
+    lane, to = moves.lane[which], moves.to[which]
+    for place in range(moves.size[which]):
+        if level[_moving(game, moves, which, place)] != moves.level[which]:
+            return False
+    before = _changes(game, lane, level)
+    _set(game, moves, which, to, work.lasts_s, level)
+    if _changes(game, lane, level) > before:
+        _set(game, moves, which, moves.level[which], work.lasts_s, level)
+        return False
+    for place in range(moves.size[which]):
+        work.cap[_moving(game, moves, which, place)] = to
+    return True
+
+
+@inner
+def _moves(game: Game, level: Indices, step: int, moves: Moves) -> int:
+    """List what may be lowered or raised: runs to the level beside, their ends to their neighbour's."""
+    found, width = 0, game.levels.cost_j.shape[1]
+    for lane in range(len(game.first) - 1):
+        first, length = game.first[lane], game.first[lane + 1] - game.first[lane]
+        origin = 0
+        while origin < length:
+            if level[game.order[first + origin]] != level[game.order[first + (origin - 1) % length]]:
+                break
+            origin += 1
+        origin %= length
+        at = 0
+        while at < length:
+            here, end = level[game.order[first + (origin + at) % length]], at + 1
+            while end < length and level[game.order[first + (origin + end) % length]] == here:
+                end += 1
+            before = level[game.order[first + (origin + at - 1) % length]]
+            after = level[game.order[first + (origin + end) % length]]
+            for kind in range(3):
+                begin = origin + (end - 1 if kind == 2 else at)
+                size = end - at if kind == 0 else 1
+                to = here + step if kind == 0 else before if kind == 1 else after
+                if (kind == 2 and end - at == 1 and before == after) or (to - here) * step <= 0:
+                    continue
+                while 0 <= to < width:
+                    gain_j, longer_s = 0.0, 0.0
+                    for place in range(size):
+                        table = game.table[game.order[first + (begin + place) % length]]
+                        gain_j += game.levels.cost_j[table, here] - game.levels.cost_j[table, to]
+                        longer_s += game.levels.duration_s[table, to] - game.levels.duration_s[table, here]
+                    if kind > 0 or gain_j > -np.inf:
+                        break
+                    to += step
+                if 0 <= to < width and gain_j > -np.inf and (step < 0 or gain_j > 0.0):
+                    moves.lane[found], moves.begin[found], moves.size[found] = lane, begin, size
+                    moves.level[found], moves.to[found] = here, to
+                    moves.rank[found] = -step * gain_j / max(abs(longer_s), 1e-12)
+                    found += 1
+            at = end
+    return found
+
+
+@inner
+def _moving(game: Game, moves: Moves, which: int, place: int) -> int:
+    """Return an activity of a stretch, which may go on at the lane's beginning."""
+    first = game.first[moves.lane[which]]
+    return int(game.order[first + (moves.begin[which] + place) % (game.first[moves.lane[which] + 1] - first)])
+
+
+@inner
+def _has_room(game: Game, moves: Moves, which: int, work: Work, level: Indices) -> bool:
+    """Return whether a stretch is still at its level, and each of it by itself can be so much longer."""
+    to = moves.to[which]
+    for place in range(moves.size[which]):
+        activity = _moving(game, moves, which, place)
+        if level[activity] != moves.level[which] or work.cap[activity] < to:
+            return False
+        longer_s = game.levels.duration_s[game.table[activity], to] - work.lasts_s[activity]
+        if work.start_s[activity] + longer_s > work.late_s[activity]:
+            return False
+    return True
+
+
+@inner
+def _is_critical(game: Game, moves: Moves, which: int, work: Work) -> bool:
+    """Return whether any of a stretch has less time to wait than raising it gains."""
+    for place in range(moves.size[which]):
+        activity = _moving(game, moves, which, place)
+        gained_s = work.lasts_s[activity] - game.levels.duration_s[game.table[activity], moves.to[which]]
+        if work.late_s[activity] - work.start_s[activity] < gained_s:
+            return True
+    return False
+
+
+@inner
+def _set(game: Game, moves: Moves, which: int, to: int, lasts_s: Floats, level: Indices) -> None:
+    for place in range(moves.size[which]):
+        activity = _moving(game, moves, which, place)
+        level[activity] = to
+        lasts_s[activity] = game.levels.duration_s[game.table[activity], to]
+
+
+@inner
+def _cost(game: Game, level: Indices) -> float:
+    spent_j = 0.0
+    for activity in game.order:
+        spent_j += game.levels.cost_j[game.table[activity], level[activity]]
+    return spent_j
+
+
+@inner
+def _changes(game: Game, lane: int, level: Indices) -> int:
+    """Count the changes of one lane, the way back included."""
+    first, end, changes = game.first[lane], game.first[lane + 1], 0
+    last = level[game.order[end - 1]]
+    for at in range(first, end):
+        here = level[game.order[at]]
+        if here != last:
+            changes += 1
+        last = here
+    return changes
+
+
+@inner
+def _durations(game: Game, level: Indices, lasts_s: Floats) -> None:
+    for activity in range(len(lasts_s)):
+        lasts_s[activity] = game.fixed_s[activity]
+    for activity in game.order:
+        lasts_s[activity] = game.levels.duration_s[game.table[activity], level[activity]]
+
+
+@inner
+def _longest(game: Game, lasts_s: Floats, start_s: Floats, via: Ints) -> tuple[float, int]:
+    """Fill earliest starts and what each activity waits for; return the longest path and where it ends."""
+    graph, total_s, last = game.graph, 0.0, -1
+    for activity in graph.order:
+        start_s[activity], via[activity] = 0.0, -1
+        for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
+            before = graph.before[row]
+            ready_s = start_s[before] + lasts_s[before] + game.delay_s[graph.before_arc[row]]
+            if ready_s > start_s[activity]:
+                start_s[activity], via[activity] = ready_s, before
+        if start_s[activity] + lasts_s[activity] > total_s:
+            total_s, last = start_s[activity] + lasts_s[activity], activity
+    return total_s, last
+
+
+@inner
+def _latest(game: Game, lasts_s: Floats, time_s: float, late_s: Floats) -> None:
+    """Fill the latest starts with which all is over by ``time_s``."""
+    graph = game.graph
+    for place in range(len(lasts_s) - 1, -1, -1):
+        activity = graph.order[place]
+        due_s = time_s
+        for row in range(graph.first_after[activity], graph.first_after[activity + 1]):
+            due_s = min(due_s, late_s[graph.after[row]] - game.delay_s[graph.after_arc[row]])
+        late_s[activity] = due_s - lasts_s[activity]
+
+
+@inner
+def _answer(
+    game: Game, budget: Budget, taxes: Taxes, price_w: Floats, factor: float, work: Work, level: Indices
+) -> None:
+    """Choose the cheapest levels of every lane at these prices within the budget; taxes are left in place.
+
+    Lanes that may change at most so often together share a tax: first each by itself, then groups.
+    """
+    asked = Asked(game, budget, taxes, price_w, factor, work, level)
+    for lane in range(len(taxes.lane)):
+        taxes.lane[lane] = 0.0 if budget.lane >= UNLIMITED else _within(asked, lane, -1)
+        if budget.lane >= UNLIMITED:
+            _path(asked, lane, 0.0)
+    if budget.group < UNLIMITED:
+        for group in range(len(taxes.group)):
+            taxes.group[group] = _within(asked, -1, group)
+    for lane in range(len(taxes.lane)):
+        taxes.home[lane] = level[game.order[game.first[lane + 1] - 1]]
+
+
+@inner
+def _within(asked: Asked, lane: int, group: int) -> float:
+    """Return a tax at which a lane, or a group, changes as often as it may, or the least that suffices.
+
+    With exactly as many changes as allowed the answer is the best of all that change so often.
+    """
+    most = asked.budget.group if lane < 0 else asked.budget.lane
+    tax = max(asked.taxes.group[group] if lane < 0 else asked.taxes.lane[lane], NO_TAX)
+    low, high, step = 0.0, np.inf, 1.2
+    for _ in range(40):
+        changes = _paths(asked, lane, group, tax)
+        if changes == most or (changes < most and tax <= NO_TAX):
+            return float(tax)
+        if changes < most:
+            high = tax
+        else:
+            low = tax
+        if low > 0.0 and high < np.inf:
+            if high < 1.1 * low:
+                break
+            tax = (low * high) ** 0.5
+        else:
+            tax = max(tax / step, NO_TAX) if low == 0.0 else tax * step
+            step = min(step * step, 100.0)
+    if high < np.inf:
+        _paths(asked, lane, group, high)
+    return float(min(tax, high))
+
+
+@inner
+def _paths(asked: Asked, lane: int, group: int, tax: float) -> int:
+    """Write the cheapest levels of one lane, or of all of a group, at a tax; return how often they change."""
+    if lane >= 0:
+        return _path(asked, lane, tax)
+    changes = 0
+    for one in range(len(asked.taxes.lane)):
+        if asked.budget.group_of[one] == group:
+            changes += _path(asked, one, max(tax, asked.taxes.lane[one]))
+    return changes
+
+
+@inner
+def _path(asked: Asked, lane: int, tax: float) -> int:
+    """Write one lane's cheapest levels at a tax on each change; return how often it changes.
+
+    The lane runs in a circle: it begins and ends at its home, or pays to be elsewhere.
+    """
+    game, paid, back, home = asked.game, asked.work.paid, asked.work.back, asked.taxes.home[lane]
+    first, end, width = game.first[lane], game.first[lane + 1], len(asked.work.paid)
+    for own in range(width):
+        paid[own] = 0.0 if own == home else tax
+    for at in range(first, end):
+        activity = game.order[at]
+        table, price_w = game.table[activity], asked.factor * asked.price_w[activity]
+        least, best = np.inf, 0
+        for own in range(width):
+            if paid[own] < least:
+                least, best = paid[own], own
+        for own in range(width):
+            back[at, own] = own
+            if paid[own] > least + tax:
+                paid[own], back[at, own] = least + tax, best
+            if own <= asked.work.cap[activity]:
+                paid[own] += game.levels.cost_j[table, own] + price_w * game.levels.duration_s[table, own]
+            else:
+                paid[own] = np.inf
+    least, best = np.inf, 0
+    for own in range(width):
+        total_j = paid[own] + (0.0 if own == home else tax)
+        if total_j < least:
+            least, best = total_j, own
+    for at in range(end - 1, first - 1, -1):
+        asked.level[game.order[at]] = best
+        best = back[at, best]
+    return _changes(game, lane, asked.level)

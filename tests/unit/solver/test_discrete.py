@@ -1,0 +1,158 @@
+"""Plans within a budget of changes: what is counted, never too many, none that a stricter budget beats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+from perseus_ds.errors import InfeasibleError
+from perseus_ds.solver.check import check_plans
+from perseus_ds.solver.discrete import Allowance, Budget, Lanes, Timelines, changes_of, levels_of, timelines
+from perseus_ds.solver.frontier import solve_frontier
+from perseus_ds.solver.network import graph_of, longest_seconds
+from perseus_ds.solver.problem import OptionTable, Plans, Problem, blended
+
+STAGES, MICROBATCHES = 3, 5
+CLOCKS = 4
+LEVELS = np.arange(CLOCKS, dtype=np.int32)
+
+
+def pipeline(seed: int) -> tuple[Problem, Lanes]:
+    """A 1F1B iteration with noisy curves of its own for every stage and kind."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for scale_s in (0.05, 0.1) * STAGES:
+        stretch = np.linspace(1.0, 1.5, CLOCKS)
+        base_s = scale_s * (1.0 + 0.3 * rng.random())
+        tables.append(OptionTable(base_s * stretch, 100.0 * base_s * (0.4 + rng.random() + 1.0 / stretch**3)))
+    orders = []
+    for stage in range(STAGES):
+        warm = min(STAGES - stage, MICROBATCHES)
+        order = [(stage, "F", m) for m in range(warm)]
+        for m in range(MICROBATCHES):
+            order.append((stage, "B", m))
+            if warm + m < MICROBATCHES:
+                order.append((stage, "F", warm + m))
+        orders.append(order)
+    number = {node: at for at, node in enumerate(node for order in orders for node in order)}
+    edges = [(number[a], number[b]) for order in orders for a, b in pairwise(order)]
+    for m in range(MICROBATCHES):
+        edges.append((number[STAGES - 1, "F", m], number[STAGES - 1, "B", m]))
+        for stage in range(STAGES - 1):
+            edges.append((number[stage, "F", m], number[stage + 1, "F", m]))
+            edges.append((number[stage + 1, "B", m], number[stage, "B", m]))
+    table_of = np.array([2 * stage + (kind == "B") for stage, kind, _ in number], np.int32)
+    before, after = np.array(sorted(set(edges)), np.int32).T
+    problem = Problem(tuple(tables), table_of, before.copy(), after.copy(), np.zeros(len(before)))
+    lanes = Lanes(
+        tuple(np.array([number[node] for node in order], np.int32) for order in orders),
+        tuple(LEVELS for _ in tables),
+    )
+    return problem, lanes
+
+
+def planned(
+    problem: Problem, lanes: Lanes, allowance: Allowance, *, at: float = 1.0, part_s: float = 0.0
+) -> Plans:
+    """Plans for one time, a multiple of the shortest."""
+    frontier = solve_frontier(problem)
+    times_s = np.array([at * frontier.t_min_s])
+    return timelines(problem, frontier, times_s, lanes, allowance, least_part_s=part_s)
+
+
+@pytest.mark.parametrize(
+    ("choice", "other", "changes"),
+    [
+        ([1, 1, 1], [1, 1, 1], 0),
+        ([0, 1, 1], [0, 1, 1], 2),  # down after the first, and back for the next iteration
+        ([0, 1, 2], [0, 1, 2], 3),
+        ([0, 0, 0], [0, 1, 0], 2),  # within the second, and up at its end
+        ([0, 1, 1], [1, 1, 0], 2),  # within the first and within the last: none between iterations
+        ([0, 1, 1], [1, 1, 1], 2),
+    ],
+)
+def test_changes_are_counted_within_between_and_back_to_the_beginning(
+    choice: list[int], other: list[int], changes: int
+) -> None:
+    table, none = OptionTable(np.array([1.0, 2.0, 4.0]), np.array([9.0, 4.0, 1.0])), np.zeros(0, np.int32)
+    problem = Problem((table,), np.zeros(4, np.int32), none, none, np.zeros(0))
+    lanes = Lanes((np.arange(3, dtype=np.int32), np.array([3], np.int32)), (LEVELS[:3],))
+    found = Timelines(np.array([[*choice, 0]]), np.array([[*other, 0]]), np.full((1, 4), 0.5))
+    assert changes_of(problem, lanes, found).tolist() == [[changes, 0]]
+
+
+def test_what_a_budget_allows_and_spares() -> None:
+    budget = Budget(3, 5, np.array([0, 0, 1], np.int32))
+    assert budget.allows(np.array([3, 2, 3]))
+    assert not budget.allows(np.array([4, 0, 0]))
+    assert not budget.allows(np.array([3, 3, 0]))
+    assert budget.spare(np.array([1, 0, 3])).tolist() == [2, 2, 0]
+    assert Allowance(10.0).within(0.35, 3).lane == 3
+    assert Allowance(10.0).within(0.3, 3).lane == 3  # rounding loses none
+
+
+def test_a_level_that_lies_above_every_hull_is_not_offered() -> None:
+    """Of 1, 2 and 3 s at 9, 8 and 1 J the middle one costs more than half of either end."""
+    table, none = OptionTable(np.array([1.0, 2.0, 3.0]), np.array([9.0, 8.0, 1.0])), np.zeros(0, np.int32)
+    problem = Problem((table,), np.zeros(2, np.int32), none, none, np.zeros(0))
+    lanes = Lanes((np.array([0, 1], np.int32),), (LEVELS[:3],))
+    assert levels_of(solve_frontier(problem), lanes).option.tolist() == [[0, 2]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_without_changes_no_choice_of_one_level_for_each_lane_is_better(seed: int) -> None:
+    problem, lanes = pipeline(seed)
+    time_s = (1.0 + 0.02 * seed) * solve_frontier(problem).t_min_s
+    choice = np.zeros((CLOCKS**STAGES, len(problem)), np.int32)
+    for row, levels in enumerate(product(range(CLOCKS), repeat=STAGES)):
+        for order, level in zip(lanes.orders, levels, strict=True):
+            choice[row, order] = level
+    duration_s, cost_j = blended(problem, choice, choice, np.ones(choice.shape))
+    fits = longest_seconds(problem, graph_of(problem), duration_s) <= time_s * (1.0 + 1e-9)
+    found = planned(problem, lanes, Allowance(0.0), at=1.0 + 0.02 * seed)
+    assert found.cost_j[0] == pytest.approx(cost_j.sum(axis=1)[fits].min(), rel=1e-3)
+
+
+@pytest.mark.parametrize("limit", ["lane_per_s", "group_per_s"])
+@pytest.mark.parametrize("part_s", [0.0, 0.02, np.inf])
+def test_no_plan_changes_too_often_lasts_too_long_or_has_parts_too_short(limit: str, part_s: float) -> None:
+    problem, lanes = pipeline(1)
+    allowance, at = Allowance(**{limit: 4.0}), 1.04
+    plans = planned(problem, lanes, allowance, at=at, part_s=part_s)
+    check_plans(problem, plans, frontier=solve_frontier(problem))
+    changes = changes_of(problem, lanes, Timelines(plans.choice, plans.other, plans.share))
+    assert allowance.within(float(plans.time_s[0]), STAGES).allows(changes[0])
+    assert changes.any()
+    assert plans.time_s[0] <= at * solve_frontier(problem).t_min_s * (1.0 + 1e-9)
+    ones = np.ones(plans.share.shape)
+    first_s, rest_s = (blended(problem, one, one, ones)[0] for one in (plans.choice, plans.other))
+    parts_s = np.minimum(plans.share * first_s, (1.0 - plans.share) * rest_s)[plans.share < 1.0]
+    assert (parts_s >= part_s * (1.0 - 1e-6)).all()
+    assert np.isinf(part_s) == (not len(parts_s))
+
+
+def test_a_time_that_no_plan_of_so_few_changes_keeps_is_refused() -> None:
+    problem, lanes = pipeline(0)
+    tables = tuple(
+        OptionTable(table.duration_s * np.where(number % 2 == LEVELS, 0.5, 1.0), table.cost_j)
+        for number, table in enumerate(problem.tables)
+    )
+    with pytest.raises(InfeasibleError, match="seldom"):
+        planned(replace(problem, tables=tables), lanes, Allowance(group_per_s=0.5))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("limit", ["lane_per_s", "group_per_s"])
+def test_a_budget_is_never_worse_than_a_stricter_one(seed: int, limit: str) -> None:
+    """At the shortest time, by lane and by group; never below the bound without a budget."""
+    problem, lanes = pipeline(seed)
+    t_min_s = solve_frontier(problem).t_min_s
+    found = [planned(problem, lanes, Allowance(**{limit: n / t_min_s})) for n in (1, 2, 3, 5, 9)]
+    costs_j = [float(plans.cost_j[0]) for plans in found]
+    assert all(plans.cost_j[0] >= plans.bound_j[0] - 1e-9 for plans in found)
+    assert costs_j == sorted(costs_j, reverse=True)
+    assert costs_j[0] > costs_j[-1]
