@@ -4,17 +4,22 @@ import numpy as np
 import pytest
 from solver_cases import brute_force, random_problem
 
-from perseus_ds.schedule import dag_of, textbook
-from perseus_ds.solver.beam import Choices, Guide, LaneOutlook, Levels, beam, choices_of, guide_at, nth
-from perseus_ds.solver.discretise import convex, plan_of, spliced
+from perseus_ds.solver.discretise import (
+    Choices,
+    Guide,
+    beam,
+    choices_of,
+    convex,
+    guide_at,
+    nth,
+    plan_of,
+    spliced,
+)
 from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.network import Whole, whole_of
-from perseus_ds.solver.prices import Lanes, leveled, outlook_of
 from perseus_ds.solver.problem import OptionTable, Problem
 
 FAST_OR_SLOW = OptionTable(np.array([1.0, 2.0]), np.array([4.0, 1.0]))
-ONE_LANE = np.zeros((1, 3, 2))
-"""Nothing to pay ahead, for two activities at two levels."""
 
 
 def in_a_row(activities: int, table: OptionTable = FAST_OR_SLOW) -> Problem:
@@ -53,54 +58,6 @@ def test_between_two_seconds_the_slower_is_the_one_that_saves_more() -> None:
     dear = OptionTable(np.array([1.0, 2.0]), np.array([9.0, 1.0]))
     one = np.array([0], np.int32), np.array([1], np.int32), np.zeros(1)
     assert chosen(Problem((FAST_OR_SLOW, dear), np.array([0, 1]), *one), 3.0) == [0, 1]
-
-
-@pytest.mark.parametrize(("toll", "home", "low"), [(0.5, 0, 1), (2.0, 0, 0), (2.0, 1, 1)])
-def test_a_lane_changes_only_where_that_is_worth_its_toll(toll: float, home: int, low: int) -> None:
-    """Two in a row within 3 s: one at the lower level saves 3 J, and costs a change there and one back."""
-    whole, choices, guide = guided(in_a_row(2), 3.0)
-    lane, at = np.zeros(2, np.int32), np.arange(2, dtype=np.int32)
-    own = Levels(lane, at, lane, np.arange(2, dtype=np.int32), np.arange(2, dtype=np.int32)[None], 0)
-    ahead = ONE_LANE.copy()
-    ahead[0, 2, 1 - home] = toll  # the next iteration begins at home
-    outlook = LaneOutlook(ahead, np.array([toll]), np.array([home], np.int32), 0.0)
-    place = beam(whole.graph, whole.delay, choices, guide, 8, 0.0, own, outlook)
-    assert choices.option[place].sum() == low
-
-
-def test_changes_that_are_counted_run_out() -> None:
-    """Four in a row within 6 s want two slow ones; one change is left, so they stand side by side."""
-    whole, choices, guide = guided(in_a_row(4), 6.0)
-    lane, at = np.zeros(4, np.int32), np.arange(4, dtype=np.int32)
-    own = Levels(lane, at, lane, np.arange(2, dtype=np.int32), np.arange(2, dtype=np.int32)[None], 0)
-    outlook = LaneOutlook(np.zeros((1, 5, 4)), np.zeros(1), np.array([2], np.int32), 100.0)
-    place = beam(whole.graph, whole.delay, choices, guide, 32, 0.0, own, outlook)
-    assert choices.option[place].tolist() == [0, 0, 1, 1]
-
-
-@pytest.mark.parametrize("seed", [0, 4, 24, 31, 40])
-def test_without_a_dwell_no_change_is_hasty(seed: int) -> None:
-    """With one of a single tick none is either: no two changes of a lane are so near to each other."""
-    draw, dag = np.random.default_rng(seed), dag_of(textbook("1f1b", stages=4, microbatches=6))
-    slower = np.cumsum([1.0, 0.3, 0.4, 0.5])
-    tables = tuple(OptionTable(slower * s, 9.0 / slower * draw.uniform(0.8, 1.2, 4)) for s in (1.0, 2.0, 3.0))
-    (before, after), count = np.array(dag.edges, np.int32).T, len(dag.nodes)
-    problem = Problem(tables, draw.integers(0, 3, count, np.int32), before, after, np.zeros(len(before)))
-    orders = tuple(
-        np.array([at for at, node in enumerate(dag.nodes) if node.stage == stage], np.int32)
-        for stage in range(4)
-    )
-    lanes, frontier = Lanes(orders, (np.arange(4, dtype=np.int32),) * 3), solve_frontier(problem)
-    whole, (choices, levels) = frontier.whole, leveled(frontier.whole, lanes)
-    time_s = 1.1 * frontier.t_min_s
-    guide = guide_at(frontier, choices, time_s, whole.within(time_s))
-    toll, home = np.full(4, 0.2), np.zeros(4, np.int32)
-    ahead = outlook_of(tables, choices, lanes, levels, guide.price, toll, home, None)
-    places = [
-        beam(whole.graph, whole.delay, choices, guide, 32, 0.1, levels._replace(dwell=dwell), ahead).tolist()
-        for dwell in (0, 1)
-    ]
-    assert places[0] == places[1]
 
 
 @pytest.mark.parametrize("seed", range(24))
