@@ -13,7 +13,7 @@ from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.plans import LONG_S, BackgroundPlanner, LongPlanning
 from perseus_ds.schedule import textbook
 
-PROFILE = Path(__file__).parents[5] / "docs" / "examples" / "profile.csv"
+PROFILE = Path(__file__).parents[3] / "docs" / "examples" / "profile.csv"
 
 
 def test_its_log_follows_no_link_and_its_last_line_is_said(tmp_path: Path) -> None:

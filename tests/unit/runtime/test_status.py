@@ -101,7 +101,7 @@ def test_all_know_whether_all_ran_batches_of_one_size() -> None:
 
 @pytest.mark.parametrize("replicas", [2, 16])
 def test_the_exchange_is_as_small_as_its_page_says(replicas: int) -> None:
-    page = (Path(__file__).parents[4] / "docs" / "hosts.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "hosts.md").read_text()
     (head,) = re.findall(r"8 \((\d+) \+ 3 R\) bytes", page)
     layout = StatusLayout(kinds=ALL_KINDS, replicas=replicas, replica=0)
     assert layout.vector(RankStatus()).nbytes == 8 * (int(head) + 3 * replicas)
