@@ -89,8 +89,9 @@ class ActivePlan:
     below it.
 
     ``plan`` is what this replica runs, ``observed`` the status that was exchanged last. ``power_capped``:
-    default clocks would take more power than the job may. ``paces``: `paced_schedule` is to be asked before
-    each computation of the present iteration.
+    default clocks would take more power than the job may. ``changed_after`` is the iteration by whose
+    exchange plans changed last. ``paces``: `paced_schedule` is to be asked before each computation of the
+    present iteration.
     """
 
     def __init__(
@@ -110,12 +111,12 @@ class ActivePlan:
         self._pipelines = pipelines
         self._power_w: float | None = None
         self._schedules = schedules
-        self._objective = objective.index
+        self._unanswered = objective.index
         self._replica = replica
         self._replica_plans, self._reporter, self._pacer = replica_plans, reporter, pacer
         self._behind = behind
         self._pace = Pace(1)
-        self._changed_after: int | None = None
+        self.changed_after: int | None = None
         self.power_capped = self.paces = False
         self.observed: JobStatus | None = None
         self._choose()
@@ -203,9 +204,10 @@ class ActivePlan:
         if self.paces and self._pacer is not None:
             self.paces = False
             self._pacer.ends()
-        self.hold(index, job_status.power_w)
+        if job_status.power_w != self._power_w:
+            self.hold(index, job_status.power_w)
         self.observed = job_status
-        plans, iteration_s, changed = self._replica_plans, job_status.iteration_s, self._changed_after
+        plans, iteration_s, changed = self._replica_plans, job_status.iteration_s, self.changed_after
         if plans is None:
             # an iteration that may have run by another plan than the present is not compared with it
             known = iteration_s is not None and (changed is None or index > changed + 2 + self._behind)
@@ -213,7 +215,7 @@ class ActivePlan:
             self._pace.observe(np.array([ratio]))
         elif job_status.replicas is not None:
             if plans.observe(index - 1 - self._behind, job_status.replicas):
-                self._changed_after = index
+                self.changed_after = index
             if self._reporter is not None and plans.decision is not None:
                 self._reporter.report(plans.decision, plans.plans)
         self._choose()
@@ -227,14 +229,10 @@ class ActivePlan:
         below = {one: one if limit_w is None else one.below(limit_w) for one in set(self._free)}
         self.power_capped = limit_w is not None and any(one.default_w > limit_w for one in below)
         self._indexes = tuple(below[one] for one in self._free)
-        self._changed_after = index
+        self.changed_after = index
         if self._replica_plans is not None:
             self._replica_plans.restrict(self._indexes, index=index + 1)
         self._choose()
-
-    def changed_after(self, index: int) -> bool:
-        """Return whether plans changed by what was exchanged while iteration ``index`` ran."""
-        return self._changed_after == index
 
     def alone(self) -> None:
         """Run the objective's plan from now on, or what a power cap allows; whatever the others do."""
@@ -254,14 +252,14 @@ class ActivePlan:
             self._pacer.close()
             self._pacer = None
 
-    @property
-    def _unanswered(self) -> int:
-        """The plan where no replica waits: the objective's, or the fastest below the power cap."""
-        return self._indexes[self._replica].objective if self._indexes else self._objective
-
     def _choose(self) -> None:
-        """Choose this stage's clocks; lower ones come ahead where iterations keep the plan's time."""
+        """Choose this stage's clocks; lower ones come ahead where iterations keep the plan's time.
+
+        Where no replica waits they are of the objective's plan, or of the fastest below the power cap.
+        """
         plans = self._replica_plans
+        if self._indexes:
+            self._unanswered = self._indexes[self._replica].objective
         self.plan: float = self._unanswered if plans is None else plans.plans[self._replica]
         on_pace = not self._pace.behind[0] if plans is None else plans.on_pace[self._replica]
         held = plans is not None and self._replica in plans.held

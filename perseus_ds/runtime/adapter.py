@@ -199,7 +199,16 @@ class GuardedListener:
 
     def begin(self, batch: Callable[[], Batch]) -> None:
         """A training iteration starts that ends with a call of its own."""
-        self.wanted = self.run(lambda: self._listener.iteration_begins(batch()), default=False)
+        self.wanted = False
+        if self._failed:
+            return
+        try:
+            self.wanted = self._listener.iteration_begins(batch())
+        except Exception as error:  # noqa: BLE001  # see run()
+            failure = error
+        else:
+            return
+        self._give_up(failure)
 
     def end(self) -> None:
         """It was issued to its end."""

@@ -225,7 +225,7 @@ class EmulatedWork(PassingListener):
         self._position = 0
         self._computations = self._orders.get(batch.microbatches, self._computations)
         self._loads.iteration_begins(batch)
-        self._wanted = super().iteration_begins(batch)
+        self._wanted = self._listener.iteration_begins(batch)
         return True
 
     def learn(self, order: Sequence[Instruction], *, microbatches: int) -> None:
@@ -233,7 +233,7 @@ class EmulatedWork(PassingListener):
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
         if self._wanted:
-            super().before(kind, load)
+            self._listener.before(kind, load)
         if kind.is_computation:
             present = self._present(kind)
             self._task = self._gpu.begin(self._work(present, load))
@@ -245,7 +245,7 @@ class EmulatedWork(PassingListener):
             self._gpu.release(task)
             self._gpu.wait(task)
         if self._wanted:
-            super().after(kind)
+            self._listener.after(kind)
 
     def iteration_broke(self) -> None:
         if self._task is not None:

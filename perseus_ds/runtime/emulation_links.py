@@ -294,19 +294,19 @@ class CoupledTime(PassingListener):
 
     def iteration_begins(self, batch: Batch) -> bool:
         """Want every instruction: peers wait for each other whether the session listens or not."""
-        self._wanted = super().iteration_begins(batch)
+        self._wanted = self._listener.iteration_begins(batch)
         return True
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
         if self._wanted:
-            super().before(kind, load)
+            self._listener.before(kind, load)
 
     def after(self, kind: Kind) -> None:
         """Wait for the slowest peer, then pass it on."""
         if kind.is_computation:
             self._wait_for_peers()
         if self._wanted:
-            super().after(kind)
+            self._listener.after(kind)
 
     def _wait_for_peers(self) -> None:
         if not self._is_first:

@@ -703,7 +703,9 @@ class Running(Phase):
         del passed
         if job is not None:
             self.active_plan.observe(index, job)
-        changed = self._postpones() or self.active_plan.changed_after(index)
+        changed = self.active_plan.changed_after == index
+        if self.active_plan.power_capped != self._waits:
+            changed |= self._postpones()
         self._left -= 1
         if self._left == 0:
             self._enter(next(self._coming))
@@ -721,13 +723,11 @@ class Running(Phase):
         self.settings = self._next(changed=True)
 
     def _postpones(self) -> bool:
-        """Audit nothing while default clocks would break a power cap; return whether that ends an audit.
+        """Begin or cease to audit nothing, while default clocks would break a power cap.
 
-        The cycle begins anew when the cap is over.
+        Returns whether that ends an audit. The cycle begins anew when the cap is over.
         """
-        waited, self._waits = self._waits, self.active_plan.power_capped
-        if waited == self._waits:
-            return False
+        self._waits = self.active_plan.power_capped
         was_planned = self._present.planned
         if self._waits:
             self._enter(_Stretch(Mode.PERSEUS, _EVER, planned=True))

@@ -307,7 +307,7 @@ class Session:
                     self._take_in(job)
             elif not self._alone:
                 self._opening = self._opened(self._opening.next(index, passed, job), index + 1)
-            if job is not None:
+            if job is not None and not (job.power_w is None and self._power_w is None):
                 self._hold_power_cap(index, job.power_w)
         except SilentRankError as error:
             if not self._alone and self._status_exchange.someone_failed():

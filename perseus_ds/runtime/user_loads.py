@@ -48,7 +48,7 @@ class UserLoads(PassingListener):
         if self._function is not None:
             batch = replace(batch, loads=self._loads(self._function, batch.microbatches) or batch.loads)
         self._iteration += 1
-        return super().iteration_begins(batch)
+        return self._listener.iteration_begins(batch)
 
     def close(self) -> None:
         self._function = None
