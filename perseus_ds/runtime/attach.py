@@ -31,6 +31,7 @@ from perseus_ds.config import (
     text_digest,
 )
 from perseus_ds.config.load import READ_AHEAD
+from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.device.gpu import DeviceRequest, Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import simulated_settings
@@ -56,7 +57,7 @@ from perseus_ds.runtime.metrics import Publisher, RankMetrics, Sources
 from perseus_ds.runtime.phases import WarmUp
 from perseus_ds.runtime.planned_run import Audits
 from perseus_ds.runtime.plans import BatchPlans, BatchSizes, StartAction, StartDecision, decide
-from perseus_ds.runtime.recorder import Arrivals, Recorder
+from perseus_ds.runtime.recorder import Arrivals, Recorder, Stopwatch
 from perseus_ds.runtime.rendezvous import RendezvousResult, flags, leave_refusal, rendezvous
 from perseus_ds.runtime.session import Session
 from perseus_ds.runtime.shared_device import SharedDevice, shared_device
@@ -79,10 +80,7 @@ def assembled(
     emulation: Emulation | None,
     undo: Undo,
 ) -> Session:
-    """Build the parts that listen, measure and request clocks on one rank, and install the hooks.
-
-    ``emulation`` is None on a real device; ``undo`` gets what ends each part.
-    """
+    """Build one rank's parts, and install the hooks; ``undo`` gets what ends each part."""
     gpu, job, config, log = device.choice.gpu, context.job, context.config, context.log
     virtual = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
     stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
@@ -92,26 +90,16 @@ def assembled(
     monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=context.directory)
     undo.append(monitor.write)
     requests = device.requests(stopwatch.enter_thread)
-    books = RankBooks(
-        watch,
-        sightings=monitor.sightings,
-        overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
-        clock_requests=requests.counts,
-    )
-    recorder = Recorder(
-        stopwatch,
-        job.order,
-        skipped_steps=getattr(adapter, "skipped_steps", lambda: 0),
-        adjoining=emulation is None and getattr(adapter, "adjoining", False),
-    )
+    books = _books(gpu, watch, monitor, requests.counts)
     arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=stopwatch.behind)
     sizes = BatchSizes(adapter, job, channel=context.channel, log=log)
     audits = Audits(books)
     plans = BatchPlans(context, sizes, audits, arrivals, waits=virtual is not None)
     replicas = job.replicas if config.straggler.enabled else 1
+    layout = StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica)
     exchange = StatusExchange(
         context.channel,
-        StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
+        layout,
         arrivals=arrivals,
         watch=watch,
         asked=requests.asked,
@@ -127,7 +115,7 @@ def assembled(
         device=device,
         requests=requests,
         sequencer=ClockSequencer(requests, gpu.now_s, moment=stopwatch.moment),
-        recorder=recorder,
+        recorder=_recorder(adapter, stopwatch, job, emulated=emulation is not None),
         books=books,
         conflict_monitor=monitor,
         status_exchange=exchange,
@@ -135,22 +123,30 @@ def assembled(
         scalars=None if adapter.scalars_every is None else Scalars(adapter, log),
     )
     if config.metrics.enabled:
-        sources = Sources(
-            gpu,
-            watch,
-            books,
-            requests.asked,
-            counts=lambda: requests.counts,
-            iteration=lambda: recorder.index,
-            active_plan=lambda: session.active_plan,
-            summaries=audits.summaries,
-        )
-        _publish(context, sources, adapter.local_rank, undo)
+        _publish(session, context, adapter.local_rank, audits, undo)
     watch.start()
     _install(session, context, adapter, sizes, emulation=emulation, undo=undo)
     for act in undo:
         session.on_leaving(act)
     return session
+
+
+def _recorder(adapter: Adapter, stopwatch: Stopwatch, job: Job, *, emulated: bool) -> Recorder:
+    return Recorder(
+        stopwatch,
+        job.order,
+        skipped_steps=getattr(adapter, "skipped_steps", lambda: 0),
+        adjoining=not emulated and getattr(adapter, "adjoining", False),
+    )
+
+
+def _books(gpu: Gpu, watch: EnergyWatch, monitor: ConflictMonitor, counts: RequestCounts) -> RankBooks:
+    return RankBooks(
+        watch,
+        sightings=monitor.sightings,
+        overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
+        clock_requests=counts,
+    )
 
 
 def _notice_watch(context: JobContext, undo: Undo) -> NoticeWatch | None:
@@ -165,9 +161,19 @@ def _notice_watch(context: JobContext, undo: Undo) -> NoticeWatch | None:
     return watch
 
 
-def _publish(context: JobContext, sources: Sources, local_rank: int, undo: Undo) -> None:
+def _publish(session: Session, context: JobContext, local_rank: int, audits: Audits, undo: Undo) -> None:
     """Leave this rank's numbers for monitoring, beside the training."""
-    settings = context.config.metrics
+    settings, requests, books = context.config.metrics, session.requests, session.books
+    sources = Sources(
+        session.device.choice.gpu,
+        books.watch,
+        books,
+        requests.asked,
+        counts=lambda: requests.counts,
+        iteration=lambda: session.recorder.index,
+        active_plan=lambda: session.active_plan,
+        summaries=audits.summaries,
+    )
     figures = RankMetrics(context.job, context.directory, sources)
     folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
     path = folder / f"{figures.labels.job['host']}.rank{context.job.rank:05d}.prom"

@@ -97,8 +97,8 @@ class Session:
         scalars: Scalars | None = None,
     ) -> None:
         self._context, self._start = context, start
-        self._device, self._requests, self._sequencer = device, requests, sequencer
-        self._recorder, self._books, self._conflicts = recorder, books, conflict_monitor
+        self.device, self.requests, self._sequencer = device, requests, sequencer
+        self.recorder, self.books, self._conflicts = recorder, books, conflict_monitor
         self._status_exchange, self._plans, self._scalars = status_exchange, plans, scalars
         self._raises = context.config.on_error == "raise"
         self._undo: list[Callable[[], None]] = []
@@ -124,9 +124,9 @@ class Session:
     def use(self, able: Capabilities) -> None:
         """Reckon with what the GPU can do, wherever a clock is asked for or energy is read."""
         self._sequencer.latency_s = able.switch_latency_s or 0.0
-        self._device.choice.gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
-        self._requests.expect(able.switch_latency_s)
-        self._books.watch.reckon(able)
+        self.device.choice.gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
+        self.requests.expect(able.switch_latency_s)
+        self.books.watch.reckon(able)
 
     def on_leaving(self, act: Callable[[], None]) -> None:
         """Register what gives something back; run in reverse order, once."""
@@ -148,7 +148,7 @@ class Session:
     def before(self, kind: Kind, load: Load | None = None) -> None:
         """Mark the start of an instruction and ask for its clock."""
         try:
-            self._recorder.started(kind, load)
+            self.recorder.started(kind, load)
             if self._paced is not None and kind.is_computation:
                 schedule = self._paced.paced_schedule()
                 if schedule is not None:
@@ -161,7 +161,7 @@ class Session:
     def after(self, kind: Kind) -> None:
         """Mark its end and ask for the next clock."""
         try:
-            self._recorder.ended()
+            self.recorder.ended()
             self._sequencer.after(kind)
         except Exception as error:
             if self.fail(error):
@@ -219,35 +219,35 @@ class Session:
         settings = DEFAULT_UNCOUNTED if phase is None else phase.settings
         if settings.task is not None and self._task is None:
             self._task = settings.task
-            self._requests.run(settings.task)
+            self.requests.run(settings.task)
         if job is None:
             self._stand_aside()
             return False
         if changed:
             settings = replace(settings, mode=Mode.NEITHER, settled=False)
-        took_turn = self._device.take(self)  # another engine has had the clocks since
+        took_turn = self.device.take(self)  # another engine has had the clocks since
         if took_turn:
             self._sequencer.forget()
         settling_s = 0.0
-        if took_turn or self._recorder.interrupted:
+        if took_turn or self.recorder.interrupted:
             settling_s = _SETTLED_AFTER_LATENCIES * self._sequencer.latency_s
-        self._recorder.begin(job, settling_s=settling_s, loads=batch.loads)
+        self.recorder.begin(job, settling_s=settling_s, loads=batch.loads)
         plan, clocks = settings.plan, settings.clocks
         if plan is not None:
-            clocks = plan.begin(self._recorder.index, batch.loads, settled=settings.settled)
+            clocks = plan.begin(self.recorder.index, batch.loads, settled=settings.settled)
         self._sequencer.begin(clocks)
         self._paced = plan if plan is not None and plan.paces else None
         self.settings = settings
         return True
 
     def _end(self) -> None:
-        for error in (self._conflicts.check(), self._requests.error, self._books.watch.error):
+        for error in (self._conflicts.check(), self.requests.error, self.books.watch.error):
             if error is not None:
                 raise error
-        known = self._conflicts.note_stored(now=self._requests.stored) and self._conflicts.control.controlled
-        index, passed = self._recorder.finish(), self._recorder.passed()
-        self._books.enter(index, self.settings.mode, passed, known=known)
-        for line in filter(None, (self._recorder.trouble(), self._books.watch.trouble())):
+        known = self._conflicts.note_stored(now=self.requests.stored) and self._conflicts.control.controlled
+        index, passed = self.recorder.finish(), self.recorder.passed()
+        self.books.enter(index, self.settings.mode, passed, known=known)
+        for line in filter(None, (self.recorder.trouble(), self.books.watch.trouble())):
             self._context.log.event("not_measured", line)
         job = self._exchanged(index, passed)
         if job is not None and job.failed:
@@ -261,16 +261,16 @@ class Session:
             if self._raises:
                 raise self.error
             return
-        self._recorder.rest()
+        self.recorder.rest()
         phase = self._phase
         if phase is not None and phase.settings.rests:
             self._sequencer.rest(_REST_AFTER_LATENCIES * self._sequencer.latency_s)
 
     def _stand_aside(self) -> None:
         self.settings = DEFAULT_UNCOUNTED
-        if self._device.take(self):
+        if self.device.take(self):
             self._sequencer.forget()
-        self._recorder.interrupt()
+        self.recorder.interrupt()
         self._sequencer.begin(DEFAULT_CLOCK)
 
     # ---- what runs next ----
@@ -355,11 +355,11 @@ class Session:
             case StartAction.PLAN:
                 return self._first(job.schedule.microbatches, self._plans.planning(job))
             case StartAction.PROFILE:
-                windows = Windows(context, self._books.watch, self._conflicts)
+                windows = Windows(context, self.books.watch, self._conflicts)
                 return Sweeping.begun(windows, phase.iteration_s, ran=ran)
             case StartAction.OBSERVE:
                 self._predict()
-                windows = Windows(context, self._books.watch, self._conflicts)
+                windows = Windows(context, self.books.watch, self._conflicts)
                 watched = windows.watch.watching
                 return Observing(windows, phase.iteration_s, ran=ran) if watched else BaselineOnly()
 
@@ -384,7 +384,7 @@ class Session:
 
     def _stop_task(self) -> None:
         if self._task is not None:
-            self._requests.stop(self._task)
+            self.requests.stop(self._task)
             self._task = None
 
     def _explain_time(self, iteration_s: float) -> None:
