@@ -141,6 +141,16 @@ def test_a_second_start_runs_its_plan_at_once(done: Done) -> None:
     session.end(well=True)
 
 
+def test_its_numbers_are_left_for_monitoring(done: Done) -> None:
+    loop = Loop()
+    session = begun(loop, block_of(done.run_dir) | {"metrics": {"enabled": True}})
+    begins = len(names_of(done.run_dir))
+    train(loop, done.run_dir, lambda names: "running" in names[begins:])
+    session.end(well=True)
+    [file] = (done.run_dir / "metrics").glob("*.prom")
+    assert "perseus_iterations" in file.read_text()
+
+
 @pytest.mark.thorough
 def test_batches_of_another_size_get_a_plan_from_the_same_profile(done: Done) -> None:
     begins, loop = len(names_of(done.run_dir)), Loop()
