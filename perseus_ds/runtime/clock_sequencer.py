@@ -9,7 +9,7 @@ from functools import cached_property
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import OPENING, ClockRequest, PlanSet, clock_requests, opening_clocks
 from perseus_ds.plan.select import plan_numbered
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests
+from perseus_ds.runtime.clock_thread import Ask, ClockThread
 from perseus_ds.runtime.recorder import Moment
 from perseus_ds.schedule import Kind
 
@@ -69,7 +69,7 @@ class ClockSequencer:
 
     def __init__(
         self,
-        thread: ClockRequests,
+        thread: ClockThread,
         now_s: Callable[[], float],
         *,
         moment: Callable[[], Moment | None],

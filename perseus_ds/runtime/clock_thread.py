@@ -258,7 +258,7 @@ class Ask:
 _Order = tuple[Sequence[Ask], float, Moment | None]
 
 
-class ClockRequests:
+class ClockThread:
     """Give every request its moment in device time, and hand it to whoever asks the device.
 
     The host runs ahead of the device, so a thread waits for each point of the stream in turn. A request is

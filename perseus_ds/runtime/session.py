@@ -2,7 +2,7 @@
 
     framework hook --> Session.before / after --> Recorder              (device times)
                               |
-                              '--> ClockSequencer --> ClockRequests --> guard --> GPU
+                              '--> ClockSequencer --> ClockThread --> guard --> GPU
     Session.iteration_ends --> RankBooks --> StatusExchange (posted at n, read at n + 1) --> Phase.next
                                                                                                   |
     Session.iteration_begins <----------- settings of the next iteration <------------------------'
@@ -28,7 +28,7 @@ from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.channel import different_sizes
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSequencer
-from perseus_ds.runtime.clock_thread import ClockRequests, DeviceTask
+from perseus_ds.runtime.clock_thread import ClockThread, DeviceTask
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import Scalars
@@ -87,7 +87,7 @@ class Session:
         opening: Phase,
         *,
         device: SharedDevice,
-        requests: ClockRequests,
+        requests: ClockThread,
         sequencer: ClockSequencer,
         recorder: Recorder,
         books: RankBooks,

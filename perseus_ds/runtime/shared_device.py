@@ -11,7 +11,7 @@ from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.guard.open import Choice, choose
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests
+from perseus_ds.runtime.clock_thread import Ask, ClockThread
 
 _PATIENCE_S = 2.0
 _OPEN_S = 60.0
@@ -33,7 +33,7 @@ class SharedDevice:
         self._request = request
         self._users = 0
         self._holder: object = None
-        self._requests: ClockRequests | None = None
+        self._requests: ClockThread | None = None
         self._patience_s = patience_s
         self._close_now, self._closed = threading.Event(), threading.Event()
         self._errors: list[Exception] = []
@@ -42,12 +42,12 @@ class SharedDevice:
             # It begins here, since from Python 3.12 on no thread can begin while the interpreter exits.
             threading.Thread(target=self._close_when_asked, name="perseus-close", daemon=True).start()
 
-    def requests(self, enter: Callable[[], None] = lambda: None) -> ClockRequests:
+    def requests(self, enter: Callable[[], None] = lambda: None) -> ClockThread:
         """Return the queue, begun at first use by a thread that calls ``enter`` before anything else."""
         if self._requests is None:
             gpu = self.choice.gpu
             clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
-            self._requests = ClockRequests(gpu, clock, enter=enter)
+            self._requests = ClockThread(gpu, clock, enter=enter)
         return self._requests
 
     def take(self, who: object) -> bool:

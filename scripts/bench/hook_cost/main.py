@@ -28,7 +28,7 @@ from perseus_ds.plan import ClockRequest, PlanSet, build
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer
-from perseus_ds.runtime.clock_thread import ClockRequests
+from perseus_ds.runtime.clock_thread import ClockThread
 from perseus_ds.runtime.recorder import HostStopwatch, Recorder
 from perseus_ds.runtime.status import RankStatus, StatusLayout
 from perseus_ds.schedule import Instruction, Kind, textbook
@@ -52,7 +52,7 @@ def instructions() -> tuple[Instruction, ...]:
 def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
     """Time ``before`` and ``after`` as the session calls them; the pause stands for the computation."""
     gpu = SimulatedGpu(SimulatedSettings())
-    requests = ClockRequests(gpu)
+    requests = ClockThread(gpu)
     stopwatch = HostStopwatch(gpu)
     sequencer = ClockSequencer(requests, gpu.now_s, moment=stopwatch.moment)
     recorder = Recorder(stopwatch)

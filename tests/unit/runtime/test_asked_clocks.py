@@ -6,15 +6,15 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceUnsupportedError
 from perseus_ds.runtime.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests
+from perseus_ds.runtime.clock_thread import Ask, ClockThread
 
 LATENCY_S = 0.01
 
 
-def opened(gpu: str) -> tuple[SimulatedGpu, VirtualTime, ClockRequests]:
+def opened(gpu: str) -> tuple[SimulatedGpu, VirtualTime, ClockThread]:
     clock = VirtualTime()
     device = SimulatedGpu(SimulatedSettings(gpu=gpu, switch_latency_s=LATENCY_S), time=clock)
-    return device, clock, ClockRequests(device, clock)
+    return device, clock, ClockThread(device, clock)
 
 
 def in_force(gpu: SimulatedGpu, clock: VirtualTime) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import Calibration, calibrate
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.channel import ControlChannel
-from perseus_ds.runtime.clock_thread import ClockRequests, DeviceTask
+from perseus_ds.runtime.clock_thread import ClockThread, DeviceTask
 from perseus_ds.runtime.context import JobContext, SwitchLatency
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.phases import Opened, Phase, WarmUp
@@ -61,7 +61,7 @@ class Rank:
         self, host: VirtualHost, cuda: FakeCuda, gpu: ClockedGpu, channel: ControlChannel, folder: Path
     ) -> None:
         self.host, self.cuda, self.gpu = host, cuda, gpu
-        self.requests = ClockRequests(gpu, threads=host)
+        self.requests = ClockThread(gpu, threads=host)
         log = EventLog(channel.rank)
         log.writes_to(RunDirectory(folder))
         self.reckoning = SwitchLatency(gpu.capabilities())

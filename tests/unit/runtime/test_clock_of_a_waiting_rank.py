@@ -7,7 +7,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan.clock_requests import OPENING, Part, Played, requests_of
 from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer
-from perseus_ds.runtime.clock_thread import ClockRequests
+from perseus_ds.runtime.clock_thread import ClockThread
 from perseus_ds.schedule import Instruction, Kind
 
 LATENCY_S, WAIT_S, WORK_S, ITERATION_S = 0.3, 1.0, 0.5, 2.5
@@ -36,7 +36,7 @@ def test_the_first_computation_runs_at_its_clocks_in_every_iteration(rest_s: flo
     played = own((1200, 1410), (1410, 1200))
     requests = requests_of(played, ITERATION_S, ClockChange.lasting(LATENCY_S))
     policy = ClockSchedule.of(requests, (requests[-1].clock_mhz, None), len(played))
-    sequencer = ClockSequencer(ClockRequests(gpu, clock), gpu.now_s, moment=lambda: None)
+    sequencer = ClockSequencer(ClockThread(gpu, clock), gpu.now_s, moment=lambda: None)
     for iteration in range(3):
         begin_s = iteration * ITERATION_S
         clock.pass_to(begin_s)

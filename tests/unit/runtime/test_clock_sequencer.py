@@ -7,7 +7,7 @@ import pytest
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan.clock_requests import Part, Played, requests_of
 from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer, fixed_clock
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests
+from perseus_ds.runtime.clock_thread import Ask, ClockThread
 from perseus_ds.schedule import Instruction, Kind
 
 LEAD_S = 0.02
@@ -40,7 +40,7 @@ def kept() -> Kept:
 
 @pytest.fixture
 def sequencer(kept: Kept) -> ClockSequencer:
-    return ClockSequencer(cast("ClockRequests", kept), lambda: 0.0, moment=lambda: None)
+    return ClockSequencer(cast("ClockThread", kept), lambda: 0.0, moment=lambda: None)
 
 
 def planned(*clocks_mhz: int | tuple[int, ...], duration_s: float = 1.0) -> ClockSchedule:

@@ -23,7 +23,7 @@ from perseus_ds.profile import LoadFit, Profile
 from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer
 from perseus_ds.runtime.channel import LoadExchange, control_group
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, ClockSequencer
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests
+from perseus_ds.runtime.clock_thread import Ask, ClockThread
 from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Kind, Load
 from perseus_ds.simulation import textbook_profile
@@ -128,7 +128,7 @@ def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(group: d
         schedules, select(planned(), Objective()), replica_plans=plans, pacer=pacer(group, plans)
     )
     sequencer = ClockSequencer(
-        mock.Mock(spec=ClockRequests, put=lambda asks, *_: put.append(asks)), lambda: 0.0, moment=lambda: None
+        mock.Mock(spec=ClockThread, put=lambda asks, *_: put.append(asks)), lambda: 0.0, moment=lambda: None
     )
     usual = schedules.of(index().objective).opening[0]
     sequencer.begin(active_plan.begin(0, equal(1000.0), settled=True))

@@ -21,7 +21,7 @@ from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedule, ClockSequencer
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests
+from perseus_ds.runtime.clock_thread import Ask, ClockThread
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.cuda_timer import CudaStopwatch
 from perseus_ds.runtime.energy_monitor import EnergyWatch
@@ -123,7 +123,7 @@ class CudaJob:
         gpu = self.gpu = kind(host, self.cuda, character or Character())
         self.stopwatch = CudaStopwatch(gpu, cuda=self.cuda, threads=host)
         self.watch = EnergyWatch(gpu, threads=host)
-        self.requests = ClockRequests(gpu, threads=host, enter=self.stopwatch.enter_thread)
+        self.requests = ClockThread(gpu, threads=host, enter=self.stopwatch.enter_thread)
         self.requests.expect(0.020)
         log = EventLog(0)
         self.directory = RunDirectory(folder)

@@ -16,7 +16,7 @@ from perseus_ds.errors import DeviceLostError
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.open import NullGpu
 from perseus_ds.guard.writer import ClockWriter
-from perseus_ds.runtime.clock_thread import Ask, ClockRequests
+from perseus_ds.runtime.clock_thread import Ask, ClockThread
 
 SECOND = 1.0
 
@@ -67,8 +67,8 @@ def gpu() -> NotingGpu:
 
 
 @pytest.fixture
-def requests(gpu: NotingGpu) -> Iterator[ClockRequests]:
-    requests = ClockRequests(gpu)
+def requests(gpu: NotingGpu) -> Iterator[ClockThread]:
+    requests = ClockThread(gpu)
     yield requests
     requests.close()
 
@@ -77,7 +77,7 @@ def at(clock_mhz: int | None, moment: HandMoment | None = None, *, delay_s: floa
     return (Ask(clock_mhz, delay_s),), 0.0, moment
 
 
-def test_requests_arrive_in_order(gpu: NotingGpu, requests: ClockRequests) -> None:
+def test_requests_arrive_in_order(gpu: NotingGpu, requests: ClockThread) -> None:
     for clock in (900, 800, 1000):
         requests.put(*at(clock))
         gpu.wait_for(1)
@@ -86,7 +86,7 @@ def test_requests_arrive_in_order(gpu: NotingGpu, requests: ClockRequests) -> No
 
 
 def test_asking_again_for_the_same_clock_costs_the_device_nothing(
-    gpu: NotingGpu, requests: ClockRequests
+    gpu: NotingGpu, requests: ClockThread
 ) -> None:
     for clock in (900, 900, 900, 800):
         requests.put(*at(clock))
@@ -95,7 +95,7 @@ def test_asking_again_for_the_same_clock_costs_the_device_nothing(
     assert gpu.asked == [900, 800, None]
 
 
-def test_the_host_running_ahead_skips_nothing(gpu: NotingGpu, requests: ClockRequests) -> None:
+def test_the_host_running_ahead_skips_nothing(gpu: NotingGpu, requests: ClockThread) -> None:
     """All of an iteration is issued before the device begins: every clock still comes at its moment."""
     moments = [HandMoment() for _ in range(4)]
     for clock, moment in zip((900, 800, 700, 600), moments, strict=True):
@@ -111,7 +111,7 @@ def test_the_host_running_ahead_skips_nothing(gpu: NotingGpu, requests: ClockReq
 def test_all_that_is_asked_at_one_point_comes_at_its_own_moment(host: VirtualHost) -> None:
     """The third was once counted from the moment at which the second was made, and so on."""
     gpu = DatingGpu(host)
-    requests = ClockRequests(gpu, threads=host)
+    requests = ClockThread(gpu, threads=host)
     asks = [Ask(clock_mhz, 0.1 * place) for place, clock_mhz in enumerate((900, 800, 1000, 900), start=1)]
     requests.put(tuple(asks), host.now_s(), At(host, 0.05))
     host.sleep(SECOND)
@@ -123,7 +123,7 @@ def test_so_does_what_is_asked_at_different_points(host: VirtualHost) -> None:
     """A delay counts from when the device was there, however long the thread was busy then."""
     gpu = DatingGpu(host)
     gpu.calls_s = [0.040]
-    requests = ClockRequests(gpu, threads=host)
+    requests = ClockThread(gpu, threads=host)
     requests.put((Ask(900),), host.now_s(), At(host, 0.1))
     requests.put((Ask(800, 0.05),), host.now_s(), At(host, 0.11))
     host.sleep(SECOND)
@@ -134,7 +134,7 @@ def test_a_call_that_returns_late_is_counted_late(host: VirtualHost) -> None:
     """Lateness was once counted from the thread's own wake-up, before the device was asked."""
     gpu = DatingGpu(host)
     gpu.calls_s = [4.0 * LATE_S] * 10
-    requests = ClockRequests(gpu, threads=host)
+    requests = ClockThread(gpu, threads=host)
     for place in range(10):
         clock_mhz = (900, 800)[place % 2]
         requests.put((Ask(clock_mhz),), host.now_s(), At(host, 0.1 * (place + 1)))
@@ -146,7 +146,7 @@ def test_a_call_that_returns_late_is_counted_late(host: VirtualHost) -> None:
 def test_a_call_that_hangs_for_half_a_minute_is_known_and_holds_up_nobody(host: VirtualHost) -> None:
     """Down at 0.1 s; up at 0.2 s, in a call that hangs; what is asked meanwhile is the last of it."""
     gpu = DatingGpu(host)
-    requests = ClockRequests(gpu, threads=host)
+    requests = ClockThread(gpu, threads=host)
     requests.expect(0.020)
     gpu.calls_s = [0.01, 30.0]
     for place, clock_mhz in enumerate((800, 1000, 900, 1000, 800), start=1):
@@ -168,7 +168,7 @@ def test_who_closes_while_a_call_hangs_waits_for_a_moment_and_gets_the_clock_bac
     host: VirtualHost,
 ) -> None:
     gpu = DatingGpu(host)
-    requests = ClockRequests(gpu, threads=host)
+    requests = ClockThread(gpu, threads=host)
     gpu.calls_s = [30.0]
     requests.put((Ask(800),), host.now_s(), At(host, 0.1))
     host.sleep(0.2)
@@ -182,7 +182,7 @@ def test_who_closes_while_a_call_hangs_waits_for_a_moment_and_gets_the_clock_bac
 def test_a_busy_interpreter_makes_no_delayed_request_late_twice(host: VirtualHost) -> None:
     """Python that never lets go costs one switch interval at the point, and none for what comes after."""
     gpu = DatingGpu(host)
-    requests = ClockRequests(gpu, threads=host)
+    requests = ClockThread(gpu, threads=host)
     requests.put((Ask(900), Ask(800, 0.1)), host.now_s(), At(host, 0.05))
     host.python(0.5)
     (first_ms, _), (second_ms, _) = gpu.dated
@@ -192,7 +192,7 @@ def test_a_busy_interpreter_makes_no_delayed_request_late_twice(host: VirtualHos
 
 def test_a_moment_that_never_comes_is_dropped_alone(host: VirtualHost) -> None:
     gpu = DatingGpu(host)
-    requests = ClockRequests(gpu, threads=host)
+    requests = ClockThread(gpu, threads=host)
     requests.put((Ask(900),), host.now_s(), At(host, 0.1))
     lost = HandMoment(math.inf)
     lost.reach()
@@ -206,7 +206,7 @@ def test_a_moment_that_never_comes_is_dropped_alone(host: VirtualHost) -> None:
 def test_the_thread_prepares_itself_before_anything_else(host: VirtualHost) -> None:
     gpu = DatingGpu(host)
     seen: list[tuple[str, int]] = []
-    requests = ClockRequests(gpu, threads=host, enter=lambda: seen.append((host.thread, len(gpu.dated))))
+    requests = ClockThread(gpu, threads=host, enter=lambda: seen.append((host.thread, len(gpu.dated))))
     requests.put((Ask(900),), host.now_s())
     host.sleep(SECOND)
     assert seen == [("perseus-clocks", 0)]
@@ -219,7 +219,7 @@ def test_a_thread_that_cannot_prepare_itself_asks_for_nothing(host: VirtualHost)
     def refuse() -> None:
         raise RuntimeError("no such device")
 
-    requests = ClockRequests(gpu, threads=host, enter=refuse)
+    requests = ClockThread(gpu, threads=host, enter=refuse)
     requests.put((Ask(900),), host.now_s())
     host.sleep(SECOND)
     assert gpu.asked == []
@@ -263,7 +263,7 @@ def by_a_thread(plan: Plan) -> Asked:
     """The host issues all at once; the device comes by later."""
     with closing(VirtualHost()) as host:
         gpu = DatingGpu(host)
-        requests = ClockRequests(gpu, threads=host)
+        requests = ClockThread(gpu, threads=host)
         for at_s, asks in plan.asks():
             requests.put(asks, host.now_s(), At(host, at_s))
         host.sleep(3.0 * SECOND)
@@ -273,7 +273,7 @@ def by_a_thread(plan: Plan) -> Asked:
 def in_virtual_time(plan: Plan) -> Asked:
     clock = VirtualTime()
     gpu = DatingGpu(clock)
-    requests = ClockRequests(gpu, clock)
+    requests = ClockThread(gpu, clock)
     for at_s, asks in plan.asks():
         clock.pass_to(at_s)
         requests.put(asks, at_s)
@@ -336,7 +336,7 @@ def test_a_thread_a_guard_and_virtual_time_ask_alike(
 
 @pytest.mark.parametrize("error", [DeviceLostError("gone"), OSError("pipe broke")])
 def test_the_first_error_is_kept_and_nothing_is_asked_after_it(
-    gpu: NotingGpu, requests: ClockRequests, error: Exception
+    gpu: NotingGpu, requests: ClockThread, error: Exception
 ) -> None:
     gpu.fails = error
     requests.put(*at(900))
@@ -350,7 +350,7 @@ def test_the_first_error_is_kept_and_nothing_is_asked_after_it(
 
 def test_closing_restores_the_clock_and_drops_what_waits(host: VirtualHost) -> None:
     gpu = DatingGpu(host)
-    requests = ClockRequests(gpu, threads=host)
+    requests = ClockThread(gpu, threads=host)
     requests.put((Ask(900), Ask(1000, 5.0)), host.now_s())
     host.sleep(SECOND)
     requests.close()
@@ -359,7 +359,7 @@ def test_closing_restores_the_clock_and_drops_what_waits(host: VirtualHost) -> N
 
 
 def test_closing_resets_nothing_that_was_never_set(gpu: NotingGpu) -> None:
-    requests = ClockRequests(gpu)
+    requests = ClockThread(gpu)
     requests.put(*at(None))
     requests.close()
     assert gpu.asked == []
@@ -368,7 +368,7 @@ def test_closing_resets_nothing_that_was_never_set(gpu: NotingGpu) -> None:
 def test_closing_does_not_wait_for_a_device_that_hangs(host: VirtualHost) -> None:
     gpu = DatingGpu(host)
     gpu.calls_s = [30.0]
-    requests = ClockRequests(gpu, threads=host, patience_s=0.5)
+    requests = ClockThread(gpu, threads=host, patience_s=0.5)
     requests.put((Ask(900),), host.now_s())
     host.sleep(SECOND)
     requests.close()
@@ -378,7 +378,7 @@ def test_closing_does_not_wait_for_a_device_that_hangs(host: VirtualHost) -> Non
 
 
 def test_closing_after_the_device_was_lost_keeps_its_error(gpu: NotingGpu) -> None:
-    requests = ClockRequests(gpu)
+    requests = ClockThread(gpu)
     requests.put(*at(900))
     gpu.wait_for(1)
     gpu.fails = DeviceLostError("gone")
@@ -386,7 +386,7 @@ def test_closing_after_the_device_was_lost_keeps_its_error(gpu: NotingGpu) -> No
     assert isinstance(requests.error, DeviceLostError)
 
 
-def test_counts_are_of_whoever_asks(gpu: NotingGpu, requests: ClockRequests) -> None:
+def test_counts_are_of_whoever_asks(gpu: NotingGpu, requests: ClockThread) -> None:
     assert requests.counts == RequestCounts()
     requests.put(*at(900))
     gpu.wait_for(1)
@@ -420,7 +420,7 @@ class HandingGpu(NotingGpu):
 def test_a_guard_has_every_request_in_time_while_python_never_pauses(host: VirtualHost) -> None:
     """At most 8 ms late at 99 of 100 points, by the interpreter's switch interval; not at all for delays."""
     gpu = HandingGpu(host)
-    requests = ClockRequests(gpu, threads=host)
+    requests = ClockThread(gpu, threads=host)
     for place in range(400):
         at_s = 0.05 * (place + 1)
         requests.put((Ask(900), Ask(1000, 0.02)), host.now_s(), At(host, at_s))
