@@ -231,7 +231,7 @@ def run_plan(options: argparse.Namespace) -> int:
         )
     if options.timelines is not None:
         change, costs = (
-            ChangeCost(ClockChange.lasting(latencies_s[-1])),
+            ChangeCost(ClockChange.of_latency(latencies_s[-1])),
             launch_costs(smoothed(profile), trace),
         )
         write_timelines(timelines_of(costs, trace, change, spared_w=profile.spared_w), options.timelines)

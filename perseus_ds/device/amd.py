@@ -60,7 +60,7 @@ class AmdGpu(LibraryGpu):
         self._vendor_error = self._smi.AmdSmiLibraryException
         self._code_of = methodcaller("get_error_code")
         self._what = f"AMD GPU {request.uuid or request.pci_bus_id or request.local_rank}"
-        with self._opening(self._smi.amdsmi_init):
+        with self._open_library(self._smi.amdsmi_init):
             index, self._handle = self._find(request)
             self._read_limits = partial(self._smi.amdsmi_get_gpu_od_volt_info, self._handle)
             self._identity = self._ask(lambda: self._read_identity(index), name="identify")
@@ -170,7 +170,7 @@ class AmdGpu(LibraryGpu):
         count = self._smi.amdsmi_get_energy_count(self._handle)
         return 1e-6 * float(count["energy_accumulator"] * count["counter_resolution"])
 
-    def _translated(self, code: int, what: str) -> DeviceError:
+    def _error_of(self, code: int, what: str) -> DeviceError:
         kind = next((kind for kind, codes in _ERRORS.items() if code in codes), DeviceError)
         return kind(f"{what}: refused (amdsmi error {code})", hint=_HINTS.get(kind))
 

@@ -41,7 +41,7 @@ class RequestCounts:
     overtaken: int = 0
     longest_late_s: float = 0.0
 
-    def made(self, *, late_s: float = 0.0) -> None:
+    def record_change(self, *, late_s: float = 0.0) -> None:
         """Count one change that reached the device."""
         self.changes += 1
         self.late += late_s > LATE_S
@@ -52,7 +52,7 @@ class RequestCounts:
         """Return the number of changes that missed their moment."""
         return (self.late + self.overtaken) / max(self.changes + self.overtaken, 1)
 
-    def told(self) -> str:
+    def missed_note(self) -> str:
         """Return one line, where that is more than a hundredth of all."""
         if self.missed <= _MOST:
             return ""

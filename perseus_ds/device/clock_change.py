@@ -139,7 +139,7 @@ def _change(gpu: Gpu, ticks: CounterTicks, from_mhz: int, to_mhz: int) -> Steps[
     while True:
         seen, now_s = gpu.achieved(), gpu.now_s()
         look = _Look((looked_s + now_s) / 2, now_s - looked_s)
-        arrived = look if is_at(to_mhz, seen) else limited.arrived(seen, look)
+        arrived = look if is_at(to_mhz, seen) else limited.first_look(seen, look)
         if arrived is not None:
             return Switch(from_mhz, to_mhz, call_s, arrived.at_s - began_s, arrived.blur_s)
         if now_s >= until_s:
@@ -170,7 +170,7 @@ class _LimitedRise:
         self._highest_mhz = from_mhz
         self._since: _Look | None = None
 
-    def arrived(self, seen: Achieved, look: _Look) -> _Look | None:
+    def first_look(self, seen: Achieved, look: _Look) -> _Look | None:
         """Return the look that first saw the clock where it has stood for ``_STANDS_S``."""
         if not self._rises or not seen.event_reasons.spoils:
             return None
@@ -211,13 +211,13 @@ class Calibration:
 
 
 def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause | None = None) -> Calibration:
-    """Do all of `calibrating` at once, for whoever has nothing else to do meanwhile.
+    """Do all of `calibration_steps` at once, for whoever has nothing else to do meanwhile.
 
     Raises:
         DeviceError: the device refused.
     """
     pause = pause or gpu.sleep
-    with closing(calibrating(gpu, in_step=in_step)) as steps:
+    with closing(calibration_steps(gpu, in_step=in_step)) as steps:
         while True:
             try:
                 pause(next(steps))
@@ -226,7 +226,7 @@ def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause | None = None) ->
                 return found
 
 
-def calibrating(gpu: Gpu, *, in_step: bool = False) -> Steps[Calibration]:
+def calibration_steps(gpu: Gpu, *, in_step: bool = False) -> Steps[Calibration]:
     """Measure a few switches and meanwhile ticks of the counter; who closes it finds the clock reset.
 
     Switched is between the maximum and the middle of the grid. On a GPU that power or heat holds back, it is
@@ -248,10 +248,10 @@ def calibrating(gpu: Gpu, *, in_step: bool = False) -> Steps[Calibration]:
         finally:
             gpu.reset_clock()
     yield from ticks.rest()
-    return _found(gpu, done, ticks.period_s)
+    return _calibration_of(gpu, done, ticks.period_s)
 
 
-def _found(
+def _calibration_of(
     gpu: Gpu, switches: Sequence[Switch], period_s: float | None, *, together_s: float | None = None
 ) -> Calibration:
     """Sum up; only switches that were looked at closely enough count for a latency."""
@@ -268,7 +268,7 @@ def _found(
     )
 
 
-def measured(able: Capabilities, calibration: Calibration) -> Capabilities:
+def with_calibration(able: Capabilities, calibration: Calibration) -> Capabilities:
     """Put what was measured instead of what was declared."""
     return replace(
         able,
@@ -348,7 +348,7 @@ class ClockChange:
             )
 
     @classmethod
-    def lasting(cls, latency_s: float) -> ClockChange:
+    def of_latency(cls, latency_s: float) -> ClockChange:
         """Take all of a known latency as settling, the same both ways."""
         return cls(settle_up_s=latency_s, settle_down_s=latency_s)
 
@@ -399,7 +399,7 @@ class ChangeQueue:
 
         A change never overtakes an older one of the same GPU.
         """
-        self._gpu_free_s[gpu], self._driver_free_s, self._in_force_s[gpu] = queued(
+        self._gpu_free_s[gpu], self._driver_free_s, self._in_force_s[gpu] = queue_call(
             asked_s,
             self._gpu_free_s.get(gpu, -math.inf),
             self._driver_free_s,
@@ -411,7 +411,7 @@ class ChangeQueue:
         return self._in_force_s[gpu]
 
 
-def queued(  # noqa: PLR0917 - compiled code knows no names
+def queue_call(  # noqa: PLR0917 - compiled code knows no names
     asked_s: float,
     gpu_free_s: float,
     driver_free_s: float,

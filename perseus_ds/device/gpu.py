@@ -153,7 +153,7 @@ class OperatorSettings:
             yield f"workload power profile {self.fields()['power_profiles']}"
 
 
-def changed(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+def setting_changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
     """Return in words each field that both readings state, and differently."""
     for name in FIELDS:
         if name in before and name in now and before[name] != now[name]:
@@ -500,7 +500,7 @@ class LibraryGpu(Gpu):
     _code_of: Callable[[Exception], int]
 
     @abstractmethod
-    def _translated(self, code: int, what: str) -> DeviceError: ...
+    def _error_of(self, code: int, what: str) -> DeviceError: ...
 
     @abstractmethod
     def _shut_down(self) -> None: ...
@@ -529,7 +529,7 @@ class LibraryGpu(Gpu):
                 self._ask(self._shut_down, name="stop the library")
 
     @contextlib.contextmanager
-    def _opening(self, start: Callable[[], object]) -> Iterator[None]:
+    def _open_library(self, start: Callable[[], object]) -> Iterator[None]:
         """Start the library, and let go of it where the device cannot be opened."""
         self._ask(start, name="start the library")
         self._open = True
@@ -553,7 +553,7 @@ class LibraryGpu(Gpu):
         try:
             return call()
         except self._vendor_error as error:
-            raise self._translated(self._code_of(error), f"{self._what}: {name}") from error
+            raise self._error_of(self._code_of(error), f"{self._what}: {name}") from error
 
     def _optional(self, call: Callable[[], T]) -> T | None:
         """Make one call that not every GPU answers."""

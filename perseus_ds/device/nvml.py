@@ -79,7 +79,7 @@ class NvmlGpu(LibraryGpu):
         self._what = f"GPU {request.uuid or request.local_rank}"
         if request.uuid is None and request.pci_bus_id is not None:
             self._what = f"GPU at {request.pci_bus_id}"
-        with self._opening(self._nvml.nvmlInit):
+        with self._open_library(self._nvml.nvmlInit):
             self._handle = self._find(request)
             self._refuse_mig()
             self._identity = self._read_identity()
@@ -145,14 +145,14 @@ class NvmlGpu(LibraryGpu):
         set shows here. A clock that somebody has locked does not show: NVML has no call for it.
         """
         nvml, handle = self._nvml, self._handle
-        limit_mw = self._stated(lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)))
-        usual_mw = self._stated(lambda: int(nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)))
+        limit_mw = self._read_if_stated(lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)))
+        usual_mw = self._read_if_stated(lambda: int(nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)))
         return OperatorSettings(
             limit_w=None if limit_mw is None else limit_mw / 1000,
             default_limit_w=None if usual_mw is None else usual_mw / 1000,
             ceiling_mhz=self._ceiling_mhz(),
-            smoothing=self._stated(self._smoothing),
-            profiles=self._stated(self._profiles),
+            smoothing=self._read_if_stated(self._read_smoothing),
+            profiles=self._read_if_stated(self._profiles),
         )
 
     def device_file(self) -> str | None:
@@ -199,7 +199,7 @@ class NvmlGpu(LibraryGpu):
             if error.value == _NOT_FOUND:
                 message = f"{what}: no such device (NVML error {_NOT_FOUND})"
                 raise DeviceAbsentError(message, hint=_COMPARE) from error
-            raise translated(int(error.value), what) from error
+            raise nvml_error(int(error.value), what) from error
 
     def _refuse_mig(self) -> None:
         mode = self._optional(lambda: int(self._nvml.nvmlDeviceGetMigMode(self._handle)[0]))
@@ -287,10 +287,10 @@ class NvmlGpu(LibraryGpu):
             )
             return 0 if max_mhz and set_mhz >= max_mhz else set_mhz
 
-        stated = [one for one in map(self._stated, (application_mhz, boost_mhz)) if one is not None]
+        stated = [one for one in map(self._read_if_stated, (application_mhz, boost_mhz)) if one is not None]
         return min(filter(None, stated), default=0) if stated else None
 
-    def _smoothing(self) -> bool | None:
+    def _read_smoothing(self) -> bool | None:
         """Whether power smoothing is on, from Blackwell on: older drivers give its field another meaning.
 
         Source: nvml.h 13, ``NVML_FI_PWR_SMOOTHING_ENABLED``; assumed: untried on a Blackwell.
@@ -322,7 +322,7 @@ class NvmlGpu(LibraryGpu):
         (answer,) = self._nvml.nvmlDeviceGetFieldValues(self._handle, fields)
         return None if answer.nvmlReturn != 0 else int(answer.value.uiVal)
 
-    def _stated(self, call: Callable[[], T | None]) -> T | None:
+    def _read_if_stated(self, call: Callable[[], T | None]) -> T | None:
         """Make a call whose refusal, for whatever reason, proves nothing; a lost GPU is an error."""
         try:
             return self._optional(call)
@@ -331,14 +331,14 @@ class NvmlGpu(LibraryGpu):
         except DeviceError:
             return None
 
-    def _translated(self, code: int, what: str) -> DeviceError:
-        return translated(code, what)
+    def _error_of(self, code: int, what: str) -> DeviceError:
+        return nvml_error(code, what)
 
     def _shut_down(self) -> None:
         self._nvml.nvmlShutdown()
 
 
-def translated(code: int, what: str) -> DeviceError:
+def nvml_error(code: int, what: str) -> DeviceError:
     """Make our error from NVML's code; ``what`` is the call in words, with the device."""
     kind, meaning, hint = _ERRORS.get(code, (DeviceError, "the driver failed", None))
     return kind(f"{what}: {meaning} (NVML error {code})", hint=hint)

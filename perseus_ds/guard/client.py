@@ -39,7 +39,7 @@ from perseus_ds.guard.protocol import (
     decode,
     encode,
     encode_request,
-    refused,
+    error_in,
 )
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Heartbeat:
         self._unanswered += 1
         self._due_s = self._now_s() + self._every_s
 
-    def answered(self) -> None:
+    def on_answer(self) -> None:
         """Note that the guard has answered."""
         self._unanswered = 0
 
@@ -435,14 +435,14 @@ class GuardClient:
                 return False
             if not packet:
                 return False
-            self._heartbeat.answered()
+            self._heartbeat.on_answer()
             with contextlib.suppress(MalformedError):
                 self._on_message(decode(packet))
 
     def _on_message(self, message: Message) -> None:
         kind = message.get("is")
         if kind == "refused":
-            self.requests.failure = refused(message)
+            self.requests.failure = error_in(message)
         elif kind == "conflict":
             if isinstance(refused_mhz := message.get("refused_mhz"), int):
                 self.refused_mhz |= {refused_mhz}
@@ -632,7 +632,7 @@ def service_status(path: Path) -> tuple[Message, list[Message]]:
                 if answer.get("is") == "lease":
                     leases.append(answer)
                 else:
-                    refusal = refused(answer)
+                    refusal = error_in(answer)
         except (OSError, MalformedError) as error:
             raise refusal from error
     raise refusal

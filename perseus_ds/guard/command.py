@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perseus_ds import __version__
 from perseus_ds.device.gpu import DeviceRequest
-from perseus_ds.device.nvml import NvmlGpu, load_nvml, translated
+from perseus_ds.device.nvml import NvmlGpu, load_nvml, nvml_error
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError, PerseusError
 from perseus_ds.guard import containment
 from perseus_ds.guard.claim import any_error, retry
@@ -253,7 +253,7 @@ def count_gpus() -> int:
         finally:
             nvml.nvmlShutdown()
     except nvml.NVMLError as error:
-        raise translated(int(error.value), "count GPUs") from error
+        raise nvml_error(int(error.value), "count GPUs") from error
 
 
 def _local_gpus() -> tuple[list[str], list[DeviceError]]:

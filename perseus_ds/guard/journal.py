@@ -123,7 +123,7 @@ def remove(uuid: str) -> None:
         path_of(uuid).unlink(missing_ok=True)
 
 
-def journaled() -> Iterator[str]:
+def journaled_uuids() -> Iterator[str]:
     """List the GPUs that may be locked by a guard, alive or dead."""
     yield from sorted(path.stem for path in guard_dir().glob("*.json") if _SAFE.fullmatch(path.stem))
 

@@ -17,7 +17,7 @@ from perseus_ds.errors import ConfigError, DeviceError, DevicePermissionError, D
 from perseus_ds.guard import containment
 from perseus_ds.guard.client import DEFAULT_SOCKET, GuardClient, GuardedGpu, ReadThroughGpu, connect
 from perseus_ds.guard.protocol import ask, encode
-from perseus_ds.guard.spawn import guarded
+from perseus_ds.guard.spawn import open_guarded
 
 _NO_CLOCK = "the null device has no clock"
 _ON_CPU = "the tensors of this process are on the CPU, not on a GPU"
@@ -189,7 +189,7 @@ def _open_guarded(gpu: Gpu, request: DeviceRequest, backend: str) -> Gpu:
     why_not = None if request.allow_unguarded_container else containment.why_unguarded()
     if why_not is not None:
         return ReadOnlyGpu(gpu, f"{why_not}: {containment.REMEDY}")
-    return guarded(gpu, backend, request.restore_clock_mhz)
+    return open_guarded(gpu, backend, request.restore_clock_mhz)
 
 
 def _open_nvml(request: DeviceRequest) -> Gpu:

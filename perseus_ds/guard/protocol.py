@@ -82,7 +82,7 @@ def ask(sock: socket.socket, packet: bytes) -> dict[str, Value]:
     except (OSError, MalformedError) as error:
         raise DeviceUnavailableError("the guard does not answer", hint="see its message above") from error
     if answer.get("is") == "refused":
-        raise refused(answer)
+        raise error_in(answer)
     return answer
 
 
@@ -96,7 +96,7 @@ def refusal(error: DeviceError) -> Message:
     return {"is": "refused", "kind": type(error).__name__, "message": error.message, "hint": error.hint}
 
 
-def refused(message: Message) -> DeviceError:
+def error_in(message: Message) -> DeviceError:
     """Take an error out of a message; an unknown kind is a plain device error."""
     kind = getattr(errors, str(message.get("kind")), DeviceError)
     if not (isinstance(kind, type) and issubclass(kind, DeviceError)):

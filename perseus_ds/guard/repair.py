@@ -65,20 +65,20 @@ def repair(*, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
         DevicePermissionError: the journals cannot be read.
     """
 
-    def repaired(uuid: str) -> Repair | None:
+    def repair_one(uuid: str) -> Repair | None:
         backend = journal.BACKENDS[0]
         with contextlib.suppress(BadJournalError):
             left = journal.read(uuid)
             backend = backend if left is None else left.backend
-        return _restored(uuid, backend, partial(restore_stale, uuid=uuid, for_s=_TRY_S), open_gpu)
+        return _restore_one(uuid, backend, partial(restore_stale, uuid=uuid, for_s=_TRY_S), open_gpu)
 
-    return _all_at_once(repaired, tuple(journal.journaled()))
+    return _all_at_once(repair_one, tuple(journal.journaled_uuids()))
 
 
 def reset(uuids: tuple[str, ...]) -> tuple[Repair, ...]:
     """Remove any lock from these GPUs, also one that no journal knows, unless a living guard holds it."""
     act = partial(restore, clock_mhz=None, for_s=_TRY_S)
-    return _all_at_once(lambda uuid: _restored(uuid, journal.BACKENDS[0], act, open_gpu), uuids)
+    return _all_at_once(lambda uuid: _restore_one(uuid, journal.BACKENDS[0], act, open_gpu), uuids)
 
 
 def _all_at_once(act: Callable[[str], Repair | None], uuids: Collection[str]) -> tuple[Repair, ...]:
@@ -87,14 +87,14 @@ def _all_at_once(act: Callable[[str], Repair | None], uuids: Collection[str]) ->
         return tuple(one for one in threads.map(act, uuids) if one is not None)
 
 
-def _restored(
+def _restore_one(
     uuid: str, backend: str, act: Callable[[Gpu], Restored | None], open_gpu: OpenGpu
 ) -> Repair | None:
     """Restore one GPU, opened anew at each try and its lock held; ``None``: nothing (new) to report."""
 
     def attempt() -> Repair | None:
-        with opened_to_restore(open_gpu, backend, uuid) as gpu, _locked(uuid):
-            was_journaled = uuid in journal.journaled()
+        with opened_to_restore(open_gpu, backend, uuid) as gpu, _holding(uuid):
+            was_journaled = uuid in journal.journaled_uuids()
             restored = act(gpu)
             if restored is None:
                 journal.remove(uuid)
@@ -113,12 +113,12 @@ def _restored(
     except DeviceHeldError as error:
         return Repair(uuid, Outcome.HELD, detail=str(error))
     except DeviceError as error:
-        gone = isinstance(error, DeviceAbsentError) and uuid in journal.journaled()
+        gone = isinstance(error, DeviceAbsentError) and uuid in journal.journaled_uuids()
         return Repair(uuid, Outcome.GONE) if gone else Repair(uuid, Outcome.FAILED, detail=str(error))
 
 
 @contextlib.contextmanager
-def _locked(uuid: str) -> Iterator[None]:
+def _holding(uuid: str) -> Iterator[None]:
     lock = OwnershipLock(uuid, _OWNER)
     try:
         yield
@@ -140,7 +140,7 @@ def restore_without_journal(own: Gpu, backend: str, restore_clock_mhz: int | Non
     def restore_with(gpu: Gpu) -> None:
         with contextlib.ExitStack() as held:
             with contextlib.suppress(DevicePermissionError):  # the folder cannot be made any more
-                held.enter_context(_locked(uuid))
+                held.enter_context(_holding(uuid))
             restored = restore(gpu, restore_clock_mhz, for_s=0.0)
             with contextlib.suppress(DevicePermissionError):
                 restored.forget(uuid)
@@ -164,7 +164,7 @@ def stale_journals() -> dict[str, str]:
         DevicePermissionError: the folder of the journals is there and cannot be used.
     """
     stale: dict[str, str] = {}
-    for uuid in journal.journaled() if journal.guard_path().exists() else ():
+    for uuid in journal.journaled_uuids() if journal.guard_path().exists() else ():
         if is_held(uuid):
             continue
         try:

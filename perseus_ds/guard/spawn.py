@@ -117,7 +117,7 @@ def spawn(restore_clock_mhz: int | None = None) -> tuple[socket.socket, subproce
     return ours, process
 
 
-def guarded(reader: Gpu, backend: str = "nvml", restore_clock_mhz: int | None = None) -> GuardedGpu:
+def open_guarded(reader: Gpu, backend: str = "nvml", restore_clock_mhz: int | None = None) -> GuardedGpu:
     """Start a guard that sets a GPU's clock through ``backend``, and at last to ``restore_clock_mhz``.
 
     Raises:

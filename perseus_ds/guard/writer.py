@@ -15,7 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 
 from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, RequestCounts, overdue_s
-from perseus_ds.device.gpu import Achieved, ConflictKind, EventReason, Reaction, changed, conflicts, is_at
+from perseus_ds.device.gpu import (
+    Achieved,
+    ConflictKind,
+    EventReason,
+    Reaction,
+    conflicts,
+    is_at,
+    setting_changes,
+)
 from perseus_ds.errors import (
     DeviceError,
     DeviceLostError,
@@ -224,7 +232,7 @@ class ClockWriter:
         if self._releasing:
             return
         late_s = max(0.0, now_s - self._present.due_s - self._call_s)
-        self.counts.made(late_s=late_s)
+        self.counts.record_change(late_s=late_s)
         higher = before_mhz is not None and (clock_mhz is None or clock_mhz > before_mhz)
         self._late_raises += higher and late_s > overdue_s(self._latency_s, slow_call_s=self._slow_call_s())
 
@@ -340,7 +348,7 @@ class ClockWriter:
         if not self._settings or now_s < self._settings_s + _SETTINGS_PERIOD_S:
             return
         self._settings_s, now = now_s, self._read_settings()
-        for words in changed(self._settings, now):
+        for words in setting_changes(self._settings, now):
             self._report(ConflictKind.SETTING_CHANGED, words)
         self._settings |= {name: text for name, text in now.items() if name in self._settings}
 

@@ -381,7 +381,7 @@ class SimulatedRunner:
 
     def run(self, launches: int) -> None:
         """Launch it so often, back to back."""
-        task = self.gpu.begin(self.work.scaled(launches))
+        task = self.gpu.begin(self.work.times(launches))
         self.gpu.release(task)
         self.gpu.wait(task)
 

@@ -172,7 +172,7 @@ def _rows(best: ChosenPairs, trace: KernelTrace) -> tuple[ClassRow, ...]:
 
 
 def _saving_at_latency(costs: LaunchCosts, trace: KernelTrace, latency_s: float) -> SavingAtLatency:
-    change = ChangeCost(ClockChange.lasting(latency_s))
+    change = ChangeCost(ClockChange.of_latency(latency_s))
     stages = [
         stage_launches(costs, trace, stage, change) for stage in sorted({s.stage for s in trace.sequences})
     ]

@@ -147,7 +147,7 @@ class LocalClocks:
             try:
                 if self._write(due.clock_mhz, due.memory_mhz):
                     late_s = max(0.0, self._gpu.now_s() - due.due_s)
-                    self._agenda.counts.made(late_s=self._gpu.wall_s(late_s))
+                    self._agenda.counts.record_change(late_s=self._gpu.wall_s(late_s))
             except Exception as error:  # noqa: BLE001  # kept for the thread that asks next
                 self._error = as_perseus_error(error)
             with self._lock:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from perseus_ds.config import PerseusConfig
-from perseus_ds.device.clock_change import Calibration, ClockChange, measured
+from perseus_ds.device.clock_change import Calibration, ClockChange, with_calibration
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import DeviceError, PerseusError
 from perseus_ds.profile import Profile, read_profile
@@ -60,7 +60,7 @@ def _reckoned(able: Capabilities, found: Calibration) -> Capabilities:
     """Put measured values for declared ones; read rarely, a counter seems slower, never quicker."""
     period_s = min(filter(None, (able.counter_period_s, found.counter_period_s)), default=None)
     latency_s = found.together_s or able.switch_latency_s
-    return replace(measured(able, found), switch_latency_s=latency_s, counter_period_s=period_s)
+    return replace(with_calibration(able, found), switch_latency_s=latency_s, counter_period_s=period_s)
 
 
 def _pooled(alone: Calibration, known: Sequence[Calibration], *, together_s: float) -> Calibration:

@@ -149,7 +149,7 @@ class StageWork:
         """Return the work of a computation; input and weight gradient are half a backward each."""
         if kind is Kind.FORWARD:
             return self.forward
-        return self.backward if kind is Kind.BACKWARD else self.backward.scaled(_HALF)
+        return self.backward if kind is Kind.BACKWARD else self.backward.times(_HALF)
 
 
 def works_of(weights: Mapping[int, float], settings: SimulatedSettings) -> dict[int, StageWork]:
@@ -175,7 +175,7 @@ def works_of(weights: Mapping[int, float], settings: SimulatedSettings) -> dict[
         share = max(_LEAST_SHARE, weight / mean if mean > 0 else 1.0)
         forward_s = settings.mean_forward_s * share if listed is None else listed[stage]
         forward = Work(forward_s, settings.memory_bound, settings.intensity)
-        works[stage] = StageWork(forward, forward.scaled(settings.backward_over_forward))
+        works[stage] = StageWork(forward, forward.times(settings.backward_over_forward))
     return works
 
 
@@ -258,9 +258,9 @@ class EmulatedWork(PassingListener):
         works = []
         for part in present.parts:
             share = self._loads.share(part, None if part.kind is Kind.BACKWARD else load)
-            works.append(self._works[part.stage].of(part.kind).scaled(share))
+            works.append(self._works[part.stage].of(part.kind).times(share))
         both_s = _AT_ONCE * sum(work.seconds for work in works)
-        return works[0] if len(works) == 1 else works[0].scaled(both_s / works[0].seconds)
+        return works[0] if len(works) == 1 else works[0].times(both_s / works[0].seconds)
 
     def _present(self, kind: Kind) -> Instruction:
         """Return the next computation; in a batch of another order, the first of this kind."""

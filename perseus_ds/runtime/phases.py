@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from perseus_ds.device.clock_change import Steps, calibrating
+from perseus_ds.device.clock_change import Steps, calibration_steps
 from perseus_ds.device.gpu import Capabilities, Gpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 from perseus_ds.profile.sweep import SweepPace, WindowLength
@@ -163,7 +163,7 @@ class Measurement:
         """Measure; the GPU may do nothing just now, and work a moment later."""
         try:
             while not self.done:
-                self.answer = yield from calibrating(self._gpu, in_step=self._in_step)
+                self.answer = yield from calibration_steps(self._gpu, in_step=self._in_step)
                 self.done = self.answer.switch_latency_s is not None
                 yield _AGAIN_S
         except DeviceError as error:

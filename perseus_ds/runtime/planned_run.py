@@ -373,7 +373,7 @@ def _log_findings(
     """Report what is not as it should be."""
     plan, expected = promised
     counts = {report.rank: report.clock_requests for report in reports}
-    late = {rank: line for rank, one in counts.items() if (line := one.told())}
+    late = {rank: line for rank, one in counts.items() if (line := one.missed_note())}
     if late:
         rank = max(late, key=lambda one: counts[one].missed)
         context.log.event("late_clocks", f"{named}rank {rank}: {late[rank]}", ranks=list(late))

@@ -33,7 +33,7 @@ def gpt3_profile() -> Profile:
     power cap. Without noise: the same on every machine.
     """
     points = {
-        (stage, kind): _points(work.scaled(_LAST_STAGE_IS_HEAVIER if stage == STAGES - 1 else 1.0))
+        (stage, kind): _points(work.times(_LAST_STAGE_IS_HEAVIER if stage == STAGES - 1 else 1.0))
         for stage in range(STAGES)
         for kind, work in _WORK.items()
     }

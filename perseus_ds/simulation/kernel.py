@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device.clock_change import queued
+from perseus_ds.device.clock_change import queue_call
 from perseus_ds.solver.compiled import allocating, compiled, inner
 
 # What the compiled kernel reads and writes: plain arrays, grouped by what they describe.
@@ -259,7 +259,7 @@ Event = tuple[float, int, int, int]
 """(when, what, where, which): a GPU and its clock, or a place (pipeline x ranks + rank) and node or clock."""
 Heap = list[Event]
 
-_queued = inner(queued)
+_queued = inner(queue_call)
 
 
 _CLOCKS = 1 << 20  # more than a grid has: a request's number and its clock share an integer

@@ -10,14 +10,14 @@ from perseus_ds.device.gpu import DeviceRequest, Gpu
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import ValueRefusedError
 from perseus_ds.guard.client import GuardedGpu
-from perseus_ds.guard.spawn import guarded
+from perseus_ds.guard.spawn import open_guarded
 
 
 @pytest.mark.e2e
 class TestGuardedGpu(GpuContract):
     @pytest.fixture
     def gpu(self, node: FakeNvml) -> Iterator[Gpu]:
-        with guarded(NvmlGpu(DeviceRequest("nvml"))) as gpu:
+        with open_guarded(NvmlGpu(DeviceRequest("nvml"))) as gpu:
             yield gpu
         assert node.locked_mhz() == [0, 0]
 
@@ -30,7 +30,7 @@ class TestGuardedGpu(GpuContract):
 def test_a_clock_that_the_driver_lists_and_refuses_ends_no_control(node: FakeNvml) -> None:
     """NVML error 2, from a driver behind a real guard: the next higher clock of its list is asked for."""
     node.state.gpu[0].refused_mhz = 1095
-    with guarded(NvmlGpu(DeviceRequest("nvml"))) as gpu:
+    with open_guarded(NvmlGpu(DeviceRequest("nvml"))) as gpu:
         gpu.lock_clock(900)
         gpu.lock_clock(1095)
         with pytest.raises(ValueRefusedError, match="1095 MHz"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_nvml import FakeNvml
 
-from perseus_ds.device.gpu import DeviceRequest, OperatorSettings, changed
+from perseus_ds.device.gpu import DeviceRequest, OperatorSettings, setting_changes
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceLostError
 
@@ -108,7 +108,7 @@ def test_a_binding_that_knows_nothing_of_this_is_served(
 
 def test_only_what_both_readings_state_has_changed() -> None:
     before, now = {"power_limit": "400 W", "power_profiles": "1"}, {"power_limit": "300 W"}
-    [told] = changed(before, now)
+    [told] = setting_changes(before, now)
     assert told.startswith("power limit")
     assert "300 W" in told.partition("400 W")[2]
-    assert list(changed({}, now)) == []
+    assert list(setting_changes({}, now)) == []

@@ -14,7 +14,7 @@ from typing import Any
 
 import perseus_ds
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
 from perseus_ds.plan import PlanSet, Switching, read_plans, write_plans
 from perseus_ds.plan import build as build_plans
 from perseus_ds.profile import Point, Profile
@@ -172,7 +172,7 @@ def _under_plan(rank: int, name: str, block: Mapping[str, Any]) -> tuple[list[st
         left -= 1
     for _ in range(SETTLED + RECORDED):
         train()
-    tasks = [(task.started_s, task.finished_s) for task in opened()[-1].truth.tasks]
+    tasks = [(task.started_s, task.finished_s) for task in opened_gpus()[-1].truth.tasks]
     return [loss for own in losses for loss in own], asked, tasks
 
 

@@ -128,7 +128,7 @@ def _until_killed(rank: int, content: Mapping[str, Any]) -> tuple[list[str], str
     from ranks import batches, build
 
     import perseus_ds
-    from perseus_ds.device.simulated.gpu import opened
+    from perseus_ds.device.simulated.gpu import opened_gpus
 
     engine, data = build(content, stages=len(FORWARD_S)), batches()
     slow = engine.grid.get_data_parallel_rank() == 1
@@ -136,7 +136,7 @@ def _until_killed(rank: int, content: Mapping[str, Any]) -> tuple[list[str], str
     for iteration in range(KILLED_AT + 10):
         if iteration == KILLED_AT and rank == 7:
             return losses, "killed", 0.0
-        for gpu in opened():
+        for gpu in opened_gpus():
             gpu.slowness = 1.2 if slow and SLOW_FROM <= iteration < SLOW_TO else 1.0
         try:
             loss = float(engine.train_batch(data)).hex()
@@ -145,7 +145,7 @@ def _until_killed(rank: int, content: Mapping[str, Any]) -> tuple[list[str], str
             break
         losses.append(loss)
     perseus_ds.detach(engine)
-    gpu = opened()[-1]
+    gpu = opened_gpus()[-1]
     for _ in range(500):
         if gpu.true_now().clock_mhz == gpu.model.max_clock_mhz:
             break

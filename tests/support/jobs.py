@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from ranks import PipelineEngine, Said, batches, build, config, run_ranks
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
 
 STAGES = 4
 MICROBATCHES = 4
@@ -50,12 +50,12 @@ class Gpus:
     @property
     def made(self) -> list[SimulatedGpu]:
         """All of them, oldest first."""
-        return opened()
+        return opened_gpus()
 
     @property
     def locks(self) -> int:
         """Calibration comes before the first task and does not count."""
-        return sum(gpu.truth.locks for gpu in opened())
+        return sum(gpu.truth.locks for gpu in opened_gpus())
 
 
 def watched_gpus() -> Gpus:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from perseus_ds.config import parse
 from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, Identity, OperatorSettings
-from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened_gpus
 from perseus_ds.errors import DeviceError, ValueRefusedError
 from perseus_ds.guard.open import NullGpu
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
@@ -137,7 +137,7 @@ def train(loop: Loop, run_dir: Path, done: Callable[[list[str]], bool]) -> list[
 
 def gpu() -> SimulatedGpu:
     """The one that the last job opened."""
-    return opened()[-1]
+    return opened_gpus()[-1]
 
 
 def events_of(run_dir: Path) -> list[dict[str, object]]:

@@ -12,7 +12,7 @@ from jobs import events
 from planned_by_physics import deepspeed_schedule, perseus_block, write_plan
 from ranks import PipelineEngine, batches, build, config, run_ranks
 
-from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.attach import session_of
@@ -58,7 +58,7 @@ class Book:
 
     def end(self, active_plan: ActivePlan | None) -> None:
         """Note how the iteration ended, and what was exchanged about the one before."""
-        now = opened()[-1].true_now() if opened() else None
+        now = opened_gpus()[-1].true_now() if opened_gpus() else None
         if active_plan is not None and now is not None:
             self.energy_j.append(now.energy_j - self.spent_j)
             self.end_s.append(now.time_s)
@@ -96,7 +96,7 @@ def straggle(
             act(rank, len(book.plans))
         if act_on is not None:
             act_on(engine, len(book.plans))
-        for gpu in opened():
+        for gpu in opened_gpus():
             gpu.slowness = slowness(mine, len(book.plans))
         active_plan = book.begin(engine)
         began_s = time.monotonic()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ranks import batches, build, config, run_ranks
 
 import perseus_ds
-from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.runtime.attach import session_of
 
 PLANNED = 150
@@ -184,7 +184,7 @@ def _trained(rank: int, block: dict[str, Any], case: Case, iterations: int) -> C
         planned = len(begins_s) - 1
         if plan is not None or (observes and iteration >= 3):
             planned += 1
-            begins_s.append(opened()[-1].true_now().time_s)
+            begins_s.append(opened_gpus()[-1].true_now().time_s)
             named.append(frozenset(one.replica for one, _ in plan.awaited) if plan else frozenset())
         if rank == LAYOUTS[case.layout].ranks - 1:
             _hold_down(case.cap, held=case.holds(iteration, planned))
@@ -212,7 +212,7 @@ def _job(block: dict[str, Any], layout: str) -> tuple[Any, Callable[[], object]]
 
 
 def _hold_down(cap: str, *, held: bool) -> None:
-    for gpu in opened():
+    for gpu in opened_gpus():
         if cap == "clock":
             gpu.throttle(int(CAPS[cap]) if held else None)
         elif cap == "power":

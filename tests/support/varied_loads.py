@@ -15,7 +15,7 @@ from ranks import Said, batches, build, config, run_ranks
 
 import perseus_ds
 from perseus_ds.config.load import LoadFunction
-from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.runtime import user_loads
 
 Train = Callable[[int, Mapping[str, Any], int], object]
@@ -86,7 +86,7 @@ def timed(step: Callable[[], object], steps: int) -> Timed:
     losses, ends_s = [], []
     for _ in range(steps):
         losses.append(step())
-        ends_s.append(opened()[-1].now_s() if opened() else 0.0)
+        ends_s.append(opened_gpus()[-1].now_s() if opened_gpus() else 0.0)
     return Timed(losses, ends_s)
 
 

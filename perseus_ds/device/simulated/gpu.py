@@ -434,7 +434,7 @@ _opened: WeakSet[SimulatedGpu] = WeakSet()
 _numbers = count()
 
 
-def opened() -> list[SimulatedGpu]:
+def opened_gpus() -> list[SimulatedGpu]:
     """List the simulated GPUs of this process that are still in use, oldest first: for tests and oracles."""
     return sorted(_opened, key=lambda gpu: gpu.number)
 
@@ -566,7 +566,7 @@ class SimulatedGpu(Gpu):
         """Start an instruction; its true amount is drawn around ``work``."""
         factor = max(0.5, 1.0 + self._random.gauss(0.0, self.settings.noise))
         with self._at_present() as line:
-            return line.begin(work.scaled(factor * self.slowness))
+            return line.begin(work.times(factor * self.slowness))
 
     def release(self, task: Task) -> None:
         """Report that the host's part of an instruction is over."""

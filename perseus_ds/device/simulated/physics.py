@@ -22,7 +22,7 @@ class Work:
     memory_bound: float = 0.05
     intensity: float = 0.85
 
-    def scaled(self, factor: float) -> Work:
+    def times(self, factor: float) -> Work:
         """The same kind of work, more or less of it."""
         return replace(self, seconds=self.seconds * factor)
 
@@ -35,7 +35,7 @@ def work_rate(model: GpuModel, clock_mhz: float, memory_bound: float) -> float:
     return 1.0 / ((1.0 - memory_bound) * model.max_clock_mhz / clock_mhz + memory_bound)
 
 
-def switching(model: GpuModel, clock_mhz: float) -> float:
+def dynamic_share(model: GpuModel, clock_mhz: float) -> float:
     """Dynamic power against the maximum clock: ``f V^2(f)``, normalised."""
     top = model.max_clock_mhz * interpolate(model.voltage_squared, model.max_clock_mhz)
     return clock_mhz * interpolate(model.voltage_squared, clock_mhz) / top
@@ -44,7 +44,7 @@ def switching(model: GpuModel, clock_mhz: float) -> float:
 def work_power_w(model: GpuModel, clock_mhz: float, intensity: float) -> float:
     """Power at the reference temperature; intensity 0 is a GPU that blocks."""
     blocking_w = interpolate(model.blocking_w, clock_mhz)
-    return blocking_w + intensity * model.dynamic_w * switching(model, clock_mhz)
+    return blocking_w + intensity * model.dynamic_w * dynamic_share(model, clock_mhz)
 
 
 @lru_cache(maxsize=4096)
@@ -122,9 +122,9 @@ class KernelWork:
     @property
     def seconds(self) -> float:
         """Duration at the maximum clock and the default memory clock, held."""
-        return _joined(self.core_s, self.memory_s, self.overlap)
+        return _overlapped_s(self.core_s, self.memory_s, self.overlap)
 
-    def scaled(self, factor: float) -> KernelWork:
+    def times(self, factor: float) -> KernelWork:
         """The same kernel, more or fewer launches."""
         return replace(self, core_s=self.core_s * factor, memory_s=self.memory_s * factor)
 
@@ -132,8 +132,8 @@ class KernelWork:
 @lru_cache(maxsize=_REMEMBERED)
 def kernel_rate(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> float:
     """Return how fast a kernel proceeds, against maximum core and default memory clock."""
-    core_s, memory_s = _stretched(model, clock_mhz, memory_mhz, work)
-    return work.seconds / _joined(core_s, memory_s, work.overlap)
+    core_s, memory_s = _parts_s(model, clock_mhz, memory_mhz, work)
+    return work.seconds / _overlapped_s(core_s, memory_s, work.overlap)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -143,14 +143,14 @@ def kernel_power_w(model: GpuModel, clock_mhz: float, memory_mhz: float, work: K
     Cores that wait for memory still draw a part of what busy ones do; memory draws power by its clock, and
     more by its traffic.
     """
-    core_s, memory_s = _stretched(model, clock_mhz, memory_mhz, work)
-    seconds = _joined(core_s, memory_s, work.overlap)
+    core_s, memory_s = _parts_s(model, clock_mhz, memory_mhz, work)
+    seconds = _overlapped_s(core_s, memory_s, work.overlap)
     roofline = model.roofline
     busy = core_s / seconds
     activity = work.occupancy * (work.intensity * busy + roofline.stalled_activity * (1.0 - busy))
     traffic_w = roofline.traffic_w * memory_mhz / model.memory_clocks_mhz[0] * memory_s / seconds
     blocking_w = interpolate(model.blocking_w, clock_mhz) - memory_saving_w(model, memory_mhz)
-    return blocking_w + activity * model.dynamic_w * switching(model, clock_mhz) + traffic_w
+    return blocking_w + activity * model.dynamic_w * dynamic_share(model, clock_mhz) + traffic_w
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -176,12 +176,12 @@ def memory_saving_w(model: GpuModel, memory_mhz: float) -> float:
     return interpolate(table, model.memory_clocks_mhz[0]) - interpolate(table, memory_mhz)
 
 
-def _stretched(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> tuple[float, float]:
+def _parts_s(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> tuple[float, float]:
     core_s = work.core_s * model.max_clock_mhz / clock_mhz
     return core_s, work.memory_s * model.memory_clocks_mhz[0] / memory_mhz
 
 
-def _joined(core_s: float, memory_s: float, overlap: float) -> float:
+def _overlapped_s(core_s: float, memory_s: float, overlap: float) -> float:
     longer, shorter = max(core_s, memory_s), min(core_s, memory_s)
     return float(longer * (1.0 + (shorter / longer) ** overlap) ** (1.0 / overlap))
 
@@ -235,7 +235,7 @@ class KernelSequence:
         """Duration at the maximum clock and the default memory clock, held."""
         return self.factor * sum(kernel.seconds for kernel in self.kernels)
 
-    def scaled(self, factor: float) -> KernelSequence:
+    def times(self, factor: float) -> KernelSequence:
         """The same kernels, all of them longer or shorter."""
         return replace(self, factor=self.factor * factor)
 

@@ -62,7 +62,7 @@ class Truth:
         points: dict[Computation, tuple[Point, ...]] = {}
         for stage, weight in enumerate(WEIGHTS):
             for kind, work in WORKS.items():
-                own = work.scaled(weight)
+                own = work.times(weight)
                 times = {mhz: duration_s(model, mhz, own) for mhz in clocks}
                 reached = min(mhz for mhz in clocks if times[mhz] <= times[max(clocks)] * _SAME)
                 points[stage, kind] = tuple(

@@ -17,7 +17,7 @@ from replicas import Book, Spells, planned_job, straggle
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.simulated import physics
-from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work
 from perseus_ds.plan import PlanSet, read_plans
@@ -116,7 +116,7 @@ def _train(
 
     def note(_rank: int, iteration: int) -> None:
         del temperatures_c[iteration:]
-        temperatures_c.extend(gpu.true_now().temperature_c for gpu in opened()[-1:])
+        temperatures_c.extend(gpu.true_now().temperature_c for gpu in opened_gpus()[-1:])
 
     book = straggle(rank, content, stages, spells, ITERATIONS, act=note, slow_stage=slow_stage)
     return Rank(book, temperatures_c)
@@ -139,7 +139,7 @@ def _emulated(case: Case, plans: PlanSet, reckoned: ClockChange) -> Emulated:
     cluster = ClusterShape(
         REPLICAS,
         gpus_per_node=1,
-        change=ClockChange.lasting(case.latency_s),
+        change=ClockChange.of_latency(case.latency_s),
         reckoned=reckoned,
         waiting_w={int(mhz): watts for mhz, watts in MODEL.blocking_w},
     )

@@ -12,7 +12,7 @@ from jobs import MICROBATCHES, STAGES, UNEVEN, Lifecycle, block, copy_of
 from ranks import batches, build, config, run_ranks
 
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, opened
+from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, opened_gpus
 from perseus_ds.plan import read_plans, select
 from perseus_ds.runtime.attach import session_of
 
@@ -49,7 +49,7 @@ def play(rank: int, content: Mapping[str, Any]) -> Held:
         session = session_of(engine)
         assert session is not None
         modes.append(session.settings.mode.value)
-    gpu = opened()[-1]
+    gpu = opened_gpus()[-1]
     clocks = [mean_clock_mhz(gpu, task) for task in gpu.truth.tasks]
     return Held(modes, [clocks[i : i + COMPUTATIONS] for i in range(0, len(clocks), COMPUTATIONS)])
 

@@ -114,7 +114,7 @@ def test_a_clock_that_cannot_be_read_is_put_back_all_the_same(node: FakeNvml) ->
     assert alive(job.guard), "it insists on seeing it"
     job.wait()
     assert eventually(lambda: not alive(job.guard))
-    assert list(journal.journaled()) == []
+    assert list(journal.journaled_uuids()) == []
 
 
 def test_a_journal_of_another_boot_puts_nothing_back(node: FakeNvml) -> None:
@@ -123,7 +123,7 @@ def test_a_journal_of_another_boot_puts_nothing_back(node: FakeNvml) -> None:
     told = reset(node)
     assert told.returncode == 0
     assert "earlier boot" in told.stdout
-    assert list(journal.journaled()) == []
+    assert list(journal.journaled_uuids()) == []
 
 
 IDLE = 1
@@ -134,13 +134,13 @@ def test_an_idle_gpu_shows_no_clock_and_the_next_job_frees_one_that_still_stands
     node.state.gpu[0].reasons, node.state.gpu[0].ignores = IDLE, 1 << 40  # it says yes and does nothing
     told = reset(node)
     assert (told.returncode, "idle" in told.stdout) == (0, True)
-    assert list(journal.journaled()) == [UUID.format(0)], "nobody has seen it put back"
+    assert list(journal.journaled_uuids()) == [UUID.format(0)], "nobody has seen it put back"
     node.state.gpu[0].utilization = 50
     node.state.gpu[0].reasons = node.state.gpu[0].ignores = 0
     assert not free(node)
     with choose(DeviceRequest("nvml")).gpu:
         assert free(node)
-    assert list(journal.journaled()) == []
+    assert list(journal.journaled_uuids()) == []
 
 
 def test_a_job_whose_reset_is_not_done_on_a_gpu_that_fell_idle_keeps_its_journal(node: FakeNvml) -> None:

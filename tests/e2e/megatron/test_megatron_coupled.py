@@ -18,7 +18,7 @@ from megatron_jobs import Job, Shape
 
 import perseus_ds
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.plan import read_plans
 from perseus_ds.straggler.frontier_index import FrontierIndex
 
@@ -98,7 +98,7 @@ def straggle(rank: int, run_dir: Path) -> Book:
     job.run_pass = job.schedules.get_forward_backward_func()
     book = Book()
     while len(book.plans) < ITERATIONS:
-        for gpu in opened():
+        for gpu in opened_gpus():
             spells = [(SLOW_FROM, SLOW_TO, SLOWDOWN)] if rank == SLOW_RANK else []
             gpu.slowness = slowness(spells, len(book.plans))
         active_plan = book.begin(job.schedules)

@@ -17,7 +17,7 @@ from megatron_jobs import Job, Shape
 
 import perseus_ds
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.plan import read_plans
 from perseus_ds.straggler.frontier_index import FrontierIndex
 
@@ -47,7 +47,7 @@ def straggle(rank: int, run_dir: Path) -> tuple[int, Book]:
     mine = [(SLOW_FROM, SLOW_TO, SLOWDOWN)] if replica == STRAGGLER else []
     book = Book()
     while len(book.plans) < ITERATIONS:
-        for gpu in opened():
+        for gpu in opened_gpus():
             gpu.slowness = slowness(mine, len(book.plans))
         active_plan = book.begin(job.schedules)
         book.losses += job.step()

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import perseus_ds
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.plan import read_plans
 from perseus_ds.straggler.frontier_index import FrontierIndex
 
@@ -62,7 +62,7 @@ def straggle(rank: int, run_dir: Path) -> Book:
     book = Book()
     mine = [(SLOW_FROM, SLOW_TO, SLOWDOWN)] if replica == STRAGGLER else []
     while len(book.plans) < ITERATIONS:
-        for gpu in opened():
+        for gpu in opened_gpus():
             gpu.slowness = slowness(mine, len(book.plans))
         active_plan = book.begin(pipeline.schedule)
         book.losses += pipeline.train()

@@ -15,7 +15,7 @@ from ranks import run_ranks
 from replicas import Book, slowness
 
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.plan import read_plans
 from perseus_ds.schedule import Instruction, Schedule
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -46,7 +46,7 @@ def straggle(rank: int, perseus: Mapping[str, Any] | None, iterations: int) -> B
     book, host = Book(), ZeroHost(zero_engine(1, perseus=perseus))
     mine = [(SLOW_FROM, SLOW_TO, SLOWDOWN)] if rank == STRAGGLER else []
     while len(book.plans) < iterations if perseus is not None else len(book.losses) < iterations:
-        for gpu in opened():
+        for gpu in opened_gpus():
             gpu.slowness = slowness(mine, len(book.plans))
         active_plan = book.begin(host.engine)
         book.losses.extend(host.train())

@@ -213,7 +213,7 @@ def kernel_like(launches: int, pairs: int, *, shortest_s: float, seed: int = 0) 
 
 
 def with_latency(sequence: Sequence, latency_s: float) -> Sequence:
-    return Sequence(sequence.kernels, sequence.costs, ChangeCost(ClockChange.lasting(latency_s)))
+    return Sequence(sequence.kernels, sequence.costs, ChangeCost(ClockChange.of_latency(latency_s)))
 
 
 def test_free_changes_give_the_choice_per_kernel() -> None:

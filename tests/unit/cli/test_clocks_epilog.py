@@ -59,7 +59,7 @@ def test_a_gpu_that_comes_back_is_put_right_by_its_journal(
     answer = on_node("clocks", "reset")
     assert (answer.code, own.decode() in answer.out) == (0, True)
     assert node.locked_mhz() == [1200, 0]
-    assert list(journal.journaled()) == []
+    assert list(journal.journaled_uuids()) == []
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def test_a_clock_that_will_be_set_has_a_guard_that_is_safe_or_none(
         asked.append(backend)
         return gpu
 
-    monkeypatch.setattr(sys.modules[choose.__module__], "guarded", guarded)
+    monkeypatch.setattr(sys.modules[choose.__module__], "open_guarded", guarded)
     monkeypatch.setattr(containment, "why_unguarded", lambda: why_not)
     monkeypatch.setattr(amd, "AmdGpu", Lockable)
     choice = choose(DeviceRequest("amdsmi", lock=lock, allow_unguarded_container=allowed))

@@ -53,16 +53,16 @@ def test_rest_that_gives_way_to_the_next_iteration_is_no_miss(agenda: ClockAgend
 def test_a_change_in_time_is_not_late() -> None:
     counts = RequestCounts()
     for _ in range(100):
-        counts.made(late_s=0.5 * LATE_S)
-    assert (counts.changes, counts.late, counts.told()) == (100, 0, "")
+        counts.record_change(late_s=0.5 * LATE_S)
+    assert (counts.changes, counts.late, counts.missed_note()) == (100, 0, "")
 
 
 def test_one_in_a_hundred_is_not_told_and_more_are() -> None:
-    assert not RequestCounts(changes=100, late=1).told()
+    assert not RequestCounts(changes=100, late=1).missed_note()
     counts = RequestCounts(changes=90, late=2, overtaken=10, longest_late_s=0.031)
     assert counts.missed == 0.12
-    assert "12.0 %" in counts.told()
-    assert "31 ms" in counts.told()
+    assert "12.0 %" in counts.missed_note()
+    assert "31 ms" in counts.missed_note()
 
 
 def test_what_gives_way_before_its_moment_has_missed_nothing(agenda: ClockAgenda) -> None:
@@ -71,8 +71,8 @@ def test_what_gives_way_before_its_moment_has_missed_nothing(agenda: ClockAgenda
         agenda.put(DatedClock(start_s + 0.01, 900))
         agenda.put(DatedClock(start_s, 1000))
         assert agenda.take(start_s) == DatedClock(start_s, 1000)
-        agenda.counts.made()
-    assert (agenda.counts.overtaken, agenda.counts.told()) == (0, "")
+        agenda.counts.record_change()
+    assert (agenda.counts.overtaken, agenda.counts.missed_note()) == (0, "")
 
 
 def test_a_higher_clock_is_overdue_after_three_latencies_or_what_host_and_driver_take_anyway() -> None:

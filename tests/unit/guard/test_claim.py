@@ -121,7 +121,7 @@ def test_a_journal_that_cannot_be_read_costs_its_gpu_one_line() -> None:
     assert gpu.calls == [None]
     assert str(journal.path_of(UUID)) in claim.remark
     claim.release()
-    assert list(journal.journaled()) == []
+    assert list(journal.journaled_uuids()) == []
 
 
 def test_a_journal_that_cannot_be_written_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def test_a_silent_guard_is_doubted_after_seconds_and_hangs_after_a_lease(
         beat(heartbeat, clock)
         seen.setdefault((heartbeat.in_doubt, heartbeat.hangs), clock.time_s - 101.0)
     assert seen == {(False, False): 0.0, (True, False): 2.0, (True, True): 30.0}
-    heartbeat.answered()
+    heartbeat.on_answer()
     assert not heartbeat.in_doubt
     assert not heartbeat.hangs
 

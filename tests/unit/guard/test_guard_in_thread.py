@@ -25,7 +25,7 @@ from perseus_ds.guard.client import GuardClient, GuardedGpu
 from perseus_ds.guard.connection import ClientConnection, Server, serve
 from perseus_ds.guard.policy import ALLOW_ALL, Peer, Policy, Rule
 from perseus_ds.guard.protocol import KIND, MAX_BYTES, encode, refusal
-from perseus_ds.guard.spawn import guarded
+from perseus_ds.guard.spawn import open_guarded
 
 LONG_S = 30.0
 PEER = Peer(0, 1000, 1000)
@@ -246,7 +246,7 @@ def test_a_guard_that_refuses_leaves_nothing_open(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(spawning, "spawn", lambda _: (ours, Ended()))
         reader = DeskGpu()
         with pytest.raises(DeviceUnavailableError, match="another job"):
-            guarded(reader)
+            open_guarded(reader)
     assert descriptors() == before
     assert reader.closed == 1
 

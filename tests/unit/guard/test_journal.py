@@ -24,10 +24,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_journal_comes_back_until_it_is_removed() -> None:
     journal.write(ENTRY)
     assert journal.read("GPU-1") == ENTRY
-    assert list(journal.journaled()) == ["GPU-1"]
+    assert list(journal.journaled_uuids()) == ["GPU-1"]
     journal.remove("GPU-1")
     assert journal.read("GPU-1") is None
-    assert list(journal.journaled()) == []
+    assert list(journal.journaled_uuids()) == []
 
 
 GPU = "GPU-1"
@@ -80,7 +80,7 @@ def test_a_bad_journal_is_said_in_one_line(text: str | bytes) -> None:
     assert "\n" not in line
     assert len(line) < 400
     journal.remove("GPU-1")
-    assert list(journal.journaled()) == []
+    assert list(journal.journaled_uuids()) == []
 
 
 def put_fifo(path: Path) -> None:

@@ -30,7 +30,7 @@ def test_the_plan_that_loses_no_time_takes_all_the_time_there_is(latency_s: floa
         throttled(),
         textbook("1f1b", stages=3, microbatches=6),
         blocking_power_w=70.0,
-        switching=Switching(ClockChange.lasting(latency_s)),
+        switching=Switching(ClockChange.of_latency(latency_s)),
     )
     assert plans.t_min_s < 0.99 * plans.baseline.iteration_time_s
     chosen = select(plans, Objective())

@@ -173,7 +173,7 @@ def test_a_budget_that_is_none_is_refused(wrong: dict[str, float]) -> None:
 
 
 def test_changes_longer_than_an_iteration_are_refused_unless_none_is_made() -> None:
-    slow = ClockChange.lasting(60.0)
+    slow = ClockChange.of_latency(60.0)
     with pytest.raises(PlanError, match="60 s"):
         build(profile(), SCHEDULE, blocking_power_w=WAITING_W, switching=Switching(slow))
     calm = Switching(slow, budget=ChangeBudget(0.0))

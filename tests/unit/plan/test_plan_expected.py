@@ -15,7 +15,7 @@ FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0,
 BACKWARD = Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([430.0, 400.0]))
 SAME = {1400: 50.0, 1000: 50.0}
 BY_CLOCK = {1400: 60.0, 1000: 40.0}
-HALF_A_SECOND = ClockChange.lasting(0.5)
+HALF_A_SECOND = ClockChange.of_latency(0.5)
 BASELINE_J = 1600.0
 
 

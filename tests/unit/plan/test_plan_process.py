@@ -75,7 +75,7 @@ def test_it_works_out_what_to_expect_of_the_plan_that_the_job_will_run(tmp_path:
         REQUEST,
         fingerprint={"gpu": "one", "replicas": "2"},
         objective=Objective("max_slowdown", max_slowdown_pct=10.0),
-        change=ClockChange.lasting(0.01),
+        change=ClockChange.of_latency(0.01),
     )
     files = [tmp_path / name for name in ("profile.json", "request.json", "plan.json")]
     write_profile(profile, files[0])
@@ -84,12 +84,12 @@ def test_it_works_out_what_to_expect_of_the_plan_that_the_job_will_run(tmp_path:
     assert (done.returncode, done.stderr) == (0, "")
     plans = read_plans(files[2])
     plan = select(plans, Objective("max_slowdown", max_slowdown_pct=10.0))
-    own = expected(plan, profile, ClockChange.lasting(0.01), variation=profile.variation(), replicas=2)
+    own = expected(plan, profile, ClockChange.of_latency(0.01), variation=profile.variation(), replicas=2)
     assert plans.expected == {plan.index: own}
     ratio = plans.power_ratio
     assert ratio is not None
     for index in (0, len(plans) - 1):
-        own = expected(plans.plan(index), profile, ClockChange.lasting(0.01))
+        own = expected(plans.plan(index), profile, ClockChange.of_latency(0.01))
         time_s = plans.baseline.iteration_time_s * (1.0 + own.slowdown_pct / 100.0)
         power_w = plans.baseline.energy_j * (1.0 - own.saving_pct / 100.0) / time_s
         planned_w = plans.effective_energy_j[index] / time_s + plans.blocking_total_w

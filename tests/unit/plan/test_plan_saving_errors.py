@@ -28,7 +28,7 @@ def profile_of(share: float) -> Profile:
             )
             for stage, weight in enumerate((1.0, 1.15))
             for kind, mean in ((Kind.FORWARD, Work(0.03, 0.2, 0.85)), (Kind.BACKWARD, Work(0.06, 0.2, 0.9)))
-            for work in [mean.scaled(weight)]
+            for work in [mean.times(weight)]
         },
         blocking_power_w=70.0,
     )

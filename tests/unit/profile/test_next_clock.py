@@ -36,7 +36,7 @@ def swept(
         asked.append(clock)
         for stage, weight in enumerate(WEIGHTS):
             for kind, work in WORKS.items():
-                one = true_point(gpu, clock, work.scaled(weight))
+                one = true_point(gpu, clock, work.times(weight))
                 time, energy = 1.0 + share * draw.standard_normal(2)
                 known = replace(one, time_se_s=share * one.time_s, energy_se_j=share * one.energy_j)
                 points.setdefault((stage, kind), []).append(
@@ -56,7 +56,7 @@ def test_a_few_clocks_state_all_others(gpu: str) -> None:
     off = []
     for (stage, kind), own in found.points.items():
         for point in own:
-            true = true_point(gpu, point.clock_mhz, WORKS[kind].scaled(WEIGHTS[stage]))
+            true = true_point(gpu, point.clock_mhz, WORKS[kind].times(WEIGHTS[stage]))
             off.append((point.time_s / true.time_s - 1.0, point.energy_j / true.energy_j - 1.0))
     time, energy = np.sqrt(np.mean(np.square(off), axis=0))
     assert time <= 0.006
@@ -104,7 +104,7 @@ def test_the_clock_of_who_waits_anyway_is_measured(gpu: str) -> None:
     grid, points = model_named(gpu).clocks_mhz, swept(gpu, share=0.0)
     useful = [mhz for mhz in grid if mhz >= 0.5 * max(grid)]
     for (stage, kind), own in points.items():
-        work = WORKS[kind].scaled(WEIGHTS[stage])
+        work = WORKS[kind].times(WEIGHTS[stage])
         waiting_w = model_named(gpu).blocking_w[-1][1]
         beyond_j = {
             one.clock_mhz: one.energy_j - waiting_w * one.time_s

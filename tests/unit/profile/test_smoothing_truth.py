@@ -32,7 +32,7 @@ def true_profile(model: str, clocks: int) -> Profile:
             )
             for stage, weight in enumerate(WEIGHTS)
             for kind, work in WORKS.items()
-            for own in [work.scaled(weight)]
+            for own in [work.times(weight)]
         }
     )
 

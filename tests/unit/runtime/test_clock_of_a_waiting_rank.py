@@ -34,7 +34,7 @@ def test_the_first_computation_runs_at_its_clocks_in_every_iteration(rest_s: flo
     clock = VirtualTime()
     gpu = SimulatedGpu(SimulatedSettings(switch_latency_s=LATENCY_S), time=clock)
     played = own((1200, 1410), (1410, 1200))
-    requests = requests_of(played, ITERATION_S, ClockChange.lasting(LATENCY_S))
+    requests = requests_of(played, ITERATION_S, ClockChange.of_latency(LATENCY_S))
     policy = ClockSchedule.of(requests, (requests[-1].clock_mhz, None), len(played))
     sequencer = ClockSequencer(ClockThread(gpu, clock), gpu.now_s, moment=lambda: None)
     for iteration in range(3):
@@ -55,6 +55,6 @@ def test_the_first_computation_runs_at_its_clocks_in_every_iteration(rest_s: flo
 
 
 def test_what_can_wait_for_the_iteration_to_begin_does() -> None:
-    requests = requests_of(own((1200, 1410), (1410, 1200)), ITERATION_S, ClockChange.lasting(WAIT_S / 2))
+    requests = requests_of(own((1200, 1410), (1410, 1200)), ITERATION_S, ClockChange.of_latency(WAIT_S / 2))
     (asked,) = [one for one in requests if one.position == OPENING]
     assert (asked.clock_mhz, asked.offset_s) == (1410, pytest.approx(WAIT_S / 2 + WORK_S / 2))

@@ -51,7 +51,7 @@ def planned(*clocks_mhz: int | tuple[int, ...], duration_s: float = 1.0) -> Cloc
         parts = tuple(Part(clock, duration_s / len(clocks), 1.0) for clock in clocks)
         instruction = Instruction(0, Kind.FORWARD, position)
         own.append(Played(instruction, position * duration_s, duration_s, 1.0, parts))
-    change = ClockChange.lasting(LEAD_S)
+    change = ClockChange.of_latency(LEAD_S)
     requests = requests_of(own, len(own) * duration_s, change)
     return ClockSchedule.of(requests, own[0].parts[0].clocks, len(own))
 

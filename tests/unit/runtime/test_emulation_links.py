@@ -56,7 +56,7 @@ def run(
         session = Wanting(clock)
         works = works_of(dict.fromkeys(range(3), 1.0), SETTINGS)
         slower = 1.5 if replica else 1.0
-        works = {s: type(w)(w.forward.scaled(slower), w.backward.scaled(slower)) for s, w in works.items()}
+        works = {s: type(w)(w.forward.times(slower), w.backward.times(slower)) for s, w in works.items()}
         order = schedule.orders[pipeline_rank]
         carried = CarriedTime(
             EmulatedWork(session, gpu, works, order),

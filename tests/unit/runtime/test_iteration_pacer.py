@@ -122,7 +122,7 @@ class BesideALonger(ReplicaPlans):
 
 def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(group: dist.ProcessGroup) -> None:
     put: list[tuple[Ask, ...]] = []
-    schedules = ClockSchedules(planned(), pipeline_rank=0, change=ClockChange.lasting(0.02))
+    schedules = ClockSchedules(planned(), pipeline_rank=0, change=ClockChange.of_latency(0.02))
     plans = BesideALonger()
     active_plan = ActivePlan(
         schedules, select(planned(), Objective()), replica_plans=plans, pacer=pacer(group, plans)

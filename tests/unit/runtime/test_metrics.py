@@ -21,7 +21,7 @@ from virtual_host import VirtualHost
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.device.clock_change import AskedClocks
 from perseus_ds.device.gpu import OperatorSettings
-from perseus_ds.device.simulated.gpu import opened
+from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.errors import ConfigError, DeviceUnavailableError
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import read_summary
@@ -90,7 +90,7 @@ def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
         scraped = answer.read().decode()
     running = text_of(run_dir)
     session.end(well=True)
-    return Done(run_dir, running, scraped, text_of(run_dir), opened()[-1].true_now().energy_j)
+    return Done(run_dir, running, scraped, text_of(run_dir), opened_gpus()[-1].true_now().energy_j)
 
 
 def test_every_metric_is_clean(done: Done) -> None:
@@ -116,7 +116,7 @@ def test_savings_are_those_of_the_summary(done: Done) -> None:
 
 def test_labels_join_other_tools(done: Done) -> None:
     [(labels, _)] = parsed(done.running)[Metric.ENERGY.title]
-    uuid = opened()[-1].identify().uuid
+    uuid = opened_gpus()[-1].identify().uuid
     host = socket.gethostname()
     assert labels == f'gpu_uuid="{uuid}",host="{host}",job="gpt",rank="0",replica="0",stage="0"'
     [(labels, _)] = parsed(done.running)[Metric.PLAN.title]

@@ -187,7 +187,7 @@ def test_planning_trains_on_until_somebody_brings_the_plan() -> None:
 
 def running(audits: list[int], *, every: int = 5, audit: int = 2, settling: int = 1) -> Running:
     active_plan = ActivePlan(
-        ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)), PLANS.plan(1)
+        ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02)), PLANS.plan(1)
     )
     run = cast("PlannedRun", SimpleNamespace(audited=lambda: audits.append(1)))
     return Running(active_plan, run, every_iterations=every, audit_iterations=audit, settling=settling)
@@ -266,7 +266,7 @@ def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
 
 
 def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration() -> None:
-    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
+    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02))
     slow, fast = (ActivePlan(schedules, PLANS.plan(index)) for index in (1, 0))
     answers = iter([fast])
     run = cast("PlannedRun", SimpleNamespace(audited=lambda: next(answers, None)))

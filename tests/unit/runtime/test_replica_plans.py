@@ -44,7 +44,7 @@ class Job:
         log.writes_to(RunDirectory(folder))
         self.parts = [
             ActivePlan(
-                ClockSchedules(asks or PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)),
+                ClockSchedules(asks or PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02)),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
                 replica_plans=ReplicaPlans([frontier_index, frontier_index]),
@@ -141,7 +141,7 @@ class Noted(ReplicaPlans):
 def test_numbers_are_judged_by_the_plan_of_the_iteration_that_they_are_of(behind: int) -> None:
     """On CUDA they come one iteration later: by then another plan may run."""
     noted = Noted()
-    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
+    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02))
     plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), replica_plans=noted, behind=behind)
     status = ReplicaStatus(np.full(2, 6.0), np.zeros(2, np.bool_), np.ones(2))
     for index in range(5, 8):
@@ -253,7 +253,7 @@ def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
 
 
 def test_a_clock_schedule_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
-    schedules = ClockSchedules(PLANS, pipeline_rank=1, change=ClockChange.lasting(0.02))
+    schedules = ClockSchedules(PLANS, pipeline_rank=1, change=ClockChange.of_latency(0.02))
     assert schedules.of(1).opening[0].clock_mhz == PLANS.plan(1).clocks_of_stage(1)[0]
     assert len(schedules.of(1).during) == len(schedules.of(1).over) == 2
     assert schedules.of(1) is schedules.of(1)

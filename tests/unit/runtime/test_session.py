@@ -49,7 +49,7 @@ class At(Phase):
 
 def running() -> Running:
     plans = two_plans()
-    schedules = ClockSchedules(plans, pipeline_rank=0, change=ClockChange.lasting(0.02))
+    schedules = ClockSchedules(plans, pipeline_rank=0, change=ClockChange.of_latency(0.02))
     run = cast("PlannedRun", MagicMock(audited=MagicMock(return_value=None)))
     return Running(ActivePlan(schedules, plans.plan(1)), run, every_iterations=3, audit_iterations=2)
 

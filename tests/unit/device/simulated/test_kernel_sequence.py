@@ -56,7 +56,7 @@ def test_a_change_inside_slows_what_follows_it_alone(gpu: SimulatedGpu) -> None:
 
 def test_a_factor_stretches_every_kernel_alike(gpu: SimulatedGpu) -> None:
     sequence = KernelSequence(LAUNCHES)
-    assert lasted_s(run(gpu, sequence.scaled(1.5))) == pytest.approx(1.5 * lasted_s(run(gpu, sequence)))
+    assert lasted_s(run(gpu, sequence.times(1.5))) == pytest.approx(1.5 * lasted_s(run(gpu, sequence)))
 
 
 def test_one_kernel_alone_is_a_sequence_of_one(gpu: SimulatedGpu) -> None:

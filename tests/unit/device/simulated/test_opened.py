@@ -1,6 +1,6 @@
 """Tests find a simulated GPU again by when it was opened."""
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened_gpus
 from perseus_ds.device.simulated.settings import SimulatedSettings
 
 
@@ -13,5 +13,5 @@ def test_the_last_one_opened_is_last_also_after_others_were_thrown_away() -> Non
     newest = a_gpu()
     thrown_away.clear()
     last = a_gpu()
-    assert [gpu for gpu in opened() if gpu in {kept, newest, last}] == [kept, newest, last]
-    assert len({gpu.number for gpu in opened()}) == len(opened())
+    assert [gpu for gpu in opened_gpus() if gpu in {kept, newest, last}] == [kept, newest, last]
+    assert len({gpu.number for gpu in opened_gpus()}) == len(opened_gpus())

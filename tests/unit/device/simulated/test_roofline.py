@@ -105,7 +105,7 @@ def test_a_memory_clock_is_in_force_after_its_latency(gpu: Callable[[str], Simul
     assert run(device, work) == pytest.approx(fast_s * 9501 / 5001, rel=1e-3)
     assert device.achieved().memory_clock_mhz == 5001
     device.reset_memory_clock()
-    run(device, work.scaled(20))
+    run(device, work.times(20))
     assert device.achieved().memory_clock_mhz == 9501
 
 
