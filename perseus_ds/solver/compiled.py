@@ -20,8 +20,8 @@ import numpy as np
 P = ParamSpec("P")
 R = TypeVar("R")
 Function = Callable[..., Any]
-SMALL, PATIENCE = 36_000, 6_000_000
-"""Numbers that one call, and all calls of a process, may be given and still be interpreted."""
+PATIENCE = 1.0
+"""Share of what functions allow that is interpreted; 0 compiles everything at once."""
 _SOURCE: dict[Function, Function] = {}
 _UNCOUNTED: set[Function] = set()
 
@@ -41,8 +41,11 @@ def allocating(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-def compiled(function: Callable[P, R], *, small: bool = False) -> Callable[P, R]:
-    """Compile ``function`` on its first call, unless the call is ``small``: then interpret it."""
+def compiled(function: Callable[P, R], *, small: int = 0, patience: int = 0) -> Callable[P, R]:
+    """Compile ``function`` on its first call; interpret it before that where it is given few numbers.
+
+    These are at most ``small`` in one call, and ``patience`` in all calls of a process.
+    """
     machine: Callable[..., R] | None = None
     asked = 0
 
@@ -52,7 +55,7 @@ def compiled(function: Callable[P, R], *, small: bool = False) -> Callable[P, R]
         if machine is None:
             size = _size(args)
             asked += size
-            if small and size <= SMALL and asked <= PATIENCE and not _is_on_disk(function):
+            if small and size <= small and asked <= PATIENCE * patience and not _is_on_disk(function):
                 return interpret(function, args)
             machine = _machine_code(function, is_entry=True)
         return machine(*args)
@@ -61,7 +64,7 @@ def compiled(function: Callable[P, R], *, small: bool = False) -> Callable[P, R]
     return kernel
 
 
-tiered = functools.partial(compiled, small=True)
+tiered = functools.partial(compiled, small=36_000, patience=6_000_000)
 """Interpret what works about linearly in its arrays until compiling pays; both give the same bits."""
 
 

@@ -91,7 +91,9 @@ class Trail:
         self.kept[:] = [self.kept[row] for row in stay]
 
 
-CHUNK = 16
+FEWEST, MOST_BREAKPOINTS, NUMBERS = 16, 256, 2**18
+"""Breakpoints of one call of the sweep: as many as have so many numbers. An interpreted call turns its arrays
+into lists first, which took a third of a small frontier's time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,7 +206,8 @@ def solve_frontier(
     network, crossing = network_of(whole)
     state = start_of(whole, network)
     trail = Trail(_wanted(until, None if around_s is None else whole.tick.whole(around_s), most), state)
-    found = room_for(CHUNK, network)
+    numbers = len(network.first) - 1 + len(network.ahead)
+    found = room_for(min(max(NUMBERS // numbers, FEWEST), MOST_BREAKPOINTS), network)
     end = max(least, int(whole.tick.whole(np.array(down_to_s))) - 1)  # rounded: a tick less is within it
     while int(trail.total[-1]) > end:
         trail.add(found, sweep(state, end, found, len(trail.total), trail.stride))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.solver.compiled import inner, tiered
+from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.network import LONGEST, SINK, SOURCE, Network, Whole, earliest_starts
 from perseus_ds.solver.problem import Indices, Ints
 
@@ -573,7 +574,7 @@ def room_for(count: int, network: Network) -> Breakpoints:
     return Breakpoints(*empty)
 
 
-@tiered
+@partial(compiled, small=283_000, patience=3_000_000)  # most of it are breakpoints, which are not converted
 def sweep(state: State, least: int, found: Breakpoints, first: int, stride: int) -> int:
     """Fill ``found`` with the next breakpoints; fewer than fit means that ``least`` was reached.
 

@@ -44,7 +44,7 @@ from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
 import perseus_ds.solver.compiled as tiers
 if sys.argv[1] == "compiled":
-    tiers.SMALL = -1
+    tiers.PATIENCE = 0.0
 schedule = textbook("1f1b", stages=3, microbatches=4)
 plans = build(textbook_profile([1.0, 1.05, 1.2]), schedule, blocking_power_w=60.0, verify=True)
 said = [plans.iteration_time_s, plans.effective_energy_j, plans.lower_bound_j, plans.choice]
@@ -114,7 +114,7 @@ def test_what_was_asked_often_enough_is_compiled_and_from_then_on_loaded(room: P
     program = """
 import sys, numpy as np
 import perseus_ds.solver.compiled as tiers
-tiers.PATIENCE = 10
+tiers.PATIENCE = 10 / 6e6
 from room.kernel import walked_in_time
 for _ in range(int(sys.argv[1])):
     print(walked_in_time(np.arange(3)))
