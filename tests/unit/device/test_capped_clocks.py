@@ -1,7 +1,8 @@
 """A device is held below the requested clock by its clock, and never by its reasons."""
 
-from perseus_ds.device.clock_agenda import AskedClocks, DatedClock
-from perseus_ds.device.gpu import Achieved, EventReason, is_capped
+from perseus_ds.device.clock_agenda import DatedClock
+from perseus_ds.device.clock_change import AskedClocks, is_capped
+from perseus_ds.device.gpu import Achieved, EventReason
 
 SETTLE_S = 0.1
 
