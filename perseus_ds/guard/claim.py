@@ -129,12 +129,7 @@ class OwnershipLock:
     """The sole right to write one GPU's clock; the kernel frees it however its holder ends."""
 
     def __init__(self, uuid: str, owner: str) -> None:
-        """Take the lock at once or not at all.
-
-        Raises:
-            DeviceHeldError: somebody else holds it; the message names them.
-            DevicePermissionError: the lock file cannot be opened.
-        """
+        """Take the lock at once or not at all: a `DeviceHeldError` names its holder."""
         path = journal.path_of(uuid).with_suffix(".lock")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
@@ -232,8 +227,7 @@ class GpuClaim:
     def release(self) -> None:
         """Restore the clock and read it back, then remove the journal, then free the lock; in that order.
 
-        Raises:
-            DeviceError: the clock could not be restored; the journal stays for the next start.
+        Where the clock cannot be restored the error is raised, and the journal stays for the next start.
         """
         try:
             restored = restore(
@@ -370,8 +364,7 @@ def _look(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None) -> Restored:
     A clock that is where it should be, or at its highest, is restored. One that left where it was locked is
     free, unless the device has a reason to hold it down, which hides a lock as well.
 
-    Raises:
-        DeviceError: it is where it was locked, for no reason; or nothing can be read.
+    A `DeviceError`: it is where it was locked, for no reason; or nothing can be read.
     """
     wish = "the device's own choice" if wanted_mhz is None else f"{wanted_mhz} MHz"
     try:

@@ -93,7 +93,7 @@ def _restore_one(
     """Restore one GPU, opened anew at each try and its lock held; ``None``: nothing (new) to report."""
 
     def attempt() -> Repair | None:
-        with opened_to_restore(open_gpu, backend, uuid) as gpu, _holding(uuid):
+        with opened_to_restore(open_gpu, backend, uuid) as gpu, _lock_of(uuid):
             was_journaled = uuid in journal.journaled_uuids()
             restored = act(gpu)
             if restored is None:
@@ -118,7 +118,7 @@ def _restore_one(
 
 
 @contextlib.contextmanager
-def _holding(uuid: str) -> Iterator[None]:
+def _lock_of(uuid: str) -> Iterator[None]:
     lock = OwnershipLock(uuid, _OWNER)
     try:
         yield
@@ -140,7 +140,7 @@ def restore_without_journal(own: Gpu, backend: str, restore_clock_mhz: int | Non
     def restore_with(gpu: Gpu) -> None:
         with contextlib.ExitStack() as held:
             with contextlib.suppress(DevicePermissionError):  # the folder cannot be made any more
-                held.enter_context(_holding(uuid))
+                held.enter_context(_lock_of(uuid))
             restored = restore(gpu, restore_clock_mhz, for_s=0.0)
             with contextlib.suppress(DevicePermissionError):
                 restored.forget(uuid)
