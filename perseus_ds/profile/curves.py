@@ -530,7 +530,6 @@ def _contrast(*clocks_mhz: float) -> Floats:
     return np.asarray(np.linalg.svd(np.vander(centred, 3).T)[2][-1])
 
 
-"""Clocks that a curve needs for its points to be drawn to it."""
 HARMLESS = 0.0003
 """Errors of time that small, as a share, cost no time: points stay what they are."""
 SCATTER_HARMLESS = 0.001
@@ -540,7 +539,7 @@ _Columns = Mapping[Computation, Floats]
 
 
 def smoothed(profile: Profile, *, scatter: bool = False) -> Profile:
-    """Draw a profile's points to their curves; one that is exact, or drawn already, stays what it is.
+    """Draw a profile's points to their curves; one that is exact, or smoothed already, stays what it is.
 
     Errors are the profile's own. With ``scatter`` those of a profile that states none are how far its points
     scatter around smooth curves, alike for all. Curves also predict points at clocks of ``grid_mhz``
@@ -551,32 +550,51 @@ def smoothed(profile: Profile, *, scatter: bool = False) -> Profile:
     curves = {key: profile.of(*key) for key, own in profile.points.items() if len(own) >= FEWEST_POINTS}
     if profile.errors or not curves:
         return profile
-    told = _states_errors(curves)
-    shares = _stated_errors(curves) if told else _scatter_shares(profile, curves) if scatter else None
+    stated = any(p.time_se_s > 0.0 or p.energy_se_j > 0.0 for own in curves.values() for p in own)
+    shares = _stated_errors(curves) if stated else _scatter_shares(profile, curves) if scatter else None
     if shares is None and not profile.grid_mhz:
         return profile
-    return _drawn(profile, curves, shares, known_errors=told or shares is None)
-
-
-def _drawn(
-    profile: Profile,
-    curves: Mapping[Computation, Sequence[Point]],
-    shares: tuple[_Columns, _Columns] | None,
-    *,
-    known_errors: bool,
-) -> Profile:
-    nothing = {key: np.zeros(len(own)) for key, own in curves.items()}
-    offered = {key: with_unmeasured_clocks(own, profile.grid_mhz) for key, own in curves.items()}
-    time, energy = (
-        {key: offered[key].spread(own) for key, own in one.items()} for one in shares or (nothing, nothing)
+    exact = {key: np.zeros(len(own)) for key, own in curves.items()}
+    extended = {key: with_unmeasured_clocks(own, profile.grid_mhz) for key, own in curves.items()}
+    time_shares, energy_shares = (
+        {key: extended[key].spread(own) for key, own in one.items()} for one in shares or (exact, exact)
     )
-    whole = {key: one.points for key, one in offered.items()}
-    drawn, errors = _Curves(whole, max(profile.clocks_mhz), known_errors=known_errors).drawn(time, energy)
-    return replace(profile, points={**profile.points, **drawn}, errors=errors)
+    points = {key: one.points for key, one in extended.items()}
+    highest_mhz = max(profile.clocks_mhz)
+    clock = {
+        key: np.array([effective_clock_mhz(one) for one in own]) / highest_mhz for key, own in points.items()
+    }
+    fit = _Fit(clock, known_errors=stated or shares is None)
+    time_s, energy_j = (
+        {key: _column(own, name) for key, own in points.items()} for name in ("time_s", "energy_j")
+    )
+    cycles = fit({key: own * clock[key] for key, own in time_s.items()}, time_shares, time_basis).curves
+    smooth_s = {
+        key: monotone(own.mean / clock[key], np.sqrt(np.diag(own.covariance)) / clock[key])
+        for key, own in cycles.items()
+    }
+    powers, with_time = _powers(fit, energy_j, (time_s, smooth_s), (time_shares, energy_shares))
+    errors, moved = {}, {}
+    for key, own in points.items():
+        of_time, of_power = _shares(cycles[key]), _shares(powers[key])
+        errors[key] = CurveErrors(_factor(of_time), _factor(of_power + with_time * of_time))
+        moved[key] = _moved(own, smooth_s[key], powers[key].mean * smooth_s[key], errors[key])
+    return replace(profile, points={**profile.points, **moved}, errors=errors)
 
 
-def _states_errors(curves: Mapping[Computation, Sequence[Point]]) -> bool:
-    return any(p.time_se_s > 0.0 or p.energy_se_j > 0.0 for own in curves.values() for p in own)
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Fits one quantity of all computations, measured at these parts of the highest clock."""
+
+    clock: _Columns
+    known_errors: bool
+
+    def __call__(self, values: _Columns, shares: _Columns, basis: Callable[[Floats], BasisFamily]) -> Fitted:
+        """Fit in the units of ``values``; errors are ``shares`` of them."""
+        seen = {
+            key: MeasuredCurve(at, values[key], shares[key] * values[key]) for key, at in self.clock.items()
+        }
+        return fitted(seen, basis, known_errors=self.known_errors)
 
 
 def _stated_errors(curves: Mapping[Computation, Sequence[Point]]) -> tuple[_Columns, _Columns] | None:
@@ -605,66 +623,29 @@ def _scatter_shares(
     return time, energy
 
 
-class _Curves:
-    """The points of all curves, and where they were measured, in parts of the highest clock."""
+def _powers(
+    fit: _Fit,
+    energy_j: _Columns,
+    times_s: tuple[_Columns, _Columns],
+    shares: tuple[_Columns, _Columns],
+) -> tuple[dict[Computation, GaussianPosterior], float]:
+    """Fit mean powers, and find whether energies carry the errors of the durations that are left.
 
-    def __init__(
-        self, points: Mapping[Computation, Sequence[Point]], highest_mhz: int, *, known_errors: bool
-    ) -> None:
-        self._points, self._known_errors = points, known_errors
-        self._places = {
-            key: np.array([effective_clock_mhz(one) for one in own]) / highest_mhz
-            for key, own in points.items()
-        }
-        self._time_s = {key: _column(own, "time_s") for key, own in points.items()}
-        self._energy_j = {key: _column(own, "energy_j") for key, own in points.items()}
-
-    def drawn(
-        self, time_shares: _Columns, energy_shares: _Columns
-    ) -> tuple[dict[Computation, tuple[Point, ...]], dict[Computation, CurveErrors]]:
-        """Return the points on their curves, and what is left unknown of these."""
-        cycles = {key: self._time_s[key] * clock for key, clock in self._places.items()}
-        times = self._fit(cycles, time_shares, time_basis)
-        lasts_s = {key: _isotonic_times(times.curves[key], clock) for key, clock in self._places.items()}
-        powers, with_time = self._powers(lasts_s, time_shares, energy_shares)
-        errors, drawn = {}, {}
-        for key, own in self._points.items():
-            of_time, of_power = _shares(times.curves[key]), _shares(powers[key])
-            errors[key] = CurveErrors(_factor(of_time), _factor(of_power + with_time * of_time))
-            drawn[key] = _moved(own, lasts_s[key], powers[key].mean * lasts_s[key], errors[key])
-        return drawn, errors
-
-    def _powers(
-        self, lasts_s: _Columns, time_shares: _Columns, energy_shares: _Columns
-    ) -> tuple[dict[Computation, GaussianPosterior], float]:
-        """Fit mean powers, and find whether energies carry the errors of the durations that are left.
-
-        A job measures powers and multiplies them by durations: both are off alike. Others measure energies
-        by themselves. What makes the powers likelier is taken.
-        """
-        over_fitted = {key: own / lasts_s[key] for key, own in self._energy_j.items()}
-        apart = self._fit(over_fitted, energy_shares, power_basis)
-        known = {key: own < UNKNOWN for key, own in energy_shares.items()}
-        rest = {key: (energy_shares[key] ** 2 - time_shares[key] ** 2)[known[key]] for key in energy_shares}
-        if not self._known_errors or min(float(own.mean()) for own in rest.values()) < 0.0:
-            return apart.curves, 0.0
-        over_measured = {key: own / self._time_s[key] for key, own in self._energy_j.items()}
-        alike = {key: np.where(known[key], np.sqrt(own.mean()), UNKNOWN) for key, own in rest.items()}
-        together = self._fit(over_measured, alike, power_basis)
-        if together.log_evidence > apart.log_evidence:
-            return together.curves, 1.0
+    A job measures powers and multiplies them by durations: both are off alike. Others measure energies
+    by themselves. What makes the powers likelier is taken. ``times_s`` are as measured and as smoothed,
+    ``shares`` the errors of times and energies.
+    """
+    (measured_s, smooth_s), (time_shares, energy_shares) = times_s, shares
+    apart = fit({key: own / smooth_s[key] for key, own in energy_j.items()}, energy_shares, power_basis)
+    known = {key: own < UNKNOWN for key, own in energy_shares.items()}
+    rest = {key: (energy_shares[key] ** 2 - time_shares[key] ** 2)[known[key]] for key in energy_shares}
+    if not fit.known_errors or min(float(own.mean()) for own in rest.values()) < 0.0:
         return apart.curves, 0.0
-
-    def _fit(self, values: _Columns, shares: _Columns, ways: Callable[[Floats], BasisFamily]) -> Fitted:
-        """Fit one quantity of all computations, in the units of ``values``; errors are ``shares``."""
-        return fitted(
-            {
-                key: MeasuredCurve(clock, values[key], shares[key] * values[key])
-                for key, clock in self._places.items()
-            },
-            ways,
-            known_errors=self._known_errors,
-        )
+    alike = {key: np.where(known[key], np.sqrt(own.mean()), UNKNOWN) for key, own in rest.items()}
+    together = fit({key: own / measured_s[key] for key, own in energy_j.items()}, alike, power_basis)
+    if together.log_evidence > apart.log_evidence:
+        return together.curves, 1.0
+    return apart.curves, 0.0
 
 
 def _moved(
@@ -677,11 +658,6 @@ def _moved(
         replace(point, time_s=row[0], energy_j=row[1], time_se_s=row[2], energy_se_j=row[3])
         for point, row in zip(points, rows, strict=True)
     )
-
-
-def _isotonic_times(cycles: GaussianPosterior, clock: Floats) -> Floats:
-    """Durations of a curve whose cycles are known. Shape: ``clock`` and the result [points]."""
-    return monotone(cycles.mean / clock, np.sqrt(np.diag(cycles.covariance)) / clock)
 
 
 def _column(points: Sequence[Point], name: str) -> Floats:
