@@ -238,14 +238,18 @@ def read_source(source: str | Path) -> tuple[str, str]:
             if len(text) > MAX_BYTES:
                 raise ConfigError(f"--deepspeed_config in base64 is longer than {MAX_BYTES} bytes")
             return "--deepspeed_config in base64", text
+    return str(source), _text_of(source, f"{source!s:.200}")
+
+
+def _text_of(file: str | Path, name: str) -> str:
+    """Read a text of bounded size; whatever keeps it from being read becomes one line with its name."""
     try:
-        return str(source), read_bounded(Path(source), most_bytes=MAX_BYTES).decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{source!s:.200}: {error.strerror}") from error
+        return read_bounded(Path(file), most_bytes=MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{source} is not JSON or is cut short: {error!s:.200}") from error
-    except PerseusError as error:
-        raise ConfigError(f"{source} {error.message}", hint=error.hint) from error
+        raise ConfigError(f"{name} is not JSON or YAML: {error!s:.200}") from error
+    except (OSError, PerseusError) as error:
+        hint = error.hint if isinstance(error, PerseusError) else None
+        raise ConfigError(f"{name} {reason_of(error)}", hint=hint) from error
 
 
 def read_deepspeed_json(source: str | Path) -> dict[str, object]:
@@ -270,13 +274,7 @@ def read_block(path: str | Path) -> dict[str, object]:
     """
     file = Path(path)
     name, is_yaml = f"{ENABLED_BY_FILE}={file}", file.suffix in {".yaml", ".yml"}
-    try:
-        text = read_bounded(file, most_bytes=MAX_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name} is not JSON or YAML: {error!s:.200}") from error
-    except (OSError, PerseusError) as error:
-        hint = error.hint if isinstance(error, PerseusError) else None
-        raise ConfigError(f"{name} {reason_of(error)}", hint=hint) from error
+    text = _text_of(file, name)
     content = _parsed(name, text, is_yaml=is_yaml)
     if not isinstance(content, dict):
         raise ConfigError(f"{name} is not a block", hint='expected {"run_dir": ...}')
