@@ -35,6 +35,7 @@ from perseus_ds.solver.problem import (
     long_enough,
     undominated,
 )
+from perseus_ds.solver.splits import corner_durations
 
 AS_LONG = 1.0 + 1e-9
 """Times that differ by less are one."""
@@ -44,18 +45,23 @@ FEWEST, MOST, ACTIVITIES = 24, 64, 50_000
 """Times at least that are searched at, more where they make so many activities; between them changes move."""
 REACH = 3
 """For how many anchors from its own a search moves its changes."""
-FIRST_TURNS, FIRST_WORK, TURNS, BEGIN = 1_000, 1_000_000, 30, 20
-"""Price iterations for the shortest time, which most users run, or as many as make so many activities; those
-for other times; the first step's divisor."""
-FIRST_FITTED, FITTED_WORK, FITTED = 300, 200_000, 2
-"""Answers that are made to fit, likewise."""
-KEPT, EXCHANGES, EXCHANGE_WORK, KICKS = 10, 5_000, 1_000_000, 5
-"""Plans for the shortest time whose levels are exchanged, how often at most for each, likewise; one in how
-many exchanges is tried at random afterwards."""
+MOST_TURNS, TURNS, BEGIN = 1_000, 30, 20
+"""Price iterations: ten for each activity, as far as the work allows, at most and at least so many; the first
+step's divisor."""
+MOST_FITTED, FITTED = 300, 2
+"""Answers that are made to fit, likewise, two for each activity."""
+FIRST_KEPT, KEPT, KICKS = 10, 2, 5
+"""Plans for the shortest time and for others whose levels are exchanged, likewise, twenty times for each
+activity; one in how many exchanges is tried at random afterwards."""
+FIRST_WORK, WORK = (1_000_000, 200_000, 500_000), (20_000, 2_000, 4_000)
+"""Activities that iterations, answers and exchanges of one plan may make, for the shortest time, which most
+users run, and for others."""
+LADDER, DENSE, STEP = 100, 8, 1.15
+"""Activities up to which stricter budgets are searched too, so that a looser one is never worse: all of so
+few changes, then each of so many times more."""
 MOVED, ROUNDS, LARGE = 3, 4, 2_000
-"""How many of these get their changes moved and how often; from so many activities on one, once and again."""
-LADDER = 100
-"""Activities up to which every stricter budget is searched too, so that a looser one is never worse."""
+"""How many plans for the shortest time get their changes moved, and how often; one, and twice, in problems
+with a ladder or so large."""
 LATE = 3.0
 """How much more than the price of time an answer pays for being late, where answers are ranked."""
 NO_TAX = 1e-6
@@ -118,11 +124,14 @@ class Budget(NamedTuple):
             left = np.minimum(left, each[self.group_of].astype(np.int64))
         return left
 
-    def down(self) -> list[Budget]:
-        """Return the budget itself and all stricter ones of its kind, one change fewer each time."""
+    def ladder(self) -> list[Budget]:
+        """Return stricter budgets of its kind, the strictest first: the same ones for all that are looser."""
+        most, rungs = self.lane if self.lane < UNLIMITED else self.group, [0]
+        while (rung := rungs[-1] + 1 if rungs[-1] < DENSE else round(STEP * rungs[-1])) <= most:
+            rungs.append(rung)
         if self.lane < UNLIMITED:
-            return [self._replace(lane=lane) for lane in range(self.lane, -1, -1)]
-        return [self._replace(group=group) for group in range(self.group, -1, -1)]
+            return [self._replace(lane=rung) for rung in rungs]
+        return [self._replace(group=rung) for rung in rungs]
 
     def allows(self, changes: Ints) -> bool:
         """Return whether so many changes of each lane are within the budget."""
@@ -339,10 +348,10 @@ class _Search:
         """Return plans for the first of some times, with their changes moved to the others as well."""
         time_s = float(times_s[0])
         budget = self._allowance.within(time_s, len(self._lanes))
-        rungs = budget.down() if first and len(self.game.table) <= LADDER else [budget]
+        rungs = budget.ladder() if first and len(self.game.table) <= LADDER else [budget]
         return [
             one
-            for rung in reversed(rungs)
+            for rung in rungs
             for level in self._found(time_s, rung, first=first)
             for one in self._moved(level, times_s, rung, first=first)
         ]
@@ -355,14 +364,13 @@ class _Search:
         count = len(self.game.table)
         flow_w = activity_flow(self._frontier, self._frontier.bracket(time_s)[0])
         worth_w = float(flow_w[np.diff(self.game.graph.first_before) == 0].sum())
-        turns, fitted, kept, tries = TURNS, FITTED, 1, 0
-        if first:
-            turns = max(min(FIRST_TURNS, FIRST_WORK // count), TURNS)
-            fitted, kept = max(min(FIRST_FITTED, FITTED_WORK // count), FITTED), KEPT
-            tries = min(EXCHANGES, EXCHANGE_WORK // count)
+        most_turns, most_fitted, most_tries = (work // count for work in (FIRST_WORK if first else WORK))
+        turns = max(min(MOST_TURNS, 10 * count, most_turns), TURNS)
+        fitted, kept = max(min(MOST_FITTED, 2 * count, most_fitted), FITTED), FIRST_KEPT if first else KEPT
+        tries = min(20 * count, most_tries)
         asked = budget, self._taxes, flow_w, worth_w, time_s * AS_LONG
         found = _search(self.game, self._work, *asked, turns, fitted, kept, tries)
-        return found[: MOVED if count < LARGE else 1]
+        return found[: MOVED if first and LADDER < count < LARGE else 1]
 
     def _moved(self, level: Indices, times_s: Floats, budget: Budget, *, first: bool) -> list[Timelines]:
         """Return the plan as it was found, and with its changes at better moments for all times."""
@@ -373,7 +381,7 @@ class _Search:
         if np.isinf(self._least_part_s):
             return found
         price_w = activity_flow(self._frontier, self._frontier.bracket(float(times_s[0]))[0])
-        for turn in range((ROUNDS if len(order) < LARGE else 2) if first else 1):
+        for turn in range((ROUNDS if LADDER < len(order) < LARGE else 2) if first else 1):
             last = Timelines._make(column[:1] for column in found[-1])
             choice, other = last.choice[0], last.other[0]
             if turn % 2 == 0:  # else what was split makes use of the time that parts too short have left
@@ -452,7 +460,10 @@ def _best_moments(
     until_s = max(float(np.max(times_s)), frontier.t_min_s) * AS_LONG
     small = solve_frontier(two, until_s=until_s, down_to_s=float(np.min(times_s)), around_s=times_s)
     within_s = np.unique(np.clip(times_s, small.t_min_s, small.t_star_s))
-    lasts_s = np.array([small.durations_at(time_s) for time_s in within_s.tolist()])
+    if len(problem) <= LADDER:  # corners split less, but take as long as all else in larger problems
+        lasts_s = small.whole.tick.real(np.array([corner_durations(small, time_s) for time_s in within_s]))
+    else:
+        lasts_s = np.array([small.durations_at(time_s) for time_s in within_s.tolist()])
     ones = np.ones(len(choice))
     first_s, rest_s = (blended(problem, option, option, ones)[0] for option in (choice, other))
     apart_s = first_s - rest_s
