@@ -177,6 +177,6 @@ def test_what_it_costs_is_in_the_journal(job: Job) -> None:
     caps_w = [None if one is None else one / REPLICAS for one in (event["power_w"] for event in found)]
     assert caps_w == [pytest.approx(one) for one in (*job.caps_w, None, job.caps_w[0])]
     held = job.played(LOWER - 1, LOWER)[0]
-    slower_pct = 100.0 * (job.frontier_index.expected_s[held] / job.frontier_index.objective_s - 1.0)
+    slower_pct = 100.0 * (job.frontier_index.expected_s[int(held)] / job.frontier_index.objective_s - 1.0)
     assert (found[0]["plan"], found[0]["slowdown_pct"]) == (held, pytest.approx(slower_pct))
     assert found[0]["plan_w"] <= found[0]["power_w"]

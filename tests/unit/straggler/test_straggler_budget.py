@@ -12,7 +12,7 @@ MOST_PCT = 0.2
 
 def lost_pct(played: Played) -> float:
     """Truly lost, in percent of 1 000 iterations, in whichever of them most was."""
-    alike = played.job_s / played.unconstrained_s.max(axis=1) - 1.0
+    alike = played.job_s / played.free_s.max(axis=1) - 1.0
     return float(100.0 * np.convolve(alike, np.ones(min(HORIZON, len(alike)))).max() / HORIZON)
 
 
