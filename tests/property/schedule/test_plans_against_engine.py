@@ -11,7 +11,13 @@ from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, Schedule, textbook, with_rendezvous
 
 BLOCKING_W = 70.0
-SECONDS = {Kind.FORWARD: 0.05, Kind.BACKWARD: 0.1, Kind.BACKWARD_INPUT: 0.055, Kind.BACKWARD_WEIGHT: 0.045}
+SECONDS = {
+    Kind.FORWARD: 0.05,
+    Kind.BACKWARD: 0.1,
+    Kind.BACKWARD_INPUT: 0.055,
+    Kind.BACKWARD_WEIGHT: 0.045,
+    Kind.FORWARD_BACKWARD: 0.135,
+}
 CLOCKS = (1410, 1290, 1170, 1050)
 
 
@@ -35,6 +41,7 @@ def profile_of(schedule: Schedule) -> Profile:
 SCHEDULES = {
     "interleaved": textbook("interleaved", stages=6, microbatches=4, chunks=3),
     "interleaved-zb": textbook("interleaved-zb", stages=4, microbatches=4, chunks=2),
+    "interleaved-fb": textbook("interleaved-fb", stages=6, microbatches=6, chunks=2),
     "zb-h1": textbook("zb-h1", stages=3, microbatches=5),
     "zbv": textbook("zbv", stages=4, microbatches=4),
     "dualpipe-v": textbook("dualpipe-v", stages=4, microbatches=5),
