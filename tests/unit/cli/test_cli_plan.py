@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,21 @@ def test_prints_the_figures(perseus: Program, profile_csv: Path) -> None:
     for words in ("T_min", "0.69", "T*", "saving %", "straggler %", "gap", "solved"):
         assert words in answer.out
     assert max(map(len, answer.out.splitlines())) <= 80
+
+
+def test_a_clock_for_each_gpu_names_what_one_for_each_computation_would_save(
+    perseus: Program, profile_csv: Path
+) -> None:
+    def bound(*more: str) -> float:
+        out = perseus("plan", profile_csv, *SIZES, "--blocking-power-w", 70, *more).out
+        found = re.search(r"each computation at most\s+([\d.]+)\s+%", out)
+        return float(found[1]) if found else 0.0
+
+    plans = json.loads(perseus("plan", profile_csv, *SIZES, "--blocking-power-w", 70, "--json").out)
+    best_pct = plans["rows"][0]["saving_pct"]
+    assert best_pct > 1.0
+    assert bound("--set", "changes_per_s=0") == pytest.approx(best_pct, abs=0.1)
+    assert bound() == 0.0
 
 
 def test_one_stage_waits_for_nobody(perseus: Program, tmp_path: Path) -> None:
