@@ -60,8 +60,8 @@ LADDER, DENSE, STEP = 100, 8, 1.15
 """Activities up to which stricter budgets are searched too, so that a looser one is never worse: all of so
 few changes, then each of so many times more."""
 MOVED, ROUNDS, LARGE = 3, 4, 2_000
-"""How many plans for the shortest time get their changes moved, and how often; one, and twice, in problems
-with a ladder or so large."""
+"""How many plans for the shortest time get their changes moved, and how often. From so many activities on it
+is one, and twice; nothing is exchanged, and few answers are made to fit."""
 LATE = 3.0
 """How much more than the price of time an answer pays for being late, where answers are ranked."""
 NO_TAX = 1e-6
@@ -364,13 +364,15 @@ class _Search:
         count = len(self.game.table)
         flow_w = activity_flow(self._frontier, self._frontier.bracket(time_s)[0])
         worth_w = float(flow_w[np.diff(self.game.graph.first_before) == 0].sum())
-        most_turns, most_fitted, most_tries = (work // count for work in (FIRST_WORK if first else WORK))
+        most_turns, most_fitted, most_tries = (most // count for most in (FIRST_WORK if first else WORK))
         turns = max(min(MOST_TURNS, 10 * count, most_turns), TURNS)
         fitted, kept = max(min(MOST_FITTED, 2 * count, most_fitted), FITTED), FIRST_KEPT if first else KEPT
         tries = min(20 * count, most_tries)
+        if count >= LARGE:
+            turns, fitted, tries = (turns, 2 * FITTED, 0) if first else (2 * TURNS // 3, 1, 0)
         asked = budget, self._taxes, flow_w, worth_w, time_s * AS_LONG
         found = _search(self.game, self._work, *asked, turns, fitted, kept, tries)
-        return found[: MOVED if first and LADDER < count < LARGE else 1]
+        return found[: MOVED if first and count < LARGE else 1]
 
     def _moved(self, level: Indices, times_s: Floats, budget: Budget, *, first: bool) -> list[Timelines]:
         """Return the plan as it was found, and with its changes at better moments for all times."""
@@ -381,7 +383,7 @@ class _Search:
         if np.isinf(self._least_part_s):
             return found
         price_w = activity_flow(self._frontier, self._frontier.bracket(float(times_s[0]))[0])
-        for turn in range((ROUNDS if LADDER < len(order) < LARGE else 2) if first else 1):
+        for turn in range((ROUNDS if len(order) < LARGE else 2) if first else 1):
             last = Timelines._make(column[:1] for column in found[-1])
             choice, other = last.choice[0], last.other[0]
             if turn % 2 == 0:  # else what was split makes use of the time that parts too short have left

@@ -144,7 +144,7 @@ def test_every_plan_within_a_budget_is_near_the_bound_without_one() -> None:
     """Ten a second are nearly enough for this workload: mean and worst gap beside a straggler, in percent."""
     gap_pct = planned(ChangeBudget(10.0)).waiting_gap_pct
     assert gap_pct.mean() < 0.3
-    assert gap_pct.max() < 0.8
+    assert gap_pct.max() < 1.2
 
 
 def test_a_plan_that_changes_too_often_is_refused() -> None:
