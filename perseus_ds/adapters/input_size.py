@@ -15,7 +15,7 @@ from perseus_ds.errors import ConfigError
 from perseus_ds.schedule import Load
 
 _BOUNDARIES = ("cu_seqlens_cpu", "cu_seqlens_q_cpu", "cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q")
-"""Where packed sequences begin and end: Megatron's ``packed_seq_params``, flash-attn, Transformers."""
+"""Names of packed sequences' boundaries: Megatron's ``packed_seq_params``, flash-attn, Transformers."""
 _LENGTHS = ("seq_lens", "seqlens", "lengths", "sequence_lengths")
 _PACKED = ("packed_seq_params",)
 _TOKENS = ("input_ids", "tokens", "text")

@@ -58,7 +58,7 @@ REMOVED_OPTIONS = {
     "doctor --output": "redirect its output",
     "doctor -o": "redirect its output",
 }
-"""By command and option, or by command alone where all of it was removed; the remedy ends the refusal."""
+"""Remedies by command and option, or by command alone where all of it was removed."""
 
 
 def refuse_removed(command: str, words: Sequence[str]) -> None:

@@ -291,7 +291,7 @@ class NvmlGpu(LibraryGpu):
         return min(filter(None, stated), default=0) if stated else None
 
     def _read_smoothing(self) -> bool | None:
-        """Whether power smoothing is on, from Blackwell on: older drivers give its field another meaning.
+        """State of power smoothing, from Blackwell on: older drivers give its field another meaning.
 
         Source: nvml.h 13, ``NVML_FI_PWR_SMOOTHING_ENABLED``; assumed: untried on a Blackwell.
         """

@@ -57,7 +57,7 @@ class Played:
 
     @property
     def end_s(self) -> float:
-        """When it ends."""
+        """End, in seconds from the iteration's begin."""
         return self.start_s + self.duration_s
 
 

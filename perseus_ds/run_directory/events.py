@@ -37,7 +37,7 @@ _REMEDY = {
     "running": "its plan is kept: the next start runs it at once; perseus.audit.every_iterations sets when",
 }
 NOTHING_MEASURED = "no iteration can be measured"
-"""How the line of a ``not_measured`` event begins whose job measures nothing for as long as it runs so."""
+"""Beginning of the line of a ``not_measured`` event of a job that measures nothing for as long as it runs."""
 _NOTHING_TO_MEASURE = frozenset({"profile", "observe"})
 
 

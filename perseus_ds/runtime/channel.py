@@ -109,10 +109,10 @@ _SILENCE_S = 5.0  # a number that all ranks have sent, and that has not come by 
 _NONE = timedelta(milliseconds=1)  # what was waited for in vain is looked for, and not waited for again
 
 FAILED = 0
-"""Where the numbers report whether some rank has failed: a failed one will not come to meet the others."""
+"""Place of the number of a failed rank, which will not come to meet the others."""
 
 MOST, FEWEST = 3, 4
-"""Where they hold how many microbatches a rank's batch has, and the same negative: the greatest of all."""
+"""Place of how many microbatches a rank's batch has, and the same negative: the greatest of all."""
 
 
 class ControlChannel:

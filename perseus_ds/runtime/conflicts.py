@@ -64,7 +64,7 @@ _MOST_BYTES = 32 << 20
 _BITS = {kind: 1 << place for place, kind in enumerate(ConflictKind)}
 
 KINDS = len(_BITS)
-"""How many kinds of conflict there are to report."""
+"""Number of kinds of conflict that can be reported."""
 
 
 class ConflictMonitor:

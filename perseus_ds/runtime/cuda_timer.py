@@ -115,7 +115,7 @@ class ClockSync:
 # Points of a stream, and their times: read where the device has passed them, tied to the host's clock.
 
 TOGETHER = 32
-"""How many marks are read at a time."""
+"""Marks that are read at a time."""
 _FIRST = 3
 
 

@@ -586,7 +586,7 @@ class EnergyWatch:
 
     @property
     def useless(self) -> str:
-        """Why no energy can be measured, now and later; empty where it can."""
+        """Reason why no energy can be measured, now and later; empty where it can."""
         if not self.watching:
             return "its GPU has no energy counter"
         useless = self._last.useless if self._last else ""

@@ -55,9 +55,9 @@ from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 _MOST_OVERRUNS = 0.01
 _MOST_SLOWER_PCT = 0.2
-"""How much longer than planned an iteration may last before it is reported."""
+"""Share by which an iteration may last longer than planned before it is reported."""
 _OTHER_K = 10.0
-"""By as much energies are off by some 1 %."""
+"""Change by which energies are off by some 1 %."""
 
 
 def log_doubts(context: JobContext, plans: PlanSet, named: str) -> None:

@@ -1,4 +1,4 @@
-"""One engine's iterations: what the hooks call, what runs, and how it ends.
+"""Iterations of one engine: what the hooks call, what runs, and how it ends.
 
     framework hook --> Session.before / after --> Recorder              (device times)
                               |
@@ -49,16 +49,16 @@ from perseus_ds.runtime.sweep import Observing, Sweeping, Windows
 from perseus_ds.schedule import Kind, Load
 
 _REST_AFTER_LATENCIES = 4.0
-"""How many switching latencies the host may spend between two iterations before clocks go to default."""
+"""Switching latencies that the host may spend between two iterations before clocks go to default."""
 
 _SETTLED_AFTER_LATENCIES = 2.0
-"""After how many the clock of an iteration is in force that follows another engine's."""
+"""Switching latencies after which the clock of an iteration is in force that follows another engine's."""
 
 _FOLLOWED = "another rank of the job reported an error, see its log"
 
 
 class End(Enum):
-    """Why a session ends, and who logs and hears of it."""
+    """Reason why a session ends, and who logs and hears of it."""
 
     ENDED = "the job is over, or gives its engine back: the event alone"
     FAILED = "this rank cannot go on: it logs the line and informs the others"

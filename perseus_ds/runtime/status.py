@@ -90,7 +90,7 @@ _HEAD = 6
 
 _POWER_W = 5  # watts of the whole job (0: no cap), from rank 0 alone
 _PARTING_S = 2.0
-"""How long a rank that leaves waits for the others."""
+"""Time for which a rank that leaves waits for the others."""
 
 
 @dataclass(frozen=True, slots=True)

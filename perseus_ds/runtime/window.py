@@ -88,7 +88,7 @@ def same_clock(warm: Pooled, cool: Pooled) -> bool:
 
 
 CHANGE_S = 1.0
-"""How long a clock may take to change and settle: computations that begin within it are not measured."""
+"""Time that a clock may take to change and settle: computations that begin within it are not measured."""
 
 
 @dataclass(frozen=True, slots=True)

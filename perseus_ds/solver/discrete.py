@@ -60,17 +60,17 @@ LADDER, DENSE, STEP = 100, 8, 1.15
 """Activities up to which stricter budgets are searched too, so that a looser one is never worse: all of so
 few changes, then each of so many times more."""
 MOVED, ROUNDS, LARGE = 3, 4, 2_000
-"""How many plans for the shortest time get their changes moved, and how often. From so many activities on it
+"""Plans for the shortest time that get their changes moved, and how often each. From so many activities on it
 is one, and twice; nothing is exchanged, and few answers are made to fit."""
 LATE = 3.0
-"""How much more than the price of time an answer pays for being late, where answers are ranked."""
+"""Multiple of the price of time that an answer pays for being late, where answers are ranked."""
 NO_TAX = 1e-6
 """A tax in joules that keeps nobody from a change."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """Which activities share a machine, and at which level each of their options runs it.
+    """Activities that share a machine, and the level at which each of their options runs it.
 
     ``orders``: the activities of each lane in running order, over and over again: the last is followed by the
     first. ``level_of``: for every table the level of each option, 0 the highest; empty where it has none.
@@ -85,7 +85,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allowance:
-    """How often lanes may change level: each by itself, and all of a group together; None is without limit.
+    """Changes of level that each lane, and all of a group together, may make; None is without limit.
 
     Units: changes per second.
     Shape: ``group_of`` [lanes].
@@ -139,7 +139,7 @@ class Budget(NamedTuple):
 
 
 class Timelines(NamedTuple):
-    """What every activity begins at, what it ends at, and the share of its work before the change.
+    """Options that every activity begins and ends at, and the share of its work before the change.
 
     Shape: [plans, activities] each; ``choice`` and ``other`` are positions in the option tables.
     """
@@ -161,7 +161,7 @@ class Levels(NamedTuple):
 
 
 class Game(NamedTuple):
-    """What lanes and paths answer with.
+    """Graph, options and lanes, as compiled code reads them.
 
     Shape: ``table``, ``fixed_s`` [activities], the latter of those without a lane; ``first`` [lanes + 1],
     ``order`` [activities of lanes].
@@ -221,7 +221,7 @@ class Work(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What lanes answer: prices times a factor, within a budget, into ``level``."""
+    """Question to the lanes: prices times a factor, within a budget; answered into ``level``."""
 
     game: Game
     budget: Budget

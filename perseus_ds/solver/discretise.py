@@ -1,4 +1,4 @@
-"""One option for each activity: beams at some of the wanted times, and splices of what they find between.
+"""Plans with one option for each activity: beams at some of the wanted times, and splices between them.
 
 A beam takes one activity after the other; the best partial plans go on side by side.
 """
@@ -226,7 +226,7 @@ def places_within(choices: Choices, window: Ints) -> Indices:
 # The relaxed optimum at one time, made into what a beam follows.
 
 BAND = 3
-"""How many options faster or slower than the relaxed duration are tried."""
+"""Number of options faster or slower than the relaxed duration are tried."""
 
 
 class Guide(NamedTuple):
@@ -301,7 +301,7 @@ def _by_start(order: Indices, start: Ints) -> Indices:
 FAR = float(np.finfo(np.float64).max)
 """More than any step is worth: what is worth nothing is beyond every bar."""
 SAMPLE = 5
-"""One step in so many is looked at to guess the bar; no number of places in a row."""
+"""Steps of which one is looked at to guess the bar; no number of places in a row."""
 
 
 class Search(NamedTuple):
@@ -687,7 +687,7 @@ NARROWEST, WIDEST = 32, 2048
 FEW = 32
 """Fewer times than that do not get wider beams."""
 FIRST = 24
-"""How much wider the beam for the shortest time is: that plan costs no speed, so most users run it."""
+"""Factor by which the beam for the shortest time is wider: that plan costs no speed, so most users run it."""
 LEANING = 0.1, 0.2
 """Shares of the strain that beams count, in turn: neighbours on the frontier that search differently."""
 

@@ -65,7 +65,7 @@ MOVE = np.dtype([("room", "i8"), ("arc", "i4"), ("is_within", "i4")])
 ARC = np.dtype([("low", "i8"), ("rung", "i4"), ("bottom", "i4"), ("ahead", "i4"), ("back", "i4")])
 PLACE = np.dtype([("before", "i8"), ("most", "i8"), ("step", "i4"), ("node", "i4")])
 SENT, DEPTH, PATIENCE, HIGH, GROUND, TIES, PATHS = range(7)
-"""What ``tally`` counts: see ``State``."""
+"""Counts in ``tally``: see ``State``."""
 LINE, HUGE, LARGE = 64, 2**21, 2**20
 """Bytes that a processor reads at once; bytes of a huge page; records from which on huge pages pay."""
 

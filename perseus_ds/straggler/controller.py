@@ -444,6 +444,6 @@ class StragglerController:
 
 
 def _lower_quartile_of(levels: _Replicas, known: int) -> int:
-    """Whose level a quarter of the known ones do not exceed: with few replicas the fastest one's."""
+    """Return the replica whose level a quarter of the known ones do not exceed: of few the fastest."""
     place = (known - 1) // 4
     return int(np.argpartition(levels, place)[place])
