@@ -17,7 +17,7 @@ LATER = (" per s", "dwell", "per node", "never")
 
 
 def cases(data: Path) -> dict[str, Callable[[], Any]]:
-    """Return the cases of ``scripts/bench/unchanged`` without a budget or whole clocks, and its graphs."""
+    """Return the cases of ``scripts/bench/unchanged/cases.py`` without a budget or whole clocks, and its graphs."""
     spec = importlib.util.spec_from_file_location("unchanged_cases", BENCH)
     assert spec is not None
     assert spec.loader is not None

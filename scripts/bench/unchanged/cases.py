@@ -1,13 +1,11 @@
 """Forty profiles with a schedule and a kind of plan each, and graphs that are no pipelines: as arrays.
 
-Run by ``main.py`` once in every tree that it compares; what it imports must be there in both. The profiles
-are made here, of numbers drawn with a seed; the published one is read where ``PERSEUS_SHARED_DATA`` has it.
+The profiles are made here, of numbers drawn with a seed; the published one is read where
+``PERSEUS_SHARED_DATA`` has it.
 """
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -16,7 +14,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import perseus_ds
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import ChangeBudget, PlanSet, Switching, build
@@ -35,22 +32,6 @@ PUBLISHED = "gpt3-175b_a100-sxm_profile.csv"
 BLOCKING_W = 83.64
 LOW_W = {1410: BLOCKING_W, 300: 56.4}
 CHANGE = ClockChange(0.004, 0.006, 0.006)
-
-
-def main(arguments: list[str]) -> int:
-    """Solve the cases that are named and write their arrays, with the CPU seconds that each took."""
-    tree, data, found, *names = arguments
-    if not Path(perseus_ds.__file__).is_relative_to(Path(tree).resolve()):
-        raise SystemExit(f"{perseus_ds.__file__} is not in {tree}")
-    cases, arrays = all_cases(Path(data)), {}
-    for name in names:
-        began = time.process_time()
-        for key, value in cases[name]().items():
-            arrays[f"{name}|{key}"] = value
-        arrays[f"{name}|cpu_s"] = np.array(time.process_time() - began)
-        sys.stderr.write(f"{name}: {float(arrays[f'{name}|cpu_s']):.2f} s\n")
-    np.savez(found, **arrays)
-    return 0
 
 
 def all_cases(data: Path) -> dict[str, Callable[[], Arrays]]:
@@ -303,7 +284,3 @@ def _uneven(seed: int, stages: int) -> Profile:
     """A textbook GPU with stages of different work."""
     weights = np.random.default_rng(seed).uniform(0.6, 1.6, stages).tolist()
     return replace(textbook_profile(weights, variation=0.004), blocking_w={1410: 70.0, 300: 50.0})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
