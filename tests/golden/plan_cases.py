@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from profile_cases import all_cases
 
-BENCH = Path(__file__).parents[2] / "scripts" / "bench" / "unchanged" / "cases.py"
-LATER = (" per s", "dwell", "per node", "never")
+LATER = (" per s", "per node", "never")
 """Parts of names of cases whose plans may change: budgets of changes, one clock for each computation."""
 
 
 def cases(data: Path) -> dict[str, Callable[[], Any]]:
-    """Return the cases of ``scripts/bench/unchanged/cases.py`` without a budget or whole clocks, and its graphs."""
-    spec = importlib.util.spec_from_file_location("unchanged_cases", BENCH)
-    assert spec is not None
-    assert spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
+    """Return the cases of `profile_cases` without a budget or whole clocks, and its graphs."""
     return {
         name: lambda make=make: _digests(make())
-        for name, make in bench.all_cases(data).items()
+        for name, make in all_cases(data).items()
         if not any(part in name for part in LATER)
     }
 

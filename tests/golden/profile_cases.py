@@ -112,7 +112,7 @@ def _plans(data: Path) -> Iterator[tuple[str, Callable[[], Arrays]]]:
         )
     ):
         stages, clocks = int(sizes.split("x")[0].split("/")[0]), (4, 9, 20, 38)[seed % 4]
-        more = {"reserve_pct": "automatic"} if seed % 5 == 3 else {}  # noqa: PLR2004
+        more = {"reserve_pct": "automatic"} if seed % 5 == 3 else {}
         yield case(f"drawn {seed}", partial(_drawn, seed, stages, clocks), order, sizes, kind, **more)
     for seed in (30, 31, 32):
         yield case(
