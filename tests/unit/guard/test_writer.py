@@ -114,6 +114,25 @@ def test_who_was_silent_gets_its_clock_back_by_speaking(desk: Desk) -> None:
     assert desk.gpu.calls == [900, None, 900], "once"
 
 
+def test_who_had_given_its_clock_back_is_left_without(desk: Desk) -> None:
+    desk.ask(900)
+    desk.ask(None)
+    desk.now_s += 31.0
+    desk.writer.step()
+    desk.writer.renew()
+    desk.writer.step()
+    assert desk.gpu.calls == [900, None]
+
+
+def test_who_speaks_keeps_the_lease(desk: Desk) -> None:
+    desk.ask(900)
+    for _ in range(5):
+        desk.now_s += 29.0
+        desk.writer.renew()
+        desk.writer.step()
+    assert desk.gpu.calls == [900]
+
+
 def test_the_next_thing_to_do_is_a_look_or_the_lapse(desk: Desk) -> None:
     assert desk.writer.due_s() == desk.now_s + 30.0
     desk.ask(900)

@@ -52,6 +52,27 @@ def test_a_clock_that_changes_under_way_slows_only_the_rest(time: VirtualTime) -
     assert task.ended_s - task.started_s == pytest.approx(LATENCY_S + (0.4 - LATENCY_S) * 2)
 
 
+def test_a_change_during_the_wait_is_taken_into_account(time: VirtualTime) -> None:
+    gpu = a100(time)
+    task = gpu.begin(WORK)
+    time.pass_s(0.1)
+    gpu.lock_clock(705)
+    gpu.release(task)
+    gpu.wait(task)
+    fast_s = 0.1 + LATENCY_S
+    assert task.ended_s - task.started_s == pytest.approx(fast_s + (0.4 - fast_s) * 2)
+
+
+def test_calls_queue_in_the_driver(time: VirtualTime) -> None:
+    gpu = a100(time)
+    gpu.lock_clock(705)
+    gpu.lock_clock(900)
+    time.pass_s(0.0375)
+    assert gpu.achieved().clock_mhz == 705
+    time.pass_s(0.010)
+    assert gpu.achieved().clock_mhz == 900
+
+
 def test_asking_for_the_same_clock_again_is_free(time: VirtualTime) -> None:
     gpu = a100(time)
     gpu.lock_clock(705)
@@ -88,6 +109,15 @@ def test_the_counter_follows_the_truth_late(time: VirtualTime) -> None:
     true_j = gpu.true_now().energy_j
     assert gpu.energy_j() <= true_j
     assert gpu.energy_j() == pytest.approx(true_j, rel=0.02)
+
+
+def test_the_counter_stands_still_between_ticks(time: VirtualTime) -> None:
+    gpu = a100(time)
+    seen = set()
+    for _ in range(1000):
+        time.pass_s(0.001)
+        seen.add(gpu.energy_j())
+    assert 10 <= len(seen) <= 12
 
 
 def test_noise_is_seeded(time: VirtualTime) -> None:
