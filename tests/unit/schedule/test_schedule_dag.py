@@ -45,6 +45,15 @@ def test_topological_order_respects_every_edge(stages: int, microbatches: int, n
     assert all(place[before] < place[after] for before, after in dag.edges)
 
 
+@given(st.integers(1, 6), st.integers(1, 8))
+def test_1f1b_takes_as_long_as_the_formula(stages: int, microbatches: int) -> None:
+    """Source: arXiv 2104.04473, section 2.2.1: (m + p - 1)(t_f + t_b)."""
+    dag = dag_of(textbook("1f1b", stages=stages, microbatches=microbatches))
+    durations = [1.0 if node.kind is Kind.FORWARD else 2.0 for node in dag.nodes]
+    ends = [start + length for start, length in zip(dag.earliest_starts(durations), durations, strict=True)]
+    assert max(ends) == 3.0 * (microbatches + stages - 1)
+
+
 def test_a_circle_is_a_value_and_an_error() -> None:
     nodes = tuple(map(Instruction.parse, ("0F0", "1F0", "0B0")))
     assert dag_of(schedule("0F0 0B0", microbatches=1)).cycle() == []

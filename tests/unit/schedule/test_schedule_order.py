@@ -148,3 +148,15 @@ def test_zero_bubble_h1_owes_no_more_than_its_rank(ranks: int) -> None:
             owed.append(owed[-1] + step)
         assert max(owed) <= rank + 1
         assert owed[-1] == 0
+
+
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_zbv_has_no_bubble_but_the_triangles_at_both_ends(ranks: int) -> None:
+    """Source: arXiv 2401.10241, section 6: with F, I and W equal, idle steps are those of the V's ends."""
+    microbatches = 3 * ranks
+    lines = grid(textbook("zbv", stages=2 * ranks, microbatches=microbatches)).splitlines()
+    for rank, line in enumerate(lines):
+        cells = line.partition("|")[2].split()
+        busy = [place for place, cell in enumerate(cells) if cell != "."]
+        assert busy[0] == rank
+        assert busy == list(range(busy[0], busy[0] + 6 * microbatches))
