@@ -1,5 +1,7 @@
 """The program called in this process, and the files that it reads."""
 
+import faulthandler
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -119,7 +121,9 @@ def on_node(node: fake_nvml.FakeNvml, tmp_path: Path) -> Program:
         process = multiprocessing.get_context("fork").Process(
             target=_forked, args=(node.environment(), list(map(str, words)), out, err)
         )
+        gc.freeze()  # a child that destroyed an earlier test's process group would touch threads it has not
         process.start()
+        gc.unfreeze()
         process.join(60)
         if process.exitcode is None:
             process.kill()
@@ -138,6 +142,7 @@ def _forked(environment: dict[str, str], words: list[str], out: Path, err: Path)
         os.dup2(file, number)
         os.close(file)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+    faulthandler.enable()
     warnings.simplefilter("default")
     warnings.simplefilter("ignore", DeprecationWarning)
     code: object = 1
