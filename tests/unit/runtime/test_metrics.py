@@ -67,6 +67,7 @@ class Done:
     scraped: str
     ended: str
     true_j: float
+    uuid: str
 
 
 def text_of(run_dir: Path) -> str:
@@ -89,8 +90,10 @@ def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         scraped = answer.read().decode()
     running = text_of(run_dir)
+    gpu = opened_gpus()[-1]  # held here: it is gone as soon as nobody uses it
     session.end(well=True)
-    return Done(run_dir, running, scraped, text_of(run_dir), opened_gpus()[-1].true_now().energy_j)
+    energy_j, uuid = gpu.true_now().energy_j, gpu.identify().uuid
+    return Done(run_dir, running, scraped, text_of(run_dir), energy_j, uuid)
 
 
 def test_every_metric_is_clean(done: Done) -> None:
@@ -116,9 +119,8 @@ def test_savings_are_those_of_the_summary(done: Done) -> None:
 
 def test_labels_join_other_tools(done: Done) -> None:
     [(labels, _)] = parsed(done.running)[Metric.ENERGY.title]
-    uuid = opened_gpus()[-1].identify().uuid
     host = socket.gethostname()
-    assert labels == f'gpu_uuid="{uuid}",host="{host}",job="gpt",rank="0",replica="0",stage="0"'
+    assert labels == f'gpu_uuid="{done.uuid}",host="{host}",job="gpt",rank="0",replica="0",stage="0"'
     [(labels, _)] = parsed(done.running)[Metric.PLAN.title]
     assert labels == f'host="{host}",job="gpt"'
 
