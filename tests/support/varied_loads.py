@@ -180,12 +180,11 @@ def both_ways(
     train: Train = trained,
     pacing: str = "automatic",
     course: Course = course,
-    afresh: bool = False,
 ) -> BothWays:
-    """Train twice, at first with pacing, then without; ``afresh`` with a profile and a plan of its own."""
+    """Train twice, at first with pacing, then without, from one profile and plan."""
     ranks, said = STAGES * replicas, []
     for name, how in (("with_", pacing), ("without_", "never")):
         said.append(run_ranks(ranks, train, config(perseus=course(run_dir, how)), steps))
-        for file in ("summary.json", "events.jsonl", *(("profile.json", "plan.json") if afresh else ())):
+        for file in ("summary.json", "events.jsonl"):
             (run_dir / file).rename(run_dir / f"{name}{file}")
     return BothWays(run_dir, with_it=said[0], without=said[1])

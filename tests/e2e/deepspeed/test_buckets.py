@@ -9,13 +9,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import deepspeed
 import numpy as np
 import pytest
 import torch
-from deepspeed.pipe import LayerSpec
+from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from jobs import SURE, events, lines
-from packed import engine_of
 from ranks import Said, config, run_ranks
 from torch import nn
 from varied_loads import (
@@ -98,9 +98,20 @@ class Denoising(nn.Module):
 
 
 def image_engine(content: Mapping[str, Any]) -> PipelineEngine:
-    """Two stages of convolutions, the second twice as heavy."""
-    layers = [LayerSpec(Denoising, 4), LayerSpec(Denoising, 8, last=True)]
-    return engine_of(layers, content, nn.functional.mse_loss)
+    """Two stages of convolutions, the second twice as heavy, that exchange the shape of every microbatch."""
+    torch.manual_seed(7)
+    module = PipelineModule(
+        [LayerSpec(Denoising, 4), LayerSpec(Denoising, 8, last=True)],
+        num_stages=2,
+        loss_fn=nn.functional.mse_loss,
+        partition_method="uniform",
+        seed_layers=True,
+        dynamic_shape=True,
+    )
+    engine, *_ = deepspeed.initialize(
+        model=module, model_parameters=list(module.parameters()), config=dict(content)
+    )
+    return engine
 
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
