@@ -6,7 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts/demo_job"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/contract"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
 import ranks
 from adapter_contract import Noting
 from jobs import agreed, happened

@@ -9,9 +9,7 @@ from ranks import hear_what_was_ignored
 gc.disable()  # what is imported and collected stays
 hear_what_was_ignored()  # by nohup, or a shell that started us with &: what tests start has its own
 
-pytest.register_assert_rewrite(
-    "adapter_contract", "gpu_contract", "listeners"
-)  # its assertions are ours: show what they compared
+pytest.register_assert_rewrite("adapter_contract", "gpu_contract")  # show what their assertions compared
 
 # How long an example takes is the machine's business: no test judges a wall clock.
 settings.register_profile("perseus", deadline=None, suppress_health_check=[HealthCheck.too_slow])

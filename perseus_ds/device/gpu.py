@@ -363,7 +363,7 @@ class GpuReader(ABC):
 class Gpu(GpuReader):
     """A device behind one backend, whose clocks can be set if `capabilities` states so.
 
-    A backend ships when it passes `GpuContract` (tests/support/gpu_contract.py).
+    A backend ships when it passes `GpuContract` (tests/contract/gpu_contract.py).
     """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Protocol that a training framework supplies for a job to be served, and the guard around our hooks.
 
 An adapter knows its framework and nothing of us; the runtime knows this file and no framework. Every adapter
-passes `AdapterContract` (tests/support/adapter_contract.py).
+passes `AdapterContract` (tests/contract/adapter_contract.py).
 """
 
 from __future__ import annotations

@@ -9,19 +9,15 @@ CPUs (`megatron_on_cpu`). With more processes than ``--ranks`` the pipelines tra
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import megatron_on_cpu
 import torch
 from gpt import VOCABULARY, microbatches, standard_library
-from torch import Tensor, nn
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
-import megatron_on_cpu
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.distributed import (
     DistributedDataParallel,
@@ -34,6 +30,7 @@ from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_mega
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.enums import ModelType
 from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor, nn
 
 WIDTH, HEADS = 32, 4
 Batches = Iterator[tuple[Tensor, Tensor]]

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 from hosts import FakeNvml, fake_nvml
-from jobs import STAGES, Lifecycle, block, happened, train_until
-from made_once import made_once
+from jobs import STAGES, Lifecycle, block, happened, made_once, train_until
 from ranks import config, run_ranks
 
 

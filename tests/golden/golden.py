@@ -129,5 +129,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(HERE), *(str(ROOT / "tests" / name) for name in ("support", "fake_nvml"))]
+    sys.path[:0] = [
+        str(HERE),
+        *(str(ROOT / name) for name in ("tests/support", "tests/fake_nvml", "scripts/demo_job")),
+    ]
     raise SystemExit(main())

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hosts import PORT, Hosts, hosts
-from launched import Launched, deepspeed, launched, srun, torchrun
+from hosts import PORT, Hosts, Launched, deepspeed, hosts, launched, srun, torchrun
 from replicas import planned_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts import PORT, hosts
+from hosts import PORT, hosts, launched, srun
 from jobs import block, events
-from launched import launched, srun
 from ranks import config
 
 from perseus_ds.cli.main import main
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
-SOURCE = Path(__file__).parents[1] / "support" / "slow_disk.c"
+SOURCE = Path(__file__).parents[1] / "nodes" / "slow_disk.c"
 SLOW_S, CACHE_S, STALE = 0.3, 3.0, 7
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pickle
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import pytest
 import torch
 from ranks import PipelineEngine, Said, batches, build, config, run_ranks
 
@@ -176,3 +179,27 @@ def copy_of(run_dir: Path, to: Path, *, without: tuple[str, ...] = ()) -> Path:
         if name not in without:
             shutil.copy(run_dir / name, to / name)
     return to
+
+
+# What is dear to make and only read: made by one worker of a run, shared by all.
+
+T = TypeVar("T")
+
+
+def made_once(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], T]) -> T:
+    """Return what ``make`` returns for a folder of this name; whoever comes later reads it there.
+
+    The others wait meanwhile. Where it fails, the next tries again.
+    """
+    root = folders.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    folder = root / name
+    folder.mkdir(exist_ok=True, mode=0o700)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = folder / "kept.pickle"
+        if not kept.exists():
+            kept.write_bytes(pickle.dumps(make(folder)))
+        found: T = pickle.loads(kept.read_bytes())
+    return found

@@ -1,4 +1,4 @@
-"""Real megatron-core jobs of a few GPTModel layers, one process per rank."""
+"""Real megatron-core jobs of a few GPTModel layers on CPUs, one process per rank."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
-import megatron_on_cpu
-import packed
+import numpy as np
 import torch
+from megatron_on_cpu import pretend
 from torch import nn
 
 from perseus_ds.adapters.megatron import MegatronAdapter, OnePass
@@ -74,7 +74,7 @@ class Job:
     """One rank of it: model chunks, optimizer, data; ``step`` is one training iteration."""
 
     def __init__(self, shape: Shape, *, seed: int = 1) -> None:
-        megatron_on_cpu.pretend()
+        pretend()
         vars(moe_utils).setdefault("te_general_gemm", None)  # 0.16.1 forgets it without transformer engine
         self.shape, self.schedules = shape, schedules
         virtual = shape.chunks if shape.chunks > 1 else None
@@ -92,7 +92,7 @@ class Job:
         self.chunks = [_chunk(self.config, shape, number) for number in range(shape.chunks)]
         self.optimizer = _optimizer(self.config, self.chunks, shape)
         replica = parallel_state.get_data_parallel_rank()
-        batches = packed.packed(replica, shape.microbatches) if shape.packed else None
+        batches = packed_batches(replica, shape.microbatches) if shape.packed else None
         self.data = [batches or _batches(seed + replica, shape) for _ in self.chunks]
         self.run_pass = schedules.get_forward_backward_func()
 
@@ -195,7 +195,7 @@ def _chunk(config: Any, shape: Shape, number: int) -> Any:  # noqa: ANN401
         config,
         layers,
         vocab_size=VOCABULARY,
-        max_sequence_length=packed.LONGEST if shape.packed else SEQUENCE,
+        max_sequence_length=LONGEST if shape.packed else SEQUENCE,
         pre_process=stage == 0,
         post_process=stage == last,
         share_embeddings_and_output_weights=False,
@@ -331,3 +331,40 @@ def forward_step(
         batch["tokens"], batch["position_ids"], None, labels=batch["labels"], packed_seq_params=packing
     )
     return output, loss
+
+
+# Sequences of log-normal lengths packed one after another, their boundaries, and the work that they are.
+
+PERIOD = 3
+"""Iterations after which the same lengths come again, as in `varied_loads`."""
+SEQUENCES, MEDIAN, SIGMA, LONGEST = 4, 12.0, 0.6, 64
+
+
+def packed_lengths(replica: int, iteration: int, microbatches: int) -> list[list[int]]:
+    """Lengths of the sequences in each microbatch of an iteration; the same ones come again."""
+    random = np.random.default_rng([replica, iteration % PERIOD])
+    drawn = np.round(MEDIAN * random.lognormal(0.0, SIGMA, (microbatches, SEQUENCES)))
+    return [[int(length) for length in one] for one in np.clip(drawn, 1, LONGEST)]
+
+
+def packed_simulation(microbatches: int, replicas: int = 2) -> dict[str, object]:
+    """Settings by which simulated GPUs take as long as these loads ask for."""
+    packs = [
+        pack for r in range(replicas) for n in range(PERIOD) for pack in packed_lengths(r, n, microbatches)
+    ]
+    mean = [sum(length**power for pack in packs for length in pack) / len(packs) for power in (1, 2)]
+    return {"mean_forward_s": 0.1, "load_terms": [0.1, 0.7, 0.2], "mean_load": mean}
+
+
+def packed_batches(replica: int, microbatches: int) -> Iterator[Mapping[str, torch.Tensor]]:
+    """Microbatches for ever: tokens and labels in one row, positions within each sequence, boundaries."""
+    generator = torch.Generator().manual_seed(replica)
+    for iteration in count():
+        for lengths in packed_lengths(replica, iteration, microbatches):
+            tokens = torch.randint(VOCABULARY, (1, sum(lengths) + 1), generator=generator)
+            yield {
+                "tokens": tokens[:, :-1],
+                "labels": tokens[:, 1:],
+                "position_ids": torch.cat([torch.arange(length) for length in lengths])[None],
+                "cu_seqlens": torch.tensor([0, *np.cumsum(lengths).tolist()], dtype=torch.int32),
+            }

@@ -1,22 +1,126 @@
-"""Jobs of several replicas, one of which is slowed for a while, and what every iteration was like."""
+"""Jobs of several replicas in virtual time, one of which is slowed or held down for a while."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from jobs import events
-from planned_by_physics import deepspeed_schedule, perseus_block, write_plan
+import numpy as np
+from deepspeed_hosts import ZeroHost, zero_engine
+from jobs import events, give_way
+from numpy.typing import NDArray
 from ranks import PipelineEngine, batches, build, config, run_ranks
 
+import perseus_ds
+from perseus_ds.adapters.deepspeed import order_of
+from perseus_ds.device.simulated import physics
 from perseus_ds.device.simulated.gpu import opened_gpus
+from perseus_ds.device.simulated.models import GpuModel, model_named
+from perseus_ds.device.simulated.physics import Work
+from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.plan import build as build_plans
+from perseus_ds.plan import write_plans
+from perseus_ds.plan.problem import Switching
+from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.attach import session_of
+from perseus_ds.runtime.job import PLAN_ONLY
 from perseus_ds.runtime.status import JobStatus
+from perseus_ds.schedule import Kind, Schedule
+
+# Plans from the physics of the simulated GPU: what a perfect profile would say.
+
+CLOCKS_MHZ = tuple(range(1410, 600, -45))
+SETTINGS = SimulatedSettings()
+FIXED_S = {Kind.REDUCE_GRADS: SETTINGS.reduce_grads_s, Kind.STEP: SETTINGS.step_s}
+
+
+def candidate_clocks(grid_mhz: Sequence[int], count: int) -> tuple[int, ...]:
+    """Spread clocks evenly from the highest to half of it, on clocks that the device has."""
+    grid = sorted(set(grid_mhz), reverse=True)
+    useful = [clock for clock in grid if clock >= 0.5 * grid[0]]
+    count = min(count, len(useful))
+    if count == 1:
+        return (useful[0],)
+    span = len(useful) - 1
+    return tuple(useful[round(index * span / (count - 1))] for index in range(count))
+
+
+def deepspeed_schedule(*, microbatches: int, stages: int) -> Schedule:
+    """The schedule of a pipeline without tied weights, as its ranks would say it."""
+    from deepspeed.runtime.pipe.schedule import TrainSchedule
+
+    orders = [
+        order_of(TrainSchedule(microbatches, stages, stage), stage, without={Kind.REDUCE_TIED})
+        for stage in range(stages)
+    ]
+    return Schedule("deepspeed.TrainSchedule", microbatches, tuple(orders))
+
+
+def write_plan(
+    path: Path,
+    schedule: Schedule,
+    forward_s: Sequence[float],
+    fingerprint: Mapping[str, str],
+    *,
+    gpu: str | None = None,
+    profile_path: Path | None = None,
+) -> None:
+    """Plan from the physics of one kind of GPU; also write the profile where a path is given."""
+    settings = SimulatedSettings()
+    model = model_named(gpu or settings.gpu)
+    clocks_mhz = candidate_clocks(model.clocks_mhz, len(CLOCKS_MHZ)) if gpu else CLOCKS_MHZ
+    points = {}
+    for stage, seconds in enumerate(forward_s):
+        for kind, factor in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, settings.backward_over_forward)):
+            work = Work(seconds * factor, settings.memory_bound, settings.intensity)
+            points[stage, kind] = tuple(_point(model, mhz, work, settings.noise) for mhz in clocks_mhz)
+    blocking_w = physics.work_power_w(model, model.max_clock_mhz, 0.0)
+    profile = Profile(
+        points=points,
+        blocking_power_w=blocking_w,
+        fixed_s={(s, kind): t for s in range(len(forward_s)) for kind, t in FIXED_S.items()},
+    )
+    if profile_path is not None:
+        waiting_w = {mhz: physics.work_power_w(model, mhz, 0.0) for mhz in clocks_mhz}
+        own = {key: value for key, value in fingerprint.items() if key not in PLAN_ONLY}
+        write_profile(replace(profile, blocking_w=waiting_w, fingerprint=own), profile_path)
+    plans = build_plans(
+        profile,
+        schedule,
+        blocking_power_w=blocking_w,
+        reserve_pct=1.0,
+        switching=Switching(split="never"),
+        fingerprint=fingerprint,
+        verify=True,
+    )
+    write_plans(plans, path)
+
+
+def _point(model: GpuModel, clock_mhz: int, work: Work, noise: float) -> Point:
+    time_s = physics.duration_s(model, clock_mhz, work)
+    return Point(clock_mhz, time_s, physics.energy_j(model, clock_mhz, work), time_sd_s=noise * time_s)
+
+
+def perseus_block(run_dir: Path, forward_s: Sequence[float], **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A perseus block of a job in virtual time that plays a plan which is there."""
+    return {
+        "enabled": True,
+        "run_dir": str(run_dir),
+        "device": "simulated",
+        "mode": "run",
+        "profile": {"warmup_iterations": 2},
+        "audit": {"every_iterations": 0},
+        "simulated": {"forward_s": list(forward_s), "switch_latency_s": 0.0, "transfer_s": 0.0},
+        **changes,
+    }
+
 
 Spells = Mapping[int, list[tuple[int, int, float]]]
 """For a replica: from which iteration of the plan to which, how many times slower."""
@@ -136,3 +240,204 @@ def planned_job(
     profile_path = folder / "run" / "profile.json" if profiled else None
     write_plan(folder / "run" / "plan.json", schedule, forward_s, fingerprint, profile_path=profile_path)
     return config(perseus=block, **settings)
+
+
+# Jobs in virtual time with a GPU that is held down for some iterations, against default clocks.
+#
+# `compare` trains a `Case` twice, by its plan and at default clocks, and returns a `Comparison`.
+
+PLANNED = 150
+"""Iterations that are compared, unless another number is asked for."""
+BOUND_OVER = 1000
+"""Iterations over which the product bounds what recoveries cost (``straggler.max_cost_pct``)."""
+MOST_SLOWER_PCT = 0.2
+NAMED_WITHIN = 5
+"""Iterations."""
+_SWEEP_FROM = 12
+_SPELL = 12
+_MOST_BEFORE = 350
+"""Iterations until there is a plan."""
+
+When = Callable[[int, int], bool]
+"""Whether the GPU is held down: in an iteration of the job, and of the plan (below 0 before there is one)."""
+
+SPELLS: dict[str, When] = {
+    "always": lambda *_: True,
+    "during the sweep": lambda iteration, planned: planned < 0 and iteration >= _SWEEP_FROM,
+    "later": lambda _, planned: planned >= 20,
+    "on and off": lambda iteration, planned: (iteration if planned < 0 else planned) // _SPELL % 2 == 0,
+}
+CAPS: dict[str, float] = {"clock": 900, "power": 250.0}
+"""MHz and watts."""
+NOISES_PCT = (0.5, 2.0)
+"""Of one computation's duration."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Replicas of a job and the seconds of a forward pass on each stage; the slow GPU is the last rank's."""
+
+    replicas: int
+    forward_s: tuple[float, ...]
+
+    @property
+    def ranks(self) -> int:
+        return self.replicas * len(self.forward_s)
+
+
+LAYOUTS = {
+    "ZeRO-1 dp 2": Layout(2, (0.4,)),
+    "pipeline 2 x dp 2": Layout(2, (0.4, 0.5)),
+    "pipeline 2 x dp 4": Layout(4, (0.4, 0.5)),
+    "Megatron 2 x dp 2": Layout(2, (0.4, 0.5)),
+    "light last stage 2 x dp 2": Layout(2, (0.5, 0.3)),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a job is laid out, what holds its last GPU down (nothing: ""), when, and how durations vary."""
+
+    layout: str
+    cap: str = ""
+    spell: str = "always"
+    noise_pct: float = 0.5
+
+    def __str__(self) -> str:
+        held = f"{self.cap} cap {self.spell}" if self.cap else "no cap"
+        return f"{self.layout}, {held}, noise {self.noise_pct:g} %"
+
+    def holds(self, iteration: int, planned: int) -> bool:
+        return bool(self.cap) and SPELLS[self.spell](iteration, planned)
+
+
+def all_cases() -> Iterator[Case]:
+    """Yield every case of the campaign."""
+    for layout, noise_pct in product(LAYOUTS, NOISES_PCT):
+        yield Case(layout, noise_pct=noise_pct)
+        yield from (Case(layout, cap, spell, noise_pct) for cap, spell in product(CAPS, SPELLS))
+
+
+@dataclass(frozen=True)
+class Course:
+    """Iterations of one job at its plan: how long each took, and which replicas were named in it."""
+
+    time_s: NDArray[np.float64]
+    named: list[frozenset[int]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A job by its plan against the same at default clocks.
+
+    ``slower_pct`` is the mean over ``iterations``. ``counted_pct`` is what the bound is about: where a GPU
+    recovers again and again, the time lost over as many iterations as the product's own bound counts.
+    ``error_pct`` is two standard errors. ``named_after`` counts iterations until the slow replica was named
+    (None: never, or it was not slow), ``unnamed`` the slow ones after that in which it was not named, and
+    ``accused`` the iterations in which another replica was, or one that had not been slow by the plan.
+    """
+
+    iterations: int
+    slower_pct: float
+    counted_pct: float
+    error_pct: float
+    named_after: int | None
+    unnamed: int
+    accused: int
+
+    def is_met(self, case: Case) -> bool:
+        """Return whether the job is no slower, and its stragglers are named."""
+        slower = self.counted_pct > MOST_SLOWER_PCT + min(self.error_pct, MOST_SLOWER_PCT)
+        if slower or self.accused:
+            return False
+        if not case.cap or case.spell not in {"always", "later"}:
+            return True
+        return self.named_after is not None and self.named_after <= NAMED_WITHIN and not self.unnamed
+
+
+def compare(case: Case, folder: Path, *, seed: int = 0, iterations: int = PLANNED) -> Comparison:
+    """Train by the plan and at default clocks."""
+    ours = _course(case, folder, "automatic", seed, iterations)
+    default = _course(case, folder, "observe", seed, iterations)
+    slower_pct = 100.0 * (ours.time_s / default.time_s - 1.0)
+    slow_replica = LAYOUTS[case.layout].replicas - 1
+    held = np.array([case.holds(_MOST_BEFORE, planned) for planned in range(iterations)])
+    named = np.array([slow_replica in one for one in ours.named[:iterations]])
+    others = np.array([bool(one - {slow_replica}) for one in ours.named[:iterations]])
+    seen = np.flatnonzero(held & named)
+    return Comparison(
+        iterations=iterations,
+        slower_pct=float(slower_pct.mean()),
+        counted_pct=float(slower_pct.sum())
+        / max(iterations, BOUND_OVER if case.spell == "on and off" else iterations),
+        error_pct=float(2.0 * slower_pct.std() / iterations**0.5),
+        named_after=int(seen[0] - held.argmax()) if len(seen) else None,
+        unnamed=int((held & ~named)[seen[0] :].sum()) if len(seen) else int(held.sum()),
+        accused=int((others | (named & ~np.maximum.accumulate(held))).sum()),
+    )
+
+
+def _course(case: Case, folder: Path, mode: str, seed: int, iterations: int) -> Course:
+    layout = LAYOUTS[case.layout]
+    block = {
+        "enabled": True,
+        "mode": mode,
+        "run_dir": str(folder / mode),
+        "device": "simulated",
+        "objective": {"policy": "no_slowdown"},
+        "profile": {"min_window_s": 4.0, "max_clocks": 4, "warmup_iterations": 2, "max_slower_pct": 30.0},
+        "audit": {"every_iterations": 60, "iterations": 10},
+        "simulated": {"forward_s": list(layout.forward_s), "noise": case.noise_pct / 100.0, "seed": seed},
+    }
+    found = run_ranks(layout.ranks, _trained, block, case, iterations)[0].value
+    assert isinstance(found, Course)
+    return found
+
+
+def _trained(rank: int, block: dict[str, Any], case: Case, iterations: int) -> Course:
+    """Train until so many iterations have run by the plan, or at default clocks where there is none."""
+    engine, step = _job(block, case.layout)
+    observes = block["mode"] == "observe"
+    begins_s: list[float] = []
+    named: list[frozenset[int]] = []
+    iteration = 0
+    while len(begins_s) <= iterations:
+        assert begins_s or iteration < _MOST_BEFORE
+        session = session_of(engine)
+        plan = None if session is None else session.active_plan
+        planned = len(begins_s) - 1
+        if plan is not None or (observes and iteration >= 3):
+            planned += 1
+            begins_s.append(opened_gpus()[-1].true_now().time_s)
+            named.append(frozenset(one.replica for one, _ in plan.awaited) if plan else frozenset())
+        if rank == LAYOUTS[case.layout].ranks - 1:
+            _hold_down(case.cap, held=case.holds(iteration, planned))
+        step()
+        if rank == 0:
+            give_way(Path(block["run_dir"]))
+        iteration += 1
+    return Course(np.diff(begins_s), named)
+
+
+def _job(block: dict[str, Any], layout: str) -> tuple[Any, Callable[[], object]]:
+    """Return what a session is attached to, and one training iteration."""
+    if layout.startswith("ZeRO"):
+        host = ZeroHost(zero_engine(1, microbatches=4, perseus=block))
+        return host.engine, host.train
+    if layout.startswith("Megatron"):
+        from megatron_jobs import Job, Shape  # only where Megatron is installed
+
+        job = Job(Shape(2, microbatches=4, data=2, overlap_reduce=True, distributed_optimizer=True))
+        perseus_ds.attach(job.schedules, config=block)
+        job.run_pass = job.schedules.get_forward_backward_func()
+        return job.schedules, job.step
+    engine = build(config(4, perseus=block, gradient_clipping=1.0), stages=2)
+    return engine, partial(engine.train_batch, batches())
+
+
+def _hold_down(cap: str, *, held: bool) -> None:
+    for gpu in opened_gpus():
+        if cap == "clock":
+            gpu.throttle(int(CAPS[cap]) if held else None)
+        elif cap == "power":
+            gpu.cap_power(CAPS[cap] if held else None)

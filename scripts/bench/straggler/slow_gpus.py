@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "support"))
 
-from slow_gpus import PLANNED, all_cases, compare
+from replicas import PLANNED, all_cases, compare
 
 COLUMNS = ("slower_pct", "counted_pct", "error_pct", "named_after", "unnamed", "accused")
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import events
-from planned_by_physics import CLOCKS_MHZ, SETTINGS
 from ranks import run_ranks
-from replicas import Book, Spells, planned_job, straggle
+from replicas import CLOCKS_MHZ, SETTINGS, Book, Spells, planned_job, straggle
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.simulated import physics

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import torch
 from jobs import events
-from planned_by_physics import deepspeed_schedule, write_plan
 from ranks import batches, build, config, run_ranks
-from replicas import look_once
+from replicas import deepspeed_schedule, look_once, write_plan
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

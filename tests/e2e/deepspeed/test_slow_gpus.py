@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from slow_gpus import CAPS, SPELLS, Case, compare
+from replicas import CAPS, SPELLS, Case, compare
 
 pytestmark = pytest.mark.e2e
 

@@ -23,8 +23,7 @@ from varied_loads import (
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 
-from megatron_jobs import Job, Shape
-from packed import simulated
+from megatron_jobs import Job, Shape, packed_simulation
 
 import perseus_ds
 from perseus_ds.profile import read_profile
@@ -33,7 +32,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SHAPE = Shape(pipeline=2, data=2, packed=True, settings={"variable_seq_lengths": True})
 STEPS = 260
-BLOCK = partial(course, simulated=simulated(SHAPE.microbatches), read_ahead=True)
+BLOCK = partial(course, simulated=packed_simulation(SHAPE.microbatches), read_ahead=True)
 
 
 def trained(rank: int, content: Mapping[str, Any], steps: int) -> Timed:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from deepspeed_hosts import ZeroHost, zero_engine
 from jobs import events
-from planned_by_physics import perseus_block, write_plan
 from ranks import run_ranks
-from replicas import Book, slowness
+from replicas import Book, perseus_block, slowness, write_plan
 
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated.gpu import opened_gpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from call_notes import CallNotes
+from adapter_contract import CallNotes
 
 from perseus_ds.adapters.base import Hooks, on_construction, on_first_call
 from perseus_ds.errors import ConfigError

@@ -9,7 +9,7 @@ from functools import wraps
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from call_notes import CallNotes
+from adapter_contract import CallNotes
 from torch import nn
 
 from perseus_ds.adapters.megatron import (

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.distributed as dist
-from call_notes import CallNotes
+from adapter_contract import CallNotes
 from torch import nn
 
 from perseus_ds.adapters.torch_pipelining import (

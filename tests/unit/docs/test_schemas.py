@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from cli_program import check_file
-from hand_made import two_plans
+from schedules import two_plans
 
 from perseus_ds.plan import write_plans
 from perseus_ds.profile import read_profile, write_profile

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import hand_made
+from schedules import hand_made
 
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import dumps, loads, read_plans

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hand_made import two_plans
+from schedules import two_plans
 
 from perseus_ds.plan.select import costs_of, largest_change, power_table
 

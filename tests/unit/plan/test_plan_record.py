@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hand_made import hand_made
+from schedules import hand_made
 
 from perseus_ds.plan import Portion
 from perseus_ds.schedule import Instruction

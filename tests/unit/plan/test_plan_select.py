@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hand_made import hand_made
+from schedules import hand_made
 
 from perseus_ds.config import Objective
 from perseus_ds.errors import InfeasibleError

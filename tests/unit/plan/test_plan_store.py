@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import hand_made
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
+from schedules import hand_made
 
 from perseus_ds.errors import PlanError
 from perseus_ds.files import KEY, digest_of

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from hand_made import two_plans
+from schedules import two_plans
 
 from perseus_ds.config import parse
 from perseus_ds.plan import Expected

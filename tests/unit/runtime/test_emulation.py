@@ -5,7 +5,7 @@ from collections import defaultdict, deque
 from pathlib import Path
 
 import pytest
-from call_notes import CallNotes
+from adapter_contract import CallNotes
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.physics import KernelSequence, Work

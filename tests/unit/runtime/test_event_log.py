@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hand_made import two_plans
 from lone_job import events_of
+from schedules import two_plans
 
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory

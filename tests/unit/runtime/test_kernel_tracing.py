@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from call_notes import CallNotes
+from adapter_contract import CallNotes
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from perseus_ds.errors import DeviceUnavailableError, ProfileError

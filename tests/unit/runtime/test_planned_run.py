@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hand_made import two_plans
+from schedules import two_plans
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.gpu import Capabilities

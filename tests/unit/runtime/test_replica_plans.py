@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hand_made import two_plans
+from schedules import two_plans
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange

@@ -9,7 +9,7 @@ from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
-from hand_made import two_plans
+from schedules import two_plans
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.gpu import Capabilities

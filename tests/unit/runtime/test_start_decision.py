@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hand_made import two_plans
+from schedules import two_plans
 
 from perseus_ds.config import PerseusConfig, ProfileSettings
 from perseus_ds.errors import PlanError

@@ -24,7 +24,7 @@ from perseus_ds.solver.problem import OptionTable, Problem
 BLOCKING_W = 83.64
 PUBLISHED = "gpt3-175b_a100-sxm_profile.csv"
 SOURCES = ("simulated", "published")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def published(name: str) -> Path:

@@ -607,3 +607,36 @@ def _differing(before: Mapping[str, object], after: Mapping[str, object]) -> lis
         for name in before.keys() | after.keys()
         if before.get(name, missing) is not after.get(name, missing)
     )
+
+
+# A listener that notes its calls as words: "begins 2", "<F", "F>", "ends", "other", "broke".
+
+
+class CallNotes:
+    """Notes into ``calls``, which may be a list that the host writes to as well."""
+
+    def __init__(self, calls: list[str] | None = None, *, wants: bool = True) -> None:
+        self.calls: list[str] = [] if calls is None else calls
+        self.wants = wants
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        self.note(f"begins {batch.microbatches}")
+        return self.wants
+
+    def before(self, kind: Kind, load: Load | None = None) -> None:
+        self.note(f"<{kind.value}")
+
+    def after(self, kind: Kind) -> None:
+        self.note(f"{kind.value}>")
+
+    def iteration_ends(self) -> None:
+        self.note("ends")
+
+    def other_schedule_begins(self) -> None:
+        self.note("other")
+
+    def iteration_broke(self) -> None:
+        self.note("broke")
+
+    def note(self, call: str) -> None:
+        self.calls.append(call)

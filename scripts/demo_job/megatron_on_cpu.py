@@ -83,9 +83,9 @@ def _pretend_random(cuda: Any) -> None:  # noqa: ANN401
 
     Torch would keep every state that Megatron sets, with a traceback, for a GPU that it may find later.
     """
-    from megatron.core.tensor_parallel import random  # it changes torch when imported
+    from megatron.core.tensor_parallel import random  # noqa: PLC0415  (it changes torch when imported)
 
-    random._lazy_call = lambda set_state: None
+    random._lazy_call = lambda _: None  # noqa: SLF001
     generator = torch.Generator()
     for place in (cuda, cuda.random):
         place.get_rng_state = lambda *_, **__: generator.get_state()
