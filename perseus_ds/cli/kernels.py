@@ -29,7 +29,6 @@ from perseus_ds.cli.output import (
     refuse_idle,
 )
 from perseus_ds.cli.run import checked_job
-from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.gpu import DeviceRequest, Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.models import MODELS
@@ -46,7 +45,7 @@ from perseus_ds.kernels.measure import (
 )
 from perseus_ds.kernels.plan import LATENCIES_S, KernelPlan, kernel_plan, read_kernel_plan, write_kernel_plan
 from perseus_ds.kernels.profile import read_kernel_profile, write_kernel_profile
-from perseus_ds.kernels.segment import ChangeCost, timelines_of
+from perseus_ds.kernels.segment import timelines_of
 from perseus_ds.kernels.trace import KernelClass, merged, read_trace, write_trace
 from perseus_ds.plan.record import write_timelines
 from perseus_ds.run_directory.paths import RunDirectory
@@ -193,12 +192,12 @@ def run_measure(options: argparse.Namespace) -> int:
             gpu, trace, find, core_clocks=options.core_clocks, settings=settings, progress=progress
         )
     write_kernel_profile(profile, options.output)
-    for kernel, reason in profile.left_out.items():
-        log_stderr(f"left at the default clocks: {kernel}: {reason}")
+    for one in profile.left_out:
+        log_stderr(f"left at the default clocks: {one.kernel}: {one.reason}")
     if profile.why_not_memory is not None:
         log_stderr(f"core clocks only: {profile.why_not_memory}")
     print_result(
-        f"measured {len(profile.points)} of {len(trace.classes)} kernel classes at {len(profile.pairs)} "
+        f"measured {len(profile.measured)} of {len(trace.classes)} kernel classes at {len(profile.pairs)} "
         f"pairs of clocks on {profile.fingerprint['gpu']}: {options.output}"
     )
     return DONE
@@ -216,7 +215,7 @@ def _real() -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
     device, uuid = replay.cuda_device()
     choice = choose(DeviceRequest("automatic", local_rank=0, uuid=uuid, lock=True))
     log_stderr(f"measuring on {choice.gpu.identify().name} ({choice.reason})")
-    return choice.gpu, partial(replay.replay_of, device=device)
+    return choice.gpu, lambda kernel: replay.replay_of(kernel, device=device).run
 
 
 def run_plan(options: argparse.Namespace) -> int:
@@ -230,11 +229,9 @@ def run_plan(options: argparse.Namespace) -> int:
             profile, trace, tau=options.slower / 100.0, latencies_s=latencies_s, progress=progress
         )
     if options.timelines is not None:
-        change, costs = (
-            ChangeCost(ClockChange.of_latency(latencies_s[-1])),
-            launch_costs(smoothed(profile), trace),
-        )
-        write_timelines(timelines_of(costs, trace, change, spared_w=profile.spared_w), options.timelines)
+        costs = launch_costs(smoothed(profile), trace)
+        lines = timelines_of(costs, trace, latencies_s[-1], spared_w=profile.spared_w)
+        write_timelines(lines, options.timelines)
     if options.output is not None:
         write_kernel_plan(plan, options.output)
     print_result(json.dumps(asdict(plan), indent=1) if options.json else render(plan))

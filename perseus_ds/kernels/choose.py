@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
-from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.clock_change import ClockPair
 from perseus_ds.errors import ConfigError, IncompleteProfileError, InfeasibleError
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.solver.network import hull_of
 from perseus_ds.solver.problem import Floats, Ints, OptionTable
-
-# The cost of an iteration's kernels at every pair of clocks: profile and trace as one table.
 
 
 class Level(Enum):
@@ -42,11 +40,11 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
-    """An iteration, row by row: kernel classes, or instructions, or passes as a whole.
+    """Time and energy at every pair: of one launch of each kernel class, or of an iteration, row by row.
 
     A pair at which a row was not measured takes for ever. The first pair is the default one.
 
-    Shape: ``time_s``, ``energy_j`` [rows, pairs], all launches of an iteration together.
+    Shape: ``time_s``, ``energy_j`` [rows, pairs].
     """
 
     rows: tuple[str, ...]
@@ -54,80 +52,57 @@ class CostTable:
     time_s: Floats
     energy_j: Floats
 
-    @property
-    def default_s(self) -> float:
-        """The whole at default clocks."""
-        return float(self.time_s[:, 0].sum())
 
-    @property
-    def default_j(self) -> float:
-        """The whole at default clocks."""
-        return float(self.energy_j[:, 0].sum())
+def launch_costs(profile: KernelProfile, trace: KernelTrace) -> CostTable:
+    """Look up a launch of every class of the trace.
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchCosts:
-    """A launch of every class of a trace at every pair.
-
-    ``left_out`` are classes without a measurement: they have the default pair alone, with the duration
-    that was traced and the mean power of the others.
-
-    Shape: ``time_s``, ``energy_j`` [classes, pairs].
-    """
-
-    pairs: tuple[ClockPair, ...]
-    time_s: Floats
-    energy_j: Floats
-    left_out: tuple[KernelClass, ...] = ()
-
-
-def launch_costs(profile: KernelProfile, trace: KernelTrace) -> LaunchCosts:
-    """Look up every class of the trace.
+    A class without a measurement has the default pair alone, with its mean traced duration and the mean power
+    of the others.
 
     Raises:
         IncompleteProfileError: none of the trace's classes was measured.
     """
-    costs = _looked_up(profile.pairs, profile.points, trace, "time_s", "energy_j")
+    costs = _looked_up(profile, trace, {one.kernel: one.first for one in profile.measured})
     known = np.isfinite(costs.time_s[:, 0])
     if not known.any():
         raise IncompleteProfileError(
             "the profile has none of the trace's kernel classes", hint="measure the kernels of this trace"
         )
     power_w = float(costs.energy_j[known, 0].sum() / costs.time_s[known, 0].sum())
-    traced_s = _traced_s(trace)
-    costs.time_s[~known, 0] = traced_s[~known]
-    costs.energy_j[~known, 0] = power_w * traced_s[~known]
-    return replace(costs, left_out=tuple(trace.classes[row] for row in np.flatnonzero(~known)))
+    total_s, launches = np.zeros(len(trace.classes)), np.zeros(len(trace.classes))
+    for sequence in trace.sequences:
+        traced = list(sequence.kernels[: len(sequence.duration_s)])
+        np.add.at(total_s, traced, sequence.duration_s)
+        np.add.at(launches, traced, 1.0)
+    costs.time_s[~known, 0] = (total_s / np.maximum(launches, 1.0))[~known]
+    costs.energy_j[~known, 0] = power_w * costs.time_s[~known, 0]
+    return costs
 
 
-def second_costs(profile: KernelProfile, trace: KernelTrace) -> tuple[LaunchCosts, LaunchCosts]:
+def second_costs(profile: KernelProfile, trace: KernelTrace) -> tuple[CostTable, CostTable]:
     """Look up the second measurements, and their standard errors; what has none takes for ever."""
-    pairs, points = profile.pairs, profile.second
-    return (
-        _looked_up(pairs, points, trace, "time_s", "energy_j"),
-        _looked_up(pairs, points, trace, "time_se_s", "energy_se_j"),
-    )
+    points = {one.kernel: one.second for one in profile.measured}
+    return _looked_up(profile, trace, points), _looked_up(profile, trace, points, "_se")
 
 
 def _looked_up(
-    pairs: tuple[ClockPair, ...],
-    points: Mapping[KernelClass, Sequence[KernelPoint]],
+    profile: KernelProfile,
     trace: KernelTrace,
-    time: str,
-    energy: str,
-) -> LaunchCosts:
-    column = {pair: place for place, pair in enumerate(pairs)}
+    points: Mapping[KernelClass, Sequence[KernelPoint]],
+    error: str = "",
+) -> CostTable:
+    column = {pair: place for place, pair in enumerate(profile.pairs)}
     time_s = np.full((len(trace.classes), len(column)), np.inf)
     energy_j = np.full_like(time_s, np.inf)
     for row, kernel in enumerate(trace.classes):
         for point in points.get(kernel, ()):
-            if point.pair in column:
-                time_s[row, column[point.pair]] = getattr(point, time)
-                energy_j[row, column[point.pair]] = getattr(point, energy)
-    return LaunchCosts(pairs, time_s, energy_j)
+            if (place := column.get(point.pair)) is not None:
+                time_s[row, place] = getattr(point, f"time{error}_s")
+                energy_j[row, place] = getattr(point, f"energy{error}_j")
+    return CostTable(tuple(map(str, trace.classes)), profile.pairs, time_s, energy_j)
 
 
-def cost_table(costs: LaunchCosts, trace: KernelTrace, level: Level = Level.KERNEL) -> CostTable:
+def cost_table(costs: CostTable, trace: KernelTrace, level: Level = Level.KERNEL) -> CostTable:
     """Add up the launches of an iteration for everything that shares a pair.
 
     A pair serves a pass or an instruction only where all of its kernels were measured at it.
@@ -137,27 +112,12 @@ def cost_table(costs: LaunchCosts, trace: KernelTrace, level: Level = Level.KERN
         for kernel, count in sequence.counts.items():
             name = level.row_of(sequence, trace.classes[kernel])
             groups.setdefault(name, Counter())[kernel] += count * sequence.times
-    shape = (len(groups), len(costs.pairs))
-    time_s, energy_j = np.empty(shape), np.empty(shape)
-    for row, counts in enumerate(groups.values()):
-        kernels, launches = list(counts), np.array(list(counts.values()), dtype=float)
-        time_s[row] = launches @ costs.time_s[kernels]
-        energy_j[row] = launches @ costs.energy_j[kernels]
-    assert costs.pairs[0] == DEFAULT_PAIR
-    return CostTable(tuple(groups), costs.pairs, time_s, energy_j)
 
+    def summed(values: Floats) -> Floats:
+        rows = [np.array([*counts.values()], float) @ values[[*counts]] for counts in groups.values()]
+        return np.array(rows)
 
-def _traced_s(trace: KernelTrace) -> Floats:
-    """Mean traced duration of one launch of each class; 0 where none is known.
-
-    Shape: [classes].
-    """
-    total_s, launches = np.zeros(len(trace.classes)), np.zeros(len(trace.classes))
-    for sequence in trace.sequences:
-        for kernel, duration_s in zip(sequence.kernels, sequence.duration_s, strict=False):
-            total_s[kernel] += duration_s
-            launches[kernel] += 1
-    return total_s / np.maximum(launches, 1.0)
+    return CostTable(tuple(groups), costs.pairs, summed(costs.time_s), summed(costs.energy_j))
 
 
 GAP = 1e-4
@@ -199,7 +159,7 @@ EDP = Goal(None)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChosenPairs:
-    """A pair for every row, what it costs as measured, and the least that any choice could cost.
+    """A pair for every row, and the least energy that any choice could cost.
 
     Shape: ``option`` [rows], positions in the table's pairs.
     """
@@ -215,26 +175,17 @@ class ChosenPairs:
 
     @property
     def time_s(self) -> float:
-        """The whole iteration's kernels."""
-        return float(self._picked(self.table.time_s).sum())
+        """Time of the whole iteration's kernels."""
+        return _sum(self.table.time_s, self.option)
 
     @property
     def energy_j(self) -> float:
-        """The whole iteration's kernels."""
-        return float(self._picked(self.table.energy_j).sum())
+        """Energy of the whole iteration's kernels."""
+        return _sum(self.table.energy_j, self.option)
 
-    @property
-    def time_pct(self) -> float:
-        """Change of time against default clocks."""
-        return 100.0 * (self.time_s / self.table.default_s - 1.0)
 
-    @property
-    def energy_pct(self) -> float:
-        """Change of energy against default clocks."""
-        return 100.0 * (self.energy_j / self.table.default_j - 1.0)
-
-    def _picked(self, values: Floats) -> Floats:
-        return values[np.arange(len(self.option)), self.option]
+def _sum(values: Floats, option: Ints) -> float:
+    return float(values[np.arange(len(option)), option].sum())
 
 
 def choose(table: CostTable, goal: Goal, scope: Scope = Scope.GLOBAL) -> ChosenPairs:
@@ -245,7 +196,8 @@ def choose(table: CostTable, goal: Goal, scope: Scope = Scope.GLOBAL) -> ChosenP
     """
     time_s, energy_j = table.time_s, table.energy_j
     if scope is Scope.GLOBAL and goal.tau is not None:
-        return ChosenPairs(table, *least_energy(time_s, energy_j, (1.0 + goal.tau) * table.default_s))
+        budget_s = (1.0 + goal.tau) * float(time_s[:, 0].sum())
+        return ChosenPairs(table, *least_energy(time_s, energy_j, budget_s))
     if scope is Scope.GLOBAL:
         option = _least_product(time_s, energy_j)
     elif goal.tau is None:
@@ -253,7 +205,7 @@ def choose(table: CostTable, goal: Goal, scope: Scope = Scope.GLOBAL) -> ChosenP
     else:
         fits = time_s <= (1.0 + goal.tau) * time_s[:, :1]
         option = np.argmin(np.where(fits, energy_j, np.inf), axis=1)
-    return ChosenPairs(table, option, float(energy_j[np.arange(len(option)), option].sum()))
+    return ChosenPairs(table, option, _sum(energy_j, option))
 
 
 def least_energy(time_s: Floats, energy_j: Floats, budget_s: float) -> tuple[Ints, float]:
@@ -269,34 +221,39 @@ def least_energy(time_s: Floats, energy_j: Floats, budget_s: float) -> tuple[Int
     Raises:
         InfeasibleError: not even the fastest options fit.
     """
-    rows = np.arange(len(time_s))
-    budget_s *= 1.0 + len(rows) * float(np.finfo(float).eps)
+    budget_s *= 1.0 + len(time_s) * float(np.finfo(float).eps)
     option, steps = _walk(time_s, energy_j)
-    used_s = float(time_s[rows, option].sum())
+    used_s = _sum(time_s, option)
     if used_s > budget_s:
         raise InfeasibleError(f"the fastest kernels take {used_s:g} s, more than {budget_s:g} s")
     for price_w, row, slower in steps:
         step_s = float(time_s[row, slower] - time_s[row, option[row]])
         if used_s + step_s > budget_s:
             priced_j = energy_j + price_w * time_s
-            left_j = price_w * (budget_s - float(time_s[rows, option].sum()))
-            near = priced_j - priced_j[rows, option][:, None] <= left_j * (1.0 + GAP)
-            return _by_program(time_s, energy_j, near, budget_s, (option, left_j))
+            left_j = price_w * (budget_s - _sum(time_s, option))
+            reduced_j = priced_j - priced_j[np.arange(len(option)), option][:, None]
+            near = reduced_j <= left_j * (1.0 + GAP)
+            return _by_program(time_s, energy_j, near, budget_s, walked=option, left_j=left_j)
         option[row] = slower
         used_s += step_s
-    return option, float(energy_j[rows, option].sum())
+    return option, _sum(energy_j, option)
 
 
 def _by_program(
-    time_s: Floats, energy_j: Floats, near: NDArray[np.bool_], budget_s: float, walked: tuple[Ints, float]
+    time_s: Floats,
+    energy_j: Floats,
+    near: NDArray[np.bool_],
+    budget_s: float,
+    *,
+    walked: Ints,
+    left_j: float,
 ) -> tuple[Ints, float]:
-    """Choose among the options that are ``near``; where nothing better is found, keep what was ``walked`` to.
+    """Choose among the options that are ``near``; keep what was ``walked`` to where nothing better is found.
 
-    ``walked`` comes with the energy by which it may be above the best.
+    That is at most ``left_j`` above the best.
     """
     row, column = np.nonzero(near)
-    rows, (option, left_j) = np.arange(len(time_s)), walked
-    walked_j = float(energy_j[rows, option].sum())
+    walked_j = _sum(energy_j, walked)
     bound_j = walked_j - left_j
     one_each = csr_matrix((np.ones(len(row)), (row, np.arange(len(row)))))
     within = csr_matrix(time_s[row, column][None] * (_UNITS / budget_s))
@@ -308,12 +265,12 @@ def _by_program(
         options={"mip_rel_gap": GAP, "time_limit": _MOST_S},
     )
     if found.x is None:
-        return option, bound_j
-    best, taken = option.copy(), found.x > 0.5  # noqa: PLR2004  # one or zero
+        return walked, bound_j
+    best, taken = walked.copy(), found.x > 0.5  # noqa: PLR2004  # one or zero
     best[row[taken]] = column[taken]
-    best_j = float(energy_j[rows, best].sum())
-    if best_j > walked_j or time_s[rows, best].sum() > budget_s:
-        return option, bound_j
+    best_j = _sum(energy_j, best)
+    if best_j > walked_j or _sum(time_s, best) > budget_s:
+        return walked, bound_j
     return best, min(best_j, max(bound_j, found.mip_dual_bound * walked_j / _UNITS))
 
 
@@ -334,63 +291,57 @@ def _walk(time_s: Floats, energy_j: Floats) -> tuple[Ints, list[tuple[float, int
 def _least_product(time_s: Floats, energy_j: Floats) -> Ints:
     """Find the least energy times time: a product of two positive sums is least at a corner of the walk."""
     option, steps = _walk(time_s, energy_j)
-    rows = np.arange(len(option))
-    total_s, total_j = float(time_s[rows, option].sum()), float(energy_j[rows, option].sum())
-    best, least = option.copy(), total_s * total_j
+    corners = [option.copy()]
     for _, row, slower in steps:
-        total_s += time_s[row, slower] - time_s[row, option[row]]
-        total_j += energy_j[row, slower] - energy_j[row, option[row]]
         option[row] = slower
-        if total_s * total_j < least:
-            best, least = option.copy(), total_s * total_j
-    return best
+        corners.append(option.copy())
+    return min(corners, key=lambda one: _sum(time_s, one) * _sum(energy_j, one))
 
 
 @dataclass(frozen=True, slots=True)
-class ValidatedSaving:
-    """Change of time and energy by the second measurement, with their standard errors in points."""
+class Saving:
+    """Change of time and energy against the default pair, with their standard errors in points."""
 
     time_pct: float
     energy_pct: float
-    time_se_pct: float
-    energy_se_pct: float
+    time_se_pct: float = 0.0
+    energy_se_pct: float = 0.0
 
 
-def validate_on_second_sample(
-    chosen: ChosenPairs, second: CostTable, spread: CostTable
-) -> ValidatedSaving | None:
-    """Report what a choice is worth by measurements that had no part in it.
+def predicted(chosen: ChosenPairs) -> Saving:
+    """Return what a choice saves by the numbers that it was made from, of which it picks lucky ones."""
+    table = chosen.table
+    pairs = (chosen.time_s, table.time_s[:, 0].sum()), (chosen.energy_j, table.energy_j[:, 0].sum())
+    return Saving(*(100.0 * (float(value / default) - 1.0) for value, default in pairs))
 
-    ``None`` where a row that changes its pair has none.
 
-    The numbers that a choice was made from are too good, since the lucky ones were chosen. A second
-    measurement of the same pairs, and of the default one, has no such bias. ``spread`` holds the standard
-    errors of the second measurement; those of rows are taken as independent.
+def validate_on_second_sample(chosen: ChosenPairs, second: CostTable, errors: CostTable) -> Saving | None:
+    """Report what a choice saves by measurements that had no part in it; None where a moved row has none.
+
+    A second measurement of the same pairs, and of the default one, has no bias. ``errors`` are its standard
+    errors; those of rows are taken as independent.
     """
     moved = np.flatnonzero(chosen.option)
-    if not np.isfinite([second.time_s[moved, chosen.option[moved]], second.time_s[moved, 0]]).all():
-        return None
-    time = _change(chosen, moved, chosen.table.time_s, second.time_s, spread.time_s)
-    energy = _change(chosen, moved, chosen.table.energy_j, second.energy_j, spread.energy_j)
-    return ValidatedSaving(time[0], energy[0], time[1], energy[1])
-
-
-def _change(
-    chosen: ChosenPairs, moved: Ints, first: Floats, second: Floats, spread: Floats
-) -> tuple[float, float]:
-    """The change of the sum in percent, and its standard error: rows that stay at the default add none."""
     option = chosen.option[moved]
-    whole = first[:, 0].sum() - first[moved, 0].sum() + second[moved, 0].sum()
-    change = (second[moved, option] - second[moved, 0]).sum()
-    variance = (spread[moved, option] ** 2 + spread[moved, 0] ** 2).sum()
-    return 100.0 * float(change / whole), 100.0 * float(np.sqrt(variance) / whole)
+    if not np.isfinite([second.time_s[moved, option], second.time_s[moved, 0]]).all():
+        return None
+
+    def change(first: Floats, again: Floats, se: Floats) -> tuple[float, float]:
+        """Return the change of the sum and its error: rows that stay at the default add none."""
+        whole = first[:, 0].sum() - first[moved, 0].sum() + again[moved, 0].sum()
+        sum_of = (again[moved, option] - again[moved, 0]).sum()
+        variance = (se[moved, option] ** 2 + se[moved, 0] ** 2).sum()
+        return 100.0 * float(sum_of / whole), 100.0 * float(np.sqrt(variance) / whole)
+
+    time_pct, time_se_pct = change(chosen.table.time_s, second.time_s, errors.time_s)
+    energy_pct, energy_se_pct = change(chosen.table.energy_j, second.energy_j, errors.energy_j)
+    return Saving(time_pct, energy_pct, time_se_pct, energy_se_pct)
 
 
-# Less noise before the choice: every measurement drawn towards what its neighbours state.
-#
-# Time and power of one kernel are smooth in the two clocks; measurements are not. A low-order surface is
-# fitted to a class's points, and each point is drawn towards it by the share of its departure that noise
-# explains: all the way where the surface fits within the noise, hardly where the surface is wrong.
+# Less noise before the choice: time and power of one kernel are smooth in the two clocks, measurements are
+# not. Each point is drawn towards a low-order surface by the share of its departure that noise explains: all
+# the way where the surface fits within the noise, hardly where the surface is wrong. At 0.3 % noise this
+# leaves a choice that is to lose no time 0.05 % slower in place of 0.17 %.
 #
 # Source: Efron and Morris 1973, shrinkage towards a regression surface.
 
@@ -399,35 +350,22 @@ _FEWEST_SPARE = 3
 
 def smoothed(profile: KernelProfile) -> KernelProfile:
     """Draw every first measurement towards its class's surface; a class with few points stays as it is."""
-    return replace(profile, points={kernel: _smooth(points) for kernel, points in profile.points.items()})
-
-
-def _smooth(points: Sequence[KernelPoint]) -> tuple[KernelPoint, ...]:
-    if not any(point.time_se_s or point.energy_se_j for point in points):
-        return tuple(points)
-    terms = _terms(points)
-    time_s = np.array([point.time_s for point in points])
-    energy_j = np.array([point.energy_j for point in points])
-    time_se = np.array([point.time_se_s for point in points]) / time_s
-    energy_se = np.array([point.energy_se_j for point in points]) / energy_j
-    log_time = _drawn(terms, np.log(time_s), time_se)
-    log_energy = _drawn(terms, np.log(energy_j), energy_se)
-    return tuple(
-        replace(point, time_s=float(np.exp(t)), energy_j=float(np.exp(e)))
-        for point, t, e in zip(points, log_time, log_energy, strict=True)
+    return replace(
+        profile, measured=tuple(replace(one, first=_smooth(one.first)) for one in profile.measured)
     )
 
 
-def _terms(points: Sequence[KernelPoint]) -> Floats:
-    """Cubic in core period, quadratic in memory period, crossed; a clock left to the device has its own term.
-
-    Shape: [points, terms].
-    """
+def _smooth(points: Sequence[KernelPoint]) -> tuple[KernelPoint, ...]:
     core, core_auto = _periods([point.pair.clock_mhz for point in points])
     memory, memory_auto = _periods([point.pair.memory_mhz for point in points])
-    one = np.ones(len(points))
-    columns = [one, core, core**2, core**3, memory, memory**2, core * memory, core_auto, memory_auto]
-    return np.stack(columns, axis=1)
+    columns = [core**0, core, core**2, core**3, memory, memory**2, core * memory, core_auto, memory_auto]
+    terms = np.stack(columns, axis=1)
+    time_s = _drawn(terms, *np.array([(point.time_s, point.time_se_s) for point in points]).T)
+    energy_j = _drawn(terms, *np.array([(point.energy_j, point.energy_se_j) for point in points]).T)
+    return tuple(
+        replace(point, time_s=t, energy_j=e)
+        for point, t, e in zip(points, time_s.tolist(), energy_j.tolist(), strict=True)
+    )
 
 
 def _periods(clocks_mhz: Sequence[int | None]) -> tuple[Floats, Floats]:
@@ -437,13 +375,14 @@ def _periods(clocks_mhz: Sequence[int | None]) -> tuple[Floats, Floats]:
     return period, np.array([1.0 if mhz is None else 0.0 for mhz in clocks_mhz])
 
 
-def _drawn(terms: Floats, values: Floats, noise: Floats) -> Floats:
-    """Draw ``values`` towards their least-squares surface by the part of the misfit that is noise."""
-    solved, _, rank, _ = np.linalg.lstsq(terms, values, rcond=None)
+def _drawn(terms: Floats, values: Floats, errors: Floats) -> Floats:
+    """Draw ``values`` towards the surface through their logarithms by the noise's part of the misfit."""
+    logs = np.log(values)
+    solved, _, rank, _ = np.linalg.lstsq(terms, logs, rcond=None)
     spare = len(values) - int(rank)
-    if spare < _FEWEST_SPARE or not noise.any():
+    if spare < _FEWEST_SPARE or not errors.any():
         return values
-    misfit = values - terms @ solved
-    explained = float((noise**2).mean()) * spare / float((misfit**2).sum() or np.inf)
-    drawn: Floats = values - min(1.0, explained) * misfit
+    misfit = logs - terms @ solved
+    explained = float(((errors / values) ** 2).mean()) * spare / float((misfit**2).sum() or np.inf)
+    drawn: Floats = np.exp(logs - min(1.0, explained) * misfit)
     return drawn

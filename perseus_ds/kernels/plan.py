@@ -9,25 +9,23 @@ from pathlib import Path
 
 import numpy as np
 
-from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.kernels.choose import (
     EDP,
     ChosenPairs,
+    CostTable,
     Goal,
-    LaunchCosts,
     Level,
     Scope,
-    ValidatedSaving,
     choose,
     cost_table,
     launch_costs,
+    predicted,
     second_costs,
     smoothed,
     validate_on_second_sample,
 )
 from perseus_ds.kernels.profile import KernelProfile
-from perseus_ds.kernels.segment import ChangeCost, Segments, segments_within
-from perseus_ds.kernels.segment import Sequence as Launches
+from perseus_ds.kernels.segment import Launches, segments_within
 from perseus_ds.kernels.trace import KernelTrace
 from perseus_ds.run_directory.paths import read_record, write_record
 
@@ -103,90 +101,98 @@ def kernel_plan(
     Raises:
         ProfileError: profile and trace do not belong together.
     """
-    costs = launch_costs(smoothed(profile), trace)
+    costs, second = launch_costs(smoothed(profile), trace), second_costs(profile, trace)
     table = cost_table(costs, trace)
-    best = choose(table, Goal())
-    choices = [*product((Goal(), Goal(tau), EDP), (Level.PASS, Level.INSTRUCTION, Level.KERNEL), Scope)]
-    totals, savings = [], []
-    for done, (goal, level, scope) in enumerate(choices):
-        totals.append(_total(costs, profile, trace, level=level, goal=goal, scope=scope))
+    reasons = {one.kernel: one.reason for one in profile.left_out}
+    measured = {one.kernel for one in profile.measured}
+    goals = [*product((Goal(), Goal(tau), EDP), (Level.PASS, Level.INSTRUCTION, Level.KERNEL), Scope)]
+    totals: list[KernelTotal] = []
+    left: list[SavingAtLatency] = []
+
+    def report() -> None:
         if progress is not None:
-            progress((done + 1) / (len(choices) + len(latencies_s)))
-    for done, latency_s in enumerate(latencies_s):
-        savings.append(_saving_at_latency(costs, trace, latency_s))
-        if progress is not None:
-            progress((len(choices) + done + 1) / (len(choices) + len(latencies_s)))
+            progress((len(totals) + len(left)) / (len(goals) + len(latencies_s)))
+
+    for goal, level, scope in goals:
+        chosen = choose(cost_table(costs, trace, level), goal, scope)
+        validated = validate_on_second_sample(chosen, *(cost_table(one, trace, level) for one in second))
+        saving = validated or predicted(chosen)
+        totals.append(
+            KernelTotal(
+                level.value,
+                str(goal),
+                scope.value,
+                saving.time_pct,
+                saving.energy_pct,
+                gap_pct=100.0 * (1.0 - chosen.bound_j / chosen.energy_j),
+                confirmed=validated is not None,
+                time_se_pct=saving.time_se_pct,
+                energy_se_pct=saving.energy_se_pct,
+            )
+        )
+        report()
+    for latency_s in latencies_s:
+        left.append(_saving_at_latency(costs, trace, latency_s))
+        report()
     return KernelPlan(
-        classes=_rows(best, trace),
+        classes=_rows(choose(table, Goal()), trace),
         totals=tuple(totals),
-        left=tuple(savings),
+        left=tuple(left),
         left_out=tuple(
-            f"{kernel}: {profile.left_out.get(kernel, 'not measured')}" for kernel in costs.left_out
+            f"{kernel}: {reasons.get(kernel, 'not measured')}"
+            for kernel in trace.classes
+            if kernel not in measured
         ),
         why_not_memory=profile.why_not_memory,
         launches=trace.launches,
-        iteration_s=table.default_s,
+        iteration_s=float(table.time_s[:, 0].sum()),
         pairs=len(costs.pairs),
     )
 
 
-def _total(
-    costs: LaunchCosts, profile: KernelProfile, trace: KernelTrace, *, level: Level, goal: Goal, scope: Scope
-) -> KernelTotal:
-    chosen = choose(cost_table(costs, trace, level), goal, scope)
-    second, spread = (cost_table(one, trace, level) for one in second_costs(profile, trace))
-    validated = validate_on_second_sample(chosen, second, spread)
-    saving = validated or ValidatedSaving(chosen.time_pct, chosen.energy_pct, 0.0, 0.0)
-    return KernelTotal(
-        level.value,
-        str(goal),
-        scope.value,
-        saving.time_pct,
-        saving.energy_pct,
-        gap_pct=100.0 * (1.0 - chosen.bound_j / chosen.energy_j),
-        confirmed=validated is not None,
-        time_se_pct=saving.time_se_pct,
-        energy_se_pct=saving.energy_se_pct,
-    )
-
-
 def _rows(best: ChosenPairs, trace: KernelTrace) -> tuple[ClassRow, ...]:
-    table = best.table
+    table, rows = best.table, np.arange(len(best.option))
     launches = {
         str(kernel): sum(one.times * one.counts[place] for one in trace.sequences)
         for place, kernel in enumerate(trace.classes)
     }
-    rows = [
+    (time_share, time_pct), (energy_share, energy_pct) = (
+        (
+            100.0 * values[:, 0] / values[:, 0].sum(),
+            100.0 * (values[rows, best.option] / values[:, 0] - 1.0),
+        )
+        for values in (table.time_s, table.energy_j)
+    )
+    found = [
         ClassRow(
             name,
             launches[name],
-            100.0 * float(table.time_s[row, 0]) / table.default_s,
-            100.0 * float(table.energy_j[row, 0]) / table.default_j,
+            float(time_share[row]),
+            float(energy_share[row]),
             str(best.pairs[row]),
-            100.0 * float(table.time_s[row, option] / table.time_s[row, 0] - 1.0),
-            100.0 * float(table.energy_j[row, option] / table.energy_j[row, 0] - 1.0),
+            float(time_pct[row]),
+            float(energy_pct[row]),
         )
-        for row, (name, option) in enumerate(zip(table.rows, best.option.tolist(), strict=True))
+        for row, name in enumerate(table.rows)
     ]
-    return tuple(sorted(rows, key=lambda row: -row.energy_share_pct))
+    return tuple(sorted(found, key=lambda row: -row.energy_share_pct))
 
 
-def _saving_at_latency(costs: LaunchCosts, trace: KernelTrace, latency_s: float) -> SavingAtLatency:
-    change = ChangeCost(ClockChange.of_latency(latency_s))
+def _saving_at_latency(costs: CostTable, trace: KernelTrace, latency_s: float) -> SavingAtLatency:
     stages = [
-        stage_launches(costs, trace, stage, change) for stage in sorted({s.stage for s in trace.sequences})
+        _of_stage(costs, trace, stage, latency_s) for stage in sorted({s.stage for s in trace.sequences})
     ]
-    cut: list[Segments] = [segments_within(one, one.default_s) for one in stages]
-    default_s, default_j = sum(one.default_s for one in stages), sum(one.default_j for one in stages)
+    default = [one.at_default for one in stages]
+    cut = [segments_within(one, own.time_s) for one, own in zip(stages, default, strict=True)]
     return SavingAtLatency(
         latency_s,
-        100.0 * (sum(one.time_s for one in cut) / default_s - 1.0),
-        100.0 * (sum(one.energy_j for one in cut) / default_j - 1.0),
+        100.0 * (sum(one.time_s for one in cut) / sum(one.time_s for one in default) - 1.0),
+        100.0 * (sum(one.energy_j for one in cut) / sum(one.energy_j for one in default) - 1.0),
         sum(one.changes for one in cut),
     )
 
 
-def stage_launches(costs: LaunchCosts, trace: KernelTrace, stage: int, change: ChangeCost) -> Launches:
+def _of_stage(costs: CostTable, trace: KernelTrace, stage: int, latency_s: float) -> Launches:
     """A stage's launches in a steady state: each of its instructions in turn, as often as they run.
 
     An iteration of more than `MOST_LAUNCHES` is cut short to whole rounds.
@@ -194,7 +200,7 @@ def stage_launches(costs: LaunchCosts, trace: KernelTrace, stage: int, change: C
     sequences = [one for one in trace.sequences if one.stage == stage]
     once = np.concatenate([np.array(one.kernels) for one in sequences])
     rounds = max(1, min(max(one.times for one in sequences), MOST_LAUNCHES // len(once)))
-    return Launches(np.tile(once, rounds), costs, change)
+    return Launches(np.tile(once, rounds), costs, latency_s)
 
 
 def write_kernel_plan(plan: KernelPlan, path: Path) -> None:

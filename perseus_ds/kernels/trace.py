@@ -36,13 +36,8 @@ class KernelClass:
             raise ProfileError(f"{self}: a shape has a negative size")
 
     def __str__(self) -> str:
-        shapes = ",".join(shape_text(shape) for shape in self.shapes)
+        shapes = ",".join("x".join(map(str, shape)) or "1" for shape in self.shapes)
         return " ".join(part for part in (f"{self.name}({shapes})", self.dtype, self.note) if part)
-
-
-def shape_text(shape: tuple[int, ...]) -> str:
-    """Write a shape as ``8x128``; a scalar's is ``1``."""
-    return "x".join(map(str, shape)) or "1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +147,16 @@ def merged(traces: Sequence[KernelTrace]) -> KernelTrace:
             if (one.stage, one.kind) not in sequences:
                 kernels = tuple(places.setdefault(trace.classes[k], len(places)) for k in one.kernels)
                 sequences[one.stage, one.kind] = replace(one, kernels=kernels)
-    told = [trace.overhead_pct for trace in traces if trace.overhead_pct is not None]
-    missing = [trace.unattributed_pct for trace in traces if trace.unattributed_pct is not None]
+
+    def most(values: Iterable[float | None]) -> float | None:
+        return max((value for value in values if value is not None), default=None)
+
     return replace(
         traces[0],
         classes=tuple(places),
         sequences=tuple(sequences.values()),
-        overhead_pct=max(told, default=None),
-        unattributed_pct=max(missing, default=None),
+        overhead_pct=most(trace.overhead_pct for trace in traces),
+        unattributed_pct=most(trace.unattributed_pct for trace in traces),
     )
 
 
@@ -237,17 +234,6 @@ class Launch:
     duration_s: float
 
 
-@dataclass(slots=True)
-class _Node:
-    """An operator on its thread, with those that it contains."""
-
-    name: str
-    start: float
-    end: float
-    args: Mapping[str, object]
-    inner: list[_Node] = field(default_factory=list)
-
-
 def split_trace_by_instruction(events: Iterable[Span]) -> dict[Instruction, tuple[Launch, ...]]:
     """Give every marked instruction its launches.
 
@@ -255,12 +241,12 @@ def split_trace_by_instruction(events: Iterable[Span]) -> dict[Instruction, tupl
         ProfileError: no mark is among the events.
     """
     spans = [event for event in events if event.get("ph") == "X"]
-    marks = [event for event in spans if _is_mark(event)]
+    marks = [span for span in spans if _is_mark(span)]
     if not marks:
         raise ProfileError("the profiler noted no instruction", hint="trace a training iteration")
-    nodes = _operators(spans)
-    on_device = any(span.get("cat") in _DEVICE for span in spans)
-    launched = _with_kernels(nodes, _kernels_of(spans)) if on_device else _that_compute(nodes)
+    operators = [span for span in spans if span.get("cat") == "cpu_op"]
+    kernels = [span for span in spans if span.get("cat") in _DEVICE]
+    launched = _with_kernels(operators, kernels) if kernels else _that_compute(operators)
     launched.sort(key=lambda one: one[0])
     found: dict[Instruction, tuple[Launch, ...]] = {}
     for mark in marks:
@@ -287,14 +273,12 @@ def unattributed_pct(events: Iterable[Span]) -> float | None:
     for span in spans:
         if span.get("cat") not in _DEVICE:
             continue
-        args = _args(span)
-        at = launched.get(args.get("correlation")) if "correlation" in args else None
-        if at is not None and not any(start <= at < end for start, end in marks):
-            continue
-        start, end = _times(span)
-        total += end - start
-        if args.get("External id") is None or args["External id"] not in operators:
-            missing += end - start
+        args, (start, end) = _args(span), _times(span)
+        at = launched.get(args["correlation"]) if "correlation" in args else None
+        if at is None or any(first <= at < last for first, last in marks):
+            total += end - start
+            if args.get("External id") is None or args["External id"] not in operators:
+                missing += end - start
     return 100.0 * missing / total if total else None
 
 
@@ -339,72 +323,50 @@ def _usual(
     )
 
 
-def _operators(spans: Iterable[Span]) -> list[_Node]:
-    """All operators, each with those directly within it."""
-    roots: list[_Node] = []
-    by_thread: dict[object, list[_Node]] = defaultdict(list)
-    for span in spans:
-        if span.get("cat") == "cpu_op":
-            start, end = _times(span)
-            args = span.get("args")
-            by_thread[span.get("tid")].append(
-                _Node(str(span["name"]), start, end, args if isinstance(args, Mapping) else {})
-            )
-    for nodes in by_thread.values():
-        open_: list[_Node] = []
-        for node in sorted(nodes, key=lambda one: (one.start, -one.end)):
-            while open_ and open_[-1].end < node.end:
-                open_.pop()
-            (open_[-1].inner if open_ else roots).append(node)
-            open_.append(node)
-    return roots
-
-
-def _that_compute(nodes: Iterable[_Node]) -> list[tuple[float, Launch]]:
+def _that_compute(operators: Iterable[Span]) -> list[tuple[float, Launch]]:
     """The innermost operators that do more than look, copy or fill, and copies on their own."""
-    found: list[tuple[float, Launch]] = []
-    for node in nodes:
-        within = _that_compute(node.inner)
-        name = node.name.removeprefix("aten::")
-        if not node.name.startswith("aten::") or name in _NO_WORK:
-            found += within
-        elif (name not in _FILLS and all(_is_fill(launch.kernel) for _, launch in within)) or (
-            name in _FILLS and not within
-        ):
-            found.append((node.start, Launch(_class_of(node), (node.end - node.start) * 1e-6)))
-        else:
-            found += within
-    return found
+    by_thread: dict[object, list[Span]] = defaultdict(list)
+    for span in operators:
+        by_thread[span.get("tid")].append(span)
+    every: list[tuple[float, Launch]] = []
+    for spans in by_thread.values():
+        found: list[tuple[float, Launch]] = []  # of those that begin later, the next one last
+        for span in sorted(spans, key=lambda one: (_times(one)[0], -_times(one)[1]), reverse=True):
+            start, end = _times(span)
+            first = len(found)
+            while first and found[first - 1][0] < end:
+                first -= 1
+            within = found[first:]
+            name = str(span["name"]).removeprefix("aten::")
+            fills_alone = name in _FILLS and not within
+            computes = name not in _FILLS and all(_is_fill(launch.kernel) for _, launch in within)
+            if name != span["name"] and name not in _NO_WORK and (fills_alone or computes):
+                found[first:] = [(start, Launch(_class_of(span), (end - start) * 1e-6))]
+        every += found
+    return every
 
 
 def _is_fill(kernel: KernelClass) -> bool:
     return kernel.name.removeprefix("aten::") in _FILLS
 
 
-def _kernels_of(spans: Iterable[Span]) -> dict[object, float]:
-    """Microseconds that the device spent for each operator, by the number that the profiler gives it."""
+def _with_kernels(operators: Iterable[Span], kernels: Iterable[Span]) -> list[tuple[float, Launch]]:
+    """The operators that started kernels, by the number that the profiler gives them; microseconds add up."""
     spent: dict[object, float] = defaultdict(float)
-    for span in spans:
-        if span.get("cat") in _DEVICE:
-            start, end = _times(span)
-            spent[_args(span).get("External id")] += end - start
+    for kernel in kernels:
+        start, end = _times(kernel)
+        spent[_args(kernel).get("External id")] += end - start
     spent.pop(None, None)
-    return spent
+    return [
+        (_times(span)[0], Launch(_class_of(span), spent[number] * 1e-6))
+        for span in operators
+        if (number := _args(span).get("External id")) in spent
+    ]
 
 
-def _with_kernels(nodes: Iterable[_Node], kernels: Mapping[object, float]) -> list[tuple[float, Launch]]:
-    found: list[tuple[float, Launch]] = []
-    for node in nodes:
-        spent = kernels.get(node.args.get("External id"))
-        if spent is not None:
-            found.append((node.start, Launch(_class_of(node), spent * 1e-6)))
-        found += _with_kernels(node.inner, kernels)
-    return found
-
-
-def _class_of(node: _Node) -> KernelClass:
+def _class_of(span: Span) -> KernelClass:
     dims, kinds, concrete = (
-        list(_list(node.args.get(key))) for key in ("Input Dims", "Input type", "Concrete Inputs")
+        _list(_args(span).get(key)) for key in ("Input Dims", "Input type", "Concrete Inputs")
     )
     shapes, words, dtype = [], [], ""
     for place, kind in enumerate(kinds):
@@ -415,7 +377,7 @@ def _class_of(node: _Node) -> KernelClass:
         else:
             words.append(str(concrete[place]) if place < len(concrete) and concrete[place] != "" else ABSENT)
     note = "" if set(words) <= {TENSOR} else ";".join(words)
-    return KernelClass(node.name, tuple(shapes), dtype, note)
+    return KernelClass(str(span["name"]), tuple(shapes), dtype, note)
 
 
 def _list(value: object) -> Sequence[object]:

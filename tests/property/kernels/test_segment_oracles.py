@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ChangeQueue, ClockChange, ClockPair
-from perseus_ds.kernels.choose import ChosenPairs, CostTable, Goal, LaunchCosts, choose
-from perseus_ds.kernels.segment import ChangeCost, Segments, Sequence, segments_at, segments_within, timelines
-from perseus_ds.solver.problem import Floats
+from perseus_ds.kernels.choose import ChosenPairs, CostTable, Goal, choose
+from perseus_ds.kernels.segment import Launches, Segments, segments_at, segments_within, timelines
 
 # What a launch sequence really takes when its changes of clocks are late: run launch by launch.
 
@@ -30,21 +29,21 @@ class Replayed:
     late_s: float
 
 
-def play(sequence: Sequence, segments: Segments, *, ahead: bool = True) -> Replayed:
-    """Run the runs on a GPU whose clocks follow later than they are asked for.
+def play(sequence: Launches, segments: Segments, latency_s: float, *, ahead: bool = True) -> Replayed:
+    """Run the segments on a GPU whose clocks follow by ``latency_s`` later than they are asked for.
 
     Requests go out as the sequence proceeds, ``ahead`` by their latency as planned. Otherwise they go out
-    only at the run's own beginning, as a plan that is applied literally does. Until a change is in force the
-    old pair runs on. The sequence begins at its first pair.
+    only at the segment's own beginning, as a plan that is applied literally does. Until a change is in force
+    the old pair runs on. The sequence begins at its first pair.
 
     Cost: linear in launches and changes.
     """
-    costs, kernels = sequence.costs, sequence.kernels
-    wanted = segments.per_launch(len(kernels))
+    costs, kernels, wanted = sequence.costs, sequence.kernels, segments.per_launch
     planned_s = np.append(0.0, np.cumsum(costs.time_s[kernels, wanted]))
     begin_s = planned_s[segments.starts]
-    asked = _asked_at(sequence, segments, begin_s) if ahead else begin_s
-    state = _DevicePlay(sequence, int(segments.option[0]))
+    lead_s = np.where(np.arange(len(begin_s)) > 0, latency_s, 0.0) if ahead else 0.0
+    asked = np.maximum.accumulate(np.maximum(0.0, begin_s - lead_s))
+    state = _DevicePlay(costs, latency_s, int(wanted[0]))
     coming = 1
     for launch in range(len(kernels)):
         state.launch, state.wanted = int(kernels[launch]), int(wanted[launch])
@@ -54,23 +53,10 @@ def play(sequence: Sequence, segments: Segments, *, ahead: bool = True) -> Repla
             share = max(done, min(1.0, (asked[coming] - at_s) / length_s))
             state.work(share - done)
             done = share
-            state.ask(int(segments.option[coming]))
+            state.ask(int(wanted[segments.starts[coming]]))
             coming += 1
         state.work(1.0 - done)
     return Replayed(state.now_s, state.energy_j, state.late_s)
-
-
-def _asked_at(sequence: Sequence, segments: Segments, begin_s: Floats) -> Floats:
-    """When each change is asked for, in planned time: never before the one before it.
-
-    Shape: [runs].
-    """
-    change, pairs = sequence.change.change, sequence.costs.pairs
-    lead_s = [0.0] + [
-        change.latency_s(*_ranks(pairs[before], pairs[after]))
-        for before, after in zip(segments.option[:-1], segments.option[1:], strict=True)
-    ]
-    return np.maximum.accumulate(np.maximum(0.0, begin_s - np.array(lead_s)))
 
 
 def _ranks(before: ClockPair, after: ClockPair) -> tuple[float, float]:
@@ -82,12 +68,11 @@ def _ranks(before: ClockPair, after: ClockPair) -> tuple[float, float]:
 class _DevicePlay:
     """The device while a sequence is run: time, energy, the pair in force and those on their way."""
 
-    def __init__(self, sequence: Sequence, option: int) -> None:
+    def __init__(self, costs: CostTable, latency_s: float, option: int) -> None:
         self.now_s = self.energy_j = self.late_s = 0.0
         self.launch = self.wanted = 0
-        self._costs, self._stall = sequence.costs, sequence.change
-        self._change: ClockChange = sequence.change.change
-        self._queue = ChangeQueue(self._change)
+        self._costs = costs
+        self._queue = ChangeQueue(ClockChange.of_latency(latency_s))
         self._option = self._last_asked = option
         self._coming: list[tuple[float, int]] = []
 
@@ -124,20 +109,18 @@ class _DevicePlay:
     def _apply(self) -> None:
         while self._coming and self._coming[0][0] <= self.now_s:
             self._option = self._coming.pop(0)[1]
-            self.now_s += self._change.stall_s
-            self.energy_j += self._change.stall_s * self._stall.stall_w
 
 
 eighths = st.integers(1, 40).map(lambda number: number / 8)
 
 
-def costs_of(time_s: np.ndarray, energy_j: np.ndarray) -> LaunchCosts:
+def costs_of(time_s: np.ndarray, energy_j: np.ndarray) -> CostTable:
     pairs = (DEFAULT_PAIR, *(ClockPair(9, 1 + mhz) for mhz in range(time_s.shape[1] - 1)))
-    return LaunchCosts(pairs, time_s, energy_j)
+    return CostTable(tuple(map(str, range(len(time_s)))), pairs, time_s, energy_j)
 
 
 @st.composite
-def sequences(draw: st.DrawFn) -> Sequence:
+def sequences(draw: st.DrawFn) -> Launches:
     classes, pairs = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     table = st.lists(st.lists(eighths, min_size=pairs, max_size=pairs), min_size=classes, max_size=classes)
     time_s, energy_j = np.array(draw(table)), np.array(draw(table))
@@ -145,28 +128,23 @@ def sequences(draw: st.DrawFn) -> Sequence:
         if column < pairs:
             time_s[row, column] = energy_j[row, column] = np.inf
     kernels = np.array(draw(st.lists(st.integers(0, classes - 1), min_size=1, max_size=6)))
-    change = ChangeCost(
-        ClockChange(settle_up_s=draw(st.sampled_from([0.0, 2.0])), stall_s=draw(st.sampled_from([0.0, 0.5]))),
-        dwell_s=draw(st.sampled_from([0.0, 3.0, 6.0])),
-        stall_w=2.0,
-    )
-    return Sequence(kernels, costs_of(time_s, energy_j), change)
+    return Launches(kernels, costs_of(time_s, energy_j), draw(st.sampled_from([0.0, 2.0, 3.0, 6.0])))
 
 
-def every_cut(sequence: Sequence) -> list[tuple[float, float]]:
+def every_cut(sequence: Launches) -> list[tuple[float, float]]:
     """Time and energy of every allowed way, by brute force."""
     found = []
     for option in product(range(len(sequence.costs.pairs)), repeat=len(sequence.kernels)):
-        segments = sequence.joined(np.array(option))
-        if np.isfinite(segments.time_s) and sequence.satisfies_min_dwell(segments):
+        segments = sequence.segments(np.array(option))
+        if np.isfinite(segments.time_s) and sequence.are_held(segments):
             found.append((segments.time_s, segments.energy_j))
     return found
 
 
 @given(sequence=sequences(), price_w=st.integers(0, 32).map(lambda number: number / 8))
-def test_no_cut_of_all_is_cheaper_at_a_price(sequence: Sequence, price_w: float) -> None:
+def test_no_cut_of_all_is_cheaper_at_a_price(sequence: Launches, price_w: float) -> None:
     segments = segments_at(sequence, price_w)
-    assert sequence.satisfies_min_dwell(segments)
+    assert sequence.are_held(segments)
     assert segments.energy_j + price_w * segments.time_s == min(
         e + price_w * t for t, e in every_cut(sequence)
     )
@@ -174,11 +152,11 @@ def test_no_cut_of_all_is_cheaper_at_a_price(sequence: Sequence, price_w: float)
 
 @pytest.mark.slow
 @given(sequence=sequences(), tau=st.integers(0, 8))
-def test_within_a_time_the_bound_holds_and_no_single_pair_is_better(sequence: Sequence, tau: int) -> None:
-    budget_s = (1 + tau / 8) * sequence.default_s
+def test_within_a_time_the_bound_holds_and_no_single_pair_is_better(sequence: Launches, tau: int) -> None:
+    budget_s = (1 + tau / 8) * sequence.at_default.time_s
     segments = segments_within(sequence, budget_s)
     fitting = [energy for time, energy in every_cut(sequence) if time <= budget_s]
-    assert sequence.satisfies_min_dwell(segments)
+    assert sequence.are_held(segments)
     assert segments.time_s <= budget_s
     assert segments.bound_j <= min(fitting) + 1e-9
     assert min(fitting) <= segments.energy_j
@@ -190,7 +168,7 @@ def test_within_a_time_the_bound_holds_and_no_single_pair_is_better(sequence: Se
 
 
 @given(sequence=sequences())
-def test_timelines_fall_and_each_is_on_the_lower_hull_of_all_cuts(sequence: Sequence) -> None:
+def test_timelines_fall_and_each_is_on_the_lower_hull_of_all_cuts(sequence: Launches) -> None:
     found = timelines(sequence)
     assert all(a.time_s < b.time_s and a.energy_j > b.energy_j for a, b in pairwise(found))
     cuts = every_cut(sequence)
@@ -201,7 +179,7 @@ def test_timelines_fall_and_each_is_on_the_lower_hull_of_all_cuts(sequence: Sequ
         assert one.steps[0].offset_s == 0.0
 
 
-def kernel_like(launches: int, pairs: int, *, shortest_s: float, seed: int = 0) -> Sequence:
+def kernel_like(launches: int, pairs: int, *, shortest_s: float, seed: int = 0) -> Launches:
     random = np.random.default_rng(seed)
     classes = 46
     seconds = shortest_s * random.lognormal(0.0, 1.0, classes)[:, None]
@@ -209,11 +187,11 @@ def kernel_like(launches: int, pairs: int, *, shortest_s: float, seed: int = 0) 
     stretch = (1.0 - memory) / clock + memory
     power_w = 60.0 + 200.0 * clock**2.5 * (1.0 - 0.5 * memory)
     costs = costs_of(seconds * stretch, seconds * stretch * power_w)
-    return Sequence(np.tile(random.permutation(classes), launches // classes), costs)
+    return Launches(np.tile(random.permutation(classes), launches // classes), costs)
 
 
-def with_latency(sequence: Sequence, latency_s: float) -> Sequence:
-    return Sequence(sequence.kernels, sequence.costs, ChangeCost(ClockChange.of_latency(latency_s)))
+def with_latency(sequence: Launches, latency_s: float) -> Launches:
+    return Launches(sequence.kernels, sequence.costs, latency_s)
 
 
 def test_free_changes_give_the_choice_per_kernel() -> None:
@@ -230,14 +208,14 @@ def test_free_changes_give_the_choice_per_kernel() -> None:
         per_kernel, segments = ChosenPairs(table, cheapest, 0.0), segments_at(sequence, price_w)
         assert segments.energy_j == pytest.approx(per_kernel.energy_j, rel=1e-12)
         assert segments.time_s == pytest.approx(per_kernel.time_s, rel=1e-12)
-    chosen, segments = choose(table, Goal()), segments_within(sequence, sequence.default_s)
-    assert segments.bound_j <= segments.energy_j <= chosen.energy_j * (1 + 1e-12)
+    chosen, segments = choose(table, Goal()), segments_within(sequence, sequence.at_default.time_s)
+    assert segments.bound_j <= segments.energy_j
     assert segments.energy_j == pytest.approx(chosen.energy_j, rel=1e-4)
 
 
 def test_dear_changes_give_the_best_single_pair_and_those_between_lie_between() -> None:
     sequence = kernel_like(920, 12, shortest_s=1e-3)
-    budget_s = 1.05 * sequence.default_s
+    budget_s = 1.05 * sequence.at_default.time_s
     energy = [
         segments_within(with_latency(sequence, latency_s), budget_s).energy_j
         for latency_s in (0.0, 1e-3, 4e-3, 16e-3, 64e-3, 1e3)
@@ -252,14 +230,14 @@ def test_dear_changes_give_the_best_single_pair_and_those_between_lie_between() 
 @pytest.mark.parametrize("latency_s", [0.0, 2e-3, 10e-3, 40e-3])
 def test_played_as_planned_and_better_than_a_choice_applied_literally(latency_s: float) -> None:
     sequence = with_latency(kernel_like(920, 12, shortest_s=1e-3), latency_s)
-    budget_s = 1.02 * sequence.default_s
+    budget_s = 1.02 * sequence.at_default.time_s
     segments = segments_within(sequence, budget_s)
-    played = play(sequence, segments)
+    played = play(sequence, segments, latency_s)
     assert played.time_s == pytest.approx(segments.time_s, rel=1e-9)
     assert played.energy_j == pytest.approx(segments.energy_j, rel=1e-9)
     assert played.late_s < 1e-9
     free = segments_within(with_latency(sequence, 0.0), budget_s)
-    literal = play(sequence, free, ahead=False)
+    literal = play(sequence, free, latency_s, ahead=False)
     assert latency_s == 0.0 or literal.late_s > 0.1
     assert played.energy_j <= literal.energy_j * (1 + 1e-9) or literal.time_s > budget_s
 
@@ -267,5 +245,5 @@ def test_played_as_planned_and_better_than_a_choice_applied_literally(latency_s:
 def test_a_class_that_only_runs_at_the_default_pair_is_never_in_another_run() -> None:
     sequence = kernel_like(920, 12, shortest_s=1e-3)
     sequence.costs.time_s[7, 1:] = np.inf
-    segments = segments_within(sequence, 1.1 * sequence.default_s)
-    assert set(segments.per_launch(len(sequence.kernels))[sequence.kernels == 7].tolist()) == {0}
+    segments = segments_within(sequence, 1.1 * sequence.at_default.time_s)
+    assert set(segments.per_launch[sequence.kernels == 7].tolist()) == {0}

@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.kernels.profile import KernelPoint, KernelProfile, read_kernel_profile, write_kernel_profile
+from perseus_ds.kernels.profile import (
+    KernelPoint,
+    KernelProfile,
+    LeftOut,
+    MeasuredKernel,
+    read_kernel_profile,
+    write_kernel_profile,
+)
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, read_trace, write_trace
 from perseus_ds.schedule import Kind
 
@@ -36,7 +43,9 @@ measured = st.lists(pairs.filter(lambda pair: pair != DEFAULT_PAIR), max_size=3,
 def profiles(draw: st.DrawFn) -> KernelProfile:
     points = draw(st.dictionaries(kernels, measured, min_size=1, max_size=4))
     again = draw(st.sets(st.sampled_from(sorted(points))))
-    return KernelProfile(points, {kernel: points[kernel] for kernel in points if kernel in again})
+    return KernelProfile(
+        tuple(MeasuredKernel(one, own, own if one in again else ()) for one, own in points.items())
+    )
 
 
 @given(profile=profiles())
@@ -48,8 +57,8 @@ def test_a_profile_comes_back(tmp_path_factory: pytest.TempPathFactory, profile:
 
 def test_a_profile_keeps_what_is_not_a_point(tmp_path: Path) -> None:
     profile = KernelProfile(
-        {GEMM: (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)},
-        left_out={KernelClass("odd"): "no such operator"},
+        (MeasuredKernel(GEMM, (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)),),
+        left_out=(LeftOut(KernelClass("odd"), "no such operator"),),
         why_not_memory="one memory clock only",
         fingerprint={"gpu": "A100"},
     )
@@ -75,12 +84,20 @@ def test_a_trace_comes_back(tmp_path: Path) -> None:
 
 def test_a_profile_without_the_default_pair_is_refused() -> None:
     with pytest.raises(IncompleteProfileError, match="default"):
-        KernelProfile({GEMM: (KernelPoint(ClockPair(5001, None), 1.0, 1.0),)})
+        MeasuredKernel(GEMM, (KernelPoint(ClockPair(5001, None), 1.0, 1.0),))
+
+
+def test_a_class_or_a_pair_that_is_there_twice_is_refused() -> None:
+    point = KernelPoint(DEFAULT_PAIR, 1.0, 1.0)
+    with pytest.raises(ProfileError, match="twice"):
+        MeasuredKernel(GEMM, (point, point))
+    with pytest.raises(ProfileError, match="twice"):
+        KernelProfile((MeasuredKernel(GEMM, (point,)),) * 2)
 
 
 def good_json(tmp_path: Path) -> tuple[Path, dict[str, object]]:
     file = tmp_path / "k.json"
-    write_kernel_profile(KernelProfile({GEMM: (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)}), file)
+    write_kernel_profile(KernelProfile((MeasuredKernel(GEMM, (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)),)), file)
     return file, json.loads(file.read_text())
 
 

@@ -6,13 +6,13 @@ import pytest
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
-from perseus_ds.device.simulated.physics import memory_saving_w
+from perseus_ds.device.simulated.operators import work_of_operator
+from perseus_ds.device.simulated.physics import KernelWork, memory_saving_w
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.guard.open import NullGpu
 from perseus_ds.kernels.measure import (
     MeasurementSettings,
-    SimulatedRunner,
     candidate_pairs,
     idle_power_reduction_w,
     measure,
@@ -33,6 +33,10 @@ def gpu_of(key: str = "rtx-3080-ti", *, noise: float = 0.0) -> SimulatedGpu:
     return SimulatedGpu(SimulatedSettings(gpu=key, noise=noise, counter_noise=noise / 2), time=VirtualTime())
 
 
+def work_of(gpu: SimulatedGpu, kernel: KernelClass) -> KernelWork:
+    return work_of_operator(gpu.model, kernel.name, kernel.shapes, kernel.dtype)
+
+
 @pytest.mark.parametrize("kernel", [PRODUCT, NORM], ids=str)
 @pytest.mark.parametrize(
     "pair", [DEFAULT_PAIR, ClockPair(5001, None), ClockPair(None, 1050), ClockPair(810, 630)]
@@ -41,7 +45,9 @@ def test_measured_as_it_truly_is(kernel: KernelClass, pair: ClockPair) -> None:
     gpu = gpu_of(noise=0.005)
     replay = simulated_runner(gpu, kernel)
     (point,) = measure(gpu, replay, [pair], MeasurementSettings())
-    time_s, energy_j = gpu.truth.kernel_cost(replay.work, pair.clock_mhz or 1890, pair.memory_mhz or 9501)
+    time_s, energy_j = gpu.truth.kernel_cost(
+        work_of(gpu, kernel), pair.clock_mhz or 1890, pair.memory_mhz or 9501
+    )
     assert point.time_s == pytest.approx(time_s, rel=0.005)
     # Truth is at the reference temperature; leakage moves power by up to 0.3 W a degree.
     assert point.energy_j == pytest.approx(energy_j, rel=0.04)
@@ -72,7 +78,7 @@ def test_a_launch_may_last_as_long_as_a_step_of_the_counter(kernel: KernelClass,
     for pair in (DEFAULT_PAIR, ClockPair(None, 1050)):
         (point,) = measure(gpu, replay, [pair], patience)
         warmer_k = gpu.true_now().temperature_c - gpu.model.reference_c
-        time_s, energy_j = gpu.truth.kernel_cost(replay.work, pair.clock_mhz or 1890, 9501)
+        time_s, energy_j = gpu.truth.kernel_cost(work_of(gpu, kernel), pair.clock_mhz or 1890, 9501)
         energy_j += warmer_k * gpu.model.leakage_w_per_k * time_s
         assert point.energy_j == pytest.approx(energy_j, rel=0.003)
 
@@ -90,23 +96,22 @@ def test_a_counter_that_stands_still_ends_the_measurement() -> None:
 def test_both_clocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = gpu_of()
     measure(gpu, simulated_runner(gpu, NORM), [ClockPair(5001, 1050)], MeasurementSettings())
-    simulated_runner(gpu, NORM).run(5000)
+    simulated_runner(gpu, NORM)(5000)
     assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
-
-
-class Broken(SimulatedRunner):
-    def run(self, launches: int) -> None:
-        if self.gpu.now_s() > 1.0:
-            raise DeviceError("kernel")
-        SimulatedRunner.run(self, launches)
 
 
 def test_both_clocks_are_given_back_after_a_failure() -> None:
     gpu = gpu_of()
-    replay = simulated_runner(gpu, NORM)
+    run = simulated_runner(gpu, NORM)
+
+    def broken(launches: int) -> None:
+        if gpu.now_s() > 1.0:
+            raise DeviceError("kernel")
+        run(launches)
+
     with pytest.raises(DeviceError, match="kernel"):
-        measure(gpu, Broken(gpu, replay.work), [ClockPair(5001, 1050)], MeasurementSettings())
-    replay.run(5000)
+        measure(gpu, broken, [ClockPair(5001, 1050)], MeasurementSettings())
+    run(5000)
     assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
 
 
@@ -128,7 +133,7 @@ def test_one_dimension_where_the_memory_clock_cannot_be_set() -> None:
 def test_the_probe_sets_and_gives_back() -> None:
     gpu = gpu_of()
     assert memory_probe(gpu) is None
-    simulated_runner(gpu, NORM).run(1000)
+    simulated_runner(gpu, NORM)(1000)
     assert gpu.achieved().memory_clock_mhz == 9501
 
 
@@ -140,7 +145,7 @@ def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
         candidate_pairs(NullGpu().capabilities(), memory=False)
 
 
-@pytest.mark.parametrize("change", [{"windows": 1}, {"window_s": 0.0}, {"most_warmups": 0}])
+@pytest.mark.parametrize("change", [{"windows": 1}, {"window_s": 0.0}])
 def test_patience_that_cannot_measure_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(ProfileError):
         replace(MeasurementSettings(), **change)
@@ -163,13 +168,14 @@ def test_what_would_be_chosen_is_measured_a_second_time() -> None:
     pairs = (DEFAULT_PAIR, ClockPair(None, 1050), ClockPair(810, 630))
     find, quick = partial(simulated_runner, gpu), MeasurementSettings(window_s=0.5, windows=2)
     profile = measure_kernels(gpu, trace, find, pairs=pairs, settings=quick)
-    for kernel, points in profile.points.items():
-        assert {point.pair for point in points} == set(pairs)
-        again = {point.pair: point for point in profile.second[kernel]}
+    assert [one.kernel for one in profile.measured] == [PRODUCT, NORM]
+    for one in profile.measured:
+        assert {point.pair for point in one.first} == set(pairs)
+        again = {point.pair: point for point in one.second}
         assert DEFAULT_PAIR in again
-        for point in points:
+        for point in one.first:
             clocks = point.pair.clock_mhz or 1890, point.pair.memory_mhz or 9501
-            _, energy_j = gpu.truth.kernel_cost(find(kernel).work, *clocks)
+            _, energy_j = gpu.truth.kernel_cost(work_of(gpu, one.kernel), *clocks)
             assert point.energy_j == pytest.approx(energy_j, rel=0.04), "leakage moves it by some watts"
             if point.pair in again:
                 assert again[point.pair].energy_j == pytest.approx(point.energy_j, rel=0.04)
