@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -35,12 +35,9 @@ _WIDTH = 0.12
 """Over what share of the highest clock the discrepancy of the terms stays alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class Discrepancy:
-    """Standard deviations of a curve from its terms, smooth and at single points: shares of it."""
-
-    gp_sd: float
-    noise_sd: float = 0.0
+Discrepancies = Mapping[tuple[float, float], float]
+"""Weights, which add up to 1, of standard deviations of a curve from its terms: smooth and at single points,
+as shares of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,14 +81,6 @@ class BasisFamily:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModelMixture:
-    """Ways to explain a curve, and by how much it may depart from them, with weights that add up to 1."""
-
-    ways: BasisFamily
-    discrepancies: Mapping[Discrepancy, float]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class MeasuredCurve:
     """A curve as measured: places (parts of the highest clock), values, their standard errors.
 
@@ -107,28 +96,16 @@ class MeasuredCurve:
         """Numbers of the points whose values state anything. Shape: [measured]."""
         return np.flatnonzero(self.errors < _NOTHING * np.abs(self.values).max())
 
-    def over(self, unit: float) -> MeasuredCurve:
-        """The same in another unit."""
-        return MeasuredCurve(self.relative_clock, self.values / unit, self.errors / unit)
 
-
-def log_evidence(ways: BasisFamily, discrepancies: Sequence[Discrepancy], seen: MeasuredCurve) -> Floats:
-    """Return the logarithm of the evidence for each discrepancy, averaged over the ways.
-
-    Shape: the answer [discrepancies].
-    """
-    return _log_mean(_Regression.of(ways, discrepancies, seen).logs)
-
-
-def posterior(groups: Sequence[ModelMixture], seen: MeasuredCurve) -> GaussianPosterior:
+def posterior(groups: Sequence[tuple[BasisFamily, Discrepancies]], seen: MeasuredCurve) -> GaussianPosterior:
     """Return the curve after the measurement: every way counts as far as it makes that likely.
 
-    Misfits keep the weights that they have within their group.
+    Discrepancies keep the weights that they have within their group.
 
     Cost: a factor of [points, points] per discrepancy, and products of [points, terms] per way.
     """
-    found = [_Regression.of(one.ways, [*one.discrepancies], seen) for one in groups]
-    shares = [np.array([*one.discrepancies.values()]) for one in groups]
+    found = [_Regression(ways, [*discrepancies], seen) for ways, discrepancies in groups]
+    shares = [np.array([*discrepancies.values()]) for _, discrepancies in groups]
     logs = [_log_mean(_log_mean(one.logs), share) for one, share in zip(found, shares, strict=True)]
     means, weights, covariance = [], [], np.zeros((len(seen.relative_clock), len(seen.relative_clock)))
     for of_group, share, one in zip(_softmax(np.array(logs)), shares, found, strict=True):
@@ -143,17 +120,12 @@ def posterior(groups: Sequence[ModelMixture], seen: MeasuredCurve) -> GaussianPo
     return GaussianPosterior(mean, covariance + between)
 
 
-def _covariances(discrepancies: Sequence[Discrepancy], clock: Floats) -> Floats:
+def _covariances(discrepancies: Sequence[tuple[float, float]], clock: Floats) -> Floats:
     """Return the covariance of each discrepancy. Shape: [discrepancies, points, points]."""
     apart = np.sqrt(5.0) * np.abs(clock[:, None] - clock[None, :]) / _WIDTH
     alike = (1.0 + apart + apart**2 / 3.0) * np.exp(-apart)
-    smooth, single = (
-        np.array([getattr(one, name) for one in discrepancies]) for name in ("gp_sd", "noise_sd")
-    )
-    return np.asarray(
-        smooth[:, None, None] ** 2 * alike + single[:, None, None] ** 2 * np.eye(len(clock)),
-        np.float64,
-    )
+    smooth, single = np.array(discrepancies).T[:, :, None, None] ** 2
+    return np.asarray(smooth * alike + single * np.eye(len(clock)), np.float64)
 
 
 def _softmax(logs: Floats) -> Floats:
@@ -170,7 +142,6 @@ def _log_mean(logs: Floats, shares: Floats | None = None) -> Floats:
     return np.asarray(most[..., 0] + np.log(mean), np.float64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Regression:
     """A family after the measurement, by discrepancy: how likely each way is, and what it leaves.
 
@@ -178,45 +149,35 @@ class _Regression:
     make this a problem of their number, not of that of points. Points that were not measured have no part but
     in ``known``. All discrepancies are solved together: one by one most of the time would go into calls.
 
-    Shape: all [discrepancies, ways, ...]: ``seen`` goes on with [measured, terms], ``gram`` with [terms,
-    terms], ``weights`` with [terms], ``left`` with [measured], ``logs`` with nothing. But ``lower`` is
-    [discrepancies, measured, measured], ``prior_covariance`` [discrepancies, points, points], ``spread``
-    [ways, points, terms]; ``measured`` [measured] numbers points.
+    Shape: ``lower`` [discrepancies, measured, measured], ``prior_covariance`` [discrepancies, points,
+    points], ``spread`` [ways, points, terms]; all others [discrepancies, ways, ...]: ``seen`` goes on with
+    [measured, terms], ``gram`` with [terms, terms], ``weights`` with [terms], ``left`` with [measured],
+    ``logs`` with nothing.
     """
 
-    ways: BasisFamily
-    measured: NDArray[np.intp]
-    prior_covariance: Floats
-    lower: Floats
-    spread: Floats
-    seen: Floats
-    gram: Floats
-    weights: Floats
-    left: Floats
-    logs: Floats
-
-    @classmethod
-    def of(cls, ways: BasisFamily, discrepancies: Sequence[Discrepancy], curve: MeasuredCurve) -> _Regression:
-        measured = curve.measured
-        count, points, terms = len(ways.columns), len(measured), ways.columns.shape[2]
-        prior_covariance = _covariances(discrepancies, curve.relative_clock) + ways.prior_covariance
+    def __init__(
+        self, ways: BasisFamily, discrepancies: Sequence[tuple[float, float]], curve: MeasuredCurve
+    ) -> None:
+        self.ways, self.measured = ways, curve.measured
+        measured, (count, _, terms), points = curve.measured, ways.columns.shape, len(curve.measured)
+        self.prior_covariance = _covariances(discrepancies, curve.relative_clock) + ways.prior_covariance
         of_errors = np.diag(np.maximum(curve.errors[measured], LEAST_ERROR) ** 2)
-        known = prior_covariance[:, measured[:, None], measured]
-        lower = np.asarray(np.linalg.cholesky(known + of_errors), np.float64)
-        spread = ways.columns * ways.scale[:, None, :]
+        known = self.prior_covariance[:, measured[:, None], measured]
+        self.lower = np.asarray(np.linalg.cholesky(known + of_errors), np.float64)
+        self.spread = ways.columns * ways.scale[:, None, :]
         off = (curve.values - np.einsum("wpt,wt->wp", ways.columns, ways.centre))[:, measured]
-        stacked = np.column_stack([spread[:, measured].transpose(1, 0, 2).reshape(points, -1), off.T])
-        solved = np.linalg.solve(lower, stacked)
-        seen = solved[..., :-count].reshape(-1, points, count, terms).transpose(0, 2, 1, 3)
+        stacked = np.column_stack([self.spread[:, measured].transpose(1, 0, 2).reshape(points, -1), off.T])
+        solved = np.linalg.solve(self.lower, stacked)
+        self.seen = solved[..., :-count].reshape(-1, points, count, terms).transpose(0, 2, 1, 3)
         whole = solved[..., -count:].transpose(0, 2, 1)
-        turned = seen.transpose(0, 1, 3, 2)
-        gram = np.eye(terms) + turned @ seen
-        weights = np.linalg.solve(gram, turned @ whole[..., None])[..., 0]
-        left = whole - (seen @ weights[..., None])[..., 0]
-        logs = -0.5 * ((left**2).sum(axis=2) + (weights**2).sum(axis=2) + np.linalg.slogdet(gram)[1])
-        scale = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-        logs = np.asarray(logs - scale[:, None], np.float64)
-        return cls(ways, measured, prior_covariance, lower, spread, seen, gram, weights, left, logs)
+        turned = self.seen.transpose(0, 1, 3, 2)
+        self.gram = np.eye(terms) + turned @ self.seen
+        self.weights = np.linalg.solve(self.gram, turned @ whole[..., None])[..., 0]
+        self.left = whole - (self.seen @ self.weights[..., None])[..., 0]
+        squares = (self.left**2).sum(axis=2) + (self.weights**2).sum(axis=2)
+        logs = -0.5 * (squares + np.linalg.slogdet(self.gram)[1])
+        scale = np.log(np.diagonal(self.lower, axis1=1, axis2=2)).sum(axis=1)
+        self.logs = np.asarray(logs - scale[:, None], np.float64)
 
     def known(self, share: Floats) -> tuple[Floats, Floats]:
         """Mean of every way, and the sum of their covariances by these shares.
@@ -293,33 +254,44 @@ def power_basis(clock: Floats) -> BasisFamily:
     return BasisFamily.of_terms([*(terms(clock, knee) for knee in _KNEES), *bent, *held])
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """Curves of one quantity after the measurement, and how likely their terms made what was measured."""
-
-    curves: dict[Computation, GaussianPosterior]
-    log_evidence: float
+_Columns = Mapping[Computation, Floats]
+_Curves = dict[Computation, GaussianPosterior]
 
 
 def fitted(
-    seen: Mapping[Computation, MeasuredCurve], ways: Callable[[Floats], BasisFamily], *, known_errors: bool
-) -> Fitted:
-    """Fit curves of one quantity: each by its terms, or by others of its kind at the same clocks."""
-    levels = {key: float(one.values.mean()) for key, one in seen.items()}
-    scaled = {key: one.over(levels[key]) for key, one in seen.items()}
-    own = {key: ways(one.relative_clock) for key, one in scaled.items()}
+    clock: _Columns,
+    values: _Columns,
+    shares: _Columns,
+    basis: Callable[[Floats], BasisFamily],
+    *,
+    known_errors: bool,
+) -> tuple[_Curves, float]:
+    """Fit curves of one quantity: each by its terms, or by others of its kind at the same clocks.
+
+    ``clock`` are parts of the highest clock, ``shares`` the errors of ``values`` as shares of them. Return
+    also the logarithm of the evidence.
+    """
+    levels = {key: float(own.mean()) for key, own in values.items()}
+    scaled = {
+        key: MeasuredCurve(at, values[key] / levels[key], shares[key] * values[key] / levels[key])
+        for key, at in clock.items()
+    }
+    own = {key: basis(at) for key, at in clock.items()}
     discrepancies, log = _likely_discrepancies(
         [(own[key], one) for key, one in scaled.items()], known_errors=known_errors
     )
-    alone = {key: posterior([ModelMixture(own[key], discrepancies)], one) for key, one in scaled.items()}
-    others = {key: [at for at in seen if _is_other(at, key, seen)] for key in seen}
-    means = {key: _mean_curve([scaled[at] for at in own]) for key, own in others.items() if own}
+    alone = {key: posterior([(own[key], discrepancies)], one) for key, one in scaled.items()}
+    others = {
+        key: [at for at in clock if at != key and at[1] is key[1] and np.array_equal(clock[at], clock[key])]
+        for key in clock
+    }
+    means = {key: _mean_curve([scaled[at] for at in ats]) for key, ats in others.items() if ats}
     of_means, _ = _likely_discrepancies(
         [(own[key], one) for key, one in means.items()], known_errors=known_errors
     )
     alike = {
         key: _hierarchical_prior(
-            posterior([ModelMixture(own[key], of_means)], one),
+            posterior([(own[key], of_means)], one),
             [alone[at].times(levels[at] / levels[key]) for at in others[key]],
             one.relative_clock,
         )
@@ -330,16 +302,9 @@ def fitted(
     )
     curves = {}
     for key, one in scaled.items():
-        groups = [ModelMixture(own[key], discrepancies)]
-        groups += [ModelMixture(alike[key], left)] if key in alike else []
+        groups = [(own[key], discrepancies), *([(alike[key], left)] if key in alike else [])]
         curves[key] = posterior(groups, one).times(levels[key])
-    return Fitted(curves, log)
-
-
-def _is_other(one: Computation, key: Computation, seen: Mapping[Computation, MeasuredCurve]) -> bool:
-    return (
-        one != key and one[1] is key[1] and np.array_equal(seen[one].relative_clock, seen[key].relative_clock)
-    )
+    return curves, log
 
 
 def _mean_curve(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
@@ -352,13 +317,13 @@ def _mean_curve(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
 
 def _likely_discrepancies(
     curves: Sequence[tuple[BasisFamily, MeasuredCurve]], *, known_errors: bool
-) -> tuple[dict[Discrepancy, float], float]:
+) -> tuple[Discrepancies, float]:
     """Weigh the discrepancies of curves from their ways; return also the logarithm of the evidence."""
     if not curves:
         return {}, 0.0
     some = [curves[round(at)] for at in np.linspace(0, len(curves) - 1, min(_DECIDE, len(curves)))]
-    candidates = [Discrepancy(*both) for both in product(SMOOTH, SINGLE if known_errors else SINGLE[:1])]
-    logs = np.sum([log_evidence(ways, candidates, seen) for ways, seen in some], axis=0)
+    candidates = [*product(SMOOTH, SINGLE if known_errors else SINGLE[:1])]
+    logs = np.sum([_log_mean(_Regression(ways, candidates, seen).logs) for ways, seen in some], axis=0)
     weights = np.exp(logs - logs.max())
     kept = {one: float(w) for one, w in zip(candidates, weights, strict=True) if w >= _UNLIKELY}
     return {one: weight / sum(kept.values()) for one, weight in kept.items()}, float(logs.max())
@@ -399,52 +364,33 @@ UNKNOWN = 1e3
 """Error of a point that was not measured, as a share of it: any value is as likely."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExtendedCurve:
-    """A curve's points, measured and not, highest clock first; ``measured`` are the places of the former."""
+def _with_unmeasured_clocks(points: Sequence[Point], grid_mhz: Sequence[int]) -> tuple[Point, ...]:
+    """Put clocks of a grid between measured ones: no lower one, and none above what the highest reached.
 
-    points: tuple[Point, ...]
-    measured: NDArray[np.bool_]
-
-    def spread(self, shares: Floats) -> Floats:
-        """Errors of all points from those of the measured ones. Shape: [measured] to [points]."""
-        found = np.full(len(self.points), UNKNOWN)
-        found[self.measured] = shares
-        return found
-
-
-def with_unmeasured_clocks(points: Sequence[Point], grid_mhz: Sequence[int]) -> ExtendedCurve:
-    """Put clocks of a grid between measured ones: no lower one, and none above what the highest reached."""
+    They are put on straight lines between measured points, whose scatter is theirs.
+    """
     reached = [effective_clock_mhz(point) for point in points]
     taken = {*reached, *(point.clock_mhz for point in points)}
     inside = [mhz for mhz in grid_mhz if min(reached) < mhz < reached[0] and mhz not in taken]
     count = max(0, min(len(inside), MOST_POINTS - len(points)))
     chosen = {inside[round(at)] for at in np.linspace(0, len(inside) - 1, count)}
-    made = {mhz: _made_up(points, mhz) for mhz in chosen}
-    measured = {point.clock_mhz: point for point in points}
-    clocks = sorted({*made, *measured}, reverse=True)
-    return ExtendedCurve(
-        tuple(measured.get(mhz) or made[mhz] for mhz in clocks), np.array([mhz in measured for mhz in clocks])
-    )
+    shares = [point.time_sd_s / point.time_s for point in points if point.time_sd_s is not None]
+    share = float(np.sqrt(np.mean(np.square(shares)))) if len(shares) == len(points) else None
+
+    def made_up(clock_mhz: int) -> Point:
+        time_s, energy_j = (
+            float(np.interp(clock_mhz, reached[::-1], _column(points, name)[::-1]))
+            for name in ("time_s", "energy_j")
+        )
+        return Point(clock_mhz, time_s, energy_j, time_sd_s=None if share is None else time_s * share)
+
+    return tuple(sorted([*points, *map(made_up, chosen)], key=lambda point: -point.clock_mhz))
 
 
 def effective_clock_mhz(point: Point) -> int:
     """Return the clock that a point is of: the one reached, where the one asked for did not hold."""
     reached = point.achieved_mhz
     return point.clock_mhz if reached is None or is_held(point.clock_mhz, reached) else reached
-
-
-def _made_up(points: Sequence[Point], clock_mhz: int) -> Point:
-    """A point on straight lines between measured ones; its scatter is theirs."""
-    known_mhz = [effective_clock_mhz(point) for point in reversed(points)]
-    time_s, energy_j = (
-        float(np.interp(clock_mhz, known_mhz, [getattr(point, name) for point in reversed(points)]))
-        for name in ("time_s", "energy_j")
-    )
-    shares = [point.time_sd_s / point.time_s for point in points if point.time_sd_s is not None]
-    known = len(shares) == len(points)
-    sd_s = time_s * float(np.sqrt(np.mean(np.square(shares)))) if known else None
-    return Point(clock_mhz, time_s, energy_j, time_sd_s=sd_s)
 
 
 # Durations that never fall with the clock, in a curve and in every draw of its errors.
@@ -535,8 +481,6 @@ HARMLESS = 0.0003
 SCATTER_HARMLESS = 0.001
 """The same where a profile states no errors: what scatters so little may as well be true."""
 
-_Columns = Mapping[Computation, Floats]
-
 
 def smoothed(profile: Profile, *, scatter: bool = False) -> Profile:
     """Draw a profile's points to their curves; one that is exact, or smoothed already, stays what it is.
@@ -555,46 +499,56 @@ def smoothed(profile: Profile, *, scatter: bool = False) -> Profile:
     if shares is None and not profile.grid_mhz:
         return profile
     exact = {key: np.zeros(len(own)) for key, own in curves.items()}
-    extended = {key: with_unmeasured_clocks(own, profile.grid_mhz) for key, own in curves.items()}
-    time_shares, energy_shares = (
-        {key: extended[key].spread(own) for key, own in one.items()} for one in shares or (exact, exact)
-    )
-    points = {key: one.points for key, one in extended.items()}
+    points = {key: _with_unmeasured_clocks(own, profile.grid_mhz) for key, own in curves.items()}
+    known = {key: np.array([point in curves[key] for point in own]) for key, own in points.items()}
+
+    def spread(measured: _Columns) -> dict[Computation, Floats]:
+        """Return the errors of all points from those of the measured ones."""
+        found = {key: np.full(len(own), UNKNOWN) for key, own in points.items()}
+        for key, own in measured.items():
+            found[key][known[key]] = own
+        return found
+
+    time_shares, energy_shares = map(spread, shares or (exact, exact))
     highest_mhz = max(profile.clocks_mhz)
     clock = {
         key: np.array([effective_clock_mhz(one) for one in own]) / highest_mhz for key, own in points.items()
     }
-    fit = _Fit(clock, known_errors=stated or shares is None)
     time_s, energy_j = (
         {key: _column(own, name) for key, own in points.items()} for name in ("time_s", "energy_j")
     )
-    cycles = fit({key: own * clock[key] for key, own in time_s.items()}, time_shares, time_basis).curves
+    fit = partial(fitted, clock, known_errors=stated or shares is None)
+    cycles, _ = fit({key: own * clock[key] for key, own in time_s.items()}, time_shares, time_basis)
     smooth_s = {
         key: monotone(own.mean / clock[key], np.sqrt(np.diag(own.covariance)) / clock[key])
         for key, own in cycles.items()
     }
-    powers, with_time = _powers(fit, energy_j, (time_s, smooth_s), (time_shares, energy_shares))
+    # A job measures powers and multiplies them by durations: both are off alike. Others measure energies by
+    # themselves. What makes the powers likelier is taken.
+    powers, log = fit({key: own / smooth_s[key] for key, own in energy_j.items()}, energy_shares, power_basis)
+    with_time = 0.0
+    rest = {key: (energy_shares[key] ** 2 - time_shares[key] ** 2)[known[key]] for key in points}
+    if fit.keywords["known_errors"] and min(float(own.mean()) for own in rest.values()) >= 0.0:
+        alike = {key: np.where(known[key], np.sqrt(own.mean()), UNKNOWN) for key, own in rest.items()}
+        both, log_both = fit({key: own / time_s[key] for key, own in energy_j.items()}, alike, power_basis)
+        if log_both > log:
+            powers, with_time = both, 1.0
     errors, moved = {}, {}
     for key, own in points.items():
-        of_time, of_power = _shares(cycles[key]), _shares(powers[key])
+        of_time, of_power = (
+            one[key].covariance / np.outer(one[key].mean, one[key].mean) for one in (cycles, powers)
+        )
         errors[key] = CurveErrors(_factor(of_time), _factor(of_power + with_time * of_time))
-        moved[key] = _moved(own, smooth_s[key], powers[key].mean * smooth_s[key], errors[key])
+        smooth_j = powers[key].mean * smooth_s[key]
+        se_s, se_j = (
+            share * mean for share, mean in zip(errors[key].shares(), (smooth_s[key], smooth_j), strict=True)
+        )
+        rows = zip(own, *(column.tolist() for column in (smooth_s[key], smooth_j, se_s, se_j)), strict=True)
+        moved[key] = tuple(
+            replace(point, time_s=t, energy_j=e, time_se_s=t_se, energy_se_j=e_se)
+            for point, t, e, t_se, e_se in rows
+        )
     return replace(profile, points={**profile.points, **moved}, errors=errors)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """Fits one quantity of all computations, measured at these parts of the highest clock."""
-
-    clock: _Columns
-    known_errors: bool
-
-    def __call__(self, values: _Columns, shares: _Columns, basis: Callable[[Floats], BasisFamily]) -> Fitted:
-        """Fit in the units of ``values``; errors are ``shares`` of them."""
-        seen = {
-            key: MeasuredCurve(at, values[key], shares[key] * values[key]) for key, at in self.clock.items()
-        }
-        return fitted(seen, basis, known_errors=self.known_errors)
 
 
 def _stated_errors(curves: Mapping[Computation, Sequence[Point]]) -> tuple[_Columns, _Columns] | None:
@@ -623,51 +577,8 @@ def _scatter_shares(
     return time, energy
 
 
-def _powers(
-    fit: _Fit,
-    energy_j: _Columns,
-    times_s: tuple[_Columns, _Columns],
-    shares: tuple[_Columns, _Columns],
-) -> tuple[dict[Computation, GaussianPosterior], float]:
-    """Fit mean powers, and find whether energies carry the errors of the durations that are left.
-
-    A job measures powers and multiplies them by durations: both are off alike. Others measure energies
-    by themselves. What makes the powers likelier is taken. ``times_s`` are as measured and as smoothed,
-    ``shares`` the errors of times and energies.
-    """
-    (measured_s, smooth_s), (time_shares, energy_shares) = times_s, shares
-    apart = fit({key: own / smooth_s[key] for key, own in energy_j.items()}, energy_shares, power_basis)
-    known = {key: own < UNKNOWN for key, own in energy_shares.items()}
-    rest = {key: (energy_shares[key] ** 2 - time_shares[key] ** 2)[known[key]] for key in energy_shares}
-    if not fit.known_errors or min(float(own.mean()) for own in rest.values()) < 0.0:
-        return apart.curves, 0.0
-    alike = {key: np.where(known[key], np.sqrt(own.mean()), UNKNOWN) for key, own in rest.items()}
-    together = fit({key: own / measured_s[key] for key, own in energy_j.items()}, alike, power_basis)
-    if together.log_evidence > apart.log_evidence:
-        return together.curves, 1.0
-    return apart.curves, 0.0
-
-
-def _moved(
-    points: Sequence[Point], time_s: Floats, energy_j: Floats, errors: CurveErrors
-) -> tuple[Point, ...]:
-    of_time, of_energy = errors.shares()
-    columns = (time_s, energy_j, of_time * time_s, of_energy * energy_j)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return tuple(
-        replace(point, time_s=row[0], energy_j=row[1], time_se_s=row[2], energy_se_j=row[3])
-        for point, row in zip(points, rows, strict=True)
-    )
-
-
 def _column(points: Sequence[Point], name: str) -> Floats:
     return np.array([getattr(point, name) for point in points], np.float64)
-
-
-def _shares(known: GaussianPosterior) -> Floats:
-    """Covariance as shares of the mean. Shape: [points, points]."""
-    share: Floats = known.covariance / np.outer(known.mean, known.mean)
-    return share
 
 
 def _factor(covariance: Floats) -> Floats:
