@@ -346,24 +346,6 @@ def _checked_columns(header: Sequence[str], required: Sequence[str], path: Path)
     return columns
 
 
-def number_in(row: Row, column: str, where: str, *, low: float | None = None) -> float:
-    """Return a finite number above 0, or one of ``low`` or more.
-
-    Raises:
-        ProfileError: the cell holds something else.
-    """
-    text = row[column]
-    wanted = "above 0" if low is None else f"of {low:g} or more"
-    try:
-        value = float(text or "")
-    except ValueError as error:
-        hint = _POINT if "," in (text or "") else f"expected a number {wanted}"
-        raise ProfileError(f"{where}: {column} is {text!r:.80}", hint=hint) from error
-    if not math.isfinite(value) or not (value > 0 if low is None else value >= low):
-        raise ProfileError(f"{where}: {column} is {text:.80}", hint=f"expected a finite number {wanted}")
-    return value
-
-
 MOST = 1e12  # seconds, joules, watts: more was not measured, and its sums are not finite
 
 # The digest in a file of ours: what nothing else in it could contradict is not changed unseen.

@@ -5,20 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import ProfileError
-from perseus_ds.files import KEY, Row, digest_of, number_in, read_table
+from perseus_ds.files import KEY, Row, digest_of, read_table
 from perseus_ds.profile.loads import LoadFit, NotNegative
-from perseus_ds.profile.records import MOST_STAGES, Computation, Mhz, Point, Profile
+from perseus_ds.profile.records import MOST_STAGES, Computation, Mhz, Point, Positive, Profile
 from perseus_ds.profile.temperature import MOST_LEAKAGE
 from perseus_ds.run_directory.paths import VERSION, read_record, write_whole
 from perseus_ds.schedule import Kind
@@ -104,6 +104,14 @@ def _clock_mhz(key: str) -> int:
     return int(key)
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ProfileError as error:
+        raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
+
+
 def read_profile(path: str | Path) -> Profile:
     """Read a profile: ours, or the CSV of Zeus when the name ends in ``.csv`` (or ``.tsv``, ``.txt``).
 
@@ -117,10 +125,8 @@ def read_profile(path: str | Path) -> Profile:
     if not _TABLES.isdisjoint(suffix.lower() for suffix in path.suffixes):
         return read_csv(path)
     content = read_record(path, FORMAT, _ProfileFile, remedy="profile the job again")
-    try:
+    with _named(path):
         return content.profile()
-    except ProfileError as error:
-        raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
 
 
 def write_profile(profile: Profile, path: str | Path) -> None:
@@ -160,10 +166,7 @@ def profile_json(profile: Profile) -> str:
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 _MOST_CSV_BYTES = 8 << 20  # 200 000 rows
-_LEAST_MHZ, _MOST_GPU_MHZ = 10.0, 2e4  # GPUs run from 100 to 4 000 MHz: what is outside is in another unit
-_LEAST_W, _MOST_W = 5.0, 3e3  # of one GPU
-_LIKELY_W = 30.0, 1500.0
-_LIKELY_S = 2e-4, 50.0  # one forward or backward of one microbatch
+_LEAST_W, _MOST_W = 5.0, 3e3  # of one GPU: what is outside is in another unit
 _KIND_NAMES = {
     "forward": Kind.FORWARD,
     "backward": Kind.BACKWARD,
@@ -173,6 +176,14 @@ _KIND_NAMES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _CsvRow:
+    stage: Stage
+    frequency: Annotated[int, Field(ge=10, le=20_000)]  # GPUs run from 100 to 4 000 MHz
+    time: Positive
+    energy: Positive
+
+
 def read_csv(path: Path) -> Profile:
     """Read a profile in MHz, seconds and joules; numbers that must be in another unit are refused.
 
@@ -180,17 +191,16 @@ def read_csv(path: Path) -> Profile:
         ProfileError: naming the file, the row (the header is row 1) and the column.
     """
     points: dict[Computation, dict[int, Point]] = defaultdict(dict)
+    reader = TypeAdapter(_CsvRow)
     for where, row in read_table(path, COLUMNS, most_bytes=_MOST_CSV_BYTES):
-        computation, point = _point(row, where)
+        computation, point = _point(reader, row, where)
         if point.clock_mhz in points[computation]:
             raise ProfileError(f"{where} measures the same stage, instruction and frequency again")
         points[computation][point.clock_mhz] = point
     if not points:
         raise ProfileError(f"{path}: no row", hint="expected one row per stage, instruction and frequency")
-    try:
+    with _named(path):
         return Profile({computation: tuple(by_clock.values()) for computation, by_clock in points.items()})
-    except ProfileError as error:
-        raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
 
 
 def write_csv(profile: Profile, path: Path) -> None:
@@ -217,57 +227,24 @@ def profile_csv(profile: Profile) -> str:
     return text.getvalue()
 
 
-def _point(row: Row, where: str) -> tuple[Computation, Point]:
+def _point(reader: TypeAdapter[_CsvRow], row: Row, where: str) -> tuple[Computation, Point]:
     name = (row["instruction"] or "").strip().lower()
     if name not in _KIND_NAMES:
         raise ProfileError(
-            f"{where}: instruction is {row['instruction']!r}", hint=f"{', '.join(_KIND_NAMES)}"
+            f"{where}: instruction is {row['instruction']!r:.80}", hint=f"{', '.join(_KIND_NAMES)}"
         )
-    stage = number_in(row, "stage", where, low=0.0)
-    if not stage.is_integer():
-        raise ProfileError(f"{where}: stage is {row['stage']!r}", hint="expected 0, 1, 2, ...")
-    time_s, energy_j = number_in(row, "time", where), number_in(row, "energy", where)
-    point = Point(clock_mhz=_csv_clock_mhz(row, where), time_s=time_s, energy_j=energy_j)
-    check_power(time_s, energy_j, where)
-    return (int(stage), _KIND_NAMES[name]), point
-
-
-def _csv_clock_mhz(row: Row, where: str) -> int:
-    clock = number_in(row, "frequency", where)
-    limits = {"GHz": _LEAST_MHZ, "MHz": _MOST_GPU_MHZ, "kHz": 1e3 * _MOST_GPU_MHZ, "Hz": math.inf}
-    unit = next(unit for unit, limit in limits.items() if clock < limit)
-    if unit != "MHz":
-        raise ProfileError(f"{where}: frequency is {row['frequency']}, as in {unit}", hint="expected MHz")
-    if not clock.is_integer():
-        raise ProfileError(f"{where}: frequency is {row['frequency']}", hint="expected a whole number of MHz")
-    return int(clock)
-
-
-def check_power(time_s: float, energy_j: float, where: str) -> None:
-    """Refuse a power that no GPU has, and name the unit that would explain it.
-
-    Raises:
-        ProfileError: below 5 W or above 3 kW.
-    """
-    power_w = energy_j / time_s
-    if _LEAST_W <= power_w <= _MOST_W:
-        return
-    likely = [
-        f"{column} is in {unit}"
-        for column, unit, corrected_w, corrected_s in (
-            ("time", "ms", power_w * 1e3, time_s / 1e3),
-            ("time", "us", power_w * 1e6, time_s / 1e6),
-            ("energy", "mJ", power_w / 1e3, time_s),
-            ("energy", "uJ", power_w / 1e6, time_s),
-            ("energy", "kJ", power_w * 1e3, time_s),
-            ("energy", "Wh", power_w * 3600.0, time_s),
-            ("energy", "kWh", power_w * 3.6e6, time_s),
-            ("energy", "W", energy_j, time_s),
+    try:
+        found = reader.validate_strings({column: (row[column] or "").strip() for column in COLUMNS})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ProfileError(
+            f"{where}: {first['loc'][0]} is {first['input']!r:.80}: {first['msg']:.200}",
+            hint="expected MHz, seconds and joules with a decimal point and no separator of thousands",
+        ) from error
+    power_w = found.energy / found.time
+    if not _LEAST_W <= power_w <= _MOST_W:
+        raise ProfileError(
+            f"{where}: {found.energy:.4g} J in {found.time:.4g} s are {power_w:.3g} W for one GPU",
+            hint=f"time in seconds and energy in joules come to {_LEAST_W:g} to {_MOST_W:g} W",
         )
-        if _LIKELY_W[0] <= corrected_w <= _LIKELY_W[1] and _LIKELY_S[0] <= corrected_s <= _LIKELY_S[1]
-    ]
-    guess = f"; perhaps {' or '.join(likely)}" if likely else ""
-    raise ProfileError(
-        f"{where}: {energy_j:.4g} J in {time_s:.4g} s are {power_w:.3g} W for one GPU",
-        hint=f"expected seconds and joules, {_LEAST_W:g} to {_MOST_W:g} W{guess}",
-    )
+    return (found.stage, _KIND_NAMES[name]), Point(found.frequency, found.time, found.energy)
