@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,20 +68,14 @@ def best_sampling(residual: Callable[[Sampling], float], *, steps: int) -> Sampl
 
     Cost: about 40 calls.
     """
-    best = min(_near(0.0, _COARSE), key=residual)
-    finer = Sampling(best.width, best.lag)
-    best = min((finer, *_near(best.lag, _FINE, (best.width,))), key=residual)
+    lags = range(-_LAGS + 1, _LAGS)
+    best = min((Sampling(width, _COARSE * lag) for width in _WIDTHS for lag in lags), key=residual)
+    best = min((best, *(Sampling(best.width, best.lag + _FINE * lag) for lag in lags)), key=residual)
     plain_j2, best_j2 = residual(WHOLE), residual(best)
     if plain_j2 <= 0.0:
         return WHOLE
     gain = steps * math.log(plain_j2 / max(best_j2, plain_j2 * np.finfo(np.float64).eps))
     return best if gain > 2 * _PARAMETERS else WHOLE
-
-
-def _near(lag: float, step: float, widths: Sequence[float] = _WIDTHS) -> Iterator[Sampling]:
-    for width in widths:
-        for index in range(-_LAGS + 1, _LAGS):
-            yield Sampling(width, lag + index * step)
 
 
 _LEAST_STEPS = 5
@@ -138,44 +132,36 @@ def estimate(window: Window) -> Estimate:
     Raises:
         IncompleteProfileError: too few instructions or counter steps to show anything.
     """
-    computed, waiting = _classes(window)
+    ran = [interval for interval in window.intervals if interval.kind.is_computation]
+    clean = {one.computation for one in ran if not one.waits}
+    computed = _sorted(one for one in ran if not one.waits or one.computation not in clean)
     if not computed:
         raise IncompleteProfileError(f"no forward or backward ran in the window at {window.clock_mhz} MHz")
-    powers_w, errors_w = _powers(window, list(computed.values()), waiting)
-    brought = {key: _at_load(window, runs) for key, runs in computed.items()}
+    left_out = [one for one in ran if one.waits and one.computation in clean]
+    powers_w, errors_w = _powers(window, list(computed.values()), left_out)
+    brought = {
+        key: normalized_to_load(
+            _durations_s(runs), [one.load for one in runs], window.loads.get(runs[0].instruction.stage)
+        )
+        for key, runs in computed.items()
+    }
     points = {
         key: _point(window, brought[key].seconds, power_w=powers_w[index], error_w=errors_w[index])
         for index, key in enumerate(computed)
     }
-    fixed, transfers = _others(window)
+    others = _sorted(one for one in window.intervals if not one.kind.is_computation)
     return Estimate(
         clock_mhz=window.clock_mhz,
         points=points,
         blocking_power_w=float(powers_w[-1]),
-        fixed_s={key: _pure_s(_taken(runs)) for key, runs in fixed.items()},
-        transfers_s={key: _durations_s(runs) for key, runs in transfers.items()},
+        fixed_s={key: _pure_s(key[1], runs) for key, runs in others.items() if not key[1].is_transfer},
+        transfers_s={
+            key: tuple(_durations_s(runs).tolist()) for key, runs in others.items() if key[1].is_transfer
+        },
         spread=max(spread(one.seconds) for one in brought.values()),
         larger={key: float(one.factor.mean()) for key, one in brought.items()},
         size_variation=max(_variation(one, computed[key]) for key, one in brought.items()),
         loads={key: one.sums for key, one in brought.items() if one.sums is not None},
-    )
-
-
-def _classes(window: Window) -> tuple[_Classes, list[Interval]]:
-    """Sort what was computed, and show what is left out of it."""
-    ran = [interval for interval in window.intervals if interval.kind.is_computation]
-    clean = {i.computation for i in ran if not i.waits}
-    waiting = [i for i in ran if i.waits and i.computation in clean]
-    computed = _sorted(i for i in ran if not i.waits or i.computation not in clean)
-    return computed, waiting
-
-
-def _others(window: Window) -> tuple[_Classes, _Classes]:
-    """Sort fixed work, and apart from it the transfers."""
-    others = [interval for interval in window.intervals if not interval.kind.is_computation]
-    return (
-        _sorted(one for one in others if not one.kind.is_transfer),
-        _sorted(one for one in others if one.kind.is_transfer),
     )
 
 
@@ -207,7 +193,11 @@ def _powers(
         busy_s = [sampling.busy_s(one, ticks_s) for one in runs]
         waiting_s = np.clip(np.diff(ticks_s) - np.sum(busy_s, axis=0), 0.0, None)
         waiting_s[waiting_s < _ROUNDING * np.diff(ticks_s)] = 0.0
-        return _equations(np.column_stack([*busy_s, waiting_s])[kept], steps_j[kept])
+        time_s, spent_j = np.column_stack([*busy_s, waiting_s])[kept], steps_j[kept]
+        clean = time_s[:, -2] <= 0.0
+        if 2 * clean.sum() > len(clean):  # without the steps in which something left out ran
+            return np.delete(time_s[clean], -2, axis=1), spent_j[clean]
+        return time_s, spent_j
 
     def residual(sampling: Sampling) -> float:
         return float(nnls(*equations(sampling))[1]) ** 2
@@ -217,16 +207,6 @@ def _powers(
     pull = _pull_to_equal(time_s, spent_j, len(computed))
     powers_w, _ = nnls(np.vstack([time_s, pull]), np.concatenate([spent_j, np.zeros(len(pull))]))
     return powers_w, _standard_errors(time_s, spent_j, powers_w)
-
-
-def _equations(
-    time_s: NDArray[np.float64], spent_j: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Do without the steps in which something left out ran (last column but one), where that leaves most."""
-    clean = time_s[:, -2] <= 0.0
-    if 2 * clean.sum() > len(clean):
-        return np.delete(time_s[clean], -2, axis=1), spent_j[clean]
-    return time_s, spent_j
 
 
 def _pull_to_equal(
@@ -288,12 +268,6 @@ def _point(window: Window, durations_s: NDArray[np.float64], *, power_w: float, 
     )
 
 
-def _at_load(window: Window, runs: Sequence[Interval]) -> NormalizedDurations:
-    """Durations of one computation, brought to its stage's load where microbatches differ."""
-    wanted = window.loads.get(runs[0].instruction.stage)
-    return normalized_to_load(np.array(_durations_s(runs)), [interval.load for interval in runs], wanted)
-
-
 def _variation(brought: NormalizedDurations, runs: Sequence[Interval]) -> float:
     numbers = np.array([float(one.instruction.microbatch) for one in runs])
     return variation(brought.factor, numbers[brought.kept])
@@ -324,18 +298,16 @@ def _robust_deviation(values: NDArray[np.float64]) -> float:
     return float(np.ptp(np.quantile(values, _DECILES)) / np.ptp(np.quantile(scores, _DECILES)))
 
 
-def _taken(runs: Sequence[Interval]) -> Sequence[Interval]:
-    """Leave out optimizer steps that were skipped, as overflows make them: much shorter than most."""
-    if runs[0].kind is not Kind.STEP:
-        return runs
-    least_s = _SKIPPED_SHARE * float(np.median(_durations_s(runs)))
-    return [one for one in runs if one.duration_s >= least_s]
+def _durations_s(runs: Sequence[Interval]) -> NDArray[np.float64]:
+    return np.array([interval.duration_s for interval in runs])
 
 
-def _durations_s(runs: Sequence[Interval]) -> tuple[float, ...]:
-    return tuple(interval.duration_s for interval in runs)
+def _pure_s(kind: Kind, runs: Sequence[Interval]) -> float:
+    """Duration without the waiting for others that most of these instructions contain.
 
-
-def _pure_s(runs: Sequence[Interval]) -> float:
-    """Duration without the waiting for others that most of these instructions contain."""
-    return float(np.quantile(_durations_s(runs), _PURE_QUANTILE))
+    Optimizer steps that were skipped, as overflows make them, are much shorter than most and left out.
+    """
+    durations_s = _durations_s(runs)
+    if kind is Kind.STEP:
+        durations_s = durations_s[durations_s >= _SKIPPED_SHARE * np.median(durations_s)]
+    return float(np.quantile(durations_s, _PURE_QUANTILE))

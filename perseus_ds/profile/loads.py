@@ -51,8 +51,12 @@ class LoadFit:
 
     def factor(self, load: Load, *, mean: Load | None = None) -> float:
         """Return the relative duration; ``mean`` is the mean load where another stage counted it."""
-        t, q = self._shares(load, mean)
-        return self.base + self.tokens * t + self.squares * q
+        one = mean or self.mean
+        return (
+            self.base
+            + self.tokens * _share(load.tokens, one.tokens)
+            + self.squares * _share(load.squares, one.squares)
+        )
 
     def terms(self, mean: Load | None = None) -> tuple[float, float, float]:
         """Return what 1, a token and a square add to `factor`."""
@@ -61,14 +65,11 @@ class LoadFit:
 
     def error(self, load: Load, *, mean: Load | None = None) -> float:
         """Return the standard error of `factor`: alike in all executions at this load."""
-        t, q = self._shares(load, mean)
+        one = mean or self.mean
+        t, q = _share(load.tokens, one.tokens), _share(load.squares, one.squares)
         bb, bt, bq, tt, tq, qq = self.covariance
         variance = bb + tt * t * t + qq * q * q + 2.0 * (bt * t + bq * q + tq * t * q)
         return math.sqrt(max(0.0, variance))
-
-    def _shares(self, load: Load, mean: Load | None) -> tuple[float, float]:
-        one = mean or self.mean
-        return _share(load.tokens, one.tokens), _share(load.squares, one.squares)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,13 +89,8 @@ class LoadSums:
     @classmethod
     def of(cls, loads: Sequence[Load], seconds: Iterable[float]) -> LoadSums:
         """Take the executions of one window, all at one clock."""
-        columns = [
-            np.ones(len(loads)),
-            np.array([load.tokens for load in loads]),
-            np.array([load.squares for load in loads]),
-            np.array(list(seconds), dtype=np.float64),
-        ]
-        rows = np.stack(columns)
+        tokens, squares = (np.array([getattr(one, name) for one in loads]) for name in ("tokens", "squares"))
+        rows = np.stack([np.ones(len(loads)), tokens, squares, np.array(list(seconds), np.float64)])
         weights = np.ones(len(loads))
         for _ in range(_ROUNDS if len(loads) >= _FEWEST else 0):
             weights = _weights(rows, weights)
@@ -201,11 +197,6 @@ def fit_of(sums: LoadSums) -> LoadFit | None:
     )
 
 
-def _best(products: _Numbers) -> tuple[float, list[int], _Numbers]:
-    """Return what is left unexplained, which coefficients are positive, and their values."""
-    return min(_solutions(products), key=lambda one: one[0])
-
-
 def _weights(rows: _Numbers, weights: _Numbers) -> _Numbers:
     """Weigh executions by a fit of them all; what lies far from it, as others do not, counts for nothing."""
     scale = 1.0 / np.maximum(rows.mean(axis=1), np.finfo(np.float64).tiny)
@@ -218,28 +209,30 @@ def _weights(rows: _Numbers, weights: _Numbers) -> _Numbers:
     return found
 
 
-def _solutions(products: _Numbers) -> list[tuple[float, list[int], _Numbers]]:
-    """Every set of coefficients solved without a negative one: what it leaves, the set, its values."""
+def _best(products: _Numbers) -> tuple[float, list[int], _Numbers]:
+    """Solve every set of coefficients without a negative one.
+
+    Return what the best leaves unexplained, which coefficients it has, and their values.
+    """
     found: list[tuple[float, list[int], _Numbers]] = []
     usable = [term for term in range(_TERMS) if products[term, term] > 0.0]
     for size in range(1, len(usable) + 1):
-        for chosen in combinations(usable, size):
-            active = list(chosen)
+        for active in map(list, combinations(usable, size)):
             inner, right = products[np.ix_(active, active)], products[active, 3]
             values = np.linalg.lstsq(inner, right, rcond=None)[0].astype(np.float64)
             if (values >= 0.0).all():
                 left = float(products[3, 3] - 2.0 * values @ right + values @ inner @ values)
                 found.append((left, active, values))
-    return found
+    return min(found, key=lambda one: one[0])
 
 
 def _differ(sums: LoadSums) -> bool:
-    for term in (1, 2):
-        mean = sums.products[0, term] / sums.products[0, 0]
-        variance = sums.products[term, term] / sums.products[0, 0] - mean**2
-        if mean > 0.0 and variance > (_ALIKE_WITHIN * mean) ** 2:
-            return True
-    return False
+    _, *means = (sums.products[0, :_TERMS] / sums.products[0, 0]).tolist()
+    squares = np.diag(sums.products)[1:_TERMS] / sums.products[0, 0]
+    return any(
+        mean > 0.0 and square - mean**2 > (_ALIKE_WITHIN * mean) ** 2
+        for mean, square in zip(means, squares.tolist(), strict=True)
+    )
 
 
 def _share(value: float, of: float) -> float:

@@ -48,8 +48,7 @@ def mean_thermal(several: Sequence[Thermal | None]) -> Thermal | None:
     if not known or len(known) < len(several):
         return None
     error = math.hypot(*(one.error for one in known)) / len(known)
-    ambient_c = fmean(one.ambient_c for one in known)
-    return Thermal(ambient_c, fmean(one.resistance_k_per_w for one in known), error)
+    return Thermal(fmean(t.ambient_c for t in known), fmean(t.resistance_k_per_w for t in known), error)
 
 
 @dataclass(slots=True)
@@ -80,8 +79,7 @@ class ThermalHistory:
         times_s = [new[0][0] if not self.rows else last_s, *(at_s for at_s, _ in new)]
         spent_j = np.interp(times_s, trace.time_s, trace.energy_j)
         spent_j += (self.rows[-1][1] if self.rows else 0.0) - spent_j[0]
-        energies_j = spent_j[1:].tolist()
-        self.rows += [(at_s, j, read_c) for (at_s, read_c), j in zip(new, energies_j, strict=True)]
+        self.rows += [(at_s, j, read_c) for (at_s, read_c), j in zip(new, spent_j[1:].tolist(), strict=True)]
         del self.rows[:-_MOST_ROWS]
 
     def thermal(self) -> Thermal | None:
@@ -122,19 +120,12 @@ def _thermal_of(columns: NDArray[np.float64], read_c: NDArray[np.float64]) -> Th
     return Thermal(drift / per_s, resistance, error)
 
 
-@dataclass(frozen=True, slots=True)
-class PowerPerKelvin:
-    """Watts that a GPU takes more for every degree that it is warmer, with their standard error."""
-
-    w_per_k: float
-    error: float
-
-
-def fit_power_per_kelvin(warm: Points, cool: Points) -> PowerPerKelvin | None:
+def fit_power_per_kelvin(warm: Points, cool: Points) -> tuple[float, float] | None:
     """Compare the powers of the same computations at one clock and two temperatures.
 
-    What that shows is weighted with what is known of such parts, 0.1 % of their power per degree. None where
-    temperatures are missing, or where powers contradict them by more than `_BEYOND` errors.
+    Return the watts that a GPU takes more for every degree that it is warmer, and their standard error. What
+    the comparison shows is weighted with what is known of such parts, 0.1 % of their power per degree. None
+    where temperatures are missing, or where powers contradict them by more than `_BEYOND` errors.
 
     Source: 0.26 to 0.35 W/K of an A100 at 300 to 400 W (one public log).
     """
@@ -151,16 +142,11 @@ def fit_power_per_kelvin(warm: Points, cool: Points) -> PowerPerKelvin | None:
         error_w = math.hypot(one.energy_se_j / one.time_s, other.energy_se_j / other.time_s)
         weight = 1.0 / max(error_w, 1e-6 * power_w) ** 2
         seen, weights = seen + weight * cooler_k * spared_w, weights + weight * cooler_k**2
-    return _combine_with_prior(seen, weights, power_w)
-
-
-def _combine_with_prior(seen: float, weights: float, power_w: float) -> PowerPerKelvin | None:
-    """Weight the watts per degree that were seen (``seen`` over ``weights``) with what such parts have."""
     usual, usual_error = _USUAL_PER_K * power_w, _USUAL_ERROR_PER_K * power_w
-    sure = 1.0 / usual_error**2
     if weights and abs(seen / weights - usual) > _BEYOND * math.hypot(usual_error, weights**-0.5):
         return None
-    return PowerPerKelvin((seen + sure * usual) / (weights + sure), (weights + sure) ** -0.5)
+    sure = 1.0 / usual_error**2
+    return (seen + sure * usual) / (weights + sure), (weights + sure) ** -0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +159,14 @@ class TemperatureCorrection:
 
     leakage: float
     leakage_se: float
-    kappa: PowerPerKelvin
+    w_per_k: float
     steady_state_c: Mapping[Computation, float]
 
     def power_correction_w(self, key: Computation, point: Point) -> float:
         """The watts that a computation would take more; 0 where its temperature is not known."""
         if point.temperature_c is None or key not in self.steady_state_c:
             return 0.0
-        return self.kappa.w_per_k * (self.steady_state_c[key] - point.temperature_c)
+        return self.w_per_k * (self.steady_state_c[key] - point.temperature_c)
 
     def blocking_w(self, points: Points) -> float:
         """The same of GPUs that wait, which are those that compute."""
@@ -188,7 +174,7 @@ class TemperatureCorrection:
         return sum(missing) / len(missing) if missing else 0.0
 
 
-NO_CORRECTION = TemperatureCorrection(0.0, 0.0, PowerPerKelvin(0.0, 0.0), {})
+NO_CORRECTION = TemperatureCorrection(0.0, 0.0, 0.0, {})
 """No correction, for where nobody read a temperature."""
 
 
@@ -203,11 +189,12 @@ def temperature_correction(
     kappa = fit_power_per_kelvin(warm, cool)
     if kappa is None or thermal is None or not cool.keys() <= steady_state_c.keys():
         return None
-    share = min(max(kappa.w_per_k * thermal.resistance_k_per_w, 0.0), MOST_LEAKAGE)
-    error = math.hypot(kappa.error * thermal.resistance_k_per_w, thermal.error * kappa.w_per_k)
+    w_per_k, kappa_error = kappa
+    share = min(max(w_per_k * thermal.resistance_k_per_w, 0.0), MOST_LEAKAGE)
+    error = math.hypot(kappa_error * thermal.resistance_k_per_w, thermal.error * w_per_k)
     ends_c = {
         key: point.temperature_c + (steady_state_c[key] - point.temperature_c) / (1.0 - share)
         for key, point in cool.items()
         if point.temperature_c is not None
     }
-    return TemperatureCorrection(share, min(error, MOST_LEAKAGE), kappa, ends_c)
+    return TemperatureCorrection(share, min(error, MOST_LEAKAGE), w_per_k, ends_c)
