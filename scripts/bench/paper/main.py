@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from pictures import draw_scaling, draw_stragglers, draw_table_6
+from pictures import draw_stragglers, draw_table_6
 from published import ENVPIPE_BESIDE_1_2, PERSEUS_BESIDE_1_2, PERSEUS_TABLE_6
 from rows import BOUND, Row, rows_of
 
@@ -40,7 +40,6 @@ def main() -> int:
         arguments.pictures.mkdir(parents=True, exist_ok=True)
         draw_table_6(rows, arguments.pictures / "table_6.png")
         draw_stragglers(rows, arguments.pictures / "stragglers.png")
-        draw_scaling(rows, arguments.pictures / "scaling.png")
     return 0
 
 

@@ -1,6 +1,6 @@
 """What a decision costs at 1 024 to 16 384 ranks, in time and bytes, printed as JSON; see README.md.
 
-python scripts/bench/straggler/main.py [--stages 8] [--rounds 400] [--picture PNG]
+python scripts/bench/straggler/main.py [--stages 8] [--rounds 400]
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import math
 import statistics
 import sys
-from pathlib import Path
 from time import thread_time_ns
 
 import numpy as np
@@ -120,7 +119,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--stages", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=400)
-    parser.add_argument("--picture", type=Path, help="also draw a virtual job beside a straggler")
     options = parser.parse_args()
     sizes = [one_size(ranks, options.stages, options.rounds) for ranks in RANKS]
     keys = ("calm_us_mean", "straggler_us_mean", "packing_us", "sent_bytes_per_rank")
@@ -137,10 +135,6 @@ def main() -> int:
         "numpy": np.__version__,
     }
     print(json.dumps(found, indent=1))
-    if options.picture:
-        from picture import draw  # noqa: PLC0415  # matplotlib only where a picture is wanted
-
-        draw(options.picture)
     return 0 if found["met"] else 1
 
 
