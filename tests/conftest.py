@@ -21,8 +21,8 @@ SLOW_S = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest file; let slow tests that state no limit of their own take longer."""
-    items.sort(key=lambda item: item.path.name != "test_golden.py")  # one worker runs a whole file
+    """Begin with the longest files; let slow tests that state no limit of their own take longer."""
+    items.sort(key=lambda item: item.path.parent.name != "golden")  # one worker runs a whole file
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_S))

@@ -6,12 +6,9 @@ a small engine on each (`host`); everything else is here, in one class that can 
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Protocol, TypeVar
 from unittest.mock import patch
 
@@ -193,23 +190,6 @@ CALLS = (
 _SHARE_OFF = 0.05  # of all work: weights that multiply are not all that takes time
 
 
-@cache
-def _imported_with(adapter_module: str, framework: tuple[str, ...]) -> str:
-    """What of a framework a fresh process imports with an adapter, asked once for each."""
-    program = f"""
-import sys, torch
-before = set(sys.modules)
-import {adapter_module}
-names = [name for name in set(sys.modules) - before if name.startswith({framework!r})]
-print("IMPORTED", sorted(names))
-"""
-    done = subprocess.run(  # this Python, and the program above
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()[-1]
-
-
 class Host(Protocol):
     """A small real engine on one rank, built anew from the same seed."""
 
@@ -244,17 +224,14 @@ class AdapterContract:
     ``ranks`` is the number of ranks, none of them tensor-parallel peers. ``marked`` are the kinds that the
     hooks see, of all that stand in the orders. ``required`` are some names that the adapter relies on,
     ``counting`` the functions that read its inputs, ``before_marks`` modules that compute before the host
-    waits for an instruction's other inputs, ``framework`` the modules that must not be imported by
-    ``adapter_module`` alone.
+    waits for an instruction's other inputs.
     """
 
     ranks = 2
     marked: Collection[Kind] = ()
     required: Sequence[str] = ()
     counting: Sequence[str] = ()
-    framework: Sequence[str] = ()
     before_marks: Collection[str] = ()
-    adapter_module = ""
     _left: Sequence[str] = ()
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
@@ -470,15 +447,14 @@ class AdapterContract:
         def body(rank: int) -> list[str]:
             del rank
             plain, wrong = self._trained(None), []
-            for where in CALLS:
-                for fails_to_leave in (False, True):
-                    failing = Failing(where, fails_to_leave=fails_to_leave)
-                    if self._trained(failing) != plain:
-                        wrong.append(where)
-                    if failing.calls and (failing.calls, len(failing.failures), self._left) != (1, 1, []):
-                        wrong.append(f"{where}: {failing.calls} calls, {self._left} left")
-                    if not failing.calls and where not in {"iteration_broke", "other_schedule_begins"}:
-                        wrong.append(f"{where} was not called")
+            for where, fails_to_leave in (*((where, False) for where in CALLS), ("after", True)):
+                failing = Failing(where, fails_to_leave=fails_to_leave)
+                if self._trained(failing) != plain:
+                    wrong.append(where)
+                if failing.calls and (failing.calls, len(failing.failures), self._left) != (1, 1, []):
+                    wrong.append(f"{where}: {failing.calls} calls, {self._left} left")
+                if not failing.calls and where not in {"iteration_broke", "other_schedule_begins"}:
+                    wrong.append(f"{where} was not called")
             return wrong
 
         assert self.run(body, ranks=self.ranks) == [[]] * self.ranks
@@ -541,10 +517,6 @@ class AdapterContract:
 
         assert self.required
         assert self.run(body, ranks=1) == [[]]
-
-    def test_the_adapter_imports_nothing_of_the_framework(self) -> None:
-        """A process that never uses the framework does not pay for it."""
-        assert _imported_with(self.adapter_module, tuple(self.framework)) == "IMPORTED []"
 
     def test_of_two_engines_each_is_heard_by_its_own_listener(self) -> None:
         """In one process, trained in turn."""

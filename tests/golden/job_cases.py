@@ -1,7 +1,8 @@
 """Jobs of every framework and schedule under a fixed plan: clock requests by instruction, and losses.
 
-Each job first runs by itself until it has a plan, which states its schedule and fingerprint. The golden job
-runs a plan built from a fixed profile for that schedule, in virtual time without noise: nothing is drawn.
+Each job first runs by itself until it has a profile: its request for a plan states schedule and fingerprint.
+The golden job runs a plan built from a fixed profile for that schedule, in virtual time without noise:
+nothing is drawn.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any
 import perseus_ds
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
-from perseus_ds.plan import PlanSet, Switching, read_plans, write_plans
+from perseus_ds.plan import PlanSet, Switching, write_plans
 from perseus_ds.plan import build as build_plans
+from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind
 
@@ -43,7 +45,6 @@ class JobCase:
     ranks: int
     make: Callable[[Mapping[str, Any]], Any]
     block: Mapping[str, Any]
-    quick: bool = False
 
 
 def _deepspeed(block: Mapping[str, Any], engine: str = "1f1b") -> Callable[[], Sequence[str]]:
@@ -86,20 +87,15 @@ TORCH = ("1F1B", "GPipe", "Interleaved", "LoopedBFS", "InterleavedZeroBubble", "
 CASES = {
     case.name: case
     for case in (
-        JobCase("deepspeed 1f1b", 4, _deepspeed, {}, quick=True),
+        JobCase("deepspeed 1f1b", 4, _deepspeed, {}),
         JobCase("deepspeed dualpipe-v", 2, lambda block: _deepspeed(block, "dualpipe-v"), {}),
         JobCase("deepspeed own schedule", 2, lambda block: _deepspeed(block, "own"), {}),
-        JobCase("zero 1", 2, _zero, SLOWER, quick=True),
+        JobCase("zero 1", 2, _zero, SLOWER),
         JobCase("zero 3", 2, lambda block: _zero(block, 3), SLOWER),
         JobCase("megatron 1f1b", 2, lambda block: _megatron(block, pipeline=2, layers_per_chunk=2), {}),
-        JobCase(
-            "megatron interleaved", 2, lambda block: _megatron(block, pipeline=2, chunks=2), {}, quick=True
-        ),
+        JobCase("megatron interleaved", 2, lambda block: _megatron(block, pipeline=2, chunks=2), {}),
         JobCase("megatron no pipeline", 1, _megatron, SLOWER),
-        *(
-            JobCase(f"torch {name}", 2, lambda block, name=name: _torch(block, name), {}, quick=name == "ZBV")
-            for name in TORCH
-        ),
+        *(JobCase(f"torch {name}", 2, lambda block, name=name: _torch(block, name), {}) for name in TORCH),
     )
 }
 
@@ -109,8 +105,8 @@ def record(case: JobCase, folder: Path) -> dict[str, Any]:
     from ranks import run_ranks
 
     own, fixed = ({**BLOCK, **case.block, "run_dir": str(folder / name)} for name in ("own", "fixed"))
-    run_ranks(case.ranks, _until_planned, case.name, own)
-    plans = _fixed_plans(read_plans(folder / "own" / "plan.json"))
+    run_ranks(case.ranks, _until_profiled, case.name, {**own, "mode": "profile"})
+    plans = _fixed_plans(read_request(folder / "own" / "plan_request.json"))
     (folder / "fixed").mkdir(parents=True)
     write_plans(plans, folder / "fixed" / "plan.json")
     said = run_ranks(case.ranks, _under_plan, case.name, {**fixed, "mode": "run"})
@@ -120,7 +116,7 @@ def record(case: JobCase, folder: Path) -> dict[str, Any]:
     }
 
 
-def _fixed_plans(own: PlanSet) -> PlanSet:
+def _fixed_plans(own: PlanRequest) -> PlanSet:
     """Plans of the same job and schedule, from a profile that no measurement enters."""
     seconds = {Kind.FORWARD: 0.3, Kind.BACKWARD: 0.6, Kind.BACKWARD_INPUT: 0.3, Kind.BACKWARD_WEIGHT: 0.3}
     points = {}
@@ -136,17 +132,15 @@ def _fixed_plans(own: PlanSet) -> PlanSet:
     return replace(made, fingerprint=own.fingerprint)
 
 
-def _until_planned(rank: int, name: str, block: Mapping[str, Any]) -> None:
-    from jobs import agreed, give_way, names
+def _until_profiled(rank: int, name: str, block: Mapping[str, Any]) -> None:
+    from jobs import agreed, names
 
     train, run_dir = _made(name, block), Path(block["run_dir"])
     for _ in range(600):
         train()
-        if rank == 0:
-            give_way(run_dir)
-        if agreed("running" in names(run_dir), False):
+        if agreed("profiled" in names(run_dir), False):
             return
-    raise AssertionError(f"{name}: no plan within 600 iterations")
+    raise AssertionError(f"{name}: no profile within 600 iterations")
 
 
 def _under_plan(rank: int, name: str, block: Mapping[str, Any]) -> tuple[list[str], list[Any], list[Any]]:

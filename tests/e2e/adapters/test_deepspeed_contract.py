@@ -95,8 +95,6 @@ class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset(KINDS.values())
     required = ("grid", "micro_batches", "micro_batch_size", "_INSTRUCTION_MAP", "_exec_schedule")
     counting = ("perseus_ds.adapters.deepspeed.count_load", "perseus_ds.adapters.input_size.count_load")
-    framework = ("deepspeed",)
-    adapter_module = "perseus_ds.adapters.deepspeed"
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         return [said.value for said in run_ranks(ranks, body)]

@@ -97,8 +97,6 @@ class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.REDUCE_GRADS})
     required = tuple(one.name for one in REQUIRED_NAMES)
     counting = ("perseus_ds.adapters.input_size.count_load",)
-    framework = ("megatron",)
-    adapter_module = "perseus_ds.adapters.megatron"
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         return [said.value for said in run_ranks(ranks, body)]

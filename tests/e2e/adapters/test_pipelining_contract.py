@@ -83,8 +83,6 @@ class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset(kind for kind in Kind if kind.is_computation)
     required = tuple(NAMES)
     counting = ("perseus_ds.adapters.torch_pipelining.count_chunks",)
-    framework = ("torch.distributed.pipelining",)
-    adapter_module = "perseus_ds.adapters.torch_pipelining"
     schedule = "1F1B"
     at_once = False
 

@@ -23,8 +23,6 @@ class ZeroContract(AdapterContract):
     marked: Collection[Kind] = frozenset(Kind)
     required = ("allreduce_gradients", "_take_model_step", "step", "data_parallel_group", "mp_world_size")
     counting = ("perseus_ds.adapters.deepspeed_zero.count_load",)
-    framework = ("deepspeed",)
-    adapter_module = "perseus_ds.adapters.deepspeed_zero"
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         return [said.value for said in run_ranks(ranks, body)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -87,3 +89,17 @@ def test_what_others_replaced_meanwhile_is_theirs() -> None:
     assert [engine.step(number) for number in (4, 5, 6)] == [4, 5, 6]
     assert served == [5]
     assert engine.step is theirs
+
+
+def test_adapters_import_nothing_of_their_frameworks() -> None:
+    """A process that never uses a framework does not pay for it."""
+    program = """
+import sys, torch
+before = set(sys.modules)
+from perseus_ds.adapters import deepspeed, deepspeed_zero, megatron, torch_pipelining
+theirs = ("deepspeed", "megatron", "torch.distributed.pipelining")
+print("IMPORTED", sorted(name for name in set(sys.modules) - before if name.startswith(theirs)))
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "IMPORTED []"

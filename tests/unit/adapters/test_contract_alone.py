@@ -83,8 +83,6 @@ class Alone(AdapterContract):
     def host(self, *, ranks: int) -> Host:
         return self._whole.host(ranks=ranks)
 
-    test_the_adapter_imports_nothing_of_the_framework = None  # in a process of its own, not in this one
-
 
 class TestZero(Alone):
     whole = "test_zero_contract.TestZero1"
