@@ -103,14 +103,17 @@ def train(rank: int, shape: Shape, listens: bool) -> Trained:  # noqa: FBT001
     return Trained(losses, job.weights(), place, schedule, notes)
 
 
+def both_ways(rank: int, shape: Shape) -> tuple[Trained, Trained]:
+    return train(rank, shape, False), train(rank, shape, True)
+
+
 @pytest.mark.parametrize(
     "shape",
     [*SHAPES.values(), *(pytest.param(shape, marks=pytest.mark.slow) for shape in LARGE.values())],
     ids=[*SHAPES, *LARGE],
 )
 def test_the_derived_order_runs_and_nothing_else_changes(shape: Shape) -> None:
-    plain = [said.value for said in run_ranks(shape.ranks, train, shape, False)]
-    served = [said.value for said in run_ranks(shape.ranks, train, shape, True)]
+    plain, served = zip(*(said.value for said in run_ranks(shape.ranks, both_ways, shape)), strict=True)
     assert [one.losses for one in served] == [one.losses for one in plain]
     assert [one.weights for one in served] == [one.weights for one in plain]
     assert len(coupled_sets([one.place for one in served])) == shape.data // shape.experts

@@ -88,10 +88,14 @@ def listened(rank: int, name: str, microbatches: int) -> Trained:
     return Trained(losses, weights, called, adapter.place(), listener.iterations, listener.others, clean)
 
 
+def both_ways(rank: int, name: str, microbatches: int) -> tuple[Trained, Trained]:
+    return plain(rank, name, microbatches), listened(rank, name, microbatches)
+
+
 @pytest.mark.parametrize(("name", "ranks", "microbatches"), SIZES)
 def test_heard_is_what_the_order_says_and_what_torch_ran(name: str, ranks: int, microbatches: int) -> None:
-    without = [said.value for said in run_ranks(ranks, plain, name, microbatches)]
-    with_us = [said.value for said in run_ranks(ranks, listened, name, microbatches)]
+    said = run_ranks(ranks, both_ways, name, microbatches)
+    without, with_us = zip(*(one.value for one in said), strict=True)
     assert [one.losses for one in with_us] == [one.losses for one in without]
     assert [one.weights for one in with_us] == [one.weights for one in without]
     for one in with_us:

@@ -116,16 +116,24 @@ def test_whenever_they_start_two_jobs_have_results_of_their_own(tmp_path: Path, 
     check_apart(tmp_path, together(tmp_path, delay_s=(chance.uniform(0.0, 2.0), chance.uniform(0.0, 2.0))))
 
 
+@pytest.fixture(scope="module")
+def handed_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory with a profile and a plan, which its reader may not write to."""
+    folder = tmp_path_factory.mktemp("handed_out")
+    ended(start(folder, 4, folder / "plans"), 4)
+    (folder / "plans").chmod(0o555)
+    return folder / "plans"
+
+
 @pytest.mark.parametrize("may_write", [True, False])
-def test_a_plan_that_cannot_be_written_to_is_run(tmp_path: Path, *, may_write: bool) -> None:
-    handed_out, work = tmp_path / "plans", tmp_path / "work"
+def test_a_plan_that_cannot_be_written_to_is_run(
+    tmp_path: Path, handed_out: Path, *, may_write: bool
+) -> None:
+    work = tmp_path / "work"
     work.mkdir()
-    ended(start(work, 4, handed_out), 4)
     before = sorted(handed_out.rglob("*"))
-    handed_out.chmod(0o555)
     work.chmod(0o755 if may_write else 0o555)
     job = ended(start(tmp_path, 4, handed_out, cwd=work, mode="run", on_error="raise"), 4)
-    handed_out.chmod(0o755)
     assert len(job.lines("be written")) == 1
     assert not job.lines("not written"), "one line is enough"
     assert "less energy" in job.said
