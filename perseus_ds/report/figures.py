@@ -311,7 +311,7 @@ class GpuRow:
 
 def gpu_rows(contents: RunData) -> list[GpuRow]:
     """Return a row per GPU that measured both sides, by replica and stage."""
-    ranks = [one for one in contents.ranks if all(side.iterations for side in one.sides.values())]
+    ranks = [one for one in contents.ranks if all(one.totals[side].iterations for side in SIDES)]
     clocks, several = _mean_clocks(contents), any(one.replica for one in ranks)
     if len(ranks) <= MAX_GPU_ROWS:
         ordered = sorted(ranks, key=lambda one: (one.replica, one.stage, one.rank))
@@ -324,8 +324,8 @@ def gpu_rows(contents: RunData) -> list[GpuRow]:
 
 
 def _gpu_row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[float, float]]) -> GpuRow:
-    before, after = ([one.sides[side] for one in ranks] for side in SIDES)
-    warm = [(one.temperature_c.baseline, one.temperature_c.perseus) for one in ranks]
+    before, after = ([one.totals[side] for one in ranks] for side in SIDES)
+    warm = [tuple(one.temperature_c.get(side) for side in SIDES) for one in ranks]
     warm_c = [(one, other) for one, other in warm if one is not None and other is not None]
     return GpuRow(
         name=name,
@@ -380,7 +380,7 @@ def time_series(contents: RunData) -> list[TimeSeries]:
     clocks = list(_mean_clocks(contents).values())
     found = []
     for place, side in enumerate(SIDES):
-        by_first = [{row.first: row for row in getattr(one.course, side)} for one in contents.ranks]
+        by_first = [{row.first: row for row in one.course.get(side, ())} for one in contents.ranks]
         shared = sorted(set.intersection(*map(set, by_first))) if by_first else []
         if not shared:
             continue

@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TypeVar
 from perseus_ds.errors import ConfigError, PerseusError, ProfileError
 from perseus_ds.files import (
     KEY,
+    MOST_VALUES,
     check_digest,
     parse_json,
     read_bounded,
@@ -65,7 +67,7 @@ class RunDirectory:
 # A record is JSON with format and version, units in the key names, and is read strictly.
 
 VERSION = 1
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 128 * 2**20
 Record = TypeVar("Record")
 
 
@@ -93,43 +95,60 @@ def write_record(path: Path, name: str, kind: type[Record], record: Record) -> N
 
 
 def read_record(path: Path, name: str, kind: type[Record], *, remedy: str) -> Record:
+    """Read a record whose file states its format and version (`read_json_as`).
+
+    Raises:
+        ProfileError: naming the file and what is wrong in it.
+    """
+
+    def check(content: object) -> None:
+        if not isinstance(content, dict) or content.get("format") != name:
+            raise PerseusError(f"is not a {name}", hint=f'expected "format": "{name}"')
+        if content.get("version") != VERSION:
+            raise PerseusError(
+                f"is a {name} of version {content.get('version')!r:.40}", hint=f"we read version {VERSION}"
+            )
+
+    return read_json_as(path, kind, remedy=remedy, check=check)
+
+
+def read_json_as(
+    path: Path,
+    kind: type[Record],
+    *,
+    remedy: str,
+    check: Callable[[object], None] | None = None,
+    most_values: int = MOST_VALUES,
+) -> Record:
     """Read a record from a JSON file, its digest checked where it has one; unknown keys are ignored.
 
     Raises:
         ProfileError: naming the file and what is wrong in it.
     """
-    import pydantic  # noqa: PLC0415  # as above
+    import pydantic  # noqa: PLC0415  # a tenth of a second: for those who write or read a record
 
     try:
         text = read_bounded(path, most_bytes=MOST_BYTES)
-        content = parse_json(text)
+        content = parse_json(text, most_values=most_values)
+        if check is not None:
+            check(content)
     except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror}") from error
+        raise ProfileError(f"{path}: {error.strerror}", hint=remedy) from error
     except PerseusError as error:
         raise ProfileError(f"{path} {error.message}", hint=error.hint or remedy) from error
-    if not isinstance(content, dict) or content.get("format") != name:
-        raise ProfileError(f"{path} is not a {name}", hint=f'expected "format": "{name}"')
-    if content.get("version") != VERSION:
-        raise ProfileError(
-            f"{path} is a {name} of version {content.get('version')!r:.40}", hint=f"we read version {VERSION}"
-        )
     try:
         record = pydantic.TypeAdapter(kind).validate_json(text.removeprefix(codecs.BOM_UTF8), strict=True)
+        if isinstance(content, dict) and KEY in content:
+            remedy = f'{remedy}, or remove "{KEY}" from it and answer for it yourself'
+            check_digest(content)
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        raise ProfileError(
-            f"{path}: {key} is {first['input']!r:.40}: {first['msg']:.200}", hint=remedy
-        ) from error
+        found = "" if first["type"] == "missing" else f" is {first['input']!r:.40}"
+        key = ".".join(map(str, first["loc"])) or "it"
+        raise ProfileError(f"{path}: {key}{found}: {first['msg']:.200}", hint=remedy) from error
     except PerseusError as error:
         refusal = type(error) if isinstance(error, ProfileError) else ProfileError
-        raise refusal(f"{path}: {error.message}", hint=error.hint) from error
-    if KEY in content:
-        try:
-            check_digest(content)
-        except PerseusError as error:
-            hint = f'{remedy}, or remove "{KEY}" from it and answer for it yourself'
-            raise ProfileError(f"{path}: {error.message}", hint=hint) from error
+        raise refusal(f"{path}: {error.message}", hint=error.hint or remedy) from error
     return record
 
 
@@ -163,15 +182,6 @@ class LockOwner:
 
 
 _UNKNOWN = LockOwner("an unknown host", 0, 0, "")
-
-
-@dataclass(frozen=True, slots=True)
-class _FoundLock:
-    """A lock as it was read; no ``owner``: it is damaged, or still being written."""
-
-    content: bytes
-    owner: LockOwner | None
-    age_s: float
 
 
 def claim(asked: Path) -> tuple[Path, LockOwner | None]:
@@ -223,55 +233,45 @@ def _numbered(asked: Path, number: int) -> Path:
 def _lock(path: Path, own: LockOwner) -> LockOwner | None:
     """Take a directory's lock; return its owner if that is another process that lives."""
     path.mkdir(parents=True, exist_ok=True)
-    lock, content = path / _FILE, json.dumps(asdict(own))
+    lock, content = path / _FILE, json.dumps(asdict(own)).encode()
     for _ in range(_TRIES):
         if _create(lock, content):
             _held.add(path)
             return None
-        found = _read(lock)
-        if found is None:
+        try:
+            found, age_s = read_bounded(lock, most_bytes=_MOST_BYTES), _age_s(lock)
+        except FileNotFoundError:
             continue
-        if found.owner == own:
+        except PerseusError:
+            return _UNKNOWN
+        owner = _owner(found)
+        if owner == own:
             return None
-        if found.owner is None and found.age_s < 1.0:
+        if owner is None and age_s < 1.0:
             time.sleep(_HALF_WRITTEN_S)
-        elif _lives(found, own) or not _take_away(lock, found.content):
-            return found.owner or _UNKNOWN
+        elif _lives(owner, own, age_s) or not _take_away(lock, found):
+            return owner or _UNKNOWN
     return _UNKNOWN
 
 
-def _create(lock: Path, content: str | bytes) -> bool:
+def _create(lock: Path, content: bytes) -> bool:
     try:
-        descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with open(lock, "xb", opener=lambda name, flags: os.open(name, flags, 0o644)) as file:
+            file.write(content)
     except FileExistsError:
         return False
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
     except OSError:
         lock.unlink(missing_ok=True)
         raise
     return True
 
 
-def _read(lock: Path) -> _FoundLock | None:
-    """Return what a lock states and its age by the clock of its file system; None if it is gone."""
+def _owner(content: bytes) -> LockOwner | None:
+    """Return whom a lock's content names; None where it is damaged or still being written."""
     try:
-        content = read_bounded(lock, most_bytes=_MOST_BYTES)
-        age_s = _now_s(lock.parent) - lock.stat().st_mtime
-    except FileNotFoundError:
+        found = parse_json(content)
+    except PerseusError:
         return None
-    except PerseusError:
-        return _FoundLock(b"", None, 0.0)
-    try:
-        owner = _owner(parse_json(content))
-    except PerseusError:
-        owner = None
-    return _FoundLock(content, owner, age_s)
-
-
-def _owner(found: object) -> LockOwner | None:
-    """Return whom a lock's content names; None where it is damaged."""
     if not isinstance(found, dict):
         return None
     pid, started = found.get("pid"), found.get("started")
@@ -281,19 +281,18 @@ def _owner(found: object) -> LockOwner | None:
     return LockOwner(host, pid, started, namespace) if (host + namespace).isprintable() else None
 
 
-def _now_s(folder: Path) -> float:
-    """The present by the file system's clock: the clocks of two hosts may differ by minutes."""
-    probe = folder / f".{_FILE}.{secrets.token_hex(6)}"
+def _age_s(lock: Path) -> float:
+    """A lock's age by the clock of its file system: the clocks of two hosts may differ by minutes."""
+    probe = lock.with_name(f".{_FILE}.{secrets.token_hex(6)}")
     with probe.open("xb") as file:
         now_s = os.fstat(file.fileno()).st_mtime
     probe.unlink()
-    return now_s
+    return now_s - lock.stat().st_mtime
 
 
-def _lives(found: _FoundLock, own: LockOwner) -> bool:
-    owner = found.owner
+def _lives(owner: LockOwner | None, own: LockOwner, age_s: float) -> bool:
     if owner is None or not own.namespace or owner.namespace != own.namespace:
-        return found.age_s < STALE_S
+        return age_s < STALE_S
     started = _started(owner.pid)
     return owner.started == started or (started is None and _is_hidden(owner.pid))
 

@@ -6,29 +6,27 @@
 
 from __future__ import annotations
 
-import codecs
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     PlainValidator,
     TypeAdapter,
-    ValidationError,
 )
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files import MOST, parse_json, read_bounded
-from perseus_ds.run_directory.paths import write_json
+from perseus_ds.files import MOST
+from perseus_ds.run_directory.paths import read_json_as, write_json
 from perseus_ds.schedule import Instruction
 
-_MOST_BYTES = 128 << 20
 _MOST_VALUES = 3_000_000  # 200 000 instructions in each of two iterations
 _MOST_WORD = 40
 _ROUNDING = 1e-6
@@ -56,29 +54,7 @@ Number = Annotated[float, Field(ge=0.0, le=MOST)]
 Positive = Annotated[float, Field(gt=0.0, le=MOST)]
 Celsius = Annotated[float, Field(ge=0.0, le=1000.0)]
 Rank = Annotated[int, Field(ge=0, lt=2**31)]
-Record = TypeVar("Record")
-
-
-def _read(path: Path, kind: type[Record], what: str) -> Record:
-    """Read a file as one record.
-
-    Raises:
-        OSError: it cannot be read.
-        PerseusError: naming the file and the key that is wrong.
-    """
-    try:
-        text = read_bounded(path, most_bytes=_MOST_BYTES)
-        parse_json(text, most_values=_MOST_VALUES)
-        return TypeAdapter(kind).validate_json(text.removeprefix(codecs.BOM_UTF8), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-        found = "" if first["type"] == "missing" else f" is {first['input']!r:.40}"
-        raise PerseusError(
-            f"{path} is not {what}: {key.lstrip('.') or 'it'}{found}: {first['msg']:.200}"
-        ) from error
-    except PerseusError as error:
-        raise PerseusError(f"{path} is not {what}: {error.message}", hint=error.hint) from error
+_REMEDY = "the job writes it anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +83,7 @@ def read_places(path: Path) -> list[RankPlace]:
     Raises:
         PerseusError: naming the file, and the row and key that are wrong.
     """
-    try:
-        return _read(path, _Places, "a list of places").ranks
-    except OSError as error:
-        raise PerseusError(f"{path} cannot be read: {error.strerror}") from error
+    return read_json_as(path, _Places, remedy=_REMEDY).ranks
 
 
 SIDES = ("baseline", "perseus")
@@ -134,24 +107,6 @@ class RankSide:
 
 
 @dataclass(frozen=True, slots=True)
-class _Totals:
-    baseline: RankSide
-    perseus: RankSide
-
-
-@dataclass(frozen=True, slots=True)
-class _Courses:
-    baseline: tuple[CourseRow, ...] = ()
-    perseus: tuple[CourseRow, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Temperatures:
-    baseline: Celsius | None = None
-    perseus: Celsius | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Requests:
     changes: Count = 0
     late: Count = 0
@@ -163,22 +118,17 @@ class RankRecord:
     """A rank's own measurements, by side.
 
     ``run`` names the run that wrote it, empty in files of older versions. ``temperature_c`` is a mean, where
-    a sensor was read. ``totals`` is missing where nothing was measured.
+    a sensor was read. ``totals`` are missing where nothing was measured.
     """
 
     rank: Rank
     stage: Rank
     replica: Rank
-    totals: _Totals | None = None
-    course: _Courses = _Courses()
+    totals: Mapping[str, RankSide] = field(default_factory=dict)
+    course: Mapping[str, tuple[CourseRow, ...]] = field(default_factory=dict)
     clock_requests: _Requests = _Requests()
     run: str = ""
-    temperature_c: _Temperatures = _Temperatures()
-
-    @property
-    def sides(self) -> Mapping[str, RankSide]:
-        """Return the totals of both sides."""
-        return {side: getattr(self.totals, side) for side in SIDES}
+    temperature_c: Mapping[str, Celsius | None] = field(default_factory=dict)
 
     @property
     def changes(self) -> int:
@@ -197,15 +147,11 @@ def read_ranks(folder: Path) -> list[RankRecord]:
     Raises:
         PerseusError: naming the file and what is wrong in it.
     """
-    found = []
-    for path in sorted(folder.glob("rank_*.json")):
-        try:
-            record = _read(path, RankRecord, "a rank's file")
-        except OSError as error:
-            raise PerseusError(f"{path}: {error.strerror}") from error
-        if record.totals is not None:
-            found.append(record)
-    return found
+    found = [
+        read_json_as(path, RankRecord, remedy=_REMEDY, most_values=_MOST_VALUES)
+        for path in sorted(folder.glob("rank_*.json"))
+    ]
+    return [one for one in found if one.totals.keys() >= set(SIDES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +199,13 @@ class _Facts(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class _SummaryFile:
-    baseline: MeasuredSide
-    perseus: MeasuredSide
-    simulated: bool
-    predicted_saving_pct: Annotated[float, Field(ge=-MOST, le=100.0)]
+class _CheckedFacts:
     measured: Literal[True] = True
     facts: _Facts = field(default_factory=_Facts)
-    outside: Spent = field(default_factory=Spent)
+
+
+_Mean = tuple[float, float | None, float]
+"""A mean, its standard error, and its degrees of freedom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +219,7 @@ class Summary:
     baseline: MeasuredSide
     perseus: MeasuredSide
     simulated: bool
-    predicted_saving_pct: float
+    predicted_saving_pct: Annotated[float, Field(ge=-MOST, le=100.0)]
     facts: Mapping[str, object] = field(default_factory=dict)
     outside: Spent = field(default_factory=Spent)
 
@@ -291,54 +236,55 @@ class Summary:
     @property
     def saving_se_pct(self) -> float | None:
         """The standard error of the saving, in points; None where it is not known."""
-        return _ratio_se_pct(
-            (self.baseline.energy_j, self.baseline.energy_se_j),
-            (self.perseus.energy_j, self.perseus.energy_se_j),
-        )
+        return _ratio_se_pct(*self._energies)
 
     @property
     def slowdown_se_pct(self) -> float | None:
         """The standard error of the slowdown, in points; None where it is not known."""
-        return _ratio_se_pct(
-            (self.baseline.iteration_time_s, self.baseline.iteration_time_se_s),
-            (self.perseus.iteration_time_s, self.perseus.iteration_time_se_s),
-        )
+        return _ratio_se_pct(*self._times)
 
     @property
     def saving_within_pct(self) -> float | None:
         """Half of the interval that holds the true saving 95 times in 100, in points."""
-        se_pct = self.saving_se_pct
-        if se_pct is None:
-            return None
-        sides = self.baseline, self.perseus
-        shares = [(side.energy_se_j or 0.0) / side.energy_j for side in sides]
-        return _quantile(shares, [side.freedom for side in sides]) * se_pct
+        return _within_pct(*self._energies)
 
     @property
     def slowdown_within_pct(self) -> float | None:
         """Half of the interval that holds the true slowdown 95 times in 100, in points."""
-        se_pct = self.slowdown_se_pct
-        if se_pct is None:
-            return None
-        sides = self.baseline, self.perseus
-        shares = [(side.iteration_time_se_s or 0.0) / side.iteration_time_s for side in sides]
-        return _quantile(shares, [side.time_freedom or side.freedom for side in sides]) * se_pct
+        return _within_pct(*self._times)
+
+    @property
+    def _energies(self) -> tuple[_Mean, _Mean]:
+        one, other = (
+            (side.energy_j, side.energy_se_j, side.freedom) for side in (self.baseline, self.perseus)
+        )
+        return one, other
+
+    @property
+    def _times(self) -> tuple[_Mean, _Mean]:
+        one, other = (
+            (side.iteration_time_s, side.iteration_time_se_s, side.time_freedom or side.freedom)
+            for side in (self.baseline, self.perseus)
+        )
+        return one, other
 
 
-def _quantile(shares: Sequence[float], freedoms: Sequence[float]) -> float:
-    """Return Student's quantile for the errors of both sides together (Welch and Satterthwaite)."""
+def _ratio_se_pct(one: _Mean, other: _Mean) -> float | None:
+    if one[1] is None or other[1] is None:
+        return None
+    return 100.0 * other[0] / one[0] * math.hypot(one[1] / one[0], other[1] / other[0])
+
+
+def _within_pct(one: _Mean, other: _Mean) -> float | None:
+    """Multiply the error by Student's quantile for both sides together (Welch and Satterthwaite)."""
     from scipy.special import stdtrit  # noqa: PLC0415  # heavy, and seldom asked for
 
-    below = sum(share**4 / max(1.0, freedom) for share, freedom in zip(shares, freedoms, strict=True))
-    freedom = sum(share**2 for share in shares) ** 2 / below if below else freedoms[0]
-    return float(stdtrit(max(1.0, freedom), 0.975))
-
-
-def _ratio_se_pct(first: tuple[float, float | None], second: tuple[float, float | None]) -> float | None:
-    (one, one_se), (other, other_se) = first, second
-    if one_se is None or other_se is None:
+    if (se_pct := _ratio_se_pct(one, other)) is None:
         return None
-    return 100.0 * other / one * math.hypot(one_se / one, other_se / other)
+    shares = [((error or 0.0) / mean, freedom) for mean, error, freedom in (one, other)]
+    below = sum(share**4 / max(1.0, freedom) for share, freedom in shares)
+    freedom = sum(share**2 for share, _ in shares) ** 2 / below if below else one[2]
+    return float(stdtrit(max(1.0, freedom), 0.975)) * se_pct
 
 
 def write_summary(summary: Summary, path: Path) -> None:
@@ -362,20 +308,9 @@ def read_summary(path: Path) -> Summary:
     Raises:
         PerseusError: naming the file and what is wrong in it.
     """
-    try:
-        found = _read(path, _SummaryFile, "a summary")
-    except OSError as error:
-        raise PerseusError(
-            f"{path}: {error.strerror}", hint="the job has not measured its plan yet"
-        ) from error
-    return Summary(
-        baseline=found.baseline,
-        perseus=found.perseus,
-        simulated=found.simulated,
-        predicted_saving_pct=found.predicted_saving_pct,
-        facts=found.facts.model_dump(exclude_unset=True),
-        outside=found.outside,
-    )
+    remedy = "the job has not measured its plan yet"
+    read_json_as(path, _CheckedFacts, remedy=remedy)
+    return read_json_as(path, Summary, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +321,7 @@ class Span:
     both None for what no clock changes.
     """
 
-    instruction: Annotated[Instruction, PlainValidator(_instruction)]
+    instruction: Annotated[Instruction, PlainValidator(_instruction), PlainSerializer(str)]
     start_s: Number
     duration_s: Number
     clock_mhz: Annotated[int, Field(ge=1, le=100_000)] | None
@@ -416,14 +351,7 @@ class RecordedIteration:
 
 def write_timelines(timelines: Sequence[RecordedIteration], path: Path) -> None:
     """Write all timelines to one file."""
-    write_json(
-        path,
-        [
-            asdict(one)
-            | {"spans": [asdict(span) | {"instruction": str(span.instruction)} for span in one.spans]}
-            for one in timelines
-        ],
-    )
+    write_json(path, TypeAdapter(list[RecordedIteration]).dump_python(list(timelines), mode="json"))
 
 
 def read_timelines(path: Path) -> list[RecordedIteration]:
@@ -432,10 +360,7 @@ def read_timelines(path: Path) -> list[RecordedIteration]:
     Raises:
         PerseusError: naming the file and what is wrong in it.
     """
-    try:
-        found = _read(path, list[RecordedIteration], "a list of timelines")
-    except OSError as error:
-        raise PerseusError(f"{path}: {error.strerror}") from error
+    found = read_json_as(path, list[RecordedIteration], remedy=_REMEDY, most_values=_MOST_VALUES)
     why_not = next(filter(None, map(_why_inconsistent, found)), "")
     if not found or len({one.name for one in found}) < len(found):
         why_not = "it holds none, or two of one name"
