@@ -72,9 +72,9 @@ def test_what_was_lost_is_what_was_seen_where_that_is_less() -> None:
 
 
 def test_iterations_that_vary_are_no_proof_of_a_smaller_loss() -> None:
-    varied = [1.6, 2.4, 1.7, 2.3, 2.0, 2.0]
+    varied = [1.8, 2.2, 1.9, 2.1, 2.0, 2.0]
     error = 2.0 * (sum((one - 2.0) ** 2 for one in varied) / 6 / 5) ** 0.5 / 2.0
-    assert paced(varied, 3.0).slowdown_lower_bound == pytest.approx(min(2.0, 1.0 + 8 * error))
+    assert paced(varied, 3.0).slowdown_lower_bound == pytest.approx(1.0 + 8 * error)
     assert paced([1.0, 3.0] * 3, 3.0).slowdown_lower_bound == 2.0
 
 
