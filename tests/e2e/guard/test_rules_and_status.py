@@ -189,11 +189,13 @@ def test_a_start_that_is_refused_is_an_object_too(tmp_path: Path) -> None:
     assert "floor_mhz" in entry["message"]
 
 
-def test_the_service_manager_is_told(node: FakeNvml, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_the_service_manager_is_told(node: FakeNvml, tmp_path: Path, is_abstract: bool) -> None:  # noqa: FBT001
+    named = f"@{tmp_path.name}-{os.getpid()}" if is_abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
+        manager.bind(named.replace("@", "\0", 1))
         manager.settimeout(60)
-        told = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "100000"}
+        told = {"NOTIFY_SOCKET": named, "WATCHDOG_USEC": "100000"}
         with running(tmp_path, 'allow = ["gpus=*"]', **told) as service:
             assert manager.recv(100) == b"READY=1"
             assert [manager.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
