@@ -78,70 +78,54 @@ and in which order they run. Prints the classes by their energy with their best 
 by level, goal and scope. Then prints what is left at switching latencies from 0 to 40 ms. With -o
 all of it goes to a file, for `kernels show`.
 """
-_SHOW = """Show what `kernels plan -o` wrote: as table or as JSON.
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions of ``perseus-ds kernels``."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    trace, measure, plan, show = (
-        actions.add_parser(
-            name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        for name, summary, description in (
-            ("trace", "run a job and note the kernels of its instructions", _TRACE),
-            ("measure", "time and energy of every kernel class at every pair of clocks", _MEASURE),
-            ("plan", "the best pairs, and what each level, goal and switching latency saves", _PLAN),
-            ("show", "a plan as table or JSON", _SHOW),
-        )
-    )
-    trace.set_defaults(act=run_trace)
-    trace.usage = "%(prog)s [-h] --run-dir R -o TRACE [--iterations N] [-- JOB]"
-    trace.add_argument("-o", "--output", type=Path, required=True, metavar="TRACE", help="write it here")
-    trace.add_argument("--iterations", type=count, metavar="N", help=f"how many (default {ITERATIONS})")
-    trace.add_argument(
+
+    def action(
+        name: str, act: Callable[[argparse.Namespace], int], summary: str, text: str
+    ) -> argparse.ArgumentParser:
+        form = argparse.RawDescriptionHelpFormatter
+        added = actions.add_parser(name, help=summary, description=text, formatter_class=form)
+        added.set_defaults(act=act)
+        return added
+
+    one = action("trace", run_trace, "run a job and note the kernels of its instructions", _TRACE)
+    one.usage = "%(prog)s [-h] --run-dir R -o TRACE [--iterations N] [-- JOB]"
+    one.add_argument("-o", "--output", type=Path, required=True, metavar="TRACE", help="write it here")
+    one.add_argument("--iterations", type=count, metavar="N", help=f"how many (default {ITERATIONS})")
+    one.add_argument(
         "--run-dir", type=Path, required=True, metavar="R", help="in place of the block's run_dir"
     )
-    trace.add_argument(
-        "job", nargs=argparse.REMAINDER, metavar="JOB", help="without one: join what a job has left in R"
-    )
-    measure.set_defaults(act=run_measure)
-    measure.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
-    measure.add_argument("-o", "--output", type=Path, required=True, metavar="PROFILE", help="write it here")
-    measure.add_argument(
-        "--simulated", choices=sorted(MODELS), metavar="GPU", help=f"one of {', '.join(MODELS)}"
-    )
-    measure.add_argument(
-        "--core-clocks", type=count, default=CORE_CLOCKS, help="how many (default %(default)s)"
-    )
-    measure.add_argument("--window-s", type=positive, default=2.0, help="of each measurement (default 2)")
-    measure.add_argument("--windows", type=count, default=3, help="for each pair (default 3)")
-    plan.set_defaults(act=run_plan)
-    plan.add_argument("profile", type=Path, metavar="PROFILE", help="what `kernels measure` wrote")
-    plan.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
-    plan.add_argument(
-        "--slower", type=not_negative, default=10.0, metavar="PCT", help="the tolerance shown (default 10)"
-    )
-    plan.add_argument(
-        "--latency-ms",
-        type=not_negative,
-        action="append",
-        metavar="MS",
-        help="a switching latency to plan with; may be given several times (default: 0 to 40)",
-    )
-    plan.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write what was found to this file")
-    plan.add_argument(
-        "--timelines",
-        type=Path,
-        metavar="FILE",
-        help="write each instruction's frontier, for changes that take the last --latency-ms (default 40)",
-    )
-    plan.add_argument("--json", action="store_true", help="print as JSON")
-    show.set_defaults(act=run_show)
-    show.add_argument("plan", type=Path, metavar="PLAN", help="what `kernels plan -o` wrote")
-    show.add_argument("--json", action="store_true", help="print as JSON")
-    show.add_argument("--classes", type=count, metavar="N", help=f"how many (default {_CLASSES})")
+    join = "without one: join what a job has left in R"
+    one.add_argument("job", nargs=argparse.REMAINDER, metavar="JOB", help=join)
+
+    one = action("measure", run_measure, "time and energy of every class at every pair of clocks", _MEASURE)
+    one.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
+    one.add_argument("-o", "--output", type=Path, required=True, metavar="PROFILE", help="write it here")
+    one.add_argument("--simulated", choices=sorted(MODELS), metavar="GPU", help=f"one of {', '.join(MODELS)}")
+    one.add_argument("--core-clocks", type=count, default=CORE_CLOCKS, help="how many (default %(default)s)")
+    one.add_argument("--window-s", type=positive, default=2.0, help="of each measurement (default 2)")
+    one.add_argument("--windows", type=count, default=3, help="for each pair (default 3)")
+
+    one = action("plan", run_plan, "the best pairs, and what each level, goal and latency saves", _PLAN)
+    one.add_argument("profile", type=Path, metavar="PROFILE", help="what `kernels measure` wrote")
+    one.add_argument("trace", type=Path, metavar="TRACE", help="what `kernels trace` wrote")
+    shown = "the tolerance shown (default 10)"
+    one.add_argument("--slower", type=not_negative, default=10.0, metavar="PCT", help=shown)
+    latency = "a switching latency to plan with; may be given several times (default: 0 to 40)"
+    one.add_argument("--latency-ms", type=not_negative, action="append", metavar="MS", help=latency)
+    one.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write what was found to this file")
+    lines = "write each instruction's frontier, for changes that take the last --latency-ms (default 40)"
+    one.add_argument("--timelines", type=Path, metavar="FILE", help=lines)
+    one.add_argument("--json", action="store_true", help="print as JSON")
+
+    one = action("show", run_show, "a plan as table or JSON", "Show what `kernels plan -o` wrote.")
+    one.add_argument("plan", type=Path, metavar="PLAN", help="what `kernels plan -o` wrote")
+    one.add_argument("--json", action="store_true", help="print as JSON")
+    one.add_argument("--classes", type=count, metavar="N", help=f"how many (default {_CLASSES})")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -152,11 +136,10 @@ def run(options: argparse.Namespace) -> int:
 
 def run_trace(options: argparse.Namespace) -> int:
     """Run the job where there is one, join what its ranks traced."""
+    iterations, directory = options.iterations or ITERATIONS, RunDirectory(options.run_dir)
     if not options.job:
         refuse_idle("it belongs to a job after --", iterations=options.iterations)
-    iterations = options.iterations or ITERATIONS
-    directory = RunDirectory(options.run_dir)
-    if options.job:
+    else:
         for old in directory.kernels.glob("rank*.json"):
             old.unlink()
         flags = {"PERSEUS_RUN_DIR": str(options.run_dir), "PERSEUS_TRACE_KERNELS": str(iterations)}
@@ -204,9 +187,8 @@ def run_measure(options: argparse.Namespace) -> int:
 
 
 def _simulated(model: str) -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
-    gpu = SimulatedGpu(
-        SimulatedSettings(gpu=model, noise=_NOISE, counter_noise=_NOISE / 2), time=VirtualTime()
-    )
+    settings = SimulatedSettings(gpu=model, noise=_NOISE, counter_noise=_NOISE / 2)
+    gpu = SimulatedGpu(settings, time=VirtualTime())
     return gpu, partial(simulated_runner, gpu)
 
 
@@ -252,21 +234,16 @@ def render(plan: KernelPlan, *, most: int = _CLASSES) -> str:
     """Lay a plan out in three tables: classes, totals, what each switching latency leaves."""
     classes = [
         [
-            row.kernel if len(row.kernel) <= _NAME else f"{row.kernel[: _NAME - 2]}..",
-            str(row.launches),
-            f"{row.time_share_pct:.2f}",
-            f"{row.energy_share_pct:.2f}",
-            row.pair,
-            f"{row.time_pct:+.2f}",
-            f"{row.energy_pct:+.2f}",
+            *(row.kernel if len(row.kernel) <= _NAME else f"{row.kernel[: _NAME - 2]}..", str(row.launches)),
+            *(f"{row.time_share_pct:.2f}", f"{row.energy_share_pct:.2f}", row.pair),
+            *(f"{row.time_pct:+.2f}", f"{row.energy_pct:+.2f}"),
         ]
         for row in plan.classes[:most]
     ]
     totals = [
         [
             *(one.goal, one.level, one.scope, f"{one.time_pct:+.2f}", f"{one.energy_pct:+.2f}"),
-            f"{one.energy_se_pct:.2f}" if one.confirmed else "unknown",
-            f"{one.gap_pct:.4f}",
+            *(f"{one.energy_se_pct:.2f}" if one.confirmed else "unknown", f"{one.gap_pct:.4f}"),
         ]
         for one in plan.totals
     ]

@@ -6,98 +6,77 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 
 import perseus_ds
 from perseus_ds.cli.output import DONE, INTERRUPTED, REFUSED, log_stderr
 from perseus_ds.errors import ConfigError, PerseusError
 
-# Commands and options that earlier releases had, each with what to do instead.
-
+_REMOVED = (
+    ("plan", "--chunks --group --waits --split --reserve-pct --timelines", "write `--set {key}=VALUE`"),
+    ("plan", "--switch-latency-ms --changes-per-s --gpus-per-node", "write `--set {key}=VALUE`"),
+    ("plan", "--node-changes-per-s", "write `--set {key}=VALUE`"),
+    ("plan", "--verify", "`perseus-ds verify PLAN` checks every plan of the file"),
+    ("plan", "--loads", "a job's profile knows how loads vary; `--set reserve_pct=PCT` keeps a reserve"),
+    ("plan", "--wait-power-w", "write a waiting GPU's watts by clock into profile.json, under `blocking_w`"),
+    ("plan", "--feedback", "plans no longer correct themselves; `--set reserve_pct=PCT` keeps a reserve"),
+    ("plan", "--dwell-ms", "`--set changes_per_s=N` bounds how often a clock changes, and saves more"),
+    ("plan", "--max-swing", "plans are not chosen by how their power changes; `show --power` has `swing_w`"),
+    (
+        "hook",
+        "",
+        "`doctor` states whether the start-up hook is in place; `doctor --json` has it under `hook`",
+    ),
+    ("convert", "", "`show PROFILE.json --format csv` prints the CSV, `show PROFILE.csv --format json` ours"),
+    (
+        "simulate",
+        "--gpus-per-node --noise-pct --seed --work --loads",
+        "write `{key}: ...` into a file{scenario}",
+    ),
+    ("simulate", "--call-ms --settle-ms --queue-ms --stall-ms", "write `{key}: ...` into a file{scenario}"),
+    ("simulate", "--unanswered", "write `answered: false` into a file{scenario}"),
+    ("simulate", "--clocks", "edit the clocks in PLAN, or plan with other keys of the block"),
+    ("simulate", "-o --output", "`simulate --json` has every figure"),
+    ("kernels", "--picture", "`kernels show --json` has every figure"),
+    ("kernels", "--noise", "the simulated GPU is measured with 0.5 % of noise"),
+    ("kernels", "--seed", "the simulated GPU has one seed"),
+    ("kernels", "--dwell-ms", "`--latency-ms` is the least time between two changes as well"),
+    ("show", "--beside", "write `--straggler S`"),
+    ("show", "--max-swing", "choose rows of `show --power` by their `swing_w`"),
+    ("notify", "--per", "a power cap is for the whole job: multiply watts of one pipeline by their number"),
+    ("notify", "--node", "give each job a `--power-cap` of its own"),
+    ("notify", "--no-power-cap", "`--clear` ends all notices"),
+    ("notify", "--for", "name its end by `--until`"),
+    ("notify", "--ramp", "lower the cap step by step"),
+    ("notify", "--reason", "leave it out: the journal has the cap itself"),
+    ("doctor", "--first-hour", "`doctor` makes three quick checks; `scripts/bench/real_gpu` has the others"),
+    ("doctor", "-o --output", "redirect its output"),
+)
 REMOVED_OPTIONS = {
-    **{
-        f"plan --{key.replace('_', '-')}": f"write `--set {key}=VALUE`"
-        for key in (
-            *("chunks", "group", "waits", "split", "switch_latency_ms", "reserve_pct", "timelines"),
-            *("changes_per_s", "node_changes_per_s", "gpus_per_node"),
-        )
-    },
-    "plan --verify": "`perseus-ds verify PLAN` checks every plan of the file",
-    "plan --loads": "a job's profile knows how loads vary; `--set reserve_pct=PCT` keeps a reserve",
-    "plan --wait-power-w": "write a waiting GPU's watts by clock into profile.json, under `blocking_w`",
-    "plan --feedback": "plans no longer correct themselves; `--set reserve_pct=PCT` keeps a reserve",
-    "plan --dwell-ms": "`--set changes_per_s=N` bounds how often a clock changes, and saves more",
-    "plan --max-swing": "plans are not chosen by how their power changes; `show --power` prints `swing_w`",
-    "hook": "`doctor` states whether the start-up hook is in place; `doctor --json` has it under `hook`",
-    "convert": "`show PROFILE.json --format csv` prints the CSV, `show PROFILE.csv --format json` ours",
-    **{
-        f"simulate --{key.replace('_', '-')}": f"write `{key}: ...` into a file, and give it by `--scenario`"
-        for key in (
-            *("gpus_per_node", "noise_pct", "seed", "work", "loads"),
-            *("call_ms", "settle_ms", "queue_ms", "stall_ms"),
-        )
-    },
-    "simulate --unanswered": "write `answered: false` into a file, and give it by `--scenario`",
-    "simulate --clocks": "edit the clocks in PLAN, or plan with other keys of the block",
-    "kernels --picture": "`kernels show --json` has every figure",
-    "kernels --noise": "the simulated GPU is measured with 0.5 % of noise",
-    "kernels --seed": "the simulated GPU has one seed",
-    "kernels --dwell-ms": "`--latency-ms` is the least time between two changes as well",
-    "simulate -o": "`simulate --json` has every figure",
-    "simulate --output": "`simulate --json` has every figure",
-    "show --beside": "write `--straggler S`",
-    "show --max-swing": "choose rows of `show --power` by their `swing_w`",
-    "notify --per": "a power cap is for the whole job: multiply watts of one pipeline by their number",
-    "notify --node": "give each job a `--power-cap` of its own",
-    "notify --no-power-cap": "`--clear` ends all notices",
-    "notify --for": "name its end by `--until`",
-    "notify --ramp": "lower the cap step by step",
-    "notify --reason": "leave it out: the journal has the cap itself",
-    "doctor --first-hour": "`doctor` makes three quick checks; `scripts/bench/real_gpu` has the others",
-    "doctor --output": "redirect its output",
-    "doctor -o": "redirect its output",
+    f"{command} {option}".strip(): remedy.format(
+        key=option.lstrip("-").replace("-", "_"), scenario=", and give it by `--scenario`"
+    )
+    for command, options, remedy in _REMOVED
+    for option in options.split() or [""]
 }
-"""Remedies by command and option, or by command alone where all of it was removed."""
-
-
-def refuse_removed(command: str, words: Sequence[str]) -> None:
-    """Refuse the first word of a call that was removed; what stands behind ``--`` is not ours.
-
-    Raises:
-        ConfigError: naming it, with the remedy.
-    """
-    own = words[: words.index("--")] if "--" in words else words
-    for name in (command, *(f"{command} {word.partition('=')[0]}" for word in own)):
-        if name in REMOVED_OPTIONS:
-            raise ConfigError(f"`{name}` was removed", hint=REMOVED_OPTIONS[name])
+"""Options and commands of earlier releases, with the remedy."""
 
 
 Run = Callable[[argparse.Namespace], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A module of this package with ``add_arguments`` and ``run``, and its line in ``--help``."""
-
-    module: str
-    summary: str
-
-
 COMMANDS = {
-    "doctor": Command("doctor", "what is here, what the plugin would use, and what would go wrong"),
-    "run": Command("run", "start a training job with the plugin's flags set"),
-    "plan": Command("plan", "turn a profile into a frontier of plans"),
-    "show": Command("show", "one plan of a frontier, instruction by instruction; or a profile"),
-    "verify": Command("verify", "check a plan file by code apart from the planner"),
-    "simulate": Command("simulate", "run a plan in a job of any size, on emulated GPUs in virtual time"),
-    "report": Command("report", "write the page and the pictures of a run directory"),
-    "notify": Command("notify", "announce a straggler or a power cap to a running job"),
-    "kernels": Command("kernels", "a pair of clocks for every kernel: trace, measure, plan, show"),
-    "clocks": Command("clocks", "put default clocks back"),
-    "guardd": Command("guardd", "the privileged node service: clocks for jobs without the right to set them"),
+    "doctor": "what is here, what the plugin would use, and what would go wrong",
+    "run": "start a training job with the plugin's flags set",
+    "plan": "turn a profile into a frontier of plans",
+    "show": "one plan of a frontier, instruction by instruction; or a profile",
+    "verify": "check a plan file by code apart from the planner",
+    "simulate": "run a plan in a job of any size, on emulated GPUs in virtual time",
+    "report": "write the page and the pictures of a run directory",
+    "notify": "announce a straggler or a power cap to a running job",
+    "kernels": "a pair of clocks for every kernel: trace, measure, plan, show",
+    "clocks": "put default clocks back",
+    "guardd": "the privileged node service: clocks for jobs without the right to set them",
 }
-
+"""Every command, a module of this package with ``add_arguments`` and ``run``, and its line in ``--help``."""
 _EPILOG = "Exit codes: 0 done, 1 refused with a reason, 2 wrong usage. `perseus-ds COMMAND --help` lists all."
 
 
@@ -109,7 +88,10 @@ def parse(arguments: Sequence[str]) -> tuple[Run, argparse.Namespace]:
         SystemExit: wrong usage (2), or ``--help`` and ``--version`` (0).
     """
     called = next((word for word in arguments if not word.startswith("-")), "")
-    refuse_removed(called, arguments)
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for name in (called, *(f"{called} {word.partition('=')[0]}" for word in own)):
+        if name in REMOVED_OPTIONS:
+            raise ConfigError(f"`{name}` was removed", hint=REMOVED_OPTIONS[name])
     options = parser(called).parse_args(arguments)
     run: Run = options.run
     return run, options
@@ -124,12 +106,10 @@ def parser(called: str) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"perseus-ds {perseus_ds.__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for name, command in COMMANDS.items():
-        sub = commands.add_parser(
-            name, help=command.summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+    for name, summary in COMMANDS.items():
+        sub = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == called:
-            module = import_module(f"perseus_ds.cli.{command.module}")
+            module = import_module(f"perseus_ds.cli.{name}")
             sub.description = module.__doc__
             sub.set_defaults(run=module.run)
             module.add_arguments(sub)
@@ -147,17 +127,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command(options)
     except PerseusError as error:
         hint = "" if error.hint is None else f" ({error.hint})"
-        return _refuse(error.message.splitlines()[0] + hint)
+        reason = error.message.splitlines()[0] + hint
     except BrokenPipeError:
         # The reader has gone (`| head`): nothing to say, and nowhere to say it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     except KeyboardInterrupt:
         return INTERRUPTED
-
-
-def _refuse(reason: str) -> int:
     log_stderr(reason)
     return REFUSED

@@ -15,12 +15,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from perseus_ds.cli.output import DONE, print_result
 from perseus_ds.errors import PerseusError
 from perseus_ds.straggler.notices import notify
+
+T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,20 +46,22 @@ def run(options: argparse.Namespace) -> int:
     """Write or remove the notice, and report it."""
     paths = notify(
         options.run_dir,
-        pipeline=None if options.pipeline is None else _whole(options.pipeline),
+        pipeline=_number(int, options.pipeline, "pipeline"),
         host=options.host,
-        slowdown=None if options.slowdown is None else _number(options.slowdown, "slowdown"),
-        power_w=None if options.power_cap is None else _number(options.power_cap, "power cap"),
+        slowdown=_number(float, options.slowdown, "slowdown"),
+        power_w=_number(float, options.power_cap, "power cap"),
         until_s=None if options.until is None else _until_s(options.until),
         clear=options.clear,
     )
-    if options.json:
-        written = [str(path) for path in paths if path.exists()]
-        removed = [str(path) for path in paths if not path.exists()]
-        print_result(json.dumps({"written": written, "removed": removed, "cleared": options.clear}, indent=1))
-        return DONE
+    found: dict[str, list[str]] = {"written": [], "removed": []}
     for path in paths:
-        print_result(f"written: {path}" if path.exists() else f"removed: {path}")
+        found["written" if path.exists() else "removed"].append(str(path))
+    if options.json:
+        print_result(json.dumps({**found, "cleared": options.clear}, indent=1))
+        return DONE
+    for what, files in found.items():
+        for file in files:
+            print_result(f"{what}: {file}")
     if options.clear:
         print_result(f"no notice is left in {options.run_dir}")
     return DONE
@@ -63,11 +70,8 @@ def run(options: argparse.Namespace) -> int:
 def _until_s(text: str) -> float:
     """Read a time of day (the next one), or a date with one; in this host's time zone where it names none."""
     now = datetime.now().astimezone()
-    try:
+    with suppress(ValueError):
         at = datetime.strptime(text, "%H:%M")  # noqa: DTZ007  # a time of day
-    except ValueError:
-        pass
-    else:
         today = now.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
         return (today if today > now else today + timedelta(days=1)).timestamp()
     try:
@@ -78,16 +82,9 @@ def _until_s(text: str) -> float:
         ) from None
 
 
-def _whole(text: str) -> int:
-    """Read a pipeline's number; a wrong one is refused (exit code 1) as an unknown one is."""
+def _number(read: Callable[[str], T], text: str | None, what: str) -> T | None:
+    """Read a number; a wrong one is refused (exit code 1) as an unknown pipeline is."""
     try:
-        return int(text)
-    except ValueError:
-        raise PerseusError(f"pipeline {text!r:.40} is not a whole number from 0 on") from None
-
-
-def _number(text: str, what: str) -> float:
-    try:
-        return float(text)
+        return None if text is None else read(text)
     except ValueError:
         raise PerseusError(f"{what} {text!r:.40} is not a number") from None

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO, TypeVar
 
 from perseus_ds.errors import ConfigError, ProfileError
 
+T = TypeVar("T", int, float)
 COLUMNS = 80
 DONE = 0
 REFUSED = 1
-USAGE = 2  # by argparse
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
@@ -36,10 +35,7 @@ def log_stderr(text: str) -> None:
 
 def is_watched(stream: TextIO) -> bool:
     """Return whether a person reads this stream in a terminal."""
-    try:
-        return stream.isatty()
-    except ValueError:  # closed
-        return False
+    return not stream.closed and stream.isatty()
 
 
 def bold(text: str) -> str:
@@ -53,14 +49,11 @@ def grid(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int =
 
     Nothing wraps: the caller keeps rows short.
     """
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    head, *lines = (
-        "  ".join(
-            cell.ljust(width) if place < texts else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (headings, *rows)
-    )
+    aligned = [
+        [f"{cell:{'<' if place < texts else '>'}{max(map(len, column))}}" for cell in column]
+        for place, column in enumerate(zip(headings, *rows, strict=True))
+    ]
+    head, *lines = ("  ".join(row).rstrip() for row in zip(*aligned, strict=True))
     return "\n".join([*([bold(head)] if any(headings) else []), *lines])
 
 
@@ -112,55 +105,21 @@ def bar(what: str) -> Iterator[Callable[[float], None] | None]:
         yield lambda done: progress.update(task, completed=done)
 
 
-def positive(text: str) -> float:
-    """Read a finite number above 0."""
-    value = not_negative(text)
-    if not value:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
+def _number(read: Callable[[str], T], least: T, expected: str) -> Callable[[str], T]:
+    def of(text: str) -> T:
+        with suppress(ValueError):
+            if least <= (value := read(text)) < math.inf:
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+
+    return of
 
 
-def not_negative(text: str) -> float:
-    """Read a finite number from 0 on."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from 0 on")
-    return value
-
-
-def count(text: str) -> int:
-    """Read a whole number from 1 on."""
-    if not index(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
-def index(text: str) -> int:
-    """Read a whole number from 0 on."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
-def settings(words: Sequence[str]) -> dict[str, Any]:
-    """Read ``KEY=VALUE`` as often as it was given: a number, true, false or null as JSON has it, else text.
-
-    Raises:
-        ConfigError: a word without "=", or a key that was given twice.
-    """
-    found: dict[str, Any] = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or key in found:
-            raise ConfigError(f"--set {word}", hint="expected KEY=VALUE, each key once")
-        try:
-            found[key] = json.loads(text)
-        except ValueError:
-            found[key] = text
-    return found
+positive = _number(float, math.ulp(0.0), "a finite number above 0")
+not_negative = _number(float, 0.0, "a finite number from 0 on")
+pue = _number(float, 1.0, "a finite number from 1 on")
+count = _number(int, 1, "a whole number from 1 on")
+index = _number(int, 0, "a whole number from 0 on")
 
 
 def refuse_idle(remedy: str, **flags: object) -> None:

@@ -19,9 +19,11 @@ import argparse
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from perseus_ds.cli.output import (
     DONE,
@@ -34,9 +36,9 @@ from perseus_ds.cli.output import (
     positive,
     print_result,
     sentences,
-    settings,
 )
-from perseus_ds.config import Objective, parse
+from perseus_ds.config import Objective
+from perseus_ds.config.load import check_objective, parse_keys
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, PlanError
 from perseus_ds.plan import (
@@ -65,7 +67,9 @@ ASSUMED_BLOCKING_POWER_W = 83.64  # A100; Perseus artifact (ml-energy/zeus, bran
 FRONTIER_COLUMNS = ("iteration_time_s", "energy_j", "effective_energy_j", "lower_bound_j")
 SLOWDOWNS_PCT = (1.0, 2.0, 5.0, 10.0, 20.0)
 _LONG_S = 10.0
-_COUNTS = ("chunks", "group", "gpus_per_node")
+_POLICY = ("policy", "max_slowdown_pct", "deadline_s", "power_cap_w")
+_REMARKED = ("blocking_power_w", "reserve_pct", "split", "waits", "budget", "timelines")
+Count = Annotated[int, Field(ge=1)]
 _LATENCY = "switch_latency_ms"
 Figures = dict[str, Any]
 
@@ -128,10 +132,10 @@ def run(options: argparse.Namespace) -> int:
         )
     plans = with_plan_within(plans, request.objective)
     error, few = profile_error(profile, plans), few_clocks(measured)
-    scatter = str(few) if few is not None and few.scatter_pct is not None else None
-    errors = str(error) if error is not None and error.matters else None
+    scatter = None if few is None or few.scatter_pct is None else few
+    errors = None if error is None or not error.matters else error
     for line in filter(None, (doubt(plans), too_little_reserve(plans), scatter, errors)):
-        log_stderr(line)
+        log_stderr(str(line))
     if options.output is not None:
         write_plans(with_power_ratio(plans, profile, plans.change), options.output)
     if options.frontier_csv is not None:
@@ -140,33 +144,40 @@ def run(options: argparse.Namespace) -> int:
             rows.writerow(FRONTIER_COLUMNS)
             rows.writerows(zip(*(getattr(plans, name).tolist() for name in FRONTIER_COLUMNS), strict=True))
     figures = summarise(plans, error, few)
-    print_result(json.dumps(figures, indent=1) if options.json else render(plans, figures, few))
+    print_result(json.dumps(figures, indent=1) if options.json else render(plans, figures))
     return DONE
 
 
+@dataclass(frozen=True, slots=True)
+class Settings(Objective):
+    """Keys that ``--set`` takes: those of the section ``objective``, and some of a plan alone."""
+
+    chunks: Count | None = None
+    group: Count | None = None
+    gpus_per_node: Count | None = None
+    switch_latency_ms: Annotated[float, Field(ge=0.0, le=1e4)] | None = None
+
+
 def _given(words: Sequence[str]) -> dict[str, Any]:
-    """Read --set: keys of the section ``objective`` as the block's reader checks them, and our own.
+    """Read ``--set KEY=VALUE``: a number, true, false or null as JSON has it, else text.
 
     Raises:
-        ConfigError: naming the key.
+        ConfigError: naming the word or the key.
     """
-    given = {key.removeprefix("objective."): value for key, value in settings(words).items()}
-    for key in _COUNTS:
-        if key in given and not (type(given[key]) is int and given[key] >= 1):
-            raise ConfigError(f"--set {key}={given[key]}", hint="expected a whole number from 1 on")
-    latency_ms = given.get(_LATENCY, 0.0)
-    if type(latency_ms) not in {int, float} or not 0.0 <= latency_ms <= _LONG_S * 1e3:
-        raise ConfigError(f"--set {_LATENCY}={latency_ms}", hint="expected milliseconds, 0 or more")
-    if "gpus_per_node" in given and "node_changes_per_s" not in given:
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.removeprefix("objective.").partition("=")
+        if not equals or key in found:
+            raise ConfigError(f"--set {word}", hint="expected KEY=VALUE, each key once")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    checked = parse_keys(found, Settings, section="objective.", prefix="--set ")
+    check_objective(checked, prefix="--set ")
+    if "gpus_per_node" in found and "node_changes_per_s" not in found:
         raise ConfigError("--set gpus_per_node would have no effect", hint="set node_changes_per_s as well")
-    own = {key: value for key, value in given.items() if key in {*_COUNTS, _LATENCY}}
-    section = {key: value for key, value in given.items() if key not in own}
-    try:
-        objective = parse({"objective": section}, {}).objective
-    except ConfigError as error:
-        message = error.message.replace("perseus.objective.", "")
-        raise ConfigError(f"--set: {message}", hint=error.hint) from error
-    return own | {key: getattr(objective, key) for key in section}
+    return {key: getattr(checked, key) for key in found}
 
 
 def request_of(options: argparse.Namespace, given: dict[str, Any], profile: Profile) -> PlanRequest:
@@ -180,28 +191,25 @@ def request_of(options: argparse.Namespace, given: dict[str, Any], profile: Prof
         raise PlanError(
             f"no job's plan_request.json beside {options.profile}", hint="give --stages and --microbatches"
         )
-    schedule, fingerprint = _schedule(options, given, profile, job), profile.fingerprint
-    base = job or PlanRequest(schedule, profile.fingerprint, _blocking_power_w(options, profile), 0.0)
-    objective = base.objective or Objective()
+    schedule = _schedule(options, given, profile, None if job is None else job.schedule)
+    blocking_power_w = _blocking_power_w(options, profile, job)
+    base = job or PlanRequest(schedule, profile.fingerprint, blocking_power_w, 0.0)
+    policy = {key: given[key] for key in _POLICY if key in given}
     asked = replace(
         base,
         schedule=schedule,
-        blocking_power_w=options.blocking_power_w or base.blocking_power_w,
-        reserve_pct=given.get("reserve_pct", base.reserve_pct),
-        split=given.get("split", base.split),
-        waits=given.get("waits", base.waits),
+        blocking_power_w=blocking_power_w,
         budget=ChangeBudget(
             given.get("changes_per_s", base.budget.per_gpu_per_s),
             given.get("node_changes_per_s", base.budget.per_node_per_s),
             given.get("gpus_per_node", base.budget.gpus_per_node),
         ),
-        timelines=given.get("timelines", base.timelines),
-        objective=replace(objective, **given_policy) if (given_policy := _policy(given)) else base.objective,
+        objective=replace(base.objective or Objective(), **policy) if policy else base.objective,
+        **{key: given[key] for key in ("reserve_pct", "split", "waits", "timelines") if key in given},
     )
-    if options.blocking_power_w is not None:
-        _check_blocking_power(profile, asked.blocking_power_w, options.profile)
     if job is None:
         return asked
+    fingerprint = profile.fingerprint
     if schedule is job.schedule:
         of_timelines = f", timelines {asked.timelines}"
         if asked.timelines == job.timelines:  # as the job's fingerprint names them
@@ -217,48 +225,38 @@ def request_of(options: argparse.Namespace, given: dict[str, Any], profile: Prof
     return asked
 
 
-def _policy(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that choose a plan, without those that shape the frontier."""
-    keys = ("policy", "max_slowdown_pct", "deadline_s", "power_cap_w")
-    return {key: given[key] for key in keys if key in given}
-
-
 def _job_request(file: Path, profile: Profile) -> PlanRequest | None:
     """Read the request beside a profile; None without one, or where another job wrote it."""
     files = RunDirectory(file.parent)
-    path = files.request if file.name == files.profile.name else None
-    if path is None or not path.exists():
+    if file.name != files.profile.name or not files.request.exists():
         return None
-    request = read_request(path)
+    request = read_request(files.request)
     other = [key for key, value in profile.fingerprint.items() if request.fingerprint.get(key) != value]
     if other:
-        log_stderr(f"{path} is not of the job that measured {file.name} ({', '.join(other)}): not used")
+        names = ", ".join(other)
+        log_stderr(f"{files.request} is not of the job that measured {file.name} ({names}): not used")
         return None
     return request
 
 
 def _schedule(
-    options: argparse.Namespace, given: dict[str, Any], profile: Profile, job: PlanRequest | None
+    options: argparse.Namespace, given: dict[str, Any], profile: Profile, own: Schedule | None
 ) -> Schedule:
     """Return the job's schedule where the options describe it, else a textbook's of the sizes asked for."""
-    own = None if job is None else job.schedule
-    chunks, group = given.get("chunks"), given.get("group")
-    if own is not None and chunks is group is None:
-        asked = (options.schedule, options.stages, options.microbatches)
-        theirs = (own.name, own.stages, own.microbatches)
-        if all(one in {None, other} for one, other in zip(asked, theirs, strict=True)):
-            return own
-    name = options.schedule or ("1f1b" if own is None else own.name)
+    theirs = ("1f1b", profile.stages, 1) if own is None else (own.name, own.stages, own.microbatches)
+    name = options.schedule or theirs[0]
+    stages, microbatches = options.stages or theirs[1], options.microbatches or theirs[2]
+    sizes = {key: given[key] for key in ("chunks", "group") if key in given}
+    if own is not None and not sizes and (name, stages, microbatches) == theirs:
+        return own
     if name not in TEXTBOOK:
         raise PlanError(f"the job's schedule {name} has one size", hint=f"--schedule {' or '.join(TEXTBOOK)}")
-    stages = options.stages or (profile.stages if own is None else own.stages)
     if profile.stages != stages:
         raise PlanError(
             f"{options.profile} has {counted(profile.stages, 'stage')}, --stages is {stages}",
             hint=f"give --stages {profile.stages}",
         )
-    microbatches = options.microbatches or (1 if own is None else own.microbatches)
-    return textbook(name, stages=stages, microbatches=microbatches, chunks=chunks, group=group)
+    return textbook(name, stages=stages, microbatches=microbatches, **sizes)
 
 
 def _switching(request: PlanRequest, given: dict[str, Any], profile: Profile) -> Switching:
@@ -281,58 +279,53 @@ def _remark_changes(job: PlanRequest, asked: PlanRequest, given: dict[str, Any])
     theirs, ours = (
         {
             "schedule": f"{one.schedule.name} {one.schedule.stages} x {one.schedule.microbatches} of"
-            f" {sum(map(len, one.schedule.orders))} instructions",
-            "blocking power": f"{one.blocking_power_w:g} W",
-            "reserve": one.reserve_pct if one.reserve_pct == "automatic" else f"{one.reserve_pct:g} %",
-            "split": one.split,
-            "waits": one.waits,
-            "budget of changes": str(one.budget) or "none",
-            "timelines": one.timelines or "none",
+            f" {sum(map(len, one.schedule.orders))} instructions"
         }
+        | {key: _shown(getattr(one, key)) for key in _REMARKED}
         for one in (job, asked)
     )
-    differs = [
-        f"{name} {ours[name]} (the job: {theirs[name]})" for name in ours if ours[name] != theirs[name]
-    ]
+    differs = [f"{key} {ours[key]} (the job: {theirs[key]})" for key in ours if ours[key] != theirs[key]]
     if _LATENCY in given:
         differs.append(f"a change of clock takes {given[_LATENCY]:g} ms (the job: as calibrated)")
     if differs:
         log_stderr(f"not as the job plans: {'; '.join(differs)}")
     else:
-        log_stderr(f"as the job plans: {theirs['schedule']}, reserve {theirs['reserve']}")
+        log_stderr(f"as the job plans: {theirs['schedule']}, reserve_pct {theirs['reserve_pct']}")
 
 
-def _blocking_power_w(options: argparse.Namespace, profile: Profile) -> float:
-    stated_w: float | None = options.blocking_power_w or profile.blocking_power_w
-    if stated_w is None:
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value or "none").removeprefix(", ")
+
+
+def _blocking_power_w(options: argparse.Namespace, profile: Profile, job: PlanRequest | None) -> float:
+    """Return what was typed, else the job's or the profile's, else an A100's.
+
+    Raises:
+        PlanError: a GPU that waits would take more than one that computes at its highest clock.
+    """
+    known_w = profile.blocking_power_w if job is None else job.blocking_power_w
+    if options.blocking_power_w is None and known_w is not None:
+        return known_w
+    blocking_power_w: float = options.blocking_power_w or ASSUMED_BLOCKING_POWER_W
+    if options.blocking_power_w is None:
         log_stderr(
             f"assuming a blocking power (one GPU that waits) of {ASSUMED_BLOCKING_POWER_W} W (A100, Perseus"
             " artifact); give --blocking-power-w"
         )
-        _check_blocking_power(profile, ASSUMED_BLOCKING_POWER_W, options.profile)
-    return stated_w or ASSUMED_BLOCKING_POWER_W
-
-
-def _check_blocking_power(profile: Profile, blocking_power_w: float, file: Path) -> None:
-    """Refuse a waiting GPU that takes more power than one that computes at its highest clock.
-
-    Raises:
-        PlanError: naming the computation.
-    """
     for stage, kind in profile.points:
         fastest = profile.of(stage, kind)[0]
-        power_w = fastest.energy_j / fastest.time_s
-        if power_w < blocking_power_w:
+        if (power_w := fastest.energy_j / fastest.time_s) < blocking_power_w:
             raise PlanError(
-                f"{file}: stage {stage} {kind.words} at {fastest.clock_mhz} MHz takes {power_w:.4g} W, less"
-                f" than the {blocking_power_w:g} W of a GPU that waits",
+                f"{options.profile}: stage {stage} {kind.words} at {fastest.clock_mhz} MHz takes"
+                f" {power_w:.4g} W, less than the {blocking_power_w:g} W of a GPU that waits",
                 hint="give --blocking-power-w for this GPU; times are seconds, energies joules of one GPU",
             )
+    return blocking_power_w
 
 
 def summarise(plans: PlanSet, error: EntryError | None, few: FewClocks | None) -> Figures:
     """Read the figures off the frontier, as ``--json`` prints them."""
-    unslowed = select(plans, Objective())
+    unslowed, schedule, baseline = select(plans, Objective()), plans.schedule, plans.baseline
     rows = [_row("no slowdown", unslowed)]
     for pct in SLOWDOWNS_PCT:
         limit_s = unslowed_s(plans) * (1.0 + pct / 100.0)
@@ -342,20 +335,20 @@ def summarise(plans: PlanSet, error: EntryError | None, few: FewClocks | None) -
     rows.append(_row("least energy", select(plans, Objective("min_energy"))))
     rows.append(_row("T*", plans.plan(len(plans) - 1)))
     return {
-        "ranks": plans.schedule.ranks,
-        "stages": plans.schedule.stages,
-        "microbatches": plans.schedule.microbatches,
-        "schedule": plans.schedule.name,
+        "ranks": schedule.ranks,
+        "stages": schedule.stages,
+        "microbatches": schedule.microbatches,
+        "schedule": schedule.name,
         "computations": len(plans.computations()),
-        "blocking_power_w": plans.blocking_power_w,
         "plans": len(plans),
-        "t_min_s": plans.t_min_s,
-        "t_star_s": plans.t_star_s,
-        "baseline_iteration_time_s": plans.baseline.iteration_time_s,
-        "baseline_energy_j": plans.baseline.energy_j,
+        "baseline_iteration_time_s": baseline.iteration_time_s,
+        "baseline_energy_j": baseline.energy_j,
         "gap_mean_pct": float(plans.waiting_gap_pct.mean()),
         "gap_worst_pct": float(plans.waiting_gap_pct.max()),
         "solve_time_s": plans.solve_time_s,
+        "blocking_power_w": plans.blocking_power_w,
+        "t_min_s": plans.t_min_s,
+        "t_star_s": plans.t_star_s,
         "reserve_pct": plans.reserve_pct,
         "variation_slowdown_pct": plans.variation_slowdown_pct,
         "rows": rows,
@@ -374,76 +367,68 @@ def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Figures
 
     Source: arXiv 2312.06902, equation 3.
     """
-    plans = plan.of
-    until_s = max(straggler_s, plan.iteration_time_s, plans.baseline.iteration_time_s)
-    waiting_w = plans.baseline.blocking_power_w * plans.schedule.ranks
-    waiting_j = waiting_w * (until_s - plans.baseline.iteration_time_s)
+    plans, baseline = plan.of, plan.of.baseline
+    until_s = max(straggler_s, plan.iteration_time_s, baseline.iteration_time_s)
+    waiting_w = baseline.blocking_power_w * plans.schedule.ranks
+    waited_j = baseline.energy_j + waiting_w * (until_s - baseline.iteration_time_s)
     effective_j = float(plans.effective_energy_j[select_for(plans, until_s).index])
     planned_j = effective_j + plans.blocking_total_w * until_s
+    names = ("iteration_time_s", "slowdown_pct", "energy_j", "saving_pct", "saving_within_pct")
     return {
         "name": name,
-        "iteration_time_s": plan.iteration_time_s,
-        "slowdown_pct": plan.slowdown_pct,
-        "energy_j": plan.energy_j,
-        "saving_pct": plan.saving_pct,
-        "saving_within_pct": plan.saving_within_pct,
+        **{key: getattr(plan, key) for key in names},
         "gap_pct": float(plans.gap_pct[plan.index]),
-        "straggler_saving_pct": 100.0 * (1.0 - planned_j / (plans.baseline.energy_j + waiting_j)),
+        "straggler_saving_pct": 100.0 * (1.0 - planned_j / waited_j),
     }
 
 
-def render(plans: PlanSet, figures: Figures, few: FewClocks | None) -> str:
+def render(plans: PlanSet, figures: Figures) -> str:
     """Lay the figures out for a terminal, 80 columns wide."""
     ranks, schedule, baseline = plans.schedule.ranks, plans.schedule, plans.baseline
-    stages = counted(schedule.stages, "stage") + (
-        "" if schedule.stages == ranks else f" on {counted(ranks, 'GPU')}"
-    )
+    gpus = "" if schedule.stages == ranks else f" on {counted(ranks, 'GPU')}"
     head = (
-        f"{stages}, {counted(schedule.microbatches, 'microbatch', 'es')}, {schedule.name};"
-        f" blocking power (one GPU that waits) {plans.blocking_power_w:g} W\n"
+        f"{counted(schedule.stages, 'stage')}{gpus}, {counted(schedule.microbatches, 'microbatch', 'es')},"
+        f" {schedule.name}; blocking power (one GPU that waits) {plans.blocking_power_w:g} W\n"
         f"all clocks at maximum: {baseline.iteration_time_s:.6g} s, {baseline.energy_j:.6g} J;"
         f" fastest plan (T_min) {plans.t_min_s:.6g} s\n"
         f"slowest plan (T*) {plans.t_star_s:.6g} s: beyond it lower clocks save nothing, even in waits\n"
     )
-    within = any(row["saving_within_pct"] is not None for row in figures["rows"])
     columns = [
+        ("plan", "name", ""),
         ("time s", "iteration_time_s", ".6g"),
         ("slower %", "slowdown_pct", "z.2f"),
         ("energy J", "energy_j", ".6g"),
         ("saving %", "saving_pct", "z.2f"),
-        *([("+- %", "saving_within_pct", ".2f")] if within else []),
+        ("+- %", "saving_within_pct", ".2f"),
         ("gap %", "gap_pct", "z.3f"),
         ("straggler %", "straggler_saving_pct", "z.2f"),
     ]
-    rows = [[row["name"], *(format(row[key], form) for _, key, form in columns)] for row in figures["rows"]]
-    costs = costs_of(select(plans, Objective()))
-    after, before = costs.power, costs.power_before
+    if all(row["saving_within_pct"] is None for row in figures["rows"]):
+        del columns[5]
+    rows = [[format(row[key], form) for _, key, form in columns] for row in figures["rows"]]
+    costs = figures["costs"]
+    after, before = costs["power"], costs["power_before"]
     foot = (
         f"\n{len(plans)} plans, solved in {plans.solve_time_s:.2f} s; gap to the certified bound in the model"
         f" of this profile, over each plan's time: mean {figures['gap_mean_pct']:.3f} %, worst"
         f" {figures['gap_worst_pct']:.3f} %\n"
-        f"no slowdown: at most {costs.changes} changes of one GPU's clock per iteration,"
-        f" {costs.changes_per_s:.3g} per second; {costs.splits} computations"
-        " change theirs while they run.\nWaiting takes"
-        f" {costs.waiting_j:.5g} J (before {costs.waiting_before_j:.5g} J); the pipeline's power is"
-        f" {after.mean_w:.0f} W on average, {after.least_w:.0f} to {after.peak_w:.0f} W"
-        f" (before {before.mean_w:.0f} W, {before.least_w:.0f} to {before.peak_w:.0f} W)"
+        f"no slowdown: at most {costs['changes']} changes of one GPU's clock per iteration,"
+        f" {costs['changes_per_s']:.3g} per second; {costs['splits']} computations"
+        " change theirs while they run.\n"
+        f"Waiting takes {costs['waiting_j']:.5g} J (before {costs['waiting_before_j']:.5g} J); the pipeline's"
+        f" power is {after['mean_w']:.0f} W on average, {after['least_w']:.0f} to {after['peak_w']:.0f} W"
+        f" (before {before['mean_w']:.0f} W, {before['least_w']:.0f} to {before['peak_w']:.0f} W)"
     )
     if plans.budget.per_gpu_per_s == 0.0:
         most_pct = 100.0 * (1.0 - plans.lower_bound_j[0] / baseline.energy_j)
-        foot += (
-            "\neach GPU keeps one clock; with a clock for each computation at most"
-            f" {most_pct:.2f} % would be saved without slowdown"
-        )
+        with_more = f"with a clock for each computation at most {most_pct:.2f} % would be saved"
+        foot += f"\neach GPU keeps one clock; {with_more} without slowdown"
     if plans.reserve_pct:
-        foot += (
-            f"\nreserve: stretched computations are planned {plans.reserve_pct:g} % longer, as durations vary"
-        )
-    if plans.variation_slowdown_pct is not None:
-        foot += (
-            "\nas durations varied in the profile, an iteration of the fastest plan lasts"
-            f" {plans.variation_slowdown_pct:.2f} % longer"
-        )
-    if few is not None and few.scatter_pct is None:
-        foot += f"\n{few}"
-    return "\n".join([head, grid(["plan", *(name for name, *_ in columns)], rows), sentences(foot)])
+        longer = f"{plans.reserve_pct:g} % longer, as durations vary"
+        foot += f"\nreserve: stretched computations are planned {longer}"
+    if (slower_pct := plans.variation_slowdown_pct) is not None:
+        longer = f"an iteration of the fastest plan lasts {slower_pct:.2f} % longer"
+        foot += f"\nas durations varied in the profile, {longer}"
+    if (few := figures["few_clocks"]) is not None and few["scatter_pct"] is None:
+        foot += f"\n{FewClocks(**few)}"
+    return "\n".join([head, grid([name for name, *_ in columns], rows), sentences(foot)])

@@ -14,7 +14,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from perseus_ds.cli.output import DONE, bold, grid, not_negative, print_result, refuse_idle, sentences
+from perseus_ds.cli.output import DONE, bold, grid, not_negative, print_result, pue, refuse_idle, sentences
 from perseus_ds.plan import certified
 from perseus_ds.report import EnergyPrices, compare, write_profile_page, write_report
 from perseus_ds.report.figures import Comparison, Figures, compare_measured_expected, figures, headline
@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="PAGE", help="default: RUN_DIR/report.html")
     parser.add_argument("--price-per-kwh", type=not_negative, metavar="P", help="money that a kWh costs")
     parser.add_argument("--gco2-per-kwh", type=not_negative, metavar="G", help="grams of CO2 that it emits")
-    parser.add_argument(
-        "--pue", type=float, metavar="X", help="power usage effectiveness of the building (1)"
-    )
+    parser.add_argument("--pue", type=pue, metavar="X", help="power usage effectiveness of the building (1)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 

@@ -19,7 +19,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, fields
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ from perseus_ds.config import Objective
 from perseus_ds.errors import PlanError, ProfileError
 from perseus_ds.plan import FrequencyPlan, Options, PlanSet, doubt, read_plans, select, worth
 from perseus_ds.plan.clock_requests import play
-from perseus_ds.plan.select import PowerPoint, plan_numbered, power_table, with_plan_within
+from perseus_ds.plan.select import plan_numbered, power_table, with_plan_within
 from perseus_ds.profile import profile_csv, profile_json, read_profile
 from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.schedule import Kind, dag_of
@@ -66,34 +66,22 @@ _CRITICAL = 1e-9
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds show``."""
     parser.usage = _USAGE
-    parser.add_argument(
-        "file",
-        type=Path,
-        metavar="PLAN",
-        help="plan.json of a run directory, or of `plan -o`; or a profile",
-    )
+    file = "plan.json of a run directory, or of `plan -o`; or a profile"
+    parser.add_argument("file", type=Path, metavar="PLAN", help=file)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--max-slowdown", type=not_negative, metavar="PCT", help="least energy, at most PCT %% slower"
-    )
-    which.add_argument("--deadline", type=positive, metavar="S", help="least energy within S seconds")
-    which.add_argument(
-        "--power-cap", type=positive, metavar="W", help="fastest whose mean power for one pipeline is below W"
-    )
+    for flag, kind, metavar, words in (
+        ("--max-slowdown", not_negative, "PCT", "least energy, at most PCT %% slower"),
+        ("--deadline", positive, "S", "least energy within S seconds"),
+        ("--power-cap", positive, "W", "fastest whose mean power for one pipeline is below W"),
+        ("--plan", index, "N", "plan N, counted from 0, the fastest first"),
+        ("--straggler", positive, "S", "what runs beside a straggler of S s per iteration"),
+    ):
+        which.add_argument(flag, type=kind, metavar=metavar, help=words)
     which.add_argument("--min-energy", action="store_true", help="least energy, however slow")
-    which.add_argument("--plan", type=index, metavar="N", help="plan N, counted from 0, the fastest first")
-    which.add_argument(
-        "--straggler", type=positive, metavar="S", help="what runs beside a straggler of S s per iteration"
-    )
-    parser.add_argument(
-        "--graph",
-        type=Path,
-        metavar="FILE",
-        help="also write the plan as a graph, with clock, slack and critical path: .graphml, .dot or .json",
-    )
-    parser.add_argument(
-        "--power", action="store_true", help="power, slowdown and energy of every plan, for schedulers"
-    )
+    graph = "also write the plan as a graph, with clock, slack and critical path: .graphml, .dot or .json"
+    parser.add_argument("--graph", type=Path, metavar="FILE", help=graph)
+    power = "power, slowdown and energy of every plan, for schedulers"
+    parser.add_argument("--power", action="store_true", help=power)
     parser.add_argument("--format", choices=["table", "csv", "json"], default="table", help="default: table")
 
 
@@ -124,11 +112,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _refuse_choice(options: argparse.Namespace, remedy: str) -> None:
-    names = ("graph", "plan", "straggler", "max_slowdown", "deadline", "power_cap", "min_energy")
-    refuse_idle(remedy, **{name: getattr(options, name) for name in names})
+    refuse_idle(
+        remedy, **{k: v for k, v in vars(options).items() if k not in {"run", "file", "format", "power"}}
+    )
 
 
-def _print_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _print_csv(header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(rows)
@@ -184,25 +173,15 @@ def _rows(plan: FrequencyPlan) -> Iterator[tuple[object, ...]]:
     for played in play(plan):
         one, start_s = played.instruction, played.start_s
         for part in played.parts if one.kind.is_computation else ():
-            yield (
-                one.stage,
-                one.microbatch,
-                one.kind.value,
-                *part.clocks,
-                start_s,
-                part.duration_s,
-                part.energy_j,
-            )
+            what = (one.stage, one.microbatch, one.kind.value)
+            yield (*what, *part.clocks, start_s, part.duration_s, part.energy_j)
             start_s += part.duration_s
 
 
 def _as_json(plan: FrequencyPlan) -> dict[str, object]:
+    keys = ("iteration_time_s", "energy_j", "saving_pct", "saving_within_pct", "slowdown_pct")
     return {
-        "iteration_time_s": plan.iteration_time_s,
-        "energy_j": plan.energy_j,
-        "saving_pct": plan.saving_pct,
-        "saving_within_pct": plan.saving_within_pct,
-        "slowdown_pct": plan.slowdown_pct,
+        **{key: getattr(plan, key) for key in keys},
         "gap_pct": float(plan.of.gap_pct[plan.index]),
         "fingerprint": dict(plan.of.fingerprint),
         "instructions": [dict(zip(CSV_COLUMNS, row, strict=True)) for row in _rows(plan)],
@@ -282,36 +261,28 @@ def _clock_text(options: Options, option: int) -> str:
 
 def _show_power(plans: PlanSet, form: str) -> None:
     """Print the frontier as power against time."""
-    table, baseline = power_table(plans), plans.baseline
-    default_w = baseline.energy_j / baseline.iteration_time_s
+    table, time_s, energy_j = power_table(plans), plans.baseline.iteration_time_s, plans.baseline.energy_j
+    default_w, rows = energy_j / time_s, [asdict(point) for point in table]
     if form == "csv":
-        _print_csv([field.name for field in fields(PowerPoint)], map(astuple, table))
+        _print_csv(list(rows[0]), (row.values() for row in rows))
         return
     if form == "json":
-        default = {
-            "power_w": default_w,
-            "iteration_time_s": baseline.iteration_time_s,
-            "energy_j": baseline.energy_j,
-        }
-        content: dict[str, object] = {"of": "one pipeline", "gpus": plans.schedule.ranks, "default": default}
-        print_result(json.dumps(content | {"power_s_table": [asdict(point) for point in table]}, indent=1))
+        default = {"power_w": default_w, "iteration_time_s": time_s, "energy_j": energy_j}
+        content = {"of": "one pipeline", "gpus": plans.schedule.ranks, "default": default}
+        print_result(json.dumps({**content, "power_s_table": rows}, indent=1))
         return
     step = max(1, -(-(len(table) - 1) // (_POWER_ROWS - 1))) if len(table) > 1 else 1
     headings = ["power W", "slower %", "s/iteration", "J/iteration", "saved %", "swing within 1 s, W"]
-    rows = [
+    cells = [
         [
-            f"{one.power_w:.0f}",
-            f"{one.slowdown_pct:+.2f}",
-            f"{one.iteration_time_s:.5g}",
-            f"{one.energy_j:.5g}",
-            f"{one.saving_pct:.1f}",
-            f"{one.swing_w:.0f}",
+            *(f"{one.power_w:.0f}", f"{one.slowdown_pct:+.2f}", f"{one.iteration_time_s:.5g}"),
+            *(f"{one.energy_j:.5g}", f"{one.saving_pct:.1f}", f"{one.swing_w:.0f}"),
         ]
         for one in [*table[:-1:step], table[-1]]
     ]
     print_result(
         f"one pipeline of {plans.schedule.ranks} GPUs; at default clocks {default_w:.5g} W,"
-        f" {baseline.iteration_time_s:.4g} s\n{grid(headings, rows, texts=0)}"
+        f" {time_s:.4g} s\n{grid(headings, cells, texts=0)}"
     )
 
 

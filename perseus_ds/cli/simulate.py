@@ -98,51 +98,42 @@ def _side(found: Emulated) -> Figures:
 def render(figures: Figures) -> str:
     """Lay the figures out for a terminal, 80 columns wide."""
     before, after = figures["default_clocks"], figures["plan"]
-    quantities = [
-        ("time per iteration, s", before["iteration_time_s"], after["iteration_time_s"]),
-        ("energy per iteration, kJ", before["energy_j"] / 1e3, after["energy_j"] / 1e3),
-        *(
-            (f"  {cause}, kJ", joules / 1e3, after["by_cause_j"][cause] / 1e3)
-            for cause, joules in before["by_cause_j"].items()
-        ),
-        *(
-            (f"{name}, kW", before[key] / 1e3, after[key] / 1e3)
-            for name, key in (
-                ("mean power", "power_mean_w"),
-                ("peak power", "power_peak_w"),
-                ("swing (peak - lowest)", "power_swing_w"),
-                ("standard deviation", "power_deviation_w"),
-            )
-        ),
-    ]
+    names = {
+        "mean power, kW": "power_mean_w",
+        "peak power, kW": "power_peak_w",
+        "swing (peak - lowest), kW": "power_swing_w",
+        "standard deviation, kW": "power_deviation_w",
+    }
+    thousands = {
+        "energy per iteration, kJ": (before["energy_j"], after["energy_j"]),
+        **{f"  {cause}, kJ": (j, after["by_cause_j"][cause]) for cause, j in before["by_cause_j"].items()},
+        **{name: (before[key], after[key]) for name, key in names.items()},
+    }
+    quantities = {"time per iteration, s": (before["iteration_time_s"], after["iteration_time_s"])}
+    quantities |= {name: (one / 1e3, other / 1e3) for name, (one, other) in thousands.items()}
     rows = [
         [name, f"{one:.6g}", f"{other:.6g}", f"{100.0 * (other / one - 1.0):+.2f} %" if one else ""]
-        for name, one, other in quantities
+        for name, (one, other) in quantities.items()
     ]
     decisions = [
-        f"  iteration {one['iteration']}: {', '.join(one['stragglers']) or 'nobody slow'};"
-        + (
-            " all at the objective's plan"
-            if one["sync_time_s"] is None
-            else f" meet at {one['sync_time_s']:.4g} s"
-        )
+        f"  iteration {one['iteration']}: {', '.join(one['stragglers']) or 'nobody slow'}; "
+        + ("all at the objective's plan" if (s := one["sync_time_s"]) is None else f"meet at {s:.4g} s")
         for one in figures["decisions"]
     ]
+    saved = f"{figures['saving_pct']:.2f} % energy"
     lines = [
         f"simulated: {figures['gpus']} GPUs, {figures['iterations']} iterations",
         grid(("", "default clocks", "plan", "difference"), rows),
         f"changes of clock per second and GPU: {after['changes_per_s_and_gpu']:.1f}",
-        bold(
-            f"saved: {figures['saving_pct']:.2f} % energy at {figures['slowdown_pct']:+.2f} % time"
-            " (simulated)"
-        ),
+        bold(f"saved: {saved} at {figures['slowdown_pct']:+.2f} % time (simulated)"),
     ]
     if decisions:
         more = len(decisions) - _MOST_DECISIONS
+        lines.append("decisions:")
+        lines += [sentences(line) for line in decisions[:_MOST_DECISIONS]]
+        lines += [f"  and {more} more"] if more > 0 else []
         cost = 10.0 * figures["answers_cost_pct"]
-        shown = ["decisions:", *decisions[:_MOST_DECISIONS], *([f"  and {more} more"] if more > 0 else [])]
-        shown.append(f"answers to stragglers cost the time of {cost:.3g} iterations")
-        lines.append(sentences("\n".join(shown)))
+        lines.append(f"answers to stragglers cost the time of {cost:.3g} iterations")
     return "\n".join(lines)
 
 

@@ -18,9 +18,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import MappingProxyType
+from typing import Any, TypeVar, get_type_hints
 
 import pydantic
 
@@ -60,6 +60,7 @@ REMOVED_KEYS = {
     "metrics.otlp": "delete it: a collector of OpenTelemetry scrapes `metrics.port` as Prometheus does",
 }
 """Keys of earlier releases, by full name below ``perseus`` or by name and value, with the remedy."""
+T = TypeVar("T")
 _SIMILAR_NAMES = ("perseus", "perseus_ds", "perseus-ds")
 _VARIABLE = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)\s*\}")
 _OTHER_BRACES = re.compile(r"(?<!\\)\$\{(?!\s*oc\.env\s*:)([^{}]*)")
@@ -108,19 +109,29 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
     }
     if str(flags.get("trace_kernels", "")).isdecimal():
         flags["trace_kernels"] = int(str(flags["trace_kernels"]))
-    content = _current(resolved({**block, **flags}))
-    try:
-        # As JSON, since strict validation of Python values would ask for instances of our classes.
-        config = _reader().validate_json(json.dumps(content, default=str), strict=True)
-    except pydantic.ValidationError as error:
-        raise _refusal(error, flags) from error
-    _check_objective(config.objective)
+    config = parse_keys(resolved({**block, **flags}), PerseusConfig, flags=flags)
+    check_objective(config.objective)
     return config
 
 
-@cache
-def _reader() -> pydantic.TypeAdapter[PerseusConfig]:
-    return pydantic.TypeAdapter(PerseusConfig)
+def parse_keys(
+    content: Mapping[str, object],
+    kind: type[T],
+    *,
+    section: str = "",
+    prefix: str = "perseus.",
+    flags: Mapping[str, object] = MappingProxyType({}),
+) -> T:
+    """Check keys of a ``section`` against a record; a refusal names a key behind ``prefix`` or its flag.
+
+    Raises:
+        ConfigError: naming the key, its value and what is allowed.
+    """
+    text = json.dumps(_current(content, section), default=str)
+    try:  # strict validation of Python values would ask for instances of our classes
+        return pydantic.TypeAdapter(kind).validate_json(text, strict=True)
+    except pydantic.ValidationError as error:
+        raise _refusal(error, kind, prefix, flags) from error
 
 
 def _current(block: Mapping[str, object], prefix: str = "") -> dict[str, object]:
@@ -138,12 +149,14 @@ def _current(block: Mapping[str, object], prefix: str = "") -> dict[str, object]
     return content
 
 
-def _refusal(error: pydantic.ValidationError, flags: Mapping[str, object]) -> ConfigError:
+def _refusal(
+    error: pydantic.ValidationError, record: type, prefix: str, flags: Mapping[str, object]
+) -> ConfigError:
     """Put the first thing that pydantic complains of into one line: the key, its value, what is allowed."""
     found = error.errors(include_url=False)
     first, names = found[0], list[str]()
-    kind: Any = PerseusConfig
-    section: Any = kind
+    section: Any = record
+    kind: Any = record
     for part in first["loc"]:  # parts of a union follow the key
         if not is_dataclass(kind):
             break
@@ -151,7 +164,7 @@ def _refusal(error: pydantic.ValidationError, flags: Mapping[str, object]) -> Co
         names.append(str(part))
         kind = get_type_hints(kind).get(str(part))
     flag = next((f"{flag}: " for flag, key in FLAGS.items() if [key] == names and key in flags), "")
-    key = flag + ".".join(["perseus", *names])
+    key = flag + prefix + ".".join(names)
     if first["type"] == "unexpected_keyword_argument":
         known = [one.name for one in fields(section)]
         close = difflib.get_close_matches(names[-1], known, n=1)
@@ -168,22 +181,26 @@ def _allowed(message: str) -> str:
     return message.removeprefix("Input should be ").removeprefix("Value error, ").removeprefix("String ")
 
 
-def _check_objective(objective: Objective) -> None:
-    """Refuse a policy without its parameter, one of another policy, and what no plan can be made of."""
+def check_objective(objective: Objective, prefix: str = "perseus.objective.") -> None:
+    """Refuse a policy without its parameter, one of another policy, and what no plan can be made of.
+
+    Raises:
+        ConfigError: naming the keys, each behind ``prefix``.
+    """
     limits = [key for key in ("changes_per_s", "node_changes_per_s") if getattr(objective, key) is not None]
     if objective.timelines is not None and limits:
         raise ConfigError(
-            f"perseus.objective.timelines and perseus.objective.{limits[0]} are set: kernels are not"
-            " planned within a budget of changes",
+            f"{prefix}timelines and {prefix}{limits[0]} are set: kernels are not planned within a budget of"
+            " changes",
             hint="keep one of them",
         )
     for policy, name in _PARAMETER.items():
-        value, key = getattr(objective, name), f"perseus.objective.{name}"
+        value = getattr(objective, name)
         if objective.policy == policy and value is None:
-            raise ConfigError(f"perseus.objective.policy is {policy!r} and {key} is not set")
+            raise ConfigError(f"{prefix}policy is {policy!r} and {prefix}{name} is not set")
         if objective.policy != policy and value is not None:
             raise ConfigError(
-                f"{key} is {value} and perseus.objective.policy is {objective.policy!r}",
+                f"{prefix}{name} is {value} and {prefix}policy is {objective.policy!r}",
                 hint=f"it belongs to policy {policy!r}",
             )
 

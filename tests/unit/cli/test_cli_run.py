@@ -70,19 +70,6 @@ def test_a_file_with_the_block_reaches_the_job(tmp_path: Path) -> None:
     assert (said.returncode, said.stdout, said.stderr) == (0, f"{file}\n", "")
 
 
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [(None, "read"), ("{", "YAML"), ('{"objektive": {}}', "perseus.objektive"), ("[]", "block")],
-)
-def test_a_file_that_training_would_refuse(
-    refused: Callable[..., str], tmp_path: Path, content: str | None, word: str
-) -> None:
-    file = tmp_path / "perseus.json"
-    if content is not None:
-        file.write_text(content)
-    assert word in refused("run", "--config", file, "--", *_job(tmp_path, ""))
-
-
 def test_two_blocks_are_refused(refused: Callable[..., str], tmp_path: Path) -> None:
     block, file = {"enabled": True, "run_dir": str(tmp_path)}, tmp_path / "perseus.json"
     file.write_text(json.dumps(block))
@@ -133,10 +120,6 @@ def test_an_unarmed_hook(refused: Callable[..., str], monkeypatch: pytest.Monkey
     off = HookStatus("python", None, "0", "2.7.1", "0.19.8", "it is off", "turn it on")
     monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: off)
     assert "turn it on" in refused("run", "--", "true")
-
-
-def test_no_job(refused: Callable[..., str]) -> None:
-    assert "perseus-ds run --" in refused("run", "--")
 
 
 def test_no_such_program(perseus: Program, tmp_path: Path) -> None:

@@ -66,7 +66,9 @@ def test_a_gpu_that_comes_back_is_put_right_by_its_journal(
 def test_a_driver_that_refuses_is_a_failure(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     left(fake_nvml.UUID.format(0))
     node.state.gpu[0].reset_error = 15
-    assert on_node("clocks", "reset").code == 1
+    answer = on_node("clocks", "reset")
+    assert (answer.code, "Traceback" in answer.err) == (1, False)
+    assert fake_nvml.UUID.format(0) in answer.out
 
 
 @pytest.mark.parametrize("words", [("clocks", "reset"), ("doctor",)])

@@ -9,6 +9,8 @@ import fake_nvml
 import pytest
 from cli_program import Program
 
+from perseus_ds.cli.doctor import torch_has_gpus, visible_gpus
+
 pytestmark = pytest.mark.usefixtures("cuda_torch")
 
 ALL = [0, 1]
@@ -55,9 +57,17 @@ def block(tmp_path: Path, **keys: object) -> Path:
     ],
 )
 def test_the_gpus_that_cuda_visible_devices_leaves(
+    monkeypatch: pytest.MonkeyPatch, value: str, left: list[int]
+) -> None:
+    uuids = {index: fake_nvml.UUID.format(index) for index in ALL}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value.format(*uuids.values()))
+    assert visible_gpus(ALL, uuids) == set(left)
+
+
+@pytest.mark.parametrize(("value", "left"), [("", []), ("MIG-GPU-x/1/0", []), ("1", [1])])
+def test_jobs_without_a_gpu_are_warned(
     on_node: Program, monkeypatch: pytest.MonkeyPatch, value: str, left: list[int]
 ) -> None:
-    value = value.format(*map(fake_nvml.UUID.format, ALL))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     diagnosis = found(on_node)
     assert [one["identity"]["index"] for one in diagnosis["devices"] if one["visible"]] == left
@@ -155,22 +165,29 @@ def test_missing_rights_are_one_finding_for_all_gpus(
 
 
 @pytest.mark.parametrize(
-    ("version", "backend"),
+    ("version", "has_gpus"),
     [
-        ("cuda: Optional[str] = None\nhip: Optional[str] = None\n", "null"),
-        ("cuda = None\n", "null"),
-        ("cuda = None\nhip = '7.0'\n", "nvml"),
-        ("cuda = '11.8'\n", "nvml"),
-        ("__version__ = 'of a build that states neither'\n", "nvml"),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = None\n", False),
+        ("cuda = None\n", False),
+        ("cuda = None\nhip = '7.0'\n", True),
+        ("cuda = '11.8'\n", True),
+        ("__version__ = 'of a build that states neither'\n", None),
     ],
 )
-def test_a_torch_without_cuda_trains_on_the_cpu(
-    on_node: Program, torch_built_for: Callable[[str], None], version: str, backend: str
+def test_a_torch_without_cuda_is_known_by_its_files(
+    torch_built_for: Callable[[str], None], version: str, *, has_gpus: bool | None
 ) -> None:
     torch_built_for(version)
+    assert torch_has_gpus() is has_gpus
+
+
+def test_a_torch_without_cuda_trains_on_the_cpu(
+    on_node: Program, torch_built_for: Callable[[str], None]
+) -> None:
+    torch_built_for("cuda = None\n")
     diagnosis = found(on_node)
-    assert diagnosis["automatic"]["backend"] == backend
-    assert ["CUDA" in one["what"] for one in diagnosis["findings"]] == [True] * (backend == "null")
+    assert diagnosis["automatic"]["backend"] == "null"
+    assert ["CUDA" in one["what"] for one in diagnosis["findings"]] == [True]
 
 
 def test_doctor_judges_the_device_that_the_configuration_names(

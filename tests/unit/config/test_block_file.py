@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.config import ENABLED_BY_FILE, read_block, refuse_two_blocks
+from perseus_ds.config import read_block
 from perseus_ds.config.load import text_digest
 from perseus_ds.errors import ConfigError
 
@@ -45,18 +45,6 @@ def test_anything_else_is_one_line_that_names_the_file(
     assert str(tmp_path / name) in refused.value.message
     assert why in refused.value.message
     assert "\n" not in str(refused.value)
-
-
-def test_two_blocks_are_one_too_many() -> None:
-    refuse_two_blocks({})
-    with pytest.raises(ConfigError, match="names another"):
-        refuse_two_blocks({ENABLED_BY_FILE: "perseus.json"})
-
-
-def test_what_looks_like_a_variable_is_text(tmp_path: Path) -> None:
-    """Nothing of the environment gets into a block unasked: what is not ours is for the ranges to refuse."""
-    (tmp_path / "perseus.yaml").write_text("run_dir: ${oc.env:HOME}\n")
-    assert read_block(tmp_path / "perseus.yaml") == {"run_dir": "${oc.env:HOME}"}
 
 
 def test_two_files_have_one_mark_if_they_say_the_same(tmp_path: Path) -> None:

@@ -11,12 +11,6 @@ from perseus_ds.device.simulated.settings import simulated_settings
 FILES = sorted((Path(__file__).parents[3] / "configs").glob("*.json"))
 
 
-def test_there_are_files_to_read() -> None:
-    assert {"demo.json", "gpt-2-nodes-a100.json", "gpt-h100-bf16-zero1.json", "profile-only.json"} <= {
-        file.name for file in FILES
-    }
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_is_accepted_with_a_run_directory_of_its_own(file: Path) -> None:
     config = load(file, {})

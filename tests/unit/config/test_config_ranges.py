@@ -14,7 +14,6 @@ from perseus_ds.config import PerseusConfig, load, parse, read_block
 from perseus_ds.errors import ConfigError
 
 POLICY = {"max_slowdown_pct": "max_slowdown", "deadline_s": "deadline", "power_cap_w": "power_cap"}
-RANGE = r"expected greater than (or equal to )?[\d.]+"
 NUMBERS: tuple[object, ...] = (-1e308, -1e-9, 1e308, math.inf, -math.inf, math.nan)
 NO_NUMBERS: tuple[object, ...] = (True, "1", [], {}, [1])
 
@@ -54,11 +53,6 @@ CASES = [
 ]
 
 
-def test_there_are_many() -> None:
-    assert len(MALFORMED) >= 100
-    assert sum(is_number(wanted) for _, wanted in keys(PerseusConfig)) >= 8
-
-
 @pytest.mark.parametrize(("path", "value"), CASES)
 def test_a_malformed_block_is_one_line_with_key_and_range(path: tuple[str, ...], value: object) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -68,12 +62,6 @@ def test_a_malformed_block_is_one_line_with_key_and_range(path: tuple[str, ...],
     assert "(expected " in line
     assert "\n" not in line
     assert len(line) < 250
-
-
-@pytest.mark.parametrize("path", [path for path, wanted in keys(PerseusConfig) if is_number(wanted)])
-def test_a_number_out_of_range_is_told_the_range(path: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError, match=RANGE):
-        parse(block_of(path, -(10**9)), {})
 
 
 @pytest.mark.parametrize(
