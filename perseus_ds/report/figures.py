@@ -7,17 +7,18 @@ for each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from perseus_ds.errors import ConfigError, PerseusError
-from perseus_ds.plan import FrequencyPlan, PlanSet
+from perseus_ds.errors import PerseusError
+from perseus_ds.plan import PlanSet
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.report.read import Event, RunData, count, load_run, short
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.records import MeasuredSide, RankRecord, Summary, read_places
+from perseus_ds.run_directory.records import Summary, read_places
 
 MAX_GPU_ROWS = 64
 """GPUs that have a row each; of more, those of a stage share one."""
@@ -94,13 +95,25 @@ def with_error(value: str, within: float | None, decimals: int) -> str:
 def figures(contents: RunData) -> Figures:
     """Compute the figures of whatever the run directory holds."""
     summary, plan = contents.summary, contents.chosen
-    planned = None if plan is None else Saving(plan.saving_pct, plan.slowdown_pct, _plan_name(plan))
+    planned = measured = None
+    if plan is not None:
+        plans = count(len(plan.of), "plan")
+        name = f"plan {plan.index} of {plans} (0 is the fastest)" if plan.index else f"the fastest of {plans}"
+        planned = Saving(plan.saving_pct, plan.slowdown_pct, name)
+    if summary is not None:
+        measured = Saving(
+            summary.saving_pct,
+            summary.slowdown_pct,
+            f"{summary.baseline.iterations} + {summary.perseus.iterations} iterations",
+            summary.saving_within_pct,
+            summary.slowdown_within_pct,
+        )
     return Figures(
         job=_job_line(contents),
         scope=_scope(contents),
         simulated=contents.simulated,
         rows=() if summary is None else tuple(_rows(summary)),
-        measured=None if summary is None else _measured(summary),
+        measured=measured,
         predicted=planned if planned is None or summary is None else _predicted(planned, summary),
         planned=planned,
         gap_pct=None if plan is None else float(plan.of.gap_pct[plan.index]),
@@ -122,16 +135,10 @@ def headline(found: Figures) -> str:
 
 
 def _job_line(contents: RunData) -> str:
-    words = []
+    words = [] if contents.profile is None else [count(contents.profile.stages, "stage")]
     if contents.plans is not None:
-        schedule = contents.plans.schedule
-        words = [
-            count(schedule.stages, "stage"),
-            count(schedule.microbatches, "microbatch", "es"),
-            schedule.name,
-        ]
-    elif contents.profile is not None:
-        words = [count(contents.profile.stages, "stage")]
+        own = contents.plans.schedule
+        words = [count(own.stages, "stage"), count(own.microbatches, "microbatch", "es"), own.name]
     facts = {} if contents.summary is None else contents.summary.facts
     gpu = str(facts.get("gpu") or contents.fingerprint.get("gpu") or "")
     if contents.simulated and "simulated" not in gpu.lower():
@@ -159,22 +166,12 @@ def _rows(summary: Summary) -> Iterator[Row]:
         "average power, W", before.energy_j / before.iteration_time_s, after.energy_j / after.iteration_time_s
     )
     counted = summary.facts.get("worth")
+    sides = [counted.get(name) if isinstance(counted, Mapping) else None for name in SIDES]
     for unit in ("token", "sample"):
-        key = f"energy_per_{unit}_j"
-        values = [
-            side.get(key)
-            for name in SIDES
-            if isinstance(counted, Mapping) and isinstance(side := counted.get(name), Mapping)
-        ]
+        values = [side.get(f"energy_per_{unit}_j") if isinstance(side, Mapping) else None for side in sides]
         known = [value for value in values if isinstance(value, int | float) and value > 0]
         if len(known) == len(SIDES):
             yield Row(f"energy per {unit}, J", *known)
-
-
-def _measured(summary: Summary) -> Saving:
-    source = f"{summary.baseline.iterations} + {summary.perseus.iterations} iterations"
-    within = summary.saving_within_pct, summary.slowdown_within_pct
-    return Saving(summary.saving_pct, summary.slowdown_pct, source, *within)
 
 
 def _predicted(planned: Saving, summary: Summary) -> Saving:
@@ -192,12 +189,6 @@ def _predicted(planned: Saving, summary: Summary) -> Saving:
     )
 
 
-def _plan_name(plan: FrequencyPlan) -> str:
-    if plan.index == 0:
-        return f"the fastest of {count(len(plan.of), 'plan')}"
-    return f"plan {plan.index} of {len(plan.of)} (0 is the fastest)"
-
-
 def per_pipeline(summary: Summary, plans: PlanSet) -> list[tuple[float, float]]:
     """Return seconds and joules of one pipeline, before and at the plan; empty for an unknown number of GPUs.
 
@@ -208,27 +199,17 @@ def per_pipeline(summary: Summary, plans: PlanSet) -> list[tuple[float, float]]:
     if not isinstance(gpus, int) or gpus < plans.schedule.ranks or gpus % plans.schedule.ranks:
         return []
     pipelines = gpus // plans.schedule.ranks
-    sides: tuple[MeasuredSide, ...] = (summary.baseline, summary.perseus)
+    sides = (summary.baseline, summary.perseus)
     return [(side.iteration_time_s, side.energy_j / pipelines) for side in sides]
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyPrices:
-    """Price and emission of a kilowatt-hour, and the building's share beyond what GPUs take.
-
-    Raises:
-        ConfigError: a number that is not finite, below 0, or a power usage effectiveness below 1.
-    """
+    """Price and emission of a kilowatt-hour, and the building's share beyond what GPUs take."""
 
     price_per_kwh: float | None = None
     gco2_per_kwh: float | None = None
     pue: float | None = None
-
-    def __post_init__(self) -> None:
-        for key, least in (("price_per_kwh", 0.0), ("gco2_per_kwh", 0.0), ("pue", 1.0)):
-            value = getattr(self, key)
-            if value is not None and not (math.isfinite(value) and value >= least):
-                raise ConfigError(f"{key} is {value}", hint=f"expected a number from {least:g} on")
 
     def per_day(self, summary: Summary) -> dict[str, str]:
         """Return what the whole job saves in a day of training at its present pace, in words."""
@@ -291,52 +272,43 @@ def plan_vs_expected_note(found: Figures) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRow:
-    """A GPU, or the mean of a stage's: energy and time of an iteration on both sides, and clocks.
+def gpu_rows(contents: RunData) -> tuple[list[str], list[list[str]]]:
+    """Return the header and a row for each GPU that measured both sides, by replica and stage.
 
-    ``clock_mhz`` is the requested clock, the mean over the time computed, at default clocks and at the plan;
-    None without a plan. ``temperature_c`` is the mean of either side; None where no sensor was read.
+    Of more than `MAX_GPU_ROWS` those of a stage share a row of means. Clocks are the requested ones, means
+    over the time computed. Temperatures are those of GPUs with a sensor.
     """
-
-    name: str
-    gpus: int
-    energy_j: tuple[float, float]
-    time_s: tuple[float, float]
-    clock_mhz: tuple[float, float] | None
-    changes: int
-    missed: int
-    temperature_c: tuple[float, float] | None = None
-
-
-def gpu_rows(contents: RunData) -> list[GpuRow]:
-    """Return a row per GPU that measured both sides, by replica and stage."""
     ranks = [one for one in contents.ranks if all(one.totals[side].iterations for side in SIDES)]
-    clocks, several = _mean_clocks(contents), any(one.replica for one in ranks)
-    if len(ranks) <= MAX_GPU_ROWS:
-        ordered = sorted(ranks, key=lambda one: (one.replica, one.stage, one.rank))
-        return [
-            _gpu_row(f"GPU {o.rank}: stage {o.stage}{f', replica {o.replica}' * several}", [o], clocks)
-            for o in ordered
+    groups = {
+        f"GPU {one.rank}: stage {one.stage}, replica {one.replica}": [one]
+        for one in sorted(ranks, key=lambda one: (one.replica, one.stage, one.rank))
+    }
+    if len(ranks) > MAX_GPU_ROWS:
+        stages = {one.stage: [other for other in ranks if other.stage == one.stage] for one in ranks}
+        groups = {
+            f"stage {stage}, mean of {count(len(own), 'GPU')}": own for stage, own in sorted(stages.items())
+        }
+    clocks, units = _mean_clocks(contents), ["J", "s", "MHz", "\N{DEGREE SIGN}C"]
+    header = [f"{unit} {side}" for unit in units for side in ("before", "at the plan")]
+    rows = []
+    for name, own in groups.items():
+        before, after = ([one.totals[side] for one in own] for side in SIDES)
+        energy_j = [fmean(one.energy_j for one in side) for side in (before, after)]
+        warm_c = [[one.temperature_c.get(side) for side in SIDES] for one in own]
+        cells = [
+            *map(short, energy_j),
+            *(short(fmean(one.iteration_time_s for one in side)) for side in (before, after)),
+            *(f"{mhz:.0f}" if mhz else UNKNOWN for mhz in clocks.get(own[0].stage, (0.0, 0.0))),
+            *(
+                f"{fmean(c):.0f}" if (c := [*filter(None, side)]) else UNKNOWN
+                for side in zip(*warm_c, strict=True)
+            ),
+            f"{100.0 * (1.0 - energy_j[1] / energy_j[0]):.1f} %" if energy_j[0] else UNKNOWN,
+            str(sum(one.changes for one in own)),
+            str(sum(one.missed for one in own)),
         ]
-    stages = [[one for one in ranks if one.stage == s] for s in sorted({one.stage for one in ranks})]
-    return [_gpu_row(f"stage {of[0].stage}, mean of {count(len(of), 'GPU')}", of, clocks) for of in stages]
-
-
-def _gpu_row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[float, float]]) -> GpuRow:
-    before, after = ([one.totals[side] for one in ranks] for side in SIDES)
-    warm = [tuple(one.temperature_c.get(side) for side in SIDES) for one in ranks]
-    warm_c = [(one, other) for one, other in warm if one is not None and other is not None]
-    return GpuRow(
-        name=name,
-        gpus=len(ranks),
-        energy_j=(fmean(one.energy_j for one in before), fmean(one.energy_j for one in after)),
-        time_s=(fmean(one.iteration_time_s for one in before), fmean(one.iteration_time_s for one in after)),
-        clock_mhz=clocks.get(ranks[0].stage),
-        changes=sum(one.changes for one in ranks),
-        missed=sum(one.missed for one in ranks),
-        temperature_c=(fmean(one for one, _ in warm_c), fmean(one for _, one in warm_c)) if warm_c else None,
-    )
+        rows.append([name, *cells])
+    return ["", *header, "saved", "changes", "missed"], rows
 
 
 def _mean_clocks(contents: RunData) -> dict[int, tuple[float, float]]:
@@ -350,47 +322,12 @@ def _mean_clocks(contents: RunData) -> dict[int, tuple[float, float]]:
 
 
 def _clocks_by_rank(played: Sequence[Played], ranks: Mapping[int, int]) -> dict[int, float]:
-    sums: dict[int, tuple[float, float]] = {}
+    cycles, time_s = defaultdict[int, float](float), defaultdict[int, float](float)
     for one in played:
         for part in one.parts:
-            cycles, time_s = sums.get(ranks[one.instruction.stage], (0.0, 0.0))
-            sums[ranks[one.instruction.stage]] = (
-                cycles + part.clock_mhz * part.duration_s,
-                time_s + part.duration_s,
-            )
-    return {rank: cycles / time_s for rank, (cycles, time_s) in sums.items() if time_s}
-
-
-@dataclass(frozen=True, slots=True)
-class TimeSeries:
-    """A side over the run: of every sample the first iteration, its time, and the power of all GPUs.
-
-    ``clock_mhz`` is the requested clock of all GPUs, mean over the time computed; None without a plan.
-    """
-
-    side: str
-    iteration: tuple[int, ...]
-    time_s: tuple[float, ...]
-    power_w: tuple[float, ...]
-    clock_mhz: float | None
-
-
-def time_series(contents: RunData) -> list[TimeSeries]:
-    """Join the ranks' samples, where all of them have the same: the slowest's time, the power of all."""
-    clocks = list(_mean_clocks(contents).values())
-    found = []
-    for place, side in enumerate(SIDES):
-        by_first = [{row.first: row for row in one.course.get(side, ())} for one in contents.ranks]
-        shared = sorted(set.intersection(*map(set, by_first))) if by_first else []
-        if not shared:
-            continue
-        samples = [[rows[first] for rows in by_first] for first in shared]
-        time_s = tuple(max(row.time_s for row in rows) for rows in samples)
-        energy_j = [sum(row.energy_j for row in rows) for rows in samples]
-        power_w = tuple(j / s if s else 0.0 for j, s in zip(energy_j, time_s, strict=True))
-        clock_mhz = fmean(pair[place] for pair in clocks) if clocks else None
-        found.append(TimeSeries(side, tuple(shared), time_s, power_w, clock_mhz))
-    return found
+            cycles[ranks[one.instruction.stage]] += part.clock_mhz * part.duration_s
+            time_s[ranks[one.instruction.stage]] += part.duration_s
+    return {rank: cycles[rank] / total_s for rank, total_s in time_s.items() if total_s}
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,52 +346,36 @@ def compare(first: Path, second: Path) -> Comparison:
         PerseusError: one of them does not exist, or holds nothing of a job.
     """
     runs = [(one, figures(one)) for one in map(load_run, (first, second))]
-    rows = tuple((name, cell(*runs[0]), cell(*runs[1])) for name, cell in _COMPARED.items())
+    cells, others = (_cells(*one) for one in runs)
+    rows = [(name, cell or UNKNOWN, others[name] or UNKNOWN) for name, cell in cells.items()]
     names = (first.name, second.name) if first.name != second.name else (str(first), str(second))
     shown = tuple(row for row in rows if {row[1], row[2]} != {UNKNOWN})
     return Comparison(names, shown, _verdict(names, *(found.measured for _, found in runs)))
 
 
-Cell = Callable[[RunData, Figures], str]
-
-
-def _attached(key: str) -> Cell:
-    return lambda contents, _: str(contents.attached.get(key) or UNKNOWN)
-
-
-def _started(contents: RunData, _: Figures) -> str:
-    time = str(contents.attached.get("time") or "")
-    return f"{time[:10]} {time[11:16]}" if time else UNKNOWN
-
-
-def _side(side: str, quantity: str) -> Cell:
-    return lambda contents, _: (
-        UNKNOWN
-        if contents.summary is None
-        else short(getattr(getattr(contents.summary, side), quantity), digits=5)
+def _cells(run: RunData, found: Figures) -> dict[str, str]:
+    """Return a run's column of the comparison; empty where it does not know."""
+    time, plan, measured = str(run.attached.get("time") or ""), run.chosen, found.measured
+    sides = (
+        {} if run.summary is None else {"before": run.summary.baseline, "at the plan": run.summary.perseus}
     )
-
-
-_COMPARED: dict[str, Cell] = {
-    "started (UTC)": _started,
-    "host of rank 0": _attached("host"),
-    "perseus_ds": _attached("version"),
-    "job": lambda _, found: found.job,
-    "counted": lambda _, found: found.scope,
-    "plan (0 is the fastest)": lambda contents, _: (
-        UNKNOWN if contents.chosen is None else f"{contents.chosen.index} of {len(contents.chosen.of)}"
-    ),
-    "energy saved, measured": lambda _, found: UNKNOWN if found.measured is None else found.measured.energy,
-    "energy saved, expected": lambda _, found: UNKNOWN if found.predicted is None else found.predicted.energy,
-    "iteration time, measured": lambda _, found: UNKNOWN if found.measured is None else found.measured.time,
-    "s per iteration before": _side("baseline", "iteration_time_s"),
-    "s per iteration at the plan": _side("perseus", "iteration_time_s"),
-    "J per iteration before": _side("baseline", "energy_j"),
-    "J per iteration at the plan": _side("perseus", "energy_j"),
-    "missed clock changes": lambda contents, _: (
-        f"{missed_pct(contents):.1f} %" if contents.ranks else UNKNOWN
-    ),
-}
+    return {
+        "started (UTC)": f"{time[:10]} {time[11:16]}".strip(),
+        "host of rank 0": str(run.attached.get("host") or ""),
+        "perseus_ds": str(run.attached.get("version") or ""),
+        "job": found.job,
+        "counted": found.scope,
+        "plan (0 is the fastest)": "" if plan is None else f"{plan.index} of {len(plan.of)}",
+        "energy saved, measured": "" if measured is None else measured.energy,
+        "energy saved, expected": "" if found.predicted is None else found.predicted.energy,
+        "iteration time, measured": "" if measured is None else measured.time,
+        **{
+            f"{unit} per iteration {name}": short(getattr(sides[name], quantity), digits=5) if sides else ""
+            for unit, quantity in (("s", "iteration_time_s"), ("J", "energy_j"))
+            for name in ("before", "at the plan")
+        },
+        "missed clock changes": f"{missed_pct(run):.1f} %" if run.ranks else "",
+    }
 
 
 def _verdict(names: Sequence[str], one: Saving | None, other: Saving | None) -> str:
@@ -513,26 +434,23 @@ def clock_of(time: object) -> str:
 def straggler_rows(events: Sequence[Event]) -> list[list[str]]:
     """Join each straggler's appearance, changes and end to one row: from, to, who, meeting time, events."""
     rows: list[list[str]] = []
-    group: list[Event] = []
-    for event in [*events, None]:
-        name = None if event is None else event.get("event")
-        if event is not None and name == "straggler":
-            group.append(event)
-        elif group and (event is None or name in {"straggler_gone", "ended", "finished"}):
-            end = "still there" if event is None else clock_of(event.get("time"))
-            rows.append(_straggler_row(group, end))
-            group = []
+    begun, changes = "", 0
+    for event in events:
+        name, time = event.get("event"), clock_of(event.get("time"))
+        if name == "straggler":
+            begun, changes = begun if changes else time, changes + 1
+            rows[len(rows) - (changes > 1) :] = [[begun, "still there", *_slow(event), str(changes)]]
+        elif changes and name in {"straggler_gone", "ended", "finished"}:
+            rows[-1][1], changes = time, 0
     return rows
 
 
-def _straggler_row(group: Sequence[Event], end: str) -> list[str]:
-    stragglers, sync_s = group[-1].get("stragglers"), group[-1].get("sync_time_s")
-    slow = [one for one in stragglers if isinstance(one, Mapping)] if isinstance(stragglers, list) else []
+def _slow(event: Event) -> tuple[str, str]:
+    """Return who is slow, and the iteration time at which all meet."""
+    stragglers, sync_s = event.get("stragglers"), event.get("sync_time_s")
     who = [
-        f"replica {one.get('replica')} x{factor} ({one.get('cause')})"
-        for one in slow
-        for x in [one.get("slowdown")]
-        for factor in [f"{x:.2f}" if isinstance(x, int | float) else "?"]
+        f"replica {one.get('replica')} x{one.get('slowdown'):.2f} ({one.get('cause')})"
+        for one in (stragglers if isinstance(stragglers, list) else [])
+        if isinstance(one, Mapping) and isinstance(one.get("slowdown"), int | float)
     ]
-    meet = f"{sync_s:.4g} s" if isinstance(sync_s, int | float) else UNKNOWN
-    return [clock_of(group[0].get("time")), end, ", ".join(who) or UNKNOWN, meet, str(len(group))]
+    return ", ".join(who) or UNKNOWN, f"{sync_s:.4g} s" if isinstance(sync_s, int | float) else UNKNOWN

@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,9 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from perseus_ds import __version__
 from perseus_ds.plan import FrequencyPlan, PlanSet, certified
-from perseus_ds.profile import Computation, Profile, read_profile
+from perseus_ds.profile import Profile, read_profile
 from perseus_ds.report.figures import (
-    UNKNOWN,
     EnergyPrices,
     Figures,
     compare_measured_expected,
@@ -37,12 +35,11 @@ from perseus_ds.report.figures import (
     per_pipeline,
     plan_vs_expected_note,
     straggler_rows,
-    time_series,
 )
 from perseus_ds.report.read import RunData, count, short
 from perseus_ds.report.timeline import energy_j, panel_name, rank_rows, write_trace
 from perseus_ds.run_directory.paths import write_whole
-from perseus_ds.run_directory.records import RecordedIteration, Span
+from perseus_ds.run_directory.records import RecordedIteration
 from perseus_ds.schedule import Instruction, Kind
 
 MAX_LINES = 500
@@ -52,7 +49,6 @@ MAX_CELLS = 1_000_000
 """Of the clocks of all shown plans together: a few hundred kilobytes once compressed."""
 MAX_SPANS = 60_000
 _HINT = "Point at any figure for its numbers, or reach it with the Tab key and use the arrow keys."
-_NAMES = {"baseline": "default clocks", "perseus": "the plan"}
 _TYPES = {"u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "f4": np.float32}
 Section = dict[str, object]
 Data = dict[str, Any]
@@ -100,7 +96,6 @@ def page_of(contents: RunData, found: Figures, *, prices: EnergyPrices | None = 
         *_savings(contents, found, prices or EnergyPrices()),
         *_frontier(contents, data),
         *_iteration(contents, data, trace),
-        *_over_the_run(contents, data),
         *_gpus(contents, found),
         *profile_sections(contents, data),
         *_stragglers(contents),
@@ -112,13 +107,8 @@ def page_of(contents: RunData, found: Figures, *, prices: EnergyPrices | None = 
         head=list(_head(contents)),
         cards=list(_cards(contents, found)),
         sentences=[
-            text
-            for text in (
-                compare_measured_expected(contents, found),
-                plan_vs_expected_note(found),
-                "" if found.gap_pct is None else f"The plan is {certified(found.gap_pct)}.",
-            )
-            if text
+            *filter(None, (compare_measured_expected(contents, found), plan_vs_expected_note(found))),
+            *([] if found.gap_pct is None else [f"The plan is {certified(found.gap_pct)}."]),
         ],
         notes=[f"{part.file} is not shown: {part.why}" for part in contents.missing],
         hint=_HINT if data else "",
@@ -193,16 +183,17 @@ def _head(contents: RunData) -> Iterator[tuple[str, str]]:
 
 
 def _cards(contents: RunData, found: Figures) -> Iterator[dict[str, str]]:
-    def card(kind: str, value: str, words: str) -> dict[str, str]:
-        return {"kind": kind, "value": value, "words": words}
-
     if contents.summary is not None and (saving := found.measured):
-        yield card("measured", saving.energy, f"energy saved, measured ({saving.source})")
         kwh = next(iter(EnergyPrices().per_day(contents.summary).values()))
-        yield card("measured", kwh, f"saved per day of training ({found.scope})")
-        yield card("measured", saving.time, "iteration time, measured")
+        for value, words in (
+            (saving.energy, f"energy saved, measured ({saving.source})"),
+            (kwh, f"saved per day of training ({found.scope})"),
+            (saving.time, "iteration time, measured"),
+        ):
+            yield {"kind": "measured", "value": value, "words": words}
     if saving := found.predicted:
-        yield card("predicted", saving.energy, f"energy saved, expected from the profile ({saving.source})")
+        words = f"energy saved, expected from the profile ({saving.source})"
+        yield {"kind": "predicted", "value": saving.energy, "words": words}
 
 
 def _savings(contents: RunData, found: Figures, prices: EnergyPrices) -> Iterator[Section]:
@@ -269,9 +260,7 @@ def _frontier(contents: RunData, data: Data) -> Iterator[Section]:
 
 
 def _kinds(plans: PlanSet) -> list[Kind]:
-    """Return the kinds that have clocks, in the order in which they are declared."""
-    present = {kind for _, kind in plans.options}
-    return [kind for kind in Kind if kind in present]
+    return [kind for kind in Kind if any(own is kind for _, own in plans.options)]
 
 
 def clocks_mhz(plans: PlanSet, sampled: Sequence[int]) -> NDArray[np.uint16]:
@@ -365,16 +354,16 @@ def timeline_data(
 def _panel(timeline: RecordedIteration, kinds: Sequence[Kind], critical: frozenset[Instruction]) -> Data:
     rows = rank_rows(timeline)
     spans = [(place, span) for place, lane in enumerate(rows) for span in lane.spans]
-    columns: list[tuple[str, str, Callable[[int, Span], float]]] = [
-        ("lane", "u2", lambda place, _: place),
-        ("kind", "u1", lambda _, span: kinds.index(span.instruction.kind)),
-        ("stage", "u2", lambda _, span: span.instruction.stage),
-        ("microbatch", "u4", lambda _, span: span.instruction.microbatch),
-        ("start", "f4", lambda _, span: span.start_s),
-        ("duration", "f4", lambda _, span: span.duration_s),
-        ("mhz", "u4", lambda _, span: span.clock_mhz or 0),
-        ("power", "f4", lambda _, span: span.power_w or 0.0),
-        ("critical", "u1", lambda _, span: span.instruction in critical),
+    columns: list[tuple[str, str, Sequence[float]]] = [
+        ("lane", "u2", [place for place, _ in spans]),
+        ("kind", "u1", [kinds.index(span.instruction.kind) for _, span in spans]),
+        ("stage", "u2", [span.instruction.stage for _, span in spans]),
+        ("microbatch", "u4", [span.instruction.microbatch for _, span in spans]),
+        ("start", "f4", [span.start_s for _, span in spans]),
+        ("duration", "f4", [span.duration_s for _, span in spans]),
+        ("mhz", "u4", [span.clock_mhz or 0 for _, span in spans]),
+        ("power", "f4", [span.power_w or 0.0 for _, span in spans]),
+        ("critical", "u1", [span.instruction in critical for _, span in spans]),
     ]
     return {
         "name": panel_name(timeline),
@@ -382,79 +371,24 @@ def _panel(timeline: RecordedIteration, kinds: Sequence[Kind], critical: frozens
         "joules": energy_j(timeline),
         "waiting_w": timeline.blocking_power_w,
         "lanes": [lane.name for lane in rows],
-        **{
-            column: packed([field(place, span) for place, span in spans], packing)
-            for column, packing, field in columns
-        },
+        **{column: packed(values, packing) for column, packing, values in columns},
     }
 
 
-def _over_the_run(contents: RunData, data: Data) -> Iterator[Section]:
-    found = time_series(contents)
-    if not found:
-        return
-    with_clocks = all(one.clock_mhz is not None for one in found)
-    series = [
-        {
-            "name": _NAMES[one.side],
-            "side": "before" if one.side == "baseline" else "after",
-            "points": True,
-            "x": list(one.iteration),
-            "y": [
-                rounded(one.time_s),
-                rounded(one.power_w),
-                *([[round(one.clock_mhz or 0.0)] * len(one.iteration)] if with_clocks else []),
-            ],
-        }
-        for one in found
-    ]
-    panels = ["iteration time, s", "power of all GPUs, W", "mean requested clock, MHz"][: 2 + with_clocks]
-    data["courses"] = {"courses": {"across": "iteration", "panels": panels, "series": series}}
-    legend = [("before", "default clocks (warm-up and audits)"), ("accent", "the plan")]
-    alt = "Over the run. " + " ".join(
-        f"{_NAMES[one.side]}: {len(one.iteration)} samples, iteration time {short(min(one.time_s))} to"
-        f" {short(max(one.time_s))} s, power {short(min(one.power_w))} to {short(max(one.power_w))} W."
-        for one in found
-    )
-    caption = (
-        "A dot is the mean of neighbouring iterations. Power is that of all GPUs together; the clock is the"
-        " requested one, the mean over the time computed."
-    )
-    yield _section("Over the run", figures=[_figure("courses", caption, alt=alt, legend=legend)])
-
-
 def _gpus(contents: RunData, found: Figures) -> Iterator[Section]:
-    rows = gpu_rows(contents)
-    if not rows:
-        return
-    warm = any(row.temperature_c is not None for row in rows)
-    units = ["s", "MHz", *(["°C"] if warm else [])]
-    sides = [f"{unit} {side}" for unit in units for side in ("before", "at the plan")]
-    header = ["", "J before", "J at the plan", "saved", *sides, "changes", "missed"]
-    cells = [
-        [
-            row.name,
-            *map(short, row.energy_j),
-            f"{100.0 * (1.0 - row.energy_j[1] / row.energy_j[0]):.1f} %" if row.energy_j[0] else UNKNOWN,
-            *map(short, row.time_s),
-            *(f"{mhz:.0f}" if mhz else UNKNOWN for mhz in row.clock_mhz or (0.0, 0.0)),
-            *(f"{one:.0f}" if one else UNKNOWN for one in (row.temperature_c or (0.0, 0.0))[: 2 * warm]),
-            str(row.changes),
-            str(row.missed),
-        ]
-        for row in rows
-    ]
-    yield _section(
-        "Each GPU",
-        words=f"Measured energy and time of one iteration ({found.scope}). Clocks are the requested ones,"
-        " means over the time computed. A missed change came late or was overtaken by the next one.",
-        header=header,
-        rows=cells,
-    )
+    header, rows = gpu_rows(contents)
+    if rows:
+        yield _section(
+            "Each GPU",
+            words=f"Measured energy and time of one iteration ({found.scope}). Clocks are the requested ones,"
+            " means over the time computed. A missed change came late or was overtaken by the next one.",
+            header=header,
+            rows=rows,
+        )
 
 
 def profile_sections(contents: RunData, data: Data) -> Iterator[Section]:
-    """Yield the curves, and predicted against measured durations."""
+    """Yield the curves of time and energy over the clock."""
     profile, plan = contents.profile, contents.chosen
     if profile is None:
         return
@@ -474,75 +408,34 @@ def profile_sections(contents: RunData, data: Data) -> Iterator[Section]:
     caption = "Energy (J) against time (s) of every computation, a point per clock, with standard errors."
     figure = _figure("profile", caption, alt=alt, legend=legend)
     yield _section("The profile", words=" ".join(_about_profile(profile, contents)), figures=[figure])
-    if plan is not None and (rows := _duration_rows(contents, plan)):
-        yield _section(
-            "Predicted and measured durations",
-            words="Mean durations of one iteration at the plan: as its profile predicts, and as recorded.",
-            header=["", "predicted, s", "measured, s", "difference"],
-            rows=rows,
-        )
 
 
 def _stage_data(profile: Profile, stage: int) -> Data:
     """Return a row of points for every kind of a stage: MHz, s, J and their standard errors."""
-    kinds = [
-        {
-            "words": kind.words,
-            "points": [
-                [one.clock_mhz, *rounded([one.time_s, one.energy_j, one.time_se_s, one.energy_se_j], 6)]
-                for one in profile.of(stage, kind)
-            ],
-        }
+    kinds = {
+        kind.words: [
+            [one.clock_mhz, *rounded([one.time_s, one.energy_j, one.time_se_s, one.energy_se_j], 6)]
+            for one in profile.of(stage, kind)
+        ]
         for own, kind in profile.points
         if own == stage
-    ]
-    return {"stage": stage, "kinds": sorted(kinds, key=lambda row: str(row["words"]), reverse=True)}
+    }
+    rows = [{"words": words, "points": kinds[words]} for words in sorted(kinds, reverse=True)]
+    return {"stage": stage, "kinds": rows}
 
 
 def _about_profile(profile: Profile, contents: RunData) -> Iterator[str]:
     """State what of the sweep is not in the profile, with the reason."""
     if not any(one.time_se_s or one.energy_se_j for points in profile.points.values() for one in points):
         yield "This profile states no errors."
-    lost = {
-        clock
-        for event in contents.events
-        if event.get("event") == "not_held" and isinstance(clocks := event.get("clocks_mhz"), list)
-        for clock in clocks
-        if isinstance(clock, int)
-    }
+    lost = set[int]()
+    for event in contents.events:
+        clocks = event.get("clocks_mhz")
+        if event.get("event") == "not_held" and isinstance(clocks, list):
+            lost.update(clock for clock in clocks if isinstance(clock, int))
     if lost:
         listed = ", ".join(map(str, sorted(lost, reverse=True)))
         yield f"Left out, since they did not hold under load: {listed} MHz."
-    if windows := sum(event.get("event") == "window_too_short" for event in contents.events):
-        yield f"{count(windows, 'window')} had to be measured again: too short."
-    profiled = next((one for one in reversed(contents.events) if one.get("event") == "profiled"), {})
-    reasons = {
-        "first_iterations": "first ones",
-        "after_something_else": "after an evaluation or a checkpoint",
-        "void_or_skipped": "without marks or optimizer step",
-    }
-    left = [f"{n} {words}" for key, words in reasons.items() if isinstance(n := profiled.get(key), int) and n]
-    if left:
-        yield f"Iterations left out of the sweep: {', '.join(left)}."
-
-
-def _duration_rows(contents: RunData, plan: FrequencyPlan) -> list[list[str]]:
-    """Return a row for each (stage, kind): what the plan predicts of its durations, and what was recorded."""
-    recorded = contents.timelines.get("perseus")
-    columns = {one: column for column, one in enumerate(plan.of.computations())}
-    pairs: dict[Computation, list[tuple[float, float]]] = defaultdict(list)
-    for span in () if recorded is None else recorded.spans:
-        one = span.instruction
-        if one in columns:
-            options = plan.of.options[one.stage, one.kind]
-            predicted_s = float(plan.of.blended(columns[one], options.time_s)[plan.index])
-            pairs[one.stage, one.kind].append((predicted_s, span.duration_s))
-    rows = []
-    for (stage, kind), own in sorted(pairs.items(), key=lambda item: (item[0][0], item[0][1].value)):
-        predicted_s, measured_s = np.mean(own, axis=0).tolist()
-        difference = f"{100.0 * (measured_s / predicted_s - 1.0):+z.2f} %"
-        rows.append([f"stage {stage} {kind.words}", short(predicted_s), short(measured_s), difference])
-    return rows
 
 
 def _stragglers(contents: RunData) -> Iterator[Section]:
@@ -559,19 +452,12 @@ def _last_of(heading: str, number: int) -> str:
 
 
 def _details(contents: RunData) -> Iterator[dict[str, object]]:
-    tables: list[tuple[str, list[str], list[list[str]]]] = [
-        (
-            _last_of("Events", len(contents.events)),
-            ["time (UTC)", "event", ""],
-            [event_row(event) for event in contents.events[-MAX_LINES:]],
-        ),
-        ("The job that the plan is valid for", [], [*map(list, fact_rows(contents.fingerprint))]),
-        (
-            "Facts beside the measurement",
-            [],
-            [] if contents.summary is None else [*map(list, fact_rows(contents.summary.facts))],
-        ),
-    ]
-    for heading, header, rows in tables:
+    events = [event_row(event) for event in contents.events[-MAX_LINES:]]
+    facts = {} if contents.summary is None else contents.summary.facts
+    for heading, header, rows in (
+        (_last_of("Events", len(contents.events)), ["time (UTC)", "event", ""], events),
+        ("The job that the plan is valid for", [], list(map(list, fact_rows(contents.fingerprint)))),
+        ("Facts beside the measurement", [], list(map(list, fact_rows(facts)))),
+    ):
         if rows:
             yield {"heading": heading, "header": header, "rows": rows}

@@ -122,66 +122,37 @@ def load_run(run_dir: Path) -> RunData:
     """
     if not run_dir.is_dir():
         raise PerseusError(f"{run_dir}: no such run directory", hint="it is run_dir of the perseus block")
-    files = RunDirectory(run_dir)
-    journal, missing = _events(files.events)
+    files, missing, journal, ranks = RunDirectory(run_dir), list[Missing](), list[Event](), list[RankRecord]()
+    try:
+        journal = list(read_events(files.events))
+    except (PerseusError, OSError, ValueError) as error:
+        missing.append(Missing(files.events.name, f"cannot be read: {error}"))
     events, earlier = _last_run(journal)
     profile = _part(files.profile, read_profile, events, missing)
     summary = _part(files.summary, read_summary, events, missing)
     timelines = _part(files.timelines, read_timelines, events, missing) or []
-    ranks = _ranks(files, missing)
-    run = _run_of(events)
-    if _earlier(summary, ranks, run):
+    try:
+        ranks = list(read_ranks(files.ranks))
+    except PerseusError as error:
+        missing.append(Missing(files.ranks.name, str(error)))
+    run = next((str(event["run"]) for event in events if "run" in event), "")
+    measured_in = [str(summary.facts.get("run", ""))] if summary is not None else [one.run for one in ranks]
+    if run and any(name != run for name in measured_in):
         missing += [Missing(path.name, _EARLIER) for path in (files.summary, files.timelines)]
         summary, timelines = None, []
     plans = _plans(files, _microbatches(summary, events), events, missing)
-    ranks = _of_run(ranks, run)
     if not events and all(part is None for part in (profile, plans, summary)) and not timelines:
-        raise PerseusError(f"{run_dir}: no job has written here", hint=_reasons(missing))
+        reasons = "; ".join(f"{part.file}: {part.why}" for part in missing)
+        raise PerseusError(f"{run_dir}: no job has written here", hint=reasons)
     by_name = {timeline.name: timeline for timeline in timelines}
-    return RunData(run_dir, profile, plans, summary, by_name, events, tuple(missing), ranks, earlier)
+    own = tuple(one for one in ranks if not run or one.run == run)
+    return RunData(run_dir, profile, plans, summary, by_name, events, tuple(missing), own, earlier)
 
 
-def _run_of(events: Sequence[Event]) -> str:
-    """The run that the events name first; empty where none does."""
-    return next((str(event["run"]) for event in events if "run" in event), "")
-
-
-def _of_run(ranks: Sequence[RankRecord], run: str) -> tuple[RankRecord, ...]:
-    return tuple(one for one in ranks if not run or one.run == run)
-
-
-def _reasons(missing: Sequence[Missing]) -> str:
-    return "; ".join(f"{part.file}: {part.why}" for part in missing)
-
-
-def _last_run(journal: tuple[Event, ...]) -> tuple[tuple[Event, ...], int]:
+def _last_run(journal: Sequence[Event]) -> tuple[tuple[Event, ...], int]:
     """The events of the last run, and how many runs are before it: each begins with its ``attached``."""
     starts = [place for place, event in enumerate(journal) if event.get("event") == _FIRST]
-    return (journal[starts[-1] :], len(starts) - 1) if starts else (journal, 0)
-
-
-def _earlier(summary: Summary | None, ranks: Sequence[RankRecord], run: str) -> bool:
-    """Return whether measurements are of another run than ``run``; files of older versions name none."""
-    if not run:
-        return False
-    named = [str(summary.facts.get("run", ""))] if summary is not None else [one.run for one in ranks]
-    return any(name != run for name in named)
-
-
-def _ranks(files: RunDirectory, missing: list[Missing]) -> tuple[RankRecord, ...]:
-    """Return what the ranks left; a file that cannot be read leaves the table out, with the reason."""
-    try:
-        return tuple(read_ranks(files.ranks))
-    except PerseusError as error:
-        missing.append(Missing(files.ranks.name, str(error)))
-        return ()
-
-
-def _events(path: Path) -> tuple[tuple[Event, ...], list[Missing]]:
-    try:
-        return tuple(read_events(path)), []
-    except (PerseusError, OSError, ValueError) as error:
-        return (), [Missing(path.name, f"cannot be read: {error}")]
+    return tuple(journal[starts[-1] if starts else 0 :]), max(0, len(starts) - 1)
 
 
 def _part(
@@ -236,21 +207,16 @@ def _why(file: str, events: tuple[Event, ...]) -> str:
     return "the job has not written it yet" if names else "there is no events.jsonl that gives the reason"
 
 
-_KEYS = ("plan", "plan_index")
-
-
 def chosen_plan(
     plans: PlanSet, summary: Summary | None, events: Sequence[Mapping[str, object]]
 ) -> FrequencyPlan:
     """Look in the summary's facts, then in the journal from its end, for the index of one of these plans."""
-    places = [summary.facts] if summary is not None else []
+    places = [] if summary is None else [summary.facts]
     places += [event for event in reversed(events) if event.get("event") in {"running", "planned"}]
     for place in places:
-        if place.get("microbatches", plans.schedule.microbatches) != plans.schedule.microbatches:
-            continue
-        for key in _KEYS:
-            index = place.get(key)
-            if isinstance(index, int) and 0 <= index < len(plans):
+        of_size = place.get("microbatches", plans.schedule.microbatches) == plans.schedule.microbatches
+        for index in (place.get("plan"), place.get("plan_index")):
+            if of_size and isinstance(index, int) and 0 <= index < len(plans):
                 return plans.plan(index)
     return select(plans, Objective())
 

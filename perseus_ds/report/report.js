@@ -255,29 +255,6 @@
     return row < 0 ? new Set() : new Set(clocksAt(chosen).subarray(row * c.microbatches, (row + 1) * c.microbatches));
   }
 
-  /* ---- courses: some quantities over one axis, a panel each ---- */
-  function courses(of) {
-    return (width) => {
-      const high = 150, xs = of.series.flatMap((s) => s.x), range = span(xs, 0.02);
-      let svg = "";
-      const places = [], said = [];
-      of.panels.forEach((name, n) => {
-        const rows = of.series.filter((s) => s.y[n]);
-        const frame = { left: 62, top: n * high + 34, right: width - 10, bottom: (n + 1) * high - 24 };
-        const [low, top] = span(rows.flatMap((s) => s.y[n]), 0.15);
-        const { svg: base, X, Y } = axes(frame, range, [Math.max(0, low), top], n === of.panels.length - 1 ? of.across : "", "");
-        svg += label(0, n * high + 20, name, 'class="b"') + base;
-        for (const s of rows) {
-          const at = s.x.map((x, k) => [X(x), Y(s.y[n][k])]);
-          svg += s.points ? at.map(([x, y]) => `<circle class="dot-${s.side}" cx="${fixed(x)}" cy="${fixed(y)}" r="2.6"/>`).join("") : `<path class="${s.side}" d="${line(at)}"/>`;
-          at.forEach((place, k) => { places.push(place); said.push(`${s.name}, ${of.across} ${short(s.x[k])}: ${name} ${short(s.y[n][k], 5)}`); });
-        }
-      });
-      return { height: of.panels.length * high + 14, svg, count: places.length, first: 0, find: (x, y) => nearest(places, x, y, 30),
-        place: (n) => dot(places[n]), text: (n) => said[n], step: (n, dx, dy) => n + (dx || 0) + (dy || 0) };
-    };
-  }
-
   if (found.clocks) { /* rows of differences: the first plan, then what each changes of the one before */
     const { differences, microbatches, rows } = found.clocks, row = rows.length * microbatches;
     clocksOf = new Uint16Array(differences.length); clocksOf.row = row;
@@ -296,7 +273,6 @@
   if (found.frontier) dependants.push(plot("frontier", frontier, choose));
   if (found.clocks) dependants.push(plot("clocks", clocks));
   if (found.profile) dependants.push(plot("profile", profile));
-  for (const [id, of] of Object.entries(found.courses || {})) plot(id, courses(of));
   if (found.frontier) choose(chosen);
   let pending = 0, wide = innerWidth;
   addEventListener("resize", () => { if (innerWidth === wide) return; wide = innerWidth; cancelAnimationFrame(pending); pending = requestAnimationFrame(() => redraws.forEach((redraw) => redraw())); });

@@ -35,23 +35,16 @@ def rank_rows(timeline: RecordedIteration) -> list[RankRow]:
     of_rank: dict[int, list[Span]] = defaultdict(list)
     for span in sorted(timeline.spans, key=lambda span: span.start_s):
         of_rank[timeline.rank_of(span.instruction)].append(span)
-    return [
-        RankRow(
-            rank,
-            tuple(sorted({span.instruction.stage for span in spans})),
-            tuple(spans),
-            _idle_s(spans, timeline.iteration_time_s),
-        )
-        for rank, spans in sorted(of_rank.items())
-    ]
-
-
-def _idle_s(spans: Sequence[Span], end_s: float) -> float:
-    idle_s, free_s = 0.0, 0.0
-    for span in spans:
-        idle_s += max(0.0, span.start_s - free_s)
-        free_s = max(free_s, span.start_s + span.duration_s)
-    return idle_s + max(0.0, end_s - free_s)
+    rows = []
+    for rank, spans in sorted(of_rank.items()):
+        idle_s, free_s = 0.0, 0.0
+        for span in spans:
+            idle_s += max(0.0, span.start_s - free_s)
+            free_s = max(free_s, span.start_s + span.duration_s)
+        idle_s += max(0.0, timeline.iteration_time_s - free_s)
+        stages = tuple(sorted({span.instruction.stage for span in spans}))
+        rows.append(RankRow(rank, stages, tuple(spans), idle_s))
+    return rows
 
 
 def panel_name(timeline: RecordedIteration) -> str:

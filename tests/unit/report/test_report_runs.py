@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_program import page_data
 
 from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.profile import Profile
-from perseus_ds.report.figures import compare_measured_expected, figures, gpu_rows, time_series
+from perseus_ds.report.figures import compare_measured_expected, figures, gpu_rows
 from perseus_ds.report.page import page_of
 from perseus_ds.report.read import load_run
 from perseus_ds.run_directory.events import append_event
@@ -37,15 +36,11 @@ def measured(run_dir: Path, run: str, *, saved_j: float = 120.0, se_j: float = 1
             side: {"iterations": 20, "iteration_time_s": 1.0 + 0.1 * rank, "energy_j": joules / GPUS}
             for side, joules in (("baseline", 1000.0), ("perseus", 1000.0 - saved_j))
         }
-        course = {
-            "baseline": [[first, 1.0 + 0.01 * rank, 250.0] for first in (0, 1)],
-            "perseus": [[first, 1.0 + 0.01 * rank, 220.0] for first in (10, 12, 14)],
-        }
         content = {"run": run, "rank": rank, "stage": rank % 2, "replica": rank // 2, "totals": totals}
         if rank != 1:  # whose driver has no sensor
             content["temperature_c"] = {"baseline": 60.0 + rank, "perseus": 50.0 + rank}
         requests = {"changes": 90, "late": 9 * rank, "overtaken": 1, "longest_late_s": 0.1}
-        write_json(RunDirectory(run_dir).rank(rank), content | {"course": course, "clock_requests": requests})
+        write_json(RunDirectory(run_dir).rank(rank), content | {"clock_requests": requests})
 
 
 def test_a_run_without_a_measurement_does_not_show_the_one_before_as_its_own(write_run: WriteRun) -> None:
@@ -131,60 +126,30 @@ def test_events_of_an_earlier_run_are_not_told_as_this_ones(write_run: WriteRun)
     assert found.attached["run"] == "two"
 
 
-def test_each_gpu_has_its_energy_time_clock_and_missed_changes(write_run: WriteRun) -> None:
-    run_dir = write_run("profile", "plan", events=[attached("one")])
-    measured(run_dir, "one")
-    rows = gpu_rows(load_run(run_dir))
-    named = [re.findall(r"\d+", row.name) for row in rows]
-    assert named[:3] == [["0", "0", "0"], ["1", "1", "0"], ["2", "0", "1"]], "GPU, stage, replica"
-    assert rows[3].energy_j == (250.0, 220.0)
-    assert rows[3].time_s == (1.3, 1.3)
-    assert (rows[3].changes, rows[3].missed) == (90, 28)
-    assert [row.temperature_c for row in rows] == [(60.0, 50.0), None, (62.0, 52.0), (63.0, 53.0)]
-    clocks = rows[0].clock_mhz
-    assert clocks is not None
-    assert clocks[0] == pytest.approx(1410.0)
-    assert 930 <= clocks[1] < 1410
-
-
-def test_the_page_shows_how_warm_each_gpu_was(write_run: WriteRun) -> None:
-    run_dir = write_run("profile", "plan", events=[attached("one")])
-    measured(run_dir, "one")
-    contents = load_run(run_dir)
-    text = page_of(contents, figures(contents))
-    assert ">°C before<" in text
-    for file in (run_dir / "ranks").iterdir():
-        content = json.loads(file.read_text())
-        content.pop("temperature_c", None)
-        write_json(file, content)
-    contents = load_run(run_dir)
-    assert ">°C before<" not in page_of(contents, figures(contents))
-
-
-def test_of_many_gpus_those_of_a_stage_share_a_row(
-    write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("most", "rows"), [(64, 4), (3, 2)])
+def test_each_gpu_has_its_energy_time_clock_and_missed_changes(
+    write_run: WriteRun, monkeypatch: pytest.MonkeyPatch, most: int, rows: int
 ) -> None:
-    monkeypatch.setattr("perseus_ds.report.figures.MAX_GPU_ROWS", 3)
+    """Of many GPUs those of a stage share a row of means."""
+    monkeypatch.setattr("perseus_ds.report.figures.MAX_GPU_ROWS", most)
     run_dir = write_run("profile", "plan", events=[attached("one")])
     measured(run_dir, "one")
-    rows = gpu_rows(load_run(run_dir))
-    assert [(row.name.split(",")[0], row.gpus) for row in rows] == [("stage 0", 2), ("stage 1", 2)]
-    assert rows[1].time_s == pytest.approx((1.2, 1.2))
-    assert rows[1].missed == 10 + 28
-    assert [row.temperature_c for row in rows] == [(61.0, 51.0), (63.0, 53.0)]
-
-
-def test_the_course_is_the_slowest_rank_and_the_power_of_all(write_run: WriteRun) -> None:
-    run_dir = write_run("profile", "plan", events=[attached("one")])
-    measured(run_dir, "one")
-    before, after = time_series(load_run(run_dir))
-    assert (before.iteration, after.iteration) == ((0, 1), (10, 12, 14))
-    assert after.time_s == pytest.approx([1.03] * 3)
-    assert after.power_w == pytest.approx([880.0 / 1.03] * 3)
     contents = load_run(run_dir)
-    drawn = page_data(page_of(contents, figures(contents)))["courses"]["courses"]
-    assert [one["name"] for one in drawn["series"]] == ["default clocks", "the plan"]
-    assert drawn["series"][1]["x"] == [10, 12, 14]
+    header, cells = gpu_rows(contents)
+    assert len(cells) == rows
+    last = dict(zip(header, cells[-1], strict=True))
+    assert "stage 1" in last[""]
+    assert (last["J before"], last["J at the plan"], last["saved"]) == ("250.0", "220.0", "12.0 %")
+    assert last["s before"] == ("1.300" if rows == 4 else "1.200")
+    assert last["missed"] == ("28" if rows == 4 else str(10 + 28))
+    assert (last["\N{DEGREE SIGN}C before"], last["\N{DEGREE SIGN}C at the plan"]) == ("63", "53")
+    assert last["MHz before"] == "1410"
+    assert 930 <= float(last["MHz at the plan"]) < 1410
+    if rows == 4:
+        names = [re.findall(r"\d+", row[0]) for row in cells]
+        assert names[:3] == [["0", "0", "0"], ["1", "1", "0"], ["2", "0", "1"]], "GPU, stage, replica"
+        assert cells[1][7] == "-", "it has no sensor"
+    assert all(cell in page_of(contents, figures(contents)) for cell in cells[-1])
 
 
 def test_a_difference_beyond_the_errors_is_explained(write_run: WriteRun) -> None:
