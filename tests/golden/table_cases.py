@@ -5,20 +5,20 @@ Only exit codes, keys and the word that a refusal must hold are recorded.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from perseus_ds.cli.main import main
 from perseus_ds.config import parse
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile, write_profile
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = str(Path(sys.executable).with_name("perseus-ds"))
 EXAMPLE = ROOT / "docs" / "examples" / "profile.csv"
 SIZES = ["--stages", "4", "--microbatches", "8", "--blocking-power-w", "70"]
 
@@ -131,15 +131,26 @@ def _commands(folder: Path) -> dict[str, Any]:
     }
     found = {}
     for name, words in calls.items():
-        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=False, cwd=folder)
-        row: dict[str, Any] = {"exit code": done.returncode}
-        if done.returncode == 0 and done.stdout.lstrip().startswith(("{", "[")):
-            row["keys"] = _shape(json.loads(done.stdout))
-        if done.returncode == 1:
-            row["lines"] = len(done.stderr.strip().splitlines()) <= 2
+        code, out, error = _called(words, folder)
+        row: dict[str, Any] = {"exit code": code}
+        if code == 0 and out.lstrip().startswith(("{", "[")):
+            row["keys"] = _shape(json.loads(out))
+        if code == 1:
+            row["lines"] = len(error.strip().splitlines()) <= 2
         found[name] = row
     found["frontier csv"] = {"header": (folder / "f.csv").read_text().splitlines()[0]}
     return found
+
+
+def _called(words: list[str], folder: Path) -> tuple[object, str, str]:
+    """Run a command in this process; return its exit code and what it printed."""
+    out, error = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        try:
+            code: object = main(words)
+        except SystemExit as ended:
+            code = ended.code
+    return code, out.getvalue(), error.getvalue()
 
 
 def _shape(value: Any) -> Any:  # noqa: ANN401
@@ -164,8 +175,7 @@ DAMAGES: Mapping[str, Callable[[str], str]] = {
 
 def _damaged(folder: Path) -> dict[str, Any]:
     """Whether a damaged profile and plan are refused in words that name the file."""
-    plan = [PROGRAM, "plan", str(EXAMPLE), *SIZES, "-o", str(folder / "plan.json")]
-    subprocess.run(plan, check=True, capture_output=True)
+    _called(["plan", str(EXAMPLE), *SIZES, "-o", str(folder / "plan.json")], folder)
     write_profile(read_profile(EXAMPLE), folder / "profile.json")
     found = {}
     for name, read in (("plan.json", read_plans), ("profile.json", read_profile)):
