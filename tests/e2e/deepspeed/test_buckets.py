@@ -1,11 +1,9 @@
-"""A real pipeline over images in buckets of several shapes, mixed in an iteration or one bucket at a time."""
+"""A real pipeline over images in buckets of several shapes, one bucket at a time."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +17,10 @@ from jobs import SURE, events, lines
 from ranks import Said, config, run_ranks
 from torch import nn
 from varied_loads import (
-    PERIOD,
-    BothWays,
-    Timed,
-    both_ways,
     course,
-    default_clocks,
-    no_rank_is_slower,
-    saves_more,
-    timed,
-    was_paced,
 )
 
 from perseus_ds.plan import read_plans
-from perseus_ds.profile import read_profile
 from perseus_ds.schedule import Load
 
 # Images in buckets of one shape each, as diffusion models are trained on, and a pipeline over them.
@@ -41,12 +29,6 @@ CHANNELS, ROWS, DIFFUSION_STEPS = 4, 2, 1000
 SHAPES = ((8, 8), (6, 12), (16, 8), (16, 16))
 """Height and width of the images of a bucket."""
 Images = tuple[torch.Tensor, torch.Tensor]
-
-
-def buckets_of(replica: int, iteration: int, microbatches: int) -> list[tuple[int, int]]:
-    """The bucket of each microbatch of an iteration; the same ones come again."""
-    random = np.random.default_rng([replica, iteration % PERIOD])
-    return [SHAPES[place] for place in random.integers(len(SHAPES), size=microbatches)]
 
 
 def load_of(bucket: tuple[int, int]) -> Load:
@@ -68,12 +50,6 @@ def images(shapes: Iterator[tuple[int, int]], seed: int) -> Iterator[tuple[Image
         noise = torch.randn(ROWS, CHANNELS, *shape, generator=generator)
         steps = torch.randint(1, DIFFUSION_STEPS, (ROWS,), generator=generator)
         yield (noise * _share(steps)[:, None, None], steps), noise
-
-
-def bucketed(replica: int, microbatches: int) -> Iterator[tuple[Images, torch.Tensor]]:
-    """Microbatches for ever, each of one bucket."""
-    shapes = (one for n in count() for one in buckets_of(replica, n, microbatches))
-    return images(shapes, replica)
 
 
 def _share(steps: torch.Tensor) -> torch.Tensor:
@@ -116,52 +92,11 @@ def image_engine(content: Mapping[str, Any]) -> PipelineEngine:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
-MICROBATCHES, REPLICAS, STEPS = 4, 2, 260
-MIXED = [one for r in range(REPLICAS) for n in range(PERIOD) for one in buckets_of(r, n, MICROBATCHES)]
-BLOCK = partial(course, simulated=simulated(MIXED), read_ahead=True)
 TURNS = ((SHAPES[2], 4), (SHAPES[0], 8))
 """As many elements an iteration in large images, and in small ones."""
 SIZED_STEPS = 400
 NOT_SETTLED_PCT = 0.3
 """What GPUs leak less at the plan, of which audits that wait for no temperature see a part."""
-
-
-def mixed(rank: int, content: Mapping[str, Any], steps: int) -> Timed:
-    """Every microbatch is of a bucket of its own."""
-    del rank
-    engine = image_engine(content)
-    data = bucketed(engine.grid.get_data_parallel_rank(), MICROBATCHES)
-    return timed(lambda: float(engine.train_batch(data)).hex(), steps)
-
-
-@pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
-    run_dir = tmp_path_factory.mktemp("mixed")
-    return both_ways(run_dir, replicas=REPLICAS, steps=STEPS, train=mixed, course=BLOCK)
-
-
-def test_losses_are_those_without_us(jobs: BothWays) -> None:
-    plain = [one.value.losses for one in run_ranks(2 * REPLICAS, mixed, config(), STEPS)]
-    assert [one.value.losses for one in jobs.with_it] == plain
-    assert [one.value.losses for one in jobs.without] == plain
-
-
-def test_loads_of_images_explain_durations(jobs: BothWays) -> None:
-    profile = read_profile(jobs.run_dir / "profile.json")
-    assert all(fit.r2 > 0.99 for fit in profile.loads.values())
-
-
-def test_replicas_were_paced(jobs: BothWays) -> None:
-    was_paced(jobs)
-
-
-def test_the_job_saves_more_than_without(jobs: BothWays) -> None:
-    saves_more(jobs)
-
-
-def test_no_rank_takes_longer_than_at_default_clocks(jobs: BothWays, tmp_path: Path) -> None:
-    """In the virtual time of their GPUs."""
-    no_rank_is_slower(jobs, default_clocks(tmp_path, replicas=2, train=mixed, course=BLOCK))
 
 
 def sized(rank: int, content: Mapping[str, Any], steps: int) -> list[str]:

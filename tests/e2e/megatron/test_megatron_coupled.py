@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import SURE, agreed, events, happened, lines
+from jobs import lines
 from ranks import Said, run_ranks
 from replicas import Book, slowness
 
@@ -24,7 +22,6 @@ from perseus_ds.straggler.frontier_index import FrontierIndex
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-ONE_SET = Shape(2, microbatches=4, data=2, experts=2)
 TWO_SETS = Shape(2, microbatches=4, data=4, experts=2)
 SLOW_RANK, SLOWDOWN = 3, 1.2
 SLOW_FROM, SLOW_TO, ITERATIONS = 8, 24, 32
@@ -38,57 +35,6 @@ def block(run_dir: Path, **audit: int) -> dict[str, Any]:
         "audit": {"every_iterations": 0} | audit,
         "simulated": {"forward_s": [0.4, 0.5]},
     }
-
-
-@dataclass
-class Trained:
-    losses: list[list[str]] = field(default_factory=list)
-    weights: str = ""
-
-
-def train(rank: int, shape: Shape, config: dict[str, Any] | None, steps: int = 0) -> Trained:
-    """Train until an audit has measured the plan, or so many iterations without us."""
-    job, trained = Job(shape), Trained()
-    if config is not None:
-        perseus_ds.attach(job.schedules, config=config)
-    job.run_pass = job.schedules.get_forward_backward_func()
-    measured = happened("measured")
-    while len(trained.losses) < steps or not steps:
-        trained.losses.append(job.step())
-        if config is not None and agreed(measured(Path(config["run_dir"])), False):
-            break
-    trained.weights = job.weights()
-    return trained
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
-    run_dir = tmp_path_factory.mktemp("experts") / "run"
-    config = block(run_dir, every_iterations=20, iterations=10)
-    return run_dir, run_ranks(ONE_SET.ranks, train, ONE_SET, config)
-
-
-def test_replicas_with_common_experts_are_one_set(measured: tuple[Path, list[Said]]) -> None:
-    attached = events(measured[0])[0]
-    assert "coupled" in lines(measured[1][0])[0]
-    assert attached["fingerprint"]["replicas"] == "1"
-    assert attached["fingerprint"]["coupled"] == "2 pipelines"
-    assert attached["fingerprint"]["expert_parallel"] == "2"
-
-
-def test_training_is_what_it_would_be_without_us(measured: tuple[Path, list[Said]]) -> None:
-    served = [one.value for one in measured[1]]
-    plain = run_ranks(ONE_SET.ranks, train, ONE_SET, None, len(served[0].losses))
-    assert served == [one.value for one in plain]
-
-
-def test_the_sets_plan_saves_what_was_expected(measured: tuple[Path, list[Said]]) -> None:
-    running = next(event for event in events(measured[0]) if event["event"] == "running")
-    summary = json.loads((measured[0] / "summary.json").read_text())
-    within = running["predicted_saving_within_pct"] + SURE * summary["saving_se_pct"]
-    assert summary["saving_pct"] == pytest.approx(running["predicted_saving_pct"], abs=within + 0.3)
-    late = running["predicted_slowdown_pct"] + running["predicted_slowdown_within_pct"]
-    assert summary["slowdown_pct"] < late + SURE * summary["slowdown_se_pct"] + 0.1
 
 
 def straggle(rank: int, run_dir: Path) -> Book:

@@ -27,7 +27,6 @@ from perseus_ds.schedule import Kind
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 Done = Callable[[Path], bool]
-TRAINED = 5
 
 
 @dataclass(frozen=True)

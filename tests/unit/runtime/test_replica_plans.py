@@ -13,7 +13,6 @@ from schedules import two_plans
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, select
-from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
@@ -100,10 +99,6 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
-def test_nobody_slow_nobody_waits(job: Job) -> None:
-    assert set(job.play(30)) == {(0, 0)}
-
-
 @pytest.mark.parametrize(("behind", "within"), [(0, 2), (1, 3)], ids=["host", "cuda"])
 def test_the_other_waits_soon_after_the_second_slow_iteration(
     tmp_path: Path, behind: int, within: int
@@ -157,19 +152,6 @@ def test_what_is_announced_holds_from_the_next_iteration_on(job: Job) -> None:
     assert job.play(3) == [(1, 0), (0, 0), (0, 0)]
 
 
-def test_iterations_beside_a_straggler_are_booked_apart(job: Job) -> None:
-    job.play(20)
-    assert [rank.settings.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
-    job.play(3, slow=SLOWED)
-    assert [rank.settings.mode for rank in job.ranks] == [Mode.NEITHER] * 2, "plans change now"
-    job.play(3, slow=SLOWED)
-    assert [rank.settings.mode for rank in job.ranks] == [Mode.PERSEUS_BESIDE] * 2
-    job.play(2)
-    assert [rank.settings.mode for rank in job.ranks] == [Mode.NEITHER] * 2
-    job.play(1)
-    assert [rank.settings.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
-
-
 def test_audits_confuse_nobody(tmp_path: Path) -> None:
     job = Job(tmp_path, every=5)
     rows = job.play(100)
@@ -185,23 +167,6 @@ def test_audits_beside_a_straggler_are_booked_apart(tmp_path: Path) -> None:
         job.play(1, slow=SLOWED)
         seen.add(job.ranks[0].settings.mode)
     assert seen == {Mode.NEITHER, Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE}
-
-
-def test_it_is_said_once_when_it_comes_and_once_when_it_goes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    job = Job(tmp_path)
-    job.play(20)
-    job.play(20, slow=SLOWED)
-    job.play(20)
-    came, went = capsys.readouterr().err.splitlines()
-    assert "replica 1" in came
-    assert "1.50 times" in came
-    assert "plan 1" in came
-    assert "replica 1" in went
-    recorded = read_events(tmp_path / "events.jsonl")
-    assert [event["event"] for event in recorded] == ["straggler", "straggler_gone"]
-    assert recorded[0]["plans"] == [1, 0]
 
 
 def test_the_expected_saving_is_against_default_clocks_beside_the_same_straggler(
