@@ -1,6 +1,6 @@
 """What the exact frontier and its plans cost in CPU seconds, how near plans are to their bound, how it grows.
 
-Run: ``python scripts/bench/frontier/main.py [--large] [--profile FILE] [--plot growth.png] > result.json``
+Run: ``python scripts/bench/frontier/main.py [--large] [--profile FILE] > result.json``
 """
 
 from __future__ import annotations
@@ -56,8 +56,6 @@ def main() -> int:
     rows = [_apart(name) for name in names]
     cold = _apart("gpt3 8x96", fresh_cache=True)
     print(json.dumps({"profile": source(), "instances": rows, "cold": cold}, indent=1))
-    if arguments.plot:
-        _plot(rows, Path(arguments.plot))
     return 0
 
 
@@ -143,7 +141,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--large", action="store_true", help="also 16x256, and 65 536 activities: many minutes"
     )
-    parser.add_argument("--plot", help="write a picture of how cost grows")
     parser.add_argument(
         "--profile",
         type=Path,
@@ -151,33 +148,6 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--one", help="measure one instance in this process")
     return parser.parse_args()
-
-
-def _plot(rows: list[dict[str, float | int | str]], place: Path) -> None:
-    """Seconds against work, both logarithmic, with a line along which cost grows as work does."""
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - only where a picture is wanted
-
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    work = [float(row["activities"]) * float(row["breakpoints"]) for row in rows]
-    spent_s = [float(row["warm_s"]) for row in rows]
-    unit_s = statistics.median(s / w for s, w in zip(spent_s, work, strict=True))
-    ends = np.array([min(work) / 2, max(work) * 2])
-    axes.loglog(ends, unit_s * ends, color="0.8", zorder=0)
-    axes.annotate(
-        f"{1e9 * unit_s:.0f} ns each", (ends[1], unit_s * ends[1]), ha="right", va="bottom", color="0.6"
-    )
-    for row, x, y in zip(rows, work, spent_s, strict=True):
-        axes.loglog(x, y, "o", color="C1" if "noisy" in str(row["instance"]) else "C0")
-        label = f" {row['instance']}: {y:.3g} s"
-        axes.annotate(label, (x, y), textcoords="offset points", xytext=(6, -9), fontsize=8)
-    axes.set_xlim(right=ends[1] * 30)
-    axes.set(
-        xlabel="activities x breakpoints",
-        ylabel="CPU seconds",
-        title="The exact frontier: cost grows with work",
-    )
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(place, dpi=120)
 
 
 def _gpt3(stages: int, microbatches: int) -> Build:

@@ -87,22 +87,6 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
     return found
 
 
-def gather_and_stack(channel: ControlChannel) -> Callable[[], None]:
-    """StatusExchange four numbers as an all-gather of a row per rank, to compare with."""
-    present: list[tuple[dist.Work, list[torch.Tensor]]] = []
-
-    def turn() -> None:
-        if present:
-            work, placements = present.pop()
-            work.wait()
-            np.stack([placement.numpy() for placement in placements])
-        mine = torch.tensor((0.0, 0.0, 1.0, 0.0), dtype=torch.float64)
-        placements = [torch.empty_like(mine) for _ in range(channel.size)]
-        present.append((dist.all_gather(placements, mine, group=channel._group, async_op=True), placements))  # noqa: SLF001
-
-    return turn
-
-
 def hear_and_tell(channel: ControlChannel, replicas: int) -> Callable[[], None]:
     """Read what came back and post the next report, as a session does once per iteration."""
     layout = StatusLayout(kinds=KINDS, replicas=replicas, replica=channel.rank % replicas)
@@ -153,7 +137,6 @@ def rank_of_job(
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"{rendezvous}&rank={rank}")
     turns = {
-        "all_gather_us": gather_and_stack(ControlChannel("bench/gather")),
         "exchange_us": hear_and_tell(ControlChannel("bench/exchange"), REPLICAS),  # names of their own
         "vigil_us": watch_over_replicas(REPLICAS, plans),
     }

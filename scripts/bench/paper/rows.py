@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import baselines
 import numpy as np
 from baselines import Priced
+from perseus_published import published_perseus
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, build
@@ -50,7 +51,7 @@ def rows_of(profile: Profile, microbatches: int, *, blocking_power_w: float) -> 
     schedule = textbook("1f1b", stages=profile.stages, microbatches=microbatches)
     instance = baselines.instance_of(profile, schedule, blocking_power_w=blocking_power_w)
     before = baselines.price(instance, baselines.all_maximum(instance))
-    published = baselines.published_perseus(instance)
+    published = published_perseus(instance)
     found = {
         "EnvPipe, envelope only": baselines.envelope(instance),
         "EnvPipe, greedy": baselines.envpipe_greedy(instance),

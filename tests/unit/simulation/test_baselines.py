@@ -18,8 +18,7 @@ from perseus_ds.solver.problem import OptionTable, Problem
 
 sys.path.append(str(Path(__file__).parents[3] / "scripts" / "bench" / "paper"))
 import baselines
-from baselines.published import PublishedWalk
-from baselines.published.cut import minimum_cut
+from perseus_published import PublishedWalk, minimum_cut, published_perseus
 
 BLOCKING_W = 70.0
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).parents[3].parent / "shared" / "data"))
@@ -209,7 +208,7 @@ def test_envpipe_is_the_published_one_to_the_joule() -> None:
 def test_perseus_as_published_saves_what_its_paper_says() -> None:
     """The paper counts the plan as it models it, and the baseline with real work over that modelled time."""
     instance = published(12)
-    found = baselines.published_perseus(instance)
+    found = published_perseus(instance)
     before = baselines.price(instance, baselines.all_maximum(instance))
     planned = found.planned
     modelled_j = before.effective_j[0] + planned.blocking_total_w * planned.time_s[-1]
