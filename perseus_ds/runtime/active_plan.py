@@ -172,7 +172,7 @@ class ActivePlan:
         decision = None if self._replica_plans is None else self._replica_plans.decision
         if decision is None or (decision.sync_time_s is None and not decision.ended):
             return False
-        return any(one.cause is not Cause.STRUCTURAL for one in decision.stragglers)
+        return any(one.cause not in {Cause.STRUCTURAL, Cause.FLAPPING} for one in decision.stragglers)
 
     @property
     def answers(self) -> Mapping[str, object]:

@@ -19,7 +19,7 @@ from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.job import GpuAddress
-from perseus_ds.straggler.controller import Straggler, StragglerDecision
+from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
 
 _engines: set[int] = set()
 """Numbers of all engines that were served in this process."""
@@ -267,7 +267,11 @@ class StragglerReporter:
             name = self._names[replica]
             self._log.line_once(f"{name} was announced as slow and measures as fast as the others")
         answered = decision.sync_time_s is not None or decision.ended
-        awaited = [one for one in decision.stragglers if answered or one.replica in self._known]
+        awaited = [
+            one
+            for one in decision.stragglers
+            if answered or one.cause is Cause.FLAPPING or one.replica in self._known
+        ]
         replicas = tuple(sorted(one.replica for one in awaited))
         self.awaited = tuple((one, self._gpus_of(one)) for one in awaited)
         if replicas == self._known:

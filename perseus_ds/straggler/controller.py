@@ -40,6 +40,7 @@ class Cause(Enum):
     MEASURED = "measured"
     ANNOUNCED = "announced"
     CAPPED = "capped"
+    FLAPPING = "flapping"
     STRUCTURAL = "structural"
 
     @property
@@ -49,6 +50,7 @@ class Cause(Enum):
             Cause.MEASURED: "slower than its plan",
             Cause.ANNOUNCED: "announced from outside",
             Cause.CAPPED: "held back by a power or thermal cap",
+            Cause.FLAPPING: "slow again and again, never for long: nobody waits for it",
             Cause.STRUCTURAL: "its own frontier is longer",
         }[self]
 
@@ -392,6 +394,9 @@ class StragglerController:
             np.isfinite(self._limits_s), self._limits_s, np.where(faster, self._fastest_s, np.nan)
         )
         stragglers = [self._straggler(demand, int(one), announced) for one in at_full_speed.nonzero()[0]]
+        for one in (self._estimate.flapping & ~at_full_speed).nonzero()[0].tolist():
+            slowdown = float(self._estimate.spell_level[one] / self._usual)
+            stragglers.append(Straggler(one, slowdown, Cause.FLAPPING, FALSE_ALARM))
         if len(waiting) and not at_full_speed[last]:
             usual_s = unconstrained_s[_lower_quartile_of(unconstrained_s, len(unconstrained_s))]
             stragglers.append(Straggler(last, float(unconstrained_s[last] / usual_s), Cause.STRUCTURAL))

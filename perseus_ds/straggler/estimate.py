@@ -23,6 +23,7 @@ CONFIRMATIONS = 2  # slow iterations in a row after which a replica is believed 
 MOST_CONFIRMATIONS = 32  # the same for one that was slow and recovered again and again
 SHORT_SPELL = 12  # iterations: an answer to a shorter slow spell does not pay
 CALM = 256  # iterations without a slow spell after which earlier short spells are forgiven
+FLAPS_FOR = 64  # iterations that a replica of short slow spells is named after the last of them
 FALSE_ALARM = 3e-6  # probability that one iteration names a replica wrongly, all replicas together
 LEAST_SCATTER = 0.004  # assumed least relative standard deviation of an iteration
 
@@ -60,7 +61,7 @@ class Cusum:
     def __init__(self, replicas: int) -> None:
         self._sum = np.zeros((len(CUSUM_K), replicas))
         self._length = np.zeros((len(CUSUM_K), replicas), dtype=np.int64)
-        self._in_a_row = np.zeros(replicas, dtype=np.int64)
+        self.in_a_row = np.zeros(replicas, dtype=np.int64)
         run = replicas * 2.0 * CUSUM_K**2 / FALSE_ALARM
         self._limit = np.maximum(np.log(run) / (2.0 * CUSUM_K) - 1.166, _MOST_SIGMAS - CUSUM_K)
 
@@ -70,18 +71,14 @@ class Cusum:
         self._sum += np.where(known, np.minimum(sigmas, _MOST_SIGMAS) - CUSUM_K, 0.0)
         np.maximum(self._sum, 0.0, out=self._sum)
         self._length = (self._length + known) * (self._sum > 0.0)
-        self._in_a_row = (self._in_a_row + known) * ((sigmas > 1.0) | ~known)
+        self.in_a_row = (self.in_a_row + known) * ((sigmas > 1.0) | ~known)
         return bool((self._sum > self._limit).any())
 
-    def individual_shifts(self, confirmations: _Ints | int) -> _Replicas:
-        """Return the replicas that changed while a quarter of all did not: what all do is nobody's slowness.
-
-        Shape: ``confirmations`` [replicas], iterations in a row that are asked of each.
-        """
+    def individual_shifts(self) -> _Replicas:
+        """Return the replicas that changed while a quarter of all did not: what all do is nobody's slowness."""
         quarter = (self._sum.shape[1] - 1) // 4
         common = np.partition(self._sum, quarter, axis=1)[:, quarter : quarter + 1]
-        proved = (self._sum - common > self._limit).any(axis=0)
-        shifted: _Replicas = proved & ((confirmations <= CONFIRMATIONS) | (self._in_a_row >= confirmations))
+        shifted: _Replicas = (self._sum - common > self._limit).any(axis=0)
         return shifted
 
     def common_shift(self) -> bool:
@@ -101,7 +98,7 @@ class Cusum:
 
     def reset(self, who: _Replicas) -> None:
         """Begin anew for some replicas."""
-        self._sum[:, who], self._length[:, who], self._in_a_row[who] = 0.0, 0, 0
+        self._sum[:, who], self._length[:, who], self.in_a_row[who] = 0.0, 0, 0
 
 
 class SlowdownEstimate:
@@ -114,7 +111,8 @@ class SlowdownEstimate:
     All vectors are as of the last review. ``level`` is a median, NaN before the first known iteration;
     ``count`` is how many iterations it rests on and ``error`` its relative standard error. ``scatter`` is the
     relative standard deviation of one iteration, infinite until it is known. ``alarm`` marks the replicas
-    whose level was found by a proof that they had become slower.
+    whose level was found by a proof that they had become slower. ``spell_level`` is how slow a replica was in
+    its last slow spell, answered or not.
 
     Shape: vectors [replicas].
     """
@@ -134,11 +132,17 @@ class SlowdownEstimate:
         self._mean, self._mean_count = np.full(replicas, np.nan), np.zeros(replicas, dtype=np.int64)
         self._slower, self._faster = Cusum(replicas), Cusum(replicas)
         self._began, self._short_spells = np.full(replicas, -CALM), np.zeros(replicas, dtype=np.int64)
+        self._last_slow, self.spell_level = np.full(replicas, -CALM), np.ones(replicas)
 
     @property
     def has_samples(self) -> _Replicas:
         """Replicas whose level rests on half a window at least."""
         return self.count >= WINDOW // 2
+
+    @property
+    def flapping(self) -> _Replicas:
+        """Replicas of several short slow spells, until none has come for long: answers do not pay."""
+        return (self._short_spells > 1) & (self._now - self._last_slow < FLAPS_FOR)
 
     def observe(self, ratio: _Floats, *, awaited: _Replicas, review_every: int) -> bool:
         """Take in one iteration; return whether the levels were reviewed.
@@ -189,8 +193,12 @@ class SlowdownEstimate:
         if not (slower or faster or at_once.any()):
             return False
         further = 4 ** np.clip(self._short_spells - 1, 0, 8)  # times what is asked, for each short spell
-        up = self._slower.individual_shifts(np.minimum(CONFIRMATIONS * further, MOST_CONFIRMATIONS))
-        down = self._faster.individual_shifts(CONFIRMATIONS) & ~awaited | at_once
+        asked, in_a_row = np.minimum(CONFIRMATIONS * further, MOST_CONFIRMATIONS), self._slower.in_a_row
+        shifted = self._slower.individual_shifts()
+        up = shifted & ((asked <= CONFIRMATIONS) | (in_a_row >= asked))
+        down = self._faster.individual_shifts() & ~awaited | at_once
+        in_spell = shifted & (in_a_row >= CONFIRMATIONS) & np.isfinite(ratio)
+        self._last_slow[in_spell], self.spell_level[in_spell] = self._now, ratio[in_spell]
         lasted = self._now - self._began
         self._short_spells[down & (lasted < SHORT_SPELL)] += 1
         self._short_spells[up & (lasted >= CALM)] = 0

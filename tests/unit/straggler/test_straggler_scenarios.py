@@ -109,6 +109,9 @@ def test_flapping_is_answered_twice_and_then_no_more() -> None:
     assert slowed(played)[-1] < 50
     assert played.switches() <= 6
     assert excess_pct(played, slice(50, None)) == pytest.approx(0.0, abs=1e-9)
+    for decision in played.decisions[50:]:
+        assert [(one.replica, one.cause) for one in decision.stragglers] == [(1, Cause.FLAPPING)]
+        assert decision.stragglers[0].slowdown == pytest.approx(1.2, rel=0.02)
 
 
 def test_a_flapping_replica_that_stays_slow_is_answered_in_the_end() -> None:
