@@ -45,7 +45,6 @@ class Cause(Enum):
 
     @property
     def text(self) -> str:
-        """For a log line."""
         return {
             Cause.MEASURED: "slower than its plan",
             Cause.ANNOUNCED: "announced from outside",
@@ -108,7 +107,6 @@ class ReplicaStatus:
 
     @classmethod
     def unknown(cls, replicas: int) -> ReplicaStatus:
-        """Return an iteration of which nothing was reported."""
         return cls(np.full(replicas, np.nan), np.zeros(replicas, dtype=np.bool_), np.ones(replicas))
 
 
@@ -320,7 +318,6 @@ class StragglerController:
 
     @property
     def cost_pct(self) -> float:
-        """Return what answers have cost over the last 1 000 iterations."""
         return 100.0 * self._budget.lost / HORIZON
 
     @property
@@ -334,7 +331,6 @@ class StragglerController:
 
     @property
     def may_slow(self) -> bool:
-        """Return whether answers may cost any more time."""
         return not self._budget.exhausted
 
     @property
@@ -372,6 +368,8 @@ class StragglerController:
         before, self._slow = self._slow, self._measured_slow(pace / self._usual - 1.0)
         if (by_level := self._slow & ~before & ~self._estimate.alarm).any():
             self._estimate.restart_window(by_level)
+        flapping = self._estimate.flapping & ~self._slow
+        pace = np.where(flapping, np.minimum(pace, self._usual), pace)
         announced = (self._announced > 1.0) & ~self._slow
         pace = np.where(announced, np.maximum(pace, self._announced * self._usual), pace)
         at_full_speed = self._slow | announced
@@ -394,7 +392,7 @@ class StragglerController:
             np.isfinite(self._limits_s), self._limits_s, np.where(faster, self._fastest_s, np.nan)
         )
         stragglers = [self._straggler(demand, int(one), announced) for one in at_full_speed.nonzero()[0]]
-        for one in (self._estimate.flapping & ~at_full_speed).nonzero()[0].tolist():
+        for one in (flapping & ~announced).nonzero()[0].tolist():
             slowdown = float(self._estimate.spell_level[one] / self._usual)
             stragglers.append(Straggler(one, slowdown, Cause.FLAPPING, FALSE_ALARM))
         if len(waiting) and not at_full_speed[last]:
@@ -434,7 +432,8 @@ class StragglerController:
         slow: NDArray[np.bool_] = slowness > np.where(
             self._estimate.alarm, proved, np.where(self._slow, kept, new)
         )
-        return slow
+        # a median over short spells and pauses proves nothing that lasts
+        return slow & (self._estimate.alarm | self._slow | ~self._estimate.flapping)
 
     def _straggler(self, demand: ReplicaDemand, replica: int, announced: NDArray[np.bool_]) -> Straggler:
         slowdown = float(demand.pace[replica] / self._usual)

@@ -97,7 +97,6 @@ class Cusum:
         return far
 
     def reset(self, who: _Replicas) -> None:
-        """Begin anew for some replicas."""
         self._sum[:, who], self._length[:, who], self.in_a_row[who] = 0.0, 0, 0
 
 
@@ -132,6 +131,7 @@ class SlowdownEstimate:
         self._mean, self._mean_count = np.full(replicas, np.nan), np.zeros(replicas, dtype=np.int64)
         self._slower, self._faster = Cusum(replicas), Cusum(replicas)
         self._began, self._short_spells = np.full(replicas, -CALM), np.zeros(replicas, dtype=np.int64)
+        self._calm_mean, self._calm_count = self._mean.copy(), self._mean_count.copy()
         self._last_slow, self.spell_level = np.full(replicas, -CALM), np.ones(replicas)
 
     @property
@@ -197,18 +197,23 @@ class SlowdownEstimate:
         shifted = self._slower.individual_shifts()
         up = shifted & ((asked <= CONFIRMATIONS) | (in_a_row >= asked))
         down = self._faster.individual_shifts() & ~awaited | at_once
-        in_spell = shifted & (in_a_row >= CONFIRMATIONS) & np.isfinite(ratio)
+        in_spell = shifted & (in_a_row >= CONFIRMATIONS) & (ratio / self._mean - 1.0 > enough)
         self._last_slow[in_spell], self.spell_level[in_spell] = self._now, ratio[in_spell]
         lasted = self._now - self._began
         self._short_spells[down & (lasted < SHORT_SPELL)] += 1
         self._short_spells[up & (lasted >= CALM)] = 0
         self._began[up] = self._now
+        new = up & ~self.alarm
+        self._calm_mean[new], self._calm_count[new] = self._mean[new], self._mean_count[new]
+        back = down & (lasted < SHORT_SPELL) & (np.abs(ratio / self._calm_mean - 1.0) <= self._clip())
         changed, kept = up | down, np.where(up, self._slower.run_length(), self._faster.run_length())
         for side in (self._slower, self._faster):
             if side.common_shift():
                 changed, kept = np.ones_like(up), np.full(len(up), side.run_length().max())
         self.alarm = (self.alarm & ~down) | up
         self._restart(changed, kept)
+        # after a short spell the level is the one before it: the next spell shows as soon as the first did
+        self._mean[back], self._mean_count[back] = self._calm_mean[back], self._calm_count[back]
         return bool(changed.any())
 
     def _sigmas(self, ratio: _Floats) -> _Floats:
@@ -222,7 +227,8 @@ class SlowdownEstimate:
         sum has to go. For 10 that is 23 times at 64, 500 times at 32.
         """
         spread = np.maximum(self.scatter, LEAST_SCATTER)
-        leaving = (self._slower.begun() | self._faster.begun()) & (self._mean_count >= _LONG)
+        held = (self._mean_count >= _LONG) | self.flapping
+        leaving = (self._slower.begun() | self._faster.begun()) & held
         deviation = _deviation(ratio, self._mean)
         judged = deviation if spread.min() < _NOISY else _deviation(ratio, self._shrunk_means(spread))
         known = np.isfinite(ratio)

@@ -88,12 +88,10 @@ class FrontierIndex:
 
     @property
     def objective_s(self) -> float:
-        """Return what the objective's plan predicts."""
         return float(self.expected_s[self.objective])
 
     @property
     def fastest_s(self) -> float:
-        """Return what the plan that loses no time predicts."""
         return float(self.expected_s[self.fastest])
 
     def within(self, limit_s: float) -> float:

@@ -76,7 +76,6 @@ class ReplicaPlans:
         self._follow(self.decision)
 
     def end_answers(self) -> None:
-        """Run the objective's plans throughout from now on; replicas are judged all the same."""
         self._answered = False
         self._follow(None)
 
@@ -128,7 +127,6 @@ class ReplicaPlans:
 
     @property
     def plans(self) -> Sequence[float]:
-        """Return what every replica runs now (``plan_numbered``)."""
         plans: list[float] = self._present.tolist()
         return plans
 
@@ -154,7 +152,6 @@ class ReplicaPlans:
 
     @property
     def sync_time_s(self) -> float | None:
-        """The iteration time at which all meet; None while nobody waits."""
         return None if self.decision is None else self.decision.sync_time_s
 
     def _follow(self, decision: StragglerDecision | None) -> None:
