@@ -67,7 +67,6 @@ class AmdGpu(LibraryGpu):
             self._capabilities = self._read_capabilities()
 
     def lock_clock(self, clock_mhz: int) -> None:
-        """Limit the graphics clock."""
         self._lock(
             clock_mhz, lambda: self._smi.amdsmi_set_gpu_clk_limit(self._handle, "sclk", "max", clock_mhz)
         )
@@ -102,13 +101,11 @@ class AmdGpu(LibraryGpu):
         return self._ask(self._count_j, name="read energy")
 
     def power_w(self) -> float | None:
-        """Read the socket's power at this instant."""
         seen = self._optional(lambda: self._smi.amdsmi_get_power_info(self._handle)) or {}
         power_w = seen.get("current_socket_power")
         return float(power_w) if isinstance(power_w, int | float) else None
 
     def temperature_c(self) -> float | None:
-        """Read the hottest spot of the chip."""
         where = self._smi.AmdSmiTemperatureType.HOTSPOT, self._smi.AmdSmiTemperatureMetric.CURRENT
         found_c = self._optional(lambda: self._smi.amdsmi_get_temp_metric(self._handle, *where))
         return float(found_c) if isinstance(found_c, int | float) else None

@@ -110,7 +110,6 @@ class ClockAgenda:
 
     @property
     def due_s(self) -> float | None:
-        """Return when the next request is due; None while nothing waits."""
         return self._waiting[0].due_s if self._waiting else None
 
     def put(self, request: DatedClock) -> None:
@@ -132,9 +131,7 @@ class ClockAgenda:
         return self._waiting.popleft() if self._waiting and self._waiting[0].due_s <= now_s else None
 
     def pop(self) -> DatedClock:
-        """Return the oldest request, due or not."""
         return self._waiting.popleft()
 
     def clear(self) -> None:
-        """Forget what waits."""
         self._waiting.clear()

@@ -73,13 +73,11 @@ class CounterTicks:
         self._changes_s: list[float] = []
 
     def look(self) -> None:
-        """See whether it has moved."""
         if self._there and len(self._changes_s) < _TICKS and (now_j := self._gpu.energy_j()) != self._seen_j:
             self._changes_s.append(self._gpu.now_s())
             self._seen_j = now_j
 
     def wait(self, for_s: float) -> Steps[None]:
-        """Look on for a while."""
         until_s = self._gpu.now_s() + for_s
         while (left_s := until_s - self._gpu.now_s()) > 0:
             yield min(left_s, _POLL_S)

@@ -199,12 +199,10 @@ class ConflictKind(Enum):
 
     @property
     def text(self) -> str:
-        """The line."""
         return self.value[0]
 
     @property
     def action(self) -> Reaction:
-        """The action."""
         return self.value[1]
 
 
@@ -452,7 +450,6 @@ class Gpu(GpuReader):
         return self.given_up() is None
 
     def _check_clock(self, clock_mhz: int) -> None:
-        """Refuse a clock that is not on the grid."""
         able = self.capabilities()
         if clock_mhz not in able.clocks_mhz:
             what = f"{clock_mhz} MHz is not a clock of {self.identify().name}"
@@ -506,23 +503,18 @@ class LibraryGpu(Gpu):
     def _shut_down(self) -> None: ...
 
     def identify(self) -> Identity:
-        """Name it by UUID and PCI bus id; the index is the library's."""
         return self._identity
 
     def capabilities(self) -> Capabilities:
-        """Clocks as the driver lists them; latencies as published until calibration."""
         return self._capabilities
 
     def refused_mhz(self) -> frozenset[int]:
-        """The clocks that `_lock` was refused."""
         return self._refused_mhz
 
     def opened_elsewhere(self) -> tuple[str, str]:
-        """Return the backend and this UUID."""
         return self.backend, self._identity.uuid
 
     def close(self) -> None:
-        """Let go of the library."""
         if self._open:
             self._open = False
             with contextlib.suppress(DeviceError):  # there is nothing that could be done about it
@@ -540,7 +532,6 @@ class LibraryGpu(Gpu):
             raise
 
     def _lock(self, clock_mhz: int, call: Callable[[], object]) -> None:
-        """Make the call that stores a clock of the grid."""
         self._check_clock(clock_mhz)
         try:
             self._ask(call, name=f"lock {clock_mhz} MHz")
@@ -549,14 +540,12 @@ class LibraryGpu(Gpu):
             raise
 
     def _ask(self, call: Callable[[], T], *, name: str) -> T:
-        """Make one call of the library; its error becomes ours."""
         try:
             return call()
         except self._vendor_error as error:
             raise self._error_of(self._code_of(error), f"{self._what}: {name}") from error
 
     def _optional(self, call: Callable[[], T]) -> T | None:
-        """Make one call that not every GPU answers."""
         try:
             return self._ask(call, name="ask")
         except DeviceUnsupportedError:

@@ -86,13 +86,11 @@ class NvmlGpu(LibraryGpu):
             self._capabilities = self._read_capabilities()
 
     def lock_clock(self, clock_mhz: int) -> None:
-        """Store a locked clock in the driver."""
         self._lock(
             clock_mhz, lambda: self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle, clock_mhz, clock_mhz)
         )
 
     def reset_clock(self) -> None:
-        """Remove the lock from the driver."""
         self._ask(lambda: self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle), name="reset the clock")
 
     def achieved(self) -> Achieved:
@@ -110,7 +108,6 @@ class NvmlGpu(LibraryGpu):
         return Achieved(clock_mhz, memory_mhz, EventReason((before | after) & _KNOWN_BITS))
 
     def energy_j(self) -> float:
-        """Read the counter, which counts millijoules since the driver was loaded."""
         return self._ask(self._count_mj, name="read energy") / 1000
 
     def power_w(self) -> float | None:
@@ -156,7 +153,6 @@ class NvmlGpu(LibraryGpu):
         )
 
     def device_file(self) -> str | None:
-        """Name the driver's character device, by the device's minor number."""
         minor = self._optional(lambda: int(self._nvml.nvmlDeviceGetMinorNumber(self._handle)))
         return None if minor is None else f"/dev/nvidia{minor}"
 

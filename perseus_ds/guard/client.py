@@ -1,8 +1,7 @@
 """The trainer's end of a guard: a GPU that is read here and whose clock is a message to the guard.
 
-`GuardedGpu` is what the runtime uses. Its `GuardClient` owns the connection: requests go out through its
-`RequestChannel`, which never blocks, on whatever thread asks. A thread of the client reads what the guard
-reports and sends beats.
+`GuardedGpu` is what the runtime uses. Its `GuardClient` owns the connection: a thread of its own reads what the
+guard reports and sends beats. Requests go out on whatever thread asks (`RequestChannel`) and never block.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ from perseus_ds.guard.protocol import (
     encode,
     encode_request,
     error_in,
+    number,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ _LEASE_S = 30.0
 _BEATS_PER_LEASE = 3
 _LONGEST_BEAT_S = 1.0
 _DOUBTED = 3  # beats without an answer, so that two had their time
+_LINES_AT_ONCE = 32  # in a packet of `MAX_BYTES`: a request is at most 90 bytes long
 
 
 class RequestChannel:
@@ -76,12 +77,10 @@ class RequestChannel:
 
     @property
     def counts(self) -> RequestCounts:
-        """Counts of all requests so far, by outcome."""
         return self._agenda.counts
 
     @property
     def waits(self) -> bool:
-        """Return whether a request waits for room."""
         return bool(self._agenda)
 
     def fileno(self) -> int:
@@ -123,7 +122,6 @@ class RequestChannel:
             return not self.waits and self._send(encode(message))
 
     def flush(self) -> None:
-        """Send what waits, if there is room."""
         with self._lock:
             if self._wake >= 0:
                 with contextlib.suppress(BlockingIOError):
@@ -132,17 +130,12 @@ class RequestChannel:
 
     def on_report(self, report: Message) -> bool:
         """Take in the guard's counts; return whether a higher clock came late since its last report."""
-
-        def value(key: str) -> float:
-            found = report.get(key)
-            return float(found) if isinstance(found, int | float) else 0.0
-
         with self._lock:
             counts, before = self.counts, self._before
-            counts.changes = before.changes + int(value("changes"))
-            counts.late = before.late + int(value("late"))
-            counts.longest_late_s = max(before.longest_late_s, value("longest_late_s"))
-            overtaken, late_raises = int(value("overtaken")), int(value("late_raises"))
+            counts.changes = before.changes + int(number(report, "changes"))
+            counts.late = before.late + int(number(report, "late"))
+            counts.longest_late_s = max(before.longest_late_s, number(report, "longest_late_s"))
+            overtaken, late_raises = int(number(report, "overtaken")), int(number(report, "late_raises"))
             counts.overtaken += overtaken - self._reported_overtaken
             is_news = late_raises > self._late_raises
             self._reported_overtaken, self._late_raises = overtaken, late_raises
@@ -170,7 +163,6 @@ class RequestChannel:
             os.eventfd_write(self._wake, 1)
 
     def end(self) -> None:
-        """Close the socket for good."""
         with self._lock:
             self._hang_up()
             if self._wake >= 0:
@@ -185,19 +177,15 @@ class RequestChannel:
     def _send_waiting(self, now_s: float) -> None:
         """Send what waits, in as few packets as hold it, as far as there is room."""
         self._agenda.drop_missed(now_s)
+        dated = self.dated
         lines = [
-            encode_request(one.number, one.clock_mhz, one.due_s if self.dated else None)
-            for one in self._agenda
+            encode_request(one.number, one.clock_mhz, one.due_s if dated else None) for one in self._agenda
         ]
-        while lines:
-            fit, size = 0, -1
-            while fit < len(lines) and size + 1 + len(lines[fit]) <= MAX_BYTES:
-                size += 1 + len(lines[fit])
-                fit += 1
-            if not self._send(b"\n".join(lines[:fit])):
+        for first in range(0, len(lines), _LINES_AT_ONCE):
+            fit = lines[first : first + _LINES_AT_ONCE]
+            if not self._send(b"\n".join(fit)):
                 return
-            del lines[:fit]
-            for _ in range(fit):
+            for _ in fit:
                 self._agenda.pop()
 
     def _send(self, packet: bytes) -> bool:
@@ -224,11 +212,9 @@ class Heartbeat:
         self._now_s = now_s
         self._every_s = min(lease_s / _BEATS_PER_LEASE, _LONGEST_BEAT_S)
         self._max_unanswered = 1 + round(lease_s / self._every_s)
-        self._unanswered = 0
-        self._due_s = now_s() + self._every_s
+        self._due_s, self._unanswered = now_s() + self._every_s, 0
 
     def left_s(self) -> float:
-        """Return how long until the next beat is due."""
         return max(0.0, self._due_s - self._now_s())
 
     def sent(self) -> None:
@@ -237,28 +223,15 @@ class Heartbeat:
         self._due_s = self._now_s() + self._every_s
 
     def on_answer(self) -> None:
-        """Note that the guard has answered."""
         self._unanswered = 0
 
     @property
     def in_doubt(self) -> bool:
-        """Return whether the guard does not answer just now."""
         return self._unanswered >= _DOUBTED
 
     @property
     def hangs(self) -> bool:
-        """Return whether the guard has not answered for a lease."""
         return self._unanswered >= self._max_unanswered
-
-
-def take(sock: socket.socket, wanted: bytes) -> tuple[int, bool]:
-    """Ask for a GPU; return the least clock that the guard sets, and whether it reads our clock."""
-    asked_s = time.monotonic()
-    answer = ask(sock, wanted)
-    sock.setblocking(False)
-    floor_mhz, now_s = answer.get("floor_mhz"), answer.get("now_s")  # another time namespace has another now
-    dated = isinstance(now_s, float) and asked_s <= now_s <= time.monotonic()
-    return floor_mhz if isinstance(floor_mhz, int) else 0, dated
 
 
 def reacquire(
@@ -275,12 +248,13 @@ def reacquire(
         except DeviceError:  # a service that is not there yet
             continue
         try:
-            take(sock, wanted)
+            ask(sock, wanted)
         except DeviceError as error:
             sock.close()
             if not is_transient(error):
                 raise
         else:
+            sock.setblocking(False)
             return sock
     return None
 
@@ -303,19 +277,13 @@ class GuardClient:
         self.conflicts: dict[ConflictKind, Sighting] = {}
         self.refused_mhz: frozenset[int] = frozenset()
         self.requests = RequestChannel(sock)
-        self._socket = sock
+        self._socket, self._connect, self._on_lost = sock, connect, on_lost
+        self._wanted, self._lease_s, self._heartbeat = b"", _LEASE_S, Heartbeat(_LEASE_S)
         self._expects: Message | None = None
-        self._on_lost = on_lost
-        self._connect = connect
-        self._wanted = b""
-        self._lease_s = _LEASE_S
-        self._heartbeat = Heartbeat(_LEASE_S)
-        self._away = False
-        self._over = threading.Event()
-        self._synced = False
-        self._news = threading.Condition()
-        self._closed = False
         self._listener: threading.Thread | None = None
+        self._over, self._news = threading.Event(), threading.Condition()
+        self._away = self._synced = False
+        self._closed = False  # no event: `forget` must not take a lock that another thread held at the fork
         _clients.add(self)
 
     @property
@@ -326,16 +294,19 @@ class GuardClient:
     def take(self, uuid: str, owner: str, *, backend: str = "nvml", lease_s: float = _LEASE_S) -> int:
         """Take control of a GPU, or raise the guard's refusal; return the least clock that the guard sets."""
         fields: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
-        self._wanted, self._lease_s = encode(fields), lease_s
-        floor_mhz, self.requests.dated = take(self._socket, self._wanted)
+        self._wanted, self._lease_s, asked_s = encode(fields), lease_s, time.monotonic()
+        answer = ask(self._socket, self._wanted)
+        self._socket.setblocking(False)
+        now_s, floor_mhz = answer.get("now_s"), answer.get("floor_mhz")
+        # another time namespace has another now
+        self.requests.dated = isinstance(now_s, float) and asked_s <= now_s <= time.monotonic()
         self._heartbeat = Heartbeat(lease_s)
         self._listener = threading.Thread(target=self._listen, name="perseus-guard-client", daemon=True)
         self._listener.start()
-        return floor_mhz
+        return floor_mhz if isinstance(floor_mhz, int) else 0
 
     @property
     def in_control(self) -> bool:
-        """Return whether a guard is there that answers, as far as is known."""
         return self.failure is None and not self._away and not self._heartbeat.in_doubt
 
     def expect(self, *, call_s: float, latency_s: float, held_mhz: int) -> None:
@@ -354,26 +325,24 @@ class GuardClient:
             DeviceError: no answer in time, or the guard refused or is gone.
         """
         until_s = time.monotonic() + timeout_s
-        self._synced = False
-        while self.failure is None and not self.requests.send({"do": "sync"}):
+        self._synced = sent = False
+        while self.failure is None and not self._synced:
             if time.monotonic() >= until_s:
-                break
-            time.sleep(0.001)
-        with self._news:
-            while not self._synced and self.failure is None and time.monotonic() < until_s:
-                self._news.wait(0.05)
+                raise DeviceUnavailableError(f"no answer from the guard within {timeout_s:g} s")
+            sent = sent or self.requests.send({"do": "sync"})
+            with self._news:
+                if not self._synced and self.failure is None:
+                    self._news.wait(0.05 if sent else 0.001)
         if self.failure is not None:  # it was sent before the answer
             raise self.failure
-        if not self._synced:
-            raise DeviceUnavailableError(f"no answer from the guard within {timeout_s:g} s")
 
     def close(self) -> None:
         """Hang up: the guard restores the clock. The second call does nothing."""
         if self._closed:
             return
         self._closed = True
-        self.requests.failure = DeviceUnavailableError("the connection to the guard is closed")
         self._over.set()
+        self.requests.failure = DeviceUnavailableError("the connection to the guard is closed")
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the listener, which closes the rest
         if self._listener is None:
@@ -448,7 +417,7 @@ class GuardClient:
                 self.refused_mhz |= {refused_mhz}
             with contextlib.suppress(KeyError):  # a kind of another release
                 self._note(ConflictKind[str(message.get("kind"))], str(message.get("line")))
-        elif "late_raises" in message and self.requests.on_report(message):
+        elif kind == "alive" and self.requests.on_report(message):
             self._note(ConflictKind.NOT_STORED)
         with self._news:
             self._synced = self._synced or kind == "synced"
@@ -456,8 +425,7 @@ class GuardClient:
 
     def _note(self, kind: ConflictKind, line: str = "") -> None:
         before = self.conflicts.get(kind)
-        count = 1 if before is None else before.count + 1
-        self.conflicts[kind] = Sighting(kind, line or kind.text, count)
+        self.conflicts[kind] = Sighting(kind, line or kind.text, 1 + (0 if before is None else before.count))
 
     def _end(self) -> None:
         if not self._closed:
@@ -501,7 +469,6 @@ class ReadThroughGpu(Gpu):
     close = _of_reader("close")
 
     def capabilities(self) -> Capabilities:
-        """Return the capabilities that were given."""
         return self._able
 
 
@@ -520,15 +487,26 @@ class GuardedGpu(ReadThroughGpu):
         guard: SpawnedGuard | None = None,
         lease_s: float = _LEASE_S,
     ) -> None:
+        """Take the GPU; where the guard refuses it, the client and the reader are closed."""
         backend = "nvml" if guard is None else guard.backend
-        program = Path(sys.argv[0]).name or "python"
-        owner = f"{program} (pid {os.getpid()})"
-        floor_mhz = client.take(reader.identify().uuid, owner, backend=backend, lease_s=lease_s)
+        owner = f"{Path(sys.argv[0]).name or 'python'} (pid {os.getpid()})"
+        try:
+            floor_mhz = client.take(reader.identify().uuid, owner, backend=backend, lease_s=lease_s)
+        except DeviceError:
+            client.close()
+            if guard is not None:
+                guard.wait()
+            reader.close()
+            raise
         if guard is not None:
             guard.has_taken = True
-        super().__init__(reader, _able(reader.capabilities(), floor_mhz))
-        self._client = client
-        self._guard = guard
+        able = reader.capabilities()
+        clocks_mhz = tuple(clock for clock in able.clocks_mhz if clock >= floor_mhz)
+        why_not = None if clocks_mhz else able.why_not
+        super().__init__(
+            reader, replace(able, clocks_mhz=clocks_mhz, can_lock=why_not is None, why_not=why_not)
+        )
+        self._client, self._guard = client, guard
         self._asked_mhz: int | None = None
 
     def lock_clock(self, clock_mhz: int) -> None:
@@ -538,7 +516,6 @@ class GuardedGpu(ReadThroughGpu):
         self._asked_mhz = clock_mhz
 
     def refused_mhz(self) -> frozenset[int]:
-        """Return those that the guard reported: its driver does not take them."""
         return self._client.refused_mhz
 
     def reset_clock(self) -> None:
@@ -552,7 +529,6 @@ class GuardedGpu(ReadThroughGpu):
         return self._client.requests if self._client.requests.dated else None
 
     def expect(self, *, call_s: float, latency_s: float, held_mhz: int = 0) -> None:
-        """Inform the guard what plans expect."""
         if self._client.requests.dated:
             self._client.expect(call_s=call_s, latency_s=latency_s, held_mhz=held_mhz)
 
@@ -568,11 +544,9 @@ class GuardedGpu(ReadThroughGpu):
         return tuple(seen[kind] for kind in ConflictKind if kind in seen)
 
     def given_up(self) -> DeviceError | None:
-        """Return the guard's refusal, or that it is gone."""
         return self._client.failure
 
     def in_control(self) -> bool:
-        """Return whether the guard is there and answers."""
         return self._client.in_control
 
     def close(self) -> None:
@@ -582,13 +556,6 @@ class GuardedGpu(ReadThroughGpu):
             self._guard.ensure_restored()
             self._guard = None
         self.reader.close()
-
-
-def _able(reader: Capabilities, floor_mhz: int) -> Capabilities:
-    """The reader's answer, with the guard's right to lock, down to the guard's floor."""
-    clocks_mhz = tuple(clock for clock in reader.clocks_mhz if clock >= floor_mhz)
-    why_not = None if clocks_mhz else reader.why_not
-    return replace(reader, clocks_mhz=clocks_mhz, can_lock=why_not is None, why_not=why_not)
 
 
 def connect(path: Path) -> socket.socket:
@@ -601,14 +568,13 @@ def connect(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, KIND)
     try:
         sock.connect(str(path))
-    except PermissionError as error:
-        sock.close()
-        raise DevicePermissionError(f"may not open {path}", hint="join the group of the socket") from error
     except OSError as error:
         sock.close()
-        raise DeviceUnavailableError(
-            f"no guardd listens on {path}", hint="ask the operator for perseus-ds guardd"
-        ) from error
+        if isinstance(error, PermissionError):
+            hint = "join the group of the socket"
+            raise DevicePermissionError(f"may not open {path}", hint=hint) from error
+        hint = "ask the operator for perseus-ds guardd"
+        raise DeviceUnavailableError(f"no guardd listens on {path}", hint=hint) from error
     return sock
 
 

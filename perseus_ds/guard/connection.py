@@ -129,12 +129,10 @@ class ClientConnection:
 
     @property
     def has_taken(self) -> bool:
-        """Return whether this connection holds a GPU."""
         return self._writer is not None
 
     @property
     def idle(self) -> bool:
-        """Return whether this is a connection that has taken no GPU in its time."""
         return self._writer is None and time.monotonic() >= self._since_s + _WITHOUT_GPU_S
 
     @property

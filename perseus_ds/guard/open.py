@@ -30,22 +30,18 @@ class NullGpu(Gpu):
         self._index = index
 
     def identify(self) -> Identity:
-        """Name it as what it is."""
         return Identity("null", f"null-{self._index}", "", "none", self._index)
 
     def capabilities(self) -> Capabilities:
-        """Return no capabilities at all."""
         return Capabilities((), (), False, _NO_CLOCK, counter_period_s=None, switch_latency_s=0.0)
 
     def lock_clock(self, clock_mhz: int) -> NoReturn:
-        """Refuse."""
         raise DeviceUnsupportedError(f"cannot lock {clock_mhz} MHz: {_NO_CLOCK}")
 
     def reset_clock(self) -> None:
         """Do nothing: nothing was ever locked."""
 
     def achieved(self) -> Achieved:
-        """Report clocks of zero."""
         return Achieved(0, 0, EventReason.NONE)
 
     def energy_j(self) -> float:
@@ -63,7 +59,6 @@ class ReadOnlyGpu(ReadThroughGpu):
         super().__init__(reader, replace(reader.capabilities(), can_lock=False, why_not=why_not))
 
     def lock_clock(self, clock_mhz: int) -> NoReturn:
-        """Refuse, with the reason."""
         raise DevicePermissionError(f"{clock_mhz} MHz is not set: {self.capabilities().why_not}")
 
     def reset_clock(self) -> None:
@@ -162,16 +157,13 @@ def open_service(request: DeviceRequest) -> Gpu:
     reader = nvml.NvmlGpu(request)
     if not request.lock:
         return reader
-    client: GuardClient | None = None
+    connect_again = partial(connect, socket_path())
     try:
-        path = socket_path()
-        client = GuardClient(connect(path), connect=partial(connect, path))
-        return GuardedGpu(reader, client)
+        client = GuardClient(connect_again(), connect=connect_again)
     except DeviceError:
-        if client is not None:
-            client.close()
         reader.close()
         raise
+    return GuardedGpu(reader, client)
 
 
 def socket_path() -> Path:

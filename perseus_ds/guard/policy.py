@@ -49,7 +49,6 @@ class Rule:
     own: bool = False
 
     def matches(self, peer: Peer) -> bool:
-        """Return whether this line is about a peer."""
         return (self.uid is None or self.uid == peer.uid) and (
             self.cgroup is None or _below(peer.cgroup, self.cgroup)
         )
@@ -71,7 +70,6 @@ class Policy:
     restore_clock_mhz: int | None = None
 
     def may_connect(self, peer: Peer) -> bool:
-        """Return whether a peer may connect at all: some rule is about it."""
         return any(rule.matches(peer) for rule in self.rules)
 
     def check(self, peer: Peer, uuid: str, *, owns: Callable[[], bool] = lambda: False) -> None:

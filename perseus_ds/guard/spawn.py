@@ -125,12 +125,4 @@ def open_guarded(reader: Gpu, backend: str = "nvml", restore_clock_mhz: int | No
     """
     sock, process = spawn(restore_clock_mhz)
     guard = SpawnedGuard(process, reader, backend, restore_clock_mhz=restore_clock_mhz)
-    client = GuardClient(sock, on_lost=guard.ensure_restored)
-    try:
-        return GuardedGpu(reader, client, guard=guard)
-    except DeviceError:
-        client.close()
-        sock.close()
-        guard.wait()
-        reader.close()
-        raise
+    return GuardedGpu(reader, GuardClient(sock, on_lost=guard.ensure_restored), guard=guard)

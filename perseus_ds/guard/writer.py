@@ -165,11 +165,9 @@ class ClockWriter:
 
     @property
     def counts(self) -> RequestCounts:
-        """Counts of all requests so far, by outcome."""
         return self._queue.counts
 
     def report(self) -> dict[str, Value]:
-        """Return the counts, and how many higher clocks were stored when they were overdue."""
         return {**asdict(self.counts), "late_raises": self._late_raises}
 
     def release(self) -> None:

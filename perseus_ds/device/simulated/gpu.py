@@ -61,7 +61,6 @@ class EnergyCounter:
 
     @property
     def reading_j(self) -> float:
-        """Return what a reader sees: whole millijoules."""
         return math.floor(self._value_j * _PER_J) / _PER_J
 
     def _open(self, energy_j: float) -> None:
@@ -144,7 +143,6 @@ class Timeline:
         self._refresh()
 
     def begin(self, work: AnyWork | KernelSequence) -> Task:
-        """Start work now."""
         assert self.task is None, "a GPU runs one instruction at a time"
         rest = deque(pieces(work))
         self.task = Task(*rest.popleft(), rest, self.time_s, self.energy_j)
@@ -158,7 +156,6 @@ class Timeline:
             self._end(task)
 
     def abandon(self, task: Task) -> None:
-        """End a task now, done or not."""
         if task.ended_s is None:
             task.finished_s = self.time_s
             self._end(task)
@@ -185,7 +182,6 @@ class Timeline:
         return self._held_mhz(self.requested_mhz, self.memory_mhz, self._work)
 
     def power_w(self) -> float:
-        """True power now."""
         leak_w = self.model.leakage_w_per_k * (self.temperature_c - self.model.reference_c)
         return self._base_w + leak_w
 
@@ -289,7 +285,6 @@ class Truth:
         return self.overruns / self.count if self.count else 0.0
 
     def record(self, task: Task) -> None:
-        """Take in a task that has ended."""
         self.tasks.append(task)
         self.count += 1
         assert task.ended_s is not None
@@ -297,19 +292,15 @@ class Truth:
         self.overruns += task.ended_s > task.finished_s
 
     def duration_s(self, work: Work, clock_mhz: int) -> float:
-        """The duration that work has at a clock, without noise."""
         return physics.duration_s(self.model, clock_mhz, work)
 
     def energy_j(self, work: Work, clock_mhz: int) -> float:
-        """The energy that work has at a clock, without noise, at the reference temperature."""
         return physics.energy_j(self.model, clock_mhz, work)
 
     def kernel_cost(self, work: KernelWork, clock_mhz: int, memory_mhz: int) -> tuple[float, float]:
-        """The duration and energy that a kernel has at a pair of clocks, without noise."""
         return kernel_cost(self.model, clock_mhz, memory_mhz, work)
 
     def blocking_power_w(self, clock_mhz: int) -> float:
-        """The power while waiting at a clock, at the reference temperature."""
         return physics.work_power_w(self.model, clock_mhz, 0.0)
 
 
@@ -329,11 +320,9 @@ class ScaledTime:
         self._time_scale = time_scale
 
     def now_s(self) -> float:
-        """Device seconds: host seconds over the scale."""
         return time.monotonic() / self._time_scale
 
     def wall_s(self, device_s: float) -> float:
-        """Host seconds: device seconds times the scale."""
         return device_s * self._time_scale
 
     def wait(self, condition: threading.Condition, for_s: float) -> None:
@@ -347,7 +336,6 @@ class ScaledTime:
             condition.wait(host_s)
 
     def sleep(self, for_s: float) -> None:
-        """Sleep on the host."""
         time.sleep(self.wall_s(for_s))
 
 
@@ -365,15 +353,12 @@ class VirtualTime:
         self._numbers = count()
 
     def now_s(self) -> float:
-        """Virtual seconds."""
         return self._now_s
 
     def wall_s(self, device_s: float) -> float:
-        """Return the same: no host waits for it."""
         return device_s
 
     def pass_s(self, elapsed_s: float) -> None:
-        """Let time pass."""
         self.pass_to(self._now_s + elapsed_s)
 
     def pass_to(self, moment_s: float) -> None:
@@ -417,7 +402,6 @@ class VirtualTime:
         self.pass_to(min(until_s, self._due[0][0]) if self._due else until_s)
 
     def sleep(self, for_s: float) -> None:
-        """Let it pass."""
         self.pass_s(for_s)
 
 
@@ -475,7 +459,6 @@ class SimulatedGpu(Gpu):
         return Identity(self.model.name, uuid, f"simulated:{self._index:02x}", "simulated", self._index)
 
     def capabilities(self) -> Capabilities:
-        """Declare the model's grid, counter and latency."""
         return Capabilities(
             self.model.clocks_mhz,
             self.model.memory_clocks_mhz,
@@ -497,15 +480,12 @@ class SimulatedGpu(Gpu):
         self._switch(clock_mhz)
 
     def refused_mhz(self) -> frozenset[int]:
-        """Return those of ``refuses_mhz`` that were asked for."""
         return self._refused_mhz
 
     def reset_clock(self) -> None:
-        """Go back to the maximum."""
         self._switch(self.model.max_clock_mhz)
 
     def lock_memory_clock(self, memory_mhz: int) -> None:
-        """Schedule a switch of the memory clock, as `lock_clock` does for the core's."""
         why_not = self._memory_why_not()
         if why_not is not None:
             raise DeviceUnsupportedError(f"{self.model.name}: {why_not}")
@@ -517,11 +497,9 @@ class SimulatedGpu(Gpu):
         self._switch(None, memory_mhz)
 
     def reset_memory_clock(self) -> None:
-        """Go back to the highest memory clock."""
         self._switch(None, self.model.memory_clocks_mhz[0])
 
     def achieved(self) -> Achieved:
-        """Read the clock that is held, under cap and throttle."""
         with self._at_present() as line:
             held_mhz, reasons = line.held_mhz(), EventReason.NONE
             if line.limit_mhz < line.requested_mhz:
@@ -531,17 +509,14 @@ class SimulatedGpu(Gpu):
             return Achieved(round(held_mhz), line.memory_mhz, reasons)
 
     def energy_j(self) -> float:
-        """Read the counter as it stood at its last tick."""
         with self._at_present():
             return self._counter.reading_j
 
     def temperature_c(self) -> float | None:
-        """Read the true temperature in whole degrees, as NVML does."""
         with self._at_present() as line:
             return float(round(line.temperature_c))
 
     def now_s(self) -> float:
-        """Device seconds: its own, or the host's monotonic clock over ``time_scale``."""
         return self._time.now_s()
 
     @property
@@ -550,15 +525,12 @@ class SimulatedGpu(Gpu):
         return self._time if isinstance(self._time, VirtualTime) else None
 
     def wall_s(self, device_s: float) -> float:
-        """Host seconds, in scaled time device seconds times ``time_scale``."""
         return self._time.wall_s(device_s)
 
     def sleep(self, device_s: float) -> None:
-        """Let device time pass."""
         self._time.sleep(device_s)
 
     def close(self) -> None:
-        """Reset both clocks."""
         self.reset_clock()
         self.reset_memory_clock()
 
@@ -569,7 +541,6 @@ class SimulatedGpu(Gpu):
             return line.begin(work.times(factor * self.slowness))
 
     def release(self, task: Task) -> None:
-        """Report that the host's part of an instruction is over."""
         with self._at_present() as line:
             line.release(task)
 
@@ -611,7 +582,6 @@ class SimulatedGpu(Gpu):
             line.model = replace(self.model, ambient_c=self.model.ambient_c + by_k)
 
     def true_now(self) -> TruthNow:
-        """Ground truth at this moment."""
         with self._at_present() as line:
             return TruthNow(
                 line.time_s, line.energy_j, line.busy_s, line.power_w(), line.held_mhz(), line.temperature_c

@@ -74,7 +74,6 @@ class GpuModel:
 
     @property
     def max_clock_mhz(self) -> int:
-        """The highest clock of the grid, which is also the default."""
         return self.clocks_mhz[0]
 
 

@@ -23,7 +23,6 @@ class Work:
     intensity: float = 0.85
 
     def times(self, factor: float) -> Work:
-        """The same kind of work, more or less of it."""
         return replace(self, seconds=self.seconds * factor)
 
 
@@ -121,11 +120,9 @@ class KernelWork:
 
     @property
     def seconds(self) -> float:
-        """Duration at the maximum clock and the default memory clock, held."""
         return _overlapped_s(self.core_s, self.memory_s, self.overlap)
 
     def times(self, factor: float) -> KernelWork:
-        """The same kernel, more or fewer launches."""
         return replace(self, core_s=self.core_s * factor, memory_s=self.memory_s * factor)
 
 
@@ -232,11 +229,9 @@ class KernelSequence:
 
     @property
     def seconds(self) -> float:
-        """Duration at the maximum clock and the default memory clock, held."""
         return self.factor * sum(kernel.seconds for kernel in self.kernels)
 
     def times(self, factor: float) -> KernelSequence:
-        """The same kernels, all of them longer or shorter."""
         return replace(self, factor=self.factor * factor)
 
 
