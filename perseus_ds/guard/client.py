@@ -1,7 +1,7 @@
 """The trainer's end of a guard: a GPU that is read here and whose clock is a message to the guard.
 
-`GuardedGpu` is what the runtime uses. Its `GuardClient` owns the connection: a thread of its own reads what the
-guard reports and sends beats. Requests go out on whatever thread asks (`RequestChannel`) and never block.
+`GuardedGpu` is what the runtime uses. Its `GuardClient` owns the connection: a thread of its own reads what
+the guard reports and sends beats. Requests go out on whatever thread asks (`RequestChannel`), never blocking.
 """
 
 from __future__ import annotations

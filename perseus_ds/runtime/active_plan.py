@@ -84,9 +84,8 @@ class ActivePlan:
 
     `begin` gives the clocks of an iteration, `observe` takes in what the ranks exchanged while it ran. Where
     there are several replicas ``replica_plans`` decides, ``reporter`` names stragglers and ``pacer`` shares
-    loads. ``behind`` is how many iterations the exchanged numbers are older than the exchange. ``indexes``
-    are every replica's frontier: a power cap of the job, which ``pipelines`` share, restricts them to plans
-    below it.
+    loads. ``behind`` is how many iterations the exchanged numbers are older than the exchange. ``index`` is
+    the frontier: a power cap of the job, which ``pipelines`` share, restricts it to plans below it.
 
     ``plan`` is what this replica runs, ``observed`` the status that was exchanged last. ``power_capped``:
     default clocks would take more power than the job may. ``changed_after`` is the iteration by whose
@@ -104,10 +103,10 @@ class ActivePlan:
         reporter: StragglerReporter | None = None,
         pacer: IterationPacer | None = None,
         behind: int = 0,
-        indexes: Sequence[FrontierIndex] = (),
+        index: FrontierIndex | None = None,
         pipelines: int = 1,
     ) -> None:
-        self._free = self._indexes = tuple(indexes)
+        self._free = self._index = index
         self._pipelines = pipelines
         self._power_w: float | None = None
         self._schedules = schedules
@@ -129,7 +128,9 @@ class ActivePlan:
     @property
     def power_cap_cost(self) -> Mapping[str, float]:
         """The plan under the power cap, its power over all pipelines, and by how much it is slower."""
-        free, index = self._free[self._replica], self._indexes[self._replica]
+        free, index = self._free, self._index
+        assert free is not None
+        assert index is not None
         return {
             "plan": index.objective,
             "plan_w": float(index.power_w[index.objective]) * self._pipelines,
@@ -168,11 +169,11 @@ class ActivePlan:
 
     @property
     def has_slack(self) -> bool:
-        """Return whether a replica waits for one that could be faster; one with slower GPUs is as it is."""
+        """Return whether a replica waits for one that could be faster."""
         decision = None if self._replica_plans is None else self._replica_plans.decision
         if decision is None or (decision.sync_time_s is None and not decision.ended):
             return False
-        return any(one.cause not in {Cause.STRUCTURAL, Cause.FLAPPING} for one in decision.stragglers)
+        return any(one.cause is not Cause.FLAPPING for one in decision.stragglers)
 
     @property
     def answers(self) -> Mapping[str, object]:
@@ -222,16 +223,15 @@ class ActivePlan:
 
     def hold(self, index: int, power_w: float | None) -> None:
         """Take in the power cap that holds after iteration ``index``, whichever plan ran in it."""
-        if not self._free or power_w == self._power_w:
+        if self._free is None or power_w == self._power_w:
             return
         self._power_w = power_w
         limit_w = None if power_w is None else power_w / self._pipelines
-        below = {one: one if limit_w is None else one.below(limit_w) for one in set(self._free)}
-        self.power_capped = limit_w is not None and any(one.default_w > limit_w for one in below)
-        self._indexes = tuple(below[one] for one in self._free)
+        self._index = self._free if limit_w is None else self._free.below(limit_w)
+        self.power_capped = limit_w is not None and self._free.default_w > limit_w
         self.changed_after = index
         if self._replica_plans is not None:
-            self._replica_plans.restrict(self._indexes, index=index + 1)
+            self._replica_plans.restrict(self._index, index=index + 1)
         self._choose()
 
     def alone(self) -> None:
@@ -258,8 +258,8 @@ class ActivePlan:
         Where no replica waits they are of the objective's plan, or of the fastest below the power cap.
         """
         plans = self._replica_plans
-        if self._indexes:
-            self._unanswered = self._indexes[self._replica].objective
+        if self._index is not None:
+            self._unanswered = self._index.objective
         self.plan: float = self._unanswered if plans is None else plans.plans[self._replica]
         on_pace = not self._pace.behind[0] if plans is None else plans.on_pace[self._replica]
         held = plans is not None and self._replica in plans.held

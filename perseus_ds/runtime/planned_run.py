@@ -509,23 +509,21 @@ class PlannedRun:
         """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
         job, answers = self._context.job, self._context.config.straggler
         schedules = self._schedules()
-        every = [FrontierIndex.of(self._plans, objective)] * job.replicas
+        index = FrontierIndex.of(self._plans, objective)
         pipelines = job.ranks // job.schedule.ranks
         if job.replicas == 1 or not answers.enabled:
-            return ActivePlan(schedules, plan, replica=job.replica, indexes=every, pipelines=pipelines)
-        return self._beside_others(schedules, plan, every)
+            return ActivePlan(schedules, plan, replica=job.replica, index=index, pipelines=pipelines)
+        return self._beside_others(schedules, plan, index)
 
     def _beside_others(
-        self,
-        schedules: ClockSchedules,
-        plan: FrequencyPlan,
-        every: Sequence[FrontierIndex],
+        self, schedules: ClockSchedules, plan: FrequencyPlan, index: FrontierIndex
     ) -> ActivePlan:
         """Prepare the watch over all replicas; collective."""
         job, behind = self._context.job, self._arrivals.behind
-        forecast = self._forecast(every[0].objective)
+        forecast = self._forecast(index.objective)
         plans = ReplicaPlans(
-            every,
+            index,
+            job.replicas,
             max_cost_pct=self._context.config.straggler.max_cost_pct,
             reaction_delay=2 + behind,
             forecast_error=None if forecast is None else forecast.error,
@@ -541,7 +539,7 @@ class PlannedRun:
             reporter=reporter,
             pacer=pacer,
             behind=behind,
-            indexes=every,
+            index=index,
             pipelines=job.ranks // job.schedule.ranks,
         )
 

@@ -313,7 +313,7 @@ class Emulator:
         stragglers = tuple(stragglers)
         for one in stragglers:
             one.check_exists(pipelines=cluster.pipelines, ranks=self._world.job.ranks, tensor=cluster.tensor)
-        answers = Answers([self._index] * cluster.pipelines, answered=answered)
+        answers = Answers(self._index, cluster.pipelines, answered=answered)
         run = JobRun(self._world, iterations)
         for n in range(iterations):
             planned, on_pace = answers.plans, answers.on_pace
@@ -357,9 +357,9 @@ class Answers:
     each iteration ends. ``answered`` False runs the objective's plans throughout, for comparison.
     """
 
-    def __init__(self, indexes: Sequence[FrontierIndex], *, lag: int = 2, answered: bool = True) -> None:
-        self._replica_plans = ReplicaPlans(indexes, answered=answered, reaction_delay=lag)
-        self._under_way = deque(ReplicaStatus.unknown(len(indexes)) for _ in range(lag - 1))
+    def __init__(self, index: FrontierIndex, replicas: int, *, lag: int = 2, answered: bool = True) -> None:
+        self._replica_plans = ReplicaPlans(index, replicas, answered=answered, reaction_delay=lag)
+        self._under_way = deque(ReplicaStatus.unknown(replicas) for _ in range(lag - 1))
         self._lag = lag
         self.decisions: list[StragglerDecision] = []
 

@@ -41,7 +41,6 @@ class Cause(Enum):
     ANNOUNCED = "announced"
     CAPPED = "capped"
     FLAPPING = "flapping"
-    STRUCTURAL = "structural"
 
     @property
     def text(self) -> str:
@@ -50,7 +49,6 @@ class Cause(Enum):
             Cause.ANNOUNCED: "announced from outside",
             Cause.CAPPED: "held back by a power or thermal cap",
             Cause.FLAPPING: "slow again and again, never for long: nobody waits for it",
-            Cause.STRUCTURAL: "its own frontier is longer",
         }[self]
 
 
@@ -395,9 +393,8 @@ class StragglerController:
         for one in (flapping & ~announced).nonzero()[0].tolist():
             slowdown = float(self._estimate.spell_level[one] / self._usual)
             stragglers.append(Straggler(one, slowdown, Cause.FLAPPING, FALSE_ALARM))
-        if len(waiting) and not at_full_speed[last]:
-            usual_s = unconstrained_s[_lower_quartile_of(unconstrained_s, len(unconstrained_s))]
-            stragglers.append(Straggler(last, float(unconstrained_s[last] / usual_s), Cause.STRUCTURAL))
+        if len(waiting) and not at_full_speed[last]:  # less slow than is named by itself
+            stragglers.append(self._straggler(demand, last, announced))
         return StragglerDecision(
             sync_time_s=float(unconstrained_s[last]) if len(waiting) else None,
             stragglers=tuple(sorted(stragglers, key=lambda one: -unconstrained_s[one.replica])),

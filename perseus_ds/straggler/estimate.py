@@ -75,10 +75,10 @@ class Cusum:
         return bool((self._sum > self._limit).any())
 
     def individual_shifts(self) -> _Replicas:
-        """Return the replicas that changed while a quarter of all did not: what all do is nobody's slowness."""
+        """Return the replicas that changed by more than a quarter of all did: what all do slows nobody."""
         quarter = (self._sum.shape[1] - 1) // 4
         common = np.partition(self._sum, quarter, axis=1)[:, quarter : quarter + 1]
-        shifted: _Replicas = (self._sum - common > self._limit).any(axis=0)
+        shifted: _Replicas = np.any(self._sum - common > self._limit, axis=0)
         return shifted
 
     def common_shift(self) -> bool:

@@ -1,4 +1,4 @@
-"""Frontiers, for look-up while training runs: which plan fits into how many seconds, of all replicas.
+"""A frontier, for look-up while training runs: which plan fits into how many seconds.
 
 A plan is a number: 3 is the frontier's plan 3, and 3.25 a mixture, a quarter of the way from plan 3 to 4.
 """
@@ -6,7 +6,6 @@ A plan is a number: 3 is the frontier's plan 3, and 3.25 a mixture, a quarter of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +15,6 @@ from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, select
 from perseus_ds.plan.select import can_mix
 from perseus_ds.schedule import dag_of
-from perseus_ds.straggler.controller import StragglerDecision
 
 _ROUNDED = 1.0 + 1e-12  # a plan's own stretch is the plan again
 _MIXTURES = 16  # places between two plans: their mixtures are at most a sixteenth of that too fast
@@ -161,45 +159,3 @@ def _longest_path_s(plans: PlanSet) -> _Floats:
     for _, _, end_s in dag.in_turn(lasts_s, plans.fixed_s):
         longest_s = np.maximum(longest_s, end_s)
     return longest_s
-
-
-class Frontiers:
-    """Plans of every replica by its own frontier, all at once; replicas with the same GPUs share one.
-
-    Shape: ``objective``, ``objective_s`` and ``fastest_s`` [replicas].
-    """
-
-    def __init__(self, indexes: Sequence[FrontierIndex]) -> None:
-        self._indexes = indexes
-        every = np.array([id(index) for index in indexes])
-        self._groups = [(index, np.flatnonzero(every == id(index))) for index in set(indexes)]
-        self.objective: _Plans = np.array([float(index.objective) for index in indexes])
-        self.objective_s: _Floats = np.array([index.objective_s for index in indexes])
-        self.fastest_s: _Floats = np.array([index.fastest_s for index in indexes])
-
-    def predicted_s(self, plans: _Plans) -> _Floats:
-        """Return what each replica's plan predicts for itself.
-
-        Shape: [replicas].
-        """
-        predicted_s = np.empty(len(plans))
-        for index, replicas in self._groups:
-            predicted_s[replicas] = index.predicted_s(plans[replicas])
-        return predicted_s
-
-    def decided(self, decision: StragglerDecision) -> _Plans:
-        """Return what each replica runs by a decision."""
-        plans = self.objective.copy()
-        for replica in np.flatnonzero(np.isfinite(decision.limit_s)).tolist():
-            plans[replica] = self._indexes[replica].within(float(decision.limit_s[replica]))
-        return plans
-
-    def stretched(self, stretch: _Floats) -> _Plans:
-        """Return each replica's plan that takes at most so many times longer than its objective's.
-
-        Shape: [replicas].
-        """
-        plans = self.objective.copy()
-        for index, replicas in self._groups:
-            plans[replicas] = index.stretched(stretch[replicas])
-        return plans

@@ -15,7 +15,7 @@ from perseus_ds.straggler.controller import (
     StragglerDecision,
 )
 from perseus_ds.straggler.estimate import CONFIRMATIONS
-from perseus_ds.straggler.frontier_index import FrontierIndex, Frontiers
+from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.pacing import Pacing
 
 BEHIND = 0.02  # how much longer than planned a replica takes that asks for no lower clock ahead
@@ -34,44 +34,45 @@ class ReplicaPlans:
     ``forecast_error`` is the relative standard error of their predictions. What an iteration of unknown load
     takes proves nothing then, unless loads are missing for long.
 
-    Shape: ``indexes`` one for each replica; replicas with the same GPUs share theirs.
+    All replicas share ``index``, their common frontier.
     """
 
     def __init__(
         self,
-        indexes: Sequence[FrontierIndex],
+        index: FrontierIndex,
+        replicas: int,
         *,
         answered: bool = True,
         max_cost_pct: float = MAX_COST_PCT,
         reaction_delay: int = 2,
         forecast_error: float | None = None,
     ) -> None:
-        self._frontiers = Frontiers(indexes)
+        self._index, self._replicas = index, replicas
         self._answered = answered
         self._restricted_from = 0
         self._controller = StragglerController(
-            self._frontiers.objective_s,
-            self._frontiers.fastest_s,
-            scatter=float(np.max([index.scatter for index in indexes])),
+            self._every(index.objective_s),
+            self._every(index.fastest_s),
+            scatter=index.scatter,
             max_cost_pct=max_cost_pct,
             reaction_delay=reaction_delay,
         )
-        self._pace = Pace(len(indexes))
+        self._pace = Pace(replicas)
         self._run_s: dict[int, _Replicas] = {}
         self._pacing = None if forecast_error is None else Pacing(forecast_error)
         self._predicted_s: dict[int, tuple[_Replicas, _Replicas]] = {}
         self._missing = 0
-        self._decided = self._present = self._frontiers.objective
+        self._decided = self._present = self._every(index.objective)
         self._paced_iterations, self._slowed = 0, 0.0
         self.decision: StragglerDecision | None = None
 
-    def restrict(self, indexes: Sequence[FrontierIndex], *, index: int) -> None:
-        """Run no plan from iteration ``index`` on that these frontiers do not have: a power cap has changed.
+    def restrict(self, frontier: FrontierIndex, *, index: int) -> None:
+        """Run no plan from iteration ``index`` on that this frontier does not have: a power cap has changed.
 
         Whoever waits for a straggler runs the slower of both; a straggler runs the fastest below the cap.
         """
-        self._frontiers, self._restricted_from = Frontiers(indexes), index
-        self._controller.restrict(self._frontiers.objective_s, self._frontiers.fastest_s)
+        self._index, self._restricted_from = frontier, index
+        self._controller.restrict(self._every(frontier.objective_s), self._every(frontier.fastest_s))
         self._predicted_s.clear()
         self._follow(self.decision)
 
@@ -100,7 +101,7 @@ class ReplicaPlans:
         for kept in (self._run_s, self._predicted_s):
             kept.pop(index - _KEPT, None)
         self._present = self._decided
-        self._run_s[index] = self._frontiers.predicted_s(self._present)
+        self._run_s[index] = self._index.predicted_s(self._present)
 
     def pace(self, index: int, predicted_s: _Replicas) -> bool:
         """Pace replicas to the longest of an iteration that begins; return whether one runs another plan.
@@ -117,12 +118,12 @@ class ReplicaPlans:
         predicted_s, pace = np.where(known, predicted_s, np.nan), self._controller.pace
         self._predicted_s[index] = predicted_s, predicted_s * pace
         if self._answered and not self._controller.may_slow:
-            self._present = self._frontiers.objective
+            self._present = self._every(self._index.objective)
         elif self._answered and np.isfinite(self._pacing.error):
             max_s = self._controller.longest_allowed_s(predicted_s)
             stretch = self._pacing.stretches(predicted_s * pace, max_s=max_s)
-            self._present = self._frontiers.stretched(stretch)
-        self._run_s[index] = self._frontiers.predicted_s(self._present)
+            self._present = self._index.stretched(stretch)
+        self._run_s[index] = self._index.predicted_s(self._present)
         return not np.array_equal(self._present, self._decided)
 
     @property
@@ -156,10 +157,14 @@ class ReplicaPlans:
 
     def _follow(self, decision: StragglerDecision | None) -> None:
         """Run what a decision leaves room for, or the objective's plans."""
-        self._decided = self._frontiers.objective
+        self._decided = self._every(self._index.objective)
         if decision is not None and self._answered:
-            self._decided = self._frontiers.decided(decision)
+            for replica in np.flatnonzero(np.isfinite(decision.limit_s)).tolist():
+                self._decided[replica] = self._index.within(float(decision.limit_s[replica]))
         self._present = self._decided
+
+    def _every(self, value: float) -> _Replicas:
+        return np.full(self._replicas, float(value))
 
     def _promised(self, about: int, own_s: _Replicas) -> tuple[_Replicas, _Replicas | None]:
         """Return what was expected of an iteration at the usual load, and what the load was (None: usual)."""
@@ -171,7 +176,7 @@ class ReplicaPlans:
             self._missing += 1
             return (run_s if self._missing >= _MISSING else unknown), None
         self._missing = 0
-        (predicted_s, at_pace_s), objective_s = predicted, self._frontiers.objective_s
+        (predicted_s, at_pace_s), objective_s = predicted, self._index.objective_s
         stretch = run_s / objective_s
         known = np.isfinite(own_s) & (own_s > 0.0) & ~self._controller.slow  # loads make nobody slow
         self._pacing.learn(np.where(known, own_s, np.nan) / (at_pace_s * stretch) - 1.0)

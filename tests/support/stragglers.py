@@ -157,8 +157,8 @@ class Cluster:
         ``answered`` False plays the objective's plans throughout, for comparison.
         """
         count = len(self._replicas)
-        indexes = [one.frontier_index for one in self._replicas]
-        answers = Answers(indexes, lag=self._lag, answered=answered)
+        index = self._replicas[0].frontier_index
+        answers = Answers(index, len(self._replicas), lag=self._lag, answered=answered)
         own_s, free_s = np.zeros((iterations, count)), np.zeros((iterations, count))
         plan = np.zeros((iterations, count))
         for n in range(iterations):
@@ -166,7 +166,7 @@ class Cluster:
             beset = [trouble(replica, n) for replica in range(count)]
             for replica, one in enumerate(beset):
                 own_s[n, replica] = self._own_s(replica, float(plan[n, replica]), n, one)
-                free_s[n, replica] = self._own_s(replica, indexes[replica].objective, n, one)
+                free_s[n, replica] = self._own_s(replica, index.objective, n, one)
             answers.observe(
                 ReplicaStatus(
                     own_s=np.where([one.unknown for one in beset], np.nan, own_s[n]),
@@ -212,15 +212,12 @@ def play(
     trouble: Troubles,
     *,
     replicas: int = 4,
-    frontiers: Sequence[PlanSet] = (),
     noise: float = NOISE,
     seed: int = 0,
 ) -> Played:
-    """Play a job of ``replicas`` (with these frontiers, if they differ), each with its own noise."""
-    plans = frontiers or [planned()] * replicas
-    return Cluster(
-        [Pipeline(one, noise=noise, seed=1000 * seed + place) for place, one in enumerate(plans)]
-    ).play(iterations, trouble)
+    """Play a job of ``replicas``, each with its own noise."""
+    pipelines = [Pipeline(planned(), noise=noise, seed=1000 * seed + place) for place in range(replicas)]
+    return Cluster(pipelines).play(iterations, trouble)
 
 
 def slow_between(first: int, last: int, *, replica: int = 1, slowdown: float = 1.2) -> Troubles:

@@ -102,7 +102,7 @@ def hear_and_tell(channel: ControlChannel, replicas: int) -> Callable[[], None]:
 
 def watch_over_replicas(replicas: int, plans: PlanSet) -> Callable[[], None]:
     """Judge an iteration of all replicas with noise, as a session does while its plan runs."""
-    replica_plans = ReplicaPlans([FrontierIndex.of(plans, Objective())] * replicas)
+    replica_plans = ReplicaPlans(FrontierIndex.of(plans, Objective()), replicas)
     random = np.random.default_rng(0)
     own_s = plans.iteration_time_s[0] * (1 + 0.01 * random.standard_normal((64, replicas)))
     none, announced = np.zeros(replicas, dtype=np.bool_), np.ones(replicas)

@@ -118,7 +118,7 @@ def pace(trace: Trace, plans: PlanSet, told: str, *, equal: bool = False) -> dic
         "before": (work.error, work.predicted_s),
     }
     error, predicted_s = known[told]
-    every = ReplicaPlans([index] * replicas, reaction_delay=LAG, forecast_error=error)
+    every = ReplicaPlans(index, replicas, reaction_delay=LAG, forecast_error=error)
     played = Played(plans, index, replicas)
     own_s: list[Floats] = []
     for n, full_s in enumerate(work.actual_s):
@@ -139,7 +139,7 @@ def pace(trace: Trace, plans: PlanSet, told: str, *, equal: bool = False) -> dic
 def choosing_us(replicas: int, index: FrontierIndex, rounds: int = 50) -> dict[str, float]:
     """Thread CPU time per iteration of choosing all plans, and of the observation after it."""
     random = np.random.default_rng(0)
-    plans = ReplicaPlans([index] * replicas, forecast_error=0.01)
+    plans = ReplicaPlans(index, replicas, forecast_error=0.01)
     paced_us, observed_us = [], []
     for n in range(rounds):
         load = np.exp(0.12 * random.standard_normal(replicas))

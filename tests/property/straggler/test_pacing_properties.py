@@ -20,7 +20,7 @@ errors = st.floats(0.001, 0.3) | weird
 @given(reports, errors)
 def test_nobody_is_paced_beyond_the_longest(reported: np.ndarray, error: float) -> None:
     """What is run at the chosen plan ends no later than the longest does at full speed."""
-    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=error)
+    plans = ReplicaPlans(index(), REPLICAS, forecast_error=error)
     plans.will_run(0)
     plans.pace(0, reported)
     stretch = index().predicted_s(np.array(plans.plans)) / index().objective_s
@@ -35,7 +35,7 @@ def test_nobody_is_paced_beyond_the_longest(reported: np.ndarray, error: float) 
 def test_the_same_is_answered_alike_and_nothing_is_ever_undefined(
     iterations: list[np.ndarray], own: np.ndarray, error: float
 ) -> None:
-    one, other = (ReplicaPlans([index()] * REPLICAS, forecast_error=error) for _ in range(2))
+    one, other = (ReplicaPlans(index(), REPLICAS, forecast_error=error) for _ in range(2))
     status = ReplicaStatus(own, np.zeros(REPLICAS, np.bool_), np.ones(REPLICAS))
     for n, reported in enumerate(iterations):
         for plans in (one, other):

@@ -46,10 +46,10 @@ class Job:
                 ClockSchedules(asks or PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02)),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
-                replica_plans=ReplicaPlans([frontier_index, frontier_index]),
+                replica_plans=ReplicaPlans(frontier_index, 2),
                 reporter=StragglerReporter(log, [PLANS, PLANS]) if replica == 0 else None,
                 behind=behind,
-                indexes=[frontier_index, frontier_index],
+                index=frontier_index,
                 pipelines=2,
             )
             for replica in (0, 1)

@@ -25,7 +25,7 @@ def planned_s(plans: ReplicaPlans) -> np.ndarray[tuple[int], np.dtype[np.float64
 
 
 def begun(error: float = 0.01) -> ReplicaPlans:
-    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=error)
+    plans = ReplicaPlans(index(), REPLICAS, forecast_error=error)
     plans.will_run(0)
     return plans
 
@@ -70,7 +70,7 @@ def test_one_that_tells_nothing_is_not_slowed_and_the_others_still_are(nothing: 
 
 @pytest.mark.parametrize("error", [math.nan, -0.01, 0.0, math.inf, 0.15, None])
 def test_nobody_is_slowed_by_what_is_not_known_well(error: float | None) -> None:
-    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=error)
+    plans = ReplicaPlans(index(), REPLICAS, forecast_error=error)
     plans.will_run(0)
     assert not plans.pace(0, loads([1.0, 1.1, 1.15, 0.95]))
 
@@ -85,7 +85,7 @@ def play(
 ) -> tuple[float, float, ReplicaPlans]:
     """Iterations of loads that vary by 12 %; return how much longer the job took, and how much plans took."""
     random = np.random.default_rng(seed)
-    plans = ReplicaPlans([index()] * 8, forecast_error=told, max_cost_pct=most_pct)
+    plans = ReplicaPlans(index(), 8, forecast_error=told, max_cost_pct=most_pct)
     job = free = slowed = 0.0
     for n in range(rounds):
         plans.will_run(n)
@@ -134,7 +134,7 @@ def test_no_pacing_without_any_room_for_its_cost() -> None:
 
 def test_an_iteration_of_unknown_load_judges_nobody_where_loads_are_reported() -> None:
     """The first iterations of a plan run before loads are reported: a light one makes nobody fast."""
-    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=0.01)
+    plans = ReplicaPlans(index(), REPLICAS, forecast_error=0.01)
     for n in range(3):
         plans.will_run(n)
         if n == 2:
@@ -144,7 +144,7 @@ def test_an_iteration_of_unknown_load_judges_nobody_where_loads_are_reported() -
 
 
 def test_a_straggler_is_found_all_the_same_where_loads_are_missing_for_long() -> None:
-    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=0.01)
+    plans = ReplicaPlans(index(), REPLICAS, forecast_error=0.01)
     slowed = np.array([1.0, 1.3, 1.0, 1.0])
     for n in range(60):
         plans.will_run(n)
@@ -165,7 +165,7 @@ def test_margins_are_late_by_what_is_accepted_and_nothing_where_predictions_are_
 
 def test_the_longest_never_waits_and_no_replica_is_made_faster_than_its_objective() -> None:
     """Also where a straggler is known: it counts as long as it takes."""
-    plans = ReplicaPlans([index()] * REPLICAS, forecast_error=0.01)
+    plans = ReplicaPlans(index(), REPLICAS, forecast_error=0.01)
     slowed = np.array([1.0, 1.3, 1.0, 1.0])
     for n in range(40):
         plans.will_run(n)

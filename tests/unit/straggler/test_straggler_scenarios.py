@@ -6,7 +6,6 @@ The numbers of iteration n decide what is played from iteration n + 2 on.
 import numpy as np
 import pytest
 from stragglers import (
-    STAGES,
     Trouble,
     energy_above_best_pct,
     excess_pct,
@@ -19,11 +18,6 @@ from stragglers import (
 from perseus_ds.straggler.controller import Cause
 
 SLOW = pytest.mark.slow
-
-
-def heavier() -> tuple[float, ...]:
-    """The same model, cut so that every stage has more work."""
-    return tuple(1.08 * weight for weight in STAGES)
 
 
 @pytest.mark.thorough
@@ -179,20 +173,6 @@ def test_everyone_equally_slow_is_nobodys_wait() -> None:
     played = play(400, lambda _, n: Trouble(1.2 if n >= 100 else 1.0))
     assert played.switches() == 0
     assert played.decisions[-1].sync_time_s is None
-
-
-@pytest.mark.thorough
-def test_replicas_with_their_own_frontiers_meet_at_the_longest() -> None:
-    longer = planned(heavier())
-    played = play(400, lambda *_: Trouble(), frontiers=[planned(), planned(), longer, planned()])
-    (straggler,) = played.decisions[-1].stragglers
-    assert (straggler.replica, straggler.cause) == (2, Cause.STRUCTURAL)
-    assert straggler.slowdown == pytest.approx(1.08, rel=0.005)
-    when = slice(20, None)
-    assert excess_pct(played, when) <= 0.5
-    for replica in (0, 1, 3):
-        assert energy_above_best_pct(played, when, replica) <= 1.0
-    assert (played.plan[:, 2] == played.plan[0, 2]).all()
 
 
 def test_what_is_told_is_believed_at_once_and_until_it_is_withdrawn() -> None:
