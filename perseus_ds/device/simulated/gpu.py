@@ -107,7 +107,6 @@ class Timeline:
         self.requested_mhz = model.max_clock_mhz
         self.memory_mhz = model.memory_clocks_mhz[0]
         self.limit_mhz = model.max_clock_mhz
-        self._power_factor = 1.0
         self.task: Task | None = None
         self._counter = counter
         self._power_cap_w = power_cap_w
@@ -129,17 +128,10 @@ class Timeline:
         """Have clocks come into force at a later time; switches come in ascending time."""
         self._pending.append((at_s, clock_mhz, memory_mhz))
 
-    def set(
-        self,
-        *,
-        limit_mhz: int | None = None,
-        power_cap_w: float | None = None,
-        power_factor: float | None = None,
-    ) -> None:
-        """From now on hold clock or power at or below a limit, or take a multiple of the model's power."""
+    def set(self, *, limit_mhz: int | None = None, power_cap_w: float | None = None) -> None:
+        """From now on hold clock or power at or below a limit."""
         self.limit_mhz = self.limit_mhz if limit_mhz is None else limit_mhz
         self._power_cap_w = self._power_cap_w if power_cap_w is None else power_cap_w
-        self._power_factor = self._power_factor if power_factor is None else power_factor
         self._refresh()
 
     def begin(self, work: AnyWork | KernelSequence) -> Task:
@@ -191,7 +183,7 @@ class Timeline:
 
     def _refresh(self) -> None:
         held_mhz = self.held_mhz()
-        self._base_w = self._power_factor * physics.power_w(self.model, held_mhz, self.memory_mhz, self._work)
+        self._base_w = physics.power_w(self.model, held_mhz, self.memory_mhz, self._work)
         self._rate_now = physics.rate(self.model, held_mhz, self.memory_mhz, self._work)
 
     def _held_mhz(self, clock_mhz: int, memory_mhz: int, work: AnyWork | None) -> float:
@@ -570,11 +562,6 @@ class SimulatedGpu(Gpu):
         with self._at_present() as line:
             line.set(power_cap_w=self._own_cap_w if power_w is None else power_w)
             self._changed.notify_all()
-
-    def scale_power(self, times: float) -> None:
-        """Have it take so many times the power of its model for no reason that it gives, from now on."""
-        with self._at_present() as line:
-            line.set(power_factor=times)
 
     def warm_room(self, by_k: float) -> None:
         """Have it breathe air that is so much warmer than its model's, from now on."""
