@@ -28,7 +28,7 @@ from perseus_ds.errors import (
 from perseus_ds.guard.claim import GpuClaim, OpenGpu, open_gpu
 from perseus_ds.guard.journal import path_of
 from perseus_ds.guard.log import log_event, not_restored
-from perseus_ds.guard.policy import Peer, Policy, refusal_of
+from perseus_ds.guard.policy import Peer, Policy
 from perseus_ds.guard.protocol import (
     MAX_BYTES,
     MalformedError,
@@ -192,11 +192,10 @@ class ClientConnection:
         elif self._writer is None:
             raise DeviceUnavailableError("take a GPU first")
         else:
-            self._writer.renew()
             self._do_as_holder(self._writer, verb, message)
 
     def _do_as_holder(self, writer: ClockWriter, verb: Value, message: Message) -> None:
-        """Do what only the holder of a GPU may ask."""
+        writer.renew()
         if verb in {"lock", "reset"}:
             wanted_mhz = self._wanted_mhz(writer.claim, message) if verb == "lock" else None
             due_s = number(message, "at_s") if "at_s" in message else None
@@ -247,18 +246,15 @@ class ClientConnection:
 
     def _check_allowed(self, backend: str, uuid: str) -> None:
         path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it
-        policy = self._server.policy
-        if not policy.may_connect(self.peer):
-            raise refusal_of(self.peer)
-        policy.check(self.peer, uuid, owns=lambda: self._owns(backend, uuid))
 
-    def _owns(self, backend: str, uuid: str) -> bool:
-        """Return whether the client itself may open a GPU."""
-        with self._server.open_gpu(backend, uuid) as gpu:
-            device = gpu.device_file()
-        if device is None:
-            raise DevicePermissionError(f"{uuid} has no known device file: its owner cannot be found out")
-        return self._server.may_open(self.peer, device)
+        def owns() -> bool:
+            with self._server.open_gpu(backend, uuid) as gpu:
+                device = gpu.device_file()
+            if device is None:
+                raise DevicePermissionError(f"{uuid} has no known device file: its owner cannot be found out")
+            return self._server.may_open(self.peer, device)
+
+        self._server.policy.check(self.peer, uuid, owns=owns)
 
     def _wanted_mhz(self, claim: GpuClaim, message: Message) -> int:
         clock_mhz, able = int(number(message, "clock_mhz")), claim.gpu.capabilities()
@@ -290,20 +286,26 @@ class ClientConnection:
             self.socket.send(encode(message))
 
     def _log_end(self, writer: ClockWriter, clock_mhz: int | None, failure: DeviceError | None) -> None:
-        held_s, counts = time.monotonic() - self._since_s, writer.counts
+        held_s, counts, restored = time.monotonic() - self._since_s, writer.counts, failure is None
         after = "the clock is put back" if failure is None else not_restored(failure)
         held = f"{writer.claim.uuid} was held for {held_s:.0f} s by {self._owner} ({self.peer})"
-        fields: dict[str, Value] = {"why": self.left, "held_s": round(held_s, 3), "clock_mhz": clock_mhz}
-        fields |= {"clock_changes": counts.changes, "late_changes": counts.late}
-        fields |= {"overtaken_requests": counts.overtaken, "restored": failure is None}
-        fields["failure"] = None if failure is None else failure.message
-        level = logging.INFO if failure is None else logging.ERROR
-        self._log("lease_ended", f"{held}; {self.left}; {after}", level, **fields)
+        self._log(
+            "lease_ended",
+            f"{held}; {self.left}; {after}",
+            logging.INFO if restored else logging.ERROR,
+            why=self.left,
+            held_s=round(held_s, 3),
+            clock_mhz=clock_mhz,
+            clock_changes=counts.changes,
+            late_changes=counts.late,
+            overtaken_requests=counts.overtaken,
+            restored=restored,
+            failure=None if failure is None else failure.message,
+        )
 
     def _log(self, name: str, message: str, level: int = logging.INFO, **fields: Value) -> None:
         """Log an event with who the client is, its lease and GPU."""
-        peer = self.peer
-        who: dict[str, Value] = {"uid": peer.uid, "pid": peer.pid, "cgroup": peer.cgroup or None}
+        who: dict[str, Value] = {**self.peer.fields()}
         if self._writer is not None:
             uuid, clock_mhz = self._writer.claim.uuid, self._writer.stored_mhz
             who |= {"lease": self._lease_number, "gpu": uuid, "owner": self._owner, "clock_mhz": clock_mhz}

@@ -184,28 +184,27 @@ def _open_guarded(gpu: Gpu, request: DeviceRequest, backend: str) -> Gpu:
     return open_guarded(gpu, backend, request.restore_clock_mhz)
 
 
-def _open_nvml(request: DeviceRequest) -> Gpu:
-    return _open_guarded(nvml.NvmlGpu(request), request, "nvml")
-
-
-def _open_amdsmi(request: DeviceRequest) -> Gpu:
-    return _open_guarded(amd.AmdGpu(request), request, "amdsmi")
-
-
-def _open_simulated(request: DeviceRequest) -> Gpu:
-    return SimulatedGpu(request.simulated or SimulatedSettings(), request.local_rank)
-
-
 _BACKENDS = (
     Backend("guardd", "the node's clock service", check_service, open_service),
-    Backend("nvml", "NVIDIA's own library", lambda wish: nvml.NvmlGpu(wish).close(), _open_nvml),
+    Backend(
+        "nvml",
+        "NVIDIA's own library",
+        lambda wish: nvml.NvmlGpu(wish).close(),
+        lambda wish: _open_guarded(nvml.NvmlGpu(wish), wish, "nvml"),
+    ),
     Backend(
         "amdsmi",
         "AMD's own library",
         lambda wish: amd.AmdGpu(wish).close(),
-        _open_amdsmi,
+        lambda wish: _open_guarded(amd.AmdGpu(wish), wish, "amdsmi"),
         automatic=False,  # nobody has checked it on a real GPU yet
     ),
-    Backend("simulated", "a GPU in software", lambda _: None, _open_simulated, automatic=False),
+    Backend(
+        "simulated",
+        "a GPU in software",
+        lambda _: None,
+        lambda wish: SimulatedGpu(wish.simulated or SimulatedSettings(), wish.local_rank),
+        automatic=False,
+    ),
     Backend("null", "no GPU that we know is here", lambda _: None, lambda wish: NullGpu(wish.local_rank)),
 )

@@ -25,6 +25,10 @@ class Peer:
     def __str__(self) -> str:
         return f"user {self.uid}, process {self.pid}"
 
+    def fields(self) -> dict[str, int | str | None]:
+        """Name it for the log."""
+        return {"uid": self.uid, "pid": self.pid, "cgroup": self.cgroup or None}
+
 
 def control_groups(pid: int | str = "self") -> dict[str, str]:
     """Return a process's control groups, by controller; version 2 has none of a name. Source: cgroups(7)."""

@@ -146,9 +146,7 @@ class Service:
         open_gpu: OpenGpu = open_gpu,
         may_open: Callable[[Peer, str], bool] = may_open,
     ) -> None:
-        self._path = path
-        self._group = group
-        self._rules = rules
+        self._path, self._group, self._rules = path, group, rules
         self._server = Server(policy, backend, open_gpu=open_gpu, may_open=may_open, status=self._status)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # readable from the end of the service on
         self._clients: list[tuple[threading.Thread, ClientConnection]] = []
@@ -173,11 +171,7 @@ class Service:
         raise_priority()
         with ending_signals() as signalled:
             try:
-                in_force = {
-                    "rules": len(self._server.policy.rules),
-                    "floor_mhz": self._server.policy.floor_mhz,
-                }
-                log_event("listening", f"listening on {self._path}", version=__version__, **in_force)
+                log_event("listening", f"listening on {self._path}", version=__version__, **self._in_force())
                 self._accept_until(signalled)
             finally:
                 notify("STOPPING=1")
@@ -194,8 +188,10 @@ class Service:
         """Report all leases to root and ourselves, and to everybody else their own."""
         leases = [lease for _, connection in self._clients if (lease := connection.lease) is not None]
         yield from (lease for lease in leases if peer.uid in {0, os.geteuid(), lease["uid"]})
-        rules, floor_mhz = len(self._server.policy.rules), self._server.policy.floor_mhz
-        yield {"is": "status", "version": __version__, "rules": rules, "floor_mhz": floor_mhz}
+        yield {"is": "status", "version": __version__, **self._in_force()}
+
+    def _in_force(self) -> dict[str, int]:
+        return {"rules": len(self._server.policy.rules), "floor_mhz": self._server.policy.floor_mhz}
 
     def _accept_until(self, signalled: int) -> None:
         poll = select.poll()
@@ -243,8 +239,7 @@ class Service:
         why_not = self._why_not(peer) or self._start_client(sock, peer, pidfd)
         if why_not is None:
             return
-        words = f"refused to {peer}: {why_not.message}"
-        who: dict[str, Value] = {"uid": peer.uid, "pid": peer.pid, "cgroup": peer.cgroup or None}
+        words, who = f"refused to {peer}: {why_not.message}", peer.fields()
         log_event("lease_refused", words, logging.WARNING, why=why_not.message, **who)
         is_owner = peer.uid in {0, os.geteuid()}  # may know, also where no rule is about them
         with contextlib.suppress(OSError):

@@ -143,13 +143,13 @@ class ClockWriter:
             if not self.expired and self._now_s() > self._renewed_s + self._lease_s:
                 self.expired = True
                 self._queue.clear()
-                self._give_back()
+                self._want(None, give_back=True)
             self._take_due(self._now_s())
             self._write()
             if not self._is_close(self._queue.due_s):
                 self._observe()
         except DeviceError:
-            self._give_back()
+            self._want(None, give_back=True)
             self._write()
             raise
 
@@ -186,12 +186,9 @@ class ClockWriter:
             self._present = due
             self._want(due.clock_mhz)
 
-    def _want(self, clock_mhz: int | None) -> None:
-        self._wanted_mhz, self.pending, self._releasing = clock_mhz, True, False
-
-    def _give_back(self) -> None:
-        """Give the clock back, whatever was asked: tried until it is done or something else is asked."""
-        self._wanted_mhz, self.pending, self._releasing = None, True, True
+    def _want(self, clock_mhz: int | None, *, give_back: bool = False) -> None:
+        """Have a clock written; what is given back is tried until it is done or something else is asked."""
+        self._wanted_mhz, self.pending, self._releasing = clock_mhz, True, give_back
 
     def _write(self) -> None:
         """Write what is wanted, if it changes anything, or try again what was refused.
@@ -270,11 +267,8 @@ class ClockWriter:
         A `DeviceError`: it cannot be read, for good or for too long, or somebody else sets clocks.
         """
         now_s, due_s = self._now_s(), self._next_look_s()
-        if due_s is None or now_s < due_s:
-            return
         try:
-            seen = self._read(now_s)
-            if seen is None:
+            if due_s is None or now_s < due_s or (seen := self._read(now_s)) is None:
                 return
             self._look_s, self._looked_s = now_s + _READ_BACK_S, now_s
             if self.stored_mhz is None:
@@ -312,7 +306,7 @@ class ClockWriter:
             return
         self._known, self._look_s = False, now_s + _READ_BACK_S
         if not self.pending:
-            self._give_back()
+            self._want(None, give_back=True)
 
     def _judge(self, locked_mhz: int, seen: Achieved, now_s: float) -> None:
         """Report conflicts, and give control up where somebody else sets clocks again and again."""
