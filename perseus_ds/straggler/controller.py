@@ -391,10 +391,11 @@ class StragglerController:
         )
         stragglers = [self._straggler(demand, int(one), announced) for one in at_full_speed.nonzero()[0]]
         for one in (flapping & ~announced).nonzero()[0].tolist():
-            slowdown = float(self._estimate.spell_level[one] / self._usual)
+            slowdown = max(1.0, float(self._estimate.spell_level[one] / self._usual))
             stragglers.append(Straggler(one, slowdown, Cause.FLAPPING, FALSE_ALARM))
         if len(waiting) and not at_full_speed[last]:  # less slow than is named by itself
-            stragglers.append(self._straggler(demand, last, announced))
+            usual_s = unconstrained_s[_lower_quartile_of(unconstrained_s, len(unconstrained_s))]
+            stragglers.append(Straggler(last, float(unconstrained_s[last] / usual_s), Cause.MEASURED))
         return StragglerDecision(
             sync_time_s=float(unconstrained_s[last]) if len(waiting) else None,
             stragglers=tuple(sorted(stragglers, key=lambda one: -unconstrained_s[one.replica])),

@@ -387,7 +387,12 @@ def _course(case: Case, folder: Path, mode: str, seed: int, iterations: int) -> 
         "objective": {"policy": "no_slowdown"},
         "profile": {"min_window_s": 4.0, "max_clocks": 4, "warmup_iterations": 2, "max_slower_pct": 30.0},
         "audit": {"every_iterations": 60, "iterations": 10},
-        "simulated": {"forward_s": list(layout.forward_s), "noise": case.noise_pct / 100.0, "seed": seed},
+        "simulated": {
+            "forward_s": list(layout.forward_s),
+            "noise": case.noise_pct / 100.0,
+            "seed": seed,
+            "host_step_s": 3600.0,  # a starved host's pauses between iterations are no part of the job
+        },
     }
     found = run_ranks(layout.ranks, _trained, block, case, iterations)[0].value
     assert isinstance(found, Course)
