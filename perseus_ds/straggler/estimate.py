@@ -181,6 +181,7 @@ class SlowdownEstimate:
         close = np.abs(self._window / self.level[:, None] - 1.0) <= self._clip()
         lasting = np.cumprod(close[:, ::-1], axis=1).sum(axis=1)
         self._restart(who & (lasting >= CONFIRMATIONS), lasting)
+        self._began[who] = self._now
         self.count = np.isfinite(self._window).sum(axis=1)
         self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
 

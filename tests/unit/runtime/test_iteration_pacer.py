@@ -79,7 +79,7 @@ class Noting(ReplicaPlans):
     """Plans that note what they are paced by."""
 
     def __init__(self) -> None:
-        super().__init__([index()] * REPLICAS, forecast_error=0.01)
+        super().__init__(index(), REPLICAS, forecast_error=0.01)
         self.reported: list[list[float]] = []
 
     def pace(self, index: int, predicted_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bool:
@@ -114,7 +114,7 @@ class BesideALonger(ReplicaPlans):
     """Plans of which the other replica always reports twice the usual time."""
 
     def __init__(self) -> None:
-        super().__init__([index()] * REPLICAS, forecast_error=0.001)
+        super().__init__(index(), REPLICAS, forecast_error=0.001)
 
     def pace(self, index: int, predicted_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bool:
         return super().pace(index, np.array([predicted_s[0], 2.0 * predicted_s[0]]))

@@ -124,7 +124,7 @@ class Noted(ReplicaPlans):
     """The real one, with a record of the iterations it received."""
 
     def __init__(self) -> None:
-        super().__init__([FrontierIndex.of(PLANS, OBJECTIVE)] * 2)
+        super().__init__(FrontierIndex.of(PLANS, OBJECTIVE), 2)
         self.about: list[int] = []
 
     def observe(self, about: int, observed: ReplicaStatus) -> bool:
