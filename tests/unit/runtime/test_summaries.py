@@ -120,7 +120,7 @@ def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
         report(1, total(2, energy_j=8.0), total(0, energy_j=0.0)), temperature_c={Mode.PERSEUS: 51.5}
     )
     write_ranks([warm], directory, run="r1")
-    assert [one.temperature_c.perseus for one in read_ranks(directory.ranks)] == [51.5]
+    assert [one.temperature_c["perseus"] for one in read_ranks(directory.ranks)] == [51.5]
     assert content["totals"]["perseus"] == {"iterations": 0, "energy_j": 0.0, "iteration_time_s": 0.0}
     assert content["course"] == {"baseline": [[0, 6.0, 4.0], [1, 6.0, 4.0]], "perseus": []}
 
