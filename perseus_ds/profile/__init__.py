@@ -22,7 +22,6 @@ from perseus_ds.profile.records import (
     Profile,
     Window,
 )
-from perseus_ds.profile.sweep import Sweep
 
 __all__ = [
     "Computation",
@@ -33,7 +32,6 @@ __all__ = [
     "LoadSums",
     "Point",
     "Profile",
-    "Sweep",
     "Window",
     "differ",
     "fit_of",

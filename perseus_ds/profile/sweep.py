@@ -1,79 +1,15 @@
-"""The clocks of one group's sweep: those measured, and the one that is measured now."""
+"""Which clocks a sweep measures, and the iterations at default clocks that dilute it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from perseus_ds.profile.curves import effective_clock_mhz
 from perseus_ds.profile.records import Computation, Point
-
-
-@dataclass(slots=True)
-class Sweep:
-    """Measure one clock after another; ``clocks_mhz`` grows while others are chosen (`next_clock`).
-
-    Its last one is measured now, unless the sweep is finished: then all were.
-    """
-
-    clocks_mhz: tuple[int, ...]
-    points: dict[Computation, list[Point]] = field(default_factory=dict)
-    done: int = 0
-    refused_mhz: frozenset[int] = frozenset()
-
-    @property
-    def clock_mhz(self) -> int:
-        """The clock to measure now."""
-        return self.clocks_mhz[self.done]
-
-    @property
-    def finished(self) -> bool:
-        """True once every clock known so far was measured."""
-        return self.done >= len(self.clocks_mhz)
-
-    def record(self, measured: Mapping[Computation, Point]) -> None:
-        """Take the points of the present clock."""
-        for computation, point in measured.items():
-            self.points.setdefault(computation, []).append(point)
-        self.done += 1
-
-    def refuse(self) -> None:
-        """Leave the present clock out: a driver does not take it."""
-        clock_mhz = self.clock_mhz
-        self.clocks_mhz = tuple(one for one in self.clocks_mhz if one != clock_mhz)
-        self.refused_mhz |= {clock_mhz}
-
-    def go_on(self, clock_mhz: int) -> None:
-        """Measure another clock."""
-        self.clocks_mhz = (*self.clocks_mhz, clock_mhz)
-
-    def slower(self, clock_mhz: int) -> float:
-        """Bound the slowdown of an iteration at a clock against the highest.
-
-        Work slows down at most as its clock does. How it slowed down so far bounds it better.
-        """
-        if clock_mhz in self.clocks_mhz[: self.done]:
-            at = self.clocks_mhz.index(clock_mhz)
-            return max((own[at].time_s / own[0].time_s for own in self._whole), default=1.0)
-        shares = [
-            (own[at].time_s / own[0].time_s - 1.0) / (self.clocks_mhz[0] / clock - 1.0)
-            for at, clock in enumerate(self.clocks_mhz[: self.done])
-            if clock < self.clocks_mhz[0]
-            for own in self._whole
-        ]
-        follows = min(max(shares, default=1.0), 1.0)
-        return 1.0 + max(follows, 0.0) * (self.clocks_mhz[0] / clock_mhz - 1.0)
-
-    @property
-    def _whole(self) -> list[list[Point]]:
-        """Curves of what ran at every clock."""
-        return [own for own in self.points.values() if len(own) == self.done]
-
-
-# The next clock of a sweep: one of five places below the highest clock that holds.
 
 PLACES = (1.0, 0.89, 0.78, 0.6, 0.5)
 """Clocks to measure, in parts of the highest that holds. The lowest worth measuring is one.
@@ -85,6 +21,25 @@ _LOWEST = 0.5
 """Of the device's highest clock. Below, time grows faster than power falls on every part in ``facts``."""
 
 Points = Mapping[Computation, Sequence[Point]]
+
+
+def slower_at(clock_mhz: int, points: Points, clocks_mhz: Sequence[int]) -> float:
+    """Bound the slowdown of an iteration at a clock against the highest; ``clocks_mhz`` were measured.
+
+    Work slows down at most as its clock does. How it slowed down so far bounds it better.
+    """
+    whole = [own for own in points.values() if len(own) == len(clocks_mhz)]
+    if clock_mhz in clocks_mhz:
+        at = clocks_mhz.index(clock_mhz)
+        return max((own[at].time_s / own[0].time_s for own in whole), default=1.0)
+    shares = [
+        (own[at].time_s / own[0].time_s - 1.0) / (clocks_mhz[0] / clock - 1.0)
+        for at, clock in enumerate(clocks_mhz)
+        if clock < clocks_mhz[0]
+        for own in whole
+    ]
+    follows = min(max(shares, default=1.0), 1.0)
+    return 1.0 + max(follows, 0.0) * (clocks_mhz[0] / clock_mhz - 1.0)
 
 
 def next_clock(points: Points, asked_mhz: Sequence[int], grid_mhz: Sequence[int], count: int) -> int | None:
@@ -222,6 +177,13 @@ class SweepPace:
         """Return the part of the expected loss that really was lost."""
         return self.slowdown_lower_bound / self.lost if self.lost > 0.0 else 1.0
 
+    def expect_windows(self, windows: Iterable[tuple[int, float]]) -> None:
+        """Note windows to come (iterations, slowdown), with those at default clocks before and after each."""
+        for iterations, slower in windows:
+            self.record_expected(self.baseline_iterations_needed(iterations, slower))
+            self.record_expected(iterations, slower)
+            self.record_expected(_LAG)
+
     def record_expected(self, iterations: int, slower: float = 1.0) -> None:
         """Note what ran."""
         self.ran += iterations
@@ -274,10 +236,6 @@ def cost_of(
     """
     pace = SweepPace(most_slower_pct, reserved_iterations(window.at()))
     pace.record_expected(settling)
-    for one in slower:
-        iterations = window.at(one)
-        pace.record_expected(pace.baseline_iterations_needed(iterations, one))
-        pace.record_expected(iterations, one)
-        pace.record_expected(_LAG)
+    pace.expect_windows((window.at(one), one) for one in slower)
     pace.record_expected(reserved_iterations(window.at()) - _LAG)
     return SweepCost((pace.ran + pace.lost) * window.iteration_s, pace.lost * window.iteration_s)

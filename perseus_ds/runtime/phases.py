@@ -298,9 +298,9 @@ class Profiling(Phase, ABC):
             self._run(index + 1, missing + 1)
             return self
         window, self._window = self._window[: self._iterations], []
-        if not self.measured(self._sweep.sweep.clock_mhz, window):
+        if not self.measured(self._sweep.clock_mhz, window):
             self._longer *= 2
-        elif self._sweep.sweep.finished:
+        elif self._sweep.finished:
             return self.finished()
         self._prepare()
         if not self._resting:
@@ -320,5 +320,5 @@ class Profiling(Phase, ABC):
         """Run the clock from the next iteration on."""
         self._pace.record_expected(iterations, self._sweep.slower)
         self._runs = range(first, first + iterations)
-        clock_mhz = self._sweep.sweep.clock_mhz if self.sets_clocks else None
+        clock_mhz = self._sweep.clock_mhz if self.sets_clocks else None
         self.settings = IterationSettings(fixed_clock(clock_mhz))

@@ -10,8 +10,9 @@ from operator import or_
 from statistics import fmean
 from typing import TypeVar
 
-from perseus_ds.profile import Computation, LoadSums, Point, Sweep
+from perseus_ds.profile import Computation, LoadSums, Point
 from perseus_ds.profile.estimate import Estimate
+from perseus_ds.profile.sweep import slower_at
 from perseus_ds.profile.temperature import Thermal, mean_thermal
 from perseus_ds.schedule import Kind
 
@@ -232,17 +233,49 @@ def _drop_unknown(values: Iterable[T | None]) -> list[T]:
 class MeasuredSweep:
     """The clocks of a sweep with their windows; all ranks are fed alike and so finish together.
 
+    ``clocks_mhz`` grow while others are chosen; the one behind those with a window is measured now.
+
     Shape: ``windows`` [measured clocks].
     """
 
-    def __init__(self, sweep: Sweep, windows: Sequence[Pooled] = ()) -> None:
-        self.sweep = sweep
-        self.windows = list(windows)
+    def __init__(
+        self,
+        clocks_mhz: Sequence[int],
+        windows: Sequence[Pooled] = (),
+        *,
+        refused_mhz: frozenset[int] = frozenset(),
+    ) -> None:
+        self.clocks_mhz, self.windows, self.refused_mhz = tuple(clocks_mhz), list(windows), refused_mhz
+
+    @property
+    def clock_mhz(self) -> int:
+        """The clock to measure now."""
+        return self.clocks_mhz[len(self.windows)]
+
+    @property
+    def finished(self) -> bool:
+        """True once every clock known so far was measured."""
+        return len(self.windows) >= len(self.clocks_mhz)
+
+    @property
+    def points(self) -> dict[Computation, list[Point]]:
+        """The points of each computation, in the order of windows."""
+        found: dict[Computation, list[Point]] = defaultdict(list)
+        for window in self.windows:
+            for key, point in window.points.items():
+                found[key].append(point)
+        return dict(found)
 
     @property
     def slower(self) -> float:
         """Most times as long as usual that an iteration lasts at the clock that is measured now."""
-        return 1.0 if self.sweep.finished else self.sweep.slower(self.sweep.clock_mhz)
+        return 1.0 if self.finished else self.slower_at(self.clock_mhz)
+
+    def slower_at(self, clock_mhz: int) -> float:
+        """Bound the slowdown of an iteration at a clock by what was seen so far."""
+        if not self.windows:
+            return self.clocks_mhz[0] / clock_mhz
+        return slower_at(clock_mhz, self.points, self.clocks_mhz[: len(self.windows)])
 
     @property
     def spread(self) -> float:
@@ -251,11 +284,12 @@ class MeasuredSweep:
 
     def record(self, seen: Pooled | None) -> None:
         """Take one window; None is a clock that some GPU refused, which is left out."""
-        if seen is None:
-            self.sweep.refuse()
-        else:
-            self.sweep.record(seen.points)
+        if seen is not None:
             self.windows.append(seen)
+            return
+        refused_mhz = self.clock_mhz
+        self.clocks_mhz = tuple(mhz for mhz in self.clocks_mhz if mhz != refused_mhz)
+        self.refused_mhz |= {refused_mhz}
 
     def back(self) -> MeasuredSweep:
         """Begin the same clocks from the last to the first, each to be measured once more.
@@ -263,19 +297,16 @@ class MeasuredSweep:
         Every clock is then measured as early as late on average. What changes steadily meanwhile (batches
         that grow, a GPU that warms up) changes no clock's mean.
         """
-        return MeasuredSweep(Sweep(self.sweep.clocks_mhz[: self.sweep.done][::-1]))
+        return MeasuredSweep(self.clocks_mhz[: len(self.windows)][::-1])
 
     def first_again(self) -> MeasuredSweep:
         """Measure the highest clock once more, on a GPU that has just run the lowest and is cooler."""
-        return MeasuredSweep(Sweep(self.sweep.clocks_mhz[:1]))
+        return MeasuredSweep(self.clocks_mhz[:1])
 
     def joined(self, back: MeasuredSweep) -> MeasuredSweep:
         """Average the windows of both ways, clock by clock; what was refused on the way back is left out."""
-        refused_mhz = self.sweep.refused_mhz | back.sweep.refused_mhz
-        ways = zip(self.sweep.clocks_mhz, self.windows, strict=False)
+        refused_mhz = self.refused_mhz | back.refused_mhz
+        ways = zip(self.clocks_mhz, self.windows, strict=False)
         kept = {mhz: there for mhz, there in ways if mhz not in refused_mhz}
         windows = [both(*pair) for pair in zip(kept.values(), back.windows[::-1], strict=True)]
-        whole = MeasuredSweep(Sweep(tuple(kept), refused_mhz=refused_mhz), windows)
-        for window in windows:
-            whole.sweep.record(window.points)
-        return whole
+        return MeasuredSweep(tuple(kept), windows, refused_mhz=refused_mhz)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from perseus_ds.device.gpu import is_held
 from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
 from perseus_ds.plan import write_request
-from perseus_ds.profile import Sweep, write_profile
+from perseus_ds.profile import write_profile
 from perseus_ds.profile.estimate import Estimate
 from perseus_ds.profile.sweep import (
     PLACES,
@@ -71,7 +71,7 @@ class ClockChoice:
 
     def begun(self) -> MeasuredSweep:
         """Begin with the highest clock."""
-        return MeasuredSweep(Sweep(self.grid_mhz[:1]))
+        return MeasuredSweep(self.grid_mhz[:1])
 
     def pace(self) -> SweepPace:
         """Return how many iterations at default clocks the sweep is diluted by."""
@@ -88,16 +88,14 @@ class ClockChoice:
 
     def left_s(self, measured: MeasuredSweep, pace: SweepPace) -> float:
         """Return how much longer the sweep will last; 0 once it is through."""
-        sweep = measured.sweep
-        if sweep.finished:
+        if measured.finished:
             return 0.0
         ahead = SweepPace(pace.most_slower_pct, pace.reserved, pace.ran, pace.slowdown_lower_bound)
-        later = clocks_held(self.grid_mhz, self.count)[sweep.done + 1 :]
-        for slower in [measured.slower, *map(sweep.slower, later)]:
-            iterations = self.window.at(pace.slowdown_factor(slower))
-            ahead.record_expected(ahead.baseline_iterations_needed(iterations, slower))
-            ahead.record_expected(iterations, slower)
-            ahead.record_expected(1)
+        later = clocks_held(self.grid_mhz, self.count)[len(measured.windows) + 1 :]
+        ahead.expect_windows(
+            (self.window.at(pace.slowdown_factor(slower)), slower)
+            for slower in [measured.slower, *map(measured.slower_at, later)]
+        )
         return (ahead.ran + ahead.lost - pace.ran - pace.slowdown_lower_bound) * self.window.iteration_s
 
     def go_on(self, measured: MeasuredSweep) -> None:
@@ -106,12 +104,11 @@ class ClockChoice:
         Raises:
             SilentRankError: a rank fell silent.
         """
-        sweep = measured.sweep
         clock_mhz = self._context.channel.broadcast_result(
-            lambda: next_clock(sweep.points, sweep.clocks_mhz, self.grid_mhz, self.count)
+            lambda: next_clock(measured.points, measured.clocks_mhz, self.grid_mhz, self.count)
         )
         if clock_mhz is not None:
-            sweep.go_on(clock_mhz)
+            measured.clocks_mhz += (clock_mhz,)
 
     def leave_out_refused(self, measured: MeasuredSweep) -> None:
         """Choose no clock any more that a driver has refused.
@@ -119,7 +116,7 @@ class ClockChoice:
         Raises:
             IncompleteProfileError: a driver takes hardly any clock of its own list.
         """
-        refused_mhz = measured.sweep.refused_mhz
+        refused_mhz = measured.refused_mhz
         clocks = ", ".join(map(str, sorted(refused_mhz)))
         if len(refused_mhz) > _MOST_REFUSED:
             raise IncompleteProfileError(
@@ -166,12 +163,12 @@ def log_measured(
 ) -> None:
     """State what is known by now, and how long the rest takes."""
     left = f"; about {in_words(left_s)} left" if left_s else ""
-    place = "once more" if again else f"({measured.sweep.done} of {choice.count}){left}"
+    place = "once more" if again else f"({len(measured.windows)} of {choice.count}){left}"
     log.event(
         "profiling",
         f"profiled {clock_mhz} MHz {place}",
         clock_mhz=clock_mhz,
-        done=measured.sweep.done,
+        done=len(measured.windows),
         total=choice.count,
         left_s=left_s,
     )
@@ -300,9 +297,9 @@ class Windows:
         course: Mapping[str, float],
     ) -> Phase:
         """Write the profile; return the phase that follows."""
-        context, sweep, windows = self.context, measured.sweep, measured.windows
-        held = held_clocks(sweep.clocks_mhz, windows)
-        lost = [clock for clock in sweep.clocks_mhz[: len(windows)] if clock not in held]
+        context, windows = self.context, measured.windows
+        held = held_clocks(measured.clocks_mhz, windows)
+        lost = [clock for clock in measured.clocks_mhz[: len(windows)] if clock not in held]
         if lost:
             context.log.event(
                 "not_held",
@@ -310,7 +307,7 @@ class Windows:
                 clocks_mhz=lost,
             )
         self._monitor.expect_held(self._steady_mhz, context.capabilities)
-        profile = profile_of(context, sweep, windows, warming=warming, grid_mhz=grid_mhz)
+        profile = profile_of(context, measured, warming=warming, grid_mhz=grid_mhz)
         self._loads.log_fits(profile.loads)
         if context.job.rank == 0:
             write_profile(profile, context.directory.profile)
@@ -383,7 +380,7 @@ class Sweeping(Profiling):
         if sweeps.spread > _VARIES:
             log_varying(self._windows.context.log, sweeps)
             back = sweeps.back()
-        elif sweeps.sweep.done == 1:
+        elif len(sweeps.windows) == 1:
             return self._written(sweeps, NO_CORRECTION)
         else:
             back = sweeps.first_again()
@@ -407,7 +404,7 @@ class Observing(Profiling):
     def __init__(self, windows: Windows, iteration_s: float, *, ran: int) -> None:
         self._windows = windows
         length = window_length(windows.context, iteration_s)
-        sweeps = MeasuredSweep(Sweep(windows.context.capabilities.clocks_mhz[:1]))
+        sweeps = MeasuredSweep(windows.context.capabilities.clocks_mhz[:1])
         super().__init__(sweeps, length, settling=windows.settling(iteration_s, length.at(), ran=ran))
 
     def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:

@@ -22,7 +22,6 @@ from perseus_ds.profile import (
     LoadFit,
     Point,
     Profile,
-    Sweep,
     Window,
     differ,
     fit_of,
@@ -34,7 +33,7 @@ from perseus_ds.runtime.conflicts import ControlWatch
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import log_troubles, whose
-from perseus_ds.runtime.pooling import Measured, Pooled, joined_loads, pool
+from perseus_ds.runtime.pooling import Measured, MeasuredSweep, Pooled, joined_loads, pool
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.schedule import Kind, Load, mean_load
 
@@ -254,8 +253,7 @@ def mean_power_w(trace: CounterTrace, start_s: float, end_s: float) -> float | N
 
 def profile_of(
     context: JobContext,
-    sweep: Sweep,
-    windows: Sequence[Pooled],
+    sweep: MeasuredSweep,
     *,
     warming: TemperatureCorrection,
     grid_mhz: Sequence[int],
@@ -266,6 +264,7 @@ def profile_of(
     are the mean of those batches that were seen in any window. What was held down is filed under the clock
     that it reached; ``grid_mhz`` are the clocks that the GPUs have.
     """
+    windows = sweep.windows
     blocking_w = _blocking_w(sweep.clocks_mhz, windows, warming)
 
     def warmed(key: Computation, point: Point) -> Point:

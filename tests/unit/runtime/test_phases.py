@@ -8,7 +8,7 @@ import pytest
 from schedules import two_plans
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.profile import Interval, Point, Sweep
+from perseus_ds.profile import Interval, Point
 from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
@@ -23,7 +23,7 @@ from perseus_ds.runtime.phases import (
     WarmUp,
 )
 from perseus_ds.runtime.planned_run import PlannedRun, Running
-from perseus_ds.runtime.pooling import MeasuredSweep
+from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.status import JobStatus
 from perseus_ds.schedule import Instruction, Kind
@@ -97,22 +97,23 @@ class Windows(Profiling):
     def __init__(
         self,
         windows: list[tuple[int, list[int]]],
-        sweep: Sweep,
+        clocks_mhz: Sequence[int],
         length: WindowLength = TWO,
         *,
         settling: int = 1,
         pace: SweepPace | None = None,
         short: int = 0,
     ) -> None:
-        super().__init__(MeasuredSweep(sweep), length, settling=settling, pace=pace)
-        self.windows, self.sweep, self.short = windows, sweep, short
+        self.sweep = MeasuredSweep(clocks_mhz)
+        super().__init__(self.sweep, length, settling=settling, pace=pace)
+        self.windows, self.short = windows, short
 
     def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         self.windows.append((clock_mhz, [one.index for one in window]))
         if len(self.windows) <= self.short:
             return False
         point = Point(clock_mhz, 1000.0 / clock_mhz, 1000.0 - len(self.windows))
-        self.sweep.record({(0, Kind.FORWARD): point})
+        self.sweep.record(Pooled({(0, Kind.FORWARD): point}, {}, 0.0))
         return True
 
     def finished(self) -> Phase:
@@ -126,7 +127,7 @@ def profiling(
     settling: int = 1,
     pace: SweepPace | None = None,
 ) -> Profiling:
-    return Windows(windows, Sweep(clocks_mhz), length, settling=settling, pace=pace)
+    return Windows(windows, clocks_mhz, length, settling=settling, pace=pace)
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -261,7 +262,7 @@ def test_alone_the_plan_runs_on_without_audits() -> None:
 
 def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
     windows: list[tuple[int, list[int]]] = []
-    walk(Windows(windows, Sweep((1000,)), short=1), [GOOD] * 12)
+    walk(Windows(windows, (1000,), short=1), [GOOD] * 12)
     assert windows == [(1000, [1, 2]), (1000, [4, 5, 6, 7])]
 
 
