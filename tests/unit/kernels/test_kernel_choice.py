@@ -11,7 +11,6 @@ import pytest
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import ConfigError, IncompleteProfileError
 from perseus_ds.kernels.choose import (
-    EDP,
     ChosenPairs,
     Goal,
     Level,
@@ -110,24 +109,6 @@ def chosen_from(profile: KernelProfile, level: Level = Level.KERNEL, goal: Goal 
 def test_a_finer_level_saves_more() -> None:
     kernel, instruction, whole = (change_pct(chosen_from(exact(), level))[1] for level in Level)
     assert kernel < instruction <= whole <= 0
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("goal", [Goal(0.0), Goal(0.1)])
-def test_the_bound_is_kept(goal: Goal) -> None:
-    assert goal.tau is not None
-    for level in Level:
-        assert change_pct(chosen_from(exact(), level, goal))[0] <= 100 * goal.tau + 1e-9
-
-
-@pytest.mark.thorough
-def test_least_product_is_below_that_of_any_tolerance() -> None:
-    def product(chosen: ChosenPairs) -> float:
-        return chosen.time_s * chosen.energy_j
-
-    least = product(chosen_from(exact(), goal=EDP))
-    for tau in np.linspace(0, 1, 21):
-        assert least <= product(chosen_from(exact(), goal=Goal(float(tau)))) * (1 + 1e-12)
 
 
 def test_products_want_slow_memory_and_the_others_a_slow_core() -> None:

@@ -13,44 +13,23 @@ from perseus_ds.schedule import Instruction, Kind
 Span = dict[str, object]
 
 
+def span(cat: str, name: str, start: float, length: float, tid: int = 1, **args: object) -> Span:
+    return {"ph": "X", "cat": cat, "name": name, "ts": start, "dur": length, "tid": tid, "args": args}
+
+
 def mark(text: str, start: float, length: float) -> Span:
-    return {
-        "ph": "X",
-        "cat": "user_annotation",
-        "name": f"perseus.{text}",
-        "ts": start,
-        "dur": length,
-        "tid": 1,
-    }
+    return span("user_annotation", f"perseus.{text}", start, length)
 
 
 def operator(name: str, start: float, length: float, *dims: list[int], tid: int = 1, number: int = 0) -> Span:
-    args = {
-        "Input Dims": list(dims),
-        "Input type": ["float"] * len(dims),
-        "Concrete Inputs": [""] * len(dims),
-    }
-    return {
-        "ph": "X",
-        "cat": "cpu_op",
-        "name": name,
-        "ts": start,
-        "dur": length,
-        "tid": tid,
-        "args": args | {"External id": number},
-    }
+    args = {"Input type": ["float"] * len(dims), "Concrete Inputs": [""] * len(dims)}
+    return span(
+        "cpu_op", name, start, length, tid, **{"Input Dims": list(dims), "External id": number} | args
+    )
 
 
-def kernel(start: float, length: float, number: int) -> Span:
-    return {
-        "ph": "X",
-        "cat": "kernel",
-        "name": "sgemm",
-        "ts": start,
-        "dur": length,
-        "tid": 7,
-        "args": {"External id": number},
-    }
+def kernel(start: float, length: float, **args: int) -> Span:
+    return span("kernel", "sgemm", start, length, 7, **args)
 
 
 FORWARD = Instruction.parse("1F0")
@@ -84,28 +63,22 @@ def test_on_cuda_operators_last_as_long_as_their_kernels() -> None:
         operator("aten::linear", 10, 30, [4, 8], [16, 8], number=1),
         operator("aten::addmm", 14, 20, [16], [4, 8], [8, 16], number=2),
         operator("aten::dropout", 60, 20, [4, 16], number=3),
-        kernel(500, 40, 2),
-        kernel(540, 10, 2),
+        kernel(500, 40, **{"External id": 2}),
+        kernel(540, 10, **{"External id": 2}),
     ]
     (launch,) = split_trace_by_instruction(events)[FORWARD]
     assert (launch.kernel.name, launch.duration_s) == ("aten::addmm", pytest.approx(50e-6))
 
 
 def test_kernels_of_no_operator_are_summed_within_instructions() -> None:
-    def launch(at: float, correlation: int) -> Span:
-        call = {"cat": "cuda_runtime", "name": "launch", "args": {"correlation": correlation}}
-        return mark("1F0", at, 1) | call
-
-    custom = {**kernel(500, 30, 0), "args": {"correlation": 5}}
-    of_none = {**kernel(530, 10, 99), "args": {"External id": 99}}
-    outside = {**kernel(900, 1000, 0), "args": {"correlation": 6}}
     events = [
         mark("1F0", 0, 100),
         operator("aten::mm", 10, 30, [4, 8], [8, 8], number=1),
-        kernel(600, 60, 1),
-        launch(50, 5),
-        launch(300, 6),
-        *(custom, of_none, outside),
+        kernel(600, 60, **{"External id": 1}),
+        *(span("cuda_runtime", "launch", at, 1, correlation=number) for at, number in ((50, 5), (300, 6))),
+        kernel(500, 30, correlation=5),
+        kernel(530, 10, **{"External id": 99}),
+        kernel(900, 1000, correlation=6),
     ]
     assert unattributed_pct(events) == pytest.approx(40.0)
     assert unattributed_pct(ON_CPU) is None
@@ -115,17 +88,19 @@ def test_kernels_of_no_operator_are_summed_within_instructions() -> None:
 
 
 def test_a_device_whose_kernels_all_lack_an_operator_is_not_taken_for_a_cpu() -> None:
-    nameless = {**kernel(500, 30, 0), "args": {}}
-    events = [mark("1F0", 0, 100), operator("aten::mm", 10, 30, [4, 8], [8, 8], number=1), nameless]
+    events = [mark("1F0", 0, 100), operator("aten::mm", 10, 30, [4, 8], [8, 8], number=1), kernel(500, 30)]
     assert unattributed_pct(events) == 100.0
     with pytest.raises(ProfileError, match="kernel"):
         trace_of([split_trace_by_instruction(events)])
 
 
 def test_scalars_tell_classes_apart() -> None:
-    softmax = operator("aten::_softmax", 10, 5, [4, 16])
-    args = {"Input Dims": [[4, 16], [], []], "Input type": ["c10::BFloat16", "Scalar", "Scalar"]}
-    events = [mark("1F0", 0, 100), softmax | {"args": args | {"Concrete Inputs": ["", "-1", "False"]}}]
+    args: dict[str, object] = {
+        "Input Dims": [[4, 16], [], []],
+        "Input type": ["c10::BFloat16", "Scalar", "Scalar"],
+        "Concrete Inputs": ["", "-1", "False"],
+    }
+    events = [mark("1F0", 0, 100), span("cpu_op", "aten::_softmax", 10, 5, **args)]
     (launch,) = split_trace_by_instruction(events)[FORWARD]
     assert launch.kernel == KernelClass("aten::_softmax", ((4, 16),), "bfloat16", "T;-1;False")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -60,12 +58,3 @@ def test_what_is_surely_slower_is_told_by_the_errors() -> None:
     times_s, errors_s = np.array([1.02, 1.0, 1.1]), np.full(3, 0.01)
     np.testing.assert_allclose(monotone(times_s, errors_s), [1.01, 1.01, 1.1])
     np.testing.assert_array_equal(monotone(times_s, errors_s / 5.0), times_s)
-
-
-def test_an_exact_profile_stays_what_it_is() -> None:
-    """Without errors nothing is chance."""
-    exact = {
-        key: tuple(replace(point, time_se_s=0.0, energy_se_j=0.0) for point in own)
-        for key, own in capped(0).points.items()
-    }
-    assert smoothed(Profile(exact)).points == exact

@@ -46,24 +46,6 @@ def swept(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("gpu", ["a40", "h200"])
-def test_a_few_clocks_state_all_others(gpu: str) -> None:
-    grid = model_named(gpu).clocks_mhz
-    points = swept(gpu, share=0.003)
-    assert len(points[0, Kind.FORWARD]) == len(PLACES)
-    found = smoothed(Profile(points, grid_mhz=tuple(grid)))
-    assert len(found.of(0, Kind.FORWARD)) > 20
-    off = []
-    for (stage, kind), own in found.points.items():
-        for point in own:
-            true = true_point(gpu, point.clock_mhz, WORKS[kind].times(WEIGHTS[stage]))
-            off.append((point.time_s / true.time_s - 1.0, point.energy_j / true.energy_j - 1.0))
-    time, energy = np.sqrt(np.mean(np.square(off), axis=0))
-    assert time <= 0.006
-    assert energy <= 0.02
-
-
-@pytest.mark.thorough
 def test_no_clock_is_predicted_above_what_a_capped_gpu_reaches() -> None:
     points = swept("h100-sxm", share=0.0)
     found = smoothed(Profile(points, grid_mhz=tuple(model_named("h100-sxm").clocks_mhz)))

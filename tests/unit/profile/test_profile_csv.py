@@ -146,13 +146,6 @@ def test_capitals_and_blanks_in_the_header_do_no_harm(tmp_path: Path) -> None:
     assert read_csv(spaced).points == read_csv(plain).points
 
 
-@pytest.mark.parametrize("name", ["profile.tsv", "profile.txt"])
-def test_a_table_by_another_ending_is_read_as_a_table(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text(GOOD.replace(",", "\t"))
-    with pytest.raises(ProfileError, match="tabs"):
-        read_profile(tmp_path / name)
-
-
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="nowhere"):
         read_profile(tmp_path / "nowhere.csv")

@@ -1,7 +1,5 @@
 """A counter that looks at a quarter of its period: what it did not see is not blamed on what ran then."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
@@ -44,36 +42,6 @@ def test_powers_are_the_true_ones_whenever_in_its_period_the_counter_looks(width
     assert found.blocking_power_w == pytest.approx(WAITING_W, rel=0.02)
 
 
-def test_taken_for_the_whole_period_the_same_steps_would_mislead() -> None:
-    """What this file is for: with the plain reading the forward would lose some of its power to the wait."""
-    intervals = one_wait_behind_every_forward()
-    window = seen_by(Sampling(0.25, 0.0), intervals)
-    classes = [[i for i in intervals if i.kind is kind] for kind in POWER_W]
-    busy_s = np.column_stack([WHOLE.busy_s(one, window.counter.time_s) for one in classes])
-    idle_s = np.diff(window.counter.time_s) - busy_s.sum(axis=1)
-    powers_w, *_ = np.linalg.lstsq(
-        np.column_stack([busy_s, idle_s]), np.diff(window.counter.energy_j), rcond=None
-    )
-    assert powers_w[0] < 0.98 * FORWARD_W
-
-
-def test_a_counter_that_sees_everything_is_read_as_it_is() -> None:
-    intervals = one_wait_behind_every_forward()
-    window = seen_by(WHOLE, intervals)
-    found = estimate(window)
-    for (_, kind), point in found.points.items():
-        assert point.energy_j / point.time_s == pytest.approx(POWER_W[kind], rel=1e-4)
-
-
 def test_what_chance_explains_as_well_changes_nothing() -> None:
     assert best_sampling(lambda one: 100.0 if one == WHOLE else 99.0, steps=50) == WHOLE
     assert best_sampling(lambda one: 100.0 if one == WHOLE else 50.0, steps=50) != WHOLE
-
-
-def test_every_second_is_seen_once_whatever_the_width() -> None:
-    intervals = one_wait_behind_every_forward()
-    ticks_s = np.arange(0.0, intervals[-1].end_s, PERIOD_S)
-    total_s = sum(i.duration_s for i in intervals)
-    assert all(earlier.end_s <= later.start_s for earlier, later in pairwise(intervals))
-    for sampling in (WHOLE, Sampling(0.5, 0.1), Sampling(0.25, -0.1)):
-        assert sampling.busy_s(intervals, ticks_s).sum() == pytest.approx(total_s, rel=0.02)
