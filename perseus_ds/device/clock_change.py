@@ -249,16 +249,14 @@ def calibration_steps(gpu: Gpu, *, in_step: bool = False) -> Steps[Calibration]:
     return _calibration_of(gpu, done, ticks.period_s)
 
 
-def _calibration_of(
-    gpu: Gpu, switches: Sequence[Switch], period_s: float | None, *, together_s: float | None = None
-) -> Calibration:
+def _calibration_of(gpu: Gpu, switches: Sequence[Switch], period_s: float | None) -> Calibration:
     """Sum up; only switches that were looked at closely enough count for a latency."""
     told = [switch for switch in switches if switch.told]
     return Calibration(
         call_s=median(switch.call_s for switch in switches) if switches else None,
         up_s=_typical_s([switch for switch in told if switch.to_mhz > switch.from_mhz], seen=True),
         down_s=_typical_s([switch for switch in told if switch.to_mhz < switch.from_mhz]),
-        together_s=together_s,
+        together_s=None,
         counter_period_s=period_s,
         unreached=sum(switch.total_s is None for switch in switches),
         idle=sum(switch.idle for switch in switches),
@@ -305,11 +303,8 @@ def _typical_s(switches: Sequence[Switch], *, seen: bool = False) -> float | Non
 
     A higher clock that comes half a look late costs time, one that comes half a look early next to nothing.
     """
-    known_s = [
-        switch.total_s + (switch.blur_s / 2 if seen else 0.0)
-        for switch in switches
-        if switch.total_s is not None
-    ]
+    later = 0.5 * seen
+    known_s = [one.total_s + later * one.blur_s for one in switches if one.total_s is not None]
     return median(known_s) if known_s else None
 
 
@@ -357,17 +352,12 @@ class ClockChange:
         ``gpus`` is how many were measured together: what the last of them waited longer than one alone
         is the queue.
         """
-        call_s, latency_s = able.switch_call_s, able.switch_latency_s
-        up_s = down_s = latency_s
-        together_s = None
-        if calibration is not None:
-            call_s = call_s if calibration.call_s is None else calibration.call_s
-            up_s = latency_s if calibration.up_s is None else calibration.up_s
-            down_s = latency_s if calibration.down_s is None else calibration.down_s
-            together_s = calibration.together_s
+        found = calibration or Calibration(None, None, None, None, None, unreached=0)
+        call_s = able.switch_call_s if found.call_s is None else found.call_s
+        up_s, down_s = (able.switch_latency_s if one is None else one for one in (found.up_s, found.down_s))
         queue_s = 0.0
-        if together_s is not None and gpus > 1:
-            queue_s = min(max(0.0, together_s - max(up_s, down_s)) / (gpus - 1), call_s)
+        if found.together_s is not None and gpus > 1:
+            queue_s = min(max(0.0, found.together_s - max(up_s, down_s)) / (gpus - 1), call_s)
         return cls(call_s, max(0.0, up_s - call_s), max(0.0, down_s - call_s), queue_s)
 
     @property

@@ -38,15 +38,11 @@ class SpawnedGuard:
         restore_clock_mhz: int | None = None,
         end_s: float = _END_S,
     ) -> None:
-        self.pid = process.pid
-        self.backend = backend
+        self.pid, self.backend = process.pid, backend
         self.has_taken = False
+        self._process, self._own, self._end_s = process, own, end_s
         self._restore_clock_mhz = restore_clock_mhz
-        self._process = process
-        self._own = own
-        self._end_s = end_s
-        self._lock = threading.Lock()
-        self._restored = False
+        self._lock, self._restored = threading.Lock(), False
 
     def wait(self) -> None:
         """Wait until it has ended; report one that does not, which its driver may hold up.

@@ -393,8 +393,7 @@ class VirtualTime:
         until_s = max(self._now_s + for_s, math.nextafter(self._now_s, math.inf))
         self.pass_to(min(until_s, self._due[0][0]) if self._due else until_s)
 
-    def sleep(self, for_s: float) -> None:
-        self.pass_s(for_s)
+    sleep = pass_s
 
 
 def _sharpen_timer() -> None:

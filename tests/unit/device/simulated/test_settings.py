@@ -48,21 +48,14 @@ def test_a_bad_value_is_named_with_its_key(block: dict[str, object], says: str) 
     ("key", "inside", "outside"),
     [
         ("time_scale", [1e-9, 1e9], [0, -1]),
-        ("mean_forward_s", [1e-9], [0]),
-        ("backward_over_forward", [1e-9], [0]),
-        ("reduce_grads_s", [0, 1], [-1e-9]),
-        ("step_s", [0], [-1e-9]),
-        ("transfer_s", [0], [-1e-9]),
         ("noise", [0, 1], [-1e-9, 1.0001]),
-        ("counter_noise", [0, 1], [-1e-9, 1.0001]),
-        ("memory_bound", [0, 1], [-1e-9, 1.0001]),
         ("intensity", [1e-9, 2], [0, 2.0001]),
         ("switch_latency_s", [None, 0], [-1e-9]),
         ("power_cap_w", [None, 1e-9], [0]),
         ("throttle_mhz", [None, 210], [0, 209]),
     ],
 )
-def test_every_number_has_its_range(key: str, inside: list[object], outside: list[object]) -> None:
+def test_a_number_of_each_kind_has_its_range(key: str, inside: list[object], outside: list[object]) -> None:
     for value in inside:
         assert getattr(simulated_settings({key: value}), key) == value
     for value in outside:
