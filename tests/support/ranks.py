@@ -203,6 +203,7 @@ def _rank(
             enter(rank)
         method = f"file://{folder}/rendezvous" if enter is None else "env://"
         torch.distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=ranks)
+        torch.distributed.barrier()  # a rank that ends while another still connects would fail it
         deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
         value = body(rank, *args)
         queue.put((rank, value, None))
