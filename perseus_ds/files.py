@@ -141,35 +141,29 @@ def read_bounded(path: Path, *, most_bytes: int, writers: frozenset[int] | None 
 
 
 def _read_once(path: Path, *, most_bytes: int, writers: frozenset[int] | None) -> bytes:
-    descriptor = open_ordinary(path, follow=writers is None)
+    """Read a file as far as is allowed; a pipe, a device, a folder or a socket is refused, not waited for."""
+    links = 0 if writers is None else os.O_NOFOLLOW
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | links)
+    parts: list[bytes] = []
     try:
         found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise PerseusError("is not an ordinary file")
         if writers is not None:
             check_writers(found, writers)
-        content = _read(descriptor, most_bytes + 1) if found.st_size <= most_bytes else b""
+        left = most_bytes + 1 if found.st_size <= most_bytes else 0
+        while left and (part := os.read(descriptor, min(left, 1 << 20))):  # it may have grown since
+            parts.append(part)
+            left -= len(part)
     finally:
         os.close(descriptor)
+    content = b"".join(parts)
     if max(found.st_size, len(content)) > most_bytes:
         raise PerseusError(f"has {max(found.st_size, len(content))} bytes, {most_bytes} are allowed")
     for start, what, remedy in _NOT_PLAIN:
         if content.startswith(start):
             raise PerseusError(what, hint=remedy)
     return content
-
-
-def open_ordinary(path: Path, *, follow: bool = True) -> int:
-    """Open a file for reading; a pipe, a device, a folder or a socket is refused and not waited for.
-
-    Raises:
-        OSError: it cannot be opened.
-        PerseusError: it is no ordinary file; the message lacks the path.
-    """
-    links = 0 if follow else os.O_NOFOLLOW
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | links)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise PerseusError("is not an ordinary file")
-    return descriptor
 
 
 def check_folder(folder: Path, writers: frozenset[int]) -> None:
@@ -190,16 +184,6 @@ def reason_of(error: OSError | PerseusError) -> str:
     if isinstance(error, PerseusError):
         return error.message
     return f"cannot be read: {error.strerror or type(error).__name__}"
-
-
-def _read(descriptor: int, most_bytes: int) -> bytes:
-    """Read to the end of the file or of what is allowed: a file may grow after it was measured."""
-    parts: list[bytes] = []
-    left = most_bytes
-    while left and (part := os.read(descriptor, min(left, 1 << 20))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
 
 
 # JSON of others: bounded in bytes, values and depth, finite in its numbers, each key once.
@@ -234,7 +218,7 @@ def parse_json(text: bytes | str, *, most_values: int = MOST_VALUES) -> object:
     Cost: about 1 us and at most 200 bytes for each value; too many are refused before they are made.
     """
     data = text.encode("utf-8", errors="surrogatepass") if isinstance(text, str) else text
-    values = _count(data)
+    values = 1 + data.count(b",") + data.count(b"[") + min(data.count(b"{"), data.count(b":"))  # at most
     if values > most_values:
         raise PerseusError(f"has about {values} values, {most_values} are allowed")
     try:
@@ -256,11 +240,6 @@ def parse_json(text: bytes | str, *, most_values: int = MOST_VALUES) -> object:
     except json.JSONDecodeError as error:
         raise PerseusError(f"is not JSON or is cut short: {error}") from error
     return content
-
-
-def _count(data: bytes) -> int:
-    """An upper bound of the values in a text: each is a container's first, or follows a comma."""
-    return 1 + data.count(b",") + data.count(b"[") + min(data.count(b"{"), data.count(b":"))
 
 
 def _real(text: str) -> float:
