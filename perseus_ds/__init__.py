@@ -43,7 +43,7 @@ def set_load(function: Callable[[int, int], object] | None) -> None:
     Raises:
         ConfigError: it is no function.
     """
-    from perseus_ds.config.load import set_function  # noqa: PLC0415  # importing us imports nothing
+    from perseus_ds.runtime.user_loads import set_function  # noqa: PLC0415  # importing us imports nothing
 
     set_function(function)
 

@@ -11,16 +11,8 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
 from perseus_ds.adapters.deepspeed_settings import read_settings
-from perseus_ds.config import (
-    ENABLED_BY_FILE,
-    PerseusConfig,
-    load,
-    parse,
-    read_block,
-    read_deepspeed_json,
-    read_source,
-    refuse_two_blocks,
-)
+from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, load, parse, read_block, read_source
+from perseus_ds.config.load import read_deepspeed_json, refuse_two_blocks
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.runtime.usable import check_usable
 
@@ -115,23 +107,18 @@ def _engine_findings(content: Mapping[str, object], perseus: PerseusConfig) -> I
 
 
 def _findings(content: Mapping[str, object], deepspeed_version: str | None) -> Iterator[Finding]:
-    def is_on(section: str) -> bool:
-        block = content.get(section)
-        return isinstance(block, Mapping) and block.get("enabled", False) is True
-
-    if is_on("autotuning"):
+    on = {
+        key: isinstance(value, Mapping) and value.get("enabled", False) is True
+        for key, value in content.items()
+    }
+    if on.get("autotuning"):
         yield Finding("autotuning is on: the plugin stays off", "train first, tune elsewhere")
     crashes = _TIMERS_CRASH[0] <= _release(deepspeed_version or "") <= _TIMERS_CRASH[1]
-    if read_settings(content, replicas=_SEVERAL).never_a_pipeline or not crashes:
-        return
-    timers = {
-        "wall_clock_breakdown": content.get("wall_clock_breakdown") is True,
-        "flops_profiler": is_on("flops_profiler"),
-    }
-    for key in (key for key, on in timers.items() if on):
-        yield Finding(
-            f"{key} is on: DeepSpeed {deepspeed_version} ends every pipeline job with it", f"turn {key} off"
-        )
+    on["wall_clock_breakdown"] = content.get("wall_clock_breakdown") is True
+    for key in ("wall_clock_breakdown", "flops_profiler"):
+        if crashes and on.get(key) and not read_settings(content, replicas=_SEVERAL).never_a_pipeline:
+            ends = f"DeepSpeed {deepspeed_version} ends every pipeline job with it"
+            yield Finding(f"{key} is on: {ends}", f"turn {key} off")
 
 
 @dataclass(frozen=True, slots=True)

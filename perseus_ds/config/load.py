@@ -11,12 +11,12 @@ import base64
 import binascii
 import difflib
 import hashlib
-import importlib
 import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -245,13 +245,9 @@ def read_source(source: str | Path) -> tuple[str, str]:
         ConfigError: it is neither, or too large.
     Source: deepspeed/runtime/config.py @ 0.19.8, ``DeepSpeedConfig.__init__``.
     """
-    is_file = os.path.exists(source)  # noqa: PTH110  # Path.exists raises where a word is too long for a name
-    if not is_file:
-        try:
+    if not os.path.exists(source):  # noqa: PTH110  # Path.exists raises where a word is too long for a name
+        with suppress(binascii.Error, ValueError):
             text = base64.b64decode(str(source).translate(str.maketrans("-_", "+/")), validate=True).decode()
-        except (binascii.Error, ValueError):
-            pass
-        else:
             if len(text) > MAX_BYTES:
                 raise ConfigError(f"--deepspeed_config in base64 is longer than {MAX_BYTES} bytes")
             return "--deepspeed_config in base64", text
@@ -309,9 +305,8 @@ def _parsed(name: str, text: str, *, is_yaml: bool = False) -> object:
     except RecursionError as error:
         raise ConfigError(f"{name} is nested too deeply") from error
     except OverflowError as error:
-        raise ConfigError(
-            f"{name} has a number that no computer can hold", hint="1e308 is the largest"
-        ) from error
+        too_large = f"{name} has a number that no computer can hold"
+        raise ConfigError(too_large, hint="1e308 is the largest") from error
     except ValueError as error:
         why = str(error).splitlines()[0][:200]
         raise ConfigError(f"{name} is not JSON or YAML, or is cut short: {why}") from error
@@ -364,41 +359,3 @@ def refuse_two_blocks(environment: Mapping[str, str]) -> None:
             f"the configuration has a perseus block, and {ENABLED_BY_FILE}={file} names another",
             hint="keep one of them",
         )
-
-
-LoadFunction = Callable[[int, int], object]
-"""(iteration, microbatches) -> one entry a microbatch: its tokens, or a list of its sequences' lengths."""
-READ_AHEAD = "read_ahead"
-_set_function: list[LoadFunction] = []
-
-
-def set_function(function: LoadFunction | None) -> None:
-    """Keep the user's function for the loads of coming iterations; None forgets it.
-
-    Raises:
-        ConfigError: it cannot be called.
-    """
-    if function is not None and not callable(function):
-        raise ConfigError(f"set_load was given {function!r:.80}", hint="expected a function")
-    _set_function[:] = [] if function is None else [function]
-
-
-def load_function(named: str | None) -> LoadFunction | None:
-    """Return the function that was set in code, else the one that ``straggler.loads`` names.
-
-    Raises:
-        ConfigError: there is no such function.
-    """
-    if _set_function or named in {None, READ_AHEAD}:
-        return _set_function[0] if _set_function else None
-    assert named is not None
-    module, _, name = named.replace(":", ".").rpartition(".")
-    hint = f'expected "module.function" or "{READ_AHEAD}"'
-    try:
-        found: object = getattr(importlib.import_module(module), name)
-    except Exception as error:  # a user's module may raise anything
-        why = f"{type(error).__name__}: {error!s:.200}"
-        raise ConfigError(f"perseus.straggler.loads is {named!r:.200}: {why}", hint=hint) from error
-    if not callable(found):
-        raise ConfigError(f"perseus.straggler.loads is {named!r:.200}, which is not a function", hint=hint)
-    return found

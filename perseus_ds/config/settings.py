@@ -1,4 +1,7 @@
-"""The keys of the ``perseus`` block: every one with its meaning, its range and its default."""
+"""The keys of the ``perseus`` block, each with its range and its default.
+
+`docs/reference/block.md` states what each means, from `scripts/docs/meanings.toml`.
+"""
 
 from __future__ import annotations
 
@@ -56,15 +59,7 @@ class _Section:
 
 @dataclass(frozen=True, slots=True)
 class Objective(_Section):
-    """The point of the frontier to run at while no replica straggles.
-
-    ``reserve_pct`` keeps that much of every stretched computation's duration in reserve. Durations vary, and
-    a plan that fills all slack to the last bit would lose speed to the variation. "automatic" keeps what the
-    profiled variation asks for. ``split`` lets a computation change its clock while it runs, ``waits`` lowers
-    the clock in long waits. ``timelines`` names a file of further ways to run each instruction
-    (`perseus-ds kernels plan --timelines`). ``changes_per_s`` and ``node_changes_per_s`` are how often the
-    clock of a GPU may change, and those of a node's GPUs together.
-    """
+    """The point of the frontier to run at while no replica straggles."""
 
     policy: Policy = "no_slowdown"
     max_slowdown_pct: Percent | None = None
@@ -80,14 +75,7 @@ class Objective(_Section):
 
 @dataclass(frozen=True, slots=True)
 class ProfileSettings(_Section):
-    """The sweep over clocks inside training.
-
-    ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator). ``min_window_s`` is
-    the least time measured at one clock, ``max_clocks`` the most clocks tried, of five that lie between the
-    highest and half of it. While the sweep lasts, training is slowed by ``max_slower_pct`` at most:
-    iterations at default clocks lie between. ``settle_s`` is how long a cold GPU warms up before
-    the first of them is measured, at most half as long as the sweep takes.
-    """
+    """The sweep over clocks inside training."""
 
     min_window_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 5.0
     max_clocks: Annotated[int, Field(ge=2, le=1000)] | None = None
@@ -99,11 +87,7 @@ class ProfileSettings(_Section):
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings(_Section):
-    """Iterations at default clocks from time to time, so that the saving is measured, not promised.
-
-    ``settle_s`` is how long a GPU is given after a change of sides: for that long it has the other side's
-    temperature, and leakage follows the temperature. It takes at most a fifth of ``every_iterations``.
-    """
+    """Iterations at default clocks from time to time, so that the saving is measured, not promised."""
 
     every_iterations: Annotated[int, Field(ge=0, le=1_000_000_000)] = 500
     iterations: Annotated[int, Field(ge=1, le=1000)] = 3
@@ -112,12 +96,7 @@ class AuditSettings(_Section):
 
 @dataclass(frozen=True, slots=True)
 class StragglerSettings(_Section):
-    """Answers to stragglers, and the time that they may cost over the last 1 000 iterations.
-
-    ``loads`` is how the loads of an iteration's microbatches are known before it begins: a function
-    ("module.function"), or "read_ahead", which reads them from the data iterator and counts them. ``pacing``
-    "automatic" paces replicas to the longest by these loads, where they explain durations.
-    """
+    """Answers to stragglers, and the time that they may cost over the last 1 000 iterations."""
 
     enabled: bool = True
     max_cost_pct: Annotated[float, Field(ge=0.0, le=100.0)] = 0.2
@@ -127,12 +106,7 @@ class StragglerSettings(_Section):
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings(_Section):
-    """Numbers that every rank leaves for monitoring.
-
-    ``folder`` is where the files of node_exporter's textfile collector go; None: ``metrics`` in the run
-    directory. ``port`` is that of an endpoint for Prometheus on the node's first rank; the next rank's is
-    one higher.
-    """
+    """Numbers that every rank leaves for monitoring."""
 
     enabled: bool = False
     folder: Folder | None = None
@@ -141,12 +115,7 @@ class MetricsSettings(_Section):
 
 @dataclass(frozen=True, slots=True)
 class PerseusConfig(_Section):
-    """The whole block; ``simulated`` is read by the simulated device alone.
-
-    ``allow_unguarded_container`` sets clocks also where nothing would put them back, should the container be
-    killed. ``restore_clock_mhz`` is put back at the end in place of the driver's own clocks.
-    ``trace_kernels`` iterations run under PyTorch's profiler, at default clocks.
-    """
+    """The whole block; ``simulated`` is read by the simulated device alone."""
 
     enabled: bool = False
     mode: Mode = "automatic"

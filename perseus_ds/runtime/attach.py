@@ -20,17 +20,8 @@ import torch
 import torch.distributed as dist
 
 from perseus_ds import __version__
-from perseus_ds.config import (
-    ENABLED_BY_FILE,
-    PerseusConfig,
-    StragglerSettings,
-    parse,
-    read_block,
-    refuse_two_blocks,
-    resolved,
-    text_digest,
-)
-from perseus_ds.config.load import READ_AHEAD
+from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, StragglerSettings, parse, read_block
+from perseus_ds.config.load import refuse_two_blocks, resolved, text_digest
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.device.gpu import DeviceRequest, Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
@@ -63,7 +54,7 @@ from perseus_ds.runtime.session import Session
 from perseus_ds.runtime.shared_device import SharedDevice, shared_device
 from perseus_ds.runtime.status import NoticeWatch, StatusExchange, StatusLayout
 from perseus_ds.runtime.usable import check_usable, run_directory_of
-from perseus_ds.runtime.user_loads import UserLoads, given_by_all
+from perseus_ds.runtime.user_loads import READ_AHEAD, UserLoads, given_by_all
 from perseus_ds.straggler.notices import Notices
 
 # Put a session together: every part with what ends it, in the order in which data goes through them.

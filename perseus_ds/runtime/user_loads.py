@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
 from typing import cast
 
-from perseus_ds.config.load import LoadFunction, load_function
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.channel import ControlChannel
@@ -20,6 +20,44 @@ LIMIT_S = 0.1
 _MOST_SLOW = 3
 _MOST_LENGTHS = 100_000
 """Sequences of a microbatch: a list of more is taken to be endless."""
+
+
+LoadFunction = Callable[[int, int], object]
+"""(iteration, microbatches) -> one entry a microbatch: its tokens, or a list of its sequences' lengths."""
+READ_AHEAD = "read_ahead"
+_set_function: list[LoadFunction] = []
+
+
+def set_function(function: LoadFunction | None) -> None:
+    """Keep the user's function for the loads of coming iterations; None forgets it.
+
+    Raises:
+        ConfigError: it cannot be called.
+    """
+    if function is not None and not callable(function):
+        raise ConfigError(f"set_load was given {function!r:.80}", hint="expected a function")
+    _set_function[:] = [] if function is None else [function]
+
+
+def load_function(named: str | None) -> LoadFunction | None:
+    """Return the function that was set in code, else the one that ``straggler.loads`` names.
+
+    Raises:
+        ConfigError: there is no such function.
+    """
+    if _set_function or named in {None, READ_AHEAD}:
+        return _set_function[0] if _set_function else None
+    assert named is not None
+    module, _, name = named.replace(":", ".").rpartition(".")
+    hint = f'expected "module.function" or "{READ_AHEAD}"'
+    try:
+        found: object = getattr(importlib.import_module(module), name)
+    except Exception as error:  # a user's module may raise anything
+        why = f"{type(error).__name__}: {error!s:.200}"
+        raise ConfigError(f"perseus.straggler.loads is {named!r:.200}: {why}", hint=hint) from error
+    if not callable(found):
+        raise ConfigError(f"perseus.straggler.loads is {named!r:.200}, which is not a function", hint=hint)
+    return found
 
 
 class UserLoads(PassingListener):

@@ -14,9 +14,9 @@ from jobs import SURE, UNEVEN, block
 from ranks import Said, batches, build, config, run_ranks
 
 import perseus_ds
-from perseus_ds.config.load import LoadFunction
 from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.runtime import user_loads
+from perseus_ds.runtime.user_loads import LoadFunction
 
 Train = Callable[[int, Mapping[str, Any], int], object]
 """A rank's training: rank, DeepSpeed's configuration with our block, steps."""

@@ -13,8 +13,8 @@ from ranks import batches, build, config, run_ranks
 from varied_loads import SIMULATED, lengths_of
 
 import perseus_ds
-from perseus_ds.config.load import LoadFunction
 from perseus_ds.runtime import user_loads
+from perseus_ds.runtime.user_loads import LoadFunction
 
 pytestmark = pytest.mark.e2e
 

@@ -13,11 +13,10 @@ import torch
 from adapter_contract import Noting
 
 import perseus_ds
-from perseus_ds.config.load import LoadFunction, load_function
 from perseus_ds.errors import ConfigError
 from perseus_ds.runtime import user_loads
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.user_loads import UserLoads, given_by_all
+from perseus_ds.runtime.user_loads import LoadFunction, UserLoads, given_by_all, load_function
 from perseus_ds.schedule import Load
 
 
