@@ -1,28 +1,5 @@
 """The errors a user can meet, and nothing else.
 
-::
-
-    PerseusError(message, *, hint=None)
-      ConfigError
-      ScheduleError                 orders that cannot run, or two that should agree and do not
-      ProfileError
-        IncompleteProfileError      a (stage, kind) without a measurement
-          UnmeasurableError         and measuring for longer would show no more
-      SolverError                   a problem that cannot be solved, or a result that failed its check
-        InfeasibleError             no plan meets the wanted time
-      PlanError                     a plan, or its file, that cannot be used, or is for another job
-        SlowChangeError             a change of clock outlasts an iteration
-      DeviceError
-        DeviceUnavailableError      no such device, no driver
-          DeviceAbsentError         the driver answers, and has no such device
-          DeviceHeldError           another guard holds its clock
-        DevicePermissionError       the device is there, the right to set clocks is not
-        DeviceUnsupportedError      the device cannot do this
-          ValueRefusedError         the device can, but not with this value
-        DeviceLostError             the device fell off the bus
-      EngineError                   a framework, or a use of it, that we do not attach to
-        SilentRankError             a rank that did not answer in time: it may come back
-
 A message states what, where, got and expected; ``hint`` is the one thing to do. Vendor errors are translated
 once, at the border, and raised ``from`` the original.
 """

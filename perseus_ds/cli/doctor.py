@@ -201,7 +201,7 @@ class Diagnosis:
         for gpu in self.gpus:
             yield from gpu.lines()
             if (check := self.checks.get(gpu.index)) is not None:
-                yield f"         {check.line}"
+                yield f"         {check}"
             if variable is not None:
                 left = "left" if gpu.index in self.visible else "hidden"
                 yield f"         {left} by {VISIBLE_DEVICES}={variable}"
@@ -443,16 +443,12 @@ class QuickCheck:
     read_p50_ms: float | None
     read_max_ms: float | None
 
-    @property
-    def line(self) -> str:
-        """The check in words."""
-        clock = (
-            "clock cannot be read" if self.clock_mhz is None else f"clock {self.clock_mhz} MHz is readable"
-        )
+    def __str__(self) -> str:
+        clock = "cannot be read" if self.clock_mhz is None else f"{self.clock_mhz} MHz is readable"
         ratio = "cannot be compared" if self.counter_by_power is None else f"{self.counter_by_power:.2f}"
         reads = "no reads" if self.read_p50_ms is None else f"{self.read_p50_ms:.2f} ms"
         most = "" if self.read_max_ms is None else f", {self.read_max_ms:.2f} ms at most"
-        return f"{clock}; counter by power {ratio}; a read of the counter takes {reads}{most}"
+        return f"clock {clock}; counter by power {ratio}; a read of the counter takes {reads}{most}"
 
 
 def quick_checks(indices: Sequence[int]) -> dict[int, QuickCheck]:
@@ -537,24 +533,17 @@ def _timing_lines(found: Calibration | str) -> Iterator[str]:
 
 
 def _taken(index: int, backend: str) -> Gpu:
-    """Take a GPU as a training job would, after seeing that nobody works on it, and before trusting that.
-
-    Raises:
-        DeviceError: no right to set clocks, another holder, or somebody works on it.
-    """
+    """Take a GPU as a training job would, after seeing that nobody works on it, and before trusting that."""
     with choose(DeviceRequest("nvml", local_rank=index, lock=False)).gpu as reader:
-        _refuse_busy(reader)
+        busy = reader.busy()
+    if busy is not None:
+        raise DeviceUnavailableError(f"GPU {index} is in use: {busy}")
     gpu = choose(DeviceRequest(backend, local_rank=index)).gpu
     try:
-        if (why_not := gpu.capabilities().why_not) is not None:
-            raise DeviceUnavailableError(why_not)
-        _refuse_busy(gpu)
+        why_not, busy = gpu.capabilities().why_not, gpu.busy()
+        if why_not is not None or busy is not None:
+            raise DeviceUnavailableError(why_not or f"GPU {index} is in use: {busy}")
     except DeviceError:
         gpu.close()
         raise
     return gpu
-
-
-def _refuse_busy(gpu: Gpu) -> None:
-    if (busy := gpu.busy()) is not None:
-        raise DeviceUnavailableError(f"GPU {gpu.identify().index} is in use: {busy}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO, TypeVar
 
@@ -24,13 +24,13 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 def print_result(text: str) -> None:
     """Print a result; nobody who waits for it waits for the next one."""
-    sys.stdout.write(for_stream(text, sys.stdout) + "\n")
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def log_stderr(text: str) -> None:
     """Print what is not the result: an assumption, a warning, a refusal."""
-    sys.stderr.write(for_stream(f"perseus-ds: {text}", sys.stderr) + "\n")
+    sys.stderr.write(f"perseus-ds: {text}\n")
 
 
 def is_watched(stream: TextIO) -> bool:
@@ -64,21 +64,10 @@ def counted(number: int, noun: str, plural: str = "s") -> str:
 
 def sentences(text: str) -> str:
     """Fold text at 80 columns, each line of it by itself; continued lines are indented."""
-    return "\n".join(_folded(line, COLUMNS) for line in text.splitlines())
-
-
-def for_stream(text: str, stream: TextIO) -> str:
-    """Fold what is wider than the terminal that it goes to; a file or a pipe gets every line whole."""
-    if not is_watched(stream):
-        return text
-    width = shutil.get_terminal_size((COLUMNS, 24)).columns
-    return "\n".join(_folded(line, width) for line in text.splitlines())
-
-
-def _folded(line: str, width: int) -> str:
-    if len(line) <= width or "\x1b" in line:
-        return line
-    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    fold = partial(textwrap.fill, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(
+        line if len(line) <= COLUMNS or "\x1b" in line else fold(line, COLUMNS) for line in text.splitlines()
+    )
 
 
 @contextmanager

@@ -159,11 +159,7 @@ class Settings(Objective):
 
 
 def _given(words: Sequence[str]) -> dict[str, Any]:
-    """Read ``--set KEY=VALUE``: a number, true, false or null as JSON has it, else text.
-
-    Raises:
-        ConfigError: naming the word or the key.
-    """
+    """Read ``--set KEY=VALUE``: a number, true, false or null as JSON has it, else text."""
     found: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.removeprefix("objective.").partition("=")
@@ -298,11 +294,7 @@ def _shown(value: object) -> str:
 
 
 def _blocking_power_w(options: argparse.Namespace, profile: Profile, job: PlanRequest | None) -> float:
-    """Return what was typed, else the job's or the profile's, else an A100's.
-
-    Raises:
-        PlanError: a GPU that waits would take more than one that computes at its highest clock.
-    """
+    """Return what was typed, else the job's or the profile's, else an A100's."""
     known_w = profile.blocking_power_w if job is None else job.blocking_power_w
     if options.blocking_power_w is None and known_w is not None:
         return known_w

@@ -52,10 +52,6 @@ if TYPE_CHECKING:
     import networkx as nx
 
 CSV_COLUMNS = ("stage", "microbatch", "kind", "clock_mhz", "memory_mhz", "start_s", "duration_s", "energy_j")
-_USAGE = """perseus-ds show [-h] [--format {table,csv,json}] [--graph FILE] [--power]
-                       [--max-slowdown PCT | --deadline S | --power-cap W | --min-energy |
-                        --plan N | --straggler S]
-                       PLAN"""  # argparse breaks no line between alternatives
 _NAME = 11  # characters of "F stage 12 "
 _POWER_ROWS = 24
 """A table on a screen shows so many points, evenly spread; CSV and JSON have all."""
@@ -65,7 +61,6 @@ _CRITICAL = 1e-9
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds show``."""
-    parser.usage = _USAGE
     file = "plan.json of a run directory, or of `plan -o`; or a profile"
     parser.add_argument("file", type=Path, metavar="PLAN", help=file)
     which = parser.add_mutually_exclusive_group()
@@ -124,11 +119,7 @@ def _print_csv(header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
 
 
 def _show_profile(options: argparse.Namespace, no_plan: PlanError) -> None:
-    """Print a profile in the form that was asked for.
-
-    Raises:
-        PerseusError: the file is neither a plan nor a profile.
-    """
+    """Print a profile in the form that was asked for."""
     try:
         profile = read_profile(options.file)
     except ProfileError as error:
@@ -142,11 +133,7 @@ def _show_profile(options: argparse.Namespace, no_plan: PlanError) -> None:
 
 
 def _chosen(plans: PlanSet, options: argparse.Namespace) -> FrequencyPlan:
-    """Take the plan that was asked for; within a time that is no plan's own, one between two of them.
-
-    Raises:
-        PlanError: there is no plan of that number.
-    """
+    """Take the plan that was asked for; within a time that is no plan's own, one between two of them."""
     if options.plan is not None:
         if options.plan >= len(plans):
             raise PlanError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -177,16 +177,10 @@ def _rows(summary: Summary) -> Iterator[Row]:
 def _predicted(planned: Saving, summary: Summary) -> Saving:
     """Take what the job expected of its plan; summaries of older jobs know less."""
     names = ("predicted_slowdown_pct", "predicted_saving_within_pct", "predicted_slowdown_within_pct")
-    slowdown_pct, within_pct, slowdown_within_pct = (
-        None if summary.facts.get(name) is None else float(str(summary.facts[name])) for name in names
-    )
-    return replace(
-        planned,
-        saving_pct=summary.predicted_saving_pct,
-        slowdown_pct=planned.slowdown_pct if slowdown_pct is None else slowdown_pct,
-        within_pct=within_pct,
-        slowdown_within_pct=slowdown_within_pct,
-    )
+    stated = [summary.facts.get(name) for name in names]
+    slowdown_pct, *errors_pct = (None if one is None else float(str(one)) for one in stated)
+    slowdown_pct = planned.slowdown_pct if slowdown_pct is None else slowdown_pct
+    return Saving(summary.predicted_saving_pct, slowdown_pct, planned.source, *errors_pct)
 
 
 def per_pipeline(summary: Summary, plans: PlanSet) -> list[tuple[float, float]]:

@@ -393,8 +393,8 @@ def profile_sections(contents: RunData, data: Data) -> Iterator[Section]:
     if profile is None:
         return
     data["profile"] = {"stages": [_stage_data(profile, stage) for stage in range(profile.stages)]}
-    words = sorted({kind.words for _, kind in profile.points}, reverse=True)
-    legend = [("before" if place % 2 else "accent", name) for place, name in enumerate(words)]
+    kinds = sorted({kind.words for _, kind in profile.points}, reverse=True)
+    legend = [("before" if place % 2 else "accent", name) for place, name in enumerate(kinds)]
     if plan is not None:
         legend.append(("ring", "clocks that the chosen plan uses"))
     points = list(profile.points.values())
@@ -407,7 +407,14 @@ def profile_sections(contents: RunData, data: Data) -> Iterator[Section]:
     )
     caption = "Energy (J) against time (s) of every computation, a point per clock, with standard errors."
     figure = _figure("profile", caption, alt=alt, legend=legend)
-    yield _section("The profile", words=" ".join(_about_profile(profile, contents)), figures=[figure])
+    errors = [one.time_se_s or one.energy_se_j for own in points for one in own]
+    left_out = [event.get("clocks_mhz") for event in contents.events if event.get("event") == "not_held"]
+    words = "" if any(errors) else "This profile states no errors."
+    lost = {clock for clocks in left_out if isinstance(clocks, list) for clock in clocks}
+    if mhz := sorted((clock for clock in lost if isinstance(clock, int)), reverse=True):
+        listed = ", ".join(map(str, mhz))
+        words += f" Left out, since they did not hold under load: {listed} MHz."
+    yield _section("The profile", words=words, figures=[figure])
 
 
 def _stage_data(profile: Profile, stage: int) -> Data:
@@ -422,20 +429,6 @@ def _stage_data(profile: Profile, stage: int) -> Data:
     }
     rows = [{"words": words, "points": kinds[words]} for words in sorted(kinds, reverse=True)]
     return {"stage": stage, "kinds": rows}
-
-
-def _about_profile(profile: Profile, contents: RunData) -> Iterator[str]:
-    """State what of the sweep is not in the profile, with the reason."""
-    if not any(one.time_se_s or one.energy_se_j for points in profile.points.values() for one in points):
-        yield "This profile states no errors."
-    lost = set[int]()
-    for event in contents.events:
-        clocks = event.get("clocks_mhz")
-        if event.get("event") == "not_held" and isinstance(clocks, list):
-            lost.update(clock for clock in clocks if isinstance(clock, int))
-    if lost:
-        listed = ", ".join(map(str, sorted(lost, reverse=True)))
-        yield f"Left out, since they did not hold under load: {listed} MHz."
 
 
 def _stragglers(contents: RunData) -> Iterator[Section]:

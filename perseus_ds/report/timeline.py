@@ -12,6 +12,7 @@ from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.run_directory.records import RecordedIteration, Span
 from perseus_ds.schedule import Instruction
 
+Event = dict[str, object]
 _NAMES = {"baseline": "before: default clocks", "perseus": "after: the plan's clocks"}
 
 
@@ -71,13 +72,11 @@ def write_trace(
     Source: Trace Event Format (Google, 2016): complete (``X``), counter (``C``) and metadata (``M``) events,
     times in microseconds.
     """
-    events = [
-        event
-        for process, timeline in enumerate(timelines, start=1)
-        for event in _trace_events(timeline, process, frozenset(critical.get(timeline.name, ())))
-    ]
-    simulated = any(timeline.simulated for timeline in timelines)
-    facts = {"producer": "perseus_ds", "simulated": "yes" if simulated else "no"}
+    events = list[Event]()
+    for process, timeline in enumerate(timelines, start=1):
+        events += _trace_events(timeline, process, frozenset(critical.get(timeline.name, ())))
+    simulated = "yes" if any(timeline.simulated for timeline in timelines) else "no"
+    facts = {"producer": "perseus_ds", "simulated": simulated}
     content = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts}
     write_whole(path, json.dumps(content, separators=(",", ":")))
     return path
@@ -85,41 +84,31 @@ def write_trace(
 
 def _trace_events(
     timeline: RecordedIteration, process: int, critical: frozenset[Instruction]
-) -> Iterator[dict[str, object]]:
-    def meta(what: str, thread: int, **facts: object) -> dict[str, object]:
-        return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": facts}
-
-    def counter(name: str, when_s: float, unit: str, value: float) -> dict[str, object]:
-        return {"ph": "C", "name": name, "pid": process, "ts": _us(when_s), "args": {unit: round(value, 3)}}
+) -> Iterator[Event]:
+    def event(phase: str, name: str, thread: int, facts: dict[str, object], **more: object) -> Event:
+        return {"ph": phase, "name": name, "pid": process, "tid": thread, "args": facts, **more}
 
     rows = rank_rows(timeline)
-    yield meta("process_name", 0, name=panel_name(timeline))
+    yield event("M", "process_name", 0, {"name": panel_name(timeline)})
     for lane in rows:
-        yield meta("thread_name", lane.rank, name=lane.name)
-        yield meta("thread_sort_index", lane.rank, sort_index=lane.rank)
+        yield event("M", "thread_name", lane.rank, {"name": lane.name})
+        yield event("M", "thread_sort_index", lane.rank, {"sort_index": lane.rank})
         clock_mhz = None
         for span in lane.spans:
-            on_path = span.instruction in critical
+            on_path, start_us = span.instruction in critical, _us(span.start_s)
             facts: dict[str, object] = {"critical": on_path}
             if span.clock_mhz is not None:
                 facts["clock_mhz"] = span.clock_mhz
             if span.power_w is not None:
                 facts |= {"power_w": span.power_w, "energy_j": span.power_w * span.duration_s}
-            yield {
-                "ph": "X",
-                "name": str(span.instruction),
-                "cat": span.instruction.kind.words + (",critical" if on_path else ""),
-                "pid": process,
-                "tid": lane.rank,
-                "ts": _us(span.start_s),
-                "dur": _us(span.duration_s),
-                "args": facts,
-            }
+            box = {"cat": span.instruction.kind.words + ",critical" * on_path, "ts": start_us}
+            yield event("X", str(span.instruction), lane.rank, facts, **box, dur=_us(span.duration_s))
             if span.clock_mhz not in {None, clock_mhz}:
                 clock_mhz = span.clock_mhz
-                yield counter(f"clock of {lane.name}", span.start_s, "MHz", float(clock_mhz or 0))
+                mhz: dict[str, object] = {"MHz": float(clock_mhz or 0)}
+                yield event("C", f"clock of {lane.name}", lane.rank, mhz, ts=start_us)
     for when_us, power_w in _power(timeline, len(rows)):
-        yield counter("power of the pipeline", when_us / 1e6, "W", power_w)
+        yield event("C", "power of the pipeline", 0, {"W": round(power_w, 3)}, ts=when_us)
 
 
 def _power(timeline: RecordedIteration, ranks: int) -> Iterator[tuple[float, float]]:
