@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -116,7 +117,10 @@ def test_losses_are_those_of_a_job_without_us(node_course: NodeCourse) -> None:
 
 def test_no_clock_is_left_locked(node_course: NodeCourse) -> None:
     assert node_course.node.locked_mhz() == [0] * STAGES
-    assert list((node_course.node.path.parent / "guard").glob("*.json")) == []
+    journals, until_s = node_course.node.path.parent / "guard", time.monotonic() + 30.0
+    while left := list(journals.glob("*.json")):  # a guard removes its journal after the clock is back
+        assert time.monotonic() < until_s, left
+        time.sleep(0.05)
 
 
 def test_the_clocks_in_the_driver_are_those_of_the_plan(node_course: NodeCourse) -> None:
