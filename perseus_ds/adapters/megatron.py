@@ -63,6 +63,10 @@ COMBINED_MODULE = "megatron.core.pipeline_parallel.combined_1f1b"
 COMBINED_STEP = "combined_forward_backward_step"
 """Function that runs a forward, a backward, or both at once, where experts' communication is to be hidden."""
 
+GRAPH_MODULE = "megatron.core.full_cuda_graph"
+GRAPH_CLASS = "FullCudaGraphWrapper"
+"""Class whose instances run a pass, capture one in a graph, and replay that from then on."""
+
 _COMBINED_NAMES = (RequiredName(COMBINED_STEP, "running around forwards and backwards at once"),)
 _COMBINED_ARGUMENTS = {"f_model", "b_model", "pre_forward", "pre_backward"}
 
@@ -161,16 +165,11 @@ def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
             ),
             "one schedule would have to hold the stages of all modules",
         )
-    if _one_graph(config):
-        reasons["a CUDA graph of the full iteration"] = (
-            "there is no point where a clock could be asked for",
-            "graphs of single layers are served",
-        )
     for what, (why, change) in reasons.items():
         raise EngineError(f"{what} cannot be served: {why}; {change}", hint="train without it, or without us")
 
 
-def _one_graph(config: object) -> bool:
+def is_one_graph(config: object) -> bool:
     """Tell if one graph holds the iteration; the scope is a name in 0.14 and 0.15, enumerators from 0.16."""
     scope = getattr(config, "cuda_graph_scope", None) or ()
     scopes = [scope] if isinstance(scope, str) or not isinstance(scope, Sequence) else scope
@@ -208,9 +207,16 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
     def first(present: OnePass, call: Callable[[], object]) -> object:
         if not present.trains:
             return call()
+        if present.awaits_graph:
+            if not waiting.told:
+                waiting.told = True
+                say("one CUDA graph is to hold an iteration: served from its first replay on")
+            waiting.wrap_graphs()
+            return call()
         waiting.remove()
         activate(module, partial(MegatronAdapter, present), block=block)
-        return getattr(module, present.name)(**present.keywords)
+        run = cast("Function", present.graph or getattr(module, present.name))
+        return run(**present.keywords)
 
     waiting = Wrapping(module, first)
 
@@ -232,15 +238,26 @@ def detach(module: ModuleType) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OnePass:
-    """The keywords of a call; all releases take them under these names."""
+    """The keywords of a call; all releases take them under these names.
+
+    ``graph`` is what captures and replays it, where one graph holds the iteration.
+    """
 
     module: ModuleType
     name: str
     keywords: Mapping[str, object]
+    graph: object = None
 
     @property
     def trains(self) -> bool:
         return not self.keywords.get("forward_only", False)
+
+    @property
+    def awaits_graph(self) -> bool:
+        """True until it is a replay, where it is to be one: warm-up and capture are no iteration of ours."""
+        graphs = getattr(self.graph, "cuda_graph", None)
+        captured = isinstance(graphs, Mapping) and graphs.get("training") is not None
+        return not captured and is_one_graph(self.config)
 
     @property
     def chunks(self) -> list[nn.Module]:
@@ -364,7 +381,7 @@ _WRAPPING = "__perseus_wrapping__"
 
 
 class Wrapping:
-    """Have ``around(pass, call)`` run every pass of a module.
+    """Have ``around(pass, call)`` run every pass of a module, also those that a graph replays.
 
     ``model`` is whose passes it is for. Several may stand around each other, with other people's wrappers
     among them, and are removed in any order. Jobs keep the function that they once asked for: a removed
@@ -373,23 +390,33 @@ class Wrapping:
 
     def __init__(self, module: ModuleType, around: Around, *, model: object = None) -> None:
         self.model = model
-        self.removed = False
+        self.removed = self.told = False
         self._module = module
         self._around = around
         self._inside = False
+        self._places: list[tuple[object, str]] = []
         for name in PASSES:
-            setattr(module, name, self._wrap(name, getattr(module, name)))
+            self._wrap(module, name)
+        self.wrap_graphs()
+
+    def wrap_graphs(self) -> None:
+        """Stand around what replays passes as well, once it is imported; safe to call twice."""
+        graphs = getattr(sys.modules.get(GRAPH_MODULE), GRAPH_CLASS, None)
+        if graphs is not None and (graphs, "__call__") not in self._places:
+            self._wrap(graphs, "__call__")
 
     def remove(self) -> None:
         """Put the module's own functions back, as far as nobody else stands around us; safe to call twice."""
         self.removed = True
-        for name in PASSES:
-            function = getattr(self._module, name)
+        for holder, name in self._places:
+            function = getattr(holder, name)
             while (ours := _ours(function)) is not None and ours.removed:
                 function = function.__wrapped__
-            setattr(self._module, name, function)
+            setattr(holder, name, function)
 
-    def _wrap(self, name: str, original: Function) -> Function:
+    def _wrap(self, holder: object, name: str) -> None:
+        original: Function = getattr(holder, name)
+
         @wraps(original)
         def around_pass(*args: object, **kwargs: object) -> object:
             if self._inside:
@@ -397,17 +424,20 @@ class Wrapping:
             self._inside = True
             try:
                 if self.removed:
-                    there = getattr(self._module, name)
+                    there = getattr(holder, name)
                     serving = _ours(there)
                     waits = serving is not None and not serving._inside  # noqa: SLF001  # one of our own
                     return (there if waits else original)(*args, **kwargs)
-                present = OnePass(self._module, name, kwargs)
+                graph = args[0] if args and holder is not self._module else None
+                runs = name if graph is None else _name_of(getattr(graph, "forward_backward_func", None))
+                present = OnePass(self._module, runs, kwargs, graph)
                 return self._around(present, lambda: original(*args, **kwargs))
             finally:
                 self._inside = False
 
         vars(around_pass)[_WRAPPING] = self, around_pass
-        return around_pass
+        self._places.append((holder, name))
+        setattr(holder, name, around_pass)
 
 
 def wrappings_of(module: ModuleType) -> Iterator[Wrapping]:
@@ -417,6 +447,11 @@ def wrappings_of(module: ModuleType) -> Iterator[Wrapping]:
         if (ours := _ours(function)) is not None and not ours.removed:
             yield ours
         function = getattr(function, "__wrapped__", None)
+
+
+def _name_of(function: object) -> str:
+    """Name the function that a graph holds, whoever stands around it."""
+    return str(getattr(function, "__name__", ""))
 
 
 def _ours(function: object) -> Wrapping | None:
@@ -483,7 +518,7 @@ class Hooks(base.Hooks):
 
     def _is_ours(self, present: OnePass) -> bool:
         """Return whether a pass trains the first model of this process, the only one that is served."""
-        if not present.trains:
+        if not present.trains or present.awaits_graph:
             return False
         if present.chunks[0] is self._first:
             return True
@@ -662,6 +697,7 @@ class MegatronAdapter(HookedAdapter):
             modules=describe_modules(self._first.chunks, device_type=self.device.type),
             untested=untested_warning("megatron-core", megatron_version(), TESTED_MEGATRON),
             coupled=self._first.coupled,
+            replayed=is_one_graph(self._first.config),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:

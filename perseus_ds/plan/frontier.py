@@ -47,6 +47,7 @@ from perseus_ds.solver.frontier import (
     total_bounds,
     worth_keeping,
 )
+from perseus_ds.solver.one_level import one_level
 from perseus_ds.solver.problem import Floats, Plans, blended, undominated
 from perseus_ds.solver.splits import split
 
@@ -227,6 +228,8 @@ def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, sw
         orders=tuple(problem.columns[rank.start : rank.stop] for rank in problem.ranks),
         level_of=tuple(levels),
     )
+    if budget.per_gpu_per_s == 0.0:
+        return one_level(problem.activities, frontier, times_s, lanes.orders, lanes.level_of)
     allowance = Allowance(budget.per_gpu_per_s, budget.per_node_per_s, budget.node_of(len(lanes)))
     most = 2 * np.array([len(order) for order in lanes.orders])  # into a computation, and once within it
     if allowance.within(frontier.t_min_s, len(lanes)).allows(most):

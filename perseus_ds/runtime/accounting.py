@@ -256,7 +256,7 @@ class RankBooks(EnergyAccount):
             self._skipped += iteration.skipped
             if iteration.resumed or iteration.skipped:
                 mode = Mode.NEITHER
-            if not iteration.intervals:
+            if iteration.empty:
                 continue
             mean_c = self.watch.temperatures.mean_c(iteration.start_s, iteration.end_s)
             if mean_c is not None:

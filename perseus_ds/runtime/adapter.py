@@ -51,7 +51,8 @@ class Place:
     rank's modules are run where that changes their durations (`describe_modules`). ``untested`` names a
     release of the framework that nobody has tried. ``coupled`` are the ranks of the job that this one meets
     within every computation, in whatever replica: experts exchange tokens there. Their replicas run one plan,
-    as a set (`in_sets`). Ranks of one place meet there anyway.
+    as a set (`in_sets`). Ranks of one place meet there anyway. ``replayed``: nothing can be done between two
+    instructions of an iteration (one graph holds them all, or it is compiled), so that none is announced.
     """
 
     pipeline_rank: int
@@ -66,6 +67,7 @@ class Place:
     modules: str = ""
     untested: str = ""
     coupled: tuple[int, ...] = ()
+    replayed: bool = False
 
 
 def untested_warning(framework: str, release: str, tested: Sequence[str]) -> str:

@@ -55,6 +55,7 @@ from perseus_ds.runtime.shared_device import SharedDevice, shared_device
 from perseus_ds.runtime.status import NoticeWatch, StatusExchange, StatusLayout
 from perseus_ds.runtime.usable import check_usable, run_directory_of
 from perseus_ds.runtime.user_loads import READ_AHEAD, UserLoads, given_by_all
+from perseus_ds.runtime.whole_iterations import WithoutInstructions
 from perseus_ds.straggler.notices import Notices
 
 # Put a session together: every part with what ends it, in the order in which data goes through them.
@@ -128,6 +129,7 @@ def _recorder(adapter: Adapter, stopwatch: Stopwatch, job: Job, *, emulated: boo
         job.order,
         skipped_steps=getattr(adapter, "skipped_steps", lambda: 0),
         adjoining=not emulated and getattr(adapter, "adjoining", False),
+        replayed=job.replayed,
     )
 
 
@@ -185,9 +187,9 @@ def _install(
 ) -> None:
     """Have the engine call the session, through what emulates, traces and reads loads where there is any."""
     job, config, log = context.job, context.config, context.log
-    listener: InstructionListener = session
+    listener: InstructionListener = WithoutInstructions(session) if job.replayed else session
     if emulation is not None:
-        listener = emulation.listener(session, job, sizes.on_joined)
+        listener = emulation.listener(listener, job, sizes.on_joined)
         undo.append(emulation.close)
     if config.trace_kernels:
         listener = KernelTracing(
@@ -294,9 +296,11 @@ def _on_all(channel: ControlChannel, made: Callable[[], T]) -> T:
 
 def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog) -> PerseusConfig:
     """Answer no stragglers where a replica's own duration cannot be known; report it."""
-    if job.replicas == 1 or not config.straggler.enabled or adapter.sync_point.tells_own_time:
+    tells = adapter.sync_point.tells_own_time and not job.replayed
+    if job.replicas == 1 or not config.straggler.enabled or tells:
         return config
-    log.line(f"stragglers are not answered: replicas wait for each other in {adapter.sync_point.value}")
+    where = "iterations that are seen as wholes" if job.replayed else adapter.sync_point.value
+    log.line(f"stragglers are not answered: replicas wait for each other in {where}")
     return replace(config, straggler=StragglerSettings(enabled=False))
 
 

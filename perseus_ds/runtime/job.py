@@ -106,7 +106,8 @@ class Job:
     ``left_out`` is what of this rank's order is not measured (`Place`). ``gpus`` are the devices of each
     replica. Replicas coupled in every layer count as one; ``sets`` are the framework's numbers of those
     in each (`in_sets`). ``addresses`` are the device of every rank, ``places`` its pipeline as
-    the framework numbers it and its rank there.
+    the framework numbers it and its rank there. ``replayed``: iterations are seen as wholes (`Place`).
+    ``weights`` are what model stages compute.
     """
 
     rank: int
@@ -120,6 +121,8 @@ class Job:
     sets: Sets = ((0,),)
     addresses: tuple[GpuAddress, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
+    replayed: bool = False
+    weights: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def order(self) -> Order:
@@ -247,6 +250,8 @@ def recognise(
         sets=_sets(members),
         addresses=tuple(member.address for member in members),
         places=tuple((member.pipeline, member.place.pipeline_rank) for member in members),
+        replayed=any(member.place.replayed for member in members),
+        weights=weights_of(members),
     )
 
 
@@ -302,6 +307,7 @@ def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusC
         "reserve_pct": reserve_in_words(config.objective.reserve_pct),
         "clock_changes": _clock_changes(config.objective),
         **({"inputs": inputs} if inputs else {}),
+        **({"iterations": "replayed"} if any(member.place.replayed for member in members) else {}),
         **{key: _join_words(member.traits.get(key, "") for member in members) for key in traits},
         **_settings(members),
     }

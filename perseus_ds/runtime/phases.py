@@ -20,7 +20,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 from perseus_ds.device.clock_change import Steps, calibration_steps
 from perseus_ds.device.gpu import Capabilities, Gpu
@@ -32,7 +32,6 @@ from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedule, fix
 from perseus_ds.runtime.clock_thread import DeviceTask
 from perseus_ds.runtime.context import Answer, JobContext, joined
 from perseus_ds.runtime.kernel_tracing import SETTLING
-from perseus_ds.runtime.pooling import MeasuredSweep
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.status import JobStatus
 
@@ -233,6 +232,22 @@ class Calibrating(Phase):
         self._left = _stage_iterations(self._context, self._iteration_s, together=together)
 
 
+class Clocks(Protocol):
+    """The clocks that are measured one after the other."""
+
+    @property
+    def clock_mhz(self) -> int:
+        """This rank's clock to measure now."""
+
+    @property
+    def slower(self) -> float:
+        """Most times as long as usual that an iteration lasts now."""
+
+    @property
+    def finished(self) -> bool:
+        """True once all were measured."""
+
+
 class Profiling(Phase, ABC):
     """Measure a few iterations at one clock after another, with iterations at default clocks between them.
 
@@ -246,9 +261,9 @@ class Profiling(Phase, ABC):
     sets_clocks = True
 
     def __init__(
-        self, sweep: MeasuredSweep, length: WindowLength, *, settling: int = 1, pace: SweepPace | None = None
+        self, clocks: Clocks, length: WindowLength, *, settling: int = 1, pace: SweepPace | None = None
     ) -> None:
-        self._sweep = sweep
+        self._clocks = clocks
         self._length = length
         self._longer = 1
         self._pace = pace or SweepPace(math.inf)
@@ -298,9 +313,9 @@ class Profiling(Phase, ABC):
             self._run(index + 1, missing + 1)
             return self
         window, self._window = self._window[: self._iterations], []
-        if not self.measured(self._sweep.clock_mhz, window):
+        if not self.measured(self._clocks.clock_mhz, window):
             self._longer *= 2
-        elif self._sweep.finished:
+        elif self._clocks.finished:
             return self.finished()
         self._prepare()
         if not self._resting:
@@ -309,7 +324,7 @@ class Profiling(Phase, ABC):
 
     def _prepare(self) -> None:
         """Decide how long the next window is, and run default clocks before it."""
-        slower = self._sweep.slower
+        slower = self._clocks.slower
         self._iterations = self._longer * self._length.at(self._pace.slowdown_factor(slower))
         resting = self._pace.baseline_iterations_needed(self._iterations, slower)
         self._pace.record_expected(resting)
@@ -318,7 +333,7 @@ class Profiling(Phase, ABC):
 
     def _run(self, first: int, iterations: int) -> None:
         """Run the clock from the next iteration on."""
-        self._pace.record_expected(iterations, self._sweep.slower)
+        self._pace.record_expected(iterations, self._clocks.slower)
         self._runs = range(first, first + iterations)
-        clock_mhz = self._sweep.clock_mhz if self.sets_clocks else None
+        clock_mhz = self._clocks.clock_mhz if self.sets_clocks else None
         self.settings = IterationSettings(fixed_clock(clock_mhz))

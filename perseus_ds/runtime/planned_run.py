@@ -65,7 +65,17 @@ def log_doubts(context: JobContext, plans: PlanSet, named: str) -> None:
     log = context.log
     if doubtful := doubt(plans):
         log.event("doubtful", f"{named}{doubtful}")
-    if plans.change.longest_s >= plans.t_min_s:
+    if context.job.replayed:
+        most_pct = 100.0 * (1.0 - float(plans.lower_bound_j[0]) / plans.baseline.energy_j)
+        policy = context.config.objective.policy
+        more = ", where one clock saves hardly anything: set objective.policy to max_slowdown"
+        log.event(
+            "one_clock",
+            f"{named}every GPU keeps one clock for an iteration; with one for each computation at most "
+            f"{most_pct:.1f} % would be saved without slowdown{more if policy == 'no_slowdown' else ''}",
+            most_saving_pct=most_pct,
+        )
+    elif plans.change.longest_s >= plans.t_min_s:
         log.event(
             "one_clock",
             f"{named}a change of clock takes {plans.change.longest_s:.3g} s and the fastest "

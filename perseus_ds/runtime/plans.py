@@ -237,9 +237,11 @@ def plan_request(context: JobContext, job: Job) -> PlanRequest:
         fingerprint=job.fingerprint,
         blocking_power_w=profile.blocking_power_w,
         reserve_pct=objective.reserve_pct,
-        split=objective.split,
-        waits=objective.waits,
-        budget=budget_of(
+        split="never" if job.replayed else objective.split,
+        waits="never" if job.replayed else objective.waits,
+        budget=ChangeBudget(0.0)
+        if job.replayed
+        else budget_of(
             objective,
             profile.calibration,
             context.capabilities,

@@ -164,6 +164,11 @@ class Iteration:
         """From the first instruction to the last, and what we did for it."""
         return self.end_s - self.start_s + self.own_s
 
+    @property
+    def empty(self) -> bool:
+        """True where nothing of it was seen."""
+        return self.end_s <= self.start_s
+
 
 @dataclass(slots=True)
 class _Marks:
@@ -193,7 +198,7 @@ class Recorder:
     instructions their names. If the order contains a step that no hook observed, the gap between two
     iterations is recorded as that step. Iterations then begin where the last one ended. ``skipped_steps``
     counts the optimizer steps that were skipped. Where instructions are ``adjoining`` the end of one is the
-    start of the next, by one mark.
+    start of the next, by one mark. In ``replayed`` iterations none is expected.
 
     ``index`` is that of the iteration that runs, or comes next. ``interrupted``: something else has run on
     the engine since the last iteration.
@@ -206,6 +211,7 @@ class Recorder:
         *,
         skipped_steps: Callable[[], int] = lambda: 0,
         adjoining: bool = False,
+        replayed: bool = False,
     ) -> None:
         self._stopwatch = stopwatch
         self._order = order
@@ -218,7 +224,7 @@ class Recorder:
         self._was_interrupted = False
         self.interrupted = True
         self.index = 0
-        self._skipped_steps = skipped_steps
+        self._skipped_steps, self._replayed = skipped_steps, replayed
         self._adjoining = adjoining and stopwatch.behind > 0  # where the host is the device marks are free
         self._skipped = skipped_steps()
         self._resolved_s = 0.0
@@ -276,7 +282,8 @@ class Recorder:
             EngineError: no instruction was observed since graphs are captured.
         """
         end = self._stopwatch.end()
-        if self._marks and self._marks.order and not self._marks.kinds and self._stopwatch.captures:
+        unseen = self._marks is not None and bool(self._marks.order) and not self._marks.kinds
+        if unseen and self._stopwatch.captures and not self._replayed:
             raise EngineError(
                 "an iteration is replayed from one CUDA graph: none of its instructions can be separated",
                 hint="capture layers or modules, not the whole iteration",

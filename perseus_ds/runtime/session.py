@@ -45,7 +45,7 @@ from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration, Recorder
 from perseus_ds.runtime.shared_device import SharedDevice
 from perseus_ds.runtime.status import JobStatus, StatusExchange
-from perseus_ds.runtime.sweep import Observing, Sweeping, Windows
+from perseus_ds.runtime.sweep import Observing, Windows, profiling
 from perseus_ds.schedule import Kind, Load
 
 _REST_AFTER_LATENCIES = 4.0
@@ -356,11 +356,11 @@ class Session:
                 return self._first(job.schedule.microbatches, self._plans.planning(job))
             case StartAction.PROFILE:
                 windows = Windows(context, self.books.watch, self._conflicts)
-                return Sweeping.begun(windows, phase.iteration_s, ran=ran)
+                return profiling(windows, phase.iteration_s, ran=ran)
             case StartAction.OBSERVE:
                 self._predict()
                 windows = Windows(context, self.books.watch, self._conflicts)
-                watched = windows.watch.watching
+                watched = windows.watch.watching and windows.whole is None
                 return Observing(windows, phase.iteration_s, ran=ran) if watched else BaselineOnly()
 
     def _first(self, microbatches: int, phase: Phase) -> Phase:

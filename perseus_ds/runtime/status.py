@@ -250,7 +250,7 @@ class StatusExchange:
         rank_status = RankStatus(
             plans_ready=plans_ready,
             microbatches=microbatches,
-            duration_s=None if last is None or last.skipped or not last.intervals else last.duration_s,
+            duration_s=None if last is None or last.skipped or last.empty else last.duration_s,
             conflicts=self._conflict_monitor.report(),
             own_s=own_s,
             capped=capped,

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from statistics import fmean
 
 from perseus_ds.device.gpu import is_held
 from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
@@ -39,6 +41,7 @@ from perseus_ds.runtime.phases import BaselineOnly, Phase, Profiled, Profiling
 from perseus_ds.runtime.plans import plan_request
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
+from perseus_ds.runtime.whole_iterations import WholeIterations
 from perseus_ds.runtime.window import (
     CHANGE_S,
     WindowLoads,
@@ -135,7 +138,7 @@ def window_length(context: JobContext, iteration_s: float) -> WindowLength:
     orders = context.job.schedule.orders
     counts = Counter((i.stage, i.kind) for o in orders for i in o if i.kind.is_computation)
     fewest = min(counts.values(), default=1)
-    alone = fewest >= _OFTEN and iteration_s >= _LONG * CHANGE_S
+    alone = fewest >= _OFTEN and iteration_s >= _LONG * CHANGE_S and not context.job.replayed
     least = 1 if alone else 2 if fewest > 1 else 3
     return WindowLength(iteration_s, context.config.profile.min_window_s + CHANGE_S, least)
 
@@ -202,6 +205,32 @@ def log_observed(log: EventLog, seen: Pooled) -> None:
     )
 
 
+def log_weighing(context: JobContext, low_mhz: int, cost: SweepCost) -> None:
+    """State why each rank is slowed in turn, and what that costs."""
+    context.log.event(
+        "weighing",
+        "no hook runs inside an iteration: each rank keeps one clock for it. Ranks are slowed in turn first, "
+        f"to find how long each computes: about {in_words(cost.duration_s)}{context.whose_time}, training up "
+        f"to {cost.slower_pct:.0f} % slower meanwhile",
+        clock_mhz=low_mhz,
+        lasts_s=cost.duration_s,
+        slower_pct=cost.slower_pct,
+    )
+
+
+def log_weighed(context: JobContext, busy: Sequence[float], misfit: float) -> None:
+    """State what part of an iteration each rank computes."""
+    parts = ", ".join(f"{100.0 * share:.0f}" for share in busy)
+    context.log.event(
+        "weighed",
+        f"ranks compute for {parts} % of an iteration; the schedule explains iterations within "
+        f"{100.0 * misfit:.2f} %",
+        busy=list(busy),
+        misfit=misfit,
+    )
+
+
+_MOST_MISFIT = 0.02  # 0.0007 and 0.002 were seen
 _SHORT_WINDOWS = 4
 _VARIES = 0.1
 """Computations of one kind, clock and size agree within a hundredth on a GPU left alone."""
@@ -212,12 +241,14 @@ class Windows:
 
     The profile is of computations: it serves batches of every number of microbatches, which may change while
     it is made. Where microbatches change their shape, and the framework knows it, durations are brought to
-    one size for every clock. The profile is of the mean of all that was seen.
+    one size for every clock. The profile is of the mean of all that was seen. ``whole`` shows when
+    instructions ran where only whole iterations are seen.
     """
 
     def __init__(self, context: JobContext, watch: EnergyWatch, monitor: ConflictMonitor) -> None:
         self.context = context
         self.watch = watch
+        self.whole = WholeIterations(context) if context.job.replayed else None
         self._monitor = monitor
         self._short_windows = self._void = self._held_mhz = self._steady_mhz = 0
         self._loads = WindowLoads(context)
@@ -241,6 +272,7 @@ class Windows:
         self._void += sum(one.void or one.skipped for one in window)
         refused = clock_mhz in self._monitor.refused_mhz - {max(self.context.capabilities.clocks_mhz)}
         try:
+            window = window if self.whole is None else self.whole.filled(window)
             told, loads = self._loads.shared(window)
             seen = pooled(
                 self.context,
@@ -325,6 +357,86 @@ class Windows:
         return Profiled()
 
 
+class RankTrials:
+    """Trials with all ranks at the highest clock, all at a low one, and then each in turn at the low one.
+
+    ``lasts_s`` are the mean iterations of the trials so far.
+    """
+
+    def __init__(self, high_mhz: int, low_mhz: int, *, rank: int, ranks: int) -> None:
+        self.high_mhz, self.low_mhz = high_mhz, low_mhz
+        self.lasts_s: list[float] = []
+        self.count = 2 + ranks
+        self._rank = rank
+
+    @property
+    def clock_mhz(self) -> int:
+        """This rank's clock in the present trial."""
+        return self.low_mhz if len(self.lasts_s) in {1, 2 + self._rank} else self.high_mhz
+
+    @property
+    def finished(self) -> bool:
+        """True after the last trial."""
+        return len(self.lasts_s) == self.count
+
+    @property
+    def slower(self) -> float:
+        """Most times as long as usual that an iteration lasts in the present trial."""
+        return self.high_mhz / self.low_mhz if self.lasts_s else 1.0
+
+
+class Weighing(Profiling):
+    """Find how long each rank computes within an iteration that is seen as a whole, then measure every clock.
+
+    The low clock is the lowest of a profile: a rank that is not the slowest there is so in no plan. Trials
+    that the schedule does not explain are made again, longer: a clock may have come late.
+    """
+
+    def __init__(
+        self, windows: Windows, whole: WholeIterations, iteration_s: float, *, ran: int, again: bool = False
+    ) -> None:
+        job, choice = windows.context.job, ClockChoice(windows.context, iteration_s)
+        low_mhz = clocks_held(choice.grid_mhz, choice.count)[-1]
+        ranks = job.schedule.ranks
+        self._windows, self._whole, self._iteration_s, self._ran = windows, whole, iteration_s, ran
+        self._again = again
+        self._trials = RankTrials(choice.grid_mhz[0], low_mhz, rank=job.pipeline_rank, ranks=ranks)
+        length = WindowLength(iteration_s, (8.0 if again else 2.0) * CHANGE_S, 4 if again else 2)
+        settling = windows.settling(iteration_s, length.at() * self._trials.count, ran=ran)
+        slower = [1.0, *[self._trials.high_mhz / low_mhz] * (1 + ranks)]
+        most_pct = windows.context.config.profile.max_slower_pct
+        log_weighing(windows.context, low_mhz, cost_of(slower, window=length, most_slower_pct=most_pct))
+        super().__init__(self._trials, length, settling=settling, pace=choice.pace())
+
+    def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+        """Take in a trial, without the iterations in whose first second the clock changed."""
+        del clock_mhz
+        lasts_s = self._whole.lasts_s(window)
+        since_s = [0.0, *accumulate(lasts_s)]
+        settled = [
+            one_s for one_s, begun_s in zip(lasts_s, since_s, strict=False) if one_s and begun_s >= CHANGE_S
+        ]
+        if not settled:
+            return False
+        self._trials.lasts_s.append(fmean(settled))
+        return True
+
+    def finished(self) -> Phase:
+        """Take the ranks' times from the trials, and measure every clock."""
+        high_s, low_s, *slowed_s = self._trials.lasts_s
+        misfit = self._whole.model.fit(high_s, slowed_s, low_s / high_s)
+        ran = self._ran + self._pace.timed
+        if misfit > _MOST_MISFIT and not self._again:
+            return Weighing(self._windows, self._whole, self._iteration_s, ran=ran, again=True)
+        if misfit > _MOST_MISFIT:
+            raise IncompleteProfileError(
+                f"iterations last {100.0 * misfit:.1f} % longer or shorter than their schedule explains",
+                hint="train without the graph of whole iterations, or without us",
+            )
+        log_weighed(self._windows.context, self._whole.model.busy(), misfit)
+        return Sweeping.begun(self._windows, self._iteration_s, ran=ran)
+
+
 class Sweeping(Profiling):
     """Measure every clock, write the profile, go on.
 
@@ -346,6 +458,7 @@ class Sweeping(Profiling):
     ) -> None:
         super().__init__(sweeps, choice.window, settling=settling, pace=pace)
         self._windows, self._choice, self._ran, self._there = windows, choice, ran, there
+        self._sweep = sweeps
 
     @classmethod
     def begun(cls, windows: Windows, iteration_s: float, *, ran: int) -> Sweeping:
@@ -406,6 +519,7 @@ class Observing(Profiling):
         length = window_length(windows.context, iteration_s)
         sweeps = MeasuredSweep(windows.context.capabilities.clocks_mhz[:1])
         super().__init__(sweeps, length, settling=windows.settling(iteration_s, length.at(), ran=ran))
+        self._sweep = sweeps
 
     def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         """Report what the window shows."""
@@ -420,3 +534,10 @@ class Observing(Profiling):
     def finished(self) -> Phase:
         """Go on at default clocks."""
         return BaselineOnly()
+
+
+def profiling(windows: Windows, iteration_s: float, *, ran: int) -> Phase:
+    """Return the first phase of a profile; ``ran`` iterations have passed."""
+    if windows.whole is not None:
+        return Weighing(windows, windows.whole, iteration_s, ran=ran)
+    return Sweeping.begun(windows, iteration_s, ran=ran)

@@ -86,6 +86,7 @@ def same_clock(warm: Pooled, cool: Pooled) -> bool:
     )
 
 
+_FINE = 0.8
 CHANGE_S = 1.0
 """Time that a clock may take to change and settle: computations that begin within it are not measured."""
 
@@ -268,7 +269,8 @@ def profile_of(
     blocking_w = _blocking_w(sweep.clocks_mhz, windows, warming)
 
     def warmed(key: Computation, point: Point) -> Point:
-        return _scaled(_warmed(point, warming.power_correction_w(key, point)), _larger(key, windows))
+        found = _scaled(_warmed(point, warming.power_correction_w(key, point)), _larger(key, windows))
+        return replace(found, time_sd_s=None) if context.job.replayed else found  # nobody saw single ones
 
     return Profile(
         points={
@@ -285,8 +287,18 @@ def profile_of(
         fingerprint=dict(context.job.profile_fingerprint),
         window_s=context.config.profile.min_window_s,
         calibration=context.reckoning.calibration,
-        grid_mhz=tuple(mhz for mhz in grid_mhz if min(sweep.clocks_mhz) < mhz < sweep.clocks_mhz[0]),
+        grid_mhz=_between(grid_mhz, sweep.clocks_mhz, fine=context.job.replayed),
     )
+
+
+def _between(grid_mhz: Sequence[int], clocks_mhz: Sequence[int], *, fine: bool) -> tuple[int, ...]:
+    """Return the clocks between those measured; of the lower ones every third where high ones are to be fine.
+
+    With one clock for an iteration a rank cannot be split between two: each step costs or saves a percent.
+    """
+    inside = [mhz for mhz in grid_mhz if min(clocks_mhz) < mhz < clocks_mhz[0]]
+    high = [mhz for mhz in inside if not fine or mhz >= _FINE * clocks_mhz[0]]
+    return (*high, *sorted(set(inside) - set(high), reverse=True)[::3])
 
 
 def _blocking_w(

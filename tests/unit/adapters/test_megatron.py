@@ -23,6 +23,7 @@ from perseus_ds.adapters.megatron import (
     Writers,
     check,
     check_table,
+    is_one_graph,
     left_out_of,
     order_of,
     refuse_unsupported,
@@ -115,12 +116,11 @@ def test_the_fork_of_megatron_deepspeed_is_known_by_its_forward_step() -> None:
 
 REFUSED = [
     ({"hybrid_context_parallel": True}, "hybrid_context_parallel.* would have to know the groups of samples"),
-    (
-        {"enable_cuda_graph": True, "cuda_graph_scope": "full_iteration"},
-        "CUDA graph.*; graphs of single layers are served",
-    ),
-    ({"cuda_graph_impl": "local", "cuda_graph_scope": [Scope.full_iteration]}, "CUDA graph"),
-    ({"cuda_graph_impl": "full_iteration"}, "CUDA graph"),
+]
+REPLAYED = [
+    {"enable_cuda_graph": True, "cuda_graph_scope": "full_iteration"},
+    {"cuda_graph_impl": "local", "cuda_graph_scope": [Scope.full_iteration]},
+    {"cuda_graph_impl": "full_iteration"},
 ]
 SERVED = [
     {},
@@ -139,9 +139,11 @@ def test_what_cannot_be_served_is_refused_with_the_reason(settings: dict[str, ob
         refuse_unsupported(SimpleNamespace(**settings), {})
 
 
-@pytest.mark.parametrize("settings", SERVED)
-def test_what_leaves_the_host_between_instructions_is_served(settings: dict[str, object]) -> None:
-    refuse_unsupported(SimpleNamespace(**settings), {})
+@pytest.mark.parametrize("settings", [*SERVED, *REPLAYED])
+def test_what_one_graph_holds_is_known_and_served_too(settings: dict[str, object]) -> None:
+    config = SimpleNamespace(**settings)
+    refuse_unsupported(config, {})
+    assert is_one_graph(config) == (settings in REPLAYED)
 
 
 @pytest.mark.parametrize("name", ["MultiModuleProcessGroupCollection", "MultiModulePipelineCommunicator"])
