@@ -61,7 +61,7 @@ _CRITICAL = 1e-9
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds show``."""
-    file = "plan.json of a run directory, or of `plan -o`; or a profile"
+    file = "a run directory, or plan.json of one or of `plan -o`; or a profile"
     parser.add_argument("file", type=Path, metavar="PLAN", help=file)
     which = parser.add_mutually_exclusive_group()
     for flag, kind, metavar, words in (
@@ -82,6 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Choose a plan and print it; print a profile that stands in its place."""
+    if options.file.is_dir():
+        options.file /= "plan.json"
     try:
         stored = read_plans(options.file)
     except PlanError as error:
@@ -113,9 +115,7 @@ def _refuse_choice(options: argparse.Namespace, remedy: str) -> None:
 
 
 def _print_csv(header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
 
 
 def _show_profile(options: argparse.Namespace, no_plan: PlanError) -> None:
@@ -289,9 +289,8 @@ def write_graph(plan: FrequencyPlan, path: Path) -> str:
     elif ending == ".json":
         text = json.dumps(nx.node_link_data(graph, edges="edges"), indent=1)
     else:
-        raise PlanError(
-            f"{path}: no format of that name", hint="a graph is written as .graphml, .dot or .json"
-        )
+        formats = "a graph is written as .graphml, .dot or .json"
+        raise PlanError(f"{path}: no format of that name", hint=formats)
     try:
         write_whole(path, text + "\n")
     except OSError as error:

@@ -163,3 +163,13 @@ def test_a_profile_has_no_plan_to_choose(refused: Callable[..., str], profile_cs
     assert "--plan" in refused("show", profile_csv, "--plan", 1)
     profile_csv.write_text("stage\n")
     assert "instruction" in refused("show", profile_csv)
+
+
+def test_a_run_directory_stands_for_its_plan(perseus: Program, plan_file: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    without = perseus("show", run_dir)
+    assert without.code == 1
+    assert "plan.json" in without.err
+    (run_dir / "plan.json").write_bytes(plan_file.read_bytes())
+    assert perseus("show", run_dir).out == perseus("show", plan_file).out
