@@ -67,7 +67,7 @@ def _write(options: argparse.Namespace) -> None:
 
 def report_table(contents: RunData, found: Figures, prices: EnergyPrices | None = None) -> str:
     """Lay the figures of one run out: plain ASCII, 80 columns; what is missing is named, with the reason."""
-    parts = [f"perseus: {found.job}", bold(_ascii(headline(found)))]
+    parts = [found.job, bold(_ascii(headline(found)))]
     if contents.summary is not None:
         parts += [
             f"saved, {name}: {value}"
@@ -83,10 +83,8 @@ def report_table(contents: RunData, found: Figures, prices: EnergyPrices | None 
     if savings:
         parts += ["", grid(["", "energy saved", "time", "from"], savings, texts=4)]
     if found.rows:
-        parts += [
-            "",
-            grid(["", "default clocks", "the plan", "difference"], [row.cells for row in found.rows]),
-        ]
+        headings, cells = ["", "default clocks", "the plan", "difference"], [row.cells for row in found.rows]
+        parts += ["", grid(headings, cells)]
     if text := compare_measured_expected(contents, found):
         parts += ["", text]
     if found.gap_pct is not None:
