@@ -1,7 +1,7 @@
 """The trainer's end of a guard: a GPU that is read here and whose clock is a message to the guard.
 
-`GuardedGpu` is what the runtime uses. Its `GuardClient` owns the connection: a thread of its own reads what
-the guard reports and sends beats. Requests go out on whatever thread asks (`RequestChannel`), never blocking.
+`GuardedGpu` is what the runtime uses. A thread of its own reads what the guard reports and sends beats.
+Requests go out on whatever thread asks (`RequestChannel`), never blocking.
 """
 
 from __future__ import annotations
@@ -259,96 +259,158 @@ def reacquire(
     return None
 
 
-class GuardClient:
-    """A connection to a guard, ours or the node's.
+def _of_reader(name: str) -> Callable[..., Any]:
+    def call(self: ReadThroughGpu) -> object:
+        return getattr(self.reader, name)()
 
-    With ``connect`` a guard that is gone, or hangs, is asked again by this client's own thread, ever less
-    often. That ends when it hands the GPU over once more or refuses for good; what is asked meanwhile waits.
-    Without, its end is the end of control, and ``on_lost`` is called.
+    return call
+
+
+class ReadThroughGpu(Gpu):
+    """Everything but the clock comes from ``reader``; who inherits sets clocks and may narrow the grid."""
+
+    def __init__(self, reader: Gpu, able: Capabilities) -> None:
+        self.reader = reader
+        self._able = able
+
+    identify = _of_reader("identify")
+    achieved = _of_reader("achieved")
+    energy_j = _of_reader("energy_j")
+    power_w = _of_reader("power_w")
+    temperature_c = _of_reader("temperature_c")
+    now_s = _of_reader("now_s")
+    operator_settings = _of_reader("operator_settings")
+    load_pct = _of_reader("load_pct")
+    opened_elsewhere = _of_reader("opened_elsewhere")
+    busy = _of_reader("busy")
+    close = _of_reader("close")
+
+    def capabilities(self) -> Capabilities:
+        return self._able
+
+
+class GuardedGpu(ReadThroughGpu):
+    """A GPU that is read through ``reader`` here; `lock_clock` is a message that never blocks the caller.
+
+    `reset_clock` restores the device's own choice, or the clock that an operator has stated. ``guard`` is the
+    process that this one has started, None for the node's service. With ``connect`` a guard that is gone, or
+    hangs, is asked again by a thread of ours, ever less often. That ends when it hands the GPU over once more
+    or refuses for good; what is asked meanwhile waits. Without, its end is the end of control.
     """
 
     def __init__(
         self,
+        reader: Gpu,
         sock: socket.socket,
         *,
-        on_lost: Callable[[], None] | None = None,
+        guard: SpawnedGuard | None = None,
         connect: Callable[[], socket.socket] | None = None,
+        lease_s: float = _LEASE_S,
     ) -> None:
-        self.conflicts: dict[ConflictKind, Sighting] = {}
-        self.refused_mhz: frozenset[int] = frozenset()
+        """Take the GPU; where the guard refuses it, all is closed."""
         self.requests = RequestChannel(sock)
-        self._socket, self._connect, self._on_lost = sock, connect, on_lost
-        self._wanted, self._lease_s, self._heartbeat = b"", _LEASE_S, Heartbeat(_LEASE_S)
+        self._socket, self._connect, self._guard, self._lease_s = sock, connect, guard, lease_s
+        self._conflicts: dict[ConflictKind, Sighting] = {}
+        self._refused_mhz: frozenset[int] = frozenset()
+        self._asked_mhz: int | None = None
         self._expects: Message | None = None
-        self._listener: threading.Thread | None = None
         self._over, self._news = threading.Event(), threading.Condition()
         self._away = self._synced = False
         self._closed = False  # no event: `forget` must not take a lock that another thread held at the fork
-        _clients.add(self)
-
-    @property
-    def failure(self) -> DeviceError | None:
-        """Return the guard's refusal, or that it is gone: nothing is asked any more."""
-        return self.requests.failure
-
-    def take(self, uuid: str, owner: str, *, backend: str = "nvml", lease_s: float = _LEASE_S) -> int:
-        """Take control of a GPU, or raise the guard's refusal; return the least clock that the guard sets."""
-        fields: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
-        self._wanted, self._lease_s, asked_s = encode(fields), lease_s, time.monotonic()
-        answer = ask(self._socket, self._wanted)
-        self._socket.setblocking(False)
+        _opened.add(self)
+        take = {"do": "take", "backend": "nvml" if guard is None else guard.backend, "lease_s": lease_s}
+        owner, asked_s = f"{Path(sys.argv[0]).name or 'python'} (pid {os.getpid()})", time.monotonic()
+        try:
+            self._take = encode({**take, "uuid": reader.identify().uuid, "owner": owner})
+            answer = ask(sock, self._take)
+        except DeviceError:
+            self.requests.end()
+            if guard is not None:
+                guard.wait()
+            reader.close()
+            raise
+        sock.setblocking(False)
+        if guard is not None:
+            guard.has_taken = True
         now_s, floor_mhz = answer.get("now_s"), answer.get("floor_mhz")
         # another time namespace has another now
         self.requests.dated = isinstance(now_s, float) and asked_s <= now_s <= time.monotonic()
+        floor_mhz, able = floor_mhz if isinstance(floor_mhz, int) else 0, reader.capabilities()
+        clocks_mhz = tuple(clock for clock in able.clocks_mhz if clock >= floor_mhz)
+        why_not = None if clocks_mhz else able.why_not
+        super().__init__(
+            reader, replace(able, clocks_mhz=clocks_mhz, can_lock=why_not is None, why_not=why_not)
+        )
         self._heartbeat = Heartbeat(lease_s)
         self._listener = threading.Thread(target=self._listen, name="perseus-guard-client", daemon=True)
         self._listener.start()
-        return floor_mhz if isinstance(floor_mhz, int) else 0
 
-    @property
-    def in_control(self) -> bool:
-        return self.failure is None and not self._away and not self._heartbeat.in_doubt
-
-    def expect(self, *, call_s: float, latency_s: float, held_mhz: int) -> None:
-        """State what plans expect; a guard that takes over is informed again."""
-        self._expects = {"do": "expect", "call_s": call_s, "latency_s": latency_s, "held_mhz": held_mhz}
-        self.requests.send(self._expects)
-
-    def request(self, clock_mhz: int | None) -> None:
-        """Request a clock for now (``None``: give it back), as `RequestChannel.ask` does."""
+    def lock_clock(self, clock_mhz: int) -> None:
+        self._check_clock(clock_mhz)
         self.requests.ask([DatedClock(time.monotonic(), clock_mhz)])
+        self._asked_mhz = clock_mhz
+
+    def reset_clock(self) -> None:
+        """Ask the guard for the clock without a request; harmless when the guard is gone."""
+        self._asked_mhz = None
+        with contextlib.suppress(DeviceError):
+            self.requests.ask([DatedClock(time.monotonic(), None)])
+
+    def refused_mhz(self) -> frozenset[int]:
+        return self._refused_mhz
+
+    def dated_clocks(self) -> DatedClocks | None:
+        """Return what has the guard make requests in its own process; None where its time is not ours."""
+        return self.requests if self.requests.dated else None
+
+    def expect(self, *, call_s: float, latency_s: float, held_mhz: int = 0) -> None:
+        """State what plans expect; a guard that takes over is informed again."""
+        if self.requests.dated:
+            fields = {"call_s": call_s, "latency_s": latency_s, "held_mhz": held_mhz}
+            self._expects = {"do": "expect", **fields}
+            self.requests.send(self._expects)
 
     def sync(self, timeout_s: float = ANSWER_S) -> None:
-        """Wait until everything asked so far has been done.
-
-        Raises:
-            DeviceError: no answer in time, or the guard refused or is gone.
-        """
+        """Wait until the guard has done all; raise `ValueRefusedError` where its driver does not take it."""
         until_s = time.monotonic() + timeout_s
         self._synced = sent = False
-        while self.failure is None and not self._synced:
+        while self.given_up() is None and not self._synced:
             if time.monotonic() >= until_s:
                 raise DeviceUnavailableError(f"no answer from the guard within {timeout_s:g} s")
             sent = sent or self.requests.send({"do": "sync"})
             with self._news:
-                if not self._synced and self.failure is None:
+                if not self._synced and self.given_up() is None:
                     self._news.wait(0.05 if sent else 0.001)
-        if self.failure is not None:  # it was sent before the answer
-            raise self.failure
+        if (failure := self.given_up()) is not None:  # it was sent before the answer
+            raise failure
+        if self._asked_mhz in self._refused_mhz:
+            raise ValueRefusedError(f"{self.identify().name}: lock {self._asked_mhz} MHz: refused")
+
+    def conflicts(self) -> tuple[Sighting, ...]:
+        """Return what the guard saw of others at work on this GPU: each kind's last line, and its count."""
+        seen = dict(self._conflicts)
+        return tuple(seen[kind] for kind in ConflictKind if kind in seen)
+
+    def given_up(self) -> DeviceError | None:
+        return self.requests.failure
+
+    def in_control(self) -> bool:
+        return self.given_up() is None and not self._away and not self._heartbeat.in_doubt
 
     def close(self) -> None:
-        """Hang up: the guard restores the clock. The second call does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        self._over.set()
-        self.requests.failure = DeviceUnavailableError("the connection to the guard is closed")
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the listener, which closes the rest
-        if self._listener is None:
-            self.requests.end()
-        elif self._listener is not threading.current_thread():
-            self._listener.join(ANSWER_S)
+        """Hang up and wait until the guard has restored the clock, or do it for one that was killed."""
+        if not self._closed:
+            self._closed = True
+            self._over.set()
+            self.requests.failure = DeviceUnavailableError("the connection to the guard is closed")
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the listener, which closes the rest
+            if self._listener is not threading.current_thread():
+                self._listener.join(ANSWER_S)
+        if self._guard is not None:
+            self._guard.ensure_restored()
+            self._guard = None
+        self.reader.close()
 
     def forget(self) -> None:
         """In a forked child: close its copy, so that the guard still sees the parent's end."""
@@ -359,19 +421,18 @@ class GuardClient:
 
     def _listen(self) -> None:
         self._attend()
-        while not self._closed and self.failure is None and self._connect is not None:
+        while not self._closed and self.given_up() is None and self._connect is not None:
             self._away = True
             self._note(ConflictKind.CONTROL_LOST)
             self.requests.detach()
             try:
-                sock = reacquire(self._connect, self._wanted, over=self._over)
+                sock = reacquire(self._connect, self._take, over=self._over)
             except DeviceError as error:
                 self.requests.failure = error
                 break
             if sock is None:
                 break
-            self._socket = sock
-            self._heartbeat = Heartbeat(self._lease_s)
+            self._socket, self._heartbeat = sock, Heartbeat(self._lease_s)
             self.requests.attach(sock, self._expects)
             self._away = False
             self._note(ConflictKind.CONTROL_BACK)
@@ -414,7 +475,7 @@ class GuardClient:
             self.requests.failure = error_in(message)
         elif kind == "conflict":
             if isinstance(refused_mhz := message.get("refused_mhz"), int):
-                self.refused_mhz |= {refused_mhz}
+                self._refused_mhz |= {refused_mhz}
             with contextlib.suppress(KeyError):  # a kind of another release
                 self._note(ConflictKind[str(message.get("kind"))], str(message.get("line")))
         elif kind == "alive" and self.requests.on_report(message):
@@ -424,138 +485,22 @@ class GuardClient:
             self._news.notify_all()
 
     def _note(self, kind: ConflictKind, line: str = "") -> None:
-        before = self.conflicts.get(kind)
-        self.conflicts[kind] = Sighting(kind, line or kind.text, 1 + (0 if before is None else before.count))
+        before = self._conflicts.get(kind)
+        self._conflicts[kind] = Sighting(kind, line or kind.text, 1 + (0 if before is None else before.count))
 
     def _end(self) -> None:
         if not self._closed:
             hangs = self._heartbeat.hangs
             what = "hangs: it has not answered for a whole lease" if hangs else "is gone"
             lost = DeviceUnavailableError(f"the guard {what}; clocks are no longer set")
-            self.requests.failure = self.failure or lost
+            self.requests.failure = self.given_up() or lost
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)  # should it wake, it finds its client gone
-            if self._on_lost is not None:
-                self._on_lost()
+            if (guard := self._guard) is not None:
+                guard.ensure_restored()
         with self._news:
             self._news.notify_all()
         self.requests.end()
-
-
-def _of_reader(name: str) -> Callable[..., Any]:
-    def call(self: ReadThroughGpu) -> object:
-        return getattr(self.reader, name)()
-
-    return call
-
-
-class ReadThroughGpu(Gpu):
-    """Everything but the clock comes from ``reader``; who inherits sets clocks and may narrow the grid."""
-
-    def __init__(self, reader: Gpu, able: Capabilities) -> None:
-        self.reader = reader
-        self._able = able
-
-    identify = _of_reader("identify")
-    achieved = _of_reader("achieved")
-    energy_j = _of_reader("energy_j")
-    power_w = _of_reader("power_w")
-    temperature_c = _of_reader("temperature_c")
-    now_s = _of_reader("now_s")
-    operator_settings = _of_reader("operator_settings")
-    load_pct = _of_reader("load_pct")
-    opened_elsewhere = _of_reader("opened_elsewhere")
-    busy = _of_reader("busy")
-    close = _of_reader("close")
-
-    def capabilities(self) -> Capabilities:
-        return self._able
-
-
-class GuardedGpu(ReadThroughGpu):
-    """Reads through ``reader`` in this process; `lock_clock` is a message that never blocks the caller.
-
-    `reset_clock` restores the device's own choice, or the clock that an operator has stated. ``guard`` is the
-    process that this one has started, None for the node's service.
-    """
-
-    def __init__(
-        self,
-        reader: Gpu,
-        client: GuardClient,
-        *,
-        guard: SpawnedGuard | None = None,
-        lease_s: float = _LEASE_S,
-    ) -> None:
-        """Take the GPU; where the guard refuses it, the client and the reader are closed."""
-        backend = "nvml" if guard is None else guard.backend
-        owner = f"{Path(sys.argv[0]).name or 'python'} (pid {os.getpid()})"
-        try:
-            floor_mhz = client.take(reader.identify().uuid, owner, backend=backend, lease_s=lease_s)
-        except DeviceError:
-            client.close()
-            if guard is not None:
-                guard.wait()
-            reader.close()
-            raise
-        if guard is not None:
-            guard.has_taken = True
-        able = reader.capabilities()
-        clocks_mhz = tuple(clock for clock in able.clocks_mhz if clock >= floor_mhz)
-        why_not = None if clocks_mhz else able.why_not
-        super().__init__(
-            reader, replace(able, clocks_mhz=clocks_mhz, can_lock=why_not is None, why_not=why_not)
-        )
-        self._client, self._guard = client, guard
-        self._asked_mhz: int | None = None
-
-    def lock_clock(self, clock_mhz: int) -> None:
-        """Ask the guard for a clock; return at once, or raise that it refused an earlier one or is gone."""
-        self._check_clock(clock_mhz)
-        self._client.request(clock_mhz)
-        self._asked_mhz = clock_mhz
-
-    def refused_mhz(self) -> frozenset[int]:
-        return self._client.refused_mhz
-
-    def reset_clock(self) -> None:
-        """Ask the guard for the clock without a request; harmless when the guard is gone."""
-        self._asked_mhz = None
-        with contextlib.suppress(DeviceError):
-            self._client.request(None)
-
-    def dated_clocks(self) -> DatedClocks | None:
-        """Return what has the guard make requests in its own process; None where its time is not ours."""
-        return self._client.requests if self._client.requests.dated else None
-
-    def expect(self, *, call_s: float, latency_s: float, held_mhz: int = 0) -> None:
-        if self._client.requests.dated:
-            self._client.expect(call_s=call_s, latency_s=latency_s, held_mhz=held_mhz)
-
-    def sync(self) -> None:
-        """Wait until the guard has done all; raise `ValueRefusedError` where its driver does not take it."""
-        self._client.sync()
-        if self._asked_mhz in self._client.refused_mhz:
-            raise ValueRefusedError(f"{self.identify().name}: lock {self._asked_mhz} MHz: refused")
-
-    def conflicts(self) -> tuple[Sighting, ...]:
-        """Return what the guard saw of others at work on this GPU: each kind's last line, and its count."""
-        seen = dict(self._client.conflicts)
-        return tuple(seen[kind] for kind in ConflictKind if kind in seen)
-
-    def given_up(self) -> DeviceError | None:
-        return self._client.failure
-
-    def in_control(self) -> bool:
-        return self._client.in_control
-
-    def close(self) -> None:
-        """Hang up and wait until the guard has restored the clock, or do it for one that was killed."""
-        self._client.close()
-        if self._guard is not None:
-            self._guard.ensure_restored()
-            self._guard = None
-        self.reader.close()
 
 
 def connect(path: Path) -> socket.socket:
@@ -604,12 +549,12 @@ def service_status(path: Path) -> tuple[Message, list[Message]]:
     raise refusal
 
 
-_clients: WeakSet[GuardClient] = WeakSet()
+_opened: WeakSet[GuardedGpu] = WeakSet()
 
 
 def _forget_all() -> None:
-    for client in tuple(_clients):
-        client.forget()
+    for gpu in tuple(_opened):
+        gpu.forget()
 
 
 os.register_at_fork(after_in_child=_forget_all)

@@ -15,7 +15,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError, DeviceError, DevicePermissionError, DeviceUnsupportedError
 from perseus_ds.guard import containment
-from perseus_ds.guard.client import DEFAULT_SOCKET, GuardClient, GuardedGpu, ReadThroughGpu, connect
+from perseus_ds.guard.client import DEFAULT_SOCKET, GuardedGpu, ReadThroughGpu, connect
 from perseus_ds.guard.protocol import ask, encode
 from perseus_ds.guard.spawn import open_guarded
 
@@ -159,11 +159,11 @@ def open_service(request: DeviceRequest) -> Gpu:
         return reader
     connect_again = partial(connect, socket_path())
     try:
-        client = GuardClient(connect_again(), connect=connect_again)
+        sock = connect_again()
     except DeviceError:
         reader.close()
         raise
-    return GuardedGpu(reader, client)
+    return GuardedGpu(reader, sock, connect=connect_again)
 
 
 def socket_path() -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 import perseus_ds
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
-from perseus_ds.guard.client import GuardClient, GuardedGpu
+from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.journal import VARIABLE, guard_path
 from perseus_ds.guard.log import log_error, not_restored
 from perseus_ds.guard.protocol import KIND
@@ -121,4 +121,4 @@ def open_guarded(reader: Gpu, backend: str = "nvml", restore_clock_mhz: int | No
     """
     sock, process = spawn(restore_clock_mhz)
     guard = SpawnedGuard(process, reader, backend, restore_clock_mhz=restore_clock_mhz)
-    return GuardedGpu(reader, GuardClient(sock, on_lost=guard.ensure_restored), guard=guard)
+    return GuardedGpu(reader, sock, guard=guard)

@@ -16,7 +16,7 @@ from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
 from perseus_ds.device.gpu import ConflictKind, DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DevicePermissionError
-from perseus_ds.guard.client import GuardClient, GuardedGpu
+from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.open import choose
 from perseus_ds.guard.spawn import SpawnedGuard, spawn
 
@@ -114,7 +114,7 @@ def test_a_service_that_hangs_is_noticed_and_asked_again(
 ) -> None:
     daemon = start(EVERYTHING)
     with GuardedGpu(
-        NvmlGpu(DeviceRequest("nvml")), GuardClient(daemon.connect(), connect=daemon.connect), lease_s=1.5
+        NvmlGpu(DeviceRequest("nvml")), daemon.connect(), connect=daemon.connect, lease_s=1.5
     ) as gpu:
         gpu.lock_clock(900)
         assert eventually(lambda: node.locked_mhz() == [900, 0])
@@ -131,8 +131,7 @@ def spawned(*, lease_s: float, end_s: float) -> Iterator[tuple[GuardedGpu, int]]
     sock, process = spawn()
     reader = NvmlGpu(DeviceRequest("nvml"))
     guard = SpawnedGuard(process, reader, "nvml", end_s=end_s)
-    client = GuardClient(sock, on_lost=guard.ensure_restored)
-    with GuardedGpu(reader, client, guard=guard, lease_s=lease_s) as gpu:
+    with GuardedGpu(reader, sock, guard=guard, lease_s=lease_s) as gpu:
         yield gpu, process.pid
     process.wait(60)
 
@@ -173,12 +172,11 @@ def test_a_driver_that_hangs_to_the_end_is_said(node: FakeNvml, capfd: pytest.Ca
 SUSPENDED = """
 import sys, time
 from perseus_ds.device.gpu import DeviceRequest
-from perseus_ds.guard.client import GuardClient
 from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.spawn import spawn
 from perseus_ds.device.nvml import NvmlGpu
 sock, process = spawn()
-gpu = GuardedGpu(NvmlGpu(DeviceRequest("nvml")), GuardClient(sock), lease_s=0.6)
+gpu = GuardedGpu(NvmlGpu(DeviceRequest("nvml")), sock, lease_s=0.6)
 gpu.lock_clock(900)
 print(process.pid, flush=True)
 for _ in sys.stdin:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.guard.claim import OwnershipLock
-from perseus_ds.guard.client import GuardClient
+from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.connection import ClientConnection, Server
 from perseus_ds.guard.open import NullGpu
 from perseus_ds.guard.policy import ALLOW_ALL, Peer
@@ -50,28 +51,28 @@ def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_a
 
 
 @pytest.fixture
-def taken() -> tuple[GuardClient, socket.socket]:
+def taken() -> tuple[GuardedGpu, socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     theirs.send(b'{"is":"taken","floor_mhz":0}')
-    client = GuardClient(ours)
-    client.take("null-0", "test")
-    return client, theirs
+    return GuardedGpu(NullGpu(), ours), theirs
 
 
 def test_a_guards_last_words_are_heard_though_it_left_ours_unread(
-    taken: tuple[GuardClient, socket.socket], ended: Callable[[GuardClient], None]
+    taken: tuple[GuardedGpu, socket.socket], ended: Callable[[GuardedGpu], None]
 ) -> None:
     client, guard = taken
-    client.request(900)  # stays unread, with the request to take: the kernel resets the connection
+    client.requests.ask(
+        [DatedClock(0.0, 900)]
+    )  # stays unread, with the request to take: the kernel resets the connection
     guard.send(encode(refusal(DeviceUnavailableError("the job's launcher is gone"))))
     guard.close()
     ended(client)
-    assert "launcher" in str(client.failure)
+    assert "launcher" in str(client.given_up())
 
 
 @pytest.fixture
-def ended() -> Callable[[GuardClient], None]:
-    def wait(client: GuardClient) -> None:
+def ended() -> Callable[[GuardedGpu], None]:
+    def wait(client: GuardedGpu) -> None:
         client._listener.join(20)
         assert not client._listener.is_alive()
 

@@ -21,7 +21,7 @@ from perseus_ds.errors import (
 from perseus_ds.guard import journal
 from perseus_ds.guard import spawn as spawning
 from perseus_ds.guard.claim import OwnershipLock
-from perseus_ds.guard.client import GuardClient, GuardedGpu
+from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.connection import ClientConnection, Server, serve
 from perseus_ds.guard.policy import ALLOW_ALL, Peer, Policy, Rule
 from perseus_ds.guard.protocol import KIND, MAX_BYTES, encode, refusal
@@ -86,13 +86,12 @@ def wait_for(true: Callable[[], bool]) -> None:
 
 def test_what_is_asked_is_done_in_order_and_put_back_at_the_end(started: Start) -> None:
     guard = started()
-    client = GuardClient(guard.client)
-    client.take(UUID, "job")
+    client = GuardedGpu(DeskGpu(), guard.client)
     for clock_mhz in (900, 900, 705):
-        client.request(clock_mhz)
+        client.lock_clock(clock_mhz)
         client.sync(LONG_S)
     assert guard.gpu.calls == [900, 705]
-    client.request(None)
+    client.reset_clock()
     client.sync(LONG_S)
     client.close()
     assert guard.ended()
@@ -172,8 +171,7 @@ def test_before_a_gpu_is_taken_nothing_is_done(verb: str) -> None:
 def test_the_client_beats_while_it_has_nothing_to_say() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     theirs.send(b'{"is":"taken","floor_mhz":0}')
-    client = GuardClient(ours)
-    client.take(UUID, "job", lease_s=0.3)
+    client = GuardedGpu(DeskGpu(), ours, lease_s=0.3)
     theirs.settimeout(LONG_S)
     said = [json.loads(theirs.recv(MAX_BYTES))["do"] for _ in range(3)]
     assert said == ["take", "beat", "beat"]
@@ -183,29 +181,28 @@ def test_the_client_beats_while_it_has_nothing_to_say() -> None:
 
 def test_a_refusal_ends_what_the_client_may_ask(started: Start) -> None:
     guard = started()
-    client = GuardClient(guard.client)
-    client.take(UUID, "job")
-    client.request(901)
+    client = GuardedGpu(DeskGpu(), guard.client)
+    client.requests.ask([DatedClock(time.monotonic(), 901)])
     with pytest.raises(DeviceUnsupportedError, match="901 MHz"):
         client.sync(LONG_S)
     with pytest.raises(DeviceUnsupportedError):
-        client.request(900)
+        client.lock_clock(900)
     client.close()
     with pytest.raises(DeviceUnavailableError, match="is closed"):
-        client.request(900)
+        client.lock_clock(900)
     client.close()
 
 
 @pytest.fixture
 def desk(started: Start) -> tuple[Guard, GuardedGpu]:
     guard = started(DeskGpu().without_persistence(), Policy((Rule(),), floor_mhz=800))
-    return guard, GuardedGpu(DeskGpu(), GuardClient(guard.client))
+    return guard, GuardedGpu(DeskGpu(), guard.client)
 
 
 def test_a_clock_that_the_driver_refuses_ends_nothing(started: Start) -> None:
     guard = started(DeskGpu())
     guard.gpu.refuses_mhz = {1200}
-    gpu = GuardedGpu(DeskGpu(), GuardClient(guard.client))
+    gpu = GuardedGpu(DeskGpu(), guard.client)
     gpu.lock_clock(1200)
     with pytest.raises(ValueRefusedError, match="1200 MHz"):
         gpu.sync()
@@ -253,8 +250,7 @@ def test_a_guard_that_refuses_leaves_nothing_open(monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_due_later_is_made_by_the_guard_in_order(started: Start) -> None:
     guard = started()
-    client = GuardClient(guard.client)
-    client.take(UUID, "job")
+    client = GuardedGpu(DeskGpu(), guard.client)
     assert client.requests.dated
     now_s = time.monotonic()
     client.requests.ask(
@@ -270,8 +266,7 @@ def test_what_is_due_later_is_made_by_the_guard_in_order(started: Start) -> None
 def test_a_guard_of_another_time_namespace_is_given_no_moments() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     theirs.send(b'{"is":"taken","floor_mhz":0,"now_s":%.3f}' % 1e9)
-    client = GuardClient(ours)
-    client.take(UUID, "job")
+    client = GuardedGpu(DeskGpu(), ours)
     assert not client.requests.dated
     client.close()
     theirs.close()
@@ -283,7 +278,7 @@ def test_a_driver_that_hangs_is_known_by_its_silence_and_so_is_the_higher_clock_
     hang = threading.Event()
     gpu = DeskGpu(lambda clock_mhz: None if clock_mhz != 1200 else (hang.wait(LONG_S), None)[1])
     guard = started(gpu)
-    guarded_gpu = GuardedGpu(DeskGpu(), GuardClient(guard.client), lease_s=3.0)
+    guarded_gpu = GuardedGpu(DeskGpu(), guard.client, lease_s=3.0)
     guarded_gpu.expect(call_s=0.0, latency_s=0.02)
     dated = guarded_gpu.dated_clocks()
     assert dated is not None
