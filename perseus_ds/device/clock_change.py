@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, is_at, is_held
@@ -57,125 +57,121 @@ class Switch:
     seen_mhz: int = 0
 
     @property
-    def told(self) -> bool:
-        """Return whether the looks came closely enough to inform the latency."""
-        return self.total_s is not None and self.blur_s <= max(_FINE_S, _COARSEST * self.total_s)
+    def latency_s(self) -> float | None:
+        """The latency, where looks came closely enough; of a higher clock until it was there at the latest.
+
+        A higher clock that comes half a look late costs time, one that comes half a look early next to
+        nothing.
+        """
+        if self.total_s is None or self.blur_s > max(_FINE_S, _COARSEST * self.total_s):
+            return None
+        return self.total_s + (0.5 * self.blur_s if self.to_mhz > self.from_mhz else 0.0)
 
 
-class CounterTicks:
-    """Ticks of the energy counter, noted while something else is waited for."""
+class _CalibrationRun:
+    """The changes of one GPU's clock, and the ticks of its energy counter that are noted meanwhile."""
 
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._there = gpu.capabilities().counter_period_s is not None
-        self._began_s = gpu.now_s()
-        self._seen_j = gpu.energy_j() if self._there else 0.0
-        self._changes_s: list[float] = []
+    def __init__(self, gpu: Gpu, *, in_step: bool) -> None:
+        self._gpu, self._in_step = gpu, in_step
+        self._switches: list[Switch] = []
+        self._ticks_s: list[float] = []
+        self._has_counter = gpu.capabilities().counter_period_s is not None
+        self._seen_j = gpu.energy_j() if self._has_counter else 0.0
 
-    def look(self) -> None:
-        if self._there and len(self._changes_s) < _TICKS and (now_j := self._gpu.energy_j()) != self._seen_j:
-            self._changes_s.append(self._gpu.now_s())
+    def steps(self) -> Steps[Calibration]:
+        gpu, able = self._gpu, self._gpu.capabilities()
+        until_s = gpu.now_s() + _COUNTER_LIMIT_S
+        if able.can_lock:
+            try:
+                yield from self._switch_all(able.clocks_mhz)
+            finally:
+                gpu.reset_clock()
+        while self._has_counter and len(self._ticks_s) < _TICKS and gpu.now_s() < until_s:
+            yield _POLL_S
+            self._look_at_counter()
+        switches = self._switches
+        return Calibration(
+            call_s=_median(one.call_s for one in switches),
+            up_s=_median(one.latency_s for one in switches if one.to_mhz > one.from_mhz),
+            down_s=_median(one.latency_s for one in switches if one.to_mhz < one.from_mhz),
+            together_s=None,
+            counter_period_s=_median(later - earlier for earlier, later in pairwise(self._ticks_s)),
+            unreached=sum(one.total_s is None for one in switches),
+            idle=sum(one.idle for one in switches),
+            memory_why_not=able.memory_why_not,
+        )
+
+    def _look_at_counter(self) -> None:
+        if (
+            self._has_counter
+            and len(self._ticks_s) < _TICKS
+            and (now_j := self._gpu.energy_j()) != self._seen_j
+        ):
+            self._ticks_s.append(self._gpu.now_s())
             self._seen_j = now_j
 
-    def wait(self, for_s: float) -> Steps[None]:
-        until_s = self._gpu.now_s() + for_s
-        while (left_s := until_s - self._gpu.now_s()) > 0:
-            yield min(left_s, _POLL_S)
-            self.look()
+    def _switch_all(self, clocks_mhz: tuple[int, ...]) -> Steps[None]:
+        """Between the highest clock and the middle; where one is not reached, once more below what was."""
+        yield from self._to_and_fro(clocks_mhz)
+        missed = self._switches[-1]
+        idles = missed.idle or missed.seen_mhz < _IDLE_BELOW * clocks_mhz[0]
+        if missed.total_s is None and not idles and missed.seen_mhz < missed.to_mhz:
+            lower_mhz = tuple(clock for clock in clocks_mhz if clock <= missed.seen_mhz - _WAVER_MHZ)
+            if len(lower_mhz) > 1:
+                yield from self._to_and_fro(lower_mhz)
 
-    def rest(self) -> Steps[None]:
-        """Look on until it has moved often enough, or for long enough."""
-        until_s = self._began_s + _COUNTER_LIMIT_S
-        while self._there and len(self._changes_s) < _TICKS and self._gpu.now_s() < until_s:
-            yield _POLL_S
-            self.look()
-
-    @property
-    def period_s(self) -> float | None:
-        """Time between changes, or ``None`` where it did not move."""
-        gaps_s = [later - earlier for earlier, later in pairwise(self._changes_s)]
-        return median(gaps_s) if gaps_s else None
-
-
-def switches(gpu: Gpu, ticks: CounterTicks, done: list[Switch], *, in_step: bool) -> Steps[None]:
-    """Between the highest clock and the middle; where one is not reached, once more below what was."""
-    clocks_mhz = gpu.capabilities().clocks_mhz
-    yield from _to_and_fro(gpu, ticks, done, clocks_mhz, in_step=in_step)
-    missed = done[-1]
-    idles = missed.idle or missed.seen_mhz < _IDLE_BELOW * clocks_mhz[0]
-    if missed.total_s is None and not idles and missed.seen_mhz < missed.to_mhz:
-        clocks_mhz = tuple(clock for clock in clocks_mhz if clock <= missed.seen_mhz - _WAVER_MHZ)
-        if len(clocks_mhz) > 1:
-            yield from _to_and_fro(gpu, ticks, done, clocks_mhz, in_step=in_step)
-
-
-def _to_and_fro(
-    gpu: Gpu, ticks: CounterTicks, done: list[Switch], clocks_mhz: Sequence[int], *, in_step: bool
-) -> Steps[None]:
-    """Down first, from wherever it was (it counts only if it fails), then up and down in turn."""
-    high_mhz, low_mhz = clocks_mhz[0], clocks_mhz[len(clocks_mhz) // 2]
-    first = yield from _change(gpu, ticks, high_mhz, low_mhz)
-    if first.total_s is None:
-        done.append(first)
-        return
-    for way in [(low_mhz, high_mhz), (high_mhz, low_mhz)] * _TRIES:
-        if in_step:
-            yield from ticks.wait(_BEAT_S - gpu.now_s() % _BEAT_S)
-        done.append((yield from _change(gpu, ticks, *way)))
-        if done[-1].total_s is None:
+    def _to_and_fro(self, clocks_mhz: Sequence[int]) -> Steps[None]:
+        """Down first, from wherever it was (it counts only if it fails), then up and down in turn."""
+        gpu, high_mhz, low_mhz = self._gpu, clocks_mhz[0], clocks_mhz[len(clocks_mhz) // 2]
+        first = yield from self._change(high_mhz, low_mhz)
+        if first.total_s is None:
+            self._switches.append(first)
             return
+        for way in [(low_mhz, high_mhz), (high_mhz, low_mhz)] * _TRIES:
+            until_s = gpu.now_s() + (_BEAT_S - gpu.now_s() % _BEAT_S if self._in_step else 0.0)
+            while (left_s := until_s - gpu.now_s()) > 0:
+                yield min(left_s, _POLL_S)
+                self._look_at_counter()
+            self._switches.append((yield from self._change(*way)))
+            if self._switches[-1].total_s is None:
+                return
+
+    def _change(self, from_mhz: int, to_mhz: int) -> Steps[Switch]:
+        """Ask for a clock, and look until it is there or has had its time.
+
+        Power or heat may stop a rise below the clock that was asked for. Where the limit follows the load,
+        the clock itself is reached much later, when a light kernel runs. Such a change is over when the clock
+        has left the old one and has risen no more for ``_STANDS_S``.
+        """
+        gpu = self._gpu
+        began_s = gpu.now_s()
+        gpu.lock_clock(to_mhz)
+        gpu.sync()
+        looked_s = gpu.now_s()
+        call_s, until_s = looked_s - began_s, looked_s + _LIMIT_S
+        highest_mhz, rise = from_mhz, None
+        while True:
+            seen, now_s = gpu.achieved(), gpu.now_s()
+            at_s, blur_s = look = (looked_s + now_s) / 2, now_s - looked_s
+            limited = to_mhz > from_mhz and seen.event_reasons.spoils
+            if limited and seen.clock_mhz > highest_mhz + _WAVER_MHZ:
+                highest_mhz, rise = seen.clock_mhz, look
+            if not is_at(to_mhz, seen) and limited and rise is not None and at_s - rise[0] >= _STANDS_S:
+                return Switch(from_mhz, to_mhz, call_s, rise[0] - began_s, rise[1])
+            if is_at(to_mhz, seen):
+                return Switch(from_mhz, to_mhz, call_s, at_s - began_s, blur_s)
+            if now_s >= until_s:
+                fell = seen.clock_mhz < to_mhz and gpu.load_pct() == 0
+                idle = fell or bool(seen.event_reasons & EventReason.GPU_IDLE)
+                return Switch(from_mhz, to_mhz, call_s, None, idle=idle, seen_mhz=seen.clock_mhz)
+            looked_s = now_s
+            self._look_at_counter()
+            yield _POLL_S
 
 
-def _change(gpu: Gpu, ticks: CounterTicks, from_mhz: int, to_mhz: int) -> Steps[Switch]:
-    """Ask for a clock, and look until it is there or has had its time."""
-    began_s = gpu.now_s()
-    gpu.lock_clock(to_mhz)
-    gpu.sync()
-    looked_s = gpu.now_s()
-    call_s, until_s = looked_s - began_s, looked_s + _LIMIT_S
-    limited = _LimitedRise(from_mhz, to_mhz)
-    while True:
-        seen, now_s = gpu.achieved(), gpu.now_s()
-        look = _Look((looked_s + now_s) / 2, now_s - looked_s)
-        arrived = look if is_at(to_mhz, seen) else limited.first_look(seen, look)
-        if arrived is not None:
-            return Switch(from_mhz, to_mhz, call_s, arrived.at_s - began_s, arrived.blur_s)
-        if now_s >= until_s:
-            fell = seen.clock_mhz < to_mhz and gpu.load_pct() == 0
-            idle = fell or bool(seen.event_reasons & EventReason.GPU_IDLE)
-            return Switch(from_mhz, to_mhz, call_s, None, idle=idle, seen_mhz=seen.clock_mhz)
-        looked_s = now_s
-        ticks.look()
-        yield _POLL_S
-
-
-class _Look(NamedTuple):
-    """A time between two reads of the clock, and how far apart they were."""
-
-    at_s: float
-    blur_s: float
-
-
-class _LimitedRise:
-    """A rise that power or heat stops below the clock that was asked for.
-
-    Where the limit follows the load, the clock itself is reached much later, when a light kernel runs. The
-    change is over when the clock has left the old one and rises no more.
-    """
-
-    def __init__(self, from_mhz: int, to_mhz: int) -> None:
-        self._rises = to_mhz > from_mhz
-        self._highest_mhz = from_mhz
-        self._since: _Look | None = None
-
-    def first_look(self, seen: Achieved, look: _Look) -> _Look | None:
-        """Return the look that first saw the clock where it has stood for ``_STANDS_S``."""
-        if not self._rises or not seen.event_reasons.spoils:
-            return None
-        if seen.clock_mhz > self._highest_mhz + _WAVER_MHZ:
-            self._highest_mhz, self._since = seen.clock_mhz, look
-        stands = self._since is not None and look.at_s - self._since.at_s >= _STANDS_S
-        return self._since if stands else None
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 # What a GPU's clock and counter really do on this node: call, settle up and down, counter period.
@@ -209,11 +205,7 @@ class Calibration:
 
 
 def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause | None = None) -> Calibration:
-    """Do all of `calibration_steps` at once, for whoever has nothing else to do meanwhile.
-
-    Raises:
-        DeviceError: the device refused.
-    """
+    """Do all of `calibration_steps` at once, for whoever has nothing else to do meanwhile."""
     pause = pause or gpu.sleep
     with closing(calibration_steps(gpu, in_step=in_step)) as steps:
         while True:
@@ -233,35 +225,9 @@ def calibration_steps(gpu: Gpu, *, in_step: bool = False) -> Steps[Calibration]:
     all of them read alike. A device on which no clock can be set has only its counter measured. An idle GPU,
     or one that is not ours to set, reaches nothing: that ends the switches.
 
-    Raises:
-        DeviceError: the device refused.
-
     Cost: about six tenths of a second of the device's time at most.
     """
-    ticks = CounterTicks(gpu)
-    done: list[Switch] = []
-    if gpu.capabilities().can_lock:
-        try:
-            yield from switches(gpu, ticks, done, in_step=in_step)
-        finally:
-            gpu.reset_clock()
-    yield from ticks.rest()
-    return _calibration_of(gpu, done, ticks.period_s)
-
-
-def _calibration_of(gpu: Gpu, switches: Sequence[Switch], period_s: float | None) -> Calibration:
-    """Sum up; only switches that were looked at closely enough count for a latency."""
-    told = [switch for switch in switches if switch.told]
-    return Calibration(
-        call_s=median(switch.call_s for switch in switches) if switches else None,
-        up_s=_typical_s([switch for switch in told if switch.to_mhz > switch.from_mhz], seen=True),
-        down_s=_typical_s([switch for switch in told if switch.to_mhz < switch.from_mhz]),
-        together_s=None,
-        counter_period_s=period_s,
-        unreached=sum(switch.total_s is None for switch in switches),
-        idle=sum(switch.idle for switch in switches),
-        memory_why_not=gpu.capabilities().memory_why_not,
-    )
+    return _CalibrationRun(gpu, in_step=in_step).steps()
 
 
 def with_calibration(able: Capabilities, calibration: Calibration) -> Capabilities:
@@ -296,16 +262,6 @@ def _attempt(gpu: Gpu, *, in_step: bool = False) -> Calibration | DeviceError:
         return calibrate(gpu, in_step=in_step)
     except DeviceError as error:
         return error
-
-
-def _typical_s(switches: Sequence[Switch], *, seen: bool = False) -> float | None:
-    """The median; with ``seen`` of when the new clock was there at the latest.
-
-    A higher clock that comes half a look late costs time, one that comes half a look early next to nothing.
-    """
-    later = 0.5 * seen
-    known_s = [one.total_s + later * one.blur_s for one in switches if one.total_s is not None]
-    return median(known_s) if known_s else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,7 +394,7 @@ class ClockPair:
                 raise ProfileError(f"clock pair {self}: a clock is not a positive number of MHz")
 
     def __str__(self) -> str:
-        return f"{_text(self.memory_mhz)}/{_text(self.clock_mhz)}"
+        return "/".join(AUTO if mhz is None else str(mhz) for mhz in (self.memory_mhz, self.clock_mhz))
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -449,10 +405,6 @@ class ClockPair:
 
 DEFAULT_PAIR = ClockPair()
 """Both clocks as the device chooses them: what every saving is counted against."""
-
-
-def _text(mhz: int | None) -> str:
-    return AUTO if mhz is None else str(mhz)
 
 
 # The clocks that were asked for, and whether a GPU reached them.

@@ -155,6 +155,12 @@ class OwnershipLock:
             os.close(self._file)
             self._file = -1
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
 
 class GpuClaim:
     """An ownership lock, a journal and a GPU: taken together, released together.

@@ -25,7 +25,7 @@ from perseus_ds.guard.journal import BACKENDS
 from perseus_ds.guard.log import log_event
 from perseus_ds.guard.policy import Policy, Rule
 from perseus_ds.guard.protocol import Message
-from perseus_ds.guard.repair import Outcome, Repair, repair, reset, stale_journals
+from perseus_ds.guard.repair import Outcome, repair, reset, stale_journals
 from perseus_ds.guard.rules import DEFAULT_RULES, rule_of
 from perseus_ds.guard.service import Service, ServiceLog, is_journal, policy_of
 
@@ -207,9 +207,17 @@ def add_clocks_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_clocks(options: argparse.Namespace) -> int:
     """Repair what the journals name, then reset the rest if asked; print a line per GPU."""
-    done = _say_all(repair())
+    done = repair()
+    _say(*done)
     if options.all:
-        done += _reset_others(done)
+        known = {one.uuid for one in done}
+        found, refused = _local_gpus()
+        if not found:
+            raise DeviceUnavailableError(f"no GPU to reset: {'; '.join(map(str, refused))}")
+        _say(*(f"not reset: {one}" for one in refused))
+        others = reset(tuple(uuid for uuid in found if uuid not in known))
+        _say(*others)
+        done += others
     if not done:
         _say("no clock was left locked by a job of ours that a journal here knows; --all resets every GPU")
     outcomes = {one.outcome for one in done}
@@ -218,33 +226,8 @@ def run_clocks(options: argparse.Namespace) -> int:
     return _FAILED_BESIDE_A_LIVING_JOB if Outcome.HELD in outcomes else _REFUSED
 
 
-def _say_all(done: tuple[Repair, ...]) -> tuple[Repair, ...]:
-    for line in map(str, done):
-        _say(line)
-    return done
-
-
-def _reset_others(done: tuple[Repair, ...]) -> tuple[Repair, ...]:
-    """Reset the GPUs that no journal names, and state which cannot be reached.
-
-    Raises:
-        DeviceUnavailableError: none can.
-    """
-    found, refused = _local_gpus()
-    if not found:
-        raise DeviceUnavailableError(f"no GPU to reset: {'; '.join(map(str, refused))}")
-    for refusal in refused:
-        _say(f"not reset: {refusal}")
-    known = {one.uuid for one in done}
-    return _say_all(reset(tuple(uuid for uuid in found if uuid not in known)))
-
-
 def count_gpus() -> int:
-    """Ask NVML how many GPUs there are.
-
-    Raises:
-        DeviceError: no NVML, no driver.
-    """
+    """Ask NVML how many GPUs there are; a `DeviceError`: no NVML, or no driver."""
     nvml = load_nvml()
     try:
         nvml.nvmlInit()
@@ -258,6 +241,11 @@ def count_gpus() -> int:
 
 def _local_gpus() -> tuple[list[str], list[DeviceError]]:
     """The NVIDIA GPUs here, and why others do not open."""
+
+    def uuid(index: int) -> str:
+        with NvmlGpu(DeviceRequest("nvml", local_rank=index, lock=False)) as gpu:
+            return gpu.identify().uuid
+
     found: list[str] = []
     refused: list[DeviceError] = []
     try:
@@ -266,15 +254,10 @@ def _local_gpus() -> tuple[list[str], list[DeviceError]]:
         return found, [error]
     for index in range(count):
         try:
-            found.append(retry(partial(_uuid, index), _LOOK_S, any_error))
+            found.append(retry(partial(uuid, index), _LOOK_S, any_error))
         except DeviceError as error:
             refused.append(error)
     return found, refused
-
-
-def _uuid(index: int) -> str:
-    with NvmlGpu(DeviceRequest("nvml", local_rank=index, lock=False)) as gpu:
-        return gpu.identify().uuid
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -303,8 +286,8 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+def _say(*lines: object) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
 
 

@@ -53,7 +53,7 @@ class NullGpu(Gpu):
 
 
 class ReadOnlyGpu(ReadThroughGpu):
-    """Everything but the clock."""
+    """A GPU whose clock is not set from here."""
 
     def __init__(self, reader: Gpu, why_not: str) -> None:
         super().__init__(reader, replace(reader.capabilities(), can_lock=False, why_not=why_not))
@@ -69,7 +69,7 @@ class ReadOnlyGpu(ReadThroughGpu):
 class Backend:
     """A way to reach a GPU; only an ``automatic`` one is taken by itself.
 
-    `check` raises a `DeviceError` with the reason where it cannot serve a request, and takes nothing.
+    `check` raises why it cannot serve a request, and takes nothing.
     """
 
     name: str
@@ -104,11 +104,8 @@ def backends() -> tuple[Backend, ...]:
 def choose(request: DeviceRequest) -> Choice:
     """Open the device that a request names, or the first one that works here.
 
-    ``automatic`` opens a GPU only where torch has named it: another one may be somebody else's.
-
-    Raises:
-        ConfigError: no backend has that name.
-        DeviceError: the named backend cannot work here; ``automatic`` never raises it for want of a device.
+    ``automatic`` opens a GPU only where torch has named it: another one may be somebody else's. It never
+    raises a `DeviceError`; a backend that is named may, and a name that none has is a `ConfigError`.
     """
     if request.setting != "automatic":
         for backend in _BACKENDS:
@@ -137,11 +134,7 @@ def choose(request: DeviceRequest) -> Choice:
 
 
 def check_service(request: DeviceRequest) -> None:
-    """See that the service is there and would hand this GPU over; an operator who runs it wants it used.
-
-    Raises:
-        DeviceError: no service, no right to this GPU, no such GPU here, or no clock to be set.
-    """
+    """See that the service is there and would hand this GPU over; an operator who runs it wants it used."""
     if not request.lock:
         raise DeviceUnsupportedError("no clocks will be set")
     with connect(socket_path()) as sock, nvml.NvmlGpu(request) as gpu:
@@ -149,11 +142,7 @@ def check_service(request: DeviceRequest) -> None:
 
 
 def open_service(request: DeviceRequest) -> Gpu:
-    """Take the GPU's lease from the service, or only read where no clocks will be set.
-
-    Raises:
-        DeviceError: refused (allow list, another owner), or the service is gone.
-    """
+    """Take the GPU's lease from the service, or only read where no clocks will be set."""
     reader = nvml.NvmlGpu(request)
     if not request.lock:
         return reader

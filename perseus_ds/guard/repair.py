@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -61,8 +61,7 @@ class Repair:
 def repair(*, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
     """Restore every GPU whose guard was killed, from the journal that it left; all GPUs at once.
 
-    Raises:
-        DevicePermissionError: the journals cannot be read.
+    A `DevicePermissionError`: the journals cannot be read.
     """
 
     def repair_one(uuid: str) -> Repair | None:
@@ -93,7 +92,7 @@ def _restore_one(
     """Restore one GPU, opened anew at each try and its lock held; ``None``: nothing (new) to report."""
 
     def attempt() -> Repair | None:
-        with opened_to_restore(open_gpu, backend, uuid) as gpu, _lock_of(uuid):
+        with opened_to_restore(open_gpu, backend, uuid) as gpu, OwnershipLock(uuid, _OWNER):
             was_journaled = uuid in journal.journaled_uuids()
             restored = act(gpu)
             if restored is None:
@@ -117,30 +116,18 @@ def _restore_one(
         return Repair(uuid, Outcome.GONE) if gone else Repair(uuid, Outcome.FAILED, detail=str(error))
 
 
-@contextlib.contextmanager
-def _lock_of(uuid: str) -> Iterator[None]:
-    lock = OwnershipLock(uuid, _OWNER)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def restore_without_journal(own: Gpu, backend: str, restore_clock_mhz: int | None) -> None:
     """Restore what a guard of ours left, by what its trainer knows of it: its journal may be gone.
 
     The trainer's own handle comes first: opening is many calls, of which each may fail. A GPU that another
-    guard holds by now was restored by it.
-
-    Raises:
-        DeviceError: refused to the end of our patience.
+    guard holds by now was restored by it. A `DeviceError`: refused to the end of our patience.
     """
     uuid = own.identify().uuid
 
     def restore_with(gpu: Gpu) -> None:
         with contextlib.ExitStack() as held:
             with contextlib.suppress(DevicePermissionError):  # the folder cannot be made any more
-                held.enter_context(_lock_of(uuid))
+                held.enter_context(OwnershipLock(uuid, _OWNER))
             restored = restore(gpu, restore_clock_mhz, for_s=0.0)
             with contextlib.suppress(DevicePermissionError):
                 restored.forget(uuid)
@@ -158,11 +145,7 @@ def restore_without_journal(own: Gpu, backend: str, restore_clock_mhz: int | Non
 
 
 def stale_journals() -> dict[str, str]:
-    """Find the journals of this boot whose guard is gone, and whose each was; nothing is changed.
-
-    Raises:
-        DevicePermissionError: the folder of the journals is there and cannot be used.
-    """
+    """Find the journals of this boot whose guard is gone, and whose each was; nothing is changed."""
     stale: dict[str, str] = {}
     for uuid in journal.journaled_uuids() if journal.guard_path().exists() else ():
         if is_held(uuid):

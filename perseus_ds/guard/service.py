@@ -66,8 +66,8 @@ _SWITCH_S = 0.001  # a client that floods the service gives the interpreter away
 def peer_of(sock: socket.socket) -> tuple[Peer, int]:
     """Ask the kernel who connected, and for a descriptor that becomes readable when it ends (-1: none).
 
-    A process number may be given to another process at any moment. With the kernel's own descriptor of the
-    one that connected, its control group is believed only if it still lived after that was read.
+    A process number may be given to another process at any moment: a control group is believed only if the
+    process still lived after that was read.
 
     Source: unix(7), SO_PEERCRED: the credentials at the time of connect, not to be forged.
     """
@@ -87,46 +87,36 @@ def peer_of(sock: socket.socket) -> tuple[Peer, int]:
 
 
 def may_open(peer: Peer, device: str) -> bool:
-    """Return whether a client's control groups let it open a device file for reading and writing.
+    """Return whether a client's control groups let it open a device file; a `DeviceError`: it is not known.
 
     Docker, Kubernetes and Slurm (``ConstrainDevices``) give a job some of a node's GPUs by a rule of the
-    kernel on opening device files. That is a list in version 1 of control groups, a BPF program in version 2.
-    Neither can be read from everywhere, and both can be tried: a process that has joined the client's groups
-    opens the file or does not.
+    kernel on opening device files: a list in version 1 of control groups, a BPF program in version 2. Neither
+    can be read from everywhere, and both can be tried by a process that has joined the client's groups.
 
     Source: cgroups(7); Documentation/admin-guide/cgroup-v2.rst, "Device controller".
-
-    Raises:
-        DevicePermissionError: it cannot be found out.
     """
-    groups = _files_of(peer)
+    unknown = f"cannot find out which GPUs {peer} may open"
+    # the files by which a process joins the groups, of either version
+    places = (
+        (_CGROUPS / "devices", peer.devices),
+        (_CGROUPS, peer.cgroup),
+        (_CGROUPS / "unified", peer.cgroup),
+    )
+    files = [root / path.lstrip("/") / "cgroup.procs" for root, path in places if path.startswith("/")]
+    groups = [file for file in files if ".." not in file.parts and file.exists()]
     if not groups:
-        raise DevicePermissionError(
-            f"cannot find out which GPUs {peer} may open: its control group is not visible from here",
-            hint="the service needs the node's process numbers and /sys/fs/cgroup",
-        )
+        hint = "the service needs the node's process numbers and /sys/fs/cgroup"
+        raise DevicePermissionError(f"{unknown}: its control group is not visible from here", hint=hint)
     command = ["/bin/sh", "-c", _TRY, "sh", device, *map(str, groups)]
     try:
         tried = subprocess.run(  # noqa: S603 - a fixed program; what varies are its arguments
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TRY_S, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise DevicePermissionError(f"cannot find out which GPUs {peer} may open: {error}") from error
+        raise DevicePermissionError(f"{unknown}: {error}") from error
     if tried.returncode == _CANNOT_JOIN:
-        group = tried.stdout.strip()
-        raise DevicePermissionError(f"cannot find out which GPUs {peer} may open: {group} cannot be joined")
+        raise DevicePermissionError(f"{unknown}: {tried.stdout.strip()} cannot be joined")
     return tried.returncode == _MAY
-
-
-def _files_of(peer: Peer) -> list[Path]:
-    """The files by which a process joins a peer's control groups, of either version, that are there."""
-    places = [
-        (_CGROUPS / "devices", peer.devices),
-        (_CGROUPS, peer.cgroup),
-        (_CGROUPS / "unified", peer.cgroup),
-    ]
-    files = [root / path.lstrip("/") / "cgroup.procs" for root, path in places if path.startswith("/")]
-    return [file for file in files if ".." not in file.parts and file.exists()]
 
 
 class Service:
@@ -154,13 +144,7 @@ class Service:
         self._accepted = 0
 
     def start(self) -> None:
-        """Repair, then listen.
-
-        Raises:
-            DeviceUnavailableError: another service listens there.
-            DevicePermissionError: the socket cannot be made.
-            ConfigError: no such group.
-        """
+        """Repair, then listen, or raise why that is impossible."""
         for one in repair(open_gpu=self._server.open_gpu):
             log_event("repaired", str(one), gpu=one.uuid, clock_mhz=one.clock_mhz, why=one.outcome.value)
         self._listener = Listener(self._path, self._group)
@@ -236,8 +220,11 @@ class Service:
         except OSError:  # gone by now
             sock.close()
             return
-        why_not = self._why_not(peer) or self._start_client(sock, peer, pidfd)
-        if why_not is None:
+        try:
+            self._start_client(sock, peer, pidfd)
+        except DeviceError as error:
+            why_not = error
+        else:
             return
         words, who = f"refused to {peer}: {why_not.message}", peer.fields()
         log_event("lease_refused", words, logging.WARNING, why=why_not.message, **who)
@@ -250,18 +237,14 @@ class Service:
         if pidfd >= 0:
             os.close(pidfd)
 
-    def _why_not(self, peer: Peer) -> DeviceError | None:
-        """Give the reason why a client is not accepted: no rule names it, or there are too many."""
+    def _start_client(self, sock: socket.socket, peer: Peer, pidfd: int) -> None:
+        """Give a client a thread of its own, or refuse it: no rule names it, or there are too many."""
         if not self._server.policy.may_connect(peer):
-            return refusal_of(peer)
+            raise refusal_of(peer)
         self._clients = [(thread, connection) for thread, connection in self._clients if thread.is_alive()]
         idle = sum(not one.has_taken and one.peer.uid == peer.uid for _, one in self._clients)
         if idle >= _MAX_IDLE_OF_A_USER or len(self._clients) >= _MAX_CLIENTS:
-            return DeviceUnavailableError(f"{peer}: too many connections", hint="close those without a GPU")
-        return None
-
-    def _start_client(self, sock: socket.socket, peer: Peer, pidfd: int) -> DeviceError | None:
-        """Give a client a thread of its own; a thread that cannot be had is this client's refusal alone."""
+            raise DeviceUnavailableError(f"{peer}: too many connections", hint="close those without a GPU")
         self._accepted += 1
         connection = ClientConnection(sock, peer, self._server, self._accepted)
         thread = threading.Thread(target=self._serve, args=(connection, pidfd), name="perseus-guardd-client")
@@ -270,8 +253,7 @@ class Service:
             thread.start()
         except (RuntimeError, MemoryError) as error:
             self._clients.pop()
-            return DeviceUnavailableError(f"the service cannot serve one more client: {error}")
-        return None
+            raise DeviceUnavailableError(f"the service cannot serve one more client: {error}") from error
 
     def _serve(self, connection: ClientConnection, pidfd: int) -> None:
         restored = False
@@ -295,17 +277,17 @@ def policy_of(rules: Path) -> Policy:
 
 
 class Listener:
-    """A listening socket at a path, for the members of a group; nobody else's file is ever removed for it."""
+    """A listening socket at a path, for the members of a group; nobody else's file is ever removed for it.
+
+    A `DeviceError`: another service listens there, something else lies there, or the socket cannot be made. A
+    `ConfigError`: no such group.
+    """
 
     def __init__(self, path: Path, group: str | None) -> None:
-        """Listen.
-
-        Raises:
-            DeviceUnavailableError: another service listens there.
-            DevicePermissionError: the socket cannot be made, or something else lies there.
-            ConfigError: no such group.
-        """
-        gid = -1 if group is None else _gid(group)
+        try:  # a group by name or number: in a container it may have no name
+            gid = -1 if group is None else int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+        except KeyError:
+            raise ConfigError(f"no group {group!r} on this node") from None
         self._path = path
         self.socket = socket.socket(socket.AF_UNIX, KIND)
         try:
@@ -338,12 +320,7 @@ class Listener:
 
 
 def _clear(path: Path) -> None:
-    """Remove the socket of a service that is gone.
-
-    Raises:
-        DeviceUnavailableError: it is not gone.
-        DevicePermissionError: what lies there is no socket.
-    """
+    """Remove the socket of a service that is gone, and nothing else."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -359,21 +336,8 @@ def _clear(path: Path) -> None:
     raise DeviceUnavailableError(f"another guardd listens on {path}")
 
 
-def _gid(group: str) -> int:
-    """A group by name or number; in a container it may have no name."""
-    if group.isdecimal():
-        return int(group)
-    try:
-        return grp.getgrnam(group).gr_gid
-    except KeyError:
-        raise ConfigError(f"no group {group!r} on this node") from None
-
-
 def notify(state: str) -> None:
-    """Inform the service manager; without one nothing is done.
-
-    Source: sd_notify(3), sd_watchdog_enabled(3): datagrams to the socket that ``NOTIFY_SOCKET`` names.
-    """
+    """Inform the service manager, if there is one; source: sd_notify(3)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
@@ -384,7 +348,7 @@ def notify(state: str) -> None:
 
 
 def watchdog_period_s() -> float | None:
-    """Return how often the service manager wants a sign of life; None: not at all."""
+    """Return how often the service manager wants a sign of life; source: sd_watchdog_enabled(3)."""
     microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not microseconds.isdecimal() or (pid and pid != str(os.getpid())):
         return None
@@ -395,13 +359,12 @@ class ServiceLog(logging.Handler):
     """Lines on standard error, whole and in order: words, or a JSON object each for systemd's journal.
 
     A thread of its own writes, so that a log that is full or stopped delays no clock. Lines that do not fit
-    are counted, and the next line states their number.
+    are counted, and the next line states their number. It takes every event from here on, until `close`.
     """
 
     def __init__(self, *, as_json: bool) -> None:
-        """Take every event from here on; ``as_json``: one JSON object a line, else words."""
         super().__init__()
-        self.setFormatter(_JsonFormatter() if as_json else _WordsFormatter())
+        self._as_json = as_json
         self._lines: queue.Queue[str | None] = queue.Queue(_MAX_LINES_WAITING)
         self._alike: Counter[tuple[str, Value]] = Counter()
         self._until_s = 0.0
@@ -412,7 +375,6 @@ class ServiceLog(logging.Handler):
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have a line written, if there is room."""
         now_s = time.monotonic()
         if now_s >= self._until_s:
             self._alike.clear()
@@ -422,9 +384,23 @@ class ServiceLog(logging.Handler):
         if self._alike[kind] > _MAX_ALIKE or self._lines.full():
             self._left_out += 1
             return
-        record.__dict__["fields"] |= {"left_out": self._left_out or None}
-        self._left_out = 0
         self._lines.put_nowait(self.format(record))
+        self._left_out = 0
+
+    def format(self, record: logging.LogRecord) -> str:
+        left_out, message = self._left_out or None, record.getMessage()
+        if not self._as_json:
+            return f"perseus_ds guard: {message}{f' ({left_out} lines left out)' if left_out else ''}"
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.__dict__["event"],
+            "message": message,
+            **record.__dict__["fields"],
+            "left_out": left_out,
+        }
+        line = json.dumps({key: value for key, value in entry.items() if value is not None})
+        return f"{f'<{_PRIORITIES[record.levelno]}>' if is_journal() else ''}{line}"
 
     def close(self) -> None:
         """Write what waits, and end; a log that does not take it is not waited for."""
@@ -441,30 +417,8 @@ class ServiceLog(logging.Handler):
 
 
 def is_journal() -> bool:
-    """Return whether standard error leads into systemd's journal.
-
-    Source: systemd.exec(5), JOURNAL_STREAM: device and inode of that stream.
-    """
-    try:
+    """Return whether standard error leads into systemd's journal; source: systemd.exec(5), JOURNAL_STREAM."""
+    with contextlib.suppress(OSError):
         here = os.fstat(2)
-    except OSError:
-        return False
-    return os.environ.get("JOURNAL_STREAM") == f"{here.st_dev}:{here.st_ino}"
-
-
-class _WordsFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        left_out = record.__dict__["fields"]["left_out"]
-        return f"perseus_ds guard: {record.getMessage()}{f' ({left_out} lines left out)' if left_out else ''}"
-
-
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "event": record.__dict__["event"],
-            "message": record.getMessage(),
-            **{key: value for key, value in record.__dict__["fields"].items() if value is not None},
-        }
-        return f"{f'<{_PRIORITIES[record.levelno]}>' if is_journal() else ''}{json.dumps(entry)}"
+        return os.environ.get("JOURNAL_STREAM") == f"{here.st_dev}:{here.st_ino}"
+    return False
