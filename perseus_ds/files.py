@@ -30,11 +30,7 @@ _LINKED = "has another name as well (a hard link)"
 
 
 def check_writers(found: os.stat_result, writers: frozenset[int]) -> None:
-    """Refuse a file or folder that others than ``writers`` could have changed; a user's own group may.
-
-    Raises:
-        PerseusError: it belongs to another user, others may write to it, or it has a second name.
-    """
+    """Refuse a file or folder that others than ``writers`` could have changed; a user's own group may."""
     if found.st_uid not in writers:
         raise PerseusError(f"belongs to user {found.st_uid}, who is not believed here")
     if found.st_mode & stat.S_IWOTH:
@@ -49,10 +45,7 @@ def write_atomically(path: Path, text: str | bytes, *, mode: int = 0o644, sync: 
     """Put a file in place in one step, writable by its owner alone whatever the umask.
 
     No link is followed and nothing that was put there beforehand is written to. With ``sync`` it is on disk
-    when this returns.
-
-    Raises:
-        OSError: it cannot be written; nothing of it is left.
+    when this returns. An `OSError`: it cannot be written, and nothing of it is left.
     """
     content = text.encode() if isinstance(text, str) else text
     folder, name = os.path.split(path)
@@ -79,9 +72,6 @@ def appended(path: Path) -> Iterator[TextIO]:
     """Open a file to append to; no link is followed, and a pipe or a device is refused and not waited for.
 
     A file with a second name is refused too: what is appended would be appended to that.
-
-    Raises:
-        OSError: it cannot be opened, is no ordinary file, or has another name as well.
     """
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o666)
@@ -108,24 +98,13 @@ def _private(group: int, user: int) -> bool:
 
 
 _STALE_TRIES = 3
-_NOT_PLAIN = (
-    (b"\x1f\x8b", "is compressed by gzip", "unpack it with gunzip"),
-    (b"PK\x03\x04", "is a ZIP archive or a workbook", "unpack it, or export a CSV file"),
-    (b"\xfd7zXZ\x00", "is compressed by xz", "unpack it with unxz"),
-    (b"BZh", "is compressed by bzip2", "unpack it with bunzip2"),
-    (b"\x28\xb5\x2f\xfd", "is compressed by zstd", "unpack it with unzstd"),
-    (b"\xff\xfe", "is text in UTF-16", "save it in UTF-8"),
-    (b"\xfe\xff", "is text in UTF-16", "save it in UTF-8"),
-)
 
 
 def read_bounded(path: Path, *, most_bytes: int, writers: frozenset[int] | None = None) -> bytes:
     """Read a whole file; what was opened is what is checked, and nothing that blocks is opened.
 
-    With ``writers`` it must be no link, and written by none but these users (`check_writers`).
-    A file that is compressed or in UTF-16 is refused as such: every file of ours is plain text.
-
-    A file that another host replaced meanwhile is read again (ESTALE of network file systems).
+    With ``writers`` it must be no link, and written by none but these users (`check_writers`). A file that
+    another host replaced meanwhile is read again (ESTALE of network file systems).
 
     Raises:
         OSError: it cannot be opened or read.
@@ -160,19 +139,11 @@ def _read_once(path: Path, *, most_bytes: int, writers: frozenset[int] | None) -
     content = b"".join(parts)
     if max(found.st_size, len(content)) > most_bytes:
         raise PerseusError(f"has {max(found.st_size, len(content))} bytes, {most_bytes} are allowed")
-    for start, what, remedy in _NOT_PLAIN:
-        if content.startswith(start):
-            raise PerseusError(what, hint=remedy)
     return content
 
 
 def check_folder(folder: Path, writers: frozenset[int]) -> None:
-    """Refuse a folder in which others could move files.
-
-    Raises:
-        OSError: it is not there.
-        PerseusError: it is not a folder, or others than ``writers`` may write to it.
-    """
+    """Refuse a folder in which others than ``writers`` could move files; an `OSError`: it is not there."""
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         raise PerseusError("is not a folder")
@@ -186,41 +157,20 @@ def reason_of(error: OSError | PerseusError) -> str:
     return f"cannot be read: {error.strerror or type(error).__name__}"
 
 
-# JSON of others: bounded in bytes, values and depth, finite in its numbers, each key once.
+# JSON of others: bounded in bytes and depth, finite in its numbers, each key once.
 
-MOST_VALUES = 600_000
 _MOST_DIGITS = 18  # of a whole number: it fits into 64 bits, and into a double without an error
 _LONGEST_REAL = 64
 
 
-def read_json(
-    path: Path,
-    *,
-    most_bytes: int,
-    most_values: int = MOST_VALUES,
-    writers: frozenset[int] | None = None,
-) -> object:
-    """Read a JSON file (see `read_bounded`, `parse_json`).
-
-    Raises:
-        OSError: it cannot be opened or read.
-        PerseusError: it is refused; the message lacks the path.
-    """
-    text = read_bounded(path, most_bytes=most_bytes, writers=writers)
-    return parse_json(text, most_values=most_values)
+def read_json(path: Path, *, most_bytes: int, writers: frozenset[int] | None = None) -> object:
+    """Read a JSON file; see `read_bounded` and `parse_json`."""
+    return parse_json(read_bounded(path, most_bytes=most_bytes, writers=writers))
 
 
-def parse_json(text: bytes | str, *, most_values: int = MOST_VALUES) -> object:
-    """Parse strict JSON.
-
-    Raises:
-        PerseusError: it is no JSON, or none that anybody of ours wrote; the message lacks the path.
-    Cost: about 1 us and at most 200 bytes for each value; too many are refused before they are made.
-    """
+def parse_json(text: bytes | str) -> object:
+    """Parse strict JSON; a `PerseusError` that lacks the path: it is none, or none that we wrote."""
     data = text.encode("utf-8", errors="surrogatepass") if isinstance(text, str) else text
-    values = 1 + data.count(b",") + data.count(b"[") + min(data.count(b"{"), data.count(b":"))  # at most
-    if values > most_values:
-        raise PerseusError(f"has about {values} values, {most_values} are allowed")
     try:
         content: object = json.loads(
             data.decode("utf-8-sig"),
@@ -272,6 +222,7 @@ def _each_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 Row = Mapping[str, str | None]
 
 _POINT = "numbers have a decimal point, and no separator of thousands"
+_PLAIN = "save it as plain text in UTF-8"
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -279,23 +230,18 @@ def read_table(path: Path, required: Sequence[str], *, most_bytes: int) -> Itera
     """Yield the rows of a CSV file, each with its place ("FILE: row 2") for messages; the header is row 1.
 
     Names of columns are compared without capitals and blanks. Other columns than ``required`` may be there.
-
-    Raises:
-        ProfileError: the file cannot be read, is no CSV file, is empty, or lacks a column; or a row is longer
-            than the header.
+    A `ProfileError`: it cannot be read, is no CSV file, lacks a column, or a row is longer than the header.
     """
     try:
         text = read_bounded(path, most_bytes=most_bytes).decode("utf-8-sig")
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ProfileError(f"{path} is not a CSV file: {error}", hint="save it in UTF-8") from error
+        raise ProfileError(f"{path} is not a CSV file: {error}", hint=_PLAIN) from error
     except PerseusError as error:
         raise ProfileError(f"{path} {error.message}", hint=error.hint) from error
     if "\x00" in text[:1024]:
-        raise ProfileError(
-            f"{path} is not a CSV file: it has bytes that are no text", hint="save it in UTF-8"
-        )
+        raise ProfileError(f"{path} is not a CSV file: it has bytes that are no text", hint=_PLAIN)
     if not text.strip():
         raise ProfileError(f"{path} is empty", hint=f"expected {','.join(required)}")
     rows = csv.DictReader(io.StringIO(text, newline=""))
@@ -333,20 +279,13 @@ KEY = "sha256"
 
 
 def digest_of(content: Mapping[str, object]) -> str:
-    """Return the digest of everything else in the file, however it is laid out.
-
-    Cost: one more pass over the text.
-    """
+    """Return the digest of everything else in the file, however it is laid out."""
     rest = {key: value for key, value in content.items() if key != KEY}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def check_digest(content: Mapping[str, object]) -> None:
-    """Refuse what was changed since it was written.
-
-    Raises:
-        PerseusError: the content does not match its digest, or has no digest.
-    """
+    """Refuse what was changed since it was written, or has no digest."""
     if KEY not in content:
         raise PerseusError(f"has no {KEY}")
     if content[KEY] != digest_of(content):

@@ -15,7 +15,6 @@ from perseus_ds.files import appended, parse_json, read_bounded, reason_of
 MOST_BYTES = 256 << 20
 _MOST_TEXT = 1 << 20
 _CHUNK = 64 << 10
-_MOST_VALUES = 100_000  # of one event: a row for each of some thousand ranks
 _REASONS = {
     "attached": "it ended before its warm-up was over",
     "warming_up": "it ended before its warm-up was over",
@@ -44,11 +43,8 @@ _NOTHING_TO_MEASURE = frozenset({"profile", "observe"})
 def append_event(path: Path, event: str, facts: Mapping[str, object], *, at: datetime | None = None) -> None:
     """Add one line: what happened, at which wall-clock time (now), and the facts that explain it.
 
-    Half a line at the end, of a writer that was killed or a disk that was full, is taken away first. One job
-    writes here, and no reader was ever given it.
-
-    Raises:
-        OSError: it cannot be written, or something else than an ordinary file has its name.
+    Half a line at the end, of a writer that was killed or a disk that was full, is taken away first: one job
+    writes here, and no reader was ever given it. An `OSError`: no ordinary file can be written there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     moment = (at or datetime.now(UTC)).isoformat(timespec="milliseconds")
@@ -61,40 +57,31 @@ def append_event(path: Path, event: str, facts: Mapping[str, object], *, at: dat
 
 
 def read_events(path: Path) -> list[dict[str, object]]:
-    """Return all whole lines; a last line that is being written is left out.
-
-    Raises:
-        PerseusError: naming the file and the line that is not an event.
-    """
+    """Return all whole lines, without one that is being written; an error names the file and the line."""
     try:
         lines = read_bounded(path, most_bytes=MOST_BYTES).split(b"\n")
     except FileNotFoundError:
         return []
     except (OSError, PerseusError) as error:
         raise PerseusError(f"{path} {reason_of(error)}") from error
-    return [_event(path, number, line) for number, line in enumerate(lines[:-1], start=1) if line]
+    events: list[dict[str, object]] = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            events += [parse_event(line)] if line else []
+        except PerseusError as error:
+            raise PerseusError(f"{path}: line {number} {error.message}", hint=error.hint) from error
+    return events
 
 
 def parse_event(line: bytes) -> dict[str, object]:
-    """Read one line.
-
-    Raises:
-        PerseusError: it is not an event; the message lacks the file and the line.
-    """
-    event = parse_json(line, most_values=_MOST_VALUES)
+    """Read one line; the message of an error lacks the file and the line."""
+    event = parse_json(line)
     if not isinstance(event, dict) or "event" not in event:
         raise PerseusError("is not an event")
     for key in {"event", "time", "line"} & event.keys():
         if not isinstance(value := event[key], str) or len(value) > _MOST_TEXT:
             raise PerseusError(f"{key} is {value!r:.40}", hint="expected text")
     return event
-
-
-def _event(path: Path, number: int, line: bytes) -> dict[str, object]:
-    try:
-        return parse_event(line)
-    except PerseusError as error:
-        raise PerseusError(f"{path}: line {number} {error.message}", hint=error.hint) from error
 
 
 def _whole_bytes(descriptor: int) -> int:

@@ -18,7 +18,6 @@ from typing import TypeVar
 from perseus_ds.errors import ConfigError, PerseusError, ProfileError
 from perseus_ds.files import (
     KEY,
-    MOST_VALUES,
     check_digest,
     parse_json,
     read_bounded,
@@ -72,11 +71,7 @@ Record = TypeVar("Record")
 
 
 def write_whole(path: Path, text: str | bytes) -> None:
-    """Replace ``path`` by a file with ``text`` in one step; a link that others planted is not followed.
-
-    Raises:
-        OSError: it cannot be written; nothing of it is left.
-    """
+    """Replace ``path`` by a file with ``text`` in one step; a link that others planted is not followed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
 
@@ -95,11 +90,7 @@ def write_record(path: Path, name: str, kind: type[Record], record: Record) -> N
 
 
 def read_record(path: Path, name: str, kind: type[Record], *, remedy: str) -> Record:
-    """Read a record whose file states its format and version (`read_json_as`).
-
-    Raises:
-        ProfileError: naming the file and what is wrong in it.
-    """
+    """Read a record whose file states its format and version (`read_json_as`)."""
 
     def check(content: object) -> None:
         if not isinstance(content, dict) or content.get("format") != name:
@@ -118,7 +109,6 @@ def read_json_as(
     *,
     remedy: str,
     check: Callable[[object], None] | None = None,
-    most_values: int = MOST_VALUES,
 ) -> Record:
     """Read a record from a JSON file, its digest checked where it has one; unknown keys are ignored.
 
@@ -129,7 +119,7 @@ def read_json_as(
 
     try:
         text = read_bounded(path, most_bytes=MOST_BYTES)
-        content = parse_json(text, most_values=most_values)
+        content = parse_json(text)
         if check is not None:
             check(content)
     except OSError as error:
@@ -187,11 +177,8 @@ _UNKNOWN = LockOwner("an unknown host", 0, 0, "")
 def claim(asked: Path) -> tuple[Path, LockOwner | None]:
     """Lock a run directory for this process; return its path and, if it is not ``asked``, who has that one.
 
-    A directory that this process has locked already is returned again.
-
-    Raises:
-        ConfigError: all numbered directories are in use.
-        OSError: a lock cannot be written there.
+    A directory that this process has locked already is returned again. A `ConfigError`: all numbered
+    directories are in use. An `OSError`: a lock cannot be written there.
     """
     own = _this_process()
     first = None

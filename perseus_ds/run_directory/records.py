@@ -27,7 +27,6 @@ from perseus_ds.files import MOST
 from perseus_ds.run_directory.paths import read_json_as, write_json
 from perseus_ds.schedule import Instruction
 
-_MOST_VALUES = 3_000_000  # 200 000 instructions in each of two iterations
 _MOST_WORD = 40
 _ROUNDING = 1e-6
 
@@ -78,11 +77,7 @@ def write_places(places: Sequence[RankPlace], path: Path) -> None:
 
 
 def read_places(path: Path) -> list[RankPlace]:
-    """Read what ``write_places`` wrote.
-
-    Raises:
-        PerseusError: naming the file, and the row and key that are wrong.
-    """
+    """Read what ``write_places`` wrote."""
     return read_json_as(path, _Places, remedy=_REMEDY).ranks
 
 
@@ -142,15 +137,8 @@ class RankRecord:
 
 
 def read_ranks(folder: Path) -> list[RankRecord]:
-    """Read every rank's file that has totals, by rank; empty if no file has them.
-
-    Raises:
-        PerseusError: naming the file and what is wrong in it.
-    """
-    found = [
-        read_json_as(path, RankRecord, remedy=_REMEDY, most_values=_MOST_VALUES)
-        for path in sorted(folder.glob("rank_*.json"))
-    ]
+    """Read every rank's file that has totals, by rank; empty if no file has them."""
+    found = [read_json_as(path, RankRecord, remedy=_REMEDY) for path in sorted(folder.glob("rank_*.json"))]
     return [one for one in found if one.totals.keys() >= set(SIDES)]
 
 
@@ -233,24 +221,23 @@ class Summary:
         """Return how much longer an iteration takes."""
         return 100.0 * (self.perseus.iteration_time_s / self.baseline.iteration_time_s - 1.0)
 
+    # Standard errors, and halves of the intervals that hold the true values 95 times in 100: in points, None
+    # where they are not known.
+
     @property
     def saving_se_pct(self) -> float | None:
-        """The standard error of the saving, in points; None where it is not known."""
         return _ratio_se_pct(*self._energies)
 
     @property
     def slowdown_se_pct(self) -> float | None:
-        """The standard error of the slowdown, in points; None where it is not known."""
         return _ratio_se_pct(*self._times)
 
     @property
     def saving_within_pct(self) -> float | None:
-        """Half of the interval that holds the true saving 95 times in 100, in points."""
         return _within_pct(*self._energies)
 
     @property
     def slowdown_within_pct(self) -> float | None:
-        """Half of the interval that holds the true slowdown 95 times in 100, in points."""
         return _within_pct(*self._times)
 
     @property
@@ -303,11 +290,7 @@ def write_summary(summary: Summary, path: Path) -> None:
 
 
 def read_summary(path: Path) -> Summary:
-    """Read what ``write_summary`` wrote.
-
-    Raises:
-        PerseusError: naming the file and what is wrong in it.
-    """
+    """Read what ``write_summary`` wrote."""
     remedy = "the job has not measured its plan yet"
     read_json_as(path, _CheckedFacts, remedy=remedy)
     return read_json_as(path, Summary, remedy=remedy)
@@ -355,12 +338,8 @@ def write_timelines(timelines: Sequence[RecordedIteration], path: Path) -> None:
 
 
 def read_timelines(path: Path) -> list[RecordedIteration]:
-    """Read what ``write_timelines`` wrote.
-
-    Raises:
-        PerseusError: naming the file and what is wrong in it.
-    """
-    found = read_json_as(path, list[RecordedIteration], remedy=_REMEDY, most_values=_MOST_VALUES)
+    """Read what ``write_timelines`` wrote; names are different, and spans lie within their iteration."""
+    found = read_json_as(path, list[RecordedIteration], remedy=_REMEDY)
     why_not = next(filter(None, map(_why_inconsistent, found)), "")
     if not found or len({one.name for one in found}) < len(found):
         why_not = "it holds none, or two of one name"
