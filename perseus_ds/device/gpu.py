@@ -293,8 +293,7 @@ class GpuReader(ABC):
     def energy_j(self) -> float:
         """Read the energy counter: joules since some fixed start, updated about every 100 ms.
 
-        Raises:
-            DeviceUnsupportedError: the device has no counter (``counter_period_s`` is ``None``).
+        A `DeviceUnsupportedError`: there is none (``counter_period_s`` is ``None``).
         """
 
     def power_w(self) -> float | None:
@@ -306,11 +305,7 @@ class GpuReader(ABC):
         return None
 
     def operator_settings(self) -> OperatorSettings | None:
-        """Read what operators have set of this GPU's power and clocks.
-
-        Raises:
-            DeviceLostError: the GPU has fallen off the bus.
-        """
+        """Read what operators have set of this GPU's power and clocks; a lost GPU alone is an error."""
         return None
 
     def now_s(self) -> float:
@@ -377,11 +372,7 @@ class Gpu(GpuReader):
 
     @abstractmethod
     def reset_clock(self) -> None:
-        """Give the choice of the clock back to the device; harmless when nothing is locked.
-
-        Raises:
-            DevicePermissionError: the right to set clocks is missing: what is locked stays locked.
-        """
+        """Give the choice of the clock back to the device; harmless when nothing is locked."""
 
     def refused_mhz(self) -> frozenset[int]:
         """Return the clocks of the grid that the driver has refused so far."""
@@ -399,11 +390,7 @@ class Gpu(GpuReader):
         return min((mhz for mhz in higher_mhz if mhz not in refused_mhz), default=None)
 
     def lock_memory_clock(self, memory_mhz: int) -> None:
-        """Ask for a fixed memory clock, as `lock_clock` does for the core's.
-
-        Raises:
-            DeviceUnsupportedError: this device locks no memory clocks (``capabilities().memory_why_not``).
-        """
+        """Ask for a fixed memory clock, as `lock_clock` does, unless ``memory_why_not`` states why not."""
         del memory_mhz
         raise DeviceUnsupportedError(f"{self.identify().name}: {self.capabilities().memory_why_not}")
 
@@ -421,17 +408,12 @@ class Gpu(GpuReader):
         """
 
     def sync(self) -> None:
-        """Wait until every clock asked for so far is stored in the driver.
-
-        Raises:
-            DeviceError: refused, or no answer.
-        """
+        """Wait until every clock asked for so far is stored in the driver, or raise why it is not."""
 
     def standing_lock_mhz(self) -> int | None:
         """Return at which clock this device is locked, by whomever; ``None``: it is not.
 
-        Raises:
-            DeviceUnsupportedError: it cannot be asked, as NVML cannot.
+        A `DeviceUnsupportedError`: it cannot be asked, as NVML cannot.
         """
         raise DeviceUnsupportedError(f"{self.identify().name} does not report whether its clock is locked")
 
@@ -563,23 +545,12 @@ _ALL_AS_THEY_ARE = ["0", "0", "4294967295"]
 
 def missing_right() -> str | None:
     """Return why this process may not set clocks, or ``None`` when it may."""
-    if not _has_capability():
+    status, numbers = "", ""
+    with contextlib.suppress(OSError):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        numbers = Path("/proc/self/uid_map").read_text(encoding="ascii")
+    effective = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
+    if not int(effective, 16) >> _CAP_SYS_ADMIN & 1:
         who = "root of a container" if os.geteuid() == 0 else f"user {os.geteuid()}"
         return f"{who} without CAP_SYS_ADMIN"
-    return None if _in_nodes_user_namespace() else "CAP_SYS_ADMIN in a user namespace alone"
-
-
-def _has_capability() -> bool:
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return False
-    effective = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
-    return bool(int(effective, 16) >> _CAP_SYS_ADMIN & 1)
-
-
-def _in_nodes_user_namespace() -> bool:
-    try:
-        return Path("/proc/self/uid_map").read_text(encoding="ascii").split() == _ALL_AS_THEY_ARE
-    except OSError:
-        return False
+    return None if numbers.split() == _ALL_AS_THEY_ARE else "CAP_SYS_ADMIN in a user namespace alone"
