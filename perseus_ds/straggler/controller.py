@@ -160,66 +160,6 @@ def _lost(own_s: _Replicas, planned_s: _Replicas, objective_s: _Replicas) -> flo
     return float(own_s[known].max() / needed_s[known].max() - 1.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplicaDemand:
-    """Time that every replica needs when nobody slows it down.
-
-    ``unconstrained_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one
-    iteration. ``least_s`` is the planned seconds of its plan where it does not wait, ``pace`` measured
-    seconds per planned second. ``known`` is whether enough is known of it to slow it down; ``last`` is the
-    replica that all others can wait for.
-
-    Shape: vectors [replicas].
-    """
-
-    unconstrained_s: _Replicas
-    error: _Replicas
-    scatter: _Replicas
-    least_s: _Replicas
-    pace: _Replicas
-    known: NDArray[np.bool_]
-    last: int
-
-
-def limits_s(demand: ReplicaDemand, held_s: _Replicas, *, max_s: float = np.inf) -> _Replicas:
-    """Return how slow each replica may plan, in its own planned seconds; NaN where it has no slack.
-
-    ``held_s`` are the limits so far: one is moved only when the new one differs by more than the noise.
-    ``max_s`` is how long an iteration may be made, as measured, for what answers may cost.
-
-    Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
-    """
-    last = demand.last
-    error = np.hypot(demand.error, demand.error[last])
-    most = max_s / demand.pace
-    limit_s = np.minimum(demand.unconstrained_s[last] * (1.0 - margin(demand)) / demand.pace, most)
-    held = np.isfinite(held_s)
-    enough = np.where(
-        held,
-        np.maximum(LEAST_SLACK_KEPT, _KEPT_SIGMAS * error),
-        np.maximum(LEAST_SLACK + _KEPT_SIGMAS * error, _NOISE_SIGMAS * error),
-    )
-    has_slack = (limit_s / demand.least_s - 1.0 > enough) & (held | demand.known)
-    has_slack[last] = False
-    near = np.abs(limit_s / held_s - 1.0) < np.maximum(_LEAST_MOVE, 1.5 * error)
-    keep = near & (held_s <= most * (1.0 + _LEAST_MOVE))
-    return np.where(has_slack, np.where(keep, held_s, limit_s), np.nan)
-
-
-def margin(demand: ReplicaDemand) -> _Replicas:
-    """Return how far below T' each replica stays, as a fraction.
-
-    Each of the others, and the last itself, vary. That they end after it costs on average the expected excess
-    of one normal number above another. The sum of these stays within what is accepted.
-    """
-    last = demand.last
-    apart = np.hypot(np.hypot(demand.scatter, demand.scatter[last]), demand.error[last])
-    with np.errstate(divide="ignore"):
-        accepted = EXCESS / (max(1, len(demand.unconstrained_s) - 1) * apart)
-    kept: _Replicas = np.maximum(_LEAST_MARGIN, sigmas_below(accepted) * apart)
-    return np.where(np.isfinite(apart), kept, np.inf)
-
-
 _SIGMAS = np.linspace(0.0, 6.0, 241)
 _LATE = np.array([NormalDist().pdf(x) - x * NormalDist().cdf(-x) for x in _SIGMAS])
 
@@ -377,19 +317,16 @@ class StragglerController:
             slow = self._slow.nonzero()[0]
             unconstrained_s[slow] *= 1.0 + self._estimate.recovery_trend(slow)
         self._paces = pace
-        known, last = self._estimate.count >= CONFIRMATIONS, int(unconstrained_s.argmax())
-        demand = ReplicaDemand(
-            unconstrained_s, self._estimate.error, self._estimate.scatter, least_s, pace, known, last
-        )
+        last = int(unconstrained_s.argmax())
         recovered_s = np.where(at_full_speed, self._usual * self._fastest_s, unconstrained_s).max()
         max_s = np.inf if announced.any() else float(recovered_s) * (1.0 + self._budget.room)
-        self._limits_s = limits_s(demand, self._limits_s, max_s=max_s)
+        self._limits_s = self._new_limits_s(unconstrained_s, least_s, last, max_s)
         waiting = np.isfinite(self._limits_s).nonzero()[0]
         faster = at_full_speed & (self._fastest_s < self._objective_s)
         limit_s = np.where(
             np.isfinite(self._limits_s), self._limits_s, np.where(faster, self._fastest_s, np.nan)
         )
-        stragglers = [self._straggler(demand, int(one), announced) for one in at_full_speed.nonzero()[0]]
+        stragglers = [self._straggler(int(one), announced) for one in at_full_speed.nonzero()[0]]
         for one in (flapping & ~announced).nonzero()[0].tolist():
             slowdown = max(1.0, float(self._estimate.spell_level[one] / self._usual))
             stragglers.append(Straggler(one, slowdown, Cause.FLAPPING, FALSE_ALARM))
@@ -405,6 +342,39 @@ class StragglerController:
             changed=limit_s.tobytes() != self._decision.limit_s.tobytes(),
             ended=self._budget.exhausted,
         )
+
+    def _new_limits_s(
+        self, unconstrained_s: _Replicas, least_s: _Replicas, last: int, max_s: float
+    ) -> _Replicas:
+        """Return how slow each replica may plan, in its own planned seconds; NaN where it has no slack.
+
+        ``unconstrained_s`` is what each needs as measured when nobody slows it down, ``least_s`` what that
+        plan predicts. ``last`` is whom all others can wait for, ``max_s`` how long an iteration may be made,
+        as measured, for what answers may cost. A limit is moved only when it differs by more than the noise.
+
+        Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
+        """
+        held_s, scatter, error = self._limits_s, self._estimate.scatter, self._estimate.error
+        # The others, and the last itself, vary. That they end after it costs on average the expected excess
+        # of one normal number above another. The sum of these stays within what is accepted.
+        apart = np.hypot(np.hypot(scatter, scatter[last]), error[last])
+        with np.errstate(divide="ignore"):
+            accepted = EXCESS / (max(1, len(unconstrained_s) - 1) * apart)
+        margin = np.maximum(_LEAST_MARGIN, sigmas_below(accepted) * apart)
+        error, most_s = np.hypot(error, error[last]), max_s / self._paces
+        limit_s = unconstrained_s[last] * (1.0 - np.where(np.isfinite(apart), margin, np.inf)) / self._paces
+        limit_s, held = np.minimum(limit_s, most_s), np.isfinite(held_s)
+        enough = np.where(
+            held,
+            np.maximum(LEAST_SLACK_KEPT, _KEPT_SIGMAS * error),
+            np.maximum(LEAST_SLACK + _KEPT_SIGMAS * error, _NOISE_SIGMAS * error),
+        )
+        known = held | (self._estimate.count >= CONFIRMATIONS)
+        has_slack = (limit_s / least_s - 1.0 > enough) & known
+        has_slack[last] = False
+        near = np.abs(limit_s / held_s - 1.0) < np.maximum(_LEAST_MOVE, 1.5 * error)
+        keep = near & (held_s <= most_s * (1.0 + _LEAST_MOVE))
+        return np.where(has_slack, np.where(keep, held_s, limit_s), np.nan)
 
     def _pace(self) -> tuple[_Replicas, float]:
         """Measured by planned duration of each replica, and what is usual among them.
@@ -433,14 +403,14 @@ class StragglerController:
         # a median over short spells and pauses proves nothing that lasts
         return slow & (self._estimate.alarm | self._slow | ~self._estimate.flapping)
 
-    def _straggler(self, demand: ReplicaDemand, replica: int, announced: NDArray[np.bool_]) -> Straggler:
-        slowdown = float(demand.pace[replica] / self._usual)
+    def _straggler(self, replica: int, announced: NDArray[np.bool_]) -> Straggler:
+        slowdown = float(self._paces[replica] / self._usual)
         if announced[replica]:
             return Straggler(replica, slowdown, Cause.ANNOUNCED)
         cause = Cause.CAPPED if self._capped[replica] else Cause.MEASURED
         if self._estimate.alarm[replica]:
             return Straggler(replica, slowdown, cause, FALSE_ALARM)
-        error = math.hypot(demand.error[replica], demand.error[self._usual_of])
+        error = math.hypot(self._estimate.error[replica], self._estimate.error[self._usual_of])
         sigmas = (slowdown - 1.0) / max(error, LEAST_SCATTER / 10.0)
         return Straggler(replica, slowdown, cause, min(1.0, len(self._slow) ** 2 * NormalDist().cdf(-sigmas)))
 
