@@ -111,7 +111,7 @@ def test_persistence_off_is_said_at_the_start(node: FakeNvml) -> None:
 def test_a_driver_that_refuses_is_said_at_the_next_request(node: FakeNvml, gpu: GuardedGpu) -> None:
     node.state.gpu[0].set_error = 4
     gpu.lock_clock(705)
-    assert eventually(lambda: gpu._client.failure is not None)
+    assert eventually(lambda: gpu.given_up() is not None)
     node.state.gpu[0].set_error = 0
     assert eventually(lambda: node.locked_mhz() == [0, 0])
 

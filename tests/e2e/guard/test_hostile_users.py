@@ -161,24 +161,6 @@ def test_an_owner_is_printed_without_control_characters(start: Start) -> None:
         assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "link"])
-def test_a_path_that_is_no_socket_is_never_deleted(node: FakeNvml, tmp_path: Path, kind: str) -> None:
-    path, other = tmp_path / "precious", tmp_path / "other"
-    other.write_text("kept")
-    {"file": lambda: path.write_text("kept"), "folder": path.mkdir, "link": lambda: path.symlink_to(other)}[
-        kind
-    ]()
-    told = subprocess.run(
-        [sys.executable, "-m", "perseus_ds", "guardd", "--socket", str(path), "--allow", EVERYTHING],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert told.returncode == 1
-    assert "--socket" in told.stderr
-    assert path.is_dir() if kind == "folder" else path.read_text() == "kept"
-
-
 def test_two_services_with_one_folder_do_not_share_a_gpu(
     node: FakeNvml, start: Start, tmp_path: Path
 ) -> None:

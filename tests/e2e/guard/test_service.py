@@ -111,13 +111,6 @@ def test_the_floor_is_the_lowest_clock_that_a_job_sees(start: Callable[..., Daem
             gpu.lock_clock(900)
 
 
-def test_a_client_that_goes_below_the_floor_is_clamped(node: FakeNvml, start: Callable[..., Daemon]) -> None:
-    sock, _ = start(EVERYTHING, floor_mhz=1000).take()
-    with sock:
-        lock(sock, 210)
-        assert node.locked_mhz() == [1005, 0]
-
-
 def test_a_second_asker_is_refused_with_the_owners_name(start: Callable[..., Daemon]) -> None:
     start(EVERYTHING)
     with (

@@ -178,21 +178,3 @@ def test_a_journaled_clock_that_is_not_on_the_grid_refuses_no_gpu(node: FakeNvml
     assert fixed.outcome is Outcome.RESTORED
     assert f"{found_mhz} MHz" in fixed.detail
     assert free(node)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to(path)])
-def test_a_hostile_journal_costs_its_gpu_one_line_and_no_other(node: FakeNvml, put: object) -> None:
-    left_locked(node)
-    [path] = (node.path.parent / "guard").glob("*.json")
-    path.unlink()
-    put(path)
-    told = reset(node)
-    assert told.returncode == 0, told.stderr
-    assert len(told.stdout.splitlines()) == 1
-    assert UUID.format(0) in told.stdout
-    assert free(node)
-    with choose(DeviceRequest("nvml")).gpu as gpu:
-        gpu.lock_clock(900)
-        gpu.sync()
-    assert free(node)

@@ -64,26 +64,6 @@ def test_what_an_earlier_guard_left_is_put_right_before_anything_else() -> None:
     assert gpu.calls == [1200, None, None]
 
 
-def test_a_gpu_that_looks_locked_is_warned_of_and_gets_default_clocks_then_and_at_the_end() -> None:
-    gpu = DeskGpu()
-    gpu.locked_mhz = 900
-    claim = GpuClaim(gpu, "job")
-    assert (claim.locked_before_mhz, gpu.calls) == (900, [None])
-    claim.apply(705)
-    claim.release()
-    assert gpu.calls == [None, 705, None]
-
-
-def test_the_clock_that_an_operator_states_comes_back() -> None:
-    gpu = DeskGpu()
-    gpu.locked_mhz = 1200
-    claim = GpuClaim(gpu, "job", restore_clock_mhz=1200)
-    assert (claim.locked_before_mhz, gpu.calls, journal.read(UUID).restore_clock_mhz) == (None, [], 1200)
-    claim.apply(705)
-    claim.release()
-    assert gpu.calls == [705, 1200]
-
-
 def test_a_stated_clock_that_the_gpu_has_not_is_refused_by_its_key() -> None:
     gpu = DeskGpu()
     with pytest.raises(DeviceUnsupportedError, match="restore_clock_mhz 1201"):
@@ -101,16 +81,6 @@ def test_clocks_do_not_outlive_a_boot_and_neither_does_what_a_journal_says() -> 
     assert (written.boot_id, written.restore_clock_mhz) == (boot_id(), None)
     claim.release()
     assert gpu.calls == [None]
-
-
-@pytest.mark.parametrize("journaled_mhz", [1190, 2000, 300])
-def test_for_a_journaled_clock_that_the_gpu_has_not_default_clocks_are_restored(journaled_mhz: int) -> None:
-    left(boot_id(), journaled_mhz)
-    gpu = DeskGpu()
-    claim = GpuClaim(gpu, "job")
-    assert gpu.calls[:1] == [None]
-    assert f"{journaled_mhz} MHz" in claim.remark
-    claim.release()
 
 
 def test_a_journal_that_cannot_be_read_costs_its_gpu_one_line() -> None:

@@ -127,17 +127,6 @@ def test_a_journal_whose_folder_was_removed_is_written_again(folder: Path) -> No
     assert journal.read("GPU-1") == ENTRY
 
 
-def test_a_relative_folder_stays_where_it_was_when_the_process_moves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "work").mkdir()
-    monkeypatch.setenv("PERSEUS_GUARD_DIR", f"relative-{tmp_path.name}")
-    monkeypatch.chdir(tmp_path)
-    before = guard_dir()
-    monkeypatch.chdir(tmp_path / "work")
-    assert guard_dir() == before == tmp_path / f"relative-{tmp_path.name}"
-
-
 @pytest.mark.parametrize("uuid", ["../../etc/passwd", "", "a/b", ".hidden", "x" * 200])
 def test_a_uuid_that_is_no_name_never_becomes_a_path(uuid: str) -> None:
     with pytest.raises(DevicePermissionError, match="cannot be"):

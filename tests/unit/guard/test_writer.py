@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lone_job import DeskGpu
 
-from perseus_ds.device.gpu import ConflictKind, EventReason, OperatorSettings
+from perseus_ds.device.gpu import ConflictKind, OperatorSettings
 from perseus_ds.errors import (
     DeviceError,
-    DeviceLostError,
     DevicePermissionError,
     DeviceUnavailableError,
 )
@@ -169,47 +168,6 @@ def test_a_good_look_in_between_forgives(desk: Desk) -> None:
     assert desk.gpu.calls == [900]
 
 
-def test_a_clock_that_the_device_holds_down_is_said_and_kept(desk: Desk) -> None:
-    desk.ask(1200)
-    desk.look()
-    desk.gpu.moved_mhz, desk.gpu.reasons = 900, EventReason.SW_POWER_CAP
-    for _ in range(5):
-        desk.look()
-    assert desk.gpu.calls == [1200]
-    assert set(desk.kinds) == {ConflictKind.POWER_CAP}
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "words"),
-    [
-        ({"profiles": (2,)}, {"profiles": (3, 5)}, "3, 5"),
-        ({"limit_w": 400.0}, {"limit_w": 299.9}, "300 W"),
-        ({"ceiling_mhz": 0}, {"ceiling_mhz": 1200}, "1200 MHz"),
-        ({"smoothing": False}, {"smoothing": True}, "on now"),
-    ],
-)
-def test_a_setting_of_power_that_changes_is_said_once(before: Setting, now: Setting, words: str) -> None:
-    desk = Desk(power=OperatorSettings(**before))
-    desk.ask(900)
-    for power in (before, now, now, {}, now):  # what a driver does not state just now has not changed
-        desk.gpu.power = OperatorSettings(**power)
-        for _ in range(5):
-            desk.look()
-    [(said, line)] = desk.said
-    assert said is ConflictKind.SETTING_CHANGED
-    assert words in line
-    desk.writer.release()
-
-
-def test_a_gpu_that_falls_off_the_bus_is_said(desk: Desk) -> None:
-    desk.ask(900)
-    desk.gpu.achieved = lambda: (_ for _ in ()).throw(DeviceLostError("gone"))
-    with pytest.raises(DeviceLostError):
-        desk.look()
-    assert desk.said == [(ConflictKind.GPU_LOST, "gone")]
-    del desk.gpu.achieved
-
-
 def test_for_a_clock_that_the_driver_refuses_the_next_higher_one_stands(desk: Desk) -> None:
     """What was asked for before must not stay: a lower clock would slow down what wanted the higher one."""
     desk.gpu.refuses_mhz = {900, 1410}
@@ -224,14 +182,6 @@ def test_for_a_clock_that_the_driver_refuses_the_next_higher_one_stands(desk: De
     text = ConflictKind.CLOCK_REFUSED.text
     assert [line for _, line in desk.said] == [f"{text}: lock {mhz} MHz: refused" for mhz in (900, 1410)]
     assert desk.writer.refused_mhz == 1410
-
-
-def test_what_stands_in_the_way_from_the_start_is_said(desk: Desk) -> None:
-    desk.writer.report_conditions()
-    assert desk.said == []
-    desk.gpu.without_persistence()
-    desk.writer.report_conditions()
-    assert desk.said == [(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)]
 
 
 def test_a_gpu_that_cannot_be_let_go_is_closed_all_the_same() -> None:
@@ -294,18 +244,6 @@ def test_after_a_refusal_nothing_is_skipped_as_done(desk: Desk) -> None:
     desk.ask(705)
     desk.ask(705)
     assert desk.gpu.calls == [705, 705]
-
-
-def test_giving_back_is_tried_until_it_is_done(desk: Desk) -> None:
-    desk.ask(705)
-    desk.gpu.refuses = DeviceError("busy")
-    for _ in range(1000):
-        desk.now_s += 0.1
-        desk.writer.step()
-    desk.gpu.refuses = None
-    desk.now_s += 1
-    desk.writer.step()
-    assert desk.gpu.calls == [705, None]
 
 
 def test_a_clock_that_was_given_back_and_stands_is_given_back_again(desk: Desk) -> None:
