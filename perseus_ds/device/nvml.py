@@ -62,7 +62,7 @@ _COUNTER_PERIOD_S = 0.100  # arXiv 2312.02741; calibration measures it
 _SWITCH_CALL_S = 0.010  # one public log of an A100; calibration measures it
 _SWITCH_LATENCY_S = 0.037
 _KNOWN_BITS = sum(reason.value for reason in EventReason)
-_AMPERE, _HOPPER, _BLACKWELL = 7, 9, 10  # nvml.h, NVML_DEVICE_ARCH_*
+_BLACKWELL = 10  # nvml.h, NVML_DEVICE_ARCH_*
 _OF_GPU = 0  # nvml.h, NVML_POWER_SCOPE_GPU
 _MIN_USED_BYTES = 256 << 20  # assumed: less than any training job, more than a driver keeps for itself
 _BITS = 32
@@ -236,10 +236,6 @@ class NvmlGpu(LibraryGpu):
         has_counter = self._optional(self._count_mj) is not None
         persistent = self._optional(lambda: int(nvml.nvmlDeviceGetPersistenceMode(handle)))
         why_not = missing_right() if clocks else f"{self._what} lists no clocks"
-        try:
-            memory_why_not = why_no_memory_clock(nvml, handle, tuple(memory))
-        except nvml.NVMLError as error:
-            memory_why_not = str(error)
         return Capabilities(
             tuple(sorted(clocks, reverse=True)),
             tuple(sorted(memory, reverse=True)),
@@ -249,7 +245,6 @@ class NvmlGpu(LibraryGpu):
             switch_latency_s=_SWITCH_LATENCY_S,
             switch_call_s=_SWITCH_CALL_S,
             persistence=None if persistent is None else bool(persistent),
-            memory_why_not=memory_why_not or why_not,
         )
 
     def _count_mj(self) -> int:
@@ -338,24 +333,6 @@ def nvml_error(code: int, what: str) -> DeviceError:
     """Make our error from NVML's code; ``what`` is the call in words, with the device."""
     kind, meaning, hint = _ERRORS.get(code, (DeviceError, "the driver failed", None))
     return kind(f"{what}: {meaning} (NVML error {code})", hint=hint)
-
-
-def why_no_memory_clock(nvml: ModuleType, handle: object, memory_clocks_mhz: tuple[int, ...]) -> str | None:
-    """Return why the memory clock cannot be locked, as far as it shows without trying; ``None``: it can.
-
-    It is not tried: NVML informs nobody which memory clock an operator has locked, so that a trial could not
-    put it back.
-
-    Source: nvml.h 13, ``nvmlDeviceSetMemoryLockedClocks`` ("Ampere or newer"); Hopper: ``nvidia-smi -lmcd``.
-    """
-    if len(memory_clocks_mhz) <= 1:
-        return "there is one memory clock only" if memory_clocks_mhz else "it lists no memory clocks"
-    architecture = int(nvml.nvmlDeviceGetArchitecture(handle))
-    if architecture < _AMPERE:
-        return "that needs Ampere or newer"
-    if architecture == _HOPPER:
-        return "Hopper takes one only at the next load of the driver"
-    return None
 
 
 def load_nvml() -> ModuleType:

@@ -88,27 +88,6 @@ def test_without_the_right_to_lock_auto_reads_and_says_so(
 
 
 @pytest.mark.parametrize(
-    ("numbers", "says"),
-    [
-        ({}, "one memory"),
-        ({"low_memory_mhz": 810}, None),
-        ({"low_memory_mhz": 810, "architecture": 6}, "Ampere"),
-        ({"low_memory_mhz": 810, "architecture": 9}, "next load"),
-    ],
-    ids=["no choice", "Ampere", "Turing", "Hopper"],
-)
-def test_whether_the_memory_clock_can_be_locked_is_told_without_trying(
-    node: FakeNvml, numbers: dict[str, int], says: str | None
-) -> None:
-    for name, value in numbers.items():
-        setattr(node.state.gpu[0], name, value)
-    with NvmlGpu(DeviceRequest("nvml")) as gpu:
-        why_not = gpu.capabilities().memory_why_not
-        assert (why_not is None) == (says is None)
-        assert says is None or says in str(why_not)
-
-
-@pytest.mark.parametrize(
     ("numbers", "highest_mhz"),
     [
         ({}, 1410),
