@@ -77,9 +77,8 @@ class AmdGpu(LibraryGpu):
         self._ask(lambda: set_level(self._handle, auto), name="reset the clock")
 
     def achieved(self) -> Achieved:
-        """Read graphics and memory clock, and what the firmware names as violated (the MI300 series does)."""
-        kinds = self._smi.AmdSmiClkType
-        clock_mhz, memory_mhz = (self._clock_mhz(kind, "clk") for kind in (kinds.GFX, kinds.MEM))
+        """Read the graphics clock, and what the firmware names as violated (the MI300 series does)."""
+        clock_mhz = self._clock_mhz(self._smi.AmdSmiClkType.GFX, "clk")
         reasons = EventReason.GPU_IDLE if self.load_pct() == 0 else EventReason.NONE
         seen = self._optional(lambda: self._smi.amdsmi_get_violation_status(self._handle)) or {}
         if seen.get("active_ppt_pwr") is True:
@@ -88,7 +87,7 @@ class AmdGpu(LibraryGpu):
             reasons |= EventReason.SW_THERMAL
         if seen.get("active_prochot_thrm") is True:
             reasons |= EventReason.HW_THERMAL
-        return Achieved(clock_mhz, memory_mhz, reasons)
+        return Achieved(clock_mhz, reasons)
 
     def standing_lock_mhz(self) -> int | None:
         """Read the upper limit of the graphics clock, where it is below the highest."""

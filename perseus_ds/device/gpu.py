@@ -99,10 +99,9 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Achieved:
-    """Clocks that the device runs at just now, and the reasons."""
+    """The clock that the device runs at just now, and the reasons."""
 
     clock_mhz: int
-    memory_clock_mhz: int
     event_reasons: EventReason
 
 

@@ -94,18 +94,14 @@ class NvmlGpu(LibraryGpu):
         self._ask(lambda: self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle), name="reset the clock")
 
     def achieved(self) -> Achieved:
-        """Read SM and memory clock, and why they are so: the reasons before and after."""
+        """Read the clock, and why it is so: the reasons before and after."""
         nvml, handle = self._nvml, self._handle
         before = self._ask(self._reasons, name="read event reasons")
-        clock_mhz, memory_mhz = self._ask(
-            lambda: (
-                int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-                int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-            ),
-            name="read clock",
+        clock_mhz = self._ask(
+            lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)), name="read clock"
         )
         after = self._ask(self._reasons, name="read event reasons")
-        return Achieved(clock_mhz, memory_mhz, EventReason((before | after) & _KNOWN_BITS))
+        return Achieved(clock_mhz, EventReason((before | after) & _KNOWN_BITS))
 
     def energy_j(self) -> float:
         return self._ask(self._count_mj, name="read energy") / 1000

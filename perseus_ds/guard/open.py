@@ -42,7 +42,7 @@ class NullGpu(Gpu):
         """Do nothing: nothing was ever locked."""
 
     def achieved(self) -> Achieved:
-        return Achieved(0, 0, EventReason.NONE)
+        return Achieved(0, EventReason.NONE)
 
     def energy_j(self) -> float:
         """Refuse: a made-up figure would end in a report."""

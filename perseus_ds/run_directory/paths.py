@@ -280,8 +280,13 @@ def _age_s(lock: Path) -> float:
 def _lives(owner: LockOwner | None, own: LockOwner, age_s: float) -> bool:
     if owner is None or not own.namespace or owner.namespace != own.namespace:
         return age_s < STALE_S
-    started = _started(owner.pid)
-    return owner.started == started or (started is None and _is_hidden(owner.pid))
+    if (started := _started(owner.pid)) is not None:
+        return owner.started == started
+    try:
+        os.kill(owner.pid, 0)
+    except OSError as error:  # /proc may not show a process of another user (its option hidepid)
+        return isinstance(error, PermissionError)
+    return False
 
 
 def _take_away(lock: Path, stale: bytes) -> bool:
@@ -332,13 +337,4 @@ def _started(pid: int) -> int | None:
     state, *numbers = text.rpartition(")")[2].split()
     return None if state in "ZX" else int(numbers[_START_FIELD])
 
-
-def _is_hidden(pid: int) -> bool:
-    """Return whether a process of another user lives that /proc does not show (its option hidepid)."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
     return False

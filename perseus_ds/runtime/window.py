@@ -63,7 +63,7 @@ def held_alone(clock_mhz: int, looks: Sequence[Achieved], *, held_mhz: int) -> i
     if not clock_mhz or not looks:
         return held_mhz
     reasons = reduce(or_, (one.event_reasons for one in looks))
-    seen = [Achieved(edge(one.clock_mhz for one in looks), 0, reasons) for edge in (max, min)]
+    seen = [Achieved(edge(one.clock_mhz for one in looks), reasons) for edge in (max, min)]
     foreign = [
         one
         for edge in seen

@@ -35,7 +35,6 @@ class FrontierIndex:
 
     expected_s: _Floats
     scatter: float
-    baseline_s: float
     power_w: _Floats
     default_w: float
     objective: int
@@ -51,14 +50,12 @@ class FrontierIndex:
             InfeasibleError: no plan meets the objective.
         Cost: (nodes + edges) x plans, as vectors.
         """
-        run_s = _longest_path_s(plans)
-        expected_s = run_s[:-1]
+        expected_s = _longest_path_s(plans)
         power_w = plans.effective_energy_j / expected_s + plans.blocking_total_w
         power_w *= 1.0 if plans.power_ratio is None else plans.power_ratio
         return cls(
             expected_s=expected_s,
             scatter=math.nan if plans.scatter_pct is None else plans.scatter_pct / 100.0,
-            baseline_s=float(run_s[-1]),
             power_w=power_w,
             default_w=plans.baseline.energy_j / plans.baseline.iteration_time_s,
             objective=select(plans, objective).index,
@@ -144,8 +141,8 @@ def _ever_cheaper(time_s: _Floats, cost_j: _Floats) -> NDArray[np.int64]:
 
 
 def _longest_path_s(plans: PlanSet) -> _Floats:
-    """Every plan's iteration time with the durations as measured; the last is all at the highest clock."""
-    dag, longest_s = dag_of(plans.schedule), np.zeros(len(plans) + 1)
+    """Every plan's iteration time with the durations as measured."""
+    dag, longest_s = dag_of(plans.schedule), np.zeros(len(plans))
     column = {instruction: place for place, instruction in enumerate(plans.computations())}
 
     def lasts_s(node: int) -> _Floats | float:
@@ -153,8 +150,7 @@ def _longest_path_s(plans: PlanSet) -> _Floats:
         key = (instruction.stage, instruction.kind)
         if instruction not in column:
             return plans.fixed_s[key]
-        time_s = plans.options[key].time_s
-        return np.append(plans.blended(column[instruction], time_s), time_s[0])
+        return plans.blended(column[instruction], plans.options[key].time_s)
 
     for _, _, end_s in dag.in_turn(lasts_s, plans.fixed_s):
         longest_s = np.maximum(longest_s, end_s)

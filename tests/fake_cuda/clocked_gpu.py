@@ -57,10 +57,10 @@ class ClockedGpu(PersonalityGpu):
         wanted_mhz = self._in_force_mhz()
         if idle and self._temper.idle_mhz:
             reasons = EventReason.GPU_IDLE if self._temper.tells_idle else EventReason.NONE
-            return Achieved(min(wanted_mhz, self._temper.idle_mhz), 1, reasons)
+            return Achieved(min(wanted_mhz, self._temper.idle_mhz), reasons)
         capped_mhz = self._temper.capped_mhz or wanted_mhz
         reasons = EventReason.SW_POWER_CAP if capped_mhz < wanted_mhz else EventReason.NONE
-        return Achieved(min(wanted_mhz, capped_mhz), 1, reasons)
+        return Achieved(min(wanted_mhz, capped_mhz), reasons)
 
     def _in_force_mhz(self) -> int:
         now_s = self._at.now_s()

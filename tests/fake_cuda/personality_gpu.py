@@ -59,7 +59,7 @@ class PersonalityGpu(Gpu):
         """Nothing is locked."""
 
     def achieved(self) -> Achieved:
-        return Achieved(1980, 1, EventReason.NONE)
+        return Achieved(1980, EventReason.NONE)
 
     def energy_j(self) -> float:
         self._called()

@@ -196,7 +196,7 @@ class NotingGpu(Gpu):
         self._note(None)
 
     def achieved(self) -> Achieved:
-        return Achieved(1000, 1, EventReason.NONE)
+        return Achieved(1000, EventReason.NONE)
 
     def energy_j(self) -> float:
         if self.fails is not None:
@@ -345,7 +345,7 @@ class DeskGpu(NullGpu):
         self._set(None)
 
     def achieved(self) -> Achieved:
-        return Achieved(self.moved_mhz or self.locked_mhz or 1410, 1593, self.reasons)
+        return Achieved(self.moved_mhz or self.locked_mhz or 1410, self.reasons)
 
     def operator_settings(self) -> OperatorSettings:
         return self.power

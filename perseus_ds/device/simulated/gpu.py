@@ -256,6 +256,7 @@ class TruthNow:
     power_w: float
     clock_mhz: float
     temperature_c: float
+    memory_mhz: int
 
 
 @dataclass(slots=True)
@@ -432,7 +433,8 @@ class SimulatedGpu(Gpu):
         self.slowness = 1.0
         self.number = next(_numbers)
         self._index = index
-        self._time = _time_of(settings) if time is None else time
+        own_time = VirtualTime() if settings.time == "virtual" else ScaledTime(settings.time_scale)
+        self._time = own_time if time is None else time
         self._random = Random(f"{settings.seed}/{index}")  # noqa: S311 - repeatable noise, not a secret
         self._timeline = self._start()
         self._changed = threading.Condition()
@@ -497,7 +499,7 @@ class SimulatedGpu(Gpu):
                 reasons |= EventReason.SW_THERMAL
             if held_mhz < min(line.requested_mhz, line.limit_mhz):
                 reasons |= EventReason.SW_POWER_CAP
-            return Achieved(round(held_mhz), line.memory_mhz, reasons)
+            return Achieved(round(held_mhz), reasons)
 
     def energy_j(self) -> float:
         with self._at_present():
@@ -569,9 +571,8 @@ class SimulatedGpu(Gpu):
 
     def true_now(self) -> TruthNow:
         with self._at_present() as line:
-            return TruthNow(
-                line.time_s, line.energy_j, line.busy_s, line.power_w(), line.held_mhz(), line.temperature_c
-            )
+            seen = line.power_w(), line.held_mhz(), line.temperature_c, line.memory_mhz
+            return TruthNow(line.time_s, line.energy_j, line.busy_s, *seen)
 
     @contextmanager
     def _at_present(self) -> Iterator[Timeline]:
@@ -614,10 +615,6 @@ class SimulatedGpu(Gpu):
         if len(self.model.memory_clocks_mhz) > 1:
             return None
         return f"it has one memory clock, {self.model.memory_clocks_mhz[0]} MHz"
-
-
-def _time_of(settings: SimulatedSettings) -> TimeBase:
-    return VirtualTime() if settings.time == "virtual" else ScaledTime(settings.time_scale)
 
 
 def _change_of(model: GpuModel, settings: SimulatedSettings) -> ClockChange:

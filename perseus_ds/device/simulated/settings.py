@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -110,15 +111,11 @@ def _of_ranks(ranks: object) -> dict[int, dict[str, object]]:
         raise ConfigError(f"simulated.ranks: got {ranks!r}", hint=hint)
     found = {}
     for number, own in ranks.items():
-        if not _is_number(str(number)) or not isinstance(own, Mapping):
+        # as numbers are written: 03 would be a second name of 3
+        if not re.fullmatch("0|[1-9][0-9]*", str(number)) or not isinstance(own, Mapping):
             raise ConfigError(f"simulated.ranks.{number!s:.40}: got {own!r:.80}", hint=hint)
         found[int(number)] = {str(key): value for key, value in own.items()}
     return found
-
-
-def _is_number(text: str) -> bool:
-    """Return whether a key is a rank's number as numbers are written: 03 would be a second name of 3."""
-    return text.isascii() and text.isdecimal() and (text == "0" or not text.startswith("0"))
 
 
 def _settings(block: Mapping[str, object]) -> SimulatedSettings:

@@ -99,7 +99,7 @@ class IdleGpu(SimulatedGpu):
     """One that clocks down by itself, and says so."""
 
     def achieved(self) -> Achieved:
-        return Achieved(210, 1593, EventReason.GPU_IDLE)
+        return Achieved(210, EventReason.GPU_IDLE)
 
 
 @pytest.mark.parametrize(("kind", "idle"), [(IdleGpu, 1), (SimulatedGpu, 0)])

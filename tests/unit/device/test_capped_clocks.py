@@ -15,7 +15,7 @@ def asked(*requests: tuple[float, int | None]) -> AskedClocks:
 
 
 def seen(*looks: tuple[float, int], reasons: EventReason = EventReason.NONE) -> list[tuple[float, Achieved]]:
-    return [(time_s, Achieved(clock_mhz, 1593, reasons)) for time_s, clock_mhz in looks]
+    return [(time_s, Achieved(clock_mhz, reasons)) for time_s, clock_mhz in looks]
 
 
 def test_a_power_cap_bit_at_a_clock_that_holds_is_no_cap() -> None:

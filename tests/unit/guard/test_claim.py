@@ -112,7 +112,7 @@ ABLE = Capabilities(
 
 
 def seen(*clocks_mhz: int, reasons: EventReason = EventReason.NONE) -> list[Achieved]:
-    return [Achieved(clock_mhz, 1593, reasons) for clock_mhz in clocks_mhz]
+    return [Achieved(clock_mhz, reasons) for clock_mhz in clocks_mhz]
 
 
 def test_a_steady_clock_below_the_maximum_is_a_lock() -> None:

@@ -97,7 +97,7 @@ def test_both_clocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = gpu_of()
     measure(gpu, simulated_runner(gpu, NORM), [ClockPair(5001, 1050)], MeasurementSettings())
     simulated_runner(gpu, NORM)(5000)
-    assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
+    assert (gpu.achieved().clock_mhz, gpu.true_now().memory_mhz) == (1890, 9501)
 
 
 def test_both_clocks_are_given_back_after_a_failure() -> None:
@@ -112,7 +112,7 @@ def test_both_clocks_are_given_back_after_a_failure() -> None:
     with pytest.raises(DeviceError, match="kernel"):
         measure(gpu, broken, [ClockPair(5001, 1050)], MeasurementSettings())
     run(5000)
-    assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
+    assert (gpu.achieved().clock_mhz, gpu.true_now().memory_mhz) == (1890, 9501)
 
 
 def test_pairs_of_a_device_with_memory_clocks() -> None:
@@ -134,7 +134,7 @@ def test_the_probe_sets_and_gives_back() -> None:
     gpu = gpu_of()
     assert memory_probe(gpu) is None
     simulated_runner(gpu, NORM)(1000)
-    assert gpu.achieved().memory_clock_mhz == 9501
+    assert gpu.true_now().memory_mhz == 9501
 
 
 def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
@@ -158,7 +158,7 @@ def test_what_a_gpu_at_rest_spares_is_its_memorys_power() -> None:
     for memory_mhz, watts in spared.items():
         assert watts == pytest.approx(memory_saving_w(gpu.model, memory_mhz), rel=0.1)
     gpu.sleep(1.0)
-    assert gpu.achieved().memory_clock_mhz == 9501
+    assert gpu.true_now().memory_mhz == 9501
     assert idle_power_reduction_w(gpu_of("a100-sxm4-80gb"), MeasurementSettings()) == ()
 
 

@@ -19,8 +19,7 @@ def opened(gpu: str) -> tuple[SimulatedGpu, VirtualTime, ClockThread]:
 
 def in_force(gpu: SimulatedGpu, clock: VirtualTime) -> tuple[int, int]:
     clock.pass_s(3 * LATENCY_S)
-    achieved = gpu.achieved()
-    return achieved.clock_mhz, achieved.memory_clock_mhz
+    return gpu.achieved().clock_mhz, gpu.true_now().memory_mhz
 
 
 def test_both_clocks_are_set_and_given_back() -> None:
@@ -45,7 +44,7 @@ def test_what_is_asked_for_already_is_not_asked_again() -> None:
         requests.put((Ask(1200, memory_mhz=5001),), clock.now_s())
         clock.pass_s(1.0)
     assert requests.counts.changes == 1
-    assert gpu.achieved().memory_clock_mhz == 5001
+    assert gpu.true_now().memory_mhz == 5001
 
 
 def test_a_memory_clock_that_cannot_be_set_is_kept_as_the_error() -> None:

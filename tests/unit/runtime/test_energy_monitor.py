@@ -40,7 +40,7 @@ class CountingGpu(NotingGpu):
     """10 J more at every second, and other clocks and reasons meanwhile."""
 
     def achieved(self) -> Achieved:
-        return Achieved(900 + int(self.time_s), 1, EventReason(1 << int(self.time_s)))
+        return Achieved(900 + int(self.time_s), EventReason(1 << int(self.time_s)))
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_two_windows_of_one_clock_are_alike_where_both_reached_it() -> None:
 
 
 def looks(*clocks_mhz: int, reasons: EventReason = EventReason.NONE) -> list[Achieved]:
-    return [Achieved(mhz, 1, reasons) for mhz in clocks_mhz]
+    return [Achieved(mhz, reasons) for mhz in clocks_mhz]
 
 
 @pytest.mark.parametrize("seen_mhz", [(1000, 1005), (1410, 1410)], ids=["below what was held", "above"])

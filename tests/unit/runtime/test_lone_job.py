@@ -178,7 +178,7 @@ def idles(monkeypatch: pytest.MonkeyPatch) -> None:
         working.remove(self)
 
     def seen(self: SimulatedGpu) -> Achieved:
-        return achieved(self) if self in working else Achieved(210, 1593, EventReason.GPU_IDLE)
+        return achieved(self) if self in working else Achieved(210, EventReason.GPU_IDLE)
 
     monkeypatch.setattr(SimulatedGpu, "begin", begins)
     monkeypatch.setattr(SimulatedGpu, "wait", waits)

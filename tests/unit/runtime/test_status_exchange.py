@@ -107,7 +107,7 @@ def test_an_unknown_iteration_stays_unknown() -> None:
 
 def test_caps_and_announcements_are_told() -> None:
     rank = Rank()
-    rank.watch.looks_between.return_value = [(5.0, Achieved(1000, 0, 0))]
+    rank.watch.looks_between.return_value = [(5.0, Achieved(1000, 0))]
     rank.turn(0, 0)
     job_status = rank.turn(1, 1)
     assert job_status is not None

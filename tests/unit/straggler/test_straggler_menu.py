@@ -7,7 +7,7 @@ import pytest
 from stragglers import planned
 
 from perseus_ds.config import Objective
-from perseus_ds.plan.clock_requests import play, play_baseline
+from perseus_ds.plan.clock_requests import play
 from perseus_ds.plan.record import ChangeBudget, Splits
 from perseus_ds.plan.select import plan_numbered, with_plan_at
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -23,9 +23,6 @@ def test_what_a_plan_predicts_is_its_longest_path(frontier_index: FrontierIndex)
     for index in range(0, len(plans), 17):
         longest_s = max(played.end_s for played in play(plans.plan(index)))
         assert frontier_index.expected_s[index] == pytest.approx(longest_s, rel=1e-12)
-    assert frontier_index.baseline_s == pytest.approx(
-        max(played.end_s for played in play_baseline(plans)), rel=1e-12
-    )
 
 
 def test_the_reserve_is_not_expected(frontier_index: FrontierIndex) -> None:

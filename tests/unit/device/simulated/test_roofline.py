@@ -103,10 +103,10 @@ def test_a_memory_clock_is_in_force_after_its_latency(gpu: Callable[[str], Simul
     while device.now_s() < 2 * latency_s:
         run(device, work)
     assert run(device, work) == pytest.approx(fast_s * 9501 / 5001, rel=1e-3)
-    assert device.achieved().memory_clock_mhz == 5001
+    assert device.true_now().memory_mhz == 5001
     device.reset_memory_clock()
     run(device, work.times(20))
-    assert device.achieved().memory_clock_mhz == 9501
+    assert device.true_now().memory_mhz == 9501
 
 
 def test_a_switch_within_a_kernel_is_foreseen(gpu: Callable[[str], SimulatedGpu]) -> None:

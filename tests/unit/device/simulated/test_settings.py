@@ -68,10 +68,10 @@ def test_whoever_closes_a_gpu_leaves_both_clocks_at_their_highest() -> None:
     gpu.lock_clock(gpu.capabilities().clocks_mhz[-1])
     gpu.lock_memory_clock(405)
     gpu.sleep(1.0)
-    assert gpu.achieved().memory_clock_mhz == 405
+    assert gpu.true_now().memory_mhz == 405
     gpu.close()
     gpu.sleep(1.0)
-    assert gpu.achieved().memory_clock_mhz == 7251
+    assert gpu.true_now().memory_mhz == 7251
     assert gpu.achieved().clock_mhz == gpu.capabilities().default_clock_mhz
 
 
