@@ -1,8 +1,6 @@
 """Which processes are launchers that stay until their ranks have ended."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -43,30 +41,3 @@ def test_nothing_is_found_above_a_process_that_is_not_to_be_seen() -> None:
 
 def test_a_parent_that_is_no_launcher_ends_the_search() -> None:
     assert launchers_above(os.getpid()) == {}
-
-
-CHAIN = """
-import os, sys
-left, program, code = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-if left:
-    os.spawnv(os.P_WAIT, program, ["deepspeed", "-S", "-c", code, str(left - 1), program, code])
-else:
-    print(os.getpid(), flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("above", "found"), [(1, 1), (3, 3), (8, 8), (10, 8)])
-def test_launchers_that_started_each_other_are_all_watched_up_to_eight(above: int, found: int) -> None:
-    words = ["deepspeed", "-S", "-c", CHAIN, str(above), sys.executable, CHAIN]
-    with subprocess.Popen(
-        words, executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as first:
-        rank = int(first.stdout.readline())
-        launchers = launchers_above(rank)
-        first.stdin.close()
-    assert [name.partition(",")[0] for name in launchers.values()] == ["deepspeed"] * found
-    assert len(set(launchers.values())) == found
-    for descriptor in launchers:
-        os.close(descriptor)

@@ -6,7 +6,6 @@ import pytest
 from perseus_ds.straggler.estimate import SlowdownEstimate
 
 NOBODY = np.array([False, False])
-SECOND = np.array([False, True])
 BOTH = np.array([0, 1])
 
 
@@ -17,14 +16,6 @@ def feed(
     return [estimate.observe(np.array([1.0, ratio]), awaited=awaited, review_every=every) for ratio in ratios]
 
 
-def test_before_anything_is_seen_the_profile_is_believed_with_its_doubt() -> None:
-    estimate = SlowdownEstimate(2, 0.01)
-    assert np.isnan(estimate.level).all()
-    assert estimate.count.tolist() == [0, 0]
-    assert estimate.scatter.tolist() == pytest.approx([0.0125, 0.0125]), "worth 8 observations"
-    assert estimate.error.tolist() == pytest.approx((1.25 * estimate.scatter).tolist())
-
-
 def test_a_silent_profile_leaves_all_open_for_half_a_window() -> None:
     estimate = SlowdownEstimate(2, float("nan"))
     feed(estimate, 2.0, 2.1, 2.0, 1.9, 2.0, 2.1, 2.0)
@@ -33,55 +24,12 @@ def test_a_silent_profile_leaves_all_open_for_half_a_window() -> None:
     assert np.isfinite(estimate.error).all()
 
 
-def test_a_level_rests_on_sixteen_iterations_and_is_sure_from_eight() -> None:
-    estimate = SlowdownEstimate(2, 0.01)
-    for number in range(1, 21):
-        assert feed(estimate, 1.0)[0] or number > 16
-        if number <= 16:
-            assert estimate.count.tolist() == [number, number]
-            assert estimate.has_samples.tolist() == [number >= 8] * 2
-    assert estimate.count.tolist() == [16, 16]
-    assert estimate.level.tolist() == [1.0, 1.0]
-
-
-@pytest.mark.parametrize("every", [4, 5, 16])
-def test_full_windows_are_reviewed_as_often_as_asked(every: int) -> None:
-    estimate = SlowdownEstimate(2, 0.01)
-    feed(estimate, *[1.0] * 17)
-    assert feed(estimate, *[1.0] * (3 * every), every=every).count(True) == 3
-
-
-def test_a_hiccup_is_dropped() -> None:
-    estimate = SlowdownEstimate(2, 0.01)
-    feed(estimate, *[1.0] * 17)
-    assert feed(estimate, 1.3, 1.0, 0.7, 1.0) == [False] * 4
-    feed(estimate, *[1.0] * 16)
-    assert estimate.level.tolist() == [1.0, 1.0]
-    assert not estimate.alarm.any()
-
-
-def test_two_alike_are_a_new_level_and_both_count() -> None:
-    estimate = SlowdownEstimate(2, 0.01)
-    feed(estimate, *[1.0] * 17)
-    assert feed(estimate, 1.3, 1.32) == [False, True]
-    assert estimate.level.tolist() == [1.0, 1.3], "the lower of two"
-    assert estimate.count.tolist() == [16, 2]
-
-
 def test_an_unknown_iteration_in_between_neither_confirms_nor_forgives() -> None:
     estimate = SlowdownEstimate(2, 0.01)
     feed(estimate, *[1.0] * 17)
     assert feed(estimate, 1.3, np.nan, 0.0, np.inf, 1.32)[-1]
     assert estimate.level[1] == 1.3
     assert estimate.alarm.tolist() == [False, True]
-
-
-def test_of_one_whom_others_wait_for_a_single_faster_iteration_is_enough() -> None:
-    for awaited, at_once in ((SECOND, True), (NOBODY, False)):
-        estimate = SlowdownEstimate(2, 0.01)
-        feed(estimate, *[1.3] * 17)
-        assert feed(estimate, 1.0, awaited=awaited) == [at_once]
-        assert estimate.level[1] == (1.0 if at_once else 1.3)
 
 
 def test_one_that_becomes_faster_is_led_by_where_it_will_be() -> None:
@@ -102,14 +50,6 @@ def test_who_is_much_noisier_than_all_has_a_scatter_of_its_own() -> None:
     feed(estimate, *[0.95, 1.05] * 12)
     assert estimate.scatter[1] == pytest.approx(0.1 / (1.349 * 0.95))
     assert estimate.scatter[0] < estimate.scatter[1] / 1.5
-
-
-def test_what_all_do_at_once_is_nobodys_slowness() -> None:
-    estimate = SlowdownEstimate(2, 0.01)
-    for ratio in [1.0] * 20 + [1.2] * 4:
-        estimate.observe(np.array([ratio, ratio]), awaited=NOBODY, review_every=16)
-    assert estimate.level.tolist() == [1.2, 1.2]
-    assert not estimate.alarm.any()
 
 
 @pytest.mark.thorough
