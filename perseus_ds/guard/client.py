@@ -318,7 +318,8 @@ class GuardedGpu(ReadThroughGpu):
         self._away = self._synced = False
         self._closed = False  # no event: `forget` must not take a lock that another thread held at the fork
         _opened.add(self)
-        take = {"do": "take", "backend": "nvml" if guard is None else guard.backend, "lease_s": lease_s}
+        backend = "nvml" if guard is None else guard.backend
+        take: Message = {"do": "take", "backend": backend, "lease_s": lease_s}
         owner, asked_s = f"{Path(sys.argv[0]).name or 'python'} (pid {os.getpid()})", time.monotonic()
         try:
             self._take = encode({**take, "uuid": reader.identify().uuid, "owner": owner})

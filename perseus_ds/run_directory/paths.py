@@ -336,5 +336,3 @@ def _started(pid: int) -> int | None:
         return None
     state, *numbers = text.rpartition(")")[2].split()
     return None if state in "ZX" else int(numbers[_START_FIELD])
-
-    return False
