@@ -29,11 +29,10 @@ class DatedClock:
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Counts of all requests so far, by outcome.
+    """Counts of changes that reached the device so far, and of requests that missed their moment.
 
-    ``changes`` reached the device, ``late`` of them more than LATE_S after the moment at which they were due
-    there. ``overtaken`` were dropped at their moment or after it, since a newer one was due by then. One that
-    gave way before its moment has missed nothing: its computation ended early.
+    ``late`` came more than LATE_S after it. ``overtaken`` were dropped at it or after it, since a newer one
+    was due by then. One that gave way before its moment has missed nothing: its computation ended early.
     """
 
     changes: int = 0
@@ -65,18 +64,14 @@ class RequestCounts:
 
 
 class DatedClocks(Protocol):
-    """Whoever asks a device for clocks at their moments; ``counts`` states what became of them."""
+    """Whoever asks a device for clocks at their moments."""
 
     @property
     def counts(self) -> RequestCounts:
-        """Counts of all requests so far, by outcome."""
+        """What became of all requests so far."""
 
     def ask(self, requests: Sequence[DatedClock]) -> None:
-        """Have clocks asked for; requests come in the order of the stream.
-
-        Raises:
-            DeviceError: an earlier request was refused, or nobody is there to ask.
-        """
+        """Have clocks asked for, in the order of the stream, or raise why an earlier request was refused."""
 
     def close(self) -> None:
         """Give the clocks back to the device; what is not due yet is dropped."""

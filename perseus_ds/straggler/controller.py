@@ -137,10 +137,7 @@ class SlowdownBudget:
         return 0.0 if self.exhausted else (self._most - self.lost) / self._reaction_delay
 
     def observe(self, own_s: _Replicas, planned_s: _Replicas, objective_s: _Replicas) -> None:
-        """Take in one iteration, and what each plan that ran and each objective's plan predict.
-
-        Shape: vectors [replicas].
-        """
+        """Take in one iteration, and what each plan that ran and each objective's plan predict."""
         lost = _lost(own_s, planned_s, objective_s)
         if lost or self.lost:
             self.lost = max(0.0, self.lost + lost - float(self._history[self._place]))

@@ -24,23 +24,18 @@ class SimulatedSettings:
     """A simulated GPU and the work that emulation gives it.
 
     ``time`` is "virtual" (every GPU has a clock of its own that passes while it works, whatever the host's
-    pace) or "scaled". Scaled time can be watched: the host sleeps while a GPU works. ``time_scale`` is how
-    long a device second lasts on the host. At 0.05 a forward of 0.4 device seconds lasts 20 ms in scaled
-    time. A second that the job spends between two iterations counts 20 in either. In virtual time it counts
-    in whole steps of ``host_step_s`` host seconds. What is shorter is this host's pace, which would make
-    every run's figures its own. ``reduce_grads_s``, ``step_s`` and ``transfer_s`` are how long these take in
-    virtual time when nobody is waited for. ``noise`` is the relative standard deviation of instruction
-    durations, ``counter_noise`` that of each tick of the energy counter. ``forward_s`` lists the mean forward
-    of every stage at the maximum clock; ``None`` spreads ``mean_forward_s`` over the stages by their matmul
-    weights. ``memory_bound`` is the fraction of work that does not follow the clock. ``intensity`` is its
-    power against the densest kernels (at 1.0 the power cap throttles the top clocks). ``switch_latency_s``,
-    ``power_cap_w`` override the model's; ``throttle_mhz`` holds the clock down, as a hot or broken device
-    would. ``refuses_mhz`` are clocks that it lists and refuses, as some drivers do. ``kernels`` names a
-    kernel trace (`perseus-ds kernels trace`). Computations are then the kernels that it lists, each with a
-    roofline of its own. ``forward_s``, ``mean_forward_s``, ``memory_bound`` and ``intensity`` have no part.
+    pace) or "scaled", which can be watched: the host sleeps while a GPU works, ``time_scale`` host seconds
+    for a device second. What the job spends between two iterations counts 1 / ``time_scale`` times in either,
+    in virtual time in whole steps of ``host_step_s`` host seconds: what is shorter is this host's pace.
+    ``reduce_grads_s``, ``step_s`` and ``transfer_s`` are of virtual time, when nobody is waited for.
+    ``noise`` and ``counter_noise`` are relative standard deviations, of instructions and of counter ticks.
+    ``forward_s`` lists the mean forward of every stage at the maximum clock; ``None`` spreads
+    ``mean_forward_s`` by their matmul weights. ``memory_bound`` is the fraction of work that does not follow
+    the clock, ``intensity`` its power against the densest kernels. ``throttle_mhz`` holds the clock down,
+    ``refuses_mhz`` are clocks that it lists and refuses. ``kernels`` names a kernel trace in place of these.
     ``load_terms`` state how long a microbatch takes by its load, in parts of the mean forward: (fixed, by
-    tokens, by squared lengths). They hold at the tokens and squares of ``mean_load``. Without them work is
-    in proportion to the tokens, and the first microbatch is the mean one.
+    tokens, by squared lengths), at the tokens and squares of ``mean_load``. Without them work is in
+    proportion to the tokens, and the first microbatch is the mean one.
     """
 
     gpu: str = "a100-sxm4-80gb"
