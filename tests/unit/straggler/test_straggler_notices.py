@@ -53,44 +53,39 @@ def test_a_folder_that_goes_takes_its_notices_along(folder: Path) -> None:
     assert announced(notices) == [1.0, 1.0]
 
 
-def test_a_half_written_file_is_said_once_and_heard_when_whole(folder: Path) -> None:
-    notices = Notices(folder, replicas=2)
-    path = folder / "pipeline_1.json"
-    path.write_text('{"slowdown": 1.1}')
-    assert announced(notices) == [1.0, 1.1]
-    path.write_text('{"slowd')
-    first, second = notices.poll(), notices.poll()
-    assert first.slowdown.tolist() == [1.0, 1.1], "what held before holds on"
-    (line,) = first.warnings
-    assert line.startswith(str(path))
-    assert second.warnings == ()
-    path.write_text('{"slowdown": 1.3}')
-    assert announced(notices) == [1.0, 1.3]
-
-
+UNTIL = '"until": "soon"'
 WRONG = [
-    b"",
-    b"[1.2]",
-    b"{}",
-    b'{"slowdown": 0.9}',
-    b'{"slowdown": -1}',
-    b'{"slowdown": 1e999}',
-    b'{"slowdown": "1.2"}',
-    b'{"slowdown": true}',
-    b'{"slowdown": null}',
-    b'{"slowdown": 1.2, "until": "soon"}',
+    *(("pipeline_0.json", one) for one in ("", "[1.2]", "{}", '{"slowd', '{"power_w": 5}')),
+    *(
+        ("pipeline_0.json", f'{{"slowdown": {one}}}')
+        for one in ("0.9", "-1", "1e999", '"1.2"', "true", "null")
+    ),
+    ("pipeline_0.json", f'{{"slowdown": 1.2, {UNTIL}}}'),
+    *(("power_cap.json", f'{{"power_w": {one}}}') for one in ("NaN", "0", "-5", '"1800"', "true")),
+    *(
+        ("power_cap.json", one)
+        for one in ('{"slowdown": 1.2}', '{"power_w": 18', f'{{"power_w": 5, {UNTIL}}}')
+    ),
 ]
 
 
-@pytest.mark.parametrize("content", WRONG)
-def test_a_wrong_file_is_one_line(folder: Path, content: bytes) -> None:
-    path = folder / "pipeline_0.json"
-    path.write_bytes(content)
-    observed = Notices(folder, replicas=1).poll()
-    assert observed.slowdown.tolist() == [1.0]
+@pytest.mark.parametrize(("name", "text"), WRONG)
+def test_a_wrong_file_is_one_line_once_and_what_held_holds_on(folder: Path, name: str, text: str) -> None:
+    notices, path = Notices(folder, replicas=1), folder / name
+    path.write_text(whole := '{"slowdown": 1.2, "power_w": 1850}')
+    held = notices.poll()
+    assert (held.slowdown.tolist(), held.power_w) in [([1.2], None), ([1.0], 1850.0)]
+    path.write_text(text)
+    observed = notices.poll()
+    assert (observed.slowdown.tolist(), observed.power_w) == (held.slowdown.tolist(), held.power_w)
     (line,) = observed.warnings
-    assert line.startswith(f"{path} ")
+    assert line.startswith(str(path))
     assert "\n" not in line
+    assert notices.poll().warnings == ()
+    path.write_text(whole.replace("1.2", "1.3"))
+    assert notices.poll().warnings == ()
+    path.unlink()
+    assert (announced(notices), notices.poll().power_w) == ([1.0], None)
 
 
 def test_an_unknown_pipeline_is_named_with_those_that_exist(folder: Path) -> None:
@@ -142,33 +137,6 @@ def test_a_slowdown_may_end_by_itself(folder: Path, monkeypatch: pytest.MonkeyPa
     for now_s, slowdown in ((NOW_S - 1.0, 1.2), (NOW_S, 1.0)):
         monkeypatch.setattr(time, "time", lambda now_s=now_s: now_s)
         assert announced(notices) == [slowdown]
-
-
-BAD_POWER = [
-    '{"power_w": NaN}',
-    '{"power_w": 0}',
-    '{"power_w": -5}',
-    '{"power_w": "1800"}',
-    '{"power_w": true}',
-    '{"slowdown": 1.2}',
-    '{"power_w": 5, "until": "18:00"}',
-    '{"power_w": 18',
-]
-
-
-@pytest.mark.parametrize("text", BAD_POWER)
-def test_a_bad_power_cap_is_said_once_and_what_held_holds_on(folder: Path, text: str) -> None:
-    notices, path = Notices(folder, replicas=1), folder / "power_cap.json"
-    path.write_text('{"power_w": 1850}')
-    assert notices.poll().power_w == 1850.0
-    path.write_text(text)
-    observed = notices.poll()
-    (line,) = observed.warnings
-    assert line.startswith(str(path))
-    assert observed.power_w == 1850.0
-    assert notices.poll().warnings == ()
-    path.unlink()
-    assert notices.poll().power_w is None
 
 
 def test_a_job_that_ends_well_takes_its_notices_along(folder: Path) -> None:
