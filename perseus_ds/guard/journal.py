@@ -102,11 +102,7 @@ def write(journal: Journal) -> None:
 
 
 def read(uuid: str) -> Journal | None:
-    """Read a GPU's journal.
-
-    Raises:
-        BadJournalError: it is there and nothing in it can be relied on.
-    """
+    """Read a GPU's journal; a `BadJournalError`: it is there and nothing in it can be relied on."""
     path = path_of(uuid)
     try:
         return _parse(uuid, read_json(path, most_bytes=_MAX_BYTES, writers=frozenset({0, os.geteuid()})))
@@ -142,17 +138,15 @@ def _parse(uuid: str, content: object) -> Journal:
         raise PerseusError(f"is of version {content.get('version')!r:.20}, we read version {_VERSION}")
     if content.get("uuid") != uuid:
         raise PerseusError(f"is about {content.get('uuid')!r:.60}")
-    restore_clock_mhz = content.get("found_mhz", 0)
+    restore_clock_mhz, texts = content.get("found_mhz", 0), ("name", "owner", "boot_id")
     is_sound = {
         "backend": content.get("backend") in BACKENDS,
         "found_mhz": restore_clock_mhz is None or _is_number(restore_clock_mhz, 1, _MAX_MHZ),
         "pid": _is_number(content.get("pid"), 0, _MAX_PID),
+        **{key: isinstance(content.get(key), str) and len(content[key]) <= _MAX_TEXT for key in texts},
     }
-    for key in ("name", "owner", "boot_id"):
-        is_sound[key] = isinstance(content.get(key), str) and len(content[key]) <= _MAX_TEXT
-    for key, sound in is_sound.items():
-        if not sound:
-            raise PerseusError(f"has {key} {content.get(key)!r:.40}")
+    for key in (key for key, sound in is_sound.items() if not sound):
+        raise PerseusError(f"has {key} {content.get(key)!r:.40}")
     fields = {key: content[key] for key in is_sound if key != "found_mhz"}
     return Journal(uuid=uuid, restore_clock_mhz=restore_clock_mhz, **fields)
 

@@ -31,28 +31,14 @@ _RANGES = {"slowdown": (1.0, 1e6), "power_w": (1e-3, 1e9), "until": (0.0, 1e11)}
 _OVER = {"ended": "its job has ended", "disabled": "its job has switched perseus off"}
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A notice: how many times slower a pipeline is, or how much power the job may take on average.
+def _parse(content: object, *, key: str) -> tuple[float, float | None]:
+    """Read ``key`` and until when it holds, in seconds since 1970 (None: until its file is removed).
 
-    ``until_s`` is when the notice ends, in seconds since 1970 (None: when its file is removed).
+    Other keys are ignored. A `PerseusError` names the key that is missing or wrong.
     """
-
-    slowdown: float | None = None
-    power_w: float | None = None
-    until_s: float | None = None
-
-    @classmethod
-    def parse(cls, content: object, *, key: str) -> Notice:
-        """Read the content of a file that has to have ``key``; others that are not known are ignored.
-
-        Raises:
-            PerseusError: naming the key that is missing or wrong.
-        """
-        if not isinstance(content, dict) or key not in content:
-            raise PerseusError(f"has no {key!r}")
-        value, until_s = _number(content, key), _until_s(content)
-        return cls(power_w=value, until_s=until_s) if key == "power_w" else cls(value, until_s=until_s)
+    if not isinstance(content, dict) or key not in content:
+        raise PerseusError(f"has no {key!r}")
+    return _number(content, key), _until_s(content)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +64,7 @@ class Notices:
         self._folder = folder
         self._replicas = replicas
         self._seen: dict[str, tuple[int, ...]] = {}
-        self._notices: dict[str, Notice] = {}
+        self._notices: dict[str, tuple[float, float | None]] = {}
         self._warnings: dict[str, str] = {}
 
     def poll(self) -> Announced:
@@ -119,7 +105,7 @@ class Notices:
         path = self._folder / name
         try:
             content = parse_json(read_bounded(path, most_bytes=_MOST_BYTES))
-            notice = Notice.parse(content, key="power_w" if name == POWER_CAP_FILE else "slowdown")
+            notice = _parse(content, key="power_w" if name == POWER_CAP_FILE else "slowdown")
         except OSError as error:
             self._warnings[name] = f"{path}: {error.strerror}: not read so far"
             return
@@ -127,7 +113,7 @@ class Notices:
             self._seen[name], self._warnings[name] = signature, f"{path} {error}: ignored"
             return
         self._seen[name] = signature
-        if notice.slowdown is not None and (pipeline := _pipeline_of(name)) >= self._replicas:
+        if name != POWER_CAP_FILE and (pipeline := _pipeline_of(name)) >= self._replicas:
             has = f"the job has 0 to {self._replicas - 1}"
             self._warnings[name] = f"{path} names pipeline {pipeline}, {has}: ignored"
             return
@@ -136,13 +122,13 @@ class Notices:
 
     def _announced(self, warnings: tuple[str, ...]) -> Announced:
         now_s, slowdown, power_w = time.time(), np.ones(self._replicas), None
-        for name, notice in self._notices.items():
-            if notice.until_s is not None and now_s >= notice.until_s:
+        for name, (value, until_s) in self._notices.items():
+            if until_s is not None and now_s >= until_s:
                 continue
-            if notice.power_w is not None:
-                power_w = notice.power_w
+            if name == POWER_CAP_FILE:
+                power_w = value
             else:
-                slowdown[_pipeline_of(name)] = notice.slowdown
+                slowdown[_pipeline_of(name)] = value
         return Announced(slowdown, power_w, warnings)
 
 
@@ -172,12 +158,12 @@ def notify(
         return []
     written = {"slowdown": slowdown, "power_w": power_w, "until": until_s}
     if slowdown is not None:
-        notice = Notice.parse(written, key="slowdown")
+        _parse(written, key="slowdown")
         names = [f"pipeline_{one}.json" for one in _slow_pipelines(directory, attached, pipeline, host)]
     elif power_w is None or pipeline is not None or host is not None:
         raise PerseusError("a pipeline or a host needs a slowdown, the job a power cap")
     else:
-        notice = Notice.parse(written, key="power_w")
+        _parse(written, key="power_w")
         names = [POWER_CAP_FILE]
     if until_s is not None and until_s <= time.time():
         raise PerseusError("`until` is over already", hint="name a later time")
@@ -185,7 +171,7 @@ def notify(
         raise PerseusError(f"{directory.path}: its job only observes, a notice would change nothing")
     paths = [directory.notices / name for name in names]
     for path in paths:
-        if notice.slowdown == 1.0:
+        if slowdown == 1.0:
             path.unlink(missing_ok=True)
         else:
             write_json(path, {key: value for key, value in written.items() if value is not None})
@@ -195,11 +181,7 @@ def notify(
 def _slow_pipelines(
     directory: RunDirectory, attached: Mapping[str, object], pipeline: int | None, host: str | None
 ) -> list[int]:
-    """Return the pipelines that a slowdown is for.
-
-    Raises:
-        PerseusError: the job does not have them, or does not answer stragglers.
-    """
+    """Return the pipelines that a slowdown is for, or refuse it."""
     pipelines = _count(attached, "replicas")
     if pipelines == 1:
         raise PerseusError(f"{directory.path}: its job has one pipeline and nobody waits for it")
@@ -219,16 +201,10 @@ def _slow_pipelines(
 
 
 def _running_job(directory: RunDirectory) -> Mapping[str, object]:
-    """Return the journal's event of the job that runs now.
-
-    Raises:
-        PerseusError: no run directory, or no job that runs.
-    """
+    """Return the journal's event of the job that runs now, or raise that there is none."""
     if not directory.events.is_file():
-        raise PerseusError(
-            f"{directory.path} is not a run directory: it has no {directory.events.name}",
-            hint="give the run_dir of a job that runs",
-        )
+        what = f"{directory.path} is not a run directory: it has no {directory.events.name}"
+        raise PerseusError(what, hint="give the run_dir of a job that runs")
     attached: Mapping[str, object] | None = None
     over = None
     for event in read_events(directory.events):
@@ -246,14 +222,11 @@ def _running_job(directory: RunDirectory) -> Mapping[str, object]:
 def _is_alive(attached: Mapping[str, object]) -> bool:
     """Return whether rank 0 may still be there; no other host's processes can be seen from here."""
     pid = _count(attached, "pid")
-    if attached.get("host") != socket.gethostname() or pid is None:
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    if attached.get("host") == socket.gethostname() and pid is not None:
+        try:
+            os.kill(pid, 0)
+        except OSError as error:
+            return isinstance(error, PermissionError)
     return True
 
 
@@ -280,10 +253,8 @@ def _until_s(content: Mapping[str, object]) -> float | None:
     with suppress(ValueError):
         if (moment := datetime.fromisoformat(value)).tzinfo is not None:
             return moment.timestamp()
-    raise PerseusError(
-        f"until is {value!r:.40}",
-        hint="expected a time like 2030-01-31T18:00:00+01:00, or seconds since 1970",
-    )
+    hint = "expected a time like 2030-01-31T18:00:00+01:00, or seconds since 1970"
+    raise PerseusError(f"until is {value!r:.40}", hint=hint)
 
 
 def _pipeline_of(name: str) -> int:

@@ -31,10 +31,7 @@ _PER_J = 1000  # the counter counts millijoules
 
 
 class EnergyCounter:
-    """Watches the true energy for ``window_s`` of every ``period_s`` and extrapolates at each tick.
-
-    The owner calls `observe` exactly at `next_mark_s`, with the true energy so far.
-    """
+    """Watches the true energy for ``window_s`` of every ``period_s`` and extrapolates at each tick."""
 
     def __init__(
         self, *, period_s: float, window_s: float, noise: float, start_s: float, random: Random
@@ -47,7 +44,7 @@ class EnergyCounter:
         self.next_mark_s = self._phase_s
 
     def observe(self, energy_j: float) -> None:
-        """Open a window at this mark, or close one and tick."""
+        """Open a window at `next_mark_s`, or close one and tick, with the true energy so far."""
         if self._opened_j is None:
             self._open(energy_j)
             return
@@ -92,8 +89,7 @@ class Task:
 class Timeline:
     """Moves forward only. Between two marks nothing changes, so every piece has a closed form.
 
-    Power and speed are worked out when clock, limit or task change, not at every mark. A waiting host wakes
-    up to a few hundred marks, and the time that they take delays it.
+    Power and speed are worked out when clock, limit or task change, not at every mark.
     """
 
     def __init__(
@@ -114,10 +110,7 @@ class Timeline:
         self._refresh()
 
     def advance(self, to_s: float) -> None:
-        """Let time pass up to ``to_s``; a time that has passed already changes nothing.
-
-        Cost: O(marks between), about two per counter period.
-        """
+        """Let time pass up to ``to_s``; cost: O(marks between), about two per counter period."""
         while self.time_s < to_s:
             mark_s = self._next_mark_s()
             self._pass(min(mark_s, to_s))
@@ -174,8 +167,7 @@ class Timeline:
         return self._held_mhz(self.requested_mhz, self.memory_mhz, self._work)
 
     def power_w(self) -> float:
-        leak_w = self.model.leakage_w_per_k * (self.temperature_c - self.model.reference_c)
-        return self._base_w + leak_w
+        return self._base_w + self.model.leakage_w_per_k * (self.temperature_c - self.model.reference_c)
 
     @property
     def _work(self) -> AnyWork | None:
@@ -221,7 +213,9 @@ class Timeline:
         if self._counter.next_mark_s <= mark_s:
             self._counter.observe(self.energy_j)
         task = self.task
-        if task is not None and task.finished_s is None and self._is_done(task):
+        # done: what is left is below the resolution of the time base, never a fixed constant
+        now_s, is_running = self.time_s, task is not None and task.finished_s is None
+        if task and is_running and now_s + task.remaining_s <= math.nextafter(now_s, math.inf):
             if task.rest:
                 task.work, task.remaining_s = task.rest.popleft()
                 self._refresh()
@@ -229,10 +223,6 @@ class Timeline:
             task.remaining_s, task.finished_s = 0.0, mark_s
             if task.released:
                 self._end(task)
-
-    def _is_done(self, task: Task) -> bool:
-        """Return whether what is left is below the resolution of the time base (never a fixed constant)."""
-        return self.time_s + task.remaining_s <= math.nextafter(self.time_s, math.inf)
 
     def _end(self, task: Task) -> None:
         task.ended_s = self.time_s
@@ -274,8 +264,8 @@ class Truth:
 
     @property
     def overrun_share(self) -> float:
-        """Return the share of tasks in which the host was slower than the GPU; 0 in virtual time."""
-        return self.overruns / self.count if self.count else 0.0
+        """The share of tasks in which the host was slower than the GPU; 0 in virtual time."""
+        return self.overruns / max(self.count, 1)
 
     def record(self, task: Task) -> None:
         self.tasks.append(task)
@@ -333,10 +323,10 @@ class ScaledTime:
 
 
 class VirtualTime:
-    """Time that passes only when its owner waits or lets it pass: the host's pace has no part.
+    """Time that passes only when its one owner waits or lets it pass: the host's pace has no part.
 
-    What is to happen at a moment happens at that moment, on the thread that lets time pass. One thread owns
-    it. ``left_at`` is for that one: since when, by the host's clock, it has let no time pass.
+    What is to happen at a moment happens at that moment, on the thread that lets time pass. ``left_at`` is
+    for the owner: since when, by the host's clock, it has let no time pass.
     """
 
     def __init__(self, start_s: float = 0.0) -> None:
@@ -436,10 +426,27 @@ class SimulatedGpu(Gpu):
         own_time = VirtualTime() if settings.time == "virtual" else ScaledTime(settings.time_scale)
         self._time = own_time if time is None else time
         self._random = Random(f"{settings.seed}/{index}")  # noqa: S311 - repeatable noise, not a secret
-        self._timeline = self._start()
+        model, now_s = self.model, self._time.now_s()
+        self._counter = EnergyCounter(
+            period_s=model.counter_period_s,
+            window_s=model.counter_window_s,
+            noise=settings.counter_noise,
+            start_s=now_s,
+            random=self._random,
+        )
+        self._own_cap_w = model.power_cap_w if settings.power_cap_w is None else settings.power_cap_w
+        self._timeline = Timeline(model, self._counter, start_s=now_s, power_cap_w=self._own_cap_w)
+        self._timeline.set(limit_mhz=settings.throttle_mhz or model.max_clock_mhz)
         self._changed = threading.Condition()
-        self._change = _change_of(self.model, settings)
+        total_s, share = model.call_s + model.settle_s, 1.0
+        if settings.switch_latency_s is not None:  # call and settle, stretched to the total that the user set
+            share = settings.switch_latency_s / total_s
+        self._change = ClockChange(model.call_s * share, model.settle_s * share, model.settle_s * share)
         self._queue = ChangeQueue(self._change)
+        memory_mhz = model.memory_clocks_mhz
+        self._memory_why_not = (
+            None if len(memory_mhz) > 1 else f"it has one memory clock, {memory_mhz[0]} MHz"
+        )
         self._refused_mhz: frozenset[int] = frozenset()
         self._wanted_mhz = self.model.max_clock_mhz
         self._wanted_memory_mhz = self.model.memory_clocks_mhz[0]
@@ -460,7 +467,7 @@ class SimulatedGpu(Gpu):
             counter_period_s=self.model.counter_period_s,
             switch_latency_s=self._change.longest_s,
             switch_call_s=self._change.call_s,
-            memory_why_not=self._memory_why_not(),
+            memory_why_not=self._memory_why_not,
         )
 
     def lock_clock(self, clock_mhz: int) -> None:
@@ -479,9 +486,8 @@ class SimulatedGpu(Gpu):
         self._switch(self.model.max_clock_mhz)
 
     def lock_memory_clock(self, memory_mhz: int) -> None:
-        why_not = self._memory_why_not()
-        if why_not is not None:
-            raise DeviceUnsupportedError(f"{self.model.name}: {why_not}")
+        if self._memory_why_not is not None:
+            raise DeviceUnsupportedError(f"{self.model.name}: {self._memory_why_not}")
         if memory_mhz not in self.model.memory_clocks_mhz:
             known = ", ".join(map(str, self.model.memory_clocks_mhz))
             raise DeviceUnsupportedError(
@@ -580,24 +586,6 @@ class SimulatedGpu(Gpu):
             self._timeline.advance(self._time.now_s())
             yield self._timeline
 
-    def _start(self) -> Timeline:
-        model, now_s = self.model, self._time.now_s()
-        self._counter = EnergyCounter(
-            period_s=model.counter_period_s,
-            window_s=model.counter_window_s,
-            noise=self.settings.counter_noise,
-            start_s=now_s,
-            random=self._random,
-        )
-        timeline = Timeline(model, self._counter, start_s=now_s, power_cap_w=self._own_cap_w)
-        timeline.set(limit_mhz=self.settings.throttle_mhz or model.max_clock_mhz)
-        return timeline
-
-    @property
-    def _own_cap_w(self) -> float:
-        cap_w = self.settings.power_cap_w
-        return self.model.power_cap_w if cap_w is None else cap_w
-
     def _switch(self, clock_mhz: int | None, memory_mhz: int | None = None) -> None:
         with self._at_present() as line:
             clock_mhz = None if clock_mhz == self._wanted_mhz else clock_mhz
@@ -610,16 +598,3 @@ class SimulatedGpu(Gpu):
             in_force_s = self._queue.ask(self._index, line.time_s, from_mhz=0.0, to_mhz=float(going_up))
             line.switch(clock_mhz, in_force_s, memory_mhz=memory_mhz)
             self._changed.notify_all()
-
-    def _memory_why_not(self) -> str | None:
-        if len(self.model.memory_clocks_mhz) > 1:
-            return None
-        return f"it has one memory clock, {self.model.memory_clocks_mhz[0]} MHz"
-
-
-def _change_of(model: GpuModel, settings: SimulatedSettings) -> ClockChange:
-    """Call and settle, stretched to the total that the user set."""
-    share = 1.0
-    if settings.switch_latency_s is not None:
-        share = settings.switch_latency_s / (model.call_s + model.settle_s)
-    return ClockChange(model.call_s * share, model.settle_s * share, model.settle_s * share)
