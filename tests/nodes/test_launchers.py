@@ -79,31 +79,6 @@ def test_what_slurm_starts_is_killed_and_started_again_by_hand(planned: Path, tm
             assert first_planned(other)[0] <= SOON
 
 
-def test_a_host_that_reboots_is_served_again(planned: Path, tmp_path: Path) -> None:
-    """Slurm's requeue after a failure of a node: the others' ranks are killed, and the job begins again.
-
-    The rebooted host has lost its disk, journals and all; its monotonic clock begins anew.
-    """
-    with hosts() as network:
-        words = on(network, planned)
-        with launched(tmp_path / "before") as one:
-            srun(one, network, *words, port=PORT)
-            one.wait(lambda: bool(first_planned(one)))
-            one.kill(2, 3)
-            network.reboot(1)
-            assert [path.name for path in network.outside(1).iterdir()] == ["boot_id"], "another boot"
-            one.kill()
-        with launched(tmp_path / "after") as other:
-            srun(other, network, *words, port=PORT + 1)
-            other.wait(lambda: bool(first_planned(other)))
-            (network.outside() / "run" / "stop").touch()
-            assert other.ends() == [0] * 4
-            assert "2 replicas" in other.output
-            assert first_planned(other)[0] <= SOON
-            began, again = ([step.loss for step in of.steps if step.rank == 0] for of in (one, other))
-            assert again[: len(began)] == began[: len(again)]
-
-
 def test_deepspeeds_launcher_with_a_hostfile(planned: Path, tmp_path: Path) -> None:
     with hosts() as network, launched(tmp_path / "deepspeed") as one:
         words = on(network, planned)
