@@ -172,7 +172,7 @@ def _lost_link(folder: Path) -> dict[str, Any]:
         seen_dir.mkdir()
         (seen_dir / "plan.json").write_text(plan)
         content = content | {"perseus": content["perseus"] | {"run_dir": str(run_dir)}}
-        with network.cutting(1, GAP_S, when=seen_dir / "cut", net=1):
+        with network.cutting(1, GAP_S, once=seen_dir / "cut", net=1):
             said = network.run(_through_the_gap, content, run_dir)
         names = [one["event"] for one in events(seen_dir)]
     at_pace = {"straggler", "straggler_gone"}  # in scaled time a busy host is one

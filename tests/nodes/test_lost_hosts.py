@@ -1,4 +1,4 @@
-"""A host is gone for good while clocks are held: every host's own guards put its clocks back."""
+"""Ranks and hosts that stop, or are gone for good, while clocks are held: guards put clocks back."""
 
 from __future__ import annotations
 
@@ -12,19 +12,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts import FakeNvml, Hosts, beside, block, hosts, live, node_at, when
-from jobs import names
-from ranks import config
+from hosts import FakeNvml, Hosts, beside, eventually, holding, hosts, live, node_at, when
+from jobs import STAGES, names
+from ranks import config, run_ranks
 
 pytestmark = pytest.mark.e2e
 
 HELD, FREE = [1410, 1410, 0, 0], [0, 0, 0, 0]
-GENEROUS_S = 30.0
+VICTIM, STOPPED_S, GENEROUS_S = 2, 60.0, 60.0
 
 
 def train(rank: int, content: Mapping[str, Any], disk: Path) -> object:
     (disk / f"pid.{rank}").write_text(str(os.getpid()))
     return live(rank, content, lambda _: (disk / "over").exists(), 0)
+
+
+@pytest.mark.slow
+def test_clocks_are_held_again_when_a_stopped_rank_goes_on(tmp_path: Path) -> None:
+    """It was stopped for a minute: nothing stays switched off."""
+    node, run_dir = node_at(tmp_path), tmp_path / "run"
+    run_dir.mkdir()
+    again: list[float] = []
+
+    def holds() -> bool:
+        return node.locked_mhz() == [1410] * STAGES and "profiling" in names(run_dir)
+
+    def strike() -> None:
+        pid = int((run_dir / f"pid.{VICTIM}").read_text())
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(STOPPED_S)
+        os.kill(pid, signal.SIGCONT)
+        again.append(eventually(lambda: node.locked_mhz() == [1410] * STAGES))
+        (run_dir / "over").touch()
+
+    content = config(gradient_clipping=1.0, perseus=holding(run_dir))
+    with beside(when(holds, strike)):
+        run_ranks(STAGES, train, content, run_dir, environment=node.environment())
+    assert again[0] < GENEROUS_S
+    assert "disabled" not in names(run_dir)
+    assert node.locked_mhz() == FREE
 
 
 @contextmanager
@@ -41,99 +67,90 @@ def two_hosts(folder: Path) -> Iterator[Lost]:
         yield Lost(network, nodes)
 
 
-def journals(folder: Path) -> list[str]:
-    """What guards have written down of a host's GPUs."""
-    return sorted(file.name for file in (folder / "guard").glob("*.json"))
-
-
-def eventually(true: Callable[[], bool]) -> float:
-    """Wait until something is so; return how long that took, infinity where it is not."""
-    began_s = time.monotonic()
-    while (lasted_s := time.monotonic() - began_s) < GENEROUS_S:
-        if true():
-            return lasted_s
-        time.sleep(0.001)
-    return float("inf")
-
-
 class Lost:
-    """A job over two hosts, one of which loses its cable and its ranks for good; what each was like then."""
+    """A job over two hosts, one of which is lost."""
 
     def __init__(self, network: Hosts, nodes: list[FakeNvml]) -> None:
         self.network, self.nodes = network, nodes
-        self.after_s = [float("inf")] * 2
-        self.left: list[dict[int, list[str]]] = []
 
     def holds(self) -> bool:
-        held = [node.locked_mhz() == HELD for node in self.nodes]
-        return all(held) and "profiling" in names(self.network.outside() / "run")
-
-    def strike(self) -> None:
-        """The cable first, so that nobody learns of the end; later the launcher ends the others."""
-        self.network.link(1, up=False)
-        for host, blows in ((1, (signal.SIGKILL,)), (0, (signal.SIGTERM, signal.SIGKILL))):
-            for blow in blows:
-                self.send(host, blow)
-                time.sleep(0.2 * (blow is signal.SIGTERM))
-            self.after_s[host] = eventually(lambda: self.nodes[host].locked_mhz() == FREE)  # noqa: B023
-        eventually(lambda: not any(node.processes() for node in self.nodes))
-        self.left = [node.processes() for node in self.nodes]
+        held = all(node.locked_mhz() == HELD for node in self.nodes)
+        return held and "profiling" in names(self.network.outside() / "run")
 
     def lives(self, act: Callable[[], None]) -> None:
         """Train, do something once clocks are held, and go on until ranks end or a file is there."""
-        network = self.network
-        run_dir = network.disk / "run"
-        at_once = {"min_window_s": 1e4, "max_clocks": 2, "settle_s": 0.0}
-        perseus = block(run_dir, mode="profile", profile=at_once)
+        perseus = holding(self.network.disk / "run")
         with (
             beside(when(self.holds, act)),
             suppress(AssertionError),  # the harness reports ranks that died: that is the point
         ):
-            network.run(train, config(gradient_clipping=1.0, perseus=perseus), network.disk)
+            self.network.run(train, config(gradient_clipping=1.0, perseus=perseus), self.network.disk)
 
-    def send(self, host: int, blow: signal.Signals) -> None:
-        for file in self.network.outside(host).glob("pid.*"):
-            with suppress(ProcessLookupError):
-                os.kill(int(file.read_text()), blow)
+    def send(self, host: int, *blows: signal.Signals) -> None:
+        for blow in blows:
+            for file in self.network.outside(host).glob("pid.*"):
+                with suppress(ProcessLookupError):
+                    os.kill(int(file.read_text()), blow)
+            time.sleep(0.2 * (blow is signal.SIGTERM))
+
+    def freed_s(self, host: int) -> float:
+        """How long a host's clocks took to be free."""
+        return eventually(lambda: self.nodes[host].locked_mhz() == FREE, GENEROUS_S)
+
+    def guards(self) -> list[dict[int, list[str]]]:
+        """Processes that are left, after some patience."""
+        eventually(lambda: not any(node.processes() for node in self.nodes))
+        return [node.processes() for node in self.nodes]
 
 
 @pytest.mark.slow
 def test_a_host_that_reboots_serves_the_next_job(tmp_path: Path) -> None:
     """Its guards die with their trainers: their journals are of an earlier boot, its clocks default."""
+
+    def journals(host: int) -> list[Path]:
+        return list((tmp_path / f"host{host}" / "guard").glob("*.json"))
+
     with two_hosts(tmp_path) as lost:
-        network, nodes = lost.network, lost.nodes
+        network, node, freed_s = lost.network, lost.nodes[1], list[float]()
 
         def crash() -> None:
-            for pid in nodes[1].processes():
+            for pid in node.processes():
                 os.kill(pid, signal.SIGKILL)
             lost.send(1, signal.SIGKILL)
-            eventually(lambda: not nodes[1].processes())
-            nodes[1].state.gpu[0].locked_mhz = nodes[1].state.gpu[1].locked_mhz = 0  # a GPU's own at boot
+            eventually(lambda: not node.processes())
+            node.state.gpu[0].locked_mhz = node.state.gpu[1].locked_mhz = 0  # a GPU's own at boot
             lost.send(0, signal.SIGKILL)
-            lost.after_s[0] = eventually(lambda: nodes[0].locked_mhz() == FREE)
+            freed_s.append(lost.freed_s(0))
 
         lost.lives(crash)
-        stale = journals(tmp_path / "host1")
+        stale = journals(1)
         network.reboot(1)
         (network.outside() / "run" / "events.jsonl").unlink()
         lost.lives((network.outside() / "over").touch)
-        held = (network.outside() / "over").exists()
-        eventually(lambda: not any(node.processes() for node in nodes))
-        left = [node.processes() for node in nodes]
-    sys.stdout.write(f"default clocks of the other host {lost.after_s[0]:.3f} s after its trainers' end\n")
+        held, left = (network.outside() / "over").exists(), lost.guards()
     assert stale
-    assert lost.after_s[0] < GENEROUS_S
+    assert freed_s[0] < GENEROUS_S
     assert held
-    assert [node.locked_mhz() for node in nodes] == [FREE, FREE]
+    assert [node.locked_mhz() for node in lost.nodes] == [FREE, FREE]
     assert left == [{}, {}]
-    assert [journals(tmp_path / f"host{number}") for number in (0, 1)] == [[], []]
+    assert journals(0) == journals(1) == []
 
 
 def test_every_hosts_clocks_come_back_and_no_guard_is_left(tmp_path: Path) -> None:
+    """The cable goes first, so that nobody learns of the end; later the launcher ends the others."""
     with two_hosts(tmp_path) as lost:
-        nodes = lost.nodes
-        lost.lives(lost.strike)
-    sys.stdout.write(f"default clocks {lost.after_s[1]:.3f} and {lost.after_s[0]:.3f} s after the ends\n")
-    assert max(lost.after_s) < GENEROUS_S
-    assert [node.locked_mhz() for node in nodes] == [FREE, FREE]
-    assert lost.left == [{}, {}]
+        freed_s: list[float] = []
+
+        def strike() -> None:
+            lost.network.link(1, up=False)
+            lost.send(1, signal.SIGKILL)
+            freed_s.append(lost.freed_s(1))
+            lost.send(0, signal.SIGTERM, signal.SIGKILL)
+            freed_s.append(lost.freed_s(0))
+
+        lost.lives(strike)
+        left = lost.guards()
+    sys.stdout.write(f"default clocks {freed_s} s after the ends\n")
+    assert max(freed_s) < GENEROUS_S
+    assert [node.locked_mhz() for node in lost.nodes] == [FREE, FREE]
+    assert left == [{}, {}]

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,11 @@ from typing import Any
 import fake_nvml
 import pytest
 from fake_nvml import FakeNvml
-from jobs import STAGES, UNEVEN, Done, agreed, give_way
-from ranks import Said, batches, build, run_ranks
+from jobs import STAGES, Done, Trained, train_until
+from ranks import PipelineEngine, Said, run_ranks
 from torch.distributed import get_world_size
 
 from perseus_ds import detach
-from perseus_ds.runtime.session import Session
 
 NETS = ("10.9.0", "10.9.1")  # what training and the store use, and a second one
 PORT = 29400
@@ -87,12 +86,6 @@ class Hosts:
         """Plug a host's cable in, or pull it."""
         _within(self.switch, "ip", "link", "set", self.hosts[host].cable(net), "up" if up else "down")
 
-    def cut(self, host: int, for_s: float, *, net: int = 0) -> None:
-        """Pull a host's cable for a while."""
-        self.link(host, up=False, net=net)
-        time.sleep(for_s)
-        self.link(host, up=True, net=net)
-
     @contextmanager
     def slow(self, host: int, *, delay_s: float, loss: float = 0.0, net: int = 0) -> Iterator[None]:
         """Have everything to and from a host come later by a delay, and a share of it not at all."""
@@ -131,34 +124,25 @@ class Hosts:
     def firewall(self, port: int = PORT) -> None:
         """Lose every packet between hosts on the first network, but those of one port of the master."""
         lost, nobody = f"{NETS[0]}.250", "02:00:00:00:00:fa"
+        rules = [f"rule add pref 10 ipproto tcp {end} {port} lookup main" for end in ("sport", "dport")]
+        rules += [
+            f"neigh add {lost} lladdr {nobody} dev eth0 nud permanent",
+            f"route add default via {lost} dev eth0 table 99",
+            f"rule add pref 11 to {NETS[0]}.0/24 lookup 99",
+        ]
         for host in self.hosts:
-            for end in ("sport", "dport"):
-                rule = ("ip", "rule", "add", "pref", "10", "ipproto", "tcp", end, str(port))
-                _within(host.inside, *rule, "lookup", "main")
-            _within(
-                host.inside, "ip", "neigh", "add", lost, "lladdr", nobody, "dev", "eth0", "nud", "permanent"
-            )
-            _within(host.inside, "ip", "route", "add", "default", "via", lost, "dev", "eth0", "table", "99")
-            _within(host.inside, "ip", "rule", "add", "pref", "11", "to", f"{NETS[0]}.0/24", "lookup", "99")
+            for rule in rules:
+                _within(host.inside, "ip", *rule.split())
 
-    @contextmanager
-    def cutting(self, host: int, for_s: float, *, when: Path, net: int = 0) -> Iterator[None]:
+    def cutting(self, host: int, for_s: float, *, once: Path, net: int = 0) -> AbstractContextManager[None]:
         """Pull a host's cable for a while once there is a file (as this process sees it)."""
-        over = threading.Event()
 
         def cut() -> None:
-            while not over.wait(0.02):
-                if when.exists():
-                    self.cut(host, for_s, net=net)
-                    return
+            self.link(host, up=False, net=net)
+            time.sleep(for_s)
+            self.link(host, up=True, net=net)
 
-        thread = threading.Thread(target=cut)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        return beside(when(once.exists, cut))
 
     def run(self, body: Callable[..., object], *args: object) -> list[Said]:
         """Call ``body(rank, *args)`` in a process per rank, communicators ready, on the hosts in turn."""
@@ -287,17 +271,6 @@ def _within(process: subprocess.Popen[str], *words: str) -> None:
 sys.path.insert(0, str(Path(__file__).parents[1] / "fake_nvml"))
 
 
-PATIENCE_S = 200.0
-
-
-@dataclass(frozen=True)
-class Lived:
-    """What one rank can tell after a job on a node."""
-
-    losses: list[str]
-    left_after: int | None
-
-
 def node_at(folder: Path, stages: int = STAGES, **numbers: int) -> FakeNvml:
     """A node with a GPU for every stage, whose calls and counters are quick unless said otherwise."""
     why_not = fake_nvml.missing_compiler()
@@ -320,36 +293,27 @@ def block(run_dir: Path, **changes: object) -> dict[str, Any]:
     }
 
 
-def live(
-    rank: int,
-    content: Mapping[str, Any],
-    done: Done,
-    more: int,
-    computes_s: float = 0.0,
-    *,
-    steps: int = 100_000,
-) -> Lived:
+def holding(run_dir: Path) -> dict[str, object]:
+    """A job that holds the highest clock for as long as it lasts."""
+    return block(run_dir, mode="profile", profile={"min_window_s": 1e4, "max_clocks": 2, "settle_s": 0.0})
+
+
+def live(rank: int, content: Mapping[str, Any], done: Done, more: int, computes_s: float = 0.0) -> Trained:
     """Train until rank 0 sees that it is done, a few steps more, and leave as at the end of a script.
 
     Every rank is a stage, whose host waits ``computes_s`` for each microbatch, as for a GPU that computes.
     """
+    engines: list[PipelineEngine] = []
+
+    def built(engine: PipelineEngine) -> None:
+        engines.append(engine)
+        if computes_s:
+            engine.module.register_forward_pre_hook(lambda *_: time.sleep(computes_s))
+
     fake_nvml.load()
-    engine = build(content, stages=get_world_size(), inner=UNEVEN[-get_world_size() :])
-    if computes_s:
-        engine.module.register_forward_pre_hook(lambda *_: time.sleep(computes_s))
-    data, losses, left_after = batches(), [], None
-    until_s, run_dir, over = time.monotonic() + PATIENCE_S, Path(content["perseus"]["run_dir"]), False
-    while steps > 0:
-        losses.append(float(engine.train_batch(data)).hex())
-        if rank == 0:
-            give_way(run_dir)
-        if left_after is None and "_exec_schedule" not in vars(engine):
-            left_after = len(losses)
-        steps -= 1
-        if not over and agreed(done(run_dir) or time.monotonic() > until_s, already=False):
-            over, steps = True, more
-    detach(engine)
-    return Lived(losses, left_after)
+    found = train_until(rank, content, get_world_size(), done, more=more, at_most=100_000, built=built)
+    detach(engines[0])
+    return found
 
 
 def lived(
@@ -365,12 +329,14 @@ def lived(
     return run_ranks(stages, live, content, done, more, computes_s, environment=node.environment())
 
 
-def clocks_reset(node: FakeNvml) -> subprocess.CompletedProcess[str]:
-    """``perseus-ds clocks reset`` on a node."""
-    command = [sys.executable, "-m", "perseus_ds", "clocks", "reset"]
-    return subprocess.run(
-        command, env=node.environment(), capture_output=True, text=True, check=False, timeout=60
-    )
+def eventually(true: Callable[[], bool], patience_s: float = 60.0) -> float:
+    """Wait until something is so; return how long that took, infinity where it is not."""
+    began_s = time.monotonic()
+    while (lasted_s := time.monotonic() - began_s) < patience_s:
+        if true():
+            return lasted_s
+        time.sleep(0.002)
+    return float("inf")
 
 
 @contextmanager
@@ -396,59 +362,6 @@ def when(true: Callable[[], bool], act: Callable[[], None]) -> Callable[[threadi
                 return
 
     return watch
-
-
-# The node's service, guardd, as a process beside a job.
-
-PROGRAM = Path(__file__).parents[1] / "e2e" / "guard" / "service.py"
-
-
-class Service:
-    """guardd of this node, as a process."""
-
-    def __init__(self, node: FakeNvml, path: Path) -> None:
-        self._words = [sys.executable, str(PROGRAM), str(path), "0", "gpus=*"]
-        self._environment = node.environment()
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(self._words, env=self._environment, stdout=subprocess.PIPE)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"ready\n"
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        self.process.send_signal(number)
-        self.process.communicate(timeout=60)
-
-
-# How long calls of ours take in a job's iterations.
-
-
-class OurTime:
-    """How long calls of ours take, of one iteration."""
-
-    def __init__(self) -> None:
-        self.taken_s = 0.0
-
-    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: object) -> object:
-            began_s = time.monotonic()
-            try:
-                return call(*args)
-            finally:
-                self.taken_s += time.monotonic() - began_s
-
-        return timed
-
-    def put_around(self, session: Session) -> None:
-        """Time what is waited in: the exchange, at an iteration's end, and what follows it."""
-        if "iteration_ends" not in vars(session):
-            session.iteration_ends = self.around(session.iteration_ends)  # type: ignore[method-assign]
-
-    def take(self) -> float:
-        """Return how long they took since the last time."""
-        taken_s, self.taken_s = self.taken_s, 0.0
-        return taken_s
 
 
 # Real launchers on hosts of namespaces: what they start, what that printed, and its end by force.
@@ -562,14 +475,8 @@ def torchrun(one: Launched, network: Hosts, *words: str, nnodes: str = "2") -> N
         one.start(
             host,
             *(sys.executable, "-m", "torch.distributed.run", "--nnodes", nnodes, "--nproc-per-node", "2"),
-            *(
-                "--max-restarts",
-                "9",
-                "--rdzv-backend",
-                "c10d",
-                "--rdzv-endpoint",
-                f"{network.hosts[0].address}:{PORT}",
-            ),
+            *("--max-restarts", "9", "--rdzv-backend", "c10d"),
+            *("--rdzv-endpoint", f"{network.hosts[0].address}:{PORT}"),
             *("--rdzv-conf", f"last_call_timeout=5,is_host={host.number == 0}"),  # names do not resolve
             *("--log-dir", "logs"),  # of this job's folder: torchrun leaves its own
             *("--local-addr", host.address, str(JOB), *words),

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from ranks import PipelineEngine, Said, batches, build, config, run_ranks
+from ranks import PipelineEngine, Said, batches, build, config, losses, run_ranks
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
 
@@ -27,6 +27,8 @@ SURE = 4.0
 """Standard errors by which a figure may be off: two would fail one comparison in twenty by chance alone."""
 
 Done = Callable[[Path], bool]
+Built = Callable[[PipelineEngine], object]
+"""What is done with an engine before it trains."""
 
 
 @dataclass(frozen=True)
@@ -47,23 +49,9 @@ class Lifecycle:
     said: list[Said]
 
 
-class Gpus:
-    """The simulated GPUs of this process, and how often training asked for a clock."""
-
-    @property
-    def made(self) -> list[SimulatedGpu]:
-        """All of them, oldest first."""
-        return opened_gpus()
-
-    @property
-    def locks(self) -> int:
-        """Calibration comes before the first task and does not count."""
-        return sum(gpu.truth.locks for gpu in opened_gpus())
-
-
-def watched_gpus() -> Gpus:
-    """Look at every simulated GPU that this (forked) process makes."""
-    return Gpus()
+def locks() -> int:
+    """How often training has asked for a clock in this process, calibration not counted."""
+    return sum(gpu.truth.locks for gpu in opened_gpus())
 
 
 def wait_for_default(gpu: SimulatedGpu) -> None:
@@ -92,29 +80,36 @@ def train(
     stages: int,
     steps: int,
     flags: Mapping[str, str] | None = None,
+    *,
+    built: Built = lambda _: None,
 ) -> Trained:
     """Train a fixed number of steps; ``flags`` stand in rank 0's environment alone."""
     if rank == 0:
         os.environ.update(flags or {})
-    gpus = watched_gpus()
     engine = build(content, stages=stages, inner=UNEVEN[-stages:])
-    data = batches()
-    seen = [float(engine.train_batch(data)).hex() for _ in range(steps)]
-    return trained(engine, seen, gpus)
+    built(engine)
+    return trained(engine, losses(engine, steps))
 
 
-def trained(engine: PipelineEngine, seen: list[str], gpus: Gpus) -> Trained:
+def trained(engine: PipelineEngine, seen: list[str]) -> Trained:
     """Sum up, and let the last requests for a clock arrive."""
-    attached = "_exec_schedule" in vars(engine)
-    return Trained(seen, attached, gpus.locks, gpus.made[-1].true_now().clock_mhz if gpus.made else None)
+    clocks_mhz = [gpu.true_now().clock_mhz for gpu in opened_gpus()]
+    return Trained(seen, "_exec_schedule" in vars(engine), locks(), clocks_mhz[-1] if clocks_mhz else None)
 
 
 def train_until(
-    rank: int, content: Mapping[str, Any], stages: int, done: Done, *, more: int = 3, at_most: int = 600
+    rank: int,
+    content: Mapping[str, Any],
+    stages: int,
+    done: Done,
+    *,
+    more: int = 3,
+    at_most: int = 600,
+    built: Built = lambda _: None,
 ) -> Trained:
     """Train until rank 0 sees something in the run directory, and a few steps more."""
-    gpus = watched_gpus()
     engine = build(content, stages=stages, inner=UNEVEN[-stages:])
+    built(engine)
     data, seen = batches(), []
     run_dir = Path(content["perseus"]["run_dir"])
     left = at_most
@@ -123,7 +118,7 @@ def train_until(
         if rank == 0:
             give_way(run_dir)
         left = min(left - 1, more) if agreed(done(run_dir), more >= left) else left - 1
-    return trained(engine, seen, gpus)
+    return trained(engine, seen)
 
 
 def give_way(run_dir: Path) -> None:
@@ -133,13 +128,13 @@ def give_way(run_dir: Path) -> None:
         time.sleep(0.2)
 
 
-def agreed(mine: bool, already: bool) -> bool:  # noqa: FBT001
+def agreed(mine: bool, already: bool = False) -> bool:  # noqa: FBT001, FBT002
     """Rank 0's report, for everyone."""
     if already:
         return False
-    rank_status = torch.tensor([float(mine)])
-    torch.distributed.broadcast(rank_status, src=0)
-    return bool(rank_status.item())
+    said = torch.tensor([float(mine)])
+    torch.distributed.broadcast(said, src=0)
+    return bool(said.item())
 
 
 def events(run_dir: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,248 @@
+"""Others, drivers, guards and planners that trouble a whole job on a node: a line, and training goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hosts import FakeNvml, beside, block, holding, lived, node_at, when
+from jobs import STAGES, events, happened, lines, names, plain_losses
+from ranks import Said, config
+
+from perseus_ds.device.gpu import ConflictKind
+from perseus_ds.runtime import plans
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+VICTIM = 2
+SERVICE = Path(__file__).parents[1] / "guard" / "service.py"
+HANG_S = 8.0  # longer than any wait of ours on the training thread
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FakeNvml:
+    return node_at(tmp_path, call_us=300)
+
+
+def announced(said: list[Said], words: str) -> list[int]:
+    """The ranks that said something, once for every time."""
+    return [one.rank for one in said for line in lines(one) if words in line]
+
+
+def as_without_us(said: list[Said], node: FakeNvml, *, served: bool) -> None:
+    losses = [one.value.losses for one in said]
+    assert losses == plain_losses(len(losses[0]))
+    assert [one.value.attached for one in said] == [served] * STAGES
+    assert served or node.locked_mhz() == [0] * STAGES
+
+
+def conflicts(run_dir: Path) -> list[tuple[object, ...]]:
+    """All but requests that a busy host brings late to its driver: nobody else is at work there."""
+    seen = [event for event in events(run_dir) if event["event"] == "conflict"]
+    return [(one["kind"], one["rank"], one["rule"]) for one in seen if one["kind"] != "not_stored"]
+
+
+def afflicted(node: FakeNvml, run_dir: Path, blow: Callable[[], None], kind: str) -> list[Said]:
+    """Train until what befalls the victim's GPU was seen."""
+
+    def held() -> bool:
+        highest_mhz = node.state.gpu[0].boost_mhz or 1410  # calibration holds it too, for a moment
+        return "profiling" in names(run_dir) and set(node.locked_mhz()) == {highest_mhz}
+
+    def strike() -> None:
+        time.sleep(1.0)  # the guard reads a clock back four times a second: let it see this one reached
+        blow()
+
+    def over(run_dir: Path) -> bool:
+        return kind in [one for one, _, _ in conflicts(run_dir)] and not node.locked_mhz()[0]
+
+    with beside(when(held, strike)):
+        return lived(node, config(gradient_clipping=1.0, perseus=holding(run_dir)), over, more=10)
+
+
+def test_a_foreign_clock_ends_our_control_and_not_the_training(node: FakeNvml, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    for state in node.state.gpu:
+        state.boost_mhz = 1200  # an operator's ceiling: the highest clock that a job asks for
+
+    def change() -> None:
+        node.state.gpu[VICTIM].locked_mhz = 1410
+
+    said = afflicted(node, run_dir, change, "foreign_clock")
+    as_without_us(said, node, served=False)
+    assert conflicts(run_dir) == [("foreign_clock", VICTIM, "give_up")]
+    assert announced(said, "somebody else") == [0, VICTIM]
+    rows = json.loads((run_dir / "ranks" / f"rank_{VICTIM:05d}.json").read_text())["conflicts"]
+    assert {row["kind"]: row["count"] for row in rows}["foreign_clock"] >= 3
+
+
+def test_a_lost_gpu_takes_all_out_and_is_repaired_when_it_is_back(node: FakeNvml, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+
+    def lose() -> None:
+        node.state.gpu[VICTIM].any_error = 15
+
+    said = afflicted(node, run_dir, lose, "gpu_lost")
+    assert node.locked_mhz() == [0, 0, 1410, 0]
+    node.state.gpu[VICTIM].any_error = 0
+    command = [sys.executable, "-m", "perseus_ds", "clocks", "reset"]  # its guard may have put it back before
+    subprocess.run(command, env=node.environment(), check=True, timeout=60)
+    as_without_us(said, node, served=False)
+    assert ("gpu_lost", VICTIM, "give_up") in conflicts(run_dir)
+    assert announced(said, "conflict on rank 2: the GPU has fallen off the bus") == [0]
+    assert VICTIM in announced(said, "off, training")
+
+
+def test_a_driver_that_hangs_in_the_middle_of_a_plan_costs_a_line(node: FakeNvml, tmp_path: Path) -> None:
+    run_dir, trained = tmp_path / "run", tmp_path / "trained"
+
+    def hang() -> None:
+        stuck = node.state.gpu[VICTIM]
+        time.sleep(1.0)
+        (run_dir / "hung").touch()
+        stuck.call_us, calls_us = int(HANG_S * 1e6), stuck.call_us
+        time.sleep(HANG_S)
+        stuck.call_us = calls_us
+        (run_dir / "hung").unlink()
+        time.sleep(2.0 * HANG_S)  # until the call that was under way has come back
+        (run_dir / "over").touch()
+
+    def over(run_dir: Path) -> bool:
+        if (run_dir / "hung").exists():
+            with trained.open("a") as file:
+                file.write(".")
+        return (run_dir / "over").exists()
+
+    content = config(
+        gradient_clipping=1.0, perseus=block(run_dir, audit={"every_iterations": 24, "iterations": 3})
+    )
+    with beside(when(lambda: (run_dir / "plan.json").exists() and "running" in names(run_dir), hang)):
+        said = lived(node, content, over)
+    as_without_us(said, node, served=True)
+    assert len(trained.read_text()) >= 10 * STAGES, "training went on while the driver hung"
+    told = [event for event in events(run_dir) if event["event"] == "conflict" and event["rank"] == VICTIM]
+    assert {event["kind"] for event in told} == {"not_stored"}
+    assert len(announced(said, "did not take a higher clock in time")) == 1
+    assert "disabled" not in names(run_dir)
+    assert node.locked_mhz() == [0] * STAGES
+
+
+class Service:
+    """The node's service, guardd, as a process beside a job."""
+
+    def __init__(self, node: FakeNvml, path: Path) -> None:
+        self._words = [sys.executable, str(SERVICE), str(path), "0", "gpus=*"]
+        self._environment = node.environment()
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._words, env=self._environment, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+
+
+@pytest.fixture
+def service(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
+    service = Service(node, tmp_path / "guardd.sock")
+    yield service
+    service.end()
+
+
+def planned(node: FakeNvml, run_dir: Path) -> Callable[[], bool]:
+    """A plan was measured, and its clocks are in force."""
+    return lambda: happened("measured")(run_dir) and any(0 < mhz < 1410 for mhz in node.locked_mhz())
+
+
+def test_a_restarted_service_costs_a_plan_a_few_iterations(
+    node: FakeNvml, service: Service, tmp_path: Path
+) -> None:
+    run_dir, measured = tmp_path / "run", list[int]()
+    runs = planned(node, run_dir)
+
+    def restart() -> None:
+        service.end(signal.SIGKILL)
+        time.sleep(2.0)
+        service.start()
+
+    def over(run_dir: Path) -> bool:
+        """The plan's clocks are there again, and both sides were measured once more."""
+        if [kind for kind, _, _ in conflicts(run_dir)].count("control_back") < STAGES:
+            return False
+        measured.append(names(run_dir).count("measured"))
+        return measured[-1] > measured[0] and runs()
+
+    content = config(gradient_clipping=1.0, perseus=block(run_dir, device="guardd"))
+    with beside(when(runs, restart)):
+        said = lived(node, content, over)
+    as_without_us(said, node, served=True)
+    for kind in (ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK):
+        assert announced(said, kind.text) == [0]
+    assert announced(said, "off, training") == []
+    assert node.locked_mhz() == [0] * STAGES
+
+
+def test_a_guard_that_hangs_is_the_end_of_control_and_not_of_training(node: FakeNvml, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+
+    def stop() -> None:
+        guards = [pid for pid, words in node.processes().items() if "perseus_ds.guard" in words]
+        os.kill(guards[0], signal.SIGSTOP)
+
+    def over(run_dir: Path) -> bool:
+        return happened("disabled")(run_dir) and not any(node.locked_mhz())
+
+    with beside(when(planned(node, run_dir), stop)):
+        said = lived(node, config(gradient_clipping=1.0, perseus=block(run_dir)), over)
+    as_without_us(said, node, served=False)
+    assert len(announced(said, "off, training goes on at default clocks: the guard hangs")) == 1
+
+
+def planners(run_dir: Path) -> list[int]:
+    """The processes that plan for this run directory."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with suppress(OSError):
+                words = (folder / "cmdline").read_bytes().decode().split("\0")
+                if "perseus_ds.plan" in words and any(word.startswith(str(run_dir)) for word in words):
+                    found.append(int(folder.name))
+    return found
+
+
+def test_a_job_says_that_its_planner_gets_no_processor(
+    node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "LONG_S", 1.0)  # the ranks are forked from here
+    run_dir = tmp_path / "run"
+
+    def starve(over: threading.Event) -> None:
+        while not (stopped := planners(run_dir)) and not over.wait(0.005):
+            pass
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        while "still_planning" not in names(run_dir) and not over.wait(0.05):
+            pass
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+    with beside(starve):
+        said = lived(node, config(gradient_clipping=1.0, perseus=block(run_dir)), happened("running"))
+    as_without_us(said, node, served=True)
+    told = [event for event in events(run_dir) if event["event"] == "still_planning"]
+    assert told[0]["lasted_s"] >= 1.0
+    assert "still planning" in said[0].output
+    assert names(run_dir).index("running") > names(run_dir).index("still_planning")
