@@ -35,28 +35,21 @@ def ramped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
     return run_dir, run_ranks(STAGES, trained, config(2, perseus=block(run_dir)), RAMP)
 
 
-def test_losses_are_those_of_the_same_ramp_without_us(ramped: tuple[Path, list[Said]]) -> None:
-    plain = run_ranks(STAGES, trained, config(2), RAMP)
-    assert [one.value for one in ramped[1]] == [one.value for one in plain]
-
-
-def test_the_sweep_goes_on_across_the_ramp(ramped: tuple[Path, list[Said]]) -> None:
+def test_the_sweep_goes_on_across_the_ramp_and_each_size_has_its_own_plan_and_figure(
+    ramped: tuple[Path, list[Said]],
+) -> None:
     run_dir, said = ramped
+    assert [one.value for one in said] == [one.value for one in run_ranks(STAGES, trained, config(2), RAMP)]
     assert names(run_dir).count("profiled") == 1
     assert not any("run at" in line for line in lines(said[0]))
     assert [one["microbatches"] for one in events(run_dir) if one["event"] == "batch_size"] == [4, 8]
-
-
-def test_each_size_has_its_own_plan_and_figure_and_lines_say_which(ramped: tuple[Path, list[Said]]) -> None:
-    run_dir, said = ramped
     for size in (8, 4):
         whose = f"perseus: batches of {size} microbatches: "
         assert any(line.startswith(f"{whose}running plan") for line in lines(said[0]))
         assert any(line.startswith(f"{whose}measured: ") for line in lines(said[0]))
     sizes = {read_plans(file).fingerprint["microbatches"] for file in run_dir.glob("plan.*json")}
     assert sizes == {"4", "8"}
-    measured = [one for one in events(run_dir) if one["event"] == "measured"]
-    figures = {one["microbatches"]: one for one in measured}
+    figures = {one["microbatches"]: one for one in events(run_dir) if one["event"] == "measured"}
     assert set(figures) == {4, 8}
     assert all(abs(one["slowdown_pct"]) < 1.0 for one in figures.values())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,20 @@ import pytest
 import torch
 from deepspeed.moe.layer import MoE
 from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
+from deepspeed_hosts import ZeroHost
 from jobs import SURE, agreed, block, events, happened, lines
-from ranks import Layer, LayerSpec, PipelineModule, Said, batches, config, run_ranks
+from ranks import Layer, LayerSpec, PipelineModule, batches, config, run_ranks
 from torch import nn
 
-# Small DeepSpeed-MoE jobs: experts spread over the replicas of a pipeline, or of a ZeRO engine.
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SPREAD = 2
 """Ranks that the experts of a layer are spread over."""
+AUDIT: dict[str, Any] = {"audit": {"every_iterations": 20, "iterations": 10}}
+MOST = 400
 
-
-@dataclass
-class Trained:
-    """Every loss, to the last bit, and a digest of the weights."""
-
-    losses: list[str] = field(default_factory=list)
-    weights: str = ""
+Step = Callable[[], list[str]]
+Perseus = Mapping[str, Any] | None
 
 
 class Experts(nn.Module):
@@ -44,111 +41,60 @@ class Experts(nn.Module):
         return hidden + mixed
 
 
-def pipeline(content: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def engine_of(module: nn.Module, content: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    groups = split_params_into_different_moe_groups_for_optimizer(
+        {"params": list(module.parameters()), "name": "all"}
+    )
+    return deepspeed.initialize(model=module, model_parameters=groups, config=dict(content))[0]
+
+
+def pipeline(perseus: Perseus) -> tuple[Any, Step]:
     """Two stages with a layer of experts each."""
-    torch.manual_seed(7)
     layers = [LayerSpec(kind) for _ in range(2) for kind in (Layer, Experts)]
     module = PipelineModule(
         layers, num_stages=2, loss_fn=nn.functional.mse_loss, partition_method="uniform", seed_layers=True
     )
-    return _engine(module, content)
-
-
-def without_pipeline(content: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """One engine of plain layers and experts."""
-    torch.manual_seed(7)
-    return _engine(nn.Sequential(Layer(), Experts(), Layer(), Experts()), content)
-
-
-def train_pipeline(
-    rank: int, perseus: Mapping[str, Any] | None, steps: int = 0, *, most: int = 400
-) -> Trained:
-    """Train so many steps, or until a saving was measured."""
-    engine = pipeline(config(4, perseus=perseus))
+    engine = engine_of(module, config(4, perseus=perseus))
     data = batches(3 + engine.grid.get_data_parallel_rank())
-    return _until(perseus, steps or most, lambda: [engine.train_batch(data)], engine.module)
+    return engine, lambda: [float(engine.train_batch(data)).hex()]
 
 
-def train_zero(
-    rank: int, stage: int, perseus: Mapping[str, Any] | None, steps: int = 0, *, most: int = 400
-) -> Trained:
-    """The same without a pipeline, three microbatches an iteration."""
-    engine = without_pipeline(config(3, perseus=perseus, zero_optimization={"stage": stage}))
-    data = batches(3 + rank)
-
-    def step() -> list[torch.Tensor]:
-        losses = []
-        for _ in range(engine.gradient_accumulation_steps()):
-            inputs, targets = next(data)
-            loss = nn.functional.mse_loss(engine(inputs), targets)
-            engine.backward(loss)
-            engine.step()
-            losses.append(loss.detach())
-        return losses
-
-    return _until(perseus, steps or most, step, engine.module)
+def zero(perseus: Perseus) -> tuple[Any, Step]:
+    """One engine of plain layers and experts, three microbatches an iteration."""
+    content = config(3, perseus=perseus, zero_optimization={"stage": 1})
+    host = ZeroHost(engine_of(nn.Sequential(Layer(), Experts(), Layer(), Experts()), content))
+    return host.engine, lambda: list(host.train())
 
 
-def _until(perseus: Mapping[str, Any] | None, most: int, step: Any, module: nn.Module) -> Trained:  # noqa: ANN401
-    trained, measured = Trained(), happened("measured")
-    for _ in range(most):
-        trained.losses += [float(loss).hex() for loss in step()]
-        if perseus is not None and agreed(measured(Path(perseus["run_dir"])), False):
+def train(
+    rank: int, job: Callable[[Perseus], tuple[Any, Step]], perseus: Perseus, steps: int
+) -> tuple[list[list[str]], str]:
+    """Train so many steps, or until a saving was measured: every loss to the last bit, and the weights."""
+    torch.manual_seed(7)
+    (engine, step), losses = job(perseus), list[list[str]]()
+    while len(losses) < steps:
+        losses.append(step())
+        if perseus is not None and agreed(happened("measured")(Path(perseus["run_dir"]))):
             break
-    data = b"".join(parameter.detach().float().numpy().tobytes() for parameter in module.parameters())
-    trained.weights = hashlib.sha256(data).hexdigest()
-    return trained
+    data = b"".join(parameter.detach().float().numpy().tobytes() for parameter in engine.module.parameters())
+    return losses, hashlib.sha256(data).hexdigest()
 
 
-def _engine(module: nn.Module, content: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    groups = split_params_into_different_moe_groups_for_optimizer(
-        {"params": list(module.parameters()), "name": "all"}
-    )
-    engine, *_ = deepspeed.initialize(model=module, model_parameters=groups, config=dict(content))
-    return engine
-
-
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-SLOWER: dict[str, Any] = {"objective": {"policy": "max_slowdown", "max_slowdown_pct": 10.0}}
-AUDIT: dict[str, Any] = {"audit": {"every_iterations": 20, "iterations": 10}}
-
-Body = Callable[..., object]
-JOBS: dict[str, tuple[int, Body, tuple[int, ...], dict[str, Any], str]] = {
-    "pipeline": (4, train_pipeline, (), {}, "2 replicas (coupled"),
-    "ZeRO-0": (2, train_zero, (0,), SLOWER, "2 replicas (coupled"),
-    "ZeRO-1": (2, train_zero, (1,), SLOWER, "2 replicas (coupled"),
-    "ZeRO-2": (2, train_zero, (2,), SLOWER, "2 replicas (coupled"),
-}
-
-Done = tuple[str, Path, list[Said]]
-
-
-@pytest.fixture(scope="module", params=JOBS)
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    ranks, body, first, changes, _ = JOBS[request.param]
-    run_dir = tmp_path_factory.mktemp("experts") / "run"
-    return request.param, run_dir, run_ranks(ranks, body, *first, block(run_dir, **AUDIT, **changes))
-
-
-def test_replicas_with_common_experts_are_one_set(finished: Done) -> None:
-    name, run_dir, said = finished
-    assert JOBS[name][-1] in lines(said[0])[0]
-    assert events(run_dir)[0]["fingerprint"]["coupled"] == "2 pipelines"
-
-
-def test_training_is_what_it_would_be_without_us(finished: Done) -> None:
-    name, _, said = finished
-    ranks, body, first, *_ = JOBS[name]
+@pytest.mark.parametrize(
+    ("ranks", "job", "changes"),
+    [(4, pipeline, {}), (2, zero, {"objective": {"policy": "max_slowdown", "max_slowdown_pct": 10.0}})],
+    ids=["pipeline", "ZeRO-1"],
+)
+def test_replicas_with_common_experts_are_one_set_that_saves_what_was_expected(
+    tmp_path: Path, ranks: int, job: Callable[..., Any], changes: dict[str, Any]
+) -> None:
+    said = run_ranks(ranks, train, job, block(tmp_path, **AUDIT, **changes), MOST)
+    assert "2 replicas (coupled" in lines(said[0])[0]
+    assert events(tmp_path)[0]["fingerprint"]["coupled"] == "2 pipelines"
     served = [one.value for one in said]
-    steps = len(served[-1].losses) // (1 if name == "pipeline" else 3)
-    assert served == [one.value for one in run_ranks(ranks, body, *first, None, steps)]
-
-
-def test_the_sets_plan_saves_what_was_expected(finished: Done) -> None:
-    run_dir = finished[1]
-    running = next(event for event in events(run_dir) if event["event"] == "running")
-    summary = json.loads((run_dir / "summary.json").read_text())
+    assert served == [one.value for one in run_ranks(ranks, train, job, None, len(served[0][0]))]
+    running = next(event for event in events(tmp_path) if event["event"] == "running")
+    summary = json.loads((tmp_path / "summary.json").read_text())
     within = running["predicted_saving_within_pct"] + SURE * summary["saving_se_pct"]
     assert summary["saving_pct"] == pytest.approx(running["predicted_saving_pct"], abs=within + 0.3)
     assert summary["saving_pct"] > 2.0

@@ -12,7 +12,6 @@ import pytest
 from jobs import (
     STAGES,
     UNEVEN,
-    Gpus,
     Lifecycle,
     block,
     copy_of,
@@ -22,11 +21,10 @@ from jobs import (
     plain_losses,
     train_until,
     wait_for_default,
-    watched_gpus,
 )
-from ranks import PipelineEngine, batches, build, config, run_ranks
+from ranks import batches, build, config, losses, run_ranks
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
 from perseus_ds.errors import DeviceLostError, PerseusError
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile
@@ -41,7 +39,7 @@ SOON_S = 60.0  # the channel's own patience is twice that: who gets there was le
 
 @dataclass(frozen=True)
 class Seen:
-    """What one rank lived through."""
+    """What one rank lived through; ``left_after`` so many steps it was without us."""
 
     losses: list[str]
     left_after: int | None
@@ -49,47 +47,34 @@ class Seen:
     slowest_s: float
 
 
-def lose(*names: str) -> None:
-    """From now on this process's GPU has fallen off the bus."""
-
-    def lost(gpu: SimulatedGpu, *args: object) -> None:
-        raise DeviceLostError("the GPU has fallen off the bus")
-
-    for name in names:
-        setattr(SimulatedGpu, name, lost)
+def lost(gpu: SimulatedGpu, *args: object) -> None:
+    raise DeviceLostError("the GPU has fallen off the bus")
 
 
-def train_on(engine: PipelineEngine, gpus: Gpus, *, fails: tuple[str, ...]) -> Seen:
-    data, losses, left_after, slowest_s = batches(), [], None, 0.0
+def clock_at_the_end_mhz() -> float:
+    wait_for_default(opened_gpus()[-1])
+    return opened_gpus()[-1].true_now().clock_mhz
+
+
+def lose_a_device(rank: int, content: Mapping[str, Any], fails: str) -> Seen:
+    """From one step on a process's GPU has fallen off the bus."""
+    engine, data = build(content, stages=STAGES, inner=UNEVEN), batches()
+    seen, left_after, slowest_s = list[str](), None, 0.0
     for step in range(STEPS):
-        if step == FAILS_AT:
-            lose(*fails)
+        if step == FAILS_AT and rank == FAILING_RANK:
+            setattr(SimulatedGpu, fails, lost)
         began_s = time.monotonic()
-        losses.append(float(engine.train_batch(data)).hex())
+        seen.append(float(engine.train_batch(data)).hex())
         slowest_s = max(slowest_s, time.monotonic() - began_s)
         if left_after is None and "_exec_schedule" not in vars(engine):
             left_after = step
-    wait_for_default(gpus.made[-1])
-    return Seen(losses, left_after, gpus.made[-1].true_now().clock_mhz, slowest_s)
+    return Seen(seen, left_after, clock_at_the_end_mhz(), slowest_s)
 
 
-def lose_a_device(rank: int, content: Mapping[str, Any], fails: tuple[str, ...]) -> Seen:
-    gpus = watched_gpus()
-    engine = build(content, stages=STAGES, inner=UNEVEN)
-    return train_on(engine, gpus, fails=fails if rank == FAILING_RANK else ())
-
-
-@pytest.mark.parametrize(
-    ("mode", "fails"),
-    [
-        ("run", ("lock_clock",)),
-        ("run", ("energy_j",)),
-        ("profile", ("lock_clock",)),
-        ("profile", ("energy_j",)),
-    ],
-)
+@pytest.mark.parametrize("mode", ["run", "profile"])
+@pytest.mark.parametrize("fails", ["lock_clock", "energy_j"])
 def test_a_lost_device_takes_all_ranks_out_together(
-    lifecycle: Lifecycle, tmp_path: Path, mode: str, fails: tuple[str, ...]
+    lifecycle: Lifecycle, tmp_path: Path, mode: str, fails: str
 ) -> None:
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "lost")
     content = config(gradient_clipping=1.0, perseus=block(run_dir, mode=mode))
@@ -97,9 +82,8 @@ def test_a_lost_device_takes_all_ranks_out_together(
     seen = [one.value for one in said]
     assert [one.losses for one in seen] == plain_losses(STEPS)
     assert [one.clock_mhz for one in seen] == [1410.0] * STAGES
-    others = {one.left_after for rank, one in enumerate(seen) if rank != FAILING_RANK}
-    assert len(others) == 1
-    assert None not in others
+    (left_after,) = {one.left_after for rank, one in enumerate(seen) if rank != FAILING_RANK}
+    assert left_after is not None
     assert max(one.slowest_s for one in seen) < SOON_S
     off = [line for one in said for line in lines(one) if "off, training" in line]
     assert ["fallen" in line for line in off] == [True]
@@ -121,14 +105,12 @@ def test_what_one_driver_refuses_no_rank_measures_or_plans(tmp_path: Path) -> No
 
 
 def raise_of_it(rank: int, content: Mapping[str, Any]) -> str:
-    watched_gpus()
     engine = build(content, stages=STAGES, inner=UNEVEN)
-    data = batches()
     try:
-        for step in range(STEPS):
-            if step == FAILS_AT and rank == FAILING_RANK:
-                lose("energy_j")
-            engine.train_batch(data)
+        losses(engine, FAILS_AT)
+        if rank == FAILING_RANK:
+            setattr(SimulatedGpu, "energy_j", lost)  # noqa: B010  # this process ends with its job
+        losses(engine, STEPS)
     except (PerseusError, RuntimeError) as error:  # the others' communication breaks with the job
         return str(error)
     return ""
@@ -144,38 +126,25 @@ class UserBugError(Exception):
     """Something of the user's own."""
 
 
-def host_breaks(rank: int, content: Mapping[str, Any]) -> tuple[bool, float, int]:
-    """An exception in the model itself, in the middle of an iteration at the plan's clocks."""
-    gpus = watched_gpus()
-    engine = build(content, stages=1, inner=(8,))
-    data = batches()
-    for _ in range(4):
-        engine.train_batch(data)
-    bug = UserBugError("mine")
+def host_breaks(rank: int, content: Mapping[str, Any]) -> tuple[bool, float]:
+    """An exception in the model itself, in the middle of an iteration of the sweep; then the clock."""
+    engine, bug = build(content, stages=1, inner=(8,)), UserBugError("mine")
+    losses(engine, 4)
 
     def broken(*args: object) -> None:
         raise bug
 
     handle = engine.module.register_forward_pre_hook(broken)
-    passed_on = False
-    try:
-        engine.train_batch(data)
-    except UserBugError as error:
-        passed_on = error is bug
+    with pytest.raises(UserBugError) as raised:
+        engine.train_batch(batches())
     handle.remove()
-    wait_for_default(gpus.made[-1])
-    return passed_on, gpus.made[-1].true_now().clock_mhz, gpus.locks
+    return raised.value is bug, clock_at_the_end_mhz()
 
 
 def test_the_hosts_own_exception_passes_through_and_clocks_are_restored(tmp_path: Path) -> None:
-    changes = {
-        "profile": {"warmup_iterations": 1, "min_window_s": 3600.0, "max_clocks": 2},
-        "mode": "profile",
-    }
-    said = run_ranks(1, host_breaks, config(perseus=block(tmp_path, **changes)))
-    passed_on, clock_mhz, _ = said[0].value
-    assert passed_on
-    assert clock_mhz == 1410.0
+    profile = {"warmup_iterations": 1, "min_window_s": 3600.0, "max_clocks": 2}
+    said = run_ranks(1, host_breaks, config(perseus=block(tmp_path, profile=profile, mode="profile")))
+    assert said[0].value == (True, 1410.0)
 
 
 def with_one_absent(rank: int, content: Mapping[str, Any]) -> tuple[list[str], bool]:
@@ -187,8 +156,7 @@ def with_one_absent(rank: int, content: Mapping[str, Any]) -> tuple[list[str], b
     engine = build(content, stages=STAGES, inner=UNEVEN)
     if rank == 1:
         detach(engine)
-    data = batches()
-    return [float(engine.train_batch(data)).hex() for _ in range(3)], "_exec_schedule" in vars(engine)
+    return losses(engine, 3), "_exec_schedule" in vars(engine)
 
 
 def test_a_rank_without_the_plugin_is_not_waited_for(tmp_path: Path) -> None:

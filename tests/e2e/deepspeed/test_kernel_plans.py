@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import block, train_until
+from jobs import block, names, train_until
 from ranks import config, run_ranks
 
 from perseus_ds.cli.main import main
@@ -48,11 +47,6 @@ def stage_trace() -> KernelTrace:
     return KernelTrace(classes, tuple(sequences))
 
 
-def audited(run_dir: Path, times: int) -> bool:
-    events = run_dir / "events.jsonl"
-    return events.exists() and events.read_text().count('"event": "measured"') >= times
-
-
 def summary_of(run_dir: Path, trace: Path, latency_s: float, **objective: object) -> dict[str, Any]:
     perseus = block(
         run_dir,
@@ -62,7 +56,7 @@ def summary_of(run_dir: Path, trace: Path, latency_s: float, **objective: object
         simulated={"gpu": GPU, "kernels": str(trace), "switch_latency_s": latency_s},
     )
     content = config(gradient_clipping=1.0, perseus=perseus)
-    run_ranks(STAGES, train_until, content, STAGES, partial(audited, times=AUDITS))
+    run_ranks(STAGES, train_until, content, STAGES, lambda at: names(at).count("measured") >= AUDITS)
     found: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
     return found
 
@@ -77,10 +71,8 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def kernels(trace: Path) -> Path:
     profile = trace.parent / "kernels.json"
-    assert (
-        main(["kernels", "measure", str(trace), "-o", str(profile), "--simulated", GPU, "--window-s", "0.5"])
-        == 0
-    )
+    options = ["-o", str(profile), "--simulated", GPU, "--window-s", "0.5"]
+    assert main(["kernels", "measure", str(trace), *options]) == 0
     return profile
 
 
@@ -89,17 +81,8 @@ def test_clocks_for_kernels_save_more_than_whole_clocks(
     trace: Path, kernels: Path, tmp_path: Path, latency_ms: float, at_least: float
 ) -> None:
     lines = tmp_path / "timelines.json"
-    plan = [
-        "kernels",
-        "plan",
-        str(kernels),
-        str(trace),
-        "--latency-ms",
-        str(latency_ms),
-        "--timelines",
-        str(lines),
-    ]
-    assert main(plan) == 0
+    options = ["--latency-ms", str(latency_ms), "--timelines", str(lines)]
+    assert main(["kernels", "plan", str(kernels), str(trace), *options]) == 0
     whole = summary_of(tmp_path / "whole", trace, latency_ms / 1e3)
     joined = summary_of(tmp_path / "joined", trace, latency_ms / 1e3, timelines=str(lines))
     assert joined["saving_pct"] >= whole["saving_pct"] + at_least

@@ -1,18 +1,23 @@
 """What a job goes through in each mode, from an empty run directory or from what another job left."""
 
+import atexit
+import csv
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import pytest
 from cli_program import check_file
 from jobs import (
     STAGES,
+    UNEVEN,
     Lifecycle,
+    Trained,
     block,
     copy_of,
     events,
@@ -23,7 +28,7 @@ from jobs import (
     train,
     train_until,
 )
-from ranks import Said, config, run_ranks
+from ranks import Said, batches, build, config, run_ranks
 
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan import read_plans
@@ -34,67 +39,66 @@ from perseus_ds.schedule import Kind
 pytestmark = pytest.mark.e2e
 
 STEPS = 6
+COURSE = ["attached", "warming_up", "calibrated", "profiling", "profiled", "planning", "running", "measured"]
+ATTACHED = COURSE[:3]
 
 
-def trained_for_a_while(
-    run_dir: Path, steps: int = STEPS, microbatches: int = 4, **changes: object
-) -> list[Said]:
+def trained_for_a_while(run_dir: Path, **changes: object) -> list[Said]:
     content = config(gradient_clipping=1.0, perseus=block(run_dir, **changes))
     return run_ranks(4, train, content, STAGES, STEPS)
 
 
-def test_auto_leaves_every_file_of_the_contract(lifecycle: Lifecycle) -> None:
-    summary = json.loads((lifecycle.run_dir / "summary.json").read_text())
-    assert set(summary) >= {"baseline", "perseus", "saving_pct", "slowdown_pct", "measured"}
-    assert summary["measured"] is True
-    for side in ("baseline", "perseus"):
-        assert set(summary[side]) >= {"iteration_time_s", "energy_j"}
-    assert [line["name"] for line in json.loads((lifecycle.run_dir / "timelines.json").read_text())] == [
+def test_auto_goes_the_whole_course_and_leaves_every_file_of_the_contract(lifecycle: Lifecycle) -> None:
+    run_dir, said = lifecycle.run_dir, lifecycle.said
+    assert list(dict.fromkeys(names(run_dir))) == COURSE
+    assert lines(said[0])
+    assert [lines(one) for one in said[1:]] == [[]] * 3, "only rank 0 speaks"
+    for file in ("profile.json", "plan.json", "summary.json"):
+        check_file(run_dir / file, file.removesuffix(".json"))
+    check_file(run_dir / "events.jsonl", "event")
+    assert [line["name"] for line in json.loads((run_dir / "timelines.json").read_text())] == [
         "baseline",
         "perseus",
     ]
-    assert len(list((lifecycle.run_dir / "ranks").iterdir())) == STAGES
-    assert len(read_plans(lifecycle.run_dir / "plan.json")) > 1
-    points = read_profile(lifecycle.run_dir / "profile.json").points
+    assert len(list((run_dir / "ranks").iterdir())) == STAGES
+    assert len(read_plans(run_dir / "plan.json")) > 1
+    points = read_profile(run_dir / "profile.json").points
     assert set(points) == {(stage, kind) for stage in range(STAGES) for kind in (Kind.FORWARD, Kind.BACKWARD)}
 
 
-@pytest.mark.parametrize(
-    ("file", "schema"),
-    [
-        ("profile.json", "profile"),
-        ("plan.json", "plan"),
-        ("summary.json", "summary"),
-        ("events.jsonl", "event"),
-    ],
-)
-def test_files_of_the_job_keep_to_their_schemas(lifecycle: Lifecycle, file: str, schema: str) -> None:
-    check_file(lifecycle.run_dir / file, schema)
+def test_losses_are_those_without_us_and_planning_takes_no_iterations(lifecycle: Lifecycle) -> None:
+    """The planner takes seconds, in which this host would train a hundred iterations or none."""
+    ours = [said.value.losses for said in lifecycle.said]
+    assert ours == plain_losses(len(ours[0]))
+    assert len(ours[0]) <= 60
 
 
-def test_auto_says_what_it_does_in_this_order(lifecycle: Lifecycle) -> None:
-    happened_in_order = list(dict.fromkeys(names(lifecycle.run_dir)))
-    assert happened_in_order == [
-        "attached",
-        "warming_up",
-        "calibrated",
-        "profiling",
-        "profiled",
-        "planning",
-        "running",
-        "measured",
-    ]
+def test_losses_of_two_stages_by_two_replicas_in_bf16_with_zero_1(tmp_path: Path) -> None:
+    precision: dict[str, Any] = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1}}
+    with_us = config(perseus=block(tmp_path, mode="profile"), gradient_clipping=1.0, **precision)
+    without = config(gradient_clipping=1.0, **precision)
+    ours = [said.value.losses for said in run_ranks(4, train_until, with_us, 2, happened("profiled"))]
+    assert "profiled" in names(tmp_path)
+    assert ours == [said.value.losses for said in run_ranks(4, train, without, 2, len(ours[0]))]
+
+
+def test_the_measured_saving_is_the_predicted_one(lifecycle: Lifecycle) -> None:
+    """Within a point: an audit of three iterations leaves half a point open, three clocks some more."""
+    summary = json.loads((lifecycle.run_dir / "summary.json").read_text())
+    assert summary["measured"] is True
+    assert summary["saving_pct"] > 5
+    assert summary["saving_pct"] == pytest.approx(summary["predicted_saving_pct"], abs=1.0)
 
 
 def test_the_plan_keeps_the_reserve_that_the_jobs_own_variation_asks_for(lifecycle: Lifecycle) -> None:
     """The simulated GPUs vary by half a percent: that needs less than where nothing is known."""
-    profile = read_profile(lifecycle.run_dir / "profile.json")
-    variation = profile.variation()
+    variation = read_profile(lifecycle.run_dir / "profile.json").variation()
     assert variation is not None
     assert mean(variation.values()) == pytest.approx(SimulatedSettings().noise, rel=0.3)
     plans = read_plans(lifecycle.run_dir / "plan.json")
     assert plans.reserve_pct < UNKNOWN_PCT
     assert plans.fingerprint["reserve_pct"] == "auto"
+    assert "reserve" not in names(lifecycle.run_dir)
 
 
 def test_a_reserve_that_is_too_little_is_told(lifecycle: Lifecycle, tmp_path: Path) -> None:
@@ -108,82 +112,44 @@ def test_a_reserve_that_is_too_little_is_told(lifecycle: Lifecycle, tmp_path: Pa
     write_profile(replace(known, points=points), run_dir / "profile.json")
     content = config(gradient_clipping=1.0, perseus=block(run_dir))
     run_ranks(4, train_until, content, STAGES, happened("running"))
-    told = [event for event in events(run_dir) if event["event"] == "reserve"]
-    assert len(told) == 1
-    assert told[0]["reserve_pct"] == CANDIDATES_PCT[-1]
-    assert f"{told[0]['variation_slowdown_pct']:.2f} %" in told[0]["line"]
-    assert "reserve" not in names(lifecycle.run_dir)
-
-
-def test_only_rank_0_speaks(lifecycle: Lifecycle) -> None:
-    assert lines(lifecycle.said[0])
-    assert [lines(said) for said in lifecycle.said[1:]] == [[], [], []]
-
-
-def test_the_measured_saving_is_the_predicted_one(lifecycle: Lifecycle) -> None:
-    """Within a point: an audit of three iterations leaves half a point open, three clocks some more."""
-    summary = json.loads((lifecycle.run_dir / "summary.json").read_text())
-    assert summary["saving_pct"] > 5
-    assert summary["saving_pct"] == pytest.approx(summary["predicted_saving_pct"], abs=1.0)
-
-
-def test_in_virtual_time_planning_takes_no_iterations(lifecycle: Lifecycle) -> None:
-    """The planner takes seconds, in which this host would train a hundred iterations or none."""
-    assert len(lifecycle.said[0].value.losses) <= 60
-
-
-def test_a_second_start_runs_at_once(lifecycle: Lifecycle, tmp_path: Path) -> None:
-    run_dir = copy_of(lifecycle.run_dir, tmp_path / "again")
-    said = trained_for_a_while(run_dir)
-    assert names(run_dir) == ["attached", "warming_up", "calibrated", "running"]
-    assert all(one.value.locks > STEPS for one in said[:-1])
-    assert [one.value.losses for one in said] == plain_losses(STEPS)
+    (told,) = [event for event in events(run_dir) if event["event"] == "reserve"]
+    assert told["reserve_pct"] == CANDIDATES_PCT[-1]
+    assert f"{told['variation_slowdown_pct']:.2f} %" in told["line"]
 
 
 def test_the_command_makes_the_jobs_own_plan_and_run_takes_it(lifecycle: Lifecycle, tmp_path: Path) -> None:
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "by hand", without=("plan.json",))
     words = ["plan", str(run_dir / "profile.json"), "-o", str(run_dir / "plan.json")]
-    told = subprocess.run(
-        [sys.executable, "-m", "perseus_ds", *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=240,
-    )
+    command = [sys.executable, "-m", "perseus_ds", *words]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     assert "not as" not in told.stderr
     ours, jobs = read_plans(run_dir / "plan.json"), read_plans(lifecycle.run_dir / "plan.json")
     assert ours.fingerprint == jobs.fingerprint
     assert (ours.baseline, ours.t_min_s, ours.fixed_s) == (jobs.baseline, jobs.t_min_s, jobs.fixed_s)
     assert ours.iteration_time_s.tolist() == jobs.iteration_time_s.tolist()
     assert ours.effective_energy_j.tolist() == jobs.effective_energy_j.tolist()
-    trained_for_a_while(run_dir, mode="run")
-    assert names(run_dir) == ["attached", "warming_up", "calibrated", "running"]
+    said = trained_for_a_while(run_dir, mode="run")
+    assert names(run_dir) == [*ATTACHED, "running"]
+    assert all(one.value.locks > STEPS for one in said[:-1])
 
 
-@pytest.mark.slow
-def test_other_microbatches_are_planned_from_the_same_profile(lifecycle: Lifecycle, tmp_path: Path) -> None:
-    run_dir = copy_of(lifecycle.run_dir, tmp_path / "more")
-    content = config(6, gradient_clipping=1.0, perseus=block(run_dir))
-    run_ranks(4, train_until, content, STAGES, happened("running"))
-    assert names(run_dir) == ["attached", "warming_up", "calibrated", "planning", "running"]
-    assert "4 microbatches" in events(run_dir)[0]["line"]
-    kept = [read_plans(run_dir / name).schedule.microbatches for name in ("plan.json", "plan.m6.json")]
-    assert kept == [4, 6]
+def evaluated(rank: int, content: dict[str, Any]) -> list[str]:
+    """Evaluate after every third step."""
+    engine, data, losses = build(content, stages=STAGES, inner=UNEVEN), batches(), []
+    for _ in range(2 * STEPS // 3):
+        losses += [float(engine.train_batch(data)).hex() for _ in range(3)]
+        losses.append(float(engine.eval_batch(data)).hex())
+    assert ("_exec_schedule" in vars(engine)) == ("perseus" in content)
+    return losses
 
 
-SWITCHES = 7
-"""Of one calibration: rank 0's GPU is measured alone too."""
-
-
-@pytest.mark.slow
-def test_profile_stays_at_default_clocks_afterwards(tmp_path: Path) -> None:
-    content = config(gradient_clipping=1.0, perseus=block(tmp_path, mode="profile"))
-    said = run_ranks(4, train_until, content, STAGES, happened("profiled"))
-    assert (tmp_path / "profile.json").exists()
-    assert (tmp_path / "plan_request.json").exists()
-    assert not (tmp_path / "plan.json").exists()
-    assert [one.value.clock_mhz for one in said] == [1410.0] * STAGES
-    assert [one.value.locks for one in said] == [2 * SWITCHES + 4, *[SWITCHES + 4] * (STAGES - 1)]
+def test_a_second_start_runs_at_once_and_evaluates_between_steps(
+    lifecycle: Lifecycle, tmp_path: Path
+) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "again")
+    said = run_ranks(4, evaluated, config(perseus=block(run_dir)))
+    assert names(run_dir)[:4] == [*ATTACHED, "running"]
+    assert [one.value for one in said] == [one.value for one in run_ranks(4, evaluated, config())]
 
 
 @pytest.mark.parametrize("planned", [True, False], ids=["with a plan", "without a plan"])
@@ -202,18 +168,57 @@ def test_off_is_off(tmp_path: Path) -> None:
     assert not (tmp_path / "off").exists()
 
 
-@pytest.fixture
-def flagged(tmp_path: Path) -> Iterator[tuple[Path, list[Said]]]:
-    """A job whose flags stand in the environment of rank 0 alone, against everything in its block."""
+def test_flags_of_rank_0_reach_all(tmp_path: Path) -> None:
+    """They stand in the environment of rank 0 alone, against everything in its block."""
     run_dir = tmp_path / "by flag"
     flags = {"PERSEUS_MODE": "observe", "PERSEUS_DEVICE": "null", "PERSEUS_RUN_DIR": str(run_dir)}
     content = config(gradient_clipping=1.0, perseus=block(tmp_path / "by block"))
-    yield run_dir, run_ranks(4, train, content, STAGES, STEPS, flags)
+    said = run_ranks(4, train, content, STAGES, STEPS, flags)
+    attached = events(run_dir)[0]
+    assert (attached["mode"], attached["device"]) == ("observe", "null")
+    assert [one.value.clock_mhz for one in said] == [None] * STAGES, "some rank opened a simulated GPU"
     assert not (tmp_path / "by block").exists()
 
 
-def test_flags_of_rank_0_reach_all(flagged: tuple[Path, list[Said]]) -> None:
-    run_dir, said = flagged
-    assert events(run_dir)[0]["mode"] == "observe"
-    assert events(run_dir)[0]["device"] == "null"
-    assert [one.value.clock_mhz for one in said] == [None] * STAGES, "some rank opened a simulated GPU"
+def to_its_end(rank: int, content: dict[str, Any], steps: int) -> Trained:
+    """Train, and run the exit handlers of ours: `run_ranks` ends by ``os._exit``.
+
+    The job's folder has a module by the name of one of ours, as folders of users do.
+    """
+    atexit._clear()  # those of pytest, which this process was forked from
+    os.chdir(Path(content["perseus"]["run_dir"]).parent)
+    if rank == 0:
+        Path("numpy.py").write_text("raise RuntimeError('no module of theirs is ours')")
+    found = train(rank, content, STAGES, steps)
+    atexit._run_exitfuncs()
+    return found
+
+
+@pytest.mark.parametrize(("steps", "measured"), [(6, False), (40, True)])
+@pytest.mark.slow
+def test_a_job_leaves_its_report_or_the_reason_for_its_absence(
+    lifecycle: Lifecycle,
+    tmp_path: Path,
+    steps: int,
+    measured: bool,  # noqa: FBT001
+) -> None:
+    """And what DeepSpeed's own monitor was shown."""
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "run")
+    monitor = {"enabled": True, "output_path": str(tmp_path / "csv"), "job_name": "job"}
+    content = config(gradient_clipping=1.0, perseus=block(run_dir), csv_monitor=monitor, steps_per_print=2)
+    said = run_ranks(4, to_its_end, content, steps)[0].output
+    assert ("no saving" in said) == (not measured)
+    assert ("report.html" in said) == (run_dir / "report.html").exists() == measured
+    if not measured:
+        return
+    shown = {}
+    for file in (tmp_path / "csv").rglob("Perseus_*.csv"):
+        _, *rows = csv.reader(file.read_text().splitlines())
+        shown[file.stem.removeprefix("Perseus_")] = [float(value) for _, value in rows]
+    alone = {"plan", "straggler_time_s", "slack_s", "rank0_energy_per_iteration_j", "rank0_power_w"}
+    assert set(shown) == alone | {"energy_per_iteration_j", "power_w", "saving_pct", "slowdown_pct"}
+    assert len(shown["plan"]) >= 3
+    assert set(shown["slack_s"]) == {0.0}
+    assert 50 < shown["rank0_power_w"][-1] < 500
+    assert shown["power_w"][-1] > shown["rank0_power_w"][-1]
+    assert shown["saving_pct"][-1] > 0

@@ -85,19 +85,12 @@ def test_plan_iterations_hold_the_clocks_of_the_plan(lifecycle: Lifecycle, held:
     assert exact >= 0.8 * total
 
 
-def test_audit_iterations_run_at_the_maximum(held: list[Held]) -> None:
-    audits = [
-        clock
-        for seen in held
-        for mode, clocks in zip(seen.modes, seen.clocks_mhz, strict=True)
-        if mode == "baseline"
-        for clock in clocks
-    ]
-    assert len(audits) >= STAGES * COMPUTATIONS * 3
-    assert min(audits) >= TOP_MHZ - MHZ
-
-
-def test_every_change_of_mode_has_an_iteration_that_counts_for_neither(held: list[Held]) -> None:
+def test_audits_run_at_the_maximum_and_a_change_of_mode_counts_for_neither(held: list[Held]) -> None:
+    audits = list[float]()
     for seen in held:
         assert {"perseus", "baseline"} <= set(seen.modes)
         assert not {("perseus", "baseline"), ("baseline", "perseus")} & set(pairwise(seen.modes))
+        for mode, clocks in zip(seen.modes, seen.clocks_mhz, strict=True):
+            audits += clocks if mode == "baseline" else []
+    assert len(audits) >= STAGES * COMPUTATIONS * 3
+    assert min(audits) >= TOP_MHZ - MHZ

@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jobs import lines, names
-from ranks import PipelineEngine, batches, build, run_ranks
+from ranks import PipelineEngine, batches, build, losses, run_ranks
 from replicas import Book, planned_job, straggle
 
 from perseus_ds.runtime.attach import session_of
@@ -27,7 +26,6 @@ SOON_S = 30.0  # the group's own patience is four times that, DeepSpeed's sixty 
 
 ALONE = """
 import os, signal, sys
-from datetime import timedelta
 import numpy as np
 import torch.distributed as dist
 from perseus_ds.runtime.channel import ControlChannel
@@ -40,7 +38,6 @@ vector = np.zeros(5)
 vector[1] = rank
 channel.post(vector)
 assert channel.collect()[:2].tolist() == [0.0, 2.0]
-gathers = "gather" in fate
 if rank == 2 and fate == "freezes in a gather":
     channel.post(vector)
     channel.collect()
@@ -49,7 +46,7 @@ if rank == 2 and fate != "lives":
 vector[1] += 10.0
 channel.post(vector)
 try:
-    if gathers:
+    if "gather" in fate:
         channel.gather(rank)
     print("observed", channel.collect(patience_s=60.0 if fate == "lives" else 2.0)[:2].tolist(), flush=True)
 except EngineError as error:
@@ -64,10 +61,10 @@ channel.close()
     ("fate", "observed"),
     [
         ("lives", "observed [0.0,"),
-        ("freezes", "silent"),
-        ("is killed", "silent"),
-        ("freezes before a gather", "silent"),
-        ("freezes in a gather", "silent"),
+        *(
+            (fate, "silent")
+            for fate in ("freezes", "is killed", "freezes before a gather", "freezes in a gather")
+        ),
     ],
 )
 def test_the_process_ends_soon_and_well_whatever_becomes_of_another(
@@ -94,26 +91,29 @@ def test_the_process_ends_soon_and_well_whatever_becomes_of_another(
 
 
 @pytest.fixture(scope="module")
-def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return planned_job(tmp_path_factory.mktemp("side"), ranks=4, forward_s=FORWARD_S)
 
 
-def into(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
+@pytest.fixture
+def content(planned: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
     """The same job with a run directory of its own."""
-    planned = Path(content["perseus"]["run_dir"]) / "plan.json"
-    folder.mkdir()
-    (folder / "plan.json").write_text(planned.read_text())
-    return content | {"perseus": content["perseus"] | {"run_dir": str(folder)}}
+    plan = Path(planned["perseus"]["run_dir"]) / "plan.json"
+    (tmp_path / "plan.json").write_text(plan.read_text())
+    return planned | {"perseus": planned["perseus"] | {"run_dir": str(tmp_path)}}
 
 
-def plain_losses(content: dict[str, Any], steps: int) -> list[list[str]]:
-    return [said.value for said in run_ranks(4, plainly, content | {"perseus": {"enabled": False}}, steps)]
+def without_us(content: dict[str, Any]) -> dict[str, Any]:
+    return content | {"perseus": {"enabled": False}}
 
 
 def plainly(rank: int, content: dict[str, Any], steps: int) -> list[str]:
     del rank
-    engine, data = build(content, stages=2), batches()
-    return [float(engine.train_batch(data)).hex() for _ in range(steps)]
+    return losses(build(content, stages=2), steps)
+
+
+def plain_losses(content: dict[str, Any], steps: int) -> list[list[str]]:
+    return [said.value for said in run_ranks(4, plainly, without_us(content), steps)]
 
 
 def falling_silent(rank: int, content: dict[str, Any]) -> Book:
@@ -130,14 +130,13 @@ def falling_silent(rank: int, content: dict[str, Any]) -> Book:
 def test_a_silent_rank_ends_the_answers_to_stragglers_and_nothing_else(
     content: dict[str, Any], tmp_path: Path
 ) -> None:
-    content = into(tmp_path / "run", content)
     said = run_ranks(4, falling_silent, content)
     books = [one.value for one in said]
     assert [book.losses for book in books] == plain_losses(content, len(books[0].losses))
     assert max(max(book.wall_s) for book in books) < SOON_S
     assert [book.attached for book in books] == [rank != VICTIM for rank in range(4)]
     assert len([line for line in lines(said[0]) if "runs on" in line]) == 1
-    assert names(tmp_path / "run").count("alone") == 1
+    assert names(tmp_path).count("alone") == 1
     assert books[0].plans[AT] != books[0].plans[0], "it answered the straggler before"
     assert books[0].plans[-1] == books[0].plans[0][:1], "the objective's plan, whatever the others do"
 
@@ -156,43 +155,34 @@ def freezing(rank: int, content: dict[str, Any]) -> Book:
 def test_a_rank_that_stands_still_for_a_while_is_waited_for_by_training_alone(
     content: dict[str, Any], tmp_path: Path
 ) -> None:
-    content = into(tmp_path / "run", content)
     books = [one.value for one in run_ranks(4, freezing, content)]
     assert [book.losses for book in books] == plain_losses(content, len(books[0].losses))
-    assert "alone" not in names(tmp_path / "run")
+    assert "alone" not in names(tmp_path)
     assert books[0].plans[-1] != books[0].plans[0], "the straggler is still answered"
 
 
-@dataclass(frozen=True)
-class End:
-    """How a rank's training ended after another was gone."""
-
-    error: str
-    after_s: float
-
-
-def until_one_dies(rank: int, content: dict[str, Any]) -> End | None:
-    """One rank is gone between two iterations: for the others as if it were killed."""
+def until_one_dies(rank: int, content: dict[str, Any]) -> tuple[str, float]:
+    """One rank is gone between two iterations; how training ends on the others, and after how long."""
     engine, data = build(content, stages=2), batches()
     for _ in range(AT):
         engine.train_batch(data)
-    if rank == VICTIM:
-        return None  # the harness ends the process at once, without any farewell
     gone_s = time.monotonic()
+    if rank == VICTIM:
+        return "", 0.0  # the harness ends the process at once, without any farewell
     try:
         for _ in range(ITERATIONS):
             engine.train_batch(data)
     except RuntimeError as error:
-        return End(str(error), time.monotonic() - gone_s)
-    return End("", time.monotonic() - gone_s)
+        return str(error), time.monotonic() - gone_s
+    return "", time.monotonic() - gone_s
 
 
-def test_a_dead_rank_ends_training_as_it_would_without_us(content: dict[str, Any], tmp_path: Path) -> None:
-    content = into(tmp_path / "run", content)
-    without = [one.value for one in run_ranks(4, until_one_dies, content | {"perseus": {"enabled": False}})]
-    with_us = [one.value for one in run_ranks(4, until_one_dies, content)]
-    for ours, plain in zip(with_us[:VICTIM], without[:VICTIM], strict=True):
-        sys.stdout.write(f"\nended after {ours.after_s:.2f} s with us, {plain.after_s:.2f} s without")
-        assert ours.error
-        assert plain.error
-        assert ours.after_s < plain.after_s + SOON_S / 2
+def test_a_dead_rank_ends_training_as_it_would_without_us(content: dict[str, Any]) -> None:
+    plain, ours = (
+        [one.value for one in run_ranks(4, until_one_dies, how)] for how in (without_us(content), content)
+    )
+    for (error, after_s), (plain_error, plain_s) in zip(ours[:VICTIM], plain[:VICTIM], strict=True):
+        sys.stdout.write(f"\nended after {after_s:.2f} s with us, {plain_s:.2f} s without")
+        assert error
+        assert plain_error
+        assert after_s < plain_s + SOON_S / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import events, lines, names, watched_gpus
+from jobs import events, lines, names
 from ranks import Said, build, losses, run_ranks
 from replicas import Book, planned_job, straggle
 
 from perseus_ds.config import Objective
+from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.plan import PlanSet, read_plans
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -32,6 +34,7 @@ STRAGGLER = 1
 class Job:
     """A job with a straggler, and its frontier."""
 
+    replicas: int
     run_dir: Path
     content: dict[str, Any]
     said: list[Said]
@@ -48,7 +51,7 @@ class Job:
     @property
     def waiting(self) -> list[int]:
         """All replicas but the slow one."""
-        return [replica for replica in range(len(self.book.plans[0])) if replica != STRAGGLER]
+        return [replica for replica in range(self.replicas) if replica != STRAGGLER]
 
     def played_by(self, replica: int) -> list[int]:
         """Its plans, iteration by iteration."""
@@ -56,8 +59,7 @@ class Job:
 
     def energy_j(self, replica: int) -> list[float]:
         """What its GPUs truly took, iteration by iteration."""
-        replicas = len(self.book.plans[0])
-        mine = [said.value.energy_j for said in self.said if said.rank % replicas == replica]
+        mine = [said.value.energy_j for said in self.said if said.rank % self.replicas == replica]
         return [float(total) for total in np.sum(mine, axis=0)]
 
 
@@ -66,7 +68,7 @@ def job_of(folder: Path, replicas: int) -> Job:
     spells = {STRAGGLER: [(SLOW_FROM, SLOW_TO, SLOWDOWN)]}
     said = run_ranks(replicas * STAGES, straggle, content, STAGES, spells, ITERATIONS)
     plans = read_plans(folder / "run" / "plan.json")
-    return Job(folder / "run", content, said, plans, FrontierIndex.of(plans, Objective()))
+    return Job(replicas, folder / "run", content, said, plans, FrontierIndex.of(plans, Objective()))
 
 
 @pytest.fixture(
@@ -76,57 +78,44 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return job_of(tmp_path_factory.mktemp("straggler"), request.param)
 
 
-def tell(line: str) -> None:
-    """Figures for whoever runs pytest with -s."""
-    sys.stdout.write(f"\n{line}")
+def plainly(rank: int, content: dict[str, Any], steps: int) -> list[str]:
+    del rank
+    return losses(build(content, stages=STAGES), steps)
 
 
-def test_all_ranks_play_the_same_plans_at_the_same_iterations(job: Job) -> None:
+def test_all_ranks_play_the_same_plans_and_train_as_without_us(job: Job) -> None:
     for other in job.said[1:]:
         assert other.value.plans == job.book.plans
         assert other.value.own_s == job.book.own_s
+    plain = {key: value for key, value in job.content.items() if key != "perseus"}
+    without = run_ranks(len(job.said), plainly, plain, len(job.book.losses))
+    assert [said.value.losses for said in job.said] == [said.value for said in without]
 
 
-def test_nobody_waits_before_somebody_is_slow(job: Job) -> None:
-    assert set(map(tuple, job.book.plans[:SLOW_FROM])) == {
-        (job.frontier_index.objective,) * len(job.book.plans[0])
-    }
-
-
-def test_the_others_wait_within_3_iterations_after_the_second_slow_one(job: Job) -> None:
-    for replica in job.waiting:
-        played = job.played_by(replica)
-        first = next(
-            index for index in range(SLOW_FROM, SLOW_TO) if played[index] != job.frontier_index.objective
-        )
-        after = first - (SLOW_FROM + 1)
-        tell(f"replica {replica} waits {after} iterations after the second slow one")
-        assert 0 < after <= 3
-        assert job.frontier_index.objective not in played[first:SLOW_TO]
-
-
-def test_the_straggler_runs_at_full_speed(job: Job) -> None:
+def test_the_others_wait_within_3_iterations_and_are_back_within_2(job: Job) -> None:
+    """Nobody waits before somebody is slow, and the straggler runs at full speed throughout."""
+    objective = job.frontier_index.objective
     assert set(job.played_by(STRAGGLER)) == {job.frontier_index.fastest}
-
-
-def test_everyone_is_back_within_2_iterations_after_recovery(job: Job) -> None:
     for replica in job.waiting:
         played = job.played_by(replica)
-        back = next(
-            index for index in range(SLOW_TO, ITERATIONS) if played[index] == job.frontier_index.objective
-        )
-        tell(f"replica {replica} is back {back - SLOW_TO} iterations after the first fast one")
+        assert set(played[:SLOW_FROM]) == {objective}
+        first = next(index for index in range(SLOW_FROM, SLOW_TO) if played[index] != objective)
+        assert 0 < first - (SLOW_FROM + 1) <= 3
+        assert objective not in played[first:SLOW_TO]
+        back = next(index for index in range(SLOW_TO, ITERATIONS) if played[index] == objective)
         assert back - SLOW_TO <= 2
-        assert set(played[back:]) == {job.frontier_index.objective}
+        assert set(played[back:]) == {objective}
+        sys.stdout.write(
+            f"\nreplica {replica} waits after {first - SLOW_FROM - 1}, is back after {back - SLOW_TO}"
+        )
 
 
 def test_the_job_is_as_fast_as_its_straggler(job: Job) -> None:
     """The slow iterations: the job's own duration against the straggler's at the same iterations."""
-    slow = range(SLOW_FROM, SLOW_TO)
-    straggler_s = fmean(job.book.own_s[index][STRAGGLER] for index in slow)
-    job_s = (job.book.end_s[SLOW_TO - 1] - job.book.end_s[SLOW_FROM - 1]) / len(slow)
+    straggler_s = fmean(job.book.own_s[index][STRAGGLER] for index in range(SLOW_FROM, SLOW_TO))
+    job_s = (job.book.end_s[SLOW_TO - 1] - job.book.end_s[SLOW_FROM - 1]) / (SLOW_TO - SLOW_FROM)
     excess_pct = 100.0 * (job_s / straggler_s - 1.0)
-    tell(f"job {job_s:.4f} s, straggler's own {straggler_s:.4f} s: {excess_pct:+.3f} %")
+    sys.stdout.write(f"\njob {job_s:.4f} s, straggler's own {straggler_s:.4f} s: {excess_pct:+.3f} %")
     assert excess_pct <= 0.5
 
 
@@ -140,24 +129,20 @@ def test_the_waiting_replica_is_within_1_percent_of_the_best_frontier_point(job:
         above_pct = 100.0 * (np.interp(chosen, np.arange(len(cost_j)), cost_j) / best_j - 1.0)
         default_j = fmean(job.energy_j(replica)[SLOW_FROM : SLOW_FROM + 3])
         truth_j = fmean(job.energy_j(replica)[SLOW_FROM + 4 : SLOW_TO])
-        tell(
-            f"replica {replica}: plan {chosen} is {above_pct:.2f} % above the best frontier point for "
-            f"T' = {true_s:.4g} s; truly {truth_j:.0f} J per iteration, unanswered {default_j:.0f} J "
-            f"({100 * (1 - truth_j / default_j):.1f} % less)"
+        sys.stdout.write(
+            f"\nreplica {replica}: plan {chosen} is {above_pct:.2f} % above the best frontier point for "
+            f"T' = {true_s:.4g} s; truly {truth_j:.0f} J per iteration, unanswered {default_j:.0f} J"
         )
         assert job.frontier_index.predicted_s(np.array([chosen]))[0] <= true_s
         assert above_pct <= 1.0
         assert truth_j < 0.9 * default_j
 
 
-def test_iterations_beside_the_straggler_are_booked_apart(job: Job) -> None:
+def test_it_is_said_once_when_it_comes_and_once_when_it_goes_and_booked_apart(job: Job) -> None:
     beside = job.book.modes[SLOW_FROM + 4 : SLOW_TO]
     assert set(beside) <= {Mode.PERSEUS_BESIDE, Mode.NEITHER}
     assert beside.count(Mode.PERSEUS_BESIDE) > len(beside) // 2
     assert set(job.book.modes[SLOW_TO + 4 :]) == {Mode.PERSEUS}
-
-
-def test_it_is_said_once_when_it_comes_and_once_when_it_goes(job: Job) -> None:
     said = [line for line in lines(job.said[0]) if "replica 1" in line]
     assert ["straggler" in line for line in said] == [True, False]
     assert [lines(other) for other in job.said[1:]] == [[]] * (len(job.said) - 1)
@@ -166,70 +151,67 @@ def test_it_is_said_once_when_it_comes_and_once_when_it_goes(job: Job) -> None:
     assert names(job.run_dir).count("straggler_gone") == 1
 
 
-def plainly(rank: int, content: dict[str, Any], steps: int) -> list[str]:
-    del rank
-    return losses(build(content, stages=STAGES), steps)
+def announced(rank: int, content: dict[str, Any]) -> Book:
+    """Somebody tells the job before the first slow iteration, and when it is over."""
+    command = [sys.executable, "-m", "perseus_ds", "notify", content["perseus"]["run_dir"], "--pipeline", "1"]
 
+    def act(rank: int, iteration: int) -> None:
+        if rank == 0 and iteration in (8, 20):
+            subprocess.run([*command, "--slowdown", "1.2" if iteration == 8 else "1"], check=True, timeout=60)
 
-def test_losses_are_those_of_the_job_without_us(job: Job) -> None:
-    plain = {key: value for key, value in job.content.items() if key != "perseus"}
-    without = run_ranks(len(job.said), plainly, plain, len(job.book.losses))
-    assert [said.value.losses for said in job.said] == [said.value for said in without]
+    return straggle(rank, content, STAGES, {STRAGGLER: [(8, 20, SLOWDOWN)]}, 30, act=act)
 
 
 @pytest.mark.slow
-def test_a_slow_stage_makes_its_whole_replica_a_straggler(tmp_path: Path) -> None:
-    content = planned_job(tmp_path, ranks=4, forward_s=FORWARD_S)
-    said = run_ranks(4, slow_last_stage, content)
+def test_an_announced_straggler_is_answered_within_two_iterations(tmp_path: Path) -> None:
+    said = run_ranks(4, announced, planned_job(tmp_path, ranks=4, forward_s=FORWARD_S))
     played = [row[0] for row in said[0].value.plans]
-    assert len(set(played[:12])) == 1
-    assert set(played[12:]).isdisjoint(played[:12])
+    assert set(played[:8]) == {played[0]}
+    assert played[0] not in played[10:20]
+    assert set(played[22:]) == {played[0]}
+    assert any("announced" in line for line in lines(said[0]))
+    assert [one.value.plans for one in said[1:]] == [said[0].value.plans] * 3
 
 
 def slow_last_stage(rank: int, content: dict[str, Any]) -> Book:
     return straggle(rank, content, STAGES, {STRAGGLER: [(9, 99, SLOWDOWN)]}, 20, slow_stage=STAGES - 1)
 
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "fp32": {},
-    "zero 1": {"zero_optimization": {"stage": 1}},
-    "bf16": {"bf16": {"enabled": True}},
-    "zero 1 and bf16": {"zero_optimization": {"stage": 1}, "bf16": {"enabled": True}},
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "variant", ["fp32", *(pytest.param(one, marks=pytest.mark.slow) for one in [*VARIANTS][1:])]
-)
-def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: str) -> None:
-    """In host time, with the engine's own has_slack: a busy host makes stragglers, so this one is slower."""
-    content = planned_job(
-        tmp_path,
-        ranks=4,
-        forward_s=FORWARD_S,
-        perseus={"simulated": {"forward_s": list(FORWARD_S), "time": "scaled", "time_scale": 0.05}},
-        **VARIANTS[variant],
-    )
-    book = run_ranks(4, in_real_time, content)[0].value
-    own_s = np.array(book.own_s)
-    ratio = (own_s[8:11, STRAGGLER] / own_s[8:11, 0]).mean()  # not answered yet
-    tell(f"{variant}: the slow replica's own time is {ratio:.2f} times the other's")
-    assert ratio > 1.1  # 1.6 on an idle host
-    assert max(plan[0] for plan in book.plans[8:]) > book.plans[0][0]
+def test_a_slow_stage_makes_its_whole_replica_a_straggler(tmp_path: Path) -> None:
+    said = run_ranks(4, slow_last_stage, planned_job(tmp_path, ranks=4, forward_s=FORWARD_S))
+    played = [row[0] for row in said[0].value.plans]
+    assert len(set(played[:12])) == 1
+    assert set(played[12:]).isdisjoint(played[:12])
 
 
 def in_real_time(rank: int, content: dict[str, Any]) -> Book:
     return straggle(rank, content, STAGES, {STRAGGLER: [(8, 99, 1.6)]}, 18)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "variant",
+    [{}, {"zero_optimization": {"stage": 1}, "bf16": {"enabled": True}}],
+    ids=["fp32", "zero 1 and bf16"],
+)
+def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: dict[str, Any]) -> None:
+    """In host time, with the engine's own has_slack: a busy host makes stragglers, so this one is slower."""
+    scaled = {"simulated": {"forward_s": list(FORWARD_S), "time": "scaled", "time_scale": 0.05}}
+    content = planned_job(tmp_path, ranks=4, forward_s=FORWARD_S, perseus=scaled, **variant)
+    book = run_ranks(4, in_real_time, content)[0].value
+    own_s = np.array(book.own_s)
+    ratio = (own_s[8:11, STRAGGLER] / own_s[8:11, 0]).mean()  # not answered yet
+    assert ratio > 1.1  # 1.6 on an idle host
+    assert max(plan[0] for plan in book.plans[8:]) > book.plans[0][0]
+
+
 def throttled(rank: int, content: dict[str, Any]) -> Book:
     """One replica's GPUs get hot and hold their clocks at 1 050 MHz."""
-    gpus = watched_gpus()
 
     def heat(rank: int, iteration: int) -> None:
         if rank % 2 == STRAGGLER and iteration == 8:
-            gpus.made[-1].throttle(1050)
+            opened_gpus()[-1].throttle(1050)
 
     return straggle(rank, content, STAGES, {}, 44, act=heat)
 
@@ -249,7 +231,6 @@ def alone(rank: int, content: dict[str, Any]) -> Book:
 
 @pytest.mark.slow
 def test_a_restart_with_fewer_replicas_finds_the_plan_again(tmp_path: Path) -> None:
-    content = planned_job(tmp_path, ranks=4, forward_s=FORWARD_S)
-    said = run_ranks(2, alone, content)
+    said = run_ranks(2, alone, planned_job(tmp_path, ranks=4, forward_s=FORWARD_S))
     assert "fits" in lines(said[0])[0]
     assert len(said[0].value.plans) == 5
