@@ -29,7 +29,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SHAPE = Shape(2, microbatches=4, layers_per_chunk=2, settings={"cuda_graph_impl": "full_iteration"})
 WARM_UP = 2
-Done = Callable[[Path], bool]
 
 
 class Graph:
@@ -92,23 +91,19 @@ def _step(data: Iterator[Mapping[str, Any]], model: Any, **words: Any) -> Any:  
     return _forward_step(iter([tuple(next(data)["batch"])]), model, **words)
 
 
-def train(
-    rank: int, config: Mapping[str, Any] | None, done: Done | int
-) -> tuple[list[list[str]], bool, list[str]]:
-    """Train until something has happened, or so often; the losses, and what of ours is left."""
-    job = GraphedJob(SHAPE)
+def train(rank: int, config: Mapping[str, Any] | None, steps: int) -> tuple[list[list[str]], bool, list[str]]:
+    """Train until a saving was measured, or so often; the losses, and what of ours is left."""
+    job, measured = GraphedJob(SHAPE), happened("measured")
     before = {name: getattr(job.schedules, name) for name in (*PASSES, *STEPS)}
     graph = FullCudaGraphWrapper.__call__
     if config is not None:
         perseus_ds.attach(job.schedules, config=config)
     job.wrap()
-    losses, finished = [], False
-    while not finished:
+    losses = []
+    while len(losses) < steps:
         losses.append(job.step())
-        if isinstance(done, int):
-            finished = len(losses) == done
-        else:
-            finished = agreed(done(Path(config["run_dir"])) if config else True, False)
+        if config is not None and agreed(measured(Path(config["run_dir"]))):
+            break
     perseus_ds.detach(job.schedules)
     left = [name for name, thing in before.items() if getattr(job.schedules, name) is not thing]
     left += ["__call__"] * (FullCudaGraphWrapper.__call__ is not graph)
@@ -124,7 +119,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
         profile={"min_window_s": 4.0, "warmup_iterations": 2, "max_slower_pct": 50.0, "settle_s": 5.0},
         simulated={"forward_s": [0.2, 0.3]},
     )
-    return run_dir, run_ranks(2, train, perseus, happened("measured"))
+    return run_dir, run_ranks(2, train, perseus, 2000)
 
 
 def test_it_is_weighed_profiled_planned_run_and_measured(job: tuple[Path, list[Said]]) -> None:

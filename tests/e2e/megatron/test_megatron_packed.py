@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from ranks import config, run_ranks
 from varied_loads import (
-    BothWays,
     Timed,
     both_ways,
     course,
@@ -28,7 +27,7 @@ from megatron_jobs import Job, Shape, packed_simulation
 import perseus_ds
 from perseus_ds.profile import read_profile
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SHAPE = Shape(pipeline=2, data=2, packed=True, settings={"variable_seq_lengths": True})
 STEPS = 260
@@ -46,33 +45,14 @@ def trained(rank: int, content: Mapping[str, Any], steps: int) -> Timed:
     return Timed([*found.losses, job.weights()], found.ends_s)
 
 
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
-    run_dir = tmp_path_factory.mktemp("packed")
-    return both_ways(run_dir, replicas=2, steps=STEPS, train=trained, course=BLOCK)
-
-
-def test_losses_and_weights_are_those_without_us(packed: BothWays) -> None:
+def test_replicas_are_paced_and_save_more_without_taking_longer_or_changing_a_loss(tmp_path: Path) -> None:
+    packed = both_ways(tmp_path / "packed", replicas=2, steps=STEPS, train=trained, course=BLOCK)
     plain = [one.value.losses for one in run_ranks(SHAPE.ranks, trained, config(), STEPS)]
     assert [one.value.losses for one in packed.with_it] == plain
     assert [one.value.losses for one in packed.without] == plain
-
-
-def test_loads_explain_durations(packed: BothWays) -> None:
-    profile = read_profile(packed.run_dir / "profile.json")
-    for fit in profile.loads.values():
+    for fit in read_profile(packed.run_dir / "profile.json").loads.values():
         assert fit.r2 > 0.99
         assert fit.squares > 0.0
-
-
-def test_replicas_were_paced(packed: BothWays) -> None:
     was_paced(packed)
-
-
-def test_the_job_saves_more_than_without(packed: BothWays) -> None:
     saves_more(packed)
-
-
-def test_no_rank_takes_longer_than_at_default_clocks(packed: BothWays, tmp_path: Path) -> None:
-    """In the virtual time of their GPUs."""
     no_rank_is_slower(packed, default_clocks(tmp_path, replicas=2, train=trained, course=BLOCK))

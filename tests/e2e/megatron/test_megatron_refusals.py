@@ -40,11 +40,8 @@ def served(rank: int, shape: Shape, config: dict[str, Any]) -> tuple[list[list[s
     return losses, [getattr(job.schedules, name) for name in PASSES] == before
 
 
-HYBRID = {"hybrid_context_parallel": True}
-
-
 def test_what_cannot_be_served_is_one_line_and_training_as_without_us(tmp_path: Path) -> None:
-    words, shape = "hybrid_context_parallel", Shape(2, settings=HYBRID)
+    words, shape = "hybrid_context_parallel", Shape(2, settings={"hybrid_context_parallel": True})
     said = run_ranks(2, served, shape, block(tmp_path / "run"))
     assert [words in line for line in lines(said[0])] == [True]
     assert "default clocks" in lines(said[0])[0]
@@ -52,12 +49,6 @@ def test_what_cannot_be_served_is_one_line_and_training_as_without_us(tmp_path: 
     losses = [one.value[0] for one in said]
     assert losses == [one.value for one in run_ranks(2, plain, shape)]
     assert [one.value[1] for one in said] == [True, True], "something of us is left"
-
-
-def test_on_error_raise_stops_the_job_with_the_reason(tmp_path: Path) -> None:
-    shape = Shape(2, settings=HYBRID)
-    with pytest.raises(AssertionError, match="hybrid_context_parallel"):
-        run_ranks(2, served, shape, block(tmp_path / "run", on_error="raise"))
 
 
 def by_file(rank: int, shape: Shape, file: str) -> list[list[str]]:
@@ -74,12 +65,6 @@ def test_a_file_switches_it_on(tmp_path: Path) -> None:
     said = run_ranks(2, by_file, shape, str(file))
     assert [one.value for one in said] == [one.value for one in run_ranks(2, plain, shape)]
     assert events(tmp_path / "run")[0]["event"] == "attached"
-
-
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
-    said = run_ranks(2, by_file, Shape(2), str(tmp_path / "missing.json"))
-    assert len(lines(said[0])) == 1
-    assert "missing.json" in lines(said[0])[0]
 
 
 # What the function that runs a pass is, in a Python that imports megatron-core; "ours" are modules of ours.
@@ -109,30 +94,18 @@ def test_only_the_file_has_the_module_looked_at_from_its_import_on(
     assert done.stdout.split()[0] == str(switched_on)
 
 
-def two_models(rank: int, config: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
+def two_models(rank: int, config: dict[str, Any] | None) -> list[list[str]]:
     """Actor and critic: the first that trains is served, the other trains at default clocks."""
-    actor, critic = Job(Shape(2)), Job(Shape(2), seed=2)
-    perseus_ds.attach(actor.schedules, config=config)
-    for job in (actor, critic):
-        job.run_pass = actor.schedules.get_forward_backward_func()
-    losses: tuple[list[list[str]], list[list[str]]] = ([], [])
-    for _ in range(STEPS):
-        losses[0].append(actor.step())
-        losses[1].append(critic.step())
-    return losses
-
-
-def two_plain(rank: int) -> tuple[list[list[str]], list[list[str]]]:
-    actor, critic = Job(Shape(2)), Job(Shape(2), seed=2)
-    losses: tuple[list[list[str]], list[list[str]]] = ([], [])
-    for _ in range(STEPS):
-        losses[0].append(actor.step())
-        losses[1].append(critic.step())
-    return losses
+    models = Job(Shape(2)), Job(Shape(2), seed=2)
+    if config is not None:
+        perseus_ds.attach(models[0].schedules, config=config)
+    for job in models:
+        job.run_pass = job.schedules.get_forward_backward_func()
+    return [job.step() for _ in range(STEPS) for job in models]
 
 
 def test_of_two_models_the_first_that_trains_is_served(tmp_path: Path) -> None:
     said = run_ranks(2, two_models, block(tmp_path / "run", mode="observe"))
-    assert [one.value for one in said] == [one.value for one in run_ranks(2, two_plain)]
+    assert [one.value for one in said] == [one.value for one in run_ranks(2, two_models, None)]
     assert [event["event"] for event in events(tmp_path / "run")].count("attached") == 1
     assert len([line for line in lines(said[0]) if "second model" in line]) == 1

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from adapter_contract import Noting
+from jobs import events, lines
 from pipelines import Pipeline
 from ranks import run_ranks
-from torch.distributed.device_mesh import init_device_mesh
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
+import perseus_ds
 from perseus_ds.adapters.torch_pipelining import PipeliningAdapter, check
-from perseus_ds.runtime.adapter import SyncPoint
+from perseus_ds.runtime.adapter import Place, SyncPoint
 from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e
@@ -65,66 +70,72 @@ print(json.dumps(answers))
 """
 
 
-@pytest.fixture(scope="module")
-def answers() -> list[Mapping[str, list[object] | str]]:
+def test_replicas_are_those_of_the_mesh_and_gathers_are_told() -> None:
     told = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=False
     )
     assert told.returncode == 0, told.stderr[-2000:]
-    found: list[Mapping[str, list[object] | str]] = json.loads(told.stdout.splitlines()[-1])
-    return found
-
-
-def test_tensor_parallel_peers_are_one_replica(answers: list[Mapping[str, list[object] | str]]) -> None:
-    assert [one["FSDP2"] for one in answers] == [
-        ["FSDP2", replica, 2, True, False] for replica in (0, 0, 0, 0, 1, 1, 1, 1)
-    ]
-
-
-def test_copies_and_shards_are_counted_together(answers: list[Mapping[str, list[object] | str]]) -> None:
-    assert [one["hybrid"] for one in answers] == [
-        ["FSDP2", replica, 4, True, False] for replica in (0, 0, 1, 1, 2, 2, 3, 3)
-    ]
-
-
-def test_who_gathers_in_every_forward_is_told(answers: list[Mapping[str, list[object] | str]]) -> None:
+    answers = json.loads(told.stdout.splitlines()[-1])
+    replicas = {
+        "FSDP2": (2, [0, 0, 0, 0, 1, 1, 1, 1]),  # tensor-parallel peers are one replica
+        "hybrid": (4, [0, 0, 1, 1, 2, 2, 3, 3]),  # copies and shards are counted together
+    }
+    for name, (count, numbers) in replicas.items():
+        assert [one[name] for one in answers] == [["FSDP2", number, count, True, False] for number in numbers]
+    assert [one["bare"] for one in answers] == [["none", 0, 1, False, False]] * 8
     assert answers[0]["left to FSDP2"] == ["FSDP2", 0, 2, True, False]
-    assert answers[0]["resharding"] == ["FSDP2", 0, 2, True, True]
-    assert answers[0]["resharding layers"] == ["FSDP2", 0, 2, True, True]
-
-
-def test_expert_parallelism_is_refused(answers: list[Mapping[str, list[object] | str]]) -> None:
+    for name in ("resharding", "resharding layers"):
+        assert answers[0][name] == ["FSDP2", 0, 2, True, True]
     assert "expert parallelism" in answers[1]["experts"]
 
 
-def test_what_is_wrapped_in_nothing_is_one_replica(answers: list[Mapping[str, list[object] | str]]) -> None:
-    assert [one["bare"] for one in answers] == [["none", 0, 1, False, False]] * 8
-
-
-def train(rank: int, name: str, listens: bool) -> tuple[list[list[str]], str, list[list[Kind]], object]:  # noqa: FBT001
+def two_by_two(name: str, wrap: Callable[[DeviceMesh, nn.Module], nn.Module]) -> Pipeline:
+    """Two replicas of a pipeline of two ranks."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replica", "pipeline"))
-    pipeline = Pipeline(
-        name,
-        4,
-        group=mesh["pipeline"].get_group(),
-        wrap=lambda module: fully_shard(module, mesh=mesh["replica"], reshard_after_forward=False),
-    )
+    group = mesh["pipeline"].get_group()
+    return Pipeline(name, 4, group=group, wrap=lambda module: wrap(mesh["replica"], module))
+
+
+def fsdp2(mesh: DeviceMesh, module: nn.Module) -> nn.Module:
+    return fully_shard(module, mesh=mesh, reshard_after_forward=False)
+
+
+def ddp(mesh: DeviceMesh, module: nn.Module) -> nn.Module:
+    return DistributedDataParallel(module, process_group=mesh.get_group())
+
+
+def train(pipeline: Pipeline) -> tuple[list[list[str]], str]:
+    return [pipeline.train() for _ in range(3)], pipeline.weights()
+
+
+def both_ways(rank: int, name: str) -> tuple[bool, list[list[Kind]], Place, SyncPoint | None]:
+    plain, pipeline = train(two_by_two(name, fsdp2)), two_by_two(name, fsdp2)
     adapter, noting = PipeliningAdapter(check(pipeline.schedule)), Noting()
-    if listens:
-        adapter.install(noting)
-    losses = [pipeline.train() for _ in range(3)]
-    kinds = [iteration.kinds for iteration in noting.iterations]
-    return losses, pipeline.weights(), kinds, (adapter.place(), adapter.sync_point)
+    adapter.install(noting)
+    same = train(pipeline) == plain
+    return same, [one.kinds for one in noting.iterations], adapter.place(), adapter.sync_point
 
 
 @pytest.mark.parametrize("name", ["GPipe", "Interleaved", "ZBV", "DualPipeV"])
 def test_beside_fsdp2_the_reductions_are_heard_in_their_places(name: str) -> None:
-    plain = [said.value for said in run_ranks(4, train, name, False)]
-    heard = [said.value for said in run_ranks(4, train, name, True)]
-    for rank, (losses, weights, kinds, (place, sync_point)) in enumerate(heard):
-        assert (losses, weights) == plain[rank][:2]
+    for rank, said in enumerate(run_ranks(4, both_ways, name)):
+        same, kinds, place, sync_point = said.value
+        assert same
         assert kinds == [[i.kind for i in place.order if i.kind is not Kind.STEP]] * 3
         assert kinds[0].count(Kind.REDUCE_GRADS) == (1 if name == "GPipe" else 2)
         assert (place.replica, place.pipeline_rank) == divmod(rank, 2)
         assert place.left_out
         assert sync_point is (SyncPoint.REDUCTION if name == "GPipe" else SyncPoint.UNMARKED)
+
+
+def beside_ddp(rank: int, run_dir: Path) -> None:
+    pipeline = two_by_two("1F1B", ddp)
+    config = {"run_dir": str(run_dir), "device": "simulated", "mode": "observe"}
+    perseus_ds.attach(pipeline.schedule, config=config)
+    train(pipeline)
+
+
+def test_beside_ddp_stragglers_are_not_answered_and_that_is_said(tmp_path: Path) -> None:
+    said = run_ranks(4, beside_ddp, tmp_path)
+    assert [line for line in lines(said[0]) if "stragglers" in line]
+    assert events(tmp_path)[0]["replicas"] == 2

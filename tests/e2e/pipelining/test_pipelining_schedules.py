@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
+from adapter_contract import Noting
 from pipelines import SCHEDULES, Pipeline, calls_of
 from ranks import run_ranks
 
 from perseus_ds.adapters.torch_pipelining import PipeliningAdapter, check
-from perseus_ds.runtime.adapter import Batch, Place
+from perseus_ds.runtime.adapter import Place
 from perseus_ds.runtime.place import join_orders
-from perseus_ds.schedule import Kind, Load, dag_of
+from perseus_ds.schedule import dag_of
 
 pytestmark = pytest.mark.e2e
 
@@ -21,61 +21,27 @@ SIZES = [(name, ranks, microbatches) for name in SCHEDULES for ranks, microbatch
 EVALUATES = ("1F1B", "GPipe", "Interleaved", "LoopedBFS")  # torch's own evaluation fails in the others
 
 
-class Noting:
-    """A listener that notes, iteration by iteration."""
-
-    def __init__(self) -> None:
-        self.iterations: list[list[Kind]] = []
-        self.batches: list[Batch] = []
-        self.others = 0
-
-    def iteration_begins(self, batch: Batch) -> bool:
-        self.iterations.append([])
-        self.batches.append(batch)
-        return True
-
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        self.iterations[-1].append(kind)
-
-    def after(self, kind: Kind) -> None:
-        assert self.iterations[-1][-1] is kind
-
-    def iteration_ends(self) -> None:
-        pass
-
-    def other_schedule_begins(self) -> None:
-        self.others += 1
-
-    def iteration_broke(self) -> None:
-        raise AssertionError("nothing failed")
-
-
 @dataclass(frozen=True)
-class Trained:
-    losses: list[list[str]]
-    weights: str
+class Heard:
+    same: bool
     called: list[str]
-    place: Any = None
-    iterations: Any = None
-    others: int = 0
-    clean: bool = True
+    place: Place
+    noting: Noting
+    clean: bool
 
 
-def plain(rank: int, name: str, microbatches: int) -> Trained:
-    pipeline = Pipeline(name, microbatches)
-    return Trained([pipeline.train() for _ in range(STEPS)], pipeline.weights(), [])
+def train(pipeline: Pipeline) -> tuple[list[list[str]], str]:
+    return [pipeline.train() for _ in range(STEPS)], pipeline.weights()
 
 
-def listened(rank: int, name: str, microbatches: int) -> Trained:
-    pipeline = Pipeline(name, microbatches)
-    called = calls_of(pipeline)
-    held = [pipeline.schedule, *pipeline.stages]
+def both_ways(rank: int, name: str, microbatches: int) -> Heard:
+    """Whether losses and weights are the same without us and with us, and what torch ran and we heard."""
+    plain, pipeline = train(Pipeline(name, microbatches)), Pipeline(name, microbatches)
+    called, held = calls_of(pipeline), [pipeline.schedule, *pipeline.stages]
     before = [dict(vars(one)) for one in held]
-    adapter = PipeliningAdapter(check(pipeline.schedule))
-    listener = Noting()
-    adapter.install(listener)
-    losses = [pipeline.train() for _ in range(STEPS)]
-    weights = pipeline.weights()
+    adapter, noting = PipeliningAdapter(check(pipeline.schedule)), Noting()
+    adapter.install(noting)
+    same = train(pipeline) == plain
     if name in EVALUATES:
         pipeline.evaluate()
     adapter.remove()
@@ -85,38 +51,23 @@ def listened(rank: int, name: str, microbatches: int) -> Trained:
         for one, old in zip(held, before, strict=True)
         for key in ours | {"perform_reduce_grad"}
     )
-    return Trained(losses, weights, called, adapter.place(), listener.iterations, listener.others, clean)
-
-
-def both_ways(rank: int, name: str, microbatches: int) -> tuple[Trained, Trained]:
-    return plain(rank, name, microbatches), listened(rank, name, microbatches)
+    return Heard(same, called, adapter.place(), noting, clean)
 
 
 @pytest.mark.parametrize(("name", "ranks", "microbatches"), SIZES)
 def test_heard_is_what_the_order_says_and_what_torch_ran(name: str, ranks: int, microbatches: int) -> None:
-    said = run_ranks(ranks, both_ways, name, microbatches)
-    without, with_us = zip(*(one.value for one in said), strict=True)
-    assert [one.losses for one in with_us] == [one.losses for one in without]
-    assert [one.weights for one in with_us] == [one.weights for one in without]
-    for one in with_us:
+    """And all ranks together make one schedule that runs to its end."""
+    heard = [one.value for one in run_ranks(ranks, both_ways, name, microbatches)]
+    for one in heard:
+        assert one.same
         order = [instruction for instruction in one.place.order if instruction.kind.is_computation]
-        assert one.iterations == [[instruction.kind for instruction in order]] * STEPS
-        called = one.called[: STEPS * len(order)]
-        assert called == [str(instruction) for instruction in order] * STEPS
+        assert [iteration.kinds for iteration in one.noting.iterations] == [[i.kind for i in order]] * STEPS
+        assert not any(iteration.unpaired for iteration in one.noting.iterations)
+        assert one.called[: STEPS * len(order)] == [str(instruction) for instruction in order] * STEPS
         assert one.clean
-        assert one.others == (1 if name in EVALUATES else 0)
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_all_ranks_together_make_one_schedule_that_runs_to_its_end(name: str) -> None:
-    ranks, microbatches = 2, 4
-    places = [said.value for said in run_ranks(ranks, place_of, name, microbatches)]
-    schedule = join_orders(places, name=name)
-    assert schedule.microbatches == microbatches
+        assert one.noting.others == (1 if name in EVALUATES else 0)
+    schedule = join_orders([one.place for one in heard], name=name)
+    assert (schedule.microbatches, schedule.ranks) == (microbatches, ranks)
+    assert schedule.stages == ranks * SCHEDULES[name][1]
     dag = dag_of(schedule)
     assert len(dag.topological()) == len(dag.nodes)
-    assert (schedule.ranks, schedule.stages) == (ranks, ranks * SCHEDULES[name][1])
-
-
-def place_of(rank: int, name: str, microbatches: int) -> Place:
-    return PipeliningAdapter(check(Pipeline(name, microbatches).schedule)).place()
