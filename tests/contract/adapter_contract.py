@@ -1,7 +1,7 @@
 """What every framework adapter keeps to, as a test class that an adapter's own test inherits.
 
-It runs real engines in real processes. An adapter's test defines how to start ranks (`run`) and how to build
-a small engine on each (`host`); everything else is here, in one class that can be inherited.
+It runs real engines in real processes. An adapter's test defines how to build a small engine on each rank
+(`host`); everything else is here, in one class that can be inherited.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from unittest.mock import patch
 
+import pytest
 import torch
 from torch.nn import Module
 
@@ -35,54 +36,47 @@ class NotedIteration:
 
 
 class Noting:
-    """Notes every iteration."""
+    """Notes every iteration; ``running`` is the instruction that runs now."""
 
     def __init__(self, *, wants: bool = True) -> None:
         self.wants = wants
         self.iterations: list[NotedIteration] = []
         self.others = 0
         self.failures: list[Exception] = []
-        self._running: Kind | None = None
+        self.running: Kind | None = None
 
     def iteration_begins(self, batch: Batch) -> bool:
-        """Begin a new page."""
         self.iterations.append(NotedIteration(batch))
-        self._running = None
+        self.running = None
         return self.wants
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
-        """Note it; what ran before must have ended."""
         noted = self.iterations[-1]
-        noted.unpaired |= self._running is not None
+        noted.unpaired |= self.running is not None
         noted.kinds.append(kind)
         noted.loads.append(load)
-        self._running = kind
+        self.running = kind
 
     def after(self, kind: Kind) -> None:
-        """Note the end of the same."""
-        self.iterations[-1].unpaired |= self._running is not kind
-        self._running = None
+        self.iterations[-1].unpaired |= self.running is not kind
+        self.running = None
 
     def iteration_ends(self) -> None:
-        """Note it."""
         self.iterations[-1].ended = "ends"
 
     def other_schedule_begins(self) -> None:
-        """Count it."""
         self.others += 1
 
     def iteration_broke(self) -> None:
-        """Note it."""
         self.iterations[-1].ended = "broke"
 
     def fail(self, error: Exception) -> bool:
-        """Note it."""
         self.failures.append(error)
         return False
 
 
 class Leaving(Noting):
-    """Removes the hooks at its first instruction."""
+    """Removes the hooks at its first instruction; a hook that was removed may still end what it began."""
 
     def __init__(self, remove: Callable[[], None]) -> None:
         super().__init__()
@@ -90,13 +84,12 @@ class Leaving(Noting):
         self._remove = remove
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
-        """Leave at once."""
         del kind, load
         self.calls += 1
         self._remove()
 
     def after(self, kind: Kind) -> None:
-        """Nothing: a hook that was removed may still end what it began."""
+        pass
 
 
 class Failing(Noting):
@@ -109,7 +102,6 @@ class Failing(Noting):
         setattr(self, where, self._raise)
 
     def fail(self, error: Exception) -> bool:
-        """Note it, or raise as well."""
         super().fail(error)
         if self._fails_to_leave:
             raise ZeroDivisionError("a second bug of ours")
@@ -132,22 +124,6 @@ class Witness(Noting):
         super().__init__()
         self.outside: list[str] = []
         self.seen: set[Kind] = set()
-        self._open: Kind | None = None
-
-    def iteration_begins(self, batch: Batch) -> bool:
-        """Nothing is open yet."""
-        self._open = None
-        return super().iteration_begins(batch)
-
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        """What computes from now on belongs to this."""
-        super().before(kind, load)
-        self._open = kind
-
-    def after(self, kind: Kind) -> None:
-        """And no longer."""
-        super().after(kind)
-        self._open = None
 
     def watch(self, modules: Iterable[torch.nn.Module]) -> None:
         """See every module without children compute, forwards and backwards."""
@@ -165,26 +141,19 @@ class Witness(Noting):
             tensor.register_hook(lambda _: self._note(f"backward of {name}", _BACKWARDS))  # type: ignore[no-untyped-call]  # torch's
 
     def _note(self, work: str, kinds: Iterable[Kind]) -> None:
-        if self._open in _HOSTS_OWN:
+        if self.running in _HOSTS_OWN:
             return
-        if self._open is None or self._open not in kinds:
-            self.outside.append(f"{work} within {self._open and self._open.value}")
+        if self.running is None or self.running not in kinds:
+            self.outside.append(f"{work} within {self.running and self.running.value}")
         else:
-            self.seen.add(self._open)
+            self.seen.add(self.running)
 
 
 T = TypeVar("T")
 
 ITERATIONS = 3
 
-CALLS = (
-    "iteration_begins",
-    "before",
-    "after",
-    "iteration_ends",
-    "other_schedule_begins",
-    "iteration_broke",
-)
+CALLS = "iteration_begins", "before", "after", "iteration_ends", "other_schedule_begins", "iteration_broke"
 """The calls of a listener that an adapter makes."""
 
 _SHARE_OFF = 0.05  # of all work: weights that multiply are not all that takes time
@@ -219,7 +188,7 @@ class Host(Protocol):
 
 
 class AdapterContract:
-    """Inherit; give `run` and `host`, and what is true of the framework.
+    """Inherit; give `host`, and what is true of the framework.
 
     ``ranks`` is the number of ranks, none of them tensor-parallel peers. ``marked`` are the kinds that the
     hooks see, of all that stand in the orders. ``required`` are some names that the adapter relies on,
@@ -236,17 +205,25 @@ class AdapterContract:
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         """Call ``body(rank)`` in a process of its own for every rank, communicators ready."""
-        raise NotImplementedError("an adapter's test states how its ranks are started")
+        from ranks import run_ranks  # with it come torch and DeepSpeed
+
+        return [said.value for said in run_ranks(ranks, body)]
 
     def host(self, *, ranks: int) -> Host:
         """Build the engine of this rank, in one of those processes."""
         raise NotImplementedError("an adapter's test builds its own small engine")
 
+    def installed(self, listener: InstructionListener, *, ranks: int = 1) -> tuple[Host, Adapter]:
+        """Return an engine with hooks that call a listener."""
+        host = self.host(ranks=ranks)
+        adapter = host.adapter()
+        adapter.install(listener)
+        return host, adapter
+
     def test_events_come_in_the_derived_order(self) -> None:
         """On every rank and iteration the hooks announce the rank's order, and all derive the same."""
 
-        def body(rank: int) -> tuple[int, Schedule, Noting]:
-            del rank
+        def body(_: int) -> tuple[int, Schedule, Noting]:
             host, noting = self.host(ranks=self.ranks), Noting()
             adapter = host.adapter()
             place = adapter.place()
@@ -266,14 +243,12 @@ class AdapterContract:
             for iteration in noting.iterations:
                 assert iteration.batch.microbatches == schedule.microbatches
                 assert iteration.kinds == expected, f"rank {rank}"
-                assert iteration.ended == "ends"
-                assert not iteration.unpaired
+                assert (iteration.ended, iteration.unpaired) == ("ends", False)
 
     def test_what_ranks_tell_makes_one_job(self) -> None:
         """Each stands in one place, all name the same traits, and weights grow with what stages compute."""
 
-        def body(rank: int) -> tuple[list[Place], int, list[Mapping[str, str]], dict[int, float]]:
-            del rank
+        def body(_: int) -> tuple[list[Place], int, list[Mapping[str, str]], dict[int, float]]:
             host = self.host(ranks=self.ranks)
             adapter = host.adapter()
             places = _gathered(adapter.place())
@@ -297,8 +272,7 @@ class AdapterContract:
     def test_work_lies_between_its_marks(self) -> None:
         """A module's forward runs within a forward's marks, and its gradients come within a backward's."""
 
-        def body(rank: int) -> tuple[list[str], set[Kind]]:
-            del rank
+        def body(_: int) -> tuple[list[str], set[Kind]]:
             host, witness = self.host(ranks=self.ranks), Witness()
             host.train()
             host.adapter().install(witness)
@@ -314,8 +288,7 @@ class AdapterContract:
     def test_a_model_that_is_run_otherwise_is_another_job(self) -> None:
         """Measurements of plain modules serve no job that compiles them."""
 
-        def body(rank: int) -> tuple[str, str]:
-            del rank
+        def body(_: int) -> tuple[str, str]:
             host = self.host(ranks=1)
             before = host.adapter().place().modules
             for module in host.modules().values():
@@ -330,11 +303,9 @@ class AdapterContract:
     def test_an_iteration_that_is_not_wanted_is_not_announced(self) -> None:
         """A listener that answers False receives no further instruction."""
 
-        def body(rank: int) -> Noting:
-            del rank
-            host, noting = self.host(ranks=self.ranks), Noting(wants=False)
-            host.adapter().install(noting)
-            host.train()
+        def body(_: int) -> Noting:
+            noting = Noting(wants=False)
+            self.installed(noting, ranks=self.ranks)[0].train()
             return noting
 
         for noting in self.run(body, ranks=self.ranks):
@@ -344,8 +315,7 @@ class AdapterContract:
     def test_evaluation_stands_apart(self) -> None:
         """It is announced as such, and none of its instructions are."""
 
-        def body(rank: int) -> tuple[bool, Noting]:
-            del rank
+        def body(_: int) -> tuple[bool, Noting]:
             host, noting = self.host(ranks=self.ranks), Noting()
             host.train()
             host.adapter().install(noting)
@@ -359,8 +329,7 @@ class AdapterContract:
     def test_losses_and_weights_are_identical_to_the_last_bit(self) -> None:
         """With hooks and without."""
 
-        def body(rank: int) -> bool:
-            del rank
+        def body(_: int) -> bool:
             plain = self._trained(None)
             return plain == self._trained(Noting())
 
@@ -369,11 +338,9 @@ class AdapterContract:
     def test_the_hosts_exception_passes_unchanged(self) -> None:
         """The very object, and the listener is informed that the iteration broke."""
 
-        def body(rank: int) -> tuple[bool, str | None]:
-            del rank
-            host, noting = self.host(ranks=1), Noting()
-            host.adapter().install(noting)
-            error = KeyError("the user's own")
+        def body(_: int) -> tuple[bool, str | None]:
+            noting, error = Noting(), KeyError("the user's own")
+            host, _ = self.installed(noting)
             host.fail_next(error)
             try:
                 host.train()
@@ -386,23 +353,18 @@ class AdapterContract:
     def test_installing_twice_is_refused(self) -> None:
         """Two of us around one engine would count everything twice."""
 
-        def body(rank: int) -> bool:
-            del rank
-            host = self.host(ranks=1)
-            host.adapter().install(Noting())
-            try:
+        def body(_: int) -> bool:
+            host, _ = self.installed(Noting())
+            with pytest.raises(EngineError):
                 host.adapter().install(Noting())
-            except EngineError:
-                return True
-            return False
+            return True
 
         assert self.run(body, ranks=1) == [True]
 
     def test_removing_restores_the_identity_of_every_attribute(self) -> None:
         """After an iteration and two removals nothing differs; a second round works as well."""
 
-        def body(rank: int) -> tuple[list[str], list[str], list[str]]:
-            del rank
+        def body(_: int) -> tuple[list[str], list[str], list[str]]:
             host = self.host(ranks=1)
             host.train()
             before = host.attributes()
@@ -426,8 +388,7 @@ class AdapterContract:
     def test_removing_within_an_iteration_lets_it_run_to_its_end(self) -> None:
         """Same losses, nothing left, and silence afterwards."""
 
-        def body(rank: int) -> tuple[bool, list[str], int]:
-            del rank
+        def body(_: int) -> tuple[bool, list[str], int]:
             plain, host = self._trained(None, evaluates=False), self.host(ranks=self.ranks)
             losses, before = [host.train()], host.attributes()
             adapter = host.adapter()
@@ -444,8 +405,7 @@ class AdapterContract:
     def test_a_failing_listener_never_reaches_the_host(self) -> None:
         """Whichever of its calls fails, once: it is asked to leave, no hook stays, and training goes on."""
 
-        def body(rank: int) -> list[str]:
-            del rank
+        def body(_: int) -> list[str]:
             plain, wrong = self._trained(None), []
             for where, fails_to_leave in (*((where, False) for where in CALLS), ("after", True)):
                 failing = Failing(where, fails_to_leave=fails_to_leave)
@@ -462,8 +422,7 @@ class AdapterContract:
     def test_counting_that_fails_never_reaches_the_host(self) -> None:
         """Whichever of the functions that count inputs fails: the listener is asked to leave."""
 
-        def body(rank: int) -> list[str]:
-            del rank
+        def body(_: int) -> list[str]:
             plain, wrong = self._trained(None), []
             for name in self.counting:
                 noting = Noting()
@@ -483,11 +442,9 @@ class AdapterContract:
     def test_the_hosts_exception_wins_over_ours(self) -> None:
         """Where both fail the host sees its own, with nothing of ours behind it."""
 
-        def body(rank: int) -> tuple[bool, int]:
-            del rank
-            host, failing = self.host(ranks=1), Failing("iteration_broke", fails_to_leave=True)
-            host.adapter().install(failing)
-            error = KeyError("the user's own")
+        def body(_: int) -> tuple[bool, int]:
+            failing, error = Failing("iteration_broke", fails_to_leave=True), KeyError("the user's own")
+            host, _ = self.installed(failing)
             host.fail_next(error)
             try:
                 host.train()
@@ -501,8 +458,7 @@ class AdapterContract:
     def test_a_missing_name_names_itself(self) -> None:
         """A release without a name that we rely on is refused with the name."""
 
-        def body(rank: int) -> list[str]:
-            del rank
+        def body(_: int) -> list[str]:
             silent = []
             for name in self.required:
                 host = self.host(ranks=1)
@@ -521,19 +477,14 @@ class AdapterContract:
     def test_of_two_engines_each_is_heard_by_its_own_listener(self) -> None:
         """In one process, trained in turn."""
 
-        def body(rank: int) -> list[int]:
-            del rank
-            first, second = self.host(ranks=self.ranks), self.host(ranks=self.ranks)
+        def body(_: int) -> list[int]:
             notes = [Noting(), Noting()]
-            adapters = [first.adapter(), second.adapter()]
-            for adapter, noting in zip(adapters, notes, strict=True):
-                adapter.install(noting)
-            first.train()
-            second.train()
-            first.train()
-            adapters[0].remove()
-            first.train()
-            second.train()
+            (first, adapter), (second, _) = (self.installed(noting, ranks=self.ranks) for noting in notes)
+            for host in (first, second, first):
+                host.train()
+            adapter.remove()
+            for host in (first, second):
+                host.train()
             return [len(noting.iterations) for noting in notes]
 
         assert self.run(body, ranks=self.ranks) == [[2, 2]] * self.ranks
@@ -561,9 +512,9 @@ def _gathered(place: T) -> list[T]:
     """The answer of every rank, on every rank."""
     import torch.distributed as dist  # in a rank's own process
 
-    everyone: list[T | None] = [None] * dist.get_world_size()
+    everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, place)
-    return [one for one in everyone if one is not None]
+    return everyone
 
 
 def _shares(weights: Mapping[int, float]) -> dict[int, float]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import deepspeed
 import torch
 from deepspeed.runtime.pipe import schedule as pipe
 from deepspeed.runtime.pipe.engine import PipelineEngine
-from ranks import Layer, LayerSpec, build, config
+from ranks import Layer, LayerSpec, build, config, without
 from torch import nn
 
 from perseus_ds.adapters.deepspeed_zero import ZeroAdapter, order_of
@@ -251,17 +251,8 @@ class ZeroHost:
     def attributes(self) -> Mapping[str, object]:
         return {name: thing for name, thing in vars(self.engine).items() if name in ATTRIBUTES}
 
-    @contextmanager
-    def without(self, name: str) -> Iterator[None]:
-        holders = [one for one in (self.engine, *type(self.engine).__mro__) if name in vars(one)]
-        kept = [vars(holder)[name] for holder in holders]
-        for holder in holders:
-            delattr(holder, name)
-        try:
-            yield
-        finally:
-            for holder, thing in zip(holders, kept, strict=True):
-                setattr(holder, name, thing)
+    def without(self, name: str) -> AbstractContextManager[None]:
+        return without(name, self.engine)
 
     def _fail(self, *_: object) -> None:
         assert self._error is not None

@@ -19,7 +19,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.context import ForkProcess
@@ -278,6 +278,20 @@ def losses(engine: PipelineEngine, steps: int, *, seed: int = 3) -> list[str]:
     """Train and return the exact loss of every step."""
     data = batches(seed)
     return [float(engine.train_batch(data)).hex() for _ in range(steps)]
+
+
+@contextmanager
+def without(name: str, *holders: object) -> Iterator[None]:
+    """Take an attribute away from objects and from all of their classes that have it."""
+    owners = [one for holder in holders for one in (holder, *type(holder).__mro__) if name in vars(one)]
+    kept = {id(owner): (owner, vars(owner)[name]) for owner in owners}
+    for owner, _ in kept.values():
+        delattr(owner, name)
+    try:
+        yield
+    finally:
+        for owner, thing in kept.values():
+            setattr(owner, name, thing)
 
 
 # A port for a server that a test starts.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 import torch
 from adapter_contract import AdapterContract
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from deepspeed_hosts import dualpipe_v, one_f_one_b, preference, users_own
-from ranks import run_ranks
+from ranks import without
 from torch import nn
 
 from perseus_ds.adapters.deepspeed import KINDS, DeepSpeedAdapter
@@ -20,7 +20,6 @@ from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e
 
-T = TypeVar("T")
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule", "_next_batch", "data_iterator")
@@ -78,26 +77,14 @@ class EngineHost:
     def attributes(self) -> Mapping[str, object]:
         return {name: thing for name, thing in vars(self.engine).items() if name in ATTRIBUTES}
 
-    @contextmanager
-    def without(self, name: str) -> Iterator[None]:
-        holders = [one for one in (self.engine, *type(self.engine).__mro__) if name in vars(one)]
-        kept = [vars(holder)[name] for holder in holders]
-        for holder in holders:
-            delattr(holder, name)
-        try:
-            yield
-        finally:
-            for holder, thing in zip(holders, kept, strict=True):
-                setattr(holder, name, thing)
+    def without(self, name: str) -> AbstractContextManager[None]:
+        return without(name, self.engine)
 
 
 class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset(KINDS.values())
     required = ("grid", "micro_batches", "micro_batch_size", "_INSTRUCTION_MAP", "_exec_schedule")
     counting = ("perseus_ds.adapters.deepspeed.count_load", "perseus_ds.adapters.input_size.count_load")
-
-    def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
-        return [said.value for said in run_ranks(ranks, body)]
 
     def host(self, *, ranks: int) -> EngineHost:
         return EngineHost(one_f_one_b(ranks))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import torch.distributed as dist
 from adapter_contract import AdapterContract
-from ranks import run_ranks
 from torch import nn
 
 from perseus_ds.adapters.megatron import COMBINED_MODULE, COMBINED_STEP, PASSES, REQUIRED_NAMES, STEPS
@@ -22,8 +21,6 @@ pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 from megatron_jobs import Job, Shape, adapter_of
 
 pytestmark = pytest.mark.e2e
-
-T = TypeVar("T")
 
 
 class Data:
@@ -97,9 +94,6 @@ class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.REDUCE_GRADS})
     required = tuple(one.name for one in REQUIRED_NAMES)
     counting = ("perseus_ds.adapters.input_size.count_load",)
-
-    def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
-        return [said.value for said in run_ranks(ranks, body)]
 
     def host(self, *, ranks: int) -> ModelHost:
         return ModelHost(Shape(ranks))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 from adapter_contract import AdapterContract
 from pipelines import Pipeline
-from ranks import run_ranks
+from ranks import without
 from torch import nn
 
 from perseus_ds.adapters.torch_pipelining import SCHEDULE_NAMES, STAGE_NAMES, PipeliningAdapter, check
@@ -17,7 +17,6 @@ from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e
 
-T = TypeVar("T")
 NAMES = [need.name for need in (*SCHEDULE_NAMES, *STAGE_NAMES)]
 CALLED = [name for name in NAMES if name.endswith("_chunk") or name in {"step", "_maybe_compute_loss"}]
 
@@ -61,22 +60,8 @@ class PipelineHost:
             if name in vars(holder)
         }
 
-    @contextmanager
-    def without(self, name: str) -> Iterator[None]:
-        owners = {
-            id(owner): owner
-            for holder in self._holders
-            for owner in (holder, *type(holder).__mro__)
-            if name in vars(owner)
-        }
-        kept = [(owner, vars(owner)[name]) for owner in owners.values()]
-        for owner, _ in kept:
-            delattr(owner, name)
-        try:
-            yield
-        finally:
-            for owner, thing in kept:
-                setattr(owner, name, thing)
+    def without(self, name: str) -> AbstractContextManager[None]:
+        return without(name, *self._holders)
 
 
 class TestOneForwardOneBackward(AdapterContract):
@@ -85,9 +70,6 @@ class TestOneForwardOneBackward(AdapterContract):
     counting = ("perseus_ds.adapters.torch_pipelining.count_chunks",)
     schedule = "1F1B"
     at_once = False
-
-    def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
-        return [said.value for said in run_ranks(ranks, body)]
 
     def host(self, *, ranks: int) -> PipelineHost:
         name = self.schedule if ranks > 1 else "1F1B"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TypeVar
+from collections.abc import Collection
 
 import pytest
 from adapter_contract import AdapterContract
 from deepspeed_hosts import ZeroHost, zero_engine
-from ranks import run_ranks
 
 from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e
-
-T = TypeVar("T")
 
 
 class ZeroContract(AdapterContract):
@@ -23,9 +19,6 @@ class ZeroContract(AdapterContract):
     marked: Collection[Kind] = frozenset(Kind)
     required = ("allreduce_gradients", "_take_model_step", "step", "data_parallel_group", "mp_world_size")
     counting = ("perseus_ds.adapters.deepspeed_zero.count_load",)
-
-    def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
-        return [said.value for said in run_ranks(ranks, body)]
 
     def host(self, *, ranks: int) -> ZeroHost:
         del ranks
