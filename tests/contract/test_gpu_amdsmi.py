@@ -16,11 +16,7 @@ from gpu_contract import GpuContract
 
 from perseus_ds.device.amd import AmdGpu, load_amdsmi
 from perseus_ds.device.gpu import DeviceRequest, EventReason, Gpu
-from perseus_ds.errors import (
-    DevicePermissionError,
-    DeviceUnavailableError,
-    DeviceUnsupportedError,
-)
+from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError, DeviceUnsupportedError
 from perseus_ds.guard import journal
 from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.journal import Journal
@@ -72,10 +68,7 @@ def test_a_device_is_found_by_what_torch_knows_of_it(amd_node: FakeAmdsmi, reque
 def test_a_device_that_is_not_there_is_named(amd_node: FakeAmdsmi) -> None:
     with pytest.raises(DeviceUnavailableError, match="GPU 7"):
         AmdGpu(DeviceRequest("amdsmi", local_rank=7))
-
-
-def test_auto_does_not_take_what_nobody_has_tried_on_a_real_gpu(amd_node: FakeAmdsmi) -> None:
-    assert choose(DeviceRequest("automatic")).backend != "amdsmi"
+    assert choose(DeviceRequest("automatic")).backend != "amdsmi", "nobody has tried it on a real GPU"
 
 
 @pytest.mark.parametrize(
@@ -191,31 +184,21 @@ def test_the_load_says_who_works_and_who_idles(
         assert bool(gpu.achieved().event_reasons & EventReason.GPU_IDLE) == idle
 
 
-def test_energy_is_in_joules_of_a_counter_in_steps_of_microjoules(
+def test_energy_power_and_temperature_are_in_their_units_where_the_firmware_tells_them(
     amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A counter in steps of microjoules; the power of the socket; the hottest spot."""
     count = {"energy_accumulator": 2_000_000, "counter_resolution": 15.3}
-    with AmdGpu(DeviceRequest("amdsmi")) as gpu:
-        monkeypatch.setattr(load_amdsmi(), "amdsmi_get_energy_count", lambda _: count)
-        assert gpu.energy_j() == pytest.approx(30.6, rel=1e-12)
-
-
-@pytest.mark.parametrize(("told", "power_w"), [(412, 412.0), ("N/A", None)])
-def test_power_is_that_of_the_socket_where_the_firmware_tells_it(
-    amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch, told: int | str, power_w: float | None
-) -> None:
-    with AmdGpu(DeviceRequest("amdsmi")) as gpu:
-        monkeypatch.setattr(load_amdsmi(), "amdsmi_get_power_info", lambda _: {"current_socket_power": told})
-        assert gpu.power_w() == power_w
-
-
-def test_the_temperature_is_that_of_the_hottest_spot_where_the_firmware_tells_it(
-    amd_node: FakeAmdsmi,
-) -> None:
     with AmdGpu(DeviceRequest("amdsmi")) as gpu:
         assert gpu.temperature_c() is None
         amd_node.state.gpu[0].temperature_c = 63
         assert gpu.temperature_c() == 63.0
+        monkeypatch.setattr(load_amdsmi(), "amdsmi_get_energy_count", lambda _: count)
+        assert gpu.energy_j() == pytest.approx(30.6, rel=1e-12)
+        for told, power_w in ((412, 412.0), ("N/A", None)):
+            answer = {"current_socket_power": told}
+            monkeypatch.setattr(load_amdsmi(), "amdsmi_get_power_info", lambda _, answer=answer: answer)
+            assert gpu.power_w() == power_w
 
 
 @pytest.mark.e2e

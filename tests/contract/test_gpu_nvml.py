@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 from fake_nvml import UUID, FakeNvml
@@ -27,15 +26,19 @@ class TestNvmlGpu(GpuContract):
             yield gpu
 
 
-def test_a_device_is_found_by_uuid_with_and_without_prefix(node: FakeNvml) -> None:
-    for uuid in (UUID.format(1), UUID.format(1).removeprefix("GPU-")):
-        with NvmlGpu(DeviceRequest("nvml", local_rank=0, uuid=uuid)) as gpu:
-            assert gpu.identify().index == 1
-
-
-def test_a_device_is_found_by_its_pci_bus(node: FakeNvml) -> None:
-    with NvmlGpu(DeviceRequest("nvml", pci_bus_id="00000000:01:00.0")) as gpu:
-        assert gpu.identify().uuid == UUID.format(1)
+@pytest.mark.parametrize(
+    "address",
+    [
+        {"uuid": UUID.format(1)},
+        {"uuid": UUID.format(1).removeprefix("GPU-")},
+        {"pci_bus_id": "00000000:01:00.0"},
+    ],
+)
+def test_a_device_is_found_by_uuid_with_and_without_prefix_and_by_its_bus(
+    node: FakeNvml, address: dict[str, str]
+) -> None:
+    with NvmlGpu(DeviceRequest("nvml", **address)) as gpu:
+        assert (gpu.identify().index, gpu.identify().uuid) == (1, UUID.format(1))
 
 
 def test_a_lock_outlives_its_process_as_on_real_hardware(node: FakeNvml) -> None:
@@ -50,15 +53,17 @@ def test_a_throttle_is_reported_with_its_reason(node: FakeNvml) -> None:
         assert gpu.achieved().event_reasons is EventReason.SW_POWER_CAP
 
 
-def test_a_driver_that_has_the_older_name_is_read_too(node: FakeNvml) -> None:
-    node.state.gpu[0].reasons = 0x4
+def test_an_older_driver_or_binding_is_read_by_its_older_names(node: FakeNvml) -> None:
+    node.state.gpu[0].reasons, node.state.gpu[0].temperature_c = 0x4, 48
     code = (
-        "from perseus_ds.device.gpu import DeviceRequest; from perseus_ds.device.nvml import NvmlGpu;"
-        "print(NvmlGpu(DeviceRequest('nvml')).achieved().event_reasons.name)"
+        "import pynvml; from perseus_ds.device.gpu import DeviceRequest;"
+        "from perseus_ds.device.nvml import NvmlGpu; gpu = NvmlGpu(DeviceRequest('nvml'));"
+        "print(gpu.achieved().event_reasons.name, gpu.temperature_c());"
+        "vars(pynvml).pop('nvmlDeviceGetTemperatureV', None); print(gpu.temperature_c())"
     )
     environment = node.environment(old_driver=True)
-    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
-    assert told.stdout == b"SW_POWER_CAP\n", told.stderr
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    assert told.stdout.decode().split() == ["SW_POWER_CAP", "48.0", "48.0"]
 
 
 def test_a_service_that_sets_clocks_comes_first_and_one_that_would_only_read_does_not() -> None:
@@ -132,41 +137,19 @@ def test_who_works_on_a_gpu_is_said(node: FakeNvml, numbers: dict[str, int], say
         assert says is None or says in str(told)
 
 
-def test_energy_is_in_joules_of_a_counter_in_millijoules(
+def test_energy_power_and_temperature_are_in_their_units_where_the_driver_tells_them(
     node: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with NvmlGpu(DeviceRequest("nvml")) as gpu:
-        monkeypatch.setattr("pynvml.nvmlDeviceGetTotalEnergyConsumption", lambda _: 123_456_789)
-        assert gpu.energy_j() == 123_456.789
-
-
-def test_power_is_that_of_this_instant_where_the_driver_tells_it(
-    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with NvmlGpu(DeviceRequest("nvml")) as gpu:
-        assert gpu.power_w() == pytest.approx(0.2 * gpu.achieved().clock_mhz)
-        monkeypatch.delattr("pynvml.NVML_FI_DEV_POWER_INSTANT")
-        assert gpu.power_w() is None
-
-
-def test_the_temperature_is_the_chips_where_the_driver_tells_it(node: FakeNvml) -> None:
+    """A counter in millijoules; the power of this instant; the chip's sensor."""
     with NvmlGpu(DeviceRequest("nvml")) as gpu:
         assert gpu.temperature_c() is None
         node.state.gpu[0].temperature_c = 57
         assert gpu.temperature_c() == 57.0
-
-
-def test_an_older_driver_or_binding_tells_the_temperature_by_its_older_name(node: FakeNvml) -> None:
-    node.state.gpu[0].temperature_c = 48
-    code = (
-        "import pynvml; from perseus_ds.device.gpu import DeviceRequest;"
-        "from perseus_ds.device.nvml import NvmlGpu; gpu = NvmlGpu(DeviceRequest('nvml'));"
-        "print(gpu.temperature_c()); vars(pynvml).pop('nvmlDeviceGetTemperatureV', None);"
-        "print(gpu.temperature_c())"
-    )
-    environment = node.environment(old_driver=True)
-    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
-    assert told.stdout.decode().split() == ["48.0", "48.0"]
+        assert gpu.power_w() == pytest.approx(0.2 * gpu.achieved().clock_mhz)
+        monkeypatch.delattr("pynvml.NVML_FI_DEV_POWER_INSTANT")
+        assert gpu.power_w() is None
+        monkeypatch.setattr("pynvml.nvmlDeviceGetTotalEnergyConsumption", lambda _: 123_456_789)
+        assert gpu.energy_j() == 123_456.789
 
 
 def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:
@@ -190,12 +173,6 @@ def test_an_unknown_device_is_named(node: FakeNvml, request_: DeviceRequest, say
         NvmlGpu(request_)
 
 
-def test_a_gpu_in_mig_mode_is_refused(node: FakeNvml) -> None:
-    node.state.gpu[0].mig = 1
-    with pytest.raises(DeviceUnsupportedError, match=r"nvidia-smi -mig"):
-        NvmlGpu(DeviceRequest("nvml"))
-
-
 @pytest.mark.parametrize(
     ("field", "code", "error"),
     [
@@ -212,28 +189,17 @@ def test_a_driver_error_is_ours(node: FakeNvml, field: str, code: int, error: ty
             gpu.lock_clock(705)
 
 
-def test_a_driver_that_is_not_loaded_says_so(node: FakeNvml) -> None:
-    node.state.init_error = 9
-    with pytest.raises(DeviceUnavailableError, match="not loaded"):
-        NvmlGpu(DeviceRequest("nvml"))
-
-
 @pytest.mark.parametrize(
-    ("signs", "words"),
-    [(([7], 3, 512), "process 7"), (([], 3, 512), "3 %"), (([], 0, 256), "256 MiB"), (([], 0, 255), None)],
+    ("numbers", "error", "says"),
+    [
+        ({"mig": 1}, DeviceUnsupportedError, r"nvidia-smi -mig"),
+        ({"init_error": 9}, DeviceUnavailableError, "not loaded"),
+    ],
 )
-def test_signs_of_work(
-    node: FakeNvml, monkeypatch: pytest.MonkeyPatch, signs: tuple[list[int], int, int], words: str | None
+def test_a_gpu_that_cannot_be_opened_says_why(
+    node: FakeNvml, numbers: dict[str, int], error: type[Exception], says: str
 ) -> None:
-    pynvml = pytest.importorskip("pynvml")
-    pids, load_pct, used_mib = signs
-    answers = {
-        "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=pid) for pid in pids],
-        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=load_pct),
-        "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=used_mib << 20),
-    }
-    for name, answer in answers.items():
-        monkeypatch.setattr(pynvml, name, lambda *_, answer=answer, **__: answer)
-    with NvmlGpu(DeviceRequest("nvml")) as gpu:
-        assert (gpu.busy() is None) == (words is None)
-        assert str(words or None) in str(gpu.busy())
+    for name, value in numbers.items():
+        setattr(node.state if name == "init_error" else node.state.gpu[0], name, value)
+    with pytest.raises(error, match=says):
+        NvmlGpu(DeviceRequest("nvml"))

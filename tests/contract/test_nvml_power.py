@@ -20,13 +20,10 @@ def read(node: FakeNvml, **numbers: int) -> OperatorSettings:
         return gpu.operator_settings()
 
 
-def test_a_driver_that_states_nothing_is_believed(node: FakeNvml) -> None:
+def test_a_driver_that_states_nothing_is_believed_and_defaults_are_nothing_unusual(node: FakeNvml) -> None:
     found = read(node)
     assert found == OperatorSettings()
     assert (found.fields(), list(found.unusual())) == ({}, [])
-
-
-def test_a_gpu_at_its_defaults_has_fields_and_nothing_unusual(node: FakeNvml) -> None:
     found = read(node, limit_mw=400_000, default_limit_mw=400_000, app_mhz=1100, default_app_mhz=1100)
     assert found.fields() == {"power_limit": "400 W", "application_clock": "default"}
     assert list(found.unusual()) == []
@@ -73,15 +70,11 @@ def test_power_smoothing_is_read_from_blackwell_on(
     assert read(node, **{"architecture": BLACKWELL, **numbers}).smoothing is smoothing
 
 
-@pytest.mark.parametrize("code", [3, 4, 999])
-def test_a_driver_that_refuses_leaves_out_what_it_refuses(node: FakeNvml, code: int) -> None:
+def test_a_driver_that_refuses_leaves_out_what_it_refuses_and_a_lost_gpu_is_said(node: FakeNvml) -> None:
     with NvmlGpu(DeviceRequest("nvml")) as gpu:
-        node.state.gpu[0].any_error = code
-        assert gpu.operator_settings() == OperatorSettings()
-
-
-def test_a_lost_gpu_is_said(node: FakeNvml) -> None:
-    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        for code in (3, 4, 999):
+            node.state.gpu[0].any_error = code
+            assert gpu.operator_settings() == OperatorSettings()
         node.state.gpu[0].any_error = 15
         with pytest.raises(DeviceLostError):
             gpu.operator_settings()

@@ -16,8 +16,6 @@ from jobs import Trained, block, events, lines, names, plain_losses, train
 from ranks import Layer, Said, batches, config, deepspeed, run_ranks
 from torch import nn
 
-from perseus_ds.errors import PerseusError
-
 pytestmark = pytest.mark.e2e
 
 STEPS, STAGES = 5, 2
@@ -60,40 +58,15 @@ def test_a_file_switches_on_what_was_configured_in_code(tmp_path: Path, ending: 
     assert [one.value.losses for one in said] == plain()
 
 
-BAD = {
-    "missing": (None, "No such file"),
-    "torn": ('{"run_dir": "runs", "profile": {', "cut short"),
-    "of another key set": ('{"train_batch_size": 8}', "perseus.train_batch_size is not a known key"),
-}
-
-
-@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
-def test_a_bad_file_is_one_line_and_training_goes_on(tmp_path: Path, text: str | None, message: str) -> None:
+def test_a_bad_file_is_one_line_and_training_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "perseus.json"
-    if text is not None:
-        file.write_text(text)
+    file.write_text('{"run_dir": "runs", "profile": {')
     said = served_by({0: str(file)})
-    assert len(lines(said[0])) == 1
-    assert message in lines(said[0])[0]
+    (line,) = lines(said[0])
+    assert "cut short" in line
     assert lines(said[1]) == []
     assert [one.value.attached for one in said] == [False] * STAGES
     assert [one.value.losses for one in said] == plain()
-
-
-def raised_by_file(rank: int, file: str) -> str:
-    os.environ.update(PERSEUS_CONFIG=file, LOCAL_RANK="0")
-    try:
-        train(rank, config(), STAGES, 1)
-    except PerseusError as error:
-        return str(error)
-    return "trained on"
-
-
-def test_a_file_that_wants_errors_raised_ends_every_rank(tmp_path: Path) -> None:
-    file = tmp_path / "perseus.json"
-    file.write_text(json.dumps(block(tmp_path / "run", modus="observe", on_error="raise")))
-    said = run_ranks(STAGES, raised_by_file, str(file))
-    assert all("perseus.modus" in one.value for one in said)
 
 
 def test_files_that_differ_between_nodes_are_told_and_rank_0s_holds(tmp_path: Path) -> None:

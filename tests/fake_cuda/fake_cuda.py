@@ -1,7 +1,7 @@
 """A CUDA (or HIP) that is as strict as the documentation: what a CPU never shows, in pure Python.
 
 `FakeCuda` stands for `perseus_ds.runtime.cuda_events.TorchCuda` and for what a training program calls:
-kernels, streams, transfers, collectives, graphs. Sources of each rule: CUDA runtime API (events, streams,
+kernels, streams, graphs. Sources of each rule: CUDA runtime API (events, streams,
 capture modes), PyTorch's ``torch/csrc/cuda/Event.cpp`` (what keeps the GIL), ``ProcessGroupNCCL.cpp`` (a
 query behind a device-wide wait), PyTorch pull requests 104487, 148594, 176251 (captures broken by other
 threads, HIP). `tests/contract/test_fake_cuda.py` says what it holds.
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-from virtual_host import NEVER_S, RealHost, VirtualHost
+from virtual_host import NEVER_S, VirtualHost
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 CONTEXT_BYTES = 534 << 20
@@ -52,9 +52,6 @@ class Op:
     issued_s: float
     work_s: float = 0.0
     fixed_s: float = 0.0
-    after: tuple[Op, ...] = ()
-    joined_s: float = 0.0
-    is_kernel: bool = False
     began_s: float = 0.0
     end_s: float = NEVER_S
 
@@ -143,18 +140,11 @@ class Device:
         now_s = self._cuda.host.now_s()
         while self.pending and self.pending[0].end_s <= now_s:
             done = self.pending.popleft()
-            done.before, done.after = None, ()
+            done.before = None
         return now_s
 
     def _time(self, op: Op) -> None:
-        begun_s = max(
-            op.issued_s, op.before.end_s if op.before else 0.0, *(one.end_s for one in op.after), 0.0
-        )
-        op.began_s = begun_s
-        begun_s = max(begun_s, op.joined_s)
-        if begun_s == NEVER_S:
-            op.end_s = NEVER_S
-            return
+        op.began_s = begun_s = max(op.issued_s, op.before.end_s if op.before else 0.0)
         op.end_s = begun_s + op.fixed_s + (self._working_s(begun_s, op.work_s) if op.work_s else 0.0)
 
     def _working_s(self, begun_s: float, work_s: float) -> float:
@@ -177,9 +167,8 @@ class Device:
         """The host was suspended: its monotonic clock stood still, the device's went on."""
         self.shift(self._offsets[-1][1] + for_s)
 
-    def restore(self, jump_s: float) -> None:
-        """A checkpoint was restored, on a device whose clock shows another time."""
-        self.shift(self._offsets[-1][1] + jump_s)
+    restore = suspend
+    """A checkpoint was restored, on a device whose clock shows another time."""
 
     def reset(self) -> None:
         """A reset: what was queued is gone, events of before are worth nothing, the clock starts again."""
@@ -332,7 +321,7 @@ class FakeCuda:
 
     def __init__(
         self,
-        host: VirtualHost | RealHost,
+        host: VirtualHost,
         *,
         devices: int = 1,
         hip: bool = False,
@@ -388,7 +377,7 @@ class FakeCuda:
         stream = self._mine.stream
         return self._device().default if stream is None else stream
 
-    def launch(self, work_s: float, *, fixed_s: float = 0.0, after: tuple[FakeEvent, ...] = ()) -> Op:
+    def launch(self, work_s: float, *, fixed_s: float = 0.0) -> Op:
         """Queue a kernel on the current stream; a full queue blocks, with the GIL released."""
         self.called("launch")
         self.check_sticky()
@@ -398,8 +387,7 @@ class FakeCuda:
             return Op(None, 0.0)
         device = stream.device
         self.wait_for_room(device)
-        waited = tuple(event.op for event in after if event.op is not None)
-        op = Op(stream.last, self.host.now_s(), work_s=work_s, fixed_s=fixed_s, after=waited, is_kernel=True)
+        op = Op(stream.last, self.host.now_s(), work_s=work_s, fixed_s=fixed_s)
         device.queued.append(op)
         stream.last = device.add(op)
         return op
@@ -411,25 +399,6 @@ class FakeCuda:
             queued.popleft()
         if len(queued) >= self._queue:
             self.host.native(lambda: queued[0].end_s if queued else 0.0)
-
-    def collective(self, fixed_s: float) -> Op:
-        """Queue one that ends so long after all others have come: `join` says when that is."""
-        self.called("launch")
-        stream = self.current_stream()
-        stream.last = stream.device.add(Op(stream.last, self.host.now_s(), fixed_s=fixed_s, joined_s=NEVER_S))
-        return stream.last
-
-    def join(self, collective: Op) -> None:
-        """All others have come to a collective."""
-        with self.state:
-            collective.joined_s = self.host.now_s()
-            self._device().retime()
-
-    def wait(self, event: FakeEvent) -> None:
-        """Have the current stream wait for an event of another."""
-        stream = self.current_stream()
-        if event.op is not None:
-            stream.last = stream.device.add(Op(stream.last, self.host.now_s(), after=(event.op,)))
 
     @contextmanager
     def stream(self) -> Iterator[Stream]:
@@ -466,18 +435,6 @@ class FakeCuda:
         self.host.native(idle_s)
         device.synchronizing_until_s = -NEVER_S
         self.check_sticky()
-
-    def callback(self, call: Callable[[], None]) -> None:
-        """Have a thread of the driver call something when the stream is here."""
-        op = self.current_stream().last
-
-        def run() -> None:
-            if op is not None:
-                self.host.native(lambda: op.end_s)
-            call()
-
-        assert isinstance(self.host, VirtualHost)
-        self.host.start(run, name="cuda-callback")
 
     # -- what a test does to it
 

@@ -8,10 +8,8 @@ switch interval by one that runs Python, and not at all inside a call that keeps
 
 from __future__ import annotations
 
-import ctypes
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -179,10 +177,6 @@ class VirtualHost:
         """The name of the calling thread."""
         return self._me().name
 
-    @property
-    def gil_wanted(self) -> bool:
-        return bool(self._wanting)
-
     def close(self) -> None:
         """End all threads that are parked."""
         self._closed = True
@@ -262,40 +256,6 @@ class VirtualHost:
         stuck = getattr(me, "stuck", None)
         if stuck is not None:
             raise stuck
-
-
-class RealHost:
-    """The same calls on this machine's time and threads: a call that keeps the GIL really keeps it."""
-
-    def __init__(self) -> None:
-        self._usleep = ctypes.PyDLL(None).usleep
-        self.failures: list[BaseException] = []
-
-    now_s = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
-
-    @property
-    def thread(self) -> str:
-        return threading.current_thread().name
-
-    def native(self, ready: Ready) -> None:
-        while (left_s := ready() - time.monotonic()) > 0:
-            time.sleep(min(left_s, 0.5e-3))
-
-    def holding(self, ready: Ready) -> None:
-        while (left_s := ready() - time.monotonic()) > 0:
-            self._usleep(int(min(left_s, 0.5e-3) * 1e6))
-
-    def spend(self, for_s: float) -> None:
-        """Nothing: this machine's calls take what they take."""
-
-    def python(self, for_s: float) -> None:
-        until_s = time.monotonic() + for_s
-        while time.monotonic() < until_s:
-            pass
-
-    def close(self) -> None:
-        """Nothing to end."""
 
 
 @contextmanager

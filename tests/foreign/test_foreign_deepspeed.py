@@ -1,4 +1,4 @@
-"""DeepSpeed jobs as people write them: no accumulation; unequal lengths and a deadline; preferences."""
+"""DeepSpeed jobs as people write them: unequal lengths and a deadline; preferences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from deepspeed_hosts import ZeroHost, preference, zero_engine
+from deepspeed_hosts import preference
 from jobs import UNEVEN, agreed, events, happened
 from programs import Done, block, judge
 from ranks import Batches, batches, build, config, run_ranks
@@ -23,12 +23,6 @@ MICROBATCHES, ROWS, DEADLINE_S = 4, (1, 4, 2, 3), 20.5
 
 Step = Callable[[], list[str]]
 Job = Callable[[Mapping[str, Any] | None], Step]
-
-
-def without_accumulation(perseus: Mapping[str, Any] | None) -> Step:
-    """ZeRO-1 with one microbatch in each iteration, as DeepSpeedExamples' first jobs have it."""
-    host = ZeroHost(zero_engine(1, microbatches=1, perseus=perseus))
-    return lambda: list(host.train())
 
 
 def of_unequal_lengths(perseus: Mapping[str, Any] | None) -> Step:
@@ -79,14 +73,6 @@ def run(ranks: int, job: Job, perseus: Mapping[str, Any] | None, steps: int | No
     journal = [] if perseus is None else events(Path(perseus["run_dir"]))
     losses = [list(chain.from_iterable(one.value)) for one in said]
     return Done("".join(one.output for one in said), losses, len(said[0].value), journal)
-
-
-def test_zero_without_accumulation(tmp_path: Path) -> None:
-    """At the default window, which two iterations of three seconds fill."""
-    profile = {"max_clocks": 4, "warmup_iterations": 2}
-    perseus = block(tmp_path / "run", profile=profile, simulated={"mean_forward_s": 1.0})
-    served = run(2, without_accumulation, perseus)
-    judge(served, run(2, without_accumulation, None, served.steps), most_slowdown_pct=10.0)
 
 
 def test_preferences_with_two_transfers_for_each_microbatch(tmp_path: Path) -> None:

@@ -41,18 +41,19 @@ def test_a_job_is_profiled_planned_run_and_measured() -> None:
     assert any("10.9.0.1" in line for line in lines(said[0]))
 
 
-def meet(rank: int, variable: str | None) -> tuple[list[object], object, list[float], str]:
+def meet(rank: int, variable: str | None) -> tuple[list[object], list[object], object, list[float], str]:
     """What one rank gets from all over our channel, and why it listens where it does."""
     forget_interface(variable)
     reach = reach_of(os.environ["MASTER_ADDR"])
     channel = ControlChannel("meeting", reach, patience_s=30.0)
-    everyone, told = channel.gather(rank), channel.broadcast(["plan", rank])
+    everyone, first = channel.gather(rank), channel.gather_to_first(rank)
+    told = channel.broadcast(["plan", rank])
     channel.post(np.array([0.0, float(rank)]))
     greatest = channel.collect()
     assert greatest is not None
     channel.close()
     dist.barrier()
-    return everyone, told, greatest.tolist(), reach.why
+    return everyone, first, told, greatest.tolist(), reach.why
 
 
 @pytest.mark.parametrize(
@@ -63,8 +64,10 @@ def test_ranks_of_two_hosts_meet(variable: str | None, why: str) -> None:
     with hosts() as network:
         said = network.run(meet, variable)
     for one in said:
-        assert one.value[:3] == ([0, 1, 2, 3], ["plan", 0], [0.0, 3.0])
-        assert why in one.value[3]
+        everyone, first, told, greatest, reason = one.value
+        assert (everyone, told, greatest) == ([0, 1, 2, 3], ["plan", 0], [0.0, 3.0])
+        assert first == (everyone if one.rank == 0 else []), "only rank 0 receives reports"
+        assert why in reason
 
 
 def ran(rank: int, content: dict[str, Any]) -> Trained:

@@ -1,4 +1,4 @@
-"""Real launchers over two hosts: torchrun and its restarts, DeepSpeed's with a hostfile, what srun sets."""
+"""Real launchers over two hosts: torchrun and its restarts, and what srun sets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hosts import PORT, Hosts, Launched, deepspeed, hosts, launched, srun, torchrun
+from hosts import PORT, Hosts, Launched, hosts, launched, srun, torchrun
 from replicas import planned_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -77,15 +77,3 @@ def test_what_slurm_starts_is_killed_and_started_again_by_hand(planned: Path, tm
             assert "2 replicas" in other.output
             assert first_planned(one)[0] <= SOON
             assert first_planned(other)[0] <= SOON
-
-
-def test_deepspeeds_launcher_with_a_hostfile(planned: Path, tmp_path: Path) -> None:
-    with hosts() as network, launched(tmp_path / "deepspeed") as one:
-        words = on(network, planned)
-        deepspeed(one, network, tmp_path / "means", *words)
-        one.wait(lambda: bool(first_planned(one)))
-        (network.outside() / "run" / "stop").touch()
-        assert one.ends() == [0]
-        assert {step.rank for step in one.steps} == {0, 1, 2, 3}
-        assert "2 replicas" in one.output
-        assert first_planned(one)[0] <= SOON

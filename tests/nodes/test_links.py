@@ -1,4 +1,4 @@
-"""Links between two hosts are cut for a while, slow, or lossy: training is as without us."""
+"""Links between two hosts are cut for a while: training is as without us."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hosts import Hosts, forget_interface, hosts
-from jobs import STAGES, UNEVEN, agreed, block, lines, names, plain_losses, train
+from jobs import UNEVEN, agreed, block, lines, names, plain_losses
 from ranks import Said, batches, build, config, losses, run_ranks
 from replicas import planned_job
 
@@ -91,20 +91,3 @@ def test_a_profile_that_lost_half_of_the_ranks_leaves_default_clocks(gap_s: floa
     if gap_s > PATIENCE_S:
         assert seen[-1] == "alone", "nothing is measured, planned or run from then on"
         assert any("job restarts" in line for line in lines(said[0]))
-
-
-def over_eth1(rank: int, content: dict[str, Any]) -> list[str]:
-    return train(rank, content, STAGES, 40, built=lambda _: forget_interface("eth1")).losses
-
-
-@pytest.mark.parametrize(("delay_s", "loss"), [(0.05, 0.0), (0.05, 0.01)])
-def test_a_job_profiles_over_a_slow_link(delay_s: float, loss: float) -> None:
-    """50 ms in each direction, and frames that are lost."""
-    with hosts() as network, network.slow(1, delay_s=delay_s, loss=loss, net=1):
-        said = network.run(over_eth1, config(perseus=block(network.disk / "run", simulated=SCALED)))
-        seen = names(network.outside() / "run")
-    assert [one.value for one in said] == plain_losses(40)
-    assert "profiling" in seen, lines(said[0])
-    assert "disabled" not in seen
-    if not loss:  # a frame that is lost twice looks like a broken link
-        assert "alone" not in seen

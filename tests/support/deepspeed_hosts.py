@@ -26,12 +26,8 @@ def uneven(stages: int) -> tuple[int, ...]:
 
 
 def one_f_one_b(stages: int) -> PipelineEngine:
-    """DeepSpeed's own schedule."""
-    return with_train_schedule(build(config(MICROBATCHES), stages=stages, inner=uneven(stages)))
-
-
-def with_train_schedule(engine: PipelineEngine) -> PipelineEngine:
-    """Older releases build the schedule within train_batch; the newest has a method for it."""
+    """DeepSpeed's own schedule: older releases build it within train_batch, the newest in a method."""
+    engine = build(config(MICROBATCHES), stages=stages, inner=uneven(stages))
     if not hasattr(engine, "_train_schedule"):
         made = pipe.TrainSchedule(engine.micro_batches, engine.num_stages, engine.stage_id)
         engine._train_schedule = lambda: made

@@ -30,7 +30,6 @@ PORT = 29400
 _KINDS = ("user", "net", "mnt", "uts", "time")
 _PATIENCE_S = 30.0
 _BOOT = "/proc/sys/kernel/random/boot_id"
-_SLOW_LINK = Path(__file__).parents[1] / "nodes" / "slow_link.py"
 _HIDDEN = Path("/mnt")  # where every host has a disk of its own
 
 
@@ -85,25 +84,6 @@ class Hosts:
     def link(self, host: int, *, up: bool, net: int = 0) -> None:
         """Plug a host's cable in, or pull it."""
         _within(self.switch, "ip", "link", "set", self.hosts[host].cable(net), "up" if up else "down")
-
-    @contextmanager
-    def slow(self, host: int, *, delay_s: float, loss: float = 0.0, net: int = 0) -> Iterator[None]:
-        """Have everything to and from a host come later by a delay, and a share of it not at all."""
-        cable, card = self.hosts[host].cable(net), f"eth{net}"
-        for one in self.hosts:
-            _within(one.inside, sys.executable, str(_SLOW_LINK), "plain", card)
-        _within(self.switch, "ip", "link", "add", "slow", "type", "veth", "peer", "name", "onward")
-        _within(self.switch, "ip", "link", "set", cable, "nomaster")
-        _within(self.switch, "ip", "link", "set", "onward", "master", f"switch{net}", "up")
-        _within(self.switch, "ip", "link", "set", "slow", "up")
-        words = [sys.executable, str(_SLOW_LINK), "forward", cable, "slow", str(delay_s), str(loss)]
-        link = subprocess.Popen([*entering(self.switch), *words], stdout=subprocess.PIPE, text=True)
-        try:
-            assert link.stdout is not None
-            assert link.stdout.readline() == "ready\n"
-            yield
-        finally:
-            _ended(link)
 
     def reboot(self, host: int) -> None:
         """Lose a host's disk and namespaces, as its processes are lost already, and make it anew."""
@@ -500,48 +480,6 @@ def srun(one: Launched, network: Hosts, *words: str, port: int) -> None:
             **network.environment,
         }
         one.start(host, sys.executable, str(JOB), *words, environment=environment)
-
-
-_SSH = """#!/bin/bash
-# in the place of ssh: a command on a host, in an environment of its own
-while [[ $1 == -* ]]; do shift; [[ $1 == *=* ]] && shift; done
-pid=$(grep "^$1 " HOSTS | cut -d" " -f2); shift
-exec env -i HOME="$HOME" PATH="$PATH" nsenter --target $pid --net --mount --uts -- bash -c "$*"
-"""
-
-_PDSH = """#!/bin/bash
-# in the place of pdsh: a command on every host, %n its number; what ends processes by name is not done
-while [[ $1 == -* ]]; do case $1 in -w) hosts=$2; shift 2;; -f) shift 2;; *) shift;; esac; done
-[[ $* == *pkill* ]] && exit 0
-number=0
-for host in ${hosts//,/ }; do
-  SSH $host "${@//%n/$number}" 2>&1 | sed -u "s/^/$host: /" &
-  number=$((number + 1))
-done
-wait
-"""
-
-
-def deepspeed(one: Launched, network: Hosts, folder: Path, *words: str) -> None:
-    """Start DeepSpeed's launcher with a hostfile on the first host, which reaches the others itself."""
-    folder.mkdir()
-    table = folder / "hosts"
-    table.write_text("".join(f"host{host.number} {host.inside.pid}\n" for host in network.hosts))
-    hostfile = folder / "hostfile"
-    hostfile.write_text("".join(f"host{host.number} slots={network.ranks_each}\n" for host in network.hosts))
-    for name, text in (("ssh", _SSH), ("pdsh", _PDSH)):
-        program = folder / name
-        program.write_text(text.replace("HOSTS", str(table)).replace("SSH ", f"{folder / 'ssh'} "))
-        program.chmod(0o755)
-    carried = {key: value for key, value in ENVIRONMENT.items() if key not in {"HOME", "PATH"}}
-    (folder / ".deepspeed_env").write_text("".join(f"{key}={value}\n" for key, value in carried.items()))
-    one.start(
-        network.hosts[0],
-        *("sh", "-c", f'cd {folder} && exec "$@"', "sh"),
-        *(str(Path(sys.executable).parent / "deepspeed"), "--hostfile", str(hostfile)),
-        *("--master_addr", network.hosts[0].address, "--master_port", str(PORT), str(JOB), *words),
-        environment={"PATH": f"{folder}:{ENVIRONMENT['PATH']}"},
-    )
 
 
 def _family(pid: int) -> list[int]:

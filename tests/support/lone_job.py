@@ -40,7 +40,6 @@ class Loop:
         self.look: Callable[[], object] = lambda: None
 
     def step(self) -> None:
-        """One iteration, in the order forward, backward, forward, ..."""
         self.iterations += 1
         listener = self.listener
         wanted = listener is not None and listener.iteration_begins(Batch(self.microbatches))
@@ -53,7 +52,6 @@ class Loop:
             listener.iteration_ends()
 
     def evaluate(self) -> None:
-        """Something else than training."""
         if self.listener is not None:
             self.listener.other_schedule_begins()
 
@@ -75,7 +73,6 @@ class LoopAdapter:
         return dist.get_rank()
 
     def place(self) -> Place:
-        """A rank of the only stage of the only pipeline."""
         order = [Instruction(0, kind, n) for n in range(self._loop.microbatches) for kind in KINDS]
         return Place(
             pipeline_rank=0,
@@ -87,25 +84,20 @@ class LoopAdapter:
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
-        """Its order is the schedule."""
         schedule = Schedule("loop", self._loop.microbatches, (places[0].order,))
         validate(schedule)
         return schedule
 
     def traits(self) -> Mapping[str, str]:
-        """A release."""
         return {"loop": "1.0"}
 
     def install(self, listener: InstructionListener) -> None:
-        """Begin to listen."""
         self._loop.listener = listener
 
     def remove(self) -> None:
-        """No more."""
         self._loop.listener = None
 
     def write_scalars(self, scalars: Mapping[str, float]) -> None:
-        """Keep them."""
         self._loop.scalars.append(scalars)
 
 

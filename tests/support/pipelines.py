@@ -52,10 +52,9 @@ class Pipeline:
     ) -> None:
         kind, chunks, layout = SCHEDULES[name]
         rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
-        held = {
-            "loop": [rank + chunk * ranks for chunk in range(chunks)],
-            "v": [rank, 2 * ranks - 1 - rank],
-        }[layout]
+        held = {"loop": [rank + chunk * ranks for chunk in range(chunks)], "v": [rank, 2 * ranks - 1 - rank]}[
+            layout
+        ]
         self.stages = [
             PipelineStage(
                 wrap(self._layer(stage, inner(stage))),

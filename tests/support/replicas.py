@@ -41,59 +41,32 @@ SETTINGS = SimulatedSettings()
 FIXED_S = {Kind.REDUCE_GRADS: SETTINGS.reduce_grads_s, Kind.STEP: SETTINGS.step_s}
 
 
-def candidate_clocks(grid_mhz: Sequence[int], count: int) -> tuple[int, ...]:
-    """Spread clocks evenly from the highest to half of it, on clocks that the device has."""
-    grid = sorted(set(grid_mhz), reverse=True)
-    useful = [clock for clock in grid if clock >= 0.5 * grid[0]]
-    count = min(count, len(useful))
-    if count == 1:
-        return (useful[0],)
-    span = len(useful) - 1
-    return tuple(useful[round(index * span / (count - 1))] for index in range(count))
-
-
-def deepspeed_schedule(*, microbatches: int, stages: int) -> Schedule:
-    """The schedule of a pipeline without tied weights, as its ranks would say it."""
+def write_plan(
+    path: Path, forward_s: Sequence[float], fingerprint: Mapping[str, str], *, profile_path: Path | None
+) -> None:
+    """Plan a pipeline without tied weights from the physics of its GPUs; also write the profile if asked."""
     from deepspeed.runtime.pipe.schedule import TrainSchedule
 
+    model, stages, microbatches = model_named(SETTINGS.gpu), len(forward_s), 4
     orders = [
         order_of(TrainSchedule(microbatches, stages, stage), stage, without={Kind.REDUCE_TIED})
         for stage in range(stages)
     ]
-    return Schedule("deepspeed.TrainSchedule", microbatches, tuple(orders))
-
-
-def write_plan(
-    path: Path,
-    schedule: Schedule,
-    forward_s: Sequence[float],
-    fingerprint: Mapping[str, str],
-    *,
-    gpu: str | None = None,
-    profile_path: Path | None = None,
-) -> None:
-    """Plan from the physics of one kind of GPU; also write the profile where a path is given."""
-    settings = SimulatedSettings()
-    model = model_named(gpu or settings.gpu)
-    clocks_mhz = candidate_clocks(model.clocks_mhz, len(CLOCKS_MHZ)) if gpu else CLOCKS_MHZ
     points = {}
     for stage, seconds in enumerate(forward_s):
-        for kind, factor in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, settings.backward_over_forward)):
-            work = Work(seconds * factor, settings.memory_bound, settings.intensity)
-            points[stage, kind] = tuple(_point(model, mhz, work, settings.noise) for mhz in clocks_mhz)
-    blocking_w = physics.work_power_w(model, model.max_clock_mhz, 0.0)
-    profile = Profile(
-        points=points,
-        blocking_power_w=blocking_w,
-        fixed_s={(s, kind): t for s in range(len(forward_s)) for kind, t in FIXED_S.items()},
-    )
+        for kind, factor in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, SETTINGS.backward_over_forward)):
+            work = Work(seconds * factor, SETTINGS.memory_bound, SETTINGS.intensity)
+            points[stage, kind] = tuple(_point(model, mhz, work) for mhz in CLOCKS_MHZ)
+    waiting_w = {mhz: physics.work_power_w(model, mhz, 0.0) for mhz in CLOCKS_MHZ}
+    blocking_w = waiting_w[model.max_clock_mhz]
+    fixed_s = {(stage, kind): lasts_s for stage in range(stages) for kind, lasts_s in FIXED_S.items()}
+    profile = Profile(points=points, blocking_power_w=blocking_w, fixed_s=fixed_s)
     if profile_path is not None:
-        waiting_w = {mhz: physics.work_power_w(model, mhz, 0.0) for mhz in clocks_mhz}
         own = {key: value for key, value in fingerprint.items() if key not in PLAN_ONLY}
         write_profile(replace(profile, blocking_w=waiting_w, fingerprint=own), profile_path)
     plans = build_plans(
         profile,
-        schedule,
+        Schedule("deepspeed.TrainSchedule", microbatches, tuple(orders)),
         blocking_power_w=blocking_w,
         reserve_pct=1.0,
         switching=Switching(split="never"),
@@ -103,23 +76,10 @@ def write_plan(
     write_plans(plans, path)
 
 
-def _point(model: GpuModel, clock_mhz: int, work: Work, noise: float) -> Point:
+def _point(model: GpuModel, clock_mhz: int, work: Work) -> Point:
     time_s = physics.duration_s(model, clock_mhz, work)
-    return Point(clock_mhz, time_s, physics.energy_j(model, clock_mhz, work), time_sd_s=noise * time_s)
-
-
-def perseus_block(run_dir: Path, forward_s: Sequence[float], **changes: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A perseus block of a job in virtual time that plays a plan which is there."""
-    return {
-        "enabled": True,
-        "run_dir": str(run_dir),
-        "device": "simulated",
-        "mode": "run",
-        "profile": {"warmup_iterations": 2},
-        "audit": {"every_iterations": 0},
-        "simulated": {"forward_s": list(forward_s), "switch_latency_s": 0.0, "transfer_s": 0.0},
-        **changes,
-    }
+    energy_j = physics.energy_j(model, clock_mhz, work)
+    return Point(clock_mhz, time_s, energy_j, time_sd_s=SETTINGS.noise * time_s)
 
 
 Spells = Mapping[int, list[tuple[int, int, float]]]
@@ -216,8 +176,8 @@ def slowness(spells: Sequence[tuple[int, int, float]], iteration: int) -> float:
     return next((factor for start, end, factor in spells if start <= iteration < end), 1.0)
 
 
-def look_once(rank: int, content: Mapping[str, Any], stages: int) -> None:
-    """Attach, so that the journal tells the job's fingerprint."""
+def _attach(rank: int, content: Mapping[str, Any], stages: int) -> None:
+    """Train once, so that the journal tells the job's fingerprint."""
     build(content, stages=stages).train_batch(batches())
 
 
@@ -230,15 +190,23 @@ def planned_job(
     profiled: bool = False,
     **settings: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
-    """Write the plan of a job, and where wanted its profile; return the job's configuration."""
-    block = perseus_block(folder / "run", forward_s, **(perseus or {}))
+    """Write the plan of a job in virtual time, and where wanted its profile; return its configuration."""
+    block = {
+        "enabled": True,
+        "run_dir": str(folder / "run"),
+        "device": "simulated",
+        "mode": "run",
+        "profile": {"warmup_iterations": 2},
+        "audit": {"every_iterations": 0},
+        "simulated": {"forward_s": list(forward_s), "switch_latency_s": 0.0, "transfer_s": 0.0},
+        **(perseus or {}),
+    }
     seen = block | {"mode": "observe", "run_dir": str(folder / "seen")}
     settings = {"gradient_clipping": 1.0, **settings}
-    run_ranks(ranks, look_once, config(perseus=seen, **settings), len(forward_s))
+    run_ranks(ranks, _attach, config(perseus=seen, **settings), len(forward_s))
     fingerprint = events(folder / "seen")[0]["fingerprint"]
-    schedule = deepspeed_schedule(microbatches=4, stages=len(forward_s))
     profile_path = folder / "run" / "profile.json" if profiled else None
-    write_plan(folder / "run" / "plan.json", schedule, forward_s, fingerprint, profile_path=profile_path)
+    write_plan(folder / "run" / "plan.json", forward_s, fingerprint, profile_path=profile_path)
     return config(perseus=block, **settings)
 
 

@@ -58,10 +58,7 @@ def _text(step: Step) -> str:
 
 class _Machine:
     def __init__(
-        self,
-        orders: list[list[Step]],
-        lasts: Callable[[str], float],
-        delay_s: Callable[[int, str], float],
+        self, orders: list[list[Step]], lasts: Callable[[str], float], delay_s: Callable[[int, str], float]
     ) -> None:
         self._orders, self._lasts, self._delay_s = orders, lasts, delay_s
         self._at = [0] * len(orders)
@@ -159,64 +156,60 @@ class _Machine:
         return None
 
 
-# A frontier of three plans for two stages and one microbatch, small enough to check by hand.
+# Plans for two stages and one microbatch, small enough to read and to check by hand.
+# Blocking power is 50 W, so waiting costs 100 W in all. Columns of ``choice``: 0F0 0B0 1F0 1B0.
+
+
+def _plans(
+    forward: Options, backward: Options, choice: list[list[int]], more: dict[str, str], **arrays: list[float]
+) -> PlanSet:
+    times_s = arrays["iteration_time_s"]
+    return PlanSet(
+        fingerprint={"gpu": "A100", "stages": "2"} | more,
+        schedule=textbook("1f1b", stages=2, microbatches=1),
+        blocking_power_w=50.0,
+        options={
+            (stage, kind): options
+            for stage in (0, 1)
+            for kind, options in ((Kind.FORWARD, forward), (Kind.BACKWARD, backward))
+        },
+        fixed_s={},
+        choice=np.array(choice, np.uint8),
+        baseline=Baseline(iteration_time_s=6.0, energy_j=1600.0, blocking_power_w=50.0),
+        t_min_s=times_s[0],
+        t_star_s=times_s[-1],
+        solve_time_s=0.25,
+        **{name: np.array(values) for name, values in arrays.items()},
+    )
+
 
 FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.1]), np.array([220.0, 160.0]))
 BACKWARD = Options(np.array([1400, 1000, 700]), np.array([2.0, 2.8, 4.0]), np.array([430.0, 400.0, 380.0]))
 
 
 def hand_made() -> PlanSet:
-    """Blocking power 50 W, so waiting costs 100 W in all.
-
-    Columns of ``choice``: 0F0 0B0 1F0 1B0. Total energy: 1600, 1500 and 1550 J over 6, 7 and 9 s.
-    """
-    return PlanSet(
-        fingerprint={"gpu": "A100", "stages": "2"},
-        schedule=textbook("1f1b", stages=2, microbatches=1),
-        blocking_power_w=50.0,
-        options={
-            (stage, kind): options
-            for stage in (0, 1)
-            for kind, options in ((Kind.FORWARD, FORWARD), (Kind.BACKWARD, BACKWARD))
-        },
-        fixed_s={},
-        iteration_time_s=np.array([6.0, 7.0, 9.0]),
-        effective_energy_j=np.array([1000.0, 800.0, 650.0]),
-        lower_bound_j=np.array([1580.0, 1500.0, 1500.0]),
-        effective_bound_j=np.array([980.0, 800.0, 600.0]),
-        choice=np.array([[0, 0, 0, 0], [1, 0, 1, 1], [1, 2, 1, 1]], np.uint8),
-        baseline=Baseline(iteration_time_s=6.0, energy_j=1600.0, blocking_power_w=50.0),
-        t_min_s=6.0,
-        t_star_s=9.0,
-        solve_time_s=0.25,
+    """Three plans: total energy 1600, 1500 and 1550 J over 6, 7 and 9 s."""
+    return _plans(
+        FORWARD,
+        BACKWARD,
+        [[0, 0, 0, 0], [1, 0, 1, 1], [1, 2, 1, 1]],
+        {},
+        iteration_time_s=[6.0, 7.0, 9.0],
+        effective_energy_j=[1000.0, 800.0, 650.0],
+        lower_bound_j=[1580.0, 1500.0, 1500.0],
+        effective_bound_j=[980.0, 800.0, 600.0],
     )
 
 
-# A plan for two stages and one microbatch, and a profile-shaped set of options, small enough to read.
-
-TWO_PLANS_FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0, 180.0]))
-TWO_PLANS_BACKWARD = Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([430.0, 400.0]))
-
-
 def two_plans() -> PlanSet:
-    """Two plans: everything at 1400 MHz in 6 s, everything but the first forward at 1000 MHz in 8 s."""
-    return PlanSet(
-        fingerprint={"gpu": "A100", "stages": "2", "microbatches": "1"},
-        schedule=textbook("1f1b", stages=2, microbatches=1),
-        blocking_power_w=50.0,
-        options={
-            (stage, kind): options
-            for stage in (0, 1)
-            for kind, options in ((Kind.FORWARD, TWO_PLANS_FORWARD), (Kind.BACKWARD, TWO_PLANS_BACKWARD))
-        },
-        fixed_s={},
-        iteration_time_s=np.array([6.0, 8.0]),
-        effective_energy_j=np.array([1000.0, 800.0]),
-        lower_bound_j=np.array([1590.0, 1590.0]),
-        effective_bound_j=np.array([990.0, 790.0]),
-        choice=np.array([[0, 0, 0, 0], [0, 1, 1, 1]], np.uint8),
-        baseline=Baseline(iteration_time_s=6.0, energy_j=1600.0, blocking_power_w=50.0),
-        t_min_s=6.0,
-        t_star_s=8.0,
-        solve_time_s=0.1,
+    """Everything at 1400 MHz in 6 s; everything but the first forward at 1000 MHz in 8 s."""
+    return _plans(
+        Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0, 180.0])),
+        Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([430.0, 400.0])),
+        [[0, 0, 0, 0], [0, 1, 1, 1]],
+        {"microbatches": "1"},
+        iteration_time_s=[6.0, 8.0],
+        effective_energy_j=[1000.0, 800.0],
+        lower_bound_j=[1590.0, 1590.0],
+        effective_bound_j=[990.0, 790.0],
     )

@@ -208,12 +208,7 @@ def index() -> FrontierIndex:
 
 
 def play(
-    iterations: int,
-    trouble: Troubles,
-    *,
-    replicas: int = 4,
-    noise: float = NOISE,
-    seed: int = 0,
+    iterations: int, trouble: Troubles, *, replicas: int = 4, noise: float = NOISE, seed: int = 0
 ) -> Played:
     """Play a job of ``replicas``, each with its own noise."""
     pipelines = [Pipeline(planned(), noise=noise, seed=1000 * seed + place) for place in range(replicas)]

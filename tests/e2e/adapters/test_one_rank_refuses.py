@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from adapter_contract import Noting
-from deepspeed_hosts import ZeroHost, one_f_one_b, with_train_schedule, zero_engine
+from deepspeed_hosts import one_f_one_b
 from jobs import lines
 from pipelines import Pipeline
-from ranks import batches, build, config, run_ranks
+from ranks import build, config, losses, run_ranks
 from torch.distributed.pipelining import schedules
 
 import perseus_ds
@@ -29,45 +29,21 @@ def block(run_dir: Path) -> dict[str, Any]:
     return {"enabled": True, "run_dir": str(run_dir), "device": "simulated", "mode": "observe"}
 
 
-def another_block_here(rank: int, perseus: Mapping[str, Any] | None) -> None:
-    """As where one node's environment names a file beside the job's own block."""
+def deepspeed(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
+    """One node's environment names a file beside the job's own block."""
     if rank == REFUSING and perseus is not None:
         os.environ["PERSEUS_CONFIG"] = "elsewhere.json"
-
-
-def deepspeed(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
-    another_block_here(rank, perseus)
-    engine = build(config(4, perseus=perseus), stages=2)
-    data = batches()
-    return [float(engine.train_batch(data)).hex() for _ in range(STEPS)]
+    return losses(build(config(4, perseus=perseus), stages=2), STEPS)
 
 
 def deepspeed_of_another_release(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
     """Its engine lacks a name that is needed from the beginning on."""
-    engine = with_train_schedule(one_f_one_b(2))
+    engine = one_f_one_b(2)
     if rank == REFUSING:
         del engine.micro_batch_size
     if perseus is not None:
         perseus_ds.attach(engine, config=perseus)
-    data = batches()
-    return [float(engine.train_batch(data)).hex() for _ in range(STEPS)]
-
-
-def zero(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
-    another_block_here(rank, perseus)
-    host = ZeroHost(zero_engine(1, perseus=perseus))
-    return [host.train() for _ in range(STEPS)]
-
-
-def megatron(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
-    from megatron_jobs import Job, Shape  # changes torch: for a process of its own
-
-    job = Job(Shape(2))
-    if perseus is not None:
-        perseus_ds.attach(job.schedules, config=perseus)
-        another_block_here(rank, perseus)
-    job.run_pass = job.schedules.get_forward_backward_func()
-    return [job.step() for _ in range(STEPS)]
+    return losses(engine, STEPS)
 
 
 def megatron_heard_by_another(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
@@ -95,8 +71,6 @@ def pipelining(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
 REASONS: dict[Callable[[int, Mapping[str, Any] | None], Losses], str] = {
     deepspeed: "the configuration has a perseus block, and PERSEUS_CONFIG=elsewhere.json names another",
     deepspeed_of_another_release: "PipelineEngine.micro_batch_size, used for recognising the job",
-    zero: "the configuration has a perseus block, and PERSEUS_CONFIG=elsewhere.json names another",
-    megatron: "the configuration has a perseus block, and PERSEUS_CONFIG=elsewhere.json names another",
     megatron_heard_by_another: "perseus_ds is installed on this model already",
     pipelining: "custom functions are registered for UNSHARD",
 }
@@ -104,7 +78,7 @@ REASONS: dict[Callable[[int, Mapping[str, Any] | None], Losses], str] = {
 
 @pytest.mark.parametrize("job", REASONS, ids=lambda job: job.__name__)
 def test_all_ranks_are_off_at_once_with_its_reason(tmp_path: Path, job: Callable[..., Losses]) -> None:
-    if job in {megatron, megatron_heard_by_another}:
+    if job is megatron_heard_by_another:
         pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     said = run_ranks(2, job, block(tmp_path / "run"))
     (line,) = [line for one in said for line in lines(one) if "off, training goes on" in line]

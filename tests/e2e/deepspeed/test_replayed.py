@@ -47,12 +47,9 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
     return run_dir, run_ranks(STAGES, train, config(MICROBATCHES, perseus=perseus), 12)
 
 
-def test_it_is_weighed_profiled_planned_run_and_measured(job: tuple[Path, list[Said]]) -> None:
+def test_it_goes_the_whole_course_and_loses_what_it_would_without_us(job: tuple[Path, list[Said]]) -> None:
     order = ["weighing", "weighed", "profiling", "profiled", "planning", "running", "measured"]
     assert list(dict.fromkeys(name for name in names(job[0]) if name in order)) == order
-
-
-def test_losses_are_those_without_us(job: tuple[Path, list[Said]]) -> None:
     losses = [said.value.losses for said in job[1]]
     assert losses == plain_losses(len(losses[0]), microbatches=MICROBATCHES)
 

@@ -140,19 +140,3 @@ def test_the_calibration_is_kept(node_course: NodeCourse) -> None:
     assert found.together_s is not None
     (told,) = [event for event in events(node_course.run_dir) if event["event"] == "calibrated"]
     assert told["up_s"] == found.up_s
-
-
-@pytest.mark.thorough
-def test_a_job_on_the_cpu_of_a_gpu_node_only_observes(tmp_path: Path) -> None:
-    """Its GPUs are others': their clocks are neither set nor reset."""
-    node, run_dir = node_at(tmp_path, processes=1, utilization=98), tmp_path / "run"
-
-    def attached(where: Path) -> bool:
-        return "attached" in names(where)
-
-    content = config(gradient_clipping=1.0, perseus=block(run_dir, device="automatic"))
-    said = lived(node, content, attached, stages=STAGES, more=40)
-    first = events(run_dir)[0]
-    assert (first["device"], first["start"]) == ("null", "observe")
-    assert sum("CPU" in line for line in said[0].output.splitlines()) == 1
-    assert [node.state.gpu[n].sets + node.state.gpu[n].resets for n in range(STAGES)] == [0] * STAGES

@@ -6,16 +6,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from adapter_contract import Noting
 from jobs import events, lines
 from pipelines import Pipeline
 from ranks import run_ranks
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import perseus_ds
@@ -139,3 +141,16 @@ def test_beside_ddp_stragglers_are_not_answered_and_that_is_said(tmp_path: Path)
     said = run_ranks(4, beside_ddp, tmp_path)
     assert [line for line in lines(said[0]) if "stragglers" in line]
     assert events(tmp_path)[0]["replicas"] == 2
+
+
+def sharded_otherwise(rank: int) -> list[tuple[str, dict[str, str]]]:
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    ways = [{}, {"reshard_after_forward": True}, {"mp_policy": policy}]
+    pipelines = [Pipeline("1F1B", 4, wrap=partial(fully_shard, **way)) for way in ways]
+    adapters = [PipeliningAdapter(check(pipeline.schedule)) for pipeline in pipelines]
+    return [(adapter.place().modules, dict(adapter.traits())) for adapter in adapters]
+
+
+def test_a_stage_that_is_sharded_otherwise_is_another_job() -> None:
+    (said,) = run_ranks(1, sharded_otherwise)
+    assert all(one not in said.value[:place] for place, one in enumerate(said.value))
