@@ -336,19 +336,22 @@ class AdapterContract:
         assert all(self.run(body, ranks=self.ranks))
 
     def test_the_hosts_exception_passes_unchanged(self) -> None:
-        """The very object, and the listener is informed that the iteration broke."""
+        """The very object, with nothing of ours behind it, also where our listener fails as well."""
 
-        def body(_: int) -> tuple[bool, str | None]:
-            noting, error = Noting(), KeyError("the user's own")
-            host, _ = self.installed(noting)
-            host.fail_next(error)
-            try:
-                host.train()
-            except KeyError as raised:
-                return raised is error, noting.iterations[-1].ended
-            return False, None
+        def body(_: int) -> tuple[list[bool], str | None, int]:
+            noting, failing, passed = Noting(), Failing("iteration_broke", fails_to_leave=True), []
+            for listener in (noting, failing):
+                error = KeyError("the user's own")
+                host, _ = self.installed(listener)
+                host.fail_next(error)
+                with pytest.raises(KeyError) as raised:
+                    host.train()
+                context = raised.value.__context__
+                alone = raised.value.__cause__ is None and not isinstance(context, ZeroDivisionError)
+                passed.append(raised.value is error and alone)
+            return passed, noting.iterations[-1].ended, failing.calls
 
-        assert self.run(body, ranks=1) == [(True, "broke")]
+        assert self.run(body, ranks=1) == [([True, True], "broke", 1)]
 
     def test_installing_twice_is_refused(self) -> None:
         """Two of us around one engine would count everything twice."""
@@ -438,22 +441,6 @@ class AdapterContract:
             return wrong
 
         assert self.run(body, ranks=self.ranks) == [[]] * self.ranks
-
-    def test_the_hosts_exception_wins_over_ours(self) -> None:
-        """Where both fail the host sees its own, with nothing of ours behind it."""
-
-        def body(_: int) -> tuple[bool, int]:
-            failing, error = Failing("iteration_broke", fails_to_leave=True), KeyError("the user's own")
-            host, _ = self.installed(failing)
-            host.fail_next(error)
-            try:
-                host.train()
-            except KeyError as raised:
-                alone = raised.__cause__ is None and not isinstance(raised.__context__, ZeroDivisionError)
-                return raised is error and alone, failing.calls
-            return False, failing.calls
-
-        assert self.run(body, ranks=1) == [(True, 1)]
 
     def test_a_missing_name_names_itself(self) -> None:
         """A release without a name that we rely on is refused with the name."""

@@ -20,43 +20,28 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw").zfill(4
 NODE = f"{os.environ.setdefault('FAKE_AMDSMI_RUN', secrets.token_hex(4))}-{WORKER}"
 UUID = f"{NODE}-1000-8000-{{:012d}}"  # guards of two test runs do not meet
 
-_NUMBERS = [
-    "low_mhz",
-    "high_mhz",
-    "memory_mhz",
-    "limit_mhz",
-    "denied",
-    "load_pct",
-    "power_capped",
-    "hot",
-    "no_limits",
-    "no_energy",
-    "no_violations",
-    "sets",
-    "resets",
-    "temperature_c",
-]
-
-_STRUCK = ("struck_calls", "struck_pct", "struck_until_us", "struck_code")
 OPEN, READ, SET, RESET, CLOSE = (1 << bit for bit in range(5))
 EVERY_CALL = OPEN | READ | SET | RESET | CLOSE
 CODES = (*range(1, 21), *range(30, 35), *range(39, 56), (1 << 32) - 2, (1 << 32) - 1)  # amdsmi.h 7.0
 
 
+def _numbers(struct: str) -> list[tuple[str, type[ctypes.c_uint64]]]:
+    """Read the names of a struct's numbers from the C source, in its order."""
+    body = SOURCE.read_text().partition(f"}} {struct};")[0].rpartition("typedef struct {")[2]
+    names = ", ".join(re.findall(r"uint64_t ([^;]+);", body)).split(", ")
+    return [(name, ctypes.c_uint64) for name in names]
+
+
 class GpuState(ctypes.Structure):
     """One GPU of the file; the names are those of the C source."""
 
-    _fields_ = tuple((number, ctypes.c_uint64) for number in _NUMBERS)
+    _fields_ = tuple(_numbers("gpu_t"))
 
 
 class State(ctypes.Structure):
     """The whole file."""
 
-    _fields_ = (
-        ("gpus", ctypes.c_uint64),
-        *((number, ctypes.c_uint64) for number in _STRUCK),
-        ("gpu", GpuState * 8),
-    )
+    _fields_ = (*_numbers("state_t"), ("gpu", GpuState * 8))
 
 
 class FakeAmdsmi:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -18,63 +19,16 @@ NODE = os.environ.setdefault("FAKE_NVML_NODE", secrets.token_hex(4))  # and of a
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw").zfill(4)
 UUID = f"GPU-{NODE}-{WORKER}-0000-0000-{{:012d}}"  # guards of two test runs do not meet
 
-_NUMBERS = [
-    "low_mhz",
-    "high_mhz",
-    "step_mhz",
-    "memory_mhz",
-    "mig",
-    "persistence",
-    "reasons",
-    "denied",
-    "call_us",
-    "settle_us",
-    "period_us",
-    "any_error",
-    "set_error",
-    "reset_error",
-    "energy_error",
-    "locked_mhz",
-    "previous_mhz",
-    "changed_us",
-    "sets",
-    "resets",
-    "energy_uj",
-    "energy_at_us",
-    "forgets",
-    "power_profile",
-    "architecture",
-    "low_memory_mhz",
-    "processes",
-    "utilization",
-    "used_mib",
-    "silent",
-    "refuse_until_us",
-    "refuse_pct",
-    "refuse_code",
-    "ignores",
-    "minor",
-    "jitter_mhz",
-    "idle_mhz",
-    "clamp_mhz",
-    "flicker_reasons",
-    "app_mhz",
-    "default_app_mhz",
-    "boost_mhz",
-    "limit_mw",
-    "default_limit_mw",
-    "smoothing",
-    "floor_pct",
-    "override_pct",
-    "temperature_c",
-    "refused_mhz",
-    "read_us",
-]
-
-_STRUCK = ("struck_calls", "struck_pct", "struck_until_us", "struck_code")
 OPEN, READ, SET, RESET, CLOSE = (1 << bit for bit in range(5))
 EVERY_CALL = OPEN | READ | SET | RESET | CLOSE
 CODES = (*range(1, 30), 999)  # nvml.h 13, enum nvmlReturn_t
+
+
+def _numbers(struct: str) -> list[tuple[str, type[ctypes.c_uint64]]]:
+    """Read the names of a struct's numbers from the C source, in its order."""
+    body = SOURCE.read_text().partition(f"}} {struct};")[0].rpartition("typedef struct {")[2]
+    names = ", ".join(re.findall(r"uint64_t ([^;]+);", body)).split(", ")
+    return [(name, ctypes.c_uint64) for name in names]
 
 
 class GpuState(ctypes.Structure):
@@ -84,7 +38,7 @@ class GpuState(ctypes.Structure):
         ("name", ctypes.c_char * 96),
         ("uuid", ctypes.c_char * 96),
         ("pci", ctypes.c_char * 32),
-        *((number, ctypes.c_uint64) for number in _NUMBERS),
+        *_numbers("gpu_t"),
     )
 
 
@@ -93,10 +47,7 @@ class State(ctypes.Structure):
 
     _fields_ = (
         ("magic", ctypes.c_char * 8),
-        ("gpus", ctypes.c_uint64),
-        ("init_error", ctypes.c_uint64),
-        ("apart", ctypes.c_uint64),
-        *((number, ctypes.c_uint64) for number in _STRUCK),
+        *_numbers("state_t"),
         ("driver", ctypes.c_char * 80),
         ("gpu", GpuState * 16),
     )

@@ -137,8 +137,19 @@ def adapter_of(job: Job) -> MegatronAdapter:
 
 
 def _config(shape: Shape) -> Any:  # noqa: ANN401
-
+    """Two experts on each rank, two for each token, exchanged by all-to-all, where there are any."""
     virtual = shape.chunks if shape.chunks > 1 else None
+    experts: dict[str, Any] = {
+        "expert_model_parallel_size": shape.experts,
+        "num_moe_experts": 2 * shape.experts,
+        "moe_router_topk": 2,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_router_load_balancing_type": "aux_loss",
+        "moe_aux_loss_coeff": 0.01,
+        "add_bias_linear": False,
+    }
+    if shape.experts == 1:
+        experts = {}
     config = TransformerConfig(
         num_layers=shape.pipeline * shape.chunks * shape.layers_per_chunk,
         hidden_size=16,
@@ -155,7 +166,7 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401
         masked_softmax_fusion=False,
         gradient_accumulation_fusion=False,
         context_parallel_size=shape.context,
-        **(_experts(shape) if shape.experts > 1 else {}),
+        **experts,
         overlap_p2p_comm=shape.overlap_p2p,
         batch_p2p_comm=not shape.overlap_p2p,
     )
@@ -164,19 +175,6 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401
         setattr(config, name, value)
     config.finalize_model_grads_func = finalize_model_grads
     return config
-
-
-def _experts(shape: Shape) -> dict[str, Any]:
-    """Two experts on each rank, two for each token, exchanged by all-to-all."""
-    return {
-        "expert_model_parallel_size": shape.experts,
-        "num_moe_experts": 2 * shape.experts,
-        "moe_router_topk": 2,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_router_load_balancing_type": "aux_loss",
-        "moe_aux_loss_coeff": 0.01,
-        "add_bias_linear": False,
-    }
 
 
 def _chunk(config: Any, shape: Shape, number: int) -> Any:  # noqa: ANN401
