@@ -114,25 +114,20 @@ class LongestPaths:
         begin, before, edges = graph.first_before.tolist(), graph.before.tolist(), graph.before_arc.tolist()
         for node in graph.order.tolist():
             rows = range(begin[node], begin[node + 1])
-            self._add(sorted((delay[edges[row]], int(self._place[before[row]])) for row in rows))
-            self._place[node] = len(self._first)
+            waits_for = sorted((delay[edges[row]], int(self._place[before[row]])) for row in rows)
+            here = waits_for.pop(0)[1] if waits_for and waits_for[0][0] == 0.0 else _BEGIN
+            while len(waits_for) > 1:
+                here = self._put(here, *waits_for.pop(0))
+            self._place[node] = self._put(here, *(waits_for or [(0.0, here)])[0])
         followed = np.diff(graph.first_after) > 0
         self._ends = self._place[~followed].tolist()
         self._lasts = np.zeros(len(self._first))
 
-    def _add(self, waits_for: list[tuple[float, int]]) -> None:
-        """Add the place of a node that waits for some places, each with its delay, the least delay first."""
-        here = _BEGIN
-        if waits_for and waits_for[0][0] == 0.0:
-            _, here = waits_for.pop(0)
-        while len(waits_for) > 1:
-            here = self._put(here, waits_for.pop(0))
-        self._put(here, waits_for[0] if waits_for else (0.0, here))
-
-    def _put(self, first: int, second: tuple[float, int]) -> int:
+    def _put(self, first: int, delay: float, second: int) -> int:
+        """Add a place that waits for two, for the second of them with a delay."""
         self._first.append(first)
-        self._second.append(second[1])
-        self._delay.append(second[0])
+        self._second.append(second)
+        self._delay.append(delay)
         return len(self._first)
 
     def place(self, node: int) -> int:

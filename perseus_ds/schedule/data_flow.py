@@ -10,7 +10,7 @@ from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Order, Schedule
 
 Pair = tuple[Instruction, Instruction]
-_BACKWARDS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT})
+BACKWARDS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT})
 ENDS = {
     Kind.FORWARD: (Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION),
     Kind.BACKWARD: (Kind.SEND_GRAD, Kind.RECV_GRAD),
@@ -57,11 +57,13 @@ def data_flow(schedule: Schedule) -> list[Pair]:
     inputs = ((_input_of(taker, last, backward_of), taker) for taker in present)
     pairs = [(maker, taker) for maker, taker in inputs if maker is not None]
     taken = {maker for maker, _ in pairs}
-    for giver in present:
-        is_forward = giver.kind is Kind.FORWARD and giver.stage < last
-        if (is_forward or (giver.kind in _BACKWARDS and giver.stage > 0)) and giver not in taken:
-            kind, step = (Kind.FORWARD, 1) if is_forward else (Kind.BACKWARD, -1)
-            heir = Instruction(giver.stage + step, kind, giver.microbatch)
+    for giver in (part for part in present if part not in taken):
+        heir = None
+        if giver.kind is Kind.FORWARD and giver.stage < last:
+            heir = Instruction(giver.stage + 1, Kind.FORWARD, giver.microbatch)
+        elif giver.kind in BACKWARDS and giver.stage > 0:
+            heir = Instruction(giver.stage - 1, Kind.BACKWARD, giver.microbatch)
+        if heir is not None:
             raise ScheduleError(f"{giver} hands its result to {heir}, which no stage runs")
     for maker, taker in pairs:
         if maker not in present:
@@ -75,9 +77,9 @@ def _input_of(
     stage, microbatch = taker.stage, taker.microbatch
     if taker.kind is Kind.FORWARD and stage > 0:
         return Instruction(stage - 1, Kind.FORWARD, microbatch)
-    if taker.kind in _BACKWARDS and stage == last:
+    if taker.kind in BACKWARDS and stage == last:
         return Instruction(stage, Kind.FORWARD, microbatch)
-    if taker.kind in _BACKWARDS:
+    if taker.kind in BACKWARDS:
         whole = Instruction(stage + 1, Kind.BACKWARD, microbatch)
         return backward_of.get((stage + 1, microbatch), whole)
     if taker.kind is Kind.BACKWARD_WEIGHT:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 
 from perseus_ds.errors import ScheduleError
-from perseus_ds.schedule.data_flow import ENDS, data_flow
+from perseus_ds.schedule.data_flow import BACKWARDS, ENDS, data_flow
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Order, Schedule
 
@@ -45,10 +45,9 @@ def _start(kinds: Sequence[Kind], others: Sequence[Kind]) -> str:
 
 # Transfers that come several times for one microbatch: which of them brings the data that is used next.
 
-_BACKWARDS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT})
 _CHANNELS = (
     (Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, +1, frozenset({Kind.FORWARD})),
-    (Kind.SEND_GRAD, Kind.RECV_GRAD, -1, _BACKWARDS),
+    (Kind.SEND_GRAD, Kind.RECV_GRAD, -1, BACKWARDS),
 )
 Names = dict[Instruction, Instruction]
 
@@ -65,18 +64,19 @@ def with_repeats_named(schedule: Schedule) -> Schedule:
     ranks = {i.stage: order for order in schedule.orders for i in order}
     for stage, order in ranks.items():
         for send, receive, step, kinds in _CHANNELS:
-            sends = _of(order, stage, send)
-            receives = _of(ranks.get(stage + step, ()), stage + step, receive)
-            made = [i.microbatch for i in order if i.stage == stage and i.kind in kinds]
+            sends = [i for i in order if i.stage == stage and i.kind is send]
+            receives = [
+                i for i in ranks.get(stage + step, ()) if i.stage == stage + step and i.kind is receive
+            ]
+            made = [i for i in order if i.stage == stage and i.kind in kinds]
             if len(sends) == len(receives) > len(made):
                 carrying = _carrying(order, ranks[stage + step], sends, receives, kinds)
-                names |= _named(sends, receives, carrying, schedule.microbatches)
+                beyond = count(schedule.microbatches)
+                for turn, ends in enumerate(zip(sends, receives, strict=True)):
+                    number = carrying[turn] if turn in carrying else next(beyond)
+                    names |= {end: replace(end, microbatch=number) for end in ends}
     orders = tuple(tuple(names.get(one, one) for one in order) for order in schedule.orders)
     return replace(schedule, orders=orders)
-
-
-def _of(order: Order, stage: int, kind: Kind) -> Sequence[Instruction]:
-    return [i for i in order if i.stage == stage and i.kind is kind]
 
 
 def _carrying(
@@ -107,20 +107,6 @@ def _carrying(
 def _computed(order: Order, stage: int, kinds: frozenset[Kind]) -> Mapping[int, int]:
     """Return the place of each microbatch's computation in the order."""
     return {i.microbatch: at for at, i in enumerate(order) if i.stage == stage and i.kind in kinds}
-
-
-def _named(
-    sends: Sequence[Instruction],
-    receives: Sequence[Instruction],
-    carrying: Mapping[int, int],
-    microbatches: int,
-) -> Iterator[tuple[Instruction, Instruction]]:
-    beyond = microbatches
-    for turn, ends in enumerate(zip(sends, receives, strict=True)):
-        number = carrying.get(turn, beyond)
-        beyond += turn not in carrying
-        for end in ends:
-            yield end, replace(end, microbatch=number)
 
 
 # Bare orders with their transfers written in, as an engine runs them that sends and receives in pairs.

@@ -279,29 +279,24 @@ def textbook(
             hint="both are at least 1, as is a group",
         )
     book = TEXTBOOK[name]
-    ranks = _ranks(name, book, stages, chunks)
+    each = chunks if chunks is not None else book.chunks or 1
+    if each < 1 or each != (book.chunks or each):
+        raise ScheduleError(
+            f"{name} with {each} chunks on every rank does not exist",
+            hint=f"it has {book.chunks}" if book.chunks else "at least 1",
+        )
+    if stages % each:
+        raise ScheduleError(f"{stages} stages do not fill ranks of {each} chunks", hint="give a multiple")
+    ranks = stages // each
     if microbatches < ranks * book.microbatches_per_rank:
         raise ScheduleError(
             f"{name} on {ranks} ranks needs {ranks * book.microbatches_per_rank} microbatches,"
             f" got {microbatches}"
         )
-    order = book.order if book.chunks else partial(book.order, chunks=stages // ranks)
+    order = book.order if book.chunks else partial(book.order, chunks=each)
     if book.grouped:
         order = partial(order, group=group)
     elif group is not None:
         raise ScheduleError(f"{name} has no groups of microbatches", hint="leave the group out")
     orders = tuple(tuple(order(rank, ranks=ranks, microbatches=microbatches)) for rank in range(ranks))
     return Schedule(name, microbatches, orders)
-
-
-def _ranks(name: str, book: Textbook, stages: int, chunks: int | None) -> int:
-    """On how many ranks the stages lie."""
-    wanted = chunks if chunks is not None else book.chunks or 1
-    if wanted < 1 or wanted != (book.chunks or wanted):
-        raise ScheduleError(
-            f"{name} with {wanted} chunks on every rank does not exist",
-            hint=f"it has {book.chunks}" if book.chunks else "at least 1",
-        )
-    if stages % wanted:
-        raise ScheduleError(f"{stages} stages do not fill ranks of {wanted} chunks", hint="give a multiple")
-    return stages // wanted

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from perseus_ds.errors import ScheduleError
-from perseus_ds.schedule.dag import Dag, dag_of
+from perseus_ds.schedule.dag import dag_of
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Schedule
 
@@ -86,9 +86,14 @@ def validate(schedule: Schedule) -> None:
     for stage in range(schedule.stages):
         if stage not in homes:
             raise ScheduleError(f"no rank runs stage {stage}\n{order_grid(schedule)}")
-    cycle = _joined(schedule).cycle()
+    try:
+        cycle = dag_of(schedule).cycle()
+    except ScheduleError as error:
+        raise ScheduleError(f"{error.message}\n{order_grid(schedule)}") from error
     if cycle:
-        _refuse(schedule, _cell_of(schedule, cycle), f"the schedule never ends: {_waits(cycle)}")
+        cells = {i: (rank, at) for rank, order in enumerate(schedule.orders) for at, i in enumerate(order)}
+        cell = next(cells[stuck] for stuck in cycle if stuck in cells)  # transfers may bear the sender's name
+        _refuse(schedule, cell, f"the schedule never ends: {' waits for '.join(map(str, cycle))}")
 
 
 def _homes(schedule: Schedule) -> Mapping[int, int]:
@@ -97,76 +102,40 @@ def _homes(schedule: Schedule) -> Mapping[int, int]:
     return {stage: rank for (stage, rank), _ in reversed(counts.most_common())}
 
 
-def _joined(schedule: Schedule) -> Dag:
-    try:
-        return dag_of(schedule)
-    except ScheduleError as error:
-        raise ScheduleError(f"{error.message}\n{order_grid(schedule)}") from error
-
-
 def _check_order(schedule: Schedule, rank: int, homes: Mapping[int, int]) -> None:
     seen: set[Instruction] = set()
     for position, instruction in enumerate(schedule.orders[rank]):
         for part in instruction.parts:
-            why = _fault(schedule, rank, part, homes) or _out_of_turn(part, seen)
-            if why:
+            if why := _fault(schedule, rank, part, homes[part.stage], seen):
                 _refuse(schedule, (rank, position), why)
         seen.update(instruction.parts)
+    end = rank, len(schedule.orders[rank])
     for stage in (stage for stage, home in sorted(homes.items()) if home == rank):
-        for missing in _missing(stage, schedule.microbatches, seen):
-            _refuse(schedule, (rank, len(schedule.orders[rank])), f"{missing} never runs")
+        for microbatch in range(schedule.microbatches):
+            split = Instruction(stage, Kind.BACKWARD_INPUT, microbatch) in seen
+            for kind in (Kind.FORWARD, Kind.BACKWARD_WEIGHT if split else Kind.BACKWARD):
+                if (missing := Instruction(stage, kind, microbatch)) not in seen:
+                    _refuse(schedule, end, f"{missing} never runs")
     if rank not in homes.values():
         _refuse(schedule, (rank, 0), f"rank {rank} runs no stage")
 
 
-def _fault(schedule: Schedule, rank: int, instruction: Instruction, homes: Mapping[int, int]) -> str | None:
-    """Return what is wrong with an instruction wherever it stands in its order."""
-    home = homes[instruction.stage]
+def _fault(
+    schedule: Schedule, rank: int, instruction: Instruction, home: int, seen: set[Instruction]
+) -> str | None:
+    """Return what is wrong with an instruction at its place, after those that were ``seen``."""
+    stage, kind, microbatch = instruction.stage, instruction.kind, instruction.microbatch
     if home != rank:
-        where = f"stands in the order of rank {rank}, but stage {instruction.stage} runs on rank {home}"
-        return f"{instruction} {where}"
-    if instruction.kind in _COUNTED and instruction.microbatch >= schedule.microbatches:
+        return f"{instruction} stands in the order of rank {rank}, but stage {stage} runs on rank {home}"
+    if kind in _COUNTED and microbatch >= schedule.microbatches:
         return f"{instruction} is beyond {schedule.microbatches} microbatches"
-    return None
-
-
-def _out_of_turn(instruction: Instruction, seen: set[Instruction]) -> str | None:
-    """Return what is wrong with an instruction after those before it."""
-
-    def of_kind(kind: Kind) -> Instruction:
-        return Instruction(instruction.stage, kind, instruction.microbatch)
-
     if instruction in seen:
         return f"{instruction} runs twice"
-    before = _BEFORE.get(instruction.kind)
-    if before is not None and of_kind(before) not in seen:
-        return f"{instruction} runs before {of_kind(before)}"
-    twice = [of_kind(kind) for kind in _OTHER_WAY.get(instruction.kind, ()) if of_kind(kind) in seen]
-    return f"{instruction} runs twice: {twice[0]} did its work" if twice else None
-
-
-def _missing(stage: int, microbatches: int, seen: set[Instruction]) -> list[Instruction]:
-    missing = []
-    for microbatch in range(microbatches):
-        split = Instruction(stage, Kind.BACKWARD_INPUT, microbatch) in seen
-        backward = Kind.BACKWARD_WEIGHT if split else Kind.BACKWARD
-        wanted = (Instruction(stage, kind, microbatch) for kind in (Kind.FORWARD, backward))
-        missing += [instruction for instruction in wanted if instruction not in seen]
-    return missing
-
-
-def _cell_of(schedule: Schedule, cycle: list[Instruction]) -> tuple[int, int]:
-    """Find an instruction of the circle in the orders: a transfer's node may bear its other end's name."""
-    return next(
-        (rank, order.index(stuck))
-        for stuck in cycle
-        for rank, order in enumerate(schedule.orders)
-        if stuck in order
-    )
-
-
-def _waits(cycle: list[Instruction]) -> str:
-    return " waits for ".join(map(str, cycle))
+    if kind in _BEFORE and (before := Instruction(stage, _BEFORE[kind], microbatch)) not in seen:
+        return f"{instruction} runs before {before}"
+    others = (Instruction(stage, other, microbatch) for other in _OTHER_WAY.get(kind, ()))
+    twice = next((other for other in others if other in seen), None)
+    return f"{instruction} runs twice: {twice} did its work" if twice else None
 
 
 def _refuse(schedule: Schedule, cell: tuple[int, int], why: str) -> None:
