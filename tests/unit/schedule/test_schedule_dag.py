@@ -7,6 +7,12 @@ from schedules import schedule
 
 from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule import Dag, Instruction, Kind, dag_of, grid, textbook
+from perseus_ds.schedule.dag import LongestPaths
+
+NODES = tuple(Instruction(stage, Kind.FORWARD, 0) for stage in range(12))
+EDGES = st.lists(
+    st.tuples(st.integers(0, 11), st.integers(0, 11), st.sampled_from([0.0, 0.0, 0.5, 2.0])), max_size=40
+)
 
 
 def named_edges(dag: Dag) -> set[str]:
@@ -19,30 +25,22 @@ def test_bare_orders_are_joined_by_the_data_between_stages() -> None:
 
 
 def test_streams_meet_in_transfers_that_hold_both_stages() -> None:
-    dag = dag_of(schedule("0F0 0SA0 0F1 0SA1", "1RA0 1F0 1RA1 1F1", microbatches=2))
+    dag = dag_of(streams := schedule("0F0 0SA0 0F1 0SA1", "1RA0 1F0 1RA1 1F1", microbatches=2))
     assert named_edges(dag) == {
-        "0F0>0SA0",
-        "0SA0>0F1",
-        "0F1>0SA1",
-        "0SA0>1F0",
+        *("0F0>0SA0", "0SA0>0F1", "0F1>0SA1", "0SA0>1F0", "0SA1>1F1"),
         "1F0>0SA1",  # the rendezvous: stage 0 cannot send before stage 1 is ready to receive
-        "0SA1>1F1",
     }
     assert not any(node.kind in {Kind.RECV_ACTIVATION, Kind.RECV_GRAD} for node in dag.nodes)
+    assert [line.split("|")[1].split() for line in grid(streams).splitlines()] == [
+        ["F0", "F1", "."],  # in a grid transfers take no step
+        [".", "F0", "F1"],
+    ]
 
 
 def test_tied_reduction_is_one_node_for_all_who_take_part() -> None:
     dag = dag_of(schedule("0F0 0B0 0RT0 0OS0", "1F0 1B0 1OS0", "2F0 2B0 2RT0 2OS0", microbatches=1))
     assert {"0B0>0RT0", "2B0>0RT0", "0RT0>0OS0", "0RT0>2OS0"} <= named_edges(dag)
     assert "2RT0" not in {str(node) for node in dag.nodes}
-
-
-@given(st.integers(1, 6), st.integers(1, 8), st.sampled_from(["1f1b", "gpipe"]))
-def test_topological_order_respects_every_edge(stages: int, microbatches: int, name: str) -> None:
-    dag = dag_of(textbook(name, stages=stages, microbatches=microbatches))
-    place = {node: index for index, node in enumerate(dag.topological())}
-    assert len(place) == len(dag.nodes) == 2 * stages * microbatches
-    assert all(place[before] < place[after] for before, after in dag.edges)
 
 
 @given(st.integers(1, 6), st.integers(1, 8))
@@ -63,22 +61,22 @@ def test_a_circle_is_a_value_and_an_error() -> None:
         circular.topological()
 
 
-@given(st.sampled_from(["1f1b", "gpipe", "interleaved"]), st.integers(0, 2**32 - 1))
-def test_many_sets_of_durations_start_as_each_does_alone(name: str, seed: int) -> None:
-    schedule = textbook(name, stages=4, microbatches=4)
-    dag, random = dag_of(schedule), np.random.default_rng(seed)
-    durations = random.uniform(0.1, 2.0, (len(dag.nodes), 3))
-    together = dag.starts_of_many(durations, {})
-    for column in range(3):
-        assert together[:, column] == pytest.approx(dag.earliest_starts(durations[:, column].tolist()))
-
-
-def test_in_a_grid_transfers_take_no_step() -> None:
-    streams = schedule("0F0 0SA0 0F1 0SA1", "1RA0 1F0 1RA1 1F1", microbatches=2)
-    assert [line.split("|")[1].split() for line in grid(streams).splitlines()] == [
-        ["F0", "F1", "."],
-        [".", "F0", "F1"],
-    ]
+@given(EDGES, st.lists(st.floats(0.0, 10.0), min_size=12, max_size=12))
+def test_three_ways_to_the_earliest_ends_agree(
+    edges: list[tuple[int, int, float]], lasts: list[float]
+) -> None:
+    """One set of durations, many at once, and prepared passes of which none leaves anything for the next."""
+    late_s = {(min(a, b), max(a, b)): late for a, b, late in edges if a != b}
+    sends = {edge: (number, Kind.SEND_GRAD) for number, edge in enumerate(late_s)}
+    dag, fixed_s = Dag(NODES, tuple(late_s), sends), {sends[edge]: late for edge, late in late_s.items()}
+    paths = LongestPaths(dag.graph, dag.delays_s(fixed_s))
+    for durations in (np.array(lasts), np.full(12, 7.0), np.array(lasts)):
+        expected = np.array(dag.earliest_starts(durations.tolist(), fixed_s)) + durations
+        ends = paths.ends(durations)
+        assert [ends[paths.place(node)] for node in range(12)] == pytest.approx(expected.tolist())
+        assert paths.over(ends) == pytest.approx(max(expected))
+        together = dag.starts_of_many(np.column_stack([durations, 0.0 * durations]), fixed_s)[:, 0]
+        assert together + durations == pytest.approx(expected)
 
 
 def test_networkx_sees_the_same_graph() -> None:
@@ -94,3 +92,20 @@ def test_networkx_sees_the_same_graph() -> None:
     assert nx.dag_longest_path_length(graph, weight=None) + 1 == 2 * (4 + 3 - 1)
     place = {str(dag.nodes[node]): index for index, node in enumerate(dag.topological())}
     assert all(place[a] < place[b] for a, b in graph.edges)
+
+
+def test_what_crosses_ranks_is_buffered_and_named_after_its_send() -> None:
+    dag = dag_of(textbook("zbv", stages=4, microbatches=4))
+    buffered = {(str(dag.nodes[a]), str(dag.nodes[b])): send for (a, b), send in dag.buffered.items()}
+    assert buffered["0F0", "1F0"] == (0, Kind.SEND_ACTIVATION)
+    assert buffered["3I1", "2I1"] == (3, Kind.SEND_GRAD)
+    assert ("1F0", "2F0") not in buffered  # stages 1 and 2 are both on rank 1: the point of the V
+    assert len(buffered) == 4 * 4  # 0 to 1 and 2 to 3, forwards and gradients, for 4 microbatches
+
+
+def test_a_buffered_transfer_delays_its_taker_and_nothing_else() -> None:
+    dag = dag_of(textbook("1f1b", stages=2, microbatches=2))
+    starts = dag.earliest_starts([1.0] * len(dag.nodes), {(0, Kind.SEND_ACTIVATION): 0.25})
+    at = dict(zip(map(str, dag.nodes), starts, strict=True))
+    assert [at[name] for name in ("0F0", "0F1", "0B0", "0B1")] == [0.0, 1.0, 3.25, 5.25]
+    assert [at[name] for name in ("1F0", "1B0", "1F1", "1B1")] == [1.25, 2.25, 3.25, 4.25]

@@ -107,35 +107,23 @@ def test_orders_side_by_side_without_timing() -> None:
     ]
 
 
-NO_SUCH_PIPELINE = {
-    "stages that do not fill their ranks": (
-        {"name": "interleaved", "stages": 5, "chunks": 2},
-        "5 stages do not fill ranks of 2 chunks",
-    ),
-    "chunks in an order of one stage": (
-        {"name": "1f1b", "stages": 4, "chunks": 2},
-        r"1f1b with 2 chunks on every rank does not exist \(it has 1\)",
-    ),
-    "a V with three arms": (
-        {"name": "zbv", "stages": 6, "chunks": 3},
-        r"zbv with 3 chunks on every rank does not exist \(it has 2\)",
-    ),
-    "too few microbatches": (
-        {"name": "dualpipe-v", "stages": 8},
-        "dualpipe-v on 4 ranks needs 8 microbatches, got 4",
-    ),
-    "a group without groups": ({"name": "gpipe", "stages": 2, "group": 2}, "gpipe has no groups"),
-    "no stage": ({"name": "1f1b", "stages": 0}, "do not make a pipeline"),
-    "no microbatch": ({"name": "1f1b", "stages": 1, "microbatches": 0}, "do not make a pipeline"),
-    "an unknown name": ({"name": "1f2b", "stages": 2}, r"'1f2b'.*1f1b, gpipe"),
-    "a group of none": ({"name": "interleaved", "stages": 2, "group": 0}, "do not make a pipeline"),
-}
-
-
-@pytest.mark.parametrize(("sizes", "why"), NO_SUCH_PIPELINE.values(), ids=NO_SUCH_PIPELINE)
-def test_refuses_what_no_order_can_run(sizes: dict[str, object], why: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "sizes", "why"),
+    [
+        ("interleaved", {"stages": 5, "chunks": 2}, "5 stages do not fill"),
+        ("1f1b", {"stages": 4, "chunks": 2}, "2 chunks"),
+        ("zbv", {"stages": 6, "chunks": 3}, r"3 chunks.*it has 2"),
+        ("dualpipe-v", {"stages": 8}, "needs 8 microbatches"),
+        ("gpipe", {"stages": 2, "group": 2}, "no groups"),
+        ("1f1b", {"stages": 0}, "do not make a pipeline"),
+        ("1f1b", {"stages": 1, "microbatches": 0}, "do not make a pipeline"),
+        ("interleaved", {"stages": 2, "group": 0}, "do not make a pipeline"),
+        ("1f2b", {"stages": 2}, r"'1f2b'.*1f1b, gpipe"),
+    ],
+)
+def test_refuses_what_no_order_can_run(name: str, sizes: dict[str, int], why: str) -> None:
     with pytest.raises(ScheduleError, match=why):
-        textbook(**({"microbatches": 4} | sizes))
+        textbook(name, **({"microbatches": 4} | sizes))
 
 
 @pytest.mark.parametrize("ranks", range(1, 9))
