@@ -6,16 +6,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import InfeasibleError, PerseusError, SlowChangeError
 from perseus_ds.plan.expected import expected, with_power_ratio
 from perseus_ds.plan.file import write_plans
 from perseus_ds.plan.frontier import build
 from perseus_ds.plan.problem import Switching
-from perseus_ds.plan.record import InstructionTimelines, PlanSet, read_timelines
+from perseus_ds.plan.record import FrequencyPlan, PlanSet, read_timelines
 from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smoothed
@@ -53,10 +55,13 @@ def main(arguments: list[str]) -> int:
     try:
         request = read_request(request_file)
         profile = smoothed(read_profile(profile_file), scatter=True)
-        plans = _built(profile, request)
-        plans = with_plan_within(plans, request.objective)
-        plans = with_power_ratio(plans, profile, request.change or plans.change)
-        write_plans(_with_expected(plans, profile, request), plan)
+        plans = with_plan_within(_built(profile, request), request.objective)
+        change = request.change or plans.change
+        plans = with_power_ratio(plans, profile, change)
+        if request.objective is not None and profile.blocking_w:
+            with suppress(InfeasibleError):  # the job says so itself
+                plans = _with_expected(plans, select(plans, request.objective), profile, change)
+        write_plans(plans, plan)
     except PerseusError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -68,40 +73,25 @@ def _built(profile: Profile, request: PlanRequest) -> PlanSet:
     timelines = () if request.timelines is None else read_timelines(Path(request.timelines))
     switching = Switching.of(profile)
     switching = replace(switching, split=request.split, waits=request.waits, budget=request.budget)
-
-    def made(switching: Switching, timelines: Sequence[InstructionTimelines]) -> PlanSet:
-        return build(
-            profile,
-            request.schedule,
-            blocking_power_w=request.blocking_power_w,
-            reserve_pct=request.reserve_pct,
-            switching=switching,
-            timelines=timelines,
-            verify=True,
-            fingerprint=request.fingerprint,
-        )
-
-    try:
-        return made(switching, timelines)
-    except SlowChangeError:
-        return made(replace(switching, budget=replace(request.budget, per_gpu_per_s=0.0)), ())
-
-
-def _with_expected(plans: PlanSet, profile: Profile, request: PlanRequest) -> PlanSet:
-    """Work out what to expect of the job's plan here: on its own thread training would wait for it."""
-    if request.objective is None or not profile.blocking_w:
-        return plans
-    try:
-        plan = select(plans, request.objective)
-    except InfeasibleError:  # the job says so itself
-        return plans
-    found = expected(
-        plan,
+    made = partial(
+        build,
         profile,
-        request.change or plans.change,
-        variation=profile.variation(),
-        replicas=int(request.fingerprint.get("replicas", 1)),
+        request.schedule,
+        blocking_power_w=request.blocking_power_w,
+        reserve_pct=request.reserve_pct,
+        verify=True,
+        fingerprint=request.fingerprint,
     )
+    try:
+        return made(switching=switching, timelines=timelines)
+    except SlowChangeError:
+        return made(switching=replace(switching, budget=replace(request.budget, per_gpu_per_s=0.0)))
+
+
+def _with_expected(plans: PlanSet, plan: FrequencyPlan, profile: Profile, change: ClockChange) -> PlanSet:
+    """Work out what to expect of the job's plan here: on its own thread training would wait for it."""
+    replicas = int(plans.fingerprint.get("replicas", 1))
+    found = expected(plan, profile, change, variation=profile.variation(), replicas=replicas)
     return replace(plans, expected={plan.index: found})
 
 

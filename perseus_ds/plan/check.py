@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import networkx as nx
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.errors import SolverError
 from perseus_ds.plan.record import PlanSet
-from perseus_ds.schedule import Instruction, dag_of
+from perseus_ds.schedule import dag_of
 
 _sparse: Any = scipy.sparse  # its stubs know no stacks of arrays
 _linprog: Any = scipy.optimize.linprog
@@ -34,7 +33,6 @@ def check_times_by_networkx(plans: PlanSet, indexes: list[int]) -> None:
         SolverError: a time that is another.
     Cost: one walk over the graph in Python for each: a second for some hundred thousand edges.
     """
-    paths = _Paths(plans)
     fastest = {i: float(plans.options[i.stage, i.kind].time_s.min()) for i in plans.computations()}
     highest = {i: float(plans.options[i.stage, i.kind].time_s[0]) for i in plans.computations()}
     said = [("T_min", plans.t_min_s, fastest), ("the baseline", plans.baseline.iteration_time_s, highest)]
@@ -47,31 +45,20 @@ def check_times_by_networkx(plans: PlanSet, indexes: list[int]) -> None:
             for i, portions in plans.plan(index).portions().items()
         }
         said.append((f"plan {index}", float(plans.iteration_time_s[index]), planned))
+    fixed_s = {f"{stage}{kind.value}": time_s for (stage, kind), time_s in plans.fixed_s.items()}
+    dag = dag_of(plans.schedule)
+    graph, nodes = dag.to_networkx(), {str(node): node for node in dag.nodes}
+    graph.add_edges_from([(name, _END) for name in nodes])  # the end follows everything
     for what, said_s, lasts_s in said:
-        found_s = paths.longest_s(lasts_s)
+        for before, _, edge in graph.edges(data=True):
+            node = nodes[before]
+            own_s = lasts_s[node] if node in lasts_s else fixed_s[f"{node.stage}{node.kind.value}"]
+            edge["weight"] = own_s + (fixed_s[edge["transfer"]] if "transfer" in edge else 0.0)
+        found_s = float(nx.dag_longest_path_length(graph))
         if not abs(said_s - found_s) <= _RELATIVE * found_s:
             raise SolverError(
                 f"{what} states an iteration time of {said_s:.9g} s, its longest path is {found_s:.9g} s"
             )
-
-
-class _Paths:
-    """The graph of a schedule with an end that follows everything."""
-
-    def __init__(self, plans: PlanSet) -> None:
-        self._fixed_s = {f"{stage}{kind.value}": time_s for (stage, kind), time_s in plans.fixed_s.items()}
-        self._nodes = {str(node): node for node in dag_of(plans.schedule).nodes}
-        self._graph = dag_of(plans.schedule).to_networkx()
-        self._graph.add_edges_from([(name, _END) for name in self._nodes])
-        self._key = {name: f"{node.stage}{node.kind.value}" for name, node in self._nodes.items()}
-
-    def longest_s(self, computed_s: Mapping[Instruction, float]) -> float:
-        """The longest path, with what is fixed and what travels meanwhile."""
-        for before, _, edge in self._graph.edges(data=True):
-            node = self._nodes[before]
-            lasts_s = computed_s[node] if node in computed_s else self._fixed_s[self._key[before]]
-            edge["weight"] = lasts_s + (self._fixed_s[edge["transfer"]] if "transfer" in edge else 0.0)
-        return float(nx.dag_longest_path_length(self._graph))
 
 
 def check_bounds_by_lp(plans: PlanSet, indexes: list[int]) -> None:
@@ -104,15 +91,10 @@ class _LinearProgram:
         dag = dag_of(plans.schedule)
         time_s: list[NDArray[np.float64]] = []
         cost_j: list[NDArray[np.float64]] = []
-        for node in dag.nodes:
-            key = node.stage, node.kind
-            if node.kind.is_computation:
-                options = plans.options[key]
-                time_s.append(options.planned_s(plans.reserve_pct))
-                cost_j.append(options.cost_j(plans.blocking_power_w))
-            else:
-                time_s.append(np.array([plans.fixed_s[key]]))
-                cost_j.append(np.zeros(1))
+        for key in ((node.stage, node.kind) for node in dag.nodes):
+            own = plans.options.get(key)
+            time_s.append(np.array([plans.fixed_s[key]]) if own is None else own.planned_s(plans.reserve_pct))
+            cost_j.append(np.zeros(1) if own is None else own.cost_j(plans.blocking_power_w))
         nodes, counts = len(dag.nodes), [len(own) for own in time_s]
         at = np.repeat(np.arange(nodes), counts), np.arange(sum(counts))
         shape = nodes, sum(counts)

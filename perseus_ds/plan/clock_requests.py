@@ -79,31 +79,29 @@ def play_baseline(plans: PlanSet) -> list[Played]:
 
 
 def _played(plans: PlanSet, portions: dict[Instruction, tuple[Portion, ...]]) -> list[Played]:
-    dag = dag_of(plans.schedule)
-    own = [_unplaced(plans, node, portions.get(node, ())) for node in dag.nodes]
+    dag, own = dag_of(plans.schedule), []
+    for node in dag.nodes:
+        key = node.stage, node.kind
+        if node not in portions:
+            own.append(Played(node, 0.0, plans.fixed_s[key], 0.0))
+            continue
+        options = plans.options[key]
+        parts = tuple(
+            Part(
+                segment.clock_mhz,
+                share * segment.duration_s,
+                share * segment.duration_s * float(options.energy_j[option] / options.time_s[option]),
+                segment.memory_mhz,
+            )
+            for option, share in portions[node]
+            for segment in options.segments(option)
+        )
+        duration_s, energy_j = sum(part.duration_s for part in parts), sum(part.energy_j for part in parts)
+        kernels = any(option >= len(options.clock_mhz) for option, _ in portions[node])
+        own.append(Played(node, 0.0, duration_s, energy_j, parts, kernels))
     starts = dag.earliest_starts([one.duration_s for one in own], plans.fixed_s)
     placed = {one.instruction: replace(one, start_s=at_s) for one, at_s in zip(own, starts, strict=True)}
     return [placed[i] for order in plans.schedule.orders for i in order if i in placed]
-
-
-def _unplaced(plans: PlanSet, node: Instruction, portions: tuple[Portion, ...]) -> Played:
-    key = (node.stage, node.kind)
-    if not portions:
-        return Played(node, 0.0, plans.fixed_s[key], 0.0)
-    options = plans.options[key]
-    parts = tuple(
-        Part(
-            segment.clock_mhz,
-            share * segment.duration_s,
-            share * segment.duration_s * float(options.energy_j[option] / options.time_s[option]),
-            segment.memory_mhz,
-        )
-        for option, share in portions
-        for segment in options.segments(option)
-    )
-    duration_s, energy_j = sum(part.duration_s for part in parts), sum(part.energy_j for part in parts)
-    kernels = any(option >= len(options.clock_mhz) for option, _ in portions)
-    return Played(node, 0.0, duration_s, energy_j, parts, kernels)
 
 
 Clocks = tuple[int, int | None]
@@ -175,20 +173,9 @@ def clock_requests(
     """
     mine = {instruction for _, instruction in plan.of.computations_of(rank)}
     own = [one for one in played or play(plan) if one.parts and one.instruction in mine]
-    low = plan.low_waits(rank)
-    return requests_of(
-        own,
-        plan.iteration_time_s,
-        change,
-        low=low,
-        wait_clock=plan.of.wait_clock,
-        on_pace=on_pace and not varies(plan.of),
-    )
-
-
-def varies(plans: PlanSet) -> bool:
-    """Return whether microbatches differ by more than a lower clock's guard allows for."""
-    return plans.load_variation > GUARD
+    on_pace = on_pace and plan.of.load_variation <= GUARD  # else microbatches differ by more than that
+    low, wait_clock = plan.low_waits(rank), plan.of.wait_clock
+    return requests_of(own, plan.iteration_time_s, change, low=low, wait_clock=wait_clock, on_pace=on_pace)
 
 
 def requests_of(
@@ -259,16 +246,14 @@ def _wanted(
         late_s = latency_s
         if start_s - one.end_s < latency_s:
             lowers = clocks[0] < before[0] or _memory_mhz(clocks) < _memory_mhz(before)
-            late_s = _late_by_s(one.duration_s, latency_s, on_pace=on_pace) if lowers else 0.0
+            if not lowers:
+                late_s = 0.0
+            elif on_pace:  # asked for while the computation runs
+                late_s = min(latency_s, max(GUARD * one.duration_s, latency_s - one.duration_s))
         at_s = one.end_s + late_s
         if len(after) == 1 or at_s < start_s + after[1][0]:  # else over before it is in force
             wanted.append(_DueClock(at_s, clocks, latency_s))
     return wanted
-
-
-def _late_by_s(duration_s: float, latency_s: float, *, on_pace: bool) -> float:
-    """Return how long after a computation's end a lower clock is in force that is asked for while it runs."""
-    return min(latency_s, max(GUARD * duration_s, latency_s - duration_s)) if on_pace else latency_s
 
 
 def _stretches(one: Played) -> list[tuple[float, Clocks]]:

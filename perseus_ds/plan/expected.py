@@ -27,10 +27,10 @@ from perseus_ds.plan.clock_requests import (
     play,
 )
 from perseus_ds.plan.record import Expected, FrequencyPlan, Options, PlanSet, Portion
+from perseus_ds.plan.reserve import drawn_factors
 from perseus_ds.plan.select import select
 from perseus_ds.profile import Computation, Profile, sampled_ratios, smoothed, time_factor
 from perseus_ds.profile.curves import ENOUGH_POINTS, SCATTER_HARMLESS, scatters
-from perseus_ds.profile.loads import log_normal
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
 LEFT_OUT = 0.0005
@@ -44,7 +44,6 @@ WORTH_SAYING_PCT = 0.1
 """Less time than that is not worth a line."""
 _MOST_NODES = 30_000  # played in all: about half a second
 _LEAST_DRAWS, _MOST_DRAWS = 6, 200
-_LEAST_FACTOR = 0.5
 _LEAST_ERROR_DRAWS, _MOST_ERROR_DRAWS = 20, 200
 _MOST_ERROR_NUMBERS = 250_000  # nodes times draws, for each of four runs
 _LEAST_POINTS, _MOST_POINTS = 2, 12
@@ -77,15 +76,21 @@ def expected(
     Cost: a pass over the schedule's graph for every draw, 30 000 nodes in all.
     """
     dag, profile = dag_of(plan.of.schedule), smoothed(profile)
-    factor = _factors(dag, variation or {}, profile.size_variation)
-    errors = time_errors(plan, profile, dag, factor, variation or {})
+    variation = variation or {}
+    varies = any(variation.get((node.stage, node.kind)) for node in dag.nodes)
+    draws = int(np.clip(_MOST_NODES // len(dag.nodes), _LEAST_DRAWS, _MOST_DRAWS)) if varies else 1
+    factor = drawn_factors(dag, variation, profile.size_variation, draws)
+    errors = time_errors(plan, profile, dag, factor, variation)
     before, after = _play_baseline(plan, dag, factor), _play_plan(plan, profile, change, dag, factor)
     before_s, before_j = before.with_replicas(replicas, errors.before_s)
     after_s, after_j = after.with_replicas(replicas, errors.after_s)
-    whole_j, leakage = float(before_j.sum()), 0.0 if _has_cool_timelines(plan) else profile.leakage
-    spared_w = (
-        leakage * (before_j / before_s - after_j / after_s) / (1.0 - leakage)
-    )  # a cooler GPU leaks less
+    options = plan.of.options
+    is_cool = any(  # kernels' clocks that were measured cool, each by itself
+        own[-1].option >= len(options[i.stage, i.kind].clock_mhz) and not options[i.stage, i.kind].leaks_alike
+        for i, own in plan.portions().items()
+    )
+    whole_j, leakage = float(before_j.sum()), 0.0 if is_cool else profile.leakage
+    spared_w = leakage * (before_j / before_s - after_j / after_s) / (1.0 - leakage)  # cooler: leaks less
     spared_j = after_s * float(spared_w.sum())
     saving = 1.0 - (float(after_j.sum()) - spared_j) / whole_j
     leaked = spared_j / whole_j * profile.leakage_se / leakage if leakage else 0.0
@@ -138,24 +143,6 @@ class _PlayedIterations(NamedTuple):
         return time_s, self.energy_j + (time_s - float(ordered.mean())) * self.waiting_w
 
 
-def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: float) -> Floats:
-    """Return what every node's work is multiplied by in each iteration, alike for both sides.
-
-    A microbatch has one size on all stages.
-
-    Shape: [nodes, draws].
-    """
-    share = np.array([variation.get((node.stage, node.kind), 0.0) for node in dag.nodes])
-    draws = int(np.clip(_MOST_NODES // len(dag.nodes), _LEAST_DRAWS, _MOST_DRAWS)) if share.any() else 1
-    random = np.random.default_rng(0)
-    factor = np.maximum(1.0 + share[:, None] * random.standard_normal((len(dag.nodes), draws)), _LEAST_FACTOR)
-    if size_variation:
-        microbatch = np.array([node.microbatch for node in dag.nodes])
-        sizes = log_normal(size_variation, random.standard_normal((microbatch.max() + 1, draws)))
-        factor *= sizes[microbatch]
-    return factor
-
-
 def _play_baseline(plan: FrequencyPlan, dag: Dag, factor: Floats) -> _PlayedIterations:
     """Run everything at its highest clock; what waits takes the power of waiting there."""
     plans, waiting_w = plan.of, plan.of.baseline.blocking_power_w
@@ -175,23 +162,13 @@ def _play_plan(
 ) -> _PlayedIterations:
     """Run the plan again and again; the first iteration brings every clock to where one leaves it."""
     player = PlanPlayer(plan, profile.blocking_w, change, dag)
-    player.iterate(np.ones(len(dag.nodes)))
-    ends_s, begin_j = [player.now_s], player.energy_j
-    for drawn in factor.T:
+    ends_s, takes_j = [], []
+    for drawn in (np.ones(len(dag.nodes)), *factor.T):
         player.iterate(drawn)
         ends_s.append(player.now_s)
-    takes_j = (player.energy_j - begin_j) / factor.shape[1]
-    return _PlayedIterations(np.diff(ends_s), takes_j, np.array([gpu.waiting_power_w for gpu in player.gpus]))
-
-
-def _has_cool_timelines(plan: FrequencyPlan) -> bool:
-    """Return whether something runs along kernels' clocks that were measured cool, each by itself."""
-    options = plan.of.options
-    return any(
-        portions[-1].option >= len(options[i.stage, i.kind].clock_mhz)
-        and not options[i.stage, i.kind].leaks_alike
-        for i, portions in plan.portions().items()
-    )
+        takes_j.append(np.array([gpu.energy_j for gpu in player.gpus]))
+    waiting_w = np.array([gpu.waiting_power_w for gpu in player.gpus])
+    return _PlayedIterations(np.diff(ends_s), (takes_j[-1] - takes_j[0]) / factor.shape[1], waiting_w)
 
 
 class PlanPlayer:
@@ -222,11 +199,6 @@ class PlanPlayer:
             self.gpus.append(_Gpu(opening, requests, change, waiting_w, spared))
         self.now_s = 0.0
 
-    @property
-    def energy_j(self) -> Floats:
-        """Return what every GPU has taken so far."""
-        return np.array([gpu.energy_j for gpu in self.gpus])
-
     def iterate(self, factor: Floats) -> None:
         """Run one iteration; all ranks end it together.
 
@@ -234,11 +206,10 @@ class PlanPlayer:
         """
         for gpu in self.gpus:
             gpu.begin_iteration()
-        ends_s = np.zeros(len(self._order))
+        ends_s, begin_s = np.zeros(len(self._order)), self.now_s
         for row in self._order:
             node = self._dag.nodes[row]
-            ready_s = max((ends_s[one] + delay_s for one, delay_s in self._before[row]), default=self.now_s)
-            ready_s = max(ready_s, self.now_s)
+            ready_s = max([begin_s, *(ends_s[one] + delay_s for one, delay_s in self._before[row])])
             if node.kind.is_computation:
                 gpu, options = self.gpus[self._rank[row]], self._options[node.stage, node.kind]
                 ends_s[row] = gpu.compute(self._played[node], options, ready_s, float(factor[row]))
@@ -309,11 +280,15 @@ class _Gpu:
         left = 1.0
         while left > 0.0:
             if one.kernels and (self.clocks == one.parts[0].clocks or not (self._due or self._coming)):
+                self.energy_j += left * times * one.energy_j
+                self._pass_to(self.now_s + left * times * one.duration_s)
                 break
-            left = self._until_next(options, left, times)
-        if one.kernels:
-            self.energy_j += left * times * one.energy_j
-            self._pass_to(self.now_s + left * times * one.duration_s)
+            at = int(abs(options.clock_mhz - self.clocks[0]).argmin())
+            time_s, until_s = times * float(options.time_s[at]), self._next_s()
+            share = min(left, max(0.0, until_s - self.now_s) / time_s)
+            self.energy_j += share * (times * float(options.energy_j[at]))
+            self._pass_to(self.now_s + share * time_s if share == left else until_s)
+            left -= share
         self._ask(self._position, over=True)
         self._position += 1
         return self.now_s
@@ -326,16 +301,6 @@ class _Gpu:
         self._due = [one for one in self._due if one[0] <= due_s]
         self._due.append((due_s, clocks))
         self._call()
-
-    def _until_next(self, options: Options, left: float, times: float) -> float:
-        """Work at the clock in force until another is, or all is done; return the share that is left."""
-        at = int(abs(options.clock_mhz - self.clocks[0]).argmin())
-        time_s, energy_j = times * float(options.time_s[at]), times * float(options.energy_j[at])
-        share = min(left, max(0.0, self._next_s() - self.now_s) / time_s)
-        done = share == left
-        self.energy_j += share * energy_j
-        self._pass_to(self.now_s + share * time_s if done else self._next_s())
-        return 0.0 if done else left - share
 
     def _next_s(self) -> float:
         """Return when something happens next: a request is due, or a clock comes into force."""
@@ -563,9 +528,9 @@ def few_clocks(profile: Profile) -> FewClocks | None:
     if clocks >= ENOUGH_POINTS or any(p.time_se_s > 0.0 or p.samples > 1 for p in points):
         return None
     found = scatters(profile)
-    if found is None:
-        return FewClocks(clocks, None)
-    return None if found[0] < SCATTER_HARMLESS else FewClocks(clocks, 100.0 * found[0])
+    if found is not None and found[0] < SCATTER_HARMLESS:
+        return None
+    return FewClocks(clocks, None if found is None else 100.0 * found[0])
 
 
 def profile_error(profile: Profile, plans: PlanSet) -> EntryError | None:

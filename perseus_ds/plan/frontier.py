@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perseus_ds.errors import InfeasibleError, PlanError, SlowChangeError
 from perseus_ds.plan.expected import savings_within_pct
 from perseus_ds.plan.problem import FREE, PlanProblem, Switching, clocks_mhz, in_order, problem_of
 from perseus_ds.plan.record import (
     MANY,
-    Baseline,
     ChangeBudget,
     InstructionTimelines,
     PlanSet,
@@ -31,7 +29,7 @@ from perseus_ds.plan.reserve import (
     margins_s,
     time_error_pct,
 )
-from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock, Waits, idles, low_waits
+from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock, Waits, idles
 from perseus_ds.profile import Profile, smoothed
 from perseus_ds.schedule import Schedule, validate
 from perseus_ds.solver.check import check_frontier, check_plans
@@ -81,7 +79,15 @@ def build(
         PlanError: profile and schedule have other stages, or a change of clock outlasts an iteration.
         SolverError: the problem cannot be solved as stated, or a check failed.
     """
-    _check(profile, schedule, switching, timelines)
+    if profile.stages > schedule.stages:
+        raise PlanError(
+            f"the profile has stage {profile.stages - 1}, the schedule has stages 0 to {schedule.stages - 1}",
+            hint=f"plan with {profile.stages} stages",
+        )
+    budget = switching.budget
+    if timelines and budget.limits:
+        raise PlanError("timelines of kernels are not planned within a budget of changes", hint="give one")
+    validate(schedule)
     known = smoothed(profile)
     wait_clock = wait_clock_of(profile.blocking_w, blocking_power_w, switching)
     waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
@@ -101,29 +107,36 @@ def build(
             check_plans(problem.activities, one, frontier=frontier)
     waits = Waits.none()
     if wait_clock is not None:
-        plans, waits = _cheapest([_lowered(problem, one, wait_clock, switching.budget) for one in sets])
-    made = replace(
-        _plan_set(problem, frontier, plans, switching, baseline),
+        plans, waits = _cheapest([_lowered(problem, one, wait_clock, budget) for one in sets])
+    choice, splits = in_order(problem, plans, ordered=budget.limits)
+    draws = Draws.of(problem, slow_first=not budget.limits)
+    made = PlanSet(
         fingerprint=dict(fingerprint or {}),
+        schedule=schedule,
+        blocking_power_w=waiting_w,
+        options=problem.options,
+        fixed_s=problem.fixed_s,
+        iteration_time_s=plans.time_s,
+        effective_energy_j=plans.cost_j,
+        effective_bound_j=plans.bound_j,
+        lower_bound_j=total_bounds(frontier, plans.time_s, problem.total_w),
+        choice=choice,
+        splits=splits,
         waits=waits,
         wait_clock=wait_clock,
+        change=switching.change,
+        budget=budget,
+        baseline=baseline,
+        t_min_s=frontier.t_min_s,
+        t_star_s=frontier.t_star_s,
+        solve_time_s=frontier.solve_time_s,
+        reserve_pct=problem.reserve_pct,
+        variation_slowdown_pct=None if draws is None else max(0.0, draws.slowdown_pct(plans)),
         time_error_pct=time_error_pct(profile),
+        scatter_pct=None if draws is None else draws.scatter_pct(),
+        load_variation=problem.load_variation,
     )
     return replace(made, saving_within_pct=savings_within_pct(made, known))
-
-
-def _check(
-    profile: Profile, schedule: Schedule, switching: Switching, timelines: Sequence[InstructionTimelines]
-) -> None:
-    """Refuse what cannot be planned together."""
-    if profile.stages > schedule.stages:
-        raise PlanError(
-            f"the profile has stage {profile.stages - 1}, the schedule has stages 0 to {schedule.stages - 1}",
-            hint=f"plan with {profile.stages} stages",
-        )
-    if timelines and switching.budget.limits:
-        raise PlanError("timelines of kernels are not planned within a budget of changes", hint="give one")
-    validate(schedule)
 
 
 def _reserving(problem: PlanProblem, reserve_pct: Reserve, switching: Switching) -> PlanProblem:
@@ -194,6 +207,7 @@ def _planned(problem: PlanProblem, frontier: Frontier, switching: Switching, als
 def _plans_at(
     problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching, also_s: float
 ) -> Plans:
+    """Make a plan for each time, and for ``also_s`` where it lies on the frontier."""
     if frontier.t_min_s * (1.0 + _ROUNDING) < also_s < frontier.t_star_s:
         times_s = np.union1d(times_s, [also_s])
     if switching.budget.limits:
@@ -293,12 +307,21 @@ def _lowered(
     start_s = problem.dag.starts_of_many(duration_s.T, problem.fixed_s)
     end_s = start_s[columns] + duration_s.T[columns]
     idle_times = idles(problem.schedule, problem.fixed_s)
-    waits = low_waits(
-        idle_times, problem.ranks, start_s=start_s[columns], end_s=end_s, time_s=plans.time_s, clock=clock
-    )
+    low_s = np.zeros((len(columns) + len(problem.ranks), len(plans)))
+    for idle in idle_times:
+        own = slice(problem.ranks[idle.rank].start, problem.ranks[idle.rank].stop)
+        begin_s, until_s = idle.span_s(start_s[columns[own]], end_s[own], plans.time_s)
+        low_s[idle.column] = clock.low_s(until_s - begin_s)
+    column, plan = np.nonzero(low_s)
+    waits = Waits(plan.astype(np.int32), column.astype(np.int32), low_s[column, plan])
     if budget.limits:
         waits = _affordable(problem, plans, waits, idle_times, budget)
-    high_s = problem.schedule.ranks * plans.time_s - _busy_s(problem, plans) - waits.total_s(len(plans))
+    busy_s = np.zeros(len(plans))  # without reserve
+    for at in columns.tolist():
+        node = problem.dag.nodes[at]
+        time_s, share = problem.options[node.stage, node.kind].time_s, plans.share[:, at]
+        busy_s += share * time_s[plans.choice[:, at]] + (1.0 - share) * time_s[plans.other[:, at]]
+    high_s = problem.schedule.ranks * plans.time_s - busy_s - waits.total_s(len(plans))
     cost_j = plans.cost_j + (clock.high_power_w - clock.power_w) * high_s
     kept = undominated(plans.time_s, cost_j)
     return replace(plans, cost_j=cost_j).at(kept), waits.of(kept)
@@ -320,16 +343,6 @@ def _cheapest(found: Sequence[tuple[Plans, Waits]]) -> tuple[Plans, Waits]:
     order = np.lexsort((plan, column))
     order = order[plan[order] >= 0]
     return every.at(kept), Waits(plan[order], column[order], low_s[order])
-
-
-def _busy_s(problem: PlanProblem, plans: Plans) -> NDArray[np.float64]:
-    """Return the real duration of all computations of each plan, without reserve."""
-    nodes, busy_s = problem.dag.nodes, np.zeros(len(plans))
-    for column in problem.columns.tolist():
-        time_s = problem.options[nodes[column].stage, nodes[column].kind].time_s
-        share = plans.share[:, column]
-        busy_s += share * time_s[plans.choice[:, column]] + (1.0 - share) * time_s[plans.other[:, column]]
-    return busy_s
 
 
 def _affordable(
@@ -354,37 +367,3 @@ def _affordable(
             changes[idle.rank, plan] += more
             kept[row] = True
     return Waits(waits.plan[kept], waits.column[kept], waits.low_s[kept])
-
-
-# What is solved, by name and in running order.
-
-
-def _plan_set(
-    problem: PlanProblem, frontier: Frontier, plans: Plans, switching: Switching, baseline: Baseline
-) -> PlanSet:
-    """Return the solved plans by name and in running order."""
-    choice, splits = in_order(problem, plans, ordered=switching.budget.limits)
-    draws = Draws.of(problem, slow_first=not switching.budget.limits)
-    return PlanSet(
-        fingerprint={},
-        schedule=problem.schedule,
-        blocking_power_w=problem.waiting_w,
-        options=problem.options,
-        fixed_s=problem.fixed_s,
-        iteration_time_s=plans.time_s,
-        effective_energy_j=plans.cost_j,
-        effective_bound_j=plans.bound_j,
-        lower_bound_j=total_bounds(frontier, plans.time_s, problem.total_w),
-        choice=choice,
-        splits=splits,
-        change=switching.change,
-        budget=switching.budget,
-        baseline=baseline,
-        t_min_s=frontier.t_min_s,
-        t_star_s=frontier.t_star_s,
-        solve_time_s=frontier.solve_time_s,
-        reserve_pct=problem.reserve_pct,
-        variation_slowdown_pct=None if draws is None else max(0.0, draws.slowdown_pct(plans)),
-        scatter_pct=None if draws is None else draws.scatter_pct(),
-        load_variation=problem.load_variation,
-    )

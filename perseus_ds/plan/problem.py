@@ -14,7 +14,7 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan.record import ChangeBudget, InstructionTimelines, Options, Splits, joined
 from perseus_ds.plan.waits import columns_of
 from perseus_ds.profile import Computation, Profile, smoothed
-from perseus_ds.schedule import Dag, Kind, Schedule, dag_of
+from perseus_ds.schedule import Dag, Schedule, dag_of
 from perseus_ds.solver.problem import OptionTable, Plans, Problem
 
 
@@ -83,13 +83,17 @@ def problem_of(profile: Profile, schedule: Schedule, waiting_w: float) -> PlanPr
         IncompleteProfileError: a stage of the schedule was not measured.
     """
     dag, profile = dag_of(schedule), smoothed(profile)
-    computed = dict.fromkeys((n.stage, n.kind) for n in dag.nodes if n.kind.is_computation)
-    options = {key: _options(profile, *key) for key in computed}
-    fixed_s = {
-        (n.stage, n.kind): profile.fixed_s.get((n.stage, n.kind), 0.0)
-        for n in dag.nodes
-        if not n.kind.is_computation
-    } | {send: profile.fixed_s.get(send, 0.0) for send in dag.buffered.values()}
+    options: dict[Computation, Options] = {}
+    fixed_s: dict[Computation, float] = {}
+    for key, kind in (((node.stage, node.kind), node.kind) for node in dag.nodes):
+        if not kind.is_computation:
+            fixed_s[key] = profile.fixed_s.get(key, 0.0)
+        elif key not in options:
+            points = profile.of(*key)
+            rows = ((p.clock_mhz, p.time_s, p.energy_j) for p in points)
+            clock_mhz, time_s, energy_j = zip(*rows, strict=True)
+            options[key] = Options(np.array(clock_mhz), np.array(time_s), np.array(energy_j))
+    fixed_s |= {send: profile.fixed_s.get(send, 0.0) for send in dag.buffered.values()}
     position = {node: index for index, node in enumerate(dag.nodes)}
     number = {key: index for index, key in enumerate([*options, *fixed_s])}
     before, after = np.array(dag.edges, dtype=np.int32).reshape(-1, 2).T
@@ -100,26 +104,19 @@ def problem_of(profile: Profile, schedule: Schedule, waiting_w: float) -> PlanPr
         after=after,
         delay_s=np.array(dag.delays_s(fixed_s)),
     )
+    computed = [i for order in schedule.orders for i in order if i.kind.is_computation]
     return PlanProblem(
         schedule,
         dag,
         activities,
         options,
         fixed_s,
-        columns=np.array(
-            [position[i] for order in schedule.orders for i in order if i.kind.is_computation], np.int32
-        ),
+        columns=np.array([position[i] for i in computed], np.int32),
         ranks=tuple(columns_of(schedule)),
         waiting_w=waiting_w,
         variation=profile.variation(),
         load_variation=profile.size_variation,
     )
-
-
-def _options(profile: Profile, stage: int, kind: Kind) -> Options:
-    points = profile.of(stage, kind)
-    clock_mhz, time_s, energy_j = zip(*((p.clock_mhz, p.time_s, p.energy_j) for p in points), strict=True)
-    return Options(np.array(clock_mhz), np.array(time_s), np.array(energy_j))
 
 
 def _tables(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -92,6 +92,7 @@ class Splits:
 
 FORMAT = "perseus-kernel-timelines"
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +146,10 @@ class InstructionTimelines:
 
     stage: int
     kind: Kind
-    timelines: tuple[ClockSegments, ...]
+    timelines: Annotated[tuple[ClockSegments, ...], Field(min_length=1)]
     default: AtDefault | None = None
-    spared_w: tuple[tuple[int, float], ...] = ()
+    spared_w: tuple[tuple[Annotated[int, Field(ge=1)], NotNegative], ...] = ()
     temperature_c: float | None = None
-
-    def __post_init__(self) -> None:
-        name = f"{self.kind.name.lower()} of stage {self.stage}"
-        if not self.timelines:
-            raise ProfileError(f"{name} has no timeline")
-        for memory_mhz, watts in self.spared_w:
-            if memory_mhz < 1 or not 0.0 <= watts < math.inf:
-                raise ProfileError(
-                    f"{name}: waiting at a memory clock of {memory_mhz} MHz spares {watts} W",
-                    hint="expected MHz above 0 and watts from 0 on",
-                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,14 +313,11 @@ class ChangeBudget:
     gpus_per_node: int = GPUS_PER_NODE
 
     def __post_init__(self) -> None:
-        for part in fields(self):
-            value = getattr(self, part.name)
-            if value is not None and not (math.isfinite(value) and value >= 0.0):
-                raise PlanError(
-                    f"budget of changes: {part.name} is {value!r}", hint="expected a finite number, 0 or more"
-                )
-        if self.gpus_per_node < 1:
-            raise PlanError(f"budget of changes: {self.gpus_per_node} GPUs per node", hint="at least 1")
+        for name, least in (("per_gpu_per_s", 0), ("per_node_per_s", 0), ("gpus_per_node", 1)):
+            value = getattr(self, name)
+            if value is not None and not least <= value < math.inf:
+                hint = f"expected a finite number, {least} or more"
+                raise PlanError(f"budget of changes: {name} is {value!r}", hint=hint)
 
     def __str__(self) -> str:
         """Return what it forbids, as fingerprints state it; empty where that is nothing."""
@@ -348,9 +335,9 @@ class ChangeBudget:
 
     def less(self, changes: int, time_s: float) -> ChangeBudget | None:
         """Leave so many changes of every GPU in an iteration to others; None where too few are left."""
-        per_s = changes / time_s
-        gpu = None if self.per_gpu_per_s is None else self.per_gpu_per_s - per_s
-        node = None if self.per_node_per_s is None else self.per_node_per_s - self.gpus_per_node * per_s
+        gpu, node, per_s = self.per_gpu_per_s, self.per_node_per_s, changes / time_s
+        gpu = None if gpu is None else gpu - per_s
+        node = None if node is None else node - self.gpus_per_node * per_s
         left = [limit for limit in (gpu, node) if limit is not None]
         if not left or min(left) * time_s < 1.0:
             return None
@@ -424,19 +411,15 @@ def baseline_of(
     Cost: one pass over the schedule's graph.
     """
     dag = dag_of(schedule)
-    spent = [
-        (float(options[key].time_s[0]), float(options[key].energy_j[0]))
-        if key in options
-        else (fixed_s[key], 0.0)
-        for key in ((node.stage, node.kind) for node in dag.nodes)
-    ]
-    starts = dag.earliest_starts([time_s for time_s, _ in spent], fixed_s)
-    iteration_time_s = max(start + time_s for start, (time_s, _) in zip(starts, spent, strict=True))
-    working_s = sum(
-        time_s for (time_s, _), node in zip(spent, dag.nodes, strict=True) if node.kind.is_computation
-    )
+    lasts_s, energy_j, working_s = [], 0.0, 0.0
+    for key in ((node.stage, node.kind) for node in dag.nodes):
+        lasts_s.append(float(options[key].time_s[0]) if key in options else fixed_s[key])
+        energy_j += float(options[key].energy_j[0]) if key in options else 0.0
+        working_s += lasts_s[-1] if key in options else 0.0
+    starts_s = dag.earliest_starts(lasts_s, fixed_s)
+    iteration_time_s = max(start + time_s for start, time_s in zip(starts_s, lasts_s, strict=True))
     waiting_j = blocking_power_w * (schedule.ranks * iteration_time_s - working_s)
-    return Baseline(iteration_time_s, sum(energy_j for _, energy_j in spent) + waiting_j, blocking_power_w)
+    return Baseline(iteration_time_s, energy_j + waiting_j, blocking_power_w)
 
 
 @dataclass(frozen=True, slots=True)
@@ -606,14 +589,12 @@ class FrequencyPlan:
     def portions(self) -> dict[Instruction, tuple[Portion, ...]]:
         """Return the options of every computation in the order of time, with their shares of its work."""
         split = self.of.splits.of_plan(self.index)
-        row = self.of.choice[self.index].tolist()
         portions: dict[Instruction, tuple[Portion, ...]] = {}
-        for column, (instruction, option) in enumerate(zip(self.of.computations(), row, strict=True)):
-            if column in split:
-                rest, share = split[column]
-                portions[instruction] = (Portion(option, share), Portion(rest, 1.0 - share))
-            else:
-                portions[instruction] = (Portion(option, 1.0),)
+        chosen = zip(self.of.computations(), self.of.choice[self.index].tolist(), strict=True)
+        for column, (instruction, option) in enumerate(chosen):
+            rest, share = split.get(column, (option, 1.0))
+            first = Portion(option, share)
+            portions[instruction] = (first, Portion(rest, 1.0 - share)) if column in split else (first,)
         return portions
 
     def low_waits(self, rank: int) -> list[Idle]:

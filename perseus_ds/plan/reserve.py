@@ -38,70 +38,54 @@ class Draws:
     ``problem`` is without reserve: what computations really last on average. Where loads vary ``slow_first``
     has split computations do their slower part first.
 
-    Shape: ``factor`` [nodes, draws]; ``fastest_s`` [nodes].
+    Shape: ``factor`` [nodes, draws].
     """
 
     problem: PlanProblem
     factor: Floats
-    fastest_s: Floats
-    slow_first: bool = True
+    slow_first: bool
 
     @classmethod
-    def of(
-        cls, problem: PlanProblem, *, seed: int = 0, most: int = _MOST_DRAWS, slow_first: bool = True
-    ) -> Draws | None:
-        """Draw every computation by itself, and every microbatch's load; what has no clock lasts its mean.
-
-        At ``most`` so many iterations, fewer of large graphs. None where the profile does not state how
-        durations vary.
-        """
+    def of(cls, problem: PlanProblem, *, slow_first: bool) -> Draws | None:
+        """Draw iterations, fewer of large graphs; None where a profile does not state how durations vary."""
         if problem.variation is None:
             return None
-        nodes, unreserved = problem.dag.nodes, problem.keeping({}).reserving(0.0)
-        share = np.array([problem.variation.get((node.stage, node.kind), 0.0) for node in nodes])
-        draws = int(np.clip(_MOST_NUMBERS // len(nodes), _LEAST_DRAWS, most))
-        random = np.random.default_rng(seed)
-        factor = np.maximum(1.0 + share[:, None] * random.standard_normal((len(nodes), draws)), _LEAST_FACTOR)
-        if problem.load_variation:
-            batch = np.array([max(0, node.microbatch) for node in nodes])
-            computed = np.array([[node.kind.is_computation] for node in nodes])
-            loads = log_normal(problem.load_variation, random.standard_normal((int(batch.max()) + 1, draws)))
-            factor *= np.where(computed, loads[batch], 1.0)
-        fastest_s = np.array([table.duration_s.min() for table in unreserved.activities.tables])
-        return cls(unreserved, factor, fastest_s[unreserved.activities.table_of], slow_first)
+        draws = int(np.clip(_MOST_NUMBERS // len(problem.dag.nodes), _LEAST_DRAWS, _MOST_DRAWS))
+        factor = drawn_factors(problem.dag, problem.variation, problem.load_variation, draws)
+        return cls(problem.keeping({}).reserving(0.0), factor, slow_first)
 
     def slowdown_pct(self, plans: Plans) -> float:
         """Return the mean slowdown of the fastest plan's iterations against the fastest clocks."""
-        planned_s = self._lasts_s(plans.at(np.zeros(1, np.int32)))
-        mean_s = [
-            self._end_s(lasts_s).mean() for lasts_s in (planned_s, self.fastest_s[:, None] * self.factor)
-        ]
-        return float(100.0 * (mean_s[0] / mean_s[1] - 1.0))
-
-    def _end_s(self, lasts_s: Floats) -> Floats:
-        """Return when each draw ends.
-
-        Shape: ``lasts_s`` [nodes, draws].
-        """
-        return _ends_s(self.problem.dag, lasts_s, self.problem.fixed_s)
+        problem, activities = self.problem, self.problem.activities
+        fastest_s = np.array([table.duration_s.min() for table in activities.tables])[activities.table_of]
+        planned_s, least_s = (
+            _ends_s(problem.dag, lasts_s, problem.fixed_s).mean()
+            for lasts_s in (self._lasts_s(plans.at(np.zeros(1, np.int32))), fastest_s[:, None] * self.factor)
+        )
+        return float(100.0 * (planned_s / least_s - 1.0))
 
     def _lasts_s(self, one: Plans) -> Floats:
         """Return the duration of every node in each draw.
 
+        Where loads vary a computation changes its clock as long after its start as planned. So what is longer
+        than planned is longer at the second clock.
+
         Shape: ``one`` plan; [nodes, draws].
         """
         activities, share = self.problem.activities, one.share
+
+        def whole_s(share: Floats) -> Floats:
+            return np.asarray(blended(activities, one.choice, one.other, share)[0][0])
+
         if not self.problem.load_variation:
-            duration_s = blended(activities, one.choice, one.other, share)[0][0]
-            return np.asarray(duration_s[:, None] * self.factor)
-        begun_s, ended_s = (
-            blended(activities, one.choice, one.other, whole)[0][0]
-            for whole in (np.ones_like(share), np.zeros_like(share))
-        )
-        ended_s = np.where(share[0] < 1.0, ended_s, begun_s)
+            return whole_s(share)[:, None] * self.factor
+        first_s = whole_s(np.ones_like(share))
+        rest_s = np.where(share[0] < 1.0, whole_s(np.zeros_like(share)), first_s)
+        begun = share[0]
         if self.slow_first:
-            return _split_s(ended_s, begun_s, 1.0 - share[0], self.factor)
-        return _split_s(begun_s, ended_s, share[0], self.factor)
+            first_s, rest_s, begun = rest_s, first_s, 1.0 - begun
+        first = np.minimum(self.factor, begun[:, None])
+        return np.asarray(first_s[:, None] * first + rest_s[:, None] * (self.factor - first))
 
     def scatter_pct(self) -> float:
         """Relative standard deviation of an iteration at the highest clocks."""
@@ -111,21 +95,28 @@ class Draws:
         return scatter_pct(problem.dag, problem.options, problem.fixed_s, variation)
 
 
+def drawn_factors(
+    dag: Dag, variation: Mapping[Computation, float], load_variation: float, draws: int
+) -> Floats:
+    """Draw every computation by itself, and every microbatch's load, one on all stages.
+
+    What has no clock lasts its mean. The same draws with every call.
+
+    Shape: [nodes, draws].
+    """
+    share = np.array([variation.get((node.stage, node.kind), 0.0) for node in dag.nodes])
+    random = np.random.default_rng(0)
+    factor = np.maximum(1.0 + share[:, None] * random.standard_normal((len(share), draws)), _LEAST_FACTOR)
+    if load_variation:
+        batch = np.array([node.microbatch for node in dag.nodes])
+        computed = np.array([[node.kind.is_computation] for node in dag.nodes])
+        loads = log_normal(load_variation, random.standard_normal((int(batch.max()) + 1, draws)))
+        factor *= np.where(computed, loads[batch], 1.0)
+    return factor
+
+
 def _ends_s(dag: Dag, lasts_s: Floats, fixed_s: Mapping[Computation, float]) -> Floats:
     return np.asarray((dag.starts_of_many(lasts_s, fixed_s) + lasts_s).max(axis=0))
-
-
-def _split_s(begun_s: Floats, rest_s: Floats, share: Floats, factor: Floats) -> Floats:
-    """Return durations of computations that change their clock as long after their start as planned.
-
-    They would take ``begun_s`` at their first clock alone and ``rest_s`` at their second, and are to do
-    ``share`` of their mean work at the first. So what is longer than planned is longer at the second.
-
-    Shape: ``begun_s``, ``rest_s``, ``share`` [nodes]; ``factor`` and the result [nodes, draws].
-    """
-    first = np.minimum(factor, share[:, None])
-    lasts_s: Floats = begun_s[:, None] * first + rest_s[:, None] * (factor - first)
-    return lasts_s
 
 
 def scatter_pct(
@@ -144,7 +135,7 @@ def scatter_pct(
     nodes = [(node.stage, node.kind) for node in dag.nodes]
     share = np.array([variation.get(key, 0.0) if key in options else 0.0 for key in nodes])
     mean_s = np.array([options[key].time_s[0] if key in options else fixed_s[key] for key in nodes])
-    batch = np.array([max(0, node.microbatch) for node in dag.nodes])
+    batch = np.array([node.microbatch for node in dag.nodes])
     draws = max(_LEAST_DRAWS, min(_SCATTER_DRAWS, _MOST_SCATTER_NUMBERS // len(nodes)))
     normal = np.random.default_rng(0).standard_normal((int(batch.max()) + 1, draws))[batch]
     drawn_s = mean_s[:, None] * log_normal(share[:, None], normal)

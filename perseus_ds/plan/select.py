@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,8 @@ from perseus_ds.plan.clock_requests import Played, clock_requests, play, play_ba
 from perseus_ds.plan.problem import slow_first, turned_splits
 from perseus_ds.plan.record import FrequencyPlan, PlanSet, Splits
 from perseus_ds.plan.waits import columns_of
-from perseus_ds.schedule import dag_of
-from perseus_ds.solver.network import hull_of
+from perseus_ds.schedule import Instruction, dag_of
+from perseus_ds.solver.network import Hull, hull_of
 from perseus_ds.solver.problem import OptionTable, long_enough
 
 
@@ -29,21 +30,26 @@ def select(plans: PlanSet, objective: Objective) -> FrequencyPlan:
     Raises:
         InfeasibleError: no plan meets the deadline or the cap; the message states the nearest one.
     """
-    match objective.policy:
-        case "no_slowdown":
-            return _least_energy(plans, plans.iteration_time_s <= unslowed_s(plans))
-        case "max_slowdown":
-            assert objective.max_slowdown_pct is not None
-            limit_s = unslowed_s(plans) * (1.0 + objective.max_slowdown_pct / 100.0)
-            return _least_energy(plans, plans.iteration_time_s <= limit_s)
-        case "min_energy":
-            return _least_energy(plans, np.ones(len(plans), dtype=np.bool_))
-        case "deadline":
-            assert objective.deadline_s is not None
-            return _within_deadline(plans, objective.deadline_s)
-        case "power_cap":
-            assert objective.power_cap_w is not None
-            return _under_cap(plans, objective.power_cap_w)
+    time_s, energy_j = plans.iteration_time_s, plans.energy_j
+    if objective.policy == "power_cap":
+        assert objective.power_cap_w is not None
+        power_w = energy_j / time_s
+        fits = np.flatnonzero(power_w <= objective.power_cap_w)
+        if not len(fits):
+            raise InfeasibleError(
+                f"no plan stays under {objective.power_cap_w:.6g} W for one pipeline:"
+                f" the least is {power_w.min():.6g} W",
+                hint="raise the cap",
+            )
+        return plans.plan(int(fits[0]))
+    until_s = unslowed_s(plans) if objective.policy == "no_slowdown" else latest_s(plans, objective)
+    fits = np.flatnonzero(time_s <= (math.inf if until_s is None else until_s))
+    if not len(fits):
+        raise InfeasibleError(
+            f"no plan meets a deadline of {until_s:.6g} s: T_min is {time_s[0]:.6g} s",
+            hint="ask for T_min or later",
+        )
+    return plans.plan(int(fits[np.argmin(energy_j[fits])]))
 
 
 def latest_s(plans: PlanSet, objective: Objective) -> float | None:
@@ -51,10 +57,14 @@ def latest_s(plans: PlanSet, objective: Objective) -> float | None:
 
     None where it names none. Power between two plans is that of their mixture.
     """
-    if objective.max_slowdown_pct is not None:
-        return unslowed_s(plans) * (1.0 + objective.max_slowdown_pct / 100.0)
-    if objective.power_cap_w is None:
+    if objective.policy in {"no_slowdown", "min_energy"}:
+        return None
+    if objective.policy == "deadline":
         return objective.deadline_s
+    if objective.policy == "max_slowdown":
+        assert objective.max_slowdown_pct is not None
+        return unslowed_s(plans) * (1.0 + objective.max_slowdown_pct / 100.0)
+    assert objective.power_cap_w is not None
     over_j = plans.energy_j - objective.power_cap_w * plans.iteration_time_s  # linear along a mixture
     first = int(np.argmax(over_j <= 0.0))
     if not first or over_j[first] > 0.0:
@@ -88,32 +98,6 @@ _ROUNDING = 1e-9  # of sums of up to a million doubles
 _SURELY = 1e-4  # of the way to a plan below a cap: what a mixture's time is rounded by is less
 
 
-def _least_energy(plans: PlanSet, allowed: NDArray[np.bool_]) -> FrequencyPlan:
-    fits = np.flatnonzero(allowed)
-    return plans.plan(int(fits[np.argmin(plans.energy_j[fits])]))
-
-
-def _within_deadline(plans: PlanSet, deadline_s: float) -> FrequencyPlan:
-    allowed = plans.iteration_time_s <= deadline_s
-    if not allowed.any():
-        raise InfeasibleError(
-            f"no plan meets a deadline of {deadline_s:.6g} s: T_min is {plans.iteration_time_s[0]:.6g} s",
-            hint="ask for T_min or later",
-        )
-    return _least_energy(plans, allowed)
-
-
-def _under_cap(plans: PlanSet, power_cap_w: float) -> FrequencyPlan:
-    power_w = plans.energy_j / plans.iteration_time_s
-    fits = np.flatnonzero(power_w <= power_cap_w)
-    if not len(fits):
-        raise InfeasibleError(
-            f"no plan stays under {power_cap_w:.6g} W for one pipeline: the least is {power_w.min():.6g} W",
-            hint="raise the cap",
-        )
-    return plans.plan(int(fits[0]))
-
-
 # A plan for a time between two of the frontier: the durations of both, mixed.
 
 Floats = NDArray[np.float64]
@@ -142,11 +126,29 @@ def with_plan_at(plans: PlanSet, time_s: float) -> PlanSet:
     if time_s <= early_s * (1.0 + _ROUNDING):
         return plans
     late_share = (time_s * (1.0 - _ROUNDING) - early_s) / (late_s - early_s)
-    fast, slow, share = _parts(plans, _mixed_s(plans, after, late_share))
-    lasts_s, cost_j = _lasting(plans, fast, slow, share)
+    tables = {
+        key: OptionTable(own.planned_s(plans.reserve_pct), own.cost_j(plans.blocking_power_w))
+        for key, own in plans.options.items()
+    }
+    hulls = {key: hull_of(table) for key, table in tables.items()}
+    least_s = plans.change.call_s + plans.change.stall_s
+    planned_s, cost_j, parts = dict[Instruction, float](), 0.0, list[tuple[int, int, float]]()
+    for column, instruction in enumerate(plans.computations()):
+        key = instruction.stage, instruction.kind
+        before_s, after_s = plans.blended(column, tables[key].duration_s)[after - 1 : after + 1].tolist()
+        mixed_s = before_s * (1.0 - late_share) + after_s * late_share
+        fast, slow, share = _around(hulls[key], mixed_s, least_s)
+        shares = np.array([share, 1.0 - share])
+        planned_s[instruction] = float(shares @ tables[key].duration_s[[fast, slow]])
+        cost_j += float(shares @ tables[key].cost_j[[fast, slow]])
+        parts.append((fast, slow, share))
+    dag = dag_of(plans.schedule)
+    durations_s = [planned_s.get(node, plans.fixed_s.get((node.stage, node.kind), 0.0)) for node in dag.nodes]
+    starts_s = dag.earliest_starts(durations_s, plans.fixed_s)
+    lasts_s = max(start + own for start, own in zip(starts_s, durations_s, strict=True))
     if not (early_s < lasts_s <= time_s and cost_j < plans.effective_energy_j[after - 1]):
         return plans
-    return _inserted(plans, after, (lasts_s, cost_j), (fast, slow, share))
+    return _inserted(plans, after, lasts_s, cost_j, parts)
 
 
 def can_mix(plans: PlanSet) -> bool:
@@ -169,101 +171,55 @@ def plan_numbered(plans: PlanSet, number: float) -> FrequencyPlan:
     return mixed.plan(index + len(mixed) - len(plans))
 
 
-def _mixed_s(plans: PlanSet, after: int, late_share: float) -> Floats:
-    """Return how long each computation lasts between two plans.
-
-    Shape: [computations].
-    """
-    keys = [(i.stage, i.kind) for i in plans.computations()]
-    planned_s = {key: options.planned_s(plans.reserve_pct) for key, options in plans.options.items()}
-    around = np.array([plans.blended(column, planned_s[key]) for column, key in enumerate(keys)])
-    return np.asarray(around[:, after - 1] * (1.0 - late_share) + around[:, after] * late_share)
-
-
-def _parts(plans: PlanSet, lasts_s: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """The two options around every duration, and the share of the faster; no part is shorter than a change.
-
-    Shape: [computations] each.
-    """
-    hulls = {
-        key: hull_of(OptionTable(own.planned_s(plans.reserve_pct), own.cost_j(plans.blocking_power_w)))
-        for key, own in plans.options.items()
-    }
-    fast, slow, share = [], [], []
-    for instruction, own_s in zip(plans.computations(), lasts_s.tolist(), strict=True):
-        hull = hulls[instruction.stage, instruction.kind]
-        at = int(np.clip(bisect_right(hull.duration_s, own_s) - 1, 0, max(0, len(hull.duration_s) - 2)))
-        above = min(at + 1, len(hull.duration_s) - 1)
-        fast_s, slow_s = hull.duration_s[at : at + 1], hull.duration_s[above : above + 1]
-        part = np.clip((slow_s - own_s) / (slow_s - fast_s), 0.0, 1.0) if above > at else np.ones(1)
-        kept = float(long_enough(part, fast_s, slow_s, plans.change.call_s + plans.change.stall_s)[0])
-        fast.append(int(hull.option[at if kept > 0.0 else above]))
-        slow.append(int(hull.option[above if kept < 1.0 else at]))
-        share.append(kept if kept > 0.0 else 1.0)
-    return np.array(fast), np.array(slow), np.array(share)
-
-
-def _lasting(
-    plans: PlanSet, fast: NDArray[np.int64], slow: NDArray[np.int64], share: Floats
-) -> tuple[float, float]:
-    """Longest path and effective energy of the new plan."""
-    dag, columns = dag_of(plans.schedule), enumerate(plans.computations())
-    planned_s, cost_j = {}, 0.0
-    for column, instruction in columns:
-        options = plans.options[instruction.stage, instruction.kind]
-        shares = np.array([share[column], 1.0 - share[column]])
-        both = [fast[column], slow[column]]
-        planned_s[instruction] = float(shares @ options.planned_s(plans.reserve_pct)[both])
-        cost_j += float(shares @ options.cost_j(plans.blocking_power_w)[both])
-    lasts_s = [planned_s.get(node, plans.fixed_s.get((node.stage, node.kind), 0.0)) for node in dag.nodes]
-    starts_s = dag.earliest_starts(lasts_s, plans.fixed_s)
-    return max(start + own for start, own in zip(starts_s, lasts_s, strict=True)), cost_j
+def _around(hull: Hull, own_s: float, least_s: float) -> tuple[int, int, float]:
+    """Return the two options around a duration and the share of the faster; no part is below ``least_s``."""
+    last = len(hull.duration_s) - 1
+    at = int(np.clip(bisect_right(hull.duration_s, own_s) - 1, 0, max(0, last - 1)))
+    above = min(at + 1, last)
+    fast_s, slow_s = hull.duration_s[at : at + 1], hull.duration_s[above : above + 1]
+    part = np.clip((slow_s - own_s) / (slow_s - fast_s), 0.0, 1.0) if above > at else np.ones(1)
+    kept = float(long_enough(part, fast_s, slow_s, least_s)[0])
+    fast, slow = at if kept > 0.0 else above, above if kept < 1.0 else at
+    return int(hull.option[fast]), int(hull.option[slow]), kept if kept > 0.0 else 1.0
 
 
 def _inserted(
-    plans: PlanSet,
-    after: int,
-    figures: tuple[float, float],
-    parts: tuple[NDArray[np.int64], NDArray[np.int64], Floats],
+    plans: PlanSet, after: int, time_s: float, cost_j: float, parts: Sequence[tuple[int, int, float]]
 ) -> PlanSet:
-    """Put the new plan behind the one before it."""
-    fast, slow, share = parts[0][None], parts[1][None], parts[2][None]
+    """Put the new plan behind the one before it; ``parts`` are two options and a share by computation."""
+    fast, slow, share = (np.array([row]) for row in zip(*parts, strict=True))
     clocks = [plans.options[i.stage, i.kind].clock_mhz for i in plans.computations()]
     fast_mhz, slow_mhz = (
-        np.array([[own[at] for own, at in zip(clocks, which, strict=True)]]) for which in parts[:2]
+        np.array([[own[at] for own, at in zip(clocks, which[0], strict=True)]]) for which in (fast, slow)
     )
     turned = slow_first(columns_of(plans.schedule), fast_mhz, slow_mhz) & (share < 1.0)
     first, own = turned_splits(turned, fast, slow, share)
     old = plans.splits
     plan = np.concatenate([old.plan + (old.plan >= after), np.full(len(own), after, old.plan.dtype)])
-    columns = np.concatenate([old.column, own.column])
-    order = np.lexsort((plan, columns))
-    splits = Splits(
-        plan[order].astype(np.int32),
-        columns[order],
-        np.concatenate([old.option, own.option])[order],
-        np.concatenate([old.share, own.share])[order],
+    column, option, shares = (
+        np.concatenate([getattr(old, name), getattr(own, name)]) for name in ("column", "option", "share")
     )
-    total_j, effective_j = _bounds_j(plans, after, figures[0])
+    order = np.lexsort((plan, column))
+    total_j, effective_j = _bounds_j(plans, after, time_s)
+    new = {
+        "iteration_time_s": time_s,
+        "effective_energy_j": cost_j,
+        "lower_bound_j": total_j,
+        "effective_bound_j": effective_j,
+    }
+    for name in ("saving_within_pct", "power_ratio"):  # about a mixture, as the plan is
+        if (known := getattr(plans, name)) is not None:
+            new[name] = float(np.interp(time_s, plans.iteration_time_s, known))
+    columns: dict[str, Any] = {
+        name: np.insert(getattr(plans, name), after, value) for name, value in new.items()
+    }
     return replace(
         plans,
-        iteration_time_s=np.insert(plans.iteration_time_s, after, figures[0]),
-        effective_energy_j=np.insert(plans.effective_energy_j, after, figures[1]),
-        lower_bound_j=np.insert(plans.lower_bound_j, after, total_j),
-        effective_bound_j=np.insert(plans.effective_bound_j, after, effective_j),
         choice=np.concatenate([plans.choice[:after], first, plans.choice[after:]]),
-        splits=splits,
+        splits=Splits(plan[order].astype(np.int32), column[order], option[order], shares[order]),
         expected={index + (index >= after): one for index, one in plans.expected.items()},
-        saving_within_pct=_mixed(plans, plans.saving_within_pct, after, figures[0]),
-        power_ratio=_mixed(plans, plans.power_ratio, after, figures[0]),
+        **columns,
     )
-
-
-def _mixed(plans: PlanSet, column: Floats | None, after: int, time_s: float) -> Floats | None:
-    """Add the new plan's value: about a mixture, as the plan is of the two around it."""
-    if column is None:
-        return None
-    return np.insert(column, after, np.interp(time_s, plans.iteration_time_s, column))
 
 
 def _bounds_j(plans: PlanSet, after: int, time_s: float) -> tuple[float, float]:
@@ -321,8 +277,7 @@ def within(pct: float | None) -> str:
 
 def _proved(gap_pct: float) -> str:
     """Rounded up, and never to nothing."""
-    within = max(1.0, math.ceil(100.0 * gap_pct - 1e-6)) / 100.0
-    return f"proved optimal within {within:.2f} %"
+    return f"proved optimal within {max(1.0, math.ceil(100.0 * gap_pct - 1e-6)) / 100.0:.2f} %"
 
 
 # What a plan asks of clocks and of the site: changes per second, energy in waits, the swing of power.
@@ -401,9 +356,8 @@ Spans = Sequence[tuple[float, float, float]]
 
 def _power(plans: PlanSet, played: Sequence[Played], lowered: Spans, total_s: float) -> Power:
     lasts_s, level_w = _levels(plans, played, lowered, total_s)
-    real = lasts_s > 1e-9 * total_s
-    mean_w = float((level_w * lasts_s).sum() / total_s)
-    return Power(mean_w, float(level_w[real].min()), float(level_w[real].max()))
+    real_w = level_w[lasts_s > _ROUNDING * total_s]
+    return Power(float((level_w * lasts_s).sum() / total_s), float(real_w.min()), float(real_w.max()))
 
 
 def _levels(
@@ -435,7 +389,7 @@ def swing_w(plan: FrequencyPlan, within_s: float = 1.0) -> float:
     """
     played, total_s = play(plan), plan.iteration_time_s
     lasts_s, level_w = _levels(plan.of, played, _lowered(plan, played), total_s)
-    real = lasts_s > 1e-9 * total_s
+    real = lasts_s > _ROUNDING * total_s
     return largest_change(lasts_s[real], level_w[real], within_s)
 
 
@@ -491,14 +445,10 @@ def power_table(plans: PlanSet) -> list[PowerPoint]:
 
     Cost: a pass over the schedule's graph for each plan.
     """
-    power, least_w = plans.energy_j / plans.iteration_time_s, np.inf
-    table = []
-    for index in range(len(plans)):
-        if power[index] >= least_w:
-            continue
-        plan = plans.plan(index)
-        least_w = float(power[index])
-        time_s, slower_pct = plan.iteration_time_s, plan.slowdown_pct
-        figures = (time_s, slower_pct, plan.energy_j, plan.saving_pct, swing_w(plan))
-        table.append(PowerPoint(index, least_w, *figures))
+    table: list[PowerPoint] = []
+    for index, power_w in enumerate((plans.energy_j / plans.iteration_time_s).tolist()):
+        if not table or power_w < table[-1].power_w:
+            plan = plans.plan(index)
+            figures = plan.iteration_time_s, plan.slowdown_pct, plan.energy_j, plan.saving_pct, swing_w(plan)
+            table.append(PowerPoint(index, power_w, *figures))
     return table

@@ -62,9 +62,8 @@ def check_figures(plans: PlanSet) -> None:
     _check_low_waits(plans, dag, start_s, time_s)
     _not_above("time of the plan before", "iteration time", "s", times_s[:-1], times_s[1:])
     keys = [(node.stage, node.kind) for node in dag.nodes]
-    fastest = [plans.options[k].time_s.min() if k in plans.options else plans.fixed_s[k] for k in keys]
-    starts = dag.earliest_starts(fastest, plans.fixed_s)
-    t_min_s = max(start + own for start, own in zip(starts, fastest, strict=True))
+    fastest_s = [plans.options[k].time_s.min() if k in plans.options else plans.fixed_s[k] for k in keys]
+    t_min_s = float((np.array(dag.earliest_starts(fastest_s, plans.fixed_s)) + fastest_s).max())
     if not abs(plans.t_min_s - t_min_s) <= _RELATIVE * t_min_s:
         raise SolverError(f"T_min is {t_min_s:.9g} s, stated as {plans.t_min_s:.9g} s")
     if not plans.t_min_s <= times_s[0] * (1.0 + _RELATIVE):
@@ -126,31 +125,30 @@ def check_budget(plans: PlanSet) -> None:
         SolverError: a plan that changes more often than its budget allows.
     """
     for index in range(len(plans) if plans.budget.limits else 0):
-        changes = np.array([[_changes(clocks)] for clocks in _clocks_by_rank(plans, index)])
-        time_s = plans.iteration_time_s[index : index + 1]
-        if (plans.budget.left(changes, time_s) < 0).any():
+        changes, time_s = _changes(plans, index), plans.iteration_time_s[index : index + 1]
+        if (plans.budget.left(changes[:, None], time_s) < 0).any():
             raise SolverError(
                 f"plan {index} changes the clock of a GPU {changes.max()} times in {time_s[0]:.6g} s,"
                 " more often than its budget allows"
             )
 
 
-def _clocks_by_rank(plans: PlanSet, index: int) -> list[list[int]]:
-    """Return the clocks of each rank in the order of one iteration; a low wait is 0."""
-    portions, low, clocks = plans.plan(index).portions(), plans.waits.of_plan(index), []
+def _changes(plans: PlanSet, index: int) -> NDArray[np.int64]:
+    """Count how often each rank's clock differs from the one before it, in iteration after iteration.
+
+    Shape: [ranks].
+    """
+    portions, low, changes = plans.plan(index).portions(), plans.waits.of_plan(index), []
     for rank in range(plans.schedule.ranks):
-        own = list[int]()
+        clocks = list[int]()  # a low wait is 0
         for column, i in plans.computations_of(rank):
             clock_mhz = plans.options[i.stage, i.kind].clock_mhz
-            own += [int(clock_mhz[portion.option]) for portion in portions[i]]
-            own += [0] * (column in low)
-        clocks.append([*own, own[0], 0] if len(portions) + rank in low else own)
-    return clocks
-
-
-def _changes(clocks: list[int]) -> int:
-    """Return how often a clock differs from the one before it, in iteration after iteration."""
-    return sum(a != b for a, b in zip(clocks, [*clocks[1:], *clocks[:1]], strict=True))
+            clocks += [int(clock_mhz[portion.option]) for portion in portions[i]]
+            clocks += [0] * (column in low)
+        if len(portions) + rank in low:
+            clocks += [clocks[0], 0]
+        changes.append(sum(a != b for a, b in zip(clocks, [*clocks[1:], *clocks[:1]], strict=True)))
+    return np.array(changes)
 
 
 def _durations(plans: PlanSet, dag: Dag) -> tuple[Floats, Floats]:
@@ -186,15 +184,13 @@ def _high_waits_j(plans: PlanSet) -> Floats:
 def _check_low_waits(plans: PlanSet, dag: Dag, start_s: Floats, time_s: Floats) -> None:
     """Refuse a wait that is too short to be low, low for another time, or no wait at all."""
     clock, place = plans.wait_clock, {node: index for index, node in enumerate(dag.nodes)}
-    if clock is None:
-        if len(plans.waits):
-            raise SolverError("waits are low, and there is no clock for it")
-        return
     columns, ranks = [place[i] for i in plans.computations()], columns_of(plans.schedule)
     said_s, possible_s = np.zeros((2, len(columns) + len(ranks), len(plans)))
     said_s[plans.waits.column, plans.waits.plan] = plans.waits.low_s
     rounding_s = _RELATIVE * plans.iteration_time_s
     for idle in idles(plans.schedule, plans.fixed_s):
+        if clock is None:
+            break
         own = [columns[column] for column in ranks[idle.rank]]
         begin_s, until_s = idle.span_s(start_s[own], start_s[own] + time_s[own], plans.iteration_time_s)
         possible_s[idle.column] = clock.low_s(until_s - begin_s + rounding_s)

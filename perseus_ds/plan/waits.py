@@ -79,31 +79,20 @@ def idles(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> list[Idle
             for position, (here, there) in enumerate(pairwise(places))
             if all(_quiet(i) for i in order[here + 1 : there])
         ]
-        if places:
-            before, after = order[: places[0]], order[places[-1] + 1 :]
-            found += _around(rank, columns, before, after, fixed_s, ranks[-1].stop + rank)
-    return found
-
-
-def _around(  # noqa: PLR0917 - one rank's order, cut at its first and last computation
-    rank: int,
-    columns: range,
-    before: Sequence[Instruction],
-    after: Sequence[Instruction],
-    fixed_s: Mapping[Computation, float],
-    beginning: int,
-) -> list[Idle]:
-    """Return the idle time around a rank's computations, or those at its end and at its beginning."""
-    last, position = columns[-1], len(columns) - 1
-    if all(_quiet(i) for i in (*after, *before)):
-        return [Idle(rank, last, position, 0, again=True)]
-    found = []
-    if all(_quiet(i) or i.kind in _QUIET_AT_THE_END for i in after):
-        step = next((place for place, i in enumerate(after) if i.kind is Kind.STEP), len(after))
-        first_s, last_s = _lasts_s(after[:step], fixed_s), _lasts_s(after[step:], fixed_s)
-        found.append(Idle(rank, last, position, None, first_s=first_s, last_s=last_s))
-    if all(_quiet(i) for i in before):
-        found.append(Idle(rank, beginning, BEGINNING, 0, first_s=_lasts_s(before, fixed_s)))
+        if not places:
+            continue
+        before, after = order[: places[0]], order[places[-1] + 1 :]
+        last, position = columns[-1], len(columns) - 1
+        if all(_quiet(i) for i in (*after, *before)):
+            found.append(Idle(rank, last, position, 0, again=True))
+            continue
+        if all(_quiet(i) or i.kind in _QUIET_AT_THE_END for i in after):
+            step = next((place for place, i in enumerate(after) if i.kind is Kind.STEP), len(after))
+            first_s, last_s = _lasts_s(after[:step], fixed_s), _lasts_s(after[step:], fixed_s)
+            found.append(Idle(rank, last, position, None, first_s=first_s, last_s=last_s))
+        if all(_quiet(i) for i in before):
+            beginning = ranks[-1].stop + rank
+            found.append(Idle(rank, beginning, BEGINNING, 0, first_s=_lasts_s(before, fixed_s)))
     return found
 
 
@@ -205,26 +194,3 @@ class Waits:
         kept = np.isin(self.plan, plans)
         number = np.searchsorted(plans, self.plan[kept]).astype(np.int32)
         return Waits(number, self.column[kept], self.low_s[kept])
-
-
-def low_waits(
-    idle_times: Sequence[Idle],
-    ranks: Sequence[range],
-    *,
-    start_s: Seconds,
-    end_s: Seconds,
-    time_s: Seconds,
-    clock: WaitClock,
-) -> Waits:
-    """Find every wait that goes down.
-
-    Shape: ``ranks`` the columns of each; ``start_s``, ``end_s`` [computations, plans] in running order;
-    ``time_s`` [plans].
-    """
-    low_s = np.zeros((sum(map(len, ranks)) + len(ranks), len(time_s)))
-    for idle in idle_times:
-        own = slice(ranks[idle.rank].start, ranks[idle.rank].stop)
-        begin_s, until_s = idle.span_s(start_s[own], end_s[own], time_s)
-        low_s[idle.column] = clock.low_s(until_s - begin_s)
-    columns, plans = np.nonzero(low_s)
-    return Waits(plans.astype(np.int32), columns.astype(np.int32), low_s[columns, plans])
