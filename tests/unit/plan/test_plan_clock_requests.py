@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -63,9 +64,11 @@ def in_force(plan: FrequencyPlan, rank: int, change: ClockChange) -> list[tuple[
 @pytest.mark.parametrize("rank", range(4))
 def test_every_part_runs_at_its_clock_to_within_a_call(change: ClockChange, rank: int) -> None:
     plan = planned(change)
-    changes = in_force(plan, rank, change)
+    changes, own = in_force(plan, rank, change), own_of(plan, rank)
+    asked_s = [asked_at_s(own, request) for request in clock_requests(plan, rank, change)]
+    assert all(after_s >= before_s + change.call_s - 1e-9 for before_s, after_s in pairwise(asked_s))
     for iteration in (1, 2):
-        for one in own_of(plan, rank):
+        for one in own:
             start_s = iteration * plan.iteration_time_s + one.start_s
             for part in one.parts:
                 middle_s = start_s + 0.5 * part.duration_s
@@ -94,37 +97,6 @@ def test_a_low_wait_is_low_for_as_long_as_the_plan_counts_on(change: ClockChange
             low_from_s = min(at_s for at_s, mhz in changes if mhz == LOW_MHZ and at_s >= end_s - 1e-9)
             low_to_s = min(at_s for at_s, mhz in changes if mhz != LOW_MHZ and at_s > low_from_s)
             assert low_to_s - low_from_s == pytest.approx(mine[column], abs=1e-6)
-
-
-def test_waits_that_are_low_save_what_the_low_clock_saves() -> None:
-    """The same plan with its waits at one power: less the saving, second by second."""
-    plan = planned(CHANGES[1])
-    plans, low_s = plan.of, plan.of.waits.total_s(len(plan.of))[plan.index]
-    played = play(plan)
-    busy_s = sum(one.duration_s for one in played)
-    working_j = sum(one.energy_j for one in played)
-    idle_s = 4 * plan.iteration_time_s - busy_s
-    assert low_s > 0.5 * idle_s
-    assert plan.energy_j == pytest.approx(working_j + 70.0 * idle_s - 20.0 * low_s)
-    assert plans.baseline.blocking_power_w == 70.0
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_requests_of_a_rank_are_apart_by_a_call_and_in_order(change: ClockChange) -> None:
-    plan = planned(change)
-    for rank in range(4):
-        own, last_s = own_of(plan, rank), -1.0
-        for request in clock_requests(plan, rank, change):
-            assert request.offset_s >= 0.0
-            asked_s = asked_at_s(own, request)
-            assert asked_s >= last_s + change.call_s - 1e-9 or last_s < 0
-            last_s = asked_s
-
-
-def test_one_clock_for_all_asks_for_nothing() -> None:
-    single = textbook_profile([1.0])
-    alone = build(single, textbook("1f1b", stages=1, microbatches=3), blocking_power_w=70.0)
-    assert clock_requests(alone.plan(0), 0, ClockChange()) == ()
 
 
 LATE_DOWN = ClockChange(call_s=0.004, settle_up_s=0.006, settle_down_s=0.03)

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from schedules import two_plans
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import FrequencyPlan, PlanSet, build
+from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.plan.problem import Switching, slow_first
 from perseus_ds.plan.record import ChangeBudget
-from perseus_ds.plan.select import costs_of
+from perseus_ds.plan.select import costs_of, largest_change, power_table
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
@@ -42,16 +43,17 @@ def steady() -> PlanSet:
     return planned("never", "never")
 
 
-def levels_w(played: list[Played], total_s: float, ranks: int) -> list[tuple[float, float]]:
-    """Duration and power of every stretch in which nobody begins or ends; who does not work waits."""
-    ends = {0.0, total_s} | {one.start_s for one in played} | {one.end_s for one in played}
+def least_and_most_w(played: list[Played], total_s: float) -> tuple[float, float]:
+    """The power of stretches in which nobody begins or ends; of three GPUs, who does not work waits."""
+    ends = sorted({0.0, total_s} | {one.start_s for one in played} | {one.end_s for one in played})
     found = []
-    for begin_s, end_s in pairwise(sorted(ends)):
+    for begin_s, end_s in pairwise(ends):
         middle_s = (begin_s + end_s) / 2
         at_work = [one for one in played if one.parts and one.start_s < middle_s < one.end_s]
-        working_w = sum(one.energy_j / one.duration_s for one in at_work)
-        found.append((end_s - begin_s, working_w + HIGH_W * (ranks - len(at_work))))
-    return [(lasts_s, power_w) for lasts_s, power_w in found if lasts_s > 1e-9 * total_s]
+        if end_s - begin_s > 1e-9 * total_s:
+            working_w = sum(one.energy_j / one.duration_s for one in at_work)
+            found.append(working_w + HIGH_W * (3 - len(at_work)))
+    return min(found), max(found)
 
 
 def test_power_over_time_is_energy(plans: PlanSet) -> None:
@@ -68,12 +70,11 @@ def test_power_swings_between_what_the_stretches_take(steady: PlanSet) -> None:
     for index in range(0, len(steady), 7):
         plan = steady.plan(index)
         costs = costs_of(plan)
-        now = [power_w for _, power_w in levels_w(play(plan), plan.iteration_time_s, 3)]
-        assert (costs.power.least_w, costs.power.peak_w) == pytest.approx((min(now), max(now)), rel=1e-9)
-        before_s = steady.baseline.iteration_time_s
-        then = [power_w for _, power_w in levels_w(play_baseline(steady), before_s, 3)]
-        found = costs.power_before
-        assert (found.least_w, found.peak_w) == pytest.approx((min(then), max(then)), rel=1e-9)
+        for found, played, total_s in (
+            (costs.power, play(plan), plan.iteration_time_s),
+            (costs.power_before, play_baseline(steady), steady.baseline.iteration_time_s),
+        ):
+            assert (found.least_w, found.peak_w) == pytest.approx(least_and_most_w(played, total_s), rel=1e-9)
 
 
 def test_low_waits_take_less_at_the_trough() -> None:
@@ -98,25 +99,17 @@ def test_waiting_is_what_working_leaves(plans: PlanSet) -> None:
         assert costs.waiting_before_j == pytest.approx(HIGH_W * before_s)
 
 
-def changes_by_hand(plan: FrequencyPlan) -> int:
-    """Changes of the rank that changes most, round the iteration."""
-    counts = []
-    for rank in range(3):
-        clocks = plan.clocks_of_stage(rank)
-        counts.append(sum(one != other for one, other in pairwise([*clocks, clocks[0]])))
-    return max(counts)
-
-
 def test_changes_are_counted_round_the_iteration(steady: PlanSet) -> None:
     for index in range(0, len(steady), 7):
         plan = steady.plan(index)
         costs = costs_of(plan)
-        assert costs.changes == changes_by_hand(plan)
+        rounds = [clocks + clocks[:1] for clocks in map(plan.clocks_of_stage, range(3))]
+        assert costs.changes == max(sum(a != b for a, b in pairwise(clocks)) for clocks in rounds)
         assert costs.changes_per_s == pytest.approx(costs.changes / plan.iteration_time_s)
         assert costs.splits == 0
 
 
-@pytest.mark.parametrize("wrong", [{"per_gpu_per_s": np.nan}, {"gpus_per_node": 0}])
+@pytest.mark.parametrize("wrong", [{"per_gpu_per_s": np.nan}, {"per_node_per_s": -1.0}, {"gpus_per_node": 0}])
 def test_a_budget_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match="budget"):
         ChangeBudget(**wrong)
@@ -168,3 +161,31 @@ def test_the_order_of_parts_changes_the_clock_least_often(seed: int) -> None:
         ]
         changes = sum(one[1] != other[0] for one, other in pairwise(parts))
         assert changes == fewest_changes(fast[plan].tolist(), slow[plan].tolist())
+
+
+# Power of every plan, and the largest change of it.
+
+
+def test_the_table_of_power_falls_with_time_and_is_what_plans_take() -> None:
+    plans = two_plans()
+    table = power_table(plans)
+    assert len(table) > 1
+    assert [one.power_w for one in table] == sorted((one.power_w for one in table), reverse=True)
+    assert [one.iteration_time_s for one in table] == sorted(one.iteration_time_s for one in table)
+    for point in table:
+        assert point.power_w == pytest.approx(costs_of(plans.plan(point.plan)).power.mean_w)
+        assert point.energy_j == pytest.approx(point.power_w * point.iteration_time_s)
+
+
+@pytest.mark.parametrize("within_s", [0.05, 0.4, 1.0, 7.0])
+def test_the_largest_change_is_that_of_any_two_moments(within_s: float) -> None:
+    """Against any two pieces whose nearest ends are near enough, in three periods and what a window holds."""
+    random = np.random.default_rng(5)
+    for _ in range(20):
+        lasts_s, level = random.uniform(0.02, 0.3, 9), random.uniform(50.0, 400.0, 9)
+        periods = 3 + int(within_s / lasts_s.sum())
+        ends_s, levels = np.cumsum(np.tile(lasts_s, periods)), np.tile(level, periods)
+        apart_s = (ends_s - np.tile(lasts_s, periods))[None] - ends_s[:, None]
+        near = np.triu(apart_s <= within_s)
+        most = np.abs(levels[None] - levels[:, None])[near].max()
+        assert largest_change(lasts_s, level, within_s) == pytest.approx(most, abs=1e-9)

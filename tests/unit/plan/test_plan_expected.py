@@ -52,6 +52,7 @@ def waited_s(choice: list[int], iteration_time_s: float) -> float:
 WITH_A_WAIT = plan_of([0, 1, 1, 1], 8.0, 1200.0)
 # 0F 0-1, 1F 1-2 at 1400 | 1B 2-4.8, 0B 4.8-7.6 at 1000 MHz
 WITHOUT_A_WAIT = plan_of([0, 1, 0, 1], 7.6, 1240.0)
+RESERVED = replace(WITH_A_WAIT.of, iteration_time_s=np.array([8.07]), reserve_pct=1.0).plan(0)
 
 
 def profile_of(plan: FrequencyPlan, waiting_w: dict[int, float]) -> Profile:
@@ -70,35 +71,34 @@ def expected_j(plan: FrequencyPlan, change: ClockChange, waiting_w: dict[int, fl
     return BASELINE_J * (1.0 - saving_pct / 100.0)
 
 
-@pytest.mark.parametrize("plan", [WITH_A_WAIT, WITHOUT_A_WAIT])
-def test_with_free_changes_and_one_waiting_power_it_is_the_plans_own(plan: FrequencyPlan) -> None:
-    assert expected_j(plan, ClockChange(), SAME) == pytest.approx(plan.energy_j)
-
-
-def test_a_gpu_waits_at_the_clock_of_what_follows() -> None:
-    """Rank 0 waits 4.2 s, rank 1 3.8 s, both at 1000 MHz."""
-    assert expected_j(WITH_A_WAIT, ClockChange(), BY_CLOCK) == pytest.approx(1200 + 8.0 * 40)
-
-
-def test_a_change_that_takes_its_time_comes_late_into_the_wait() -> None:
-    """Half a second of rank 0's wait is spent at 1400 MHz; the way up is asked for ahead."""
-    assert expected_j(WITH_A_WAIT, HALF_A_SECOND, BY_CLOCK) == pytest.approx(1200 + 7.5 * 40 + 0.5 * 60)
-
-
-def test_a_lower_clock_comes_into_force_just_after_its_computation_has_begun() -> None:
-    """Of 1B 0.02 s is run at 1400 MHz, a hundredth of its work: it ends at 4.792 s, 0B at 7.592 s."""
-    rank_0_j = 220 + 0.5 * 60 + 3.292 * 40 + 400
-    rank_1_j = 220 + 0.01 * 430 + 0.99 * 400 + 0.5 * 40 + 2.3 * 60 + 1.0 * 60
-    assert expected_j(WITHOUT_A_WAIT, HALF_A_SECOND, BY_CLOCK) == pytest.approx(rank_0_j + rank_1_j)
-
-
-def test_a_clock_that_was_not_profiled_waits_like_the_nearest_one() -> None:
-    assert expected_j(WITH_A_WAIT, ClockChange(), {1395: 60.0, 990: 40.0}) == pytest.approx(1520)
-
-
-def test_nobody_waits_for_the_end_of_the_reserve() -> None:
-    reserved = replace(WITH_A_WAIT.of, iteration_time_s=np.array([8.07]), reserve_pct=1.0).plan(0)
-    assert expected_j(reserved, ClockChange(), BY_CLOCK) == pytest.approx(1200 + 8.0 * 40)
+@pytest.mark.parametrize(
+    ("plan", "change", "waiting_w", "wanted_j"),
+    [
+        # free changes and one power of waiting: the plan's own
+        (WITH_A_WAIT, ClockChange(), SAME, 1600.0),
+        (WITHOUT_A_WAIT, ClockChange(), SAME, WITHOUT_A_WAIT.energy_j),
+        # a GPU waits at the clock of what follows: rank 0 for 4.2 s, rank 1 for 3.8 s, both at 1000 MHz
+        (WITH_A_WAIT, ClockChange(), BY_CLOCK, 1200 + 8.0 * 40),
+        # a clock that was not profiled waits like the nearest one
+        (WITH_A_WAIT, ClockChange(), {1395: 60.0, 990: 40.0}, 1200 + 8.0 * 40),
+        # half a second of rank 0's wait is spent at 1400 MHz; the way up is asked for ahead
+        (WITH_A_WAIT, HALF_A_SECOND, BY_CLOCK, 1200 + 7.5 * 40 + 0.5 * 60),
+        # of 1B 0.02 s is run at 1400 MHz, a hundredth of its work: it ends at 4.792 s, 0B at 7.592 s
+        (
+            WITHOUT_A_WAIT,
+            HALF_A_SECOND,
+            BY_CLOCK,
+            (220 + 0.5 * 60 + 3.292 * 40 + 400)
+            + (220 + 0.01 * 430 + 0.99 * 400 + 0.5 * 40 + 2.3 * 60 + 1.0 * 60),
+        ),
+        # nobody waits for the end of the reserve
+        (RESERVED, ClockChange(), BY_CLOCK, 1200 + 8.0 * 40),
+    ],
+)
+def test_what_a_plan_takes(
+    plan: FrequencyPlan, change: ClockChange, waiting_w: dict[int, float], wanted_j: float
+) -> None:
+    assert expected_j(plan, change, waiting_w) == pytest.approx(wanted_j)
 
 
 LINE = ((1400, 810), 0.6), ((1000, 405), 0.8)
@@ -152,17 +152,6 @@ def test_a_cooler_gpu_leaks_less_behind_timelines_of_one_temperature_alone() -> 
 VARY = dict.fromkeys(((stage, kind) for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD)), 0.02)
 
 
-def test_where_durations_do_not_vary_the_time_is_the_plans() -> None:
-    found = expected(WITH_A_WAIT, profile_of(WITH_A_WAIT, SAME), ClockChange())
-    assert found.slowdown_pct == pytest.approx(100.0 * (8.0 / 6.0 - 1.0))
-
-
-def three_microbatches(choice: list[int]) -> FrequencyPlan:
-    """Two stages of which the first has slack, or none where its forwards are slow too."""
-    plans = replace(WITH_A_WAIT.of, schedule=textbook("1f1b", stages=2, microbatches=3))
-    return replace(plans, choice=np.array([choice], np.uint8)).plan(0)
-
-
 def test_what_varies_makes_a_plan_without_slack_last_longer() -> None:
     """Stage 0 computes 3.0 s a microbatch, as stage 1; else it waits for half of it."""
     light = Options(np.array([1400, 1000]), np.array([0.5, 1.0]), np.array([110.0, 90.0]))
@@ -173,8 +162,9 @@ def test_what_varies_makes_a_plan_without_slack_last_longer() -> None:
         (1, Kind.FORWARD): FORWARD,
         (1, Kind.BACKWARD): BACKWARD,
     }
-    full = three_microbatches([0, 0, 1, 1, 1, 0] + [0] * 6)
-    full = replace(full.of, options=options, iteration_time_s=np.array([10.5])).plan(0)
+    plans = replace(WITH_A_WAIT.of, schedule=textbook("1f1b", stages=2, microbatches=3), options=options)
+    choice = np.array([[0, 0, 1, 1, 1, 0] + [0] * 6], np.uint8)
+    full = replace(plans, choice=choice, iteration_time_s=np.array([10.5])).plan(0)
     still = expected(full, profile_of(full, SAME), ClockChange())
     varied = expected(full, profile_of(full, SAME), ClockChange(), variation=VARY)
     beside = expected(full, profile_of(full, SAME), ClockChange(), variation=VARY, replicas=8)

@@ -24,31 +24,22 @@ def of_rank_0(order: str) -> list[Idle]:
     return [idle for idle in idles(scheduled(order, "1F0 1B0"), FIXED) if idle.rank == 0]
 
 
-def test_between_computations_there_may_be_transfers_and_loading() -> None:
-    found = of_rank_0("0F0 0SA0 0L0 0RG0 0B0 0OS0")
-    assert Idle(0, 0, 0, 1) in found
+@pytest.mark.parametrize(
+    ("order", "idle"),
+    [
+        ("0F0 0SA0 0L0 0RG0 0B0 0OS0", Idle(0, 0, 0, 1)),  # transfers and loading in between
+        ("0L0 0F0 0B0 0AR0 0OS0", Idle(0, 1, 1, None, first_s=0.2, last_s=0.3)),  # the end, until all step
+        ("0L0 0F0 0B0 0AR0 0OS0", Idle(0, 4, BEGINNING, 0, first_s=0.1)),  # the beginning, once it has loaded
+        ("0F0 0B0", Idle(0, 1, 1, 0, again=True)),  # without a step the next iteration ends it
+    ],
+)
+def test_where_a_rank_is_idle(order: str, idle: Idle) -> None:
+    assert idle in of_rank_0(order)
 
 
-def test_a_reduction_in_between_leaves_the_clock_alone() -> None:
+def test_a_reduction_leaves_the_clock_alone_where_others_wait_for_it() -> None:
     assert all(idle.until != 1 for idle in of_rank_0("0F0 0AR0 0B0 0OS0"))
-
-
-def test_the_end_is_idle_from_the_reduction_until_all_step() -> None:
-    found = of_rank_0("0L0 0F0 0B0 0AR0 0OS0")
-    assert Idle(0, 1, 1, None, first_s=0.2, last_s=0.3) in found
-
-
-def test_the_beginning_is_idle_until_the_first_computation_once_it_has_loaded() -> None:
-    found = of_rank_0("0L0 0F0 0B0 0AR0 0OS0")
-    assert Idle(0, 4, BEGINNING, 0, first_s=0.1) in found
-
-
-def test_a_tied_reduction_is_awaited_by_others() -> None:
     assert all(idle.position != 1 for idle in of_rank_0("0F0 0B0 0RT0 0AR0 0OS0"))
-
-
-def test_without_a_step_the_next_iteration_ends_it() -> None:
-    assert of_rank_0("0F0 0B0") == [Idle(0, 0, 0, 1), Idle(0, 1, 1, 0, again=True)]
 
 
 @pytest.mark.parametrize(
@@ -84,32 +75,23 @@ def plans() -> PlanSet:
 
 
 def test_ranks_behind_the_first_begin_and_end_low(plans: PlanSet) -> None:
+    assert verify(plans) == len(plans)
     plan = plans.plan(0)
     low = {(idle.rank, idle.position) for rank in range(4) for idle in plan.low_waits(rank)}
     last = len(plans.computations_of(3)) - 1
-    assert {(rank, BEGINNING) for rank in (1, 2, 3)} <= low
-    assert {(rank, last) for rank in (1, 2, 3)} <= low
+    assert {(rank, position) for rank in (1, 2, 3) for position in (BEGINNING, last)} <= low
     assert (0, BEGINNING) not in low
 
 
-def test_the_low_clock_at_the_end_is_over_before_all_step(plans: PlanSet) -> None:
+def test_the_low_clock_is_over_before_all_step_and_before_the_first_computation(plans: PlanSet) -> None:
     plan = plans.plan(0)
     own = [one for one in play(plan) if one.parts and one.instruction.stage == 3]
-    ends = [r for r in clock_requests(plan, 3, plans.change) if r.over and r.position == len(own) - 1]
-    down, up = ends
+    requests = clock_requests(plan, 3, plans.change)
+    down, up = (r for r in requests if r.over and r.position == len(own) - 1)
     assert (down.clock_mhz, down.offset_s) == (300, pytest.approx(0.02))
     assert own[-1].end_s + up.offset_s + 0.012 < plan.iteration_time_s - 0.02
     assert up.clock_mhz == own[0].parts[0].clock_mhz
-
-
-def test_the_low_clock_at_the_beginning_is_over_before_the_first_computation(plans: PlanSet) -> None:
-    plan = plans.plan(0)
-    first = next(one for one in play(plan) if one.parts and one.instruction.stage == 3)
-    down, up = (r for r in clock_requests(plan, 3, plans.change) if r.position == OPENING)
+    down, up = (r for r in requests if r.position == OPENING)
     assert (down.clock_mhz, down.offset_s) == (300, 0.0)
-    assert up.offset_s + 0.012 < first.start_s
-    assert up.clock_mhz == first.parts[0].clock_mhz
-
-
-def test_plans_with_low_beginnings_and_ends_are_certified(plans: PlanSet) -> None:
-    assert verify(plans) == len(plans)
+    assert up.offset_s + 0.012 < own[0].start_s
+    assert up.clock_mhz == own[0].parts[0].clock_mhz

@@ -54,22 +54,17 @@ def error_of(profile: Profile) -> EntryError | None:
 
 def truly_slower_pct(true: PlanProblem, believed: Profile) -> float:
     """By how much the plan that loses no time by a believed profile does lose, at what is true."""
+
+    def highest_s(problem: PlanProblem) -> float:
+        return baseline_of(problem.schedule, problem.options, problem.fixed_s, 0.0).iteration_time_s
+
     planned = problem_of(believed, SCHEDULE, BLOCKING_POWER_W).keeping(margins_s(believed))
-    plans = fastest(
-        planned,
-        FREE,
-        also_s=baseline_of(planned.schedule, planned.options, planned.fixed_s, 0.0).iteration_time_s,
-    )
-    within = plans.time_s <= max(
-        baseline_of(planned.schedule, planned.options, planned.fixed_s, 0.0).iteration_time_s, plans.time_s[0]
-    ) * (1.0 + 1e-9)
+    plans = fastest(planned, FREE, also_s=highest_s(planned))
+    within = plans.time_s <= max(highest_s(planned), plans.time_s[0]) * (1.0 + 1e-9)
     plan = plans.at(np.flatnonzero(within)[-1:].astype(np.int32))
     lasts_s = blended(true.activities, plan.choice, plan.other, plan.share)[0][0]
     starts_s = true.dag.earliest_starts(lasts_s.tolist(), true.fixed_s)
-    time_s = float((np.array(starts_s) + lasts_s).max())
-    return 100.0 * (
-        time_s / baseline_of(true.schedule, true.options, true.fixed_s, 0.0).iteration_time_s - 1.0
-    )
+    return 100.0 * (float((np.array(starts_s) + lasts_s).max()) / highest_s(true) - 1.0)
 
 
 @pytest.mark.thorough

@@ -11,7 +11,7 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, build, select
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget
-from perseus_ds.plan.reserve import ALLOWED_PCT, CANDIDATES_PCT, UNKNOWN_PCT
+from perseus_ds.plan.reserve import ALLOWED_PCT, CANDIDATES_PCT, UNKNOWN_PCT, Reserve
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import (
@@ -37,13 +37,12 @@ def varying(share: float, profile: Profile = SILENT) -> Profile:
     return replace(profile, points=points)
 
 
-def plans_of(profile: Profile, reserve_pct: float | None = None) -> PlanSet:
-    return build(
-        profile,
-        SCHEDULE,
-        blocking_power_w=70.0,
-        reserve_pct="automatic" if reserve_pct is None else reserve_pct,
-    )
+def plans_of(
+    profile: Profile,
+    reserve_pct: Reserve = "automatic",
+    switching: Switching = Switching(),  # noqa: B008
+) -> PlanSet:
+    return build(profile, SCHEDULE, blocking_power_w=70.0, reserve_pct=reserve_pct, switching=switching)
 
 
 def slowdown_pct(plans: PlanSet, noise: float) -> float:
@@ -74,48 +73,22 @@ def test_more_variation_takes_more_reserve() -> None:
     assert (found[0], found[-1]) == (0.0, CANDIDATES_PCT[-1])
 
 
-def test_the_same_profile_gets_the_same_reserve() -> None:
-    assert plans_of(varying(0.01)).reserve_pct == plans_of(varying(0.01)).reserve_pct
-
-
-def test_a_profile_that_does_not_say_gets_what_one_percent_needs() -> None:
-    assert plans_of(SILENT).reserve_pct == UNKNOWN_PCT
-
-
-def test_a_profile_that_says_it_of_some_computations_only_does_not_say_it() -> None:
-    partly = varying(0.02)
-    points = dict(partly.points) | {(0, Kind.FORWARD): SILENT.points[0, Kind.FORWARD]}
-    assert plans_of(replace(partly, points=points)).reserve_pct == UNKNOWN_PCT
+def test_a_profile_that_does_not_state_it_of_all_gets_what_one_percent_needs() -> None:
+    partly = dict(varying(0.02).points) | {(0, Kind.FORWARD): SILENT.points[0, Kind.FORWARD]}
+    for profile in (SILENT, replace(SILENT, points=partly)):
+        assert plans_of(profile).reserve_pct == UNKNOWN_PCT
 
 
 def test_a_plan_that_changes_clocks_seldom_needs_no_more() -> None:
     often = plans_of(varying(0.02))
-    seldom = build(
-        varying(0.02),
-        SCHEDULE,
-        blocking_power_w=70.0,
-        reserve_pct="automatic",
-        switching=Switching(budget=ChangeBudget(1.0)),
-    )
+    seldom = plans_of(varying(0.02), switching=Switching(budget=ChangeBudget(1.0)))
     assert 0.0 <= seldom.reserve_pct < often.reserve_pct
     assert slowdown_pct(seldom, 0.02) < 2 * ALLOWED_PCT
 
 
-def test_what_is_given_is_kept() -> None:
-    assert plans_of(varying(0.02), 0.7).reserve_pct == 0.7
-
-
 def test_loads_that_differ_ask_for_all_the_slack_that_they_take() -> None:
     """Beside a heavier stage there is slack on average, and none where a microbatch is long."""
-    alike, unequal = (
-        build(
-            replace(varying(0.001), size_variation=share),
-            SCHEDULE,
-            blocking_power_w=60.0,
-            reserve_pct="automatic",
-        )
-        for share in (0.0, 0.4)
-    )
+    alike, unequal = (plans_of(replace(varying(0.001), size_variation=share)) for share in (0.0, 0.4))
     assert alike.reserve_pct <= CANDIDATES_PCT[-1] < unequal.reserve_pct
     assert unequal.variation_slowdown_pct is not None
     assert unequal.variation_slowdown_pct <= ALLOWED_PCT
@@ -130,9 +103,7 @@ def test_where_loads_differ_the_plan_loses_no_time_that_matters(latency_s: float
     """What a long microbatch has more runs at the faster clock, and no clock falls before its end."""
     change = ClockChange(call_s=latency_s / 2, settle_up_s=latency_s / 2, settle_down_s=latency_s / 2)
     unequal = replace(varying(0.01), size_variation=0.3)
-    plans = build(
-        unequal, SCHEDULE, blocking_power_w=70.0, reserve_pct="automatic", switching=Switching(change=change)
-    )
+    plans = plans_of(unequal, switching=Switching(change=change))
     conditions = Conditions(loads=EmulatedLoads.lognormal(0.3, seed=5))
     emulator = Emulator(plans, SILENT, ClusterShape(change=change), conditions=conditions)
     plan = select(plans, Objective()).index

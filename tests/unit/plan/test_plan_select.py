@@ -27,6 +27,22 @@ def test_objective_chooses_by_total_energy(objective: Objective, index: int) -> 
     assert select(hand_made(), objective).index == index
 
 
+def test_a_plan_states_its_energy_clocks_and_saving() -> None:
+    plans = hand_made()
+    assert plans.blocking_total_w == 100.0
+    assert plans.energy_j.tolist() == [1600.0, 1500.0, 1550.0]
+    assert plans.gap_pct == pytest.approx([100 * 20 / 1580, 0.0, 100 * 50 / 1500])
+    options = {str(i): [part.option for part in own] for i, own in plans.plan(2).portions().items()}
+    assert options == {"0F0": [1], "0B0": [2], "1F0": [1], "1B0": [1]}
+    assert [plans.plan(2).clocks_of_stage(stage) for stage in (0, 1)] == [[1000, 700], [1000, 1000]]
+    assert (plans.plan(1).iteration_time_s, plans.plan(1).energy_j) == (7.0, 1500.0)
+    assert plans.plan(1).saving_pct == pytest.approx(100 * (1 - 1500 / 1600))
+    assert plans.plan(1).slowdown_pct == pytest.approx(100 / 6)
+    assert plans.plan(-1).index == 2
+    with pytest.raises(IndexError):
+        plans.plan(3)
+
+
 @pytest.mark.parametrize(("pct", "index"), [(0.0, 0), (1.0, 0), (2.0, 1)])
 def test_a_slowdown_counts_from_the_maximum_clocks_not_from_the_fastest_plan(pct: float, index: int) -> None:
     """All clocks at maximum take 6.9 s, the fastest plan 6 s, the next 7 s."""
@@ -35,14 +51,16 @@ def test_a_slowdown_counts_from_the_maximum_clocks_not_from_the_fastest_plan(pct
     assert select(plans, Objective("max_slowdown", max_slowdown_pct=pct)).index == index
 
 
-def test_a_deadline_before_t_min_is_refused_with_t_min() -> None:
-    with pytest.raises(InfeasibleError, match=r"\b6 s"):
-        select(hand_made(), Objective("deadline", deadline_s=5.9))
-
-
-def test_a_cap_below_every_plan_is_refused_with_the_least() -> None:
-    with pytest.raises(InfeasibleError, match=r"172\.222 W"):
-        select(hand_made(), Objective("power_cap", power_cap_w=100.0))
+@pytest.mark.parametrize(
+    ("objective", "nearest"),
+    [
+        (Objective("deadline", deadline_s=5.9), r"\b6 s"),
+        (Objective("power_cap", power_cap_w=100.0), r"172\.222 W"),
+    ],
+)
+def test_what_no_plan_keeps_is_refused_with_the_nearest(objective: Objective, nearest: str) -> None:
+    with pytest.raises(InfeasibleError, match=nearest):
+        select(hand_made(), objective)
 
 
 @pytest.mark.parametrize(

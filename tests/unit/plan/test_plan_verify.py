@@ -20,14 +20,11 @@ def plans() -> PlanSet:
     return build(textbook_profile([1.0, 1.2]), schedule, blocking_power_w=70.0)
 
 
-def test_every_plan_passes(plans: PlanSet) -> None:
-    assert verify(plans) == len(plans)
-
-
 @pytest.mark.parametrize(
     "column", ["iteration_time_s", "effective_energy_j", "lower_bound_j", "effective_bound_j"]
 )
 def test_a_wrong_figure_is_named(plans: PlanSet, column: str) -> None:
+    assert verify(plans) == len(plans)
     wrong = getattr(plans, column) + np.eye(len(plans))[1] * 50.0
     with pytest.raises(SolverError, match="plan 1"):
         verify(dataclasses.replace(plans, **{column: wrong}))
@@ -62,34 +59,20 @@ def test_transfers_that_travel_meanwhile_are_part_of_the_longest_path() -> None:
     """Orders without transfers: what a stage hands over is on its way for a while."""
     profile = textbook_profile([1.0, 1.2])
     sends = dict.fromkeys([(0, Kind.SEND_ACTIVATION), (1, Kind.SEND_GRAD)], 0.01)
-    late = build(
-        dataclasses.replace(profile, fixed_s=sends),
-        textbook("1f1b", stages=2, microbatches=3),
-        blocking_power_w=70.0,
-    )
-    assert (
-        late.t_min_s
-        > build(profile, textbook("1f1b", stages=2, microbatches=3), blocking_power_w=70.0).t_min_s
-    )
+    schedule = textbook("1f1b", stages=2, microbatches=3)
+    late = build(dataclasses.replace(profile, fixed_s=sends), schedule, blocking_power_w=70.0)
+    assert late.t_min_s > build(profile, schedule, blocking_power_w=70.0).t_min_s
     check_times_by_networkx(late, list(range(0, len(late), 20)))
 
 
-def test_a_plan_played_ends_at_its_iteration_time(plans: PlanSet) -> None:
+def test_what_is_played_ends_at_its_time_in_running_order(plans: PlanSet) -> None:
     for index in range(len(plans)):
-        plan = plans.plan(index)
-        assert max(played.end_s for played in play(plan)) == pytest.approx(plan.iteration_time_s)
-
-
-def test_the_baseline_runs_at_the_highest_clocks(plans: PlanSet) -> None:
-    played = play_baseline(plans)
-    assert {one.clock_mhz for one in played} == {HIGHEST_MHZ}
-    assert max(one.end_s for one in played) == pytest.approx(plans.baseline.iteration_time_s)
-
-
-def test_played_in_running_order_stage_after_stage(plans: PlanSet) -> None:
-    played = play(plans.plan(0))
-    assert [one.instruction for one in played] == plans.computations()
-    assert {one.instruction.kind for one in played} == {Kind.FORWARD, Kind.BACKWARD}
+        played = play(plans.plan(index))
+        assert max(one.end_s for one in played) == pytest.approx(plans.iteration_time_s[index])
+        assert [one.instruction for one in played] == plans.computations()
+    before = play_baseline(plans)
+    assert {one.clock_mhz for one in before} == {HIGHEST_MHZ}
+    assert max(one.end_s for one in before) == pytest.approx(plans.baseline.iteration_time_s)
 
 
 @pytest.mark.parametrize("field", ["iteration_time_s", "energy_j"])
@@ -109,21 +92,21 @@ def test_a_frontier_faster_than_maximum_clocks_by_more_than_the_error_is_doubtfu
     assert doubt(dataclasses.replace(plans, baseline=slow, time_error_pct=5.0)) is None
 
 
-def with_spared(plans: PlanSet, *spared_w: dict[int, float]) -> PlanSet:
+@pytest.mark.parametrize(("first_w", "second_w"), [(70.1, 0.0), (30.0, 20.0), (30.0, 30.0)])
+def test_what_waiting_spares_is_one_number_and_no_more_than_it_takes(
+    plans: PlanSet, first_w: float, second_w: float
+) -> None:
+    (first, own), (second, other), *rest = plans.options.items()
     options = {
-        key: dataclasses.replace(own, spared_w=spared)
-        for (key, own), spared in zip(
-            plans.options.items(), [*spared_w, *[{}] * len(plans.options)], strict=False
-        )
+        first: dataclasses.replace(own, spared_w={810: first_w}),
+        second: dataclasses.replace(other, spared_w={810: second_w}),
     }
-    return dataclasses.replace(plans, options=options)
-
-
-def test_what_waiting_spares_is_one_number_and_no_more_than_it_takes(plans: PlanSet) -> None:
-    assert verify(with_spared(plans, {810: 30.0}, {810: 30.0})) == len(plans)
-    for wrong in (({810: 70.1},), ({810: 30.0}, {810: 20.0})):
-        with pytest.raises(SolverError, match="810 MHz"):
-            verify(with_spared(plans, *wrong))
+    spared = dataclasses.replace(plans, options=options | dict(rest))
+    if first_w == second_w:
+        assert verify(spared) == len(plans)
+        return
+    with pytest.raises(SolverError, match="810 MHz"):
+        verify(spared)
 
 
 def test_a_wait_goes_down_and_not_up() -> None:
