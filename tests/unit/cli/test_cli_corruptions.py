@@ -1,7 +1,7 @@
 """Damaged files of all six kinds, each given to the program that reads them.
 
 Every one is refused in one line that names the file, or changes nothing; none is a traceback, none is waited
-for. `tests/unit/plan/test_plan_corruptions.py` damages plans further, number by number.
+for. `tests/unit/plan/test_plan_file.py` damages plans further, number by number.
 """
 
 import copy

@@ -14,12 +14,6 @@ def test_megatrons_1f1b() -> None:
     ]
 
 
-@pytest.mark.parametrize("ranks", range(1, 9))
-def test_1f1b_never_gets_stuck(ranks: int) -> None:
-    for microbatches in range(1, 13):
-        validate(with_rendezvous(textbook("1f1b", stages=ranks, microbatches=microbatches)))
-
-
 def test_results_that_stay_on_their_rank_are_not_sent() -> None:
     written = with_rendezvous(textbook("zbv", stages=4, microbatches=3))
     assert not {i for order in written.orders for i in order} & set(map(Instruction.parse, ("1SA0", "2RA0")))
