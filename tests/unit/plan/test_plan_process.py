@@ -140,8 +140,9 @@ import numpy as np
 from perseus_ds.plan.__main__ import NICE, step_back_after
 main, seen, matrix = threading.get_native_id(), [], np.ones((1500, 1500))
 before = os.getpriority(os.PRIO_PROCESS, main)
+wanted = min({times} * NICE, 19 - before)
 def look():  # on a busy host the watch has its turn late
-    while time.process_time() < 0.4 or (seen[-1] != {times} * NICE and time.process_time() < 20.0):
+    while time.process_time() < 0.4 or (seen[-1] != wanted and time.process_time() < 20.0):
         time.sleep(0.01)
         seen.append(os.getpriority(os.PRIO_PROCESS, main) - before)
 step_back_after({after_s})
@@ -149,7 +150,7 @@ other = threading.Thread(target=look)
 other.start()
 while other.is_alive():
     matrix @ matrix  # compiled code does not come back to the interpreter: a signal's handler would wait
-print(seen[-1] == {times} * NICE)
+print(seen[-1] == wanted)
 """
 
 
