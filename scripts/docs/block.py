@@ -110,9 +110,19 @@ def table() -> str:
         section = getattr(config, field.name)
         if is_dataclass(section):
             tables.append(_table(f"{field.name}.", [f.name for f in fields(section)], section))
-    simulated = SimulatedSettings()
-    tables.append(_table("simulated.", [f.name for f in fields(simulated)], simulated))
+    tables.append(_simulated())
     return "\n".join(tables) + "\n"
+
+
+def _simulated() -> str:
+    """Lay out the simulated device's keys, whose types and bounds the schema states."""
+    default = SimulatedSettings()
+    rows = [
+        f"| `{key}` | `{json.dumps(getattr(default, name))}` | {_meaning(key)} |"
+        for name in (field.name for field in fields(default))
+        for key in [f"simulated.{name}"]
+    ]
+    return "\n".join(["", "## `simulated`", "", "| key | default | meaning |", "|---|---|---|", *rows])
 
 
 def _is_section(value: object) -> bool:
@@ -154,7 +164,7 @@ def _choice(one: Mapping[str, object]) -> str:
 
 
 def _number(one: Mapping[str, object]) -> str:
-    noun = "whole number" if one.get("type") == "integer" else "number"
+    noun = "integer" if one.get("type") == "integer" else "number"
     words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to"}
     return " ".join([noun, *(f"{word} {one[bound]:g}" for bound, word in words.items() if bound in one)])
 

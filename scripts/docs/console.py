@@ -4,7 +4,7 @@ Run: ``python scripts/docs/console.py [PAGE ...]``. A test runs the same and com
 
 A block's lines that begin with ``$`` are commands, the others are output. All blocks of a page share one
 folder with the files of ``docs/examples``, there and under that name. ``perseus-ds`` runs within this
-process; ``| head -N`` shortens.
+process; ``| head -N`` and ``| tail -N`` shorten.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from perseus_ds.cli import main as perseus_ds
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-HEAD = re.compile(r"\s*\|\s*head -(\d+)$")
+CUT = re.compile(r"\s*\|\s*(head|tail) -(\d+)$")
 TIMING = re.compile(r"solved in \d+\.\d+ s")
 
 
@@ -76,11 +76,13 @@ def _run(block: str) -> str:
 
 
 def _output(command: str) -> list[str]:
-    cut = HEAD.search(command)
-    words = shlex.split(HEAD.sub("", command))
+    cut = CUT.search(command)
+    words = shlex.split(CUT.sub("", command))
     text = _called(words[1:]) if words[0].removeprefix(".venv/bin/") == "perseus-ds" else _started(words)
     lines = [line.rstrip() for line in text.rstrip("\n").splitlines()]
-    return lines[: int(cut[1])] if cut else lines
+    if cut is None:
+        return lines
+    return lines[: int(cut[2])] if cut[1] == "head" else lines[-int(cut[2]) :]
 
 
 def _called(arguments: list[str]) -> str:
