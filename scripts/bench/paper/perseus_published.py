@@ -8,7 +8,7 @@ kronos); with them the artifact's frontiers of GPT-3 175B come out to the eighth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from perseus_ds.errors import SolverError
 
-# A computation's effective energy as a function of its duration in ticks: an exponential, fitted.
-
+Ticks = NDArray[np.int64]
 _STEEPEST = 12.0  # decay over the range of durations beyond which a curve is a step
 
 
@@ -105,12 +104,7 @@ _ROOM = 1 << 29  # flows are int32: twice the sum of all bounds has to fit
 
 
 def minimum_cut(
-    tail: NDArray[np.int64],
-    head: NDArray[np.int64],
-    lower: NDArray[np.float64],
-    upper: NDArray[np.float64],
-    *,
-    nodes: int,
+    tail: Ticks, head: Ticks, lower: NDArray[np.float64], upper: NDArray[np.float64], *, nodes: int
 ) -> NDArray[np.bool_]:
     """Return which nodes are on the source's side; node 0 is the source, node 1 the sink.
 
@@ -139,17 +133,13 @@ def minimum_cut(
     return _reached(csr_array(residual - most.flow), nodes)
 
 
-def _network(
-    tail: NDArray[np.int64], head: NDArray[np.int64], capacity: NDArray[np.int64], nodes: int
-) -> csr_array:
+def _network(tail: Ticks, head: Ticks, capacity: Ticks, nodes: int) -> csr_array:
     """Build a square matrix; parallel arcs add up."""
     place = (tail.astype(np.int32), head.astype(np.int32))
     return csr_array(coo_array((capacity.astype(np.int32), place), shape=(nodes, nodes)).tocsr())
 
 
-def _with_demands(
-    between: csr_array, tail: NDArray[np.int64], head: NDArray[np.int64], low: NDArray[np.int64], nodes: int
-) -> csr_array:
+def _with_demands(between: csr_array, tail: Ticks, head: Ticks, low: Ticks, nodes: int) -> csr_array:
     """Add a source that brings what every arc must carry to its head, and a sink that takes it away."""
     brought = np.bincount(head, low, nodes).astype(np.int64)
     taken = np.bincount(tail, low, nodes).astype(np.int64)
@@ -172,8 +162,6 @@ def _reached(residual: csr_array, nodes: int) -> NDArray[np.bool_]:
 
 TAU_S = 0.001
 
-Ticks = NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedPlans:
@@ -189,9 +177,7 @@ class PublishedPlans:
     planned: Priced
 
 
-def published_perseus(
-    instance: Instance, *, tau_s: float = TAU_S, progress: Callable[[float], None] | None = None
-) -> PublishedPlans:
+def published_perseus(instance: Instance, *, tau_s: float = TAU_S) -> PublishedPlans:
     """Walk the whole frontier and round every plan to real clocks.
 
     Cost: a minimum cut per tau between T* and T_min.
@@ -202,8 +188,6 @@ def published_perseus(
         choice.append(walk.rounded(ticks))
         time_s.append(walk.length(ticks) * tau_s)
         effective_j.append(walk.cost_j(ticks))
-        if progress is not None:
-            progress(walk.behind(ticks))
     waiting_w = instance.blocking_power_w * instance.schedule.ranks
     return PublishedPlans(np.array(choice), Priced(np.array(time_s), np.array(effective_j), waiting_w))
 
@@ -237,7 +221,7 @@ class PublishedWalk:
         self.curve: list[FittedCurve] = [curves[row] for row in instance.row]
         self.shortest = np.array([one.shortest for one in self.curve])
         self.longest = np.array([one.longest for one in self.curve])
-        self._least, self._most = self.length(self.shortest), self.length(self.longest)
+        self._least = self.length(self.shortest)
 
     def steps(self) -> Iterator[Ticks]:
         """Yield the planned durations of every step; the first is all at least effective energy."""
@@ -250,10 +234,6 @@ class PublishedWalk:
     def rounded(self, ticks: Ticks) -> Choices:
         """Return every node's slowest option that is no slower than planned."""
         return np.array([curve.rounded(int(t)) for curve, t in zip(self.curve, ticks, strict=True)])
-
-    def behind(self, ticks: Ticks) -> float:
-        """Return the share of the way that lies behind."""
-        return (self._most - self.length(ticks)) / max(1, self._most - self._least)
 
     def cost_j(self, ticks: Ticks) -> float:
         """Return the fitted effective energy of planned durations."""
