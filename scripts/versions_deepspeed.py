@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-
-import deepspeed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import ranks
@@ -24,12 +24,10 @@ def train(rank: int, perseus: dict[str, object] | None) -> list[str]:
     return ranks.losses(engine, STEPS)
 
 
-def main(release: str) -> None:
-    """Run with and without, compare, and print what happened."""
-    if deepspeed.__version__.strip() != release:
-        sys.exit(f"imported deepspeed {deepspeed.__version__}, wanted {release}")
+def serve(job: Callable[..., object], *arguments: object) -> list[object]:
+    """Return what two ranks of a job with us return; end where no saving was measured."""
     with tempfile.TemporaryDirectory() as folder:
-        perseus = {
+        block = {
             "enabled": True,
             "run_dir": folder,
             "device": "simulated",
@@ -37,13 +35,19 @@ def main(release: str) -> None:
             "profile": {"min_window_s": 1.0, "max_clocks": 4},
             "audit": {"every_iterations": 4, "iterations": 2},
         }
-        served = ranks.run_ranks(2, train, perseus)
+        served = [one.value for one in ranks.run_ranks(2, job, block, *arguments)]
         events = [event["event"] for event in read_events(RunDirectory(Path(folder)).events)]
-    plain = ranks.run_ranks(2, train, None)
-    if [one.value for one in served] != [one.value for one in plain]:
-        sys.exit("losses differ")
     if "measured" not in events:
         sys.exit(f"no measured saving; events: {' '.join(events)}")
+    return served
+
+
+def main(release: str) -> None:
+    """Run with and without, compare, and print what happened."""
+    if (imported := importlib.metadata.version("deepspeed")) != release:
+        sys.exit(f"imported deepspeed {imported}, wanted {release}")
+    if serve(train) != [one.value for one in ranks.run_ranks(2, train, None)]:
+        sys.exit("losses differ")
     print("losses identical; profiled, planned, ran, measured")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts/demo_job"))
@@ -13,11 +12,10 @@ import ranks
 from adapter_contract import Noting
 from jobs import agreed, happened
 from megatron_jobs import Job, Shape, adapter_of
+from versions_deepspeed import serve
 
 import perseus_ds
 from perseus_ds.adapters.megatron import megatron_version
-from perseus_ds.run_directory.events import read_events
-from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.schedule import Kind
 
 STEPS = 2000
@@ -64,20 +62,9 @@ def main(release: str) -> None:
         )
         if with_us != without:
             sys.exit(f"order, losses or weights differ: {shape}")
-    with tempfile.TemporaryDirectory() as folder:
-        config: dict[str, object] = {
-            "run_dir": folder,
-            "device": "simulated",
-            "on_error": "raise",
-            "profile": {"min_window_s": 1.0, "max_clocks": 4},
-            "audit": {"every_iterations": 4, "iterations": 2},
-        }
-        served = [said.value for said in ranks.run_ranks(2, train, config, STEPS)]
-        events = [event["event"] for event in read_events(RunDirectory(Path(folder)).events)]
+    served = serve(train, STEPS)
     if served != [said.value for said in ranks.run_ranks(2, train, None, len(served[0][0]))]:
         sys.exit("losses or weights differ")
-    if "measured" not in events:
-        sys.exit(f"no measured saving; events: {' '.join(events)}")
     print("order, losses, weights identical in 1F1B, interleaved, none; profiled, planned, ran, measured")
 
 

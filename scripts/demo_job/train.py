@@ -10,13 +10,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import deepspeed
 import torch
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe.engine import PipelineEngine
-from gpt import Block, Embedding, Head, loss_of, microbatches, standard_library
+from gpt import Block, Embedding, Head, loss_of, microbatches, parser_of, report, standard_library
 from torch import Tensor
 
 
@@ -27,28 +26,15 @@ def train(
     began = time.perf_counter()
     for step in range(1, options.steps + 1):
         loss = float(engine.train_batch(data_iter=batches))
-        if engine.global_rank != 0:
-            continue
-        if options.losses is not None:
-            with options.losses.open("a") as file:
-                file.write(f"{step},{loss.hex()}\n")
-        if step == 1 or step % options.print_every == 0:
-            seconds = time.perf_counter() - began
-            print(f"step {step:4d} of {options.steps}   loss {loss:.4f}   {seconds:5.1f} s", flush=True)
+        if engine.global_rank == 0:
+            report(step, loss, time.perf_counter() - began, options)
 
 
 def options_from_command_line() -> argparse.Namespace:
     """Read our own options and those that DeepSpeed adds."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--stages", type=int, default=4, help="pipeline stages; the rest is data parallel")
     parser.add_argument("--blocks", type=int, default=12, help="transformer layers")
-    parser.add_argument("--context", type=int, default=64, help="characters that the model sees")
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--seed", type=int, default=1234)
-    parser.add_argument("--print-every", type=int, default=10, help="steps between two lines about the loss")
-    parser.add_argument("--losses", type=Path, help="append step,loss (hexadecimal, exact) to this file")
     parser.add_argument("--local_rank", type=int, default=-1, help="set by the launcher")
     return deepspeed.add_config_arguments(parser).parse_args()
 

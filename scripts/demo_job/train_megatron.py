@@ -12,12 +12,11 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import megatron_on_cpu
 import torch
-from gpt import VOCABULARY, microbatches, standard_library
+from gpt import VOCABULARY, microbatches, parser_of, report, standard_library
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.distributed import (
     DistributedDataParallel,
@@ -113,33 +112,17 @@ def train(
         optimizer.step()
         if shown and parallel_state.get_data_parallel_rank() == 0:
             loss = float(torch.stack([one["loss"] for one in shown]).mean())
-            tell(step, loss, time.perf_counter() - began, options)
-
-
-def tell(step: int, loss: float, seconds: float, options: argparse.Namespace) -> None:
-    """Write the loss down, and print it now and then."""
-    if options.losses is not None:
-        with options.losses.open("a") as file:
-            file.write(f"{step},{loss.hex()}\n")
-    if step == 1 or step % options.print_every == 0:
-        print(f"step {step:4d} of {options.steps}   loss {loss:.4f}   {seconds:5.1f} s", flush=True)
+            report(step, loss, time.perf_counter() - began, options)
 
 
 def options_from_command_line() -> argparse.Namespace:
     """Read the options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--ranks", type=int, default=4, help="of a pipeline; the rest is data parallel")
     parser.add_argument("--chunks", type=int, default=1, help="virtual pipeline stages on every rank")
     parser.add_argument("--microbatches", type=int, default=8)
     parser.add_argument("--micro-batch-size", type=int, default=2)
     parser.add_argument("--layers", type=int, default=8, help="transformer layers")
-    parser.add_argument("--context", type=int, default=64, help="characters that the model sees")
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--seed", type=int, default=1234)
-    parser.add_argument("--print-every", type=int, default=10, help="steps between two lines about the loss")
-    parser.add_argument("--losses", type=Path, help="append step,loss (hexadecimal, exact) to this file")
     return parser.parse_args()
 
 

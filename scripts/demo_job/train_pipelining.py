@@ -11,10 +11,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import torch
-from gpt import Block, Embedding, Head, loss_of, microbatches, standard_library
+from gpt import Block, Embedding, Head, loss_of, microbatches, parser_of, report, standard_library
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -111,34 +110,20 @@ def train(
         clip(parameters)
         optimizer.step()
         if last:
-            tell(step, float(torch.stack(losses).mean()), time.perf_counter() - began, options)
-
-
-def tell(step: int, loss: float, seconds: float, options: argparse.Namespace) -> None:
-    """Write the loss down, and print it now and then."""
-    if options.losses is not None and torch.distributed.get_rank() < options.ranks:
-        with options.losses.open("a") as file:
-            file.write(f"{step},{loss.hex()}\n")
-    if step == 1 or step % options.print_every == 0:
-        print(f"step {step:4d} of {options.steps}   loss {loss:.4f}   {seconds:5.1f} s", flush=True)
+            loss, seconds = float(torch.stack(losses).mean()), time.perf_counter() - began
+            first = torch.distributed.get_rank() < options.ranks
+            report(step, loss, seconds, options, to_file=first)
 
 
 def options_from_command_line() -> argparse.Namespace:
     """Read the options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--schedule", default="ZBVZeroBubble", help="a schedule of torch's, by its name")
     parser.add_argument("--ranks", type=int, default=4, help="of a pipeline; the rest is data parallel")
     parser.add_argument("--chunks", type=int, default=2, help="model stages on a rank, where a schedule asks")
     parser.add_argument("--microbatches", type=int, default=8)
     parser.add_argument("--micro-batch-size", type=int, default=2)
     parser.add_argument("--blocks", type=int, default=16, help="transformer layers")
-    parser.add_argument("--context", type=int, default=64, help="characters that the model sees")
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--seed", type=int, default=1234)
-    parser.add_argument("--print-every", type=int, default=10, help="steps between two lines about the loss")
-    parser.add_argument("--losses", type=Path, help="append step,loss (hexadecimal, exact) to this file")
     return parser.parse_args()
 
 

@@ -12,20 +12,14 @@ import time
 
 import deepspeed
 import torch
-from gpt import Block, Embedding, Head, loss_of, microbatches, standard_library
+from gpt import Block, Embedding, Head, loss_of, microbatches, parser_of, report, standard_library
 from torch import nn
 
 
 def options_from_command_line() -> argparse.Namespace:
     """Read our own options and those that DeepSpeed adds."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--blocks", type=int, default=4, help="transformer layers")
-    parser.add_argument("--context", type=int, default=64, help="characters that the model sees")
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--seed", type=int, default=1234)
-    parser.add_argument("--print-every", type=int, default=10, help="steps between two lines about the loss")
     parser.add_argument("--local_rank", type=int, default=-1, help="set by the launcher")
     return deepspeed.add_config_arguments(parser).parse_args()
 
@@ -53,11 +47,8 @@ def main() -> None:
             loss = loss_of(engine(text), following)
             engine.backward(loss)
             engine.step()
-        if torch.distributed.get_rank() == 0 and (step == 1 or step % options.print_every == 0):
-            seconds = time.perf_counter() - began
-            print(
-                f"step {step:4d} of {options.steps}   loss {float(loss):.4f}   {seconds:5.1f} s", flush=True
-            )
+        if torch.distributed.get_rank() == 0:
+            report(step, float(loss), time.perf_counter() - began, options)
     torch.distributed.destroy_process_group()
 
 

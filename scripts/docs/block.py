@@ -74,23 +74,14 @@ def _schema_of(kind: type[object], prefix: str) -> Json:
     for field in fields(kind):  # type: ignore[arg-type]  # records are dataclasses
         own = content["properties"][field.name]
         own.pop("title", None)
-        section = _section(content, own)
-        if section is not None and field.default_factory is not None:
-            properties[field.name] = _schema_of(_class_of(kind, field.name), f"{prefix}{field.name}.")
+        if "$ref" in own:
+            section = type(getattr(kind(), field.name))
+            properties[field.name] = _schema_of(section, f"{prefix}{field.name}.")
         elif f"{prefix}{field.name}" != "simulated":
             properties[field.name] = {"description": _meaning(prefix + field.name)} | own
         else:
             properties[field.name] = {}
     return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _section(content: Mapping[str, object], own: Mapping[str, object]) -> object:
-    return own.get("$ref") if "$defs" in content else None
-
-
-def _class_of(kind: type[object], name: str) -> type[object]:
-    default = getattr(kind(), name)
-    return type(default)
 
 
 def _meaning(key: str) -> str:

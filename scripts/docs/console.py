@@ -51,10 +51,7 @@ def _folder() -> Iterator[None]:
     before = Path.cwd()
     columns = os.environ.get("COLUMNS")
     with tempfile.TemporaryDirectory() as folder:
-        for place in (
-            Path(folder),
-            Path(folder, "docs", "examples"),
-        ):  # a user's own folder, and the checkout
+        for place in (Path(folder), Path(folder, "docs", "examples")):  # a user's own folder, the checkout
             shutil.copytree(ROOT / "docs" / "examples", place, dirs_exist_ok=True)
         os.environ["COLUMNS"] = "80"
         os.chdir(folder)

@@ -11,7 +11,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.profile import Profile, read_profile, write_profile
@@ -30,13 +29,11 @@ from perseus_ds.run_directory.records import (
 )
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulated, Emulator, means
-from perseus_ds.straggler.frontier_index import FrontierIndex
 
 GPU = "a100-sxm4-80gb"
 BLOCKING_W = 83.64
 ITERATIONS = 20
-SLOWDOWN = 1.2
-SIZES = {"timeline": (1180, 790)}
+FIGURE, SIZE = "timeline", (1180, 790)
 CHROMIUM = (
     *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
@@ -59,22 +56,21 @@ def main() -> None:
         contents = load_run(Path(folder))
         page, *_ = write_report(contents, figures(contents))
         options.output.mkdir(parents=True, exist_ok=True)
-        for name in SIZES:
-            _photograph(page, name, options.output / f"{name}.png")
+        _photograph(page, options.output / f"{FIGURE}.png")
 
 
-def _photograph(page: Path, name: str, picture: Path) -> None:
+def _photograph(page: Path, picture: Path) -> None:
     """Leave one figure of the page as a PNG, at twice the resolution."""
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run(
             [
                 *CHROMIUM,
                 f"--user-data-dir={profile}",
-                "--window-size={},{}".format(*SIZES[name]),
+                "--window-size={},{}".format(*SIZE),
                 "--force-device-scale-factor=2",
                 "--virtual-time-budget=5000",
                 f"--screenshot={picture.resolve()}",
-                f"{page.as_uri()}#only={name}",
+                f"{page.as_uri()}#only={FIGURE}",
             ],
             check=True,
             timeout=120,
@@ -98,15 +94,6 @@ def _write_run(folder: Path, profile: Profile, plans: PlanSet, pipelines: int) -
     ]
     write_timelines(drawn, files.timelines)
     append_event(files.events, "running", {"plan": plan.index})
-    append_event(files.events, "straggler", _straggler(plans))
-
-
-def _straggler(plans: PlanSet) -> dict[str, object]:
-    """Replica 1 is slow; replica 0 runs what fits until it arrives."""
-    meet_s = SLOWDOWN * plans.baseline.iteration_time_s
-    met = FrontierIndex.of(plans, Objective()).within(meet_s)
-    slow = {"replica": 1, "slowdown": SLOWDOWN, "cause": "slow"}
-    return {"sync_time_s": meet_s, "stragglers": [slow], "waiting": [0], "plans": [met, 0]}
 
 
 def _measured(found: Emulated) -> MeasuredSide:

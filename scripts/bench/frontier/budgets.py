@@ -44,13 +44,8 @@ def cases() -> Iterator[tuple[str, Profile, int, Switching]]:
             yield f"node 8x{microbatches} {rate}/s", profile, microbatches, switching
     for clocks in (38, 8, 5):
         for microbatches in (12, 48, 96):
-            fewer = _with_clocks(profile, clocks)
-            yield (
-                f"whole {clocks} clocks 8x{microbatches}",
-                fewer,
-                microbatches,
-                Switching(CHANGE, split="never"),
-            )
+            whole, name = Switching(CHANGE, split="never"), f"whole {clocks} clocks 8x{microbatches}"
+            yield name, _with_clocks(profile, clocks), microbatches, whole
 
 
 def _with_clocks(profile: Profile, count: int) -> Profile:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,7 +36,7 @@ from instances import (
 from perseus_ds.solver.check import check_frontier
 from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.frontier import plan_times, solve_frontier, worth_keeping
-from perseus_ds.solver.problem import Problem
+from perseus_ds.solver.problem import OptionTable, Problem
 from perseus_ds.solver.splits import split
 
 T = TypeVar("T")
@@ -106,18 +107,13 @@ def _plans(problem: Problem, stages: int) -> dict[str, float | int]:
 
 
 def _until_s(problem: Problem, factor: float) -> float:
-    fastest = Problem(
-        tuple(type(table)(table.duration_s[[k]], table.cost_j[[k]]) for table, k in _fastest(problem)),
-        problem.table_of,
-        problem.before,
-        problem.after,
-        problem.delay_s,
+    """The shortest time of all activities at their fastest, so many times."""
+    tables = tuple(
+        OptionTable(table.duration_s[[k]], table.cost_j[[k]])
+        for table in problem.tables
+        for k in [int(np.argmin(table.duration_s))]
     )
-    return factor * solve_frontier(fastest).t_min_s
-
-
-def _fastest(problem: Problem) -> list[tuple[object, int]]:
-    return [(table, int(np.argmin(table.duration_s))) for table in problem.tables]
+    return factor * solve_frontier(replace(problem, tables=tables)).t_min_s
 
 
 def _timed(call: Callable[[], T]) -> tuple[float, T]:

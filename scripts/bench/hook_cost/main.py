@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from itertools import count
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from time import perf_counter_ns, sleep
 
 import numpy as np
@@ -159,7 +159,7 @@ def per_iteration_us(iterations: int, ranks: int) -> dict[str, float]:
     The plan is built here: ranks that each built it on few cores came so late that gloo's waits ended.
 
     Raises:
-        RuntimeError: a rank ended before the measurement, or the ranks take too long.
+        RuntimeError: the ranks take too long, or failed.
     """
     plans = build(
         profile(), textbook("1f1b", stages=STAGES, microbatches=MICROBATCHES), blocking_power_w=80.0
@@ -172,12 +172,8 @@ def per_iteration_us(iterations: int, ranks: int) -> dict[str, float]:
         for process in processes:
             process.start()
         try:
-            if receiver not in wait([receiver, *(process.sentinel for process in processes)], PATIENCE_S):
-                sleep(JOIN_S)
-                codes = [process.exitcode for process in processes]
-                raise RuntimeError(
-                    f"a rank failed, or none measured within {PATIENCE_S:g} s; exit codes: {codes}"
-                )
+            if not receiver.poll(PATIENCE_S):
+                raise RuntimeError(f"no rank has measured within {PATIENCE_S:g} s")
             found = receiver.recv()
         finally:
             for process in processes:
@@ -187,16 +183,12 @@ def per_iteration_us(iterations: int, ranks: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print, and state on stderr and by the exit code whether the bars are met."""
+    """Measure, print, and state by the exit code whether the bars are met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--ranks", type=int, default=4)
     options = parser.parse_args()
-    try:
-        once = per_iteration_us(options.iterations, options.ranks)
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
-        return 1
+    once = per_iteration_us(options.iterations, options.ranks)
     iteration_us = once["exchange_us"] + once["vigil_us"]
     each_us = per_instruction_us(options.iterations, pause_s=1e-3)
     mean_us = statistics.fmean(each_us)
@@ -217,11 +209,6 @@ def main() -> int:
         "torch": torch.__version__,
     }
     print(json.dumps(found, indent=1))
-    if not found["met"]:
-        print(f"bar missed: {mean_us:.1f} us per instruction, bar {BAR_US:g} us", file=sys.stderr)
-    if not found["iteration_met"]:
-        missed = f"{iteration_us:.0f} us per iteration, bar {EXCHANGE_BAR_US:g} us"
-        print(f"bar missed: {missed}", file=sys.stderr)
     return 0 if found["met"] and found["iteration_met"] else 1
 
 

@@ -103,7 +103,7 @@ def _killed(node: Node, case: Case, process: subprocess.Popen[str]) -> Outcome:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     alone_s = _seconds_to_free(node, victims, killed_s) if lives else None
-    return _outcome(node, case, Seen(locked_before, lives, alone_s))
+    return _outcome(node, case, locked_before, lives, alone_s)
 
 
 def _seconds_to_free(node: Node, victims: Sequence[int], killed_s: float) -> float | None:
@@ -123,26 +123,17 @@ def _deaf(node: Node, victims: Sequence[int]) -> bool:
     return any(_runs(pid) and not _is_guard(node.processes().get(pid, [])) for pid in victims)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What was seen of a kill until the clock was free, or our patience ended."""
-
-    locked_before: bool
-    lived: bool
-    alone_s: float | None
-
-
-def _outcome(node: Node, case: Case, seen: Seen) -> Outcome:
+def _outcome(node: Node, case: Case, locked_before: bool, lived: bool, alone_s: float | None) -> Outcome:  # noqa: FBT001
     """See what is left, then start anew."""
     left = node.locked and not _holds(node)
     went_on = any(str(TRAINER) in words for words in node.processes().values())
     if went_on:  # a signal that ended nothing, or a launcher that died before anybody watched it
         node.end_all_gently()
-        left = node.locked and not (seen.lived and _lets_go(node))
+        left = node.locked and not (lived and _lets_go(node))
     node.heal()
     said = _next_start()
-    left_at_last = node.locked and not (seen.lived and _lets_go(node))
-    return Outcome(case, seen.locked_before, seen.lived, seen.alone_s, left, left_at_last, went_on, said)
+    left_at_last = node.locked and not (lived and _lets_go(node))
+    return Outcome(case, locked_before, lived, alone_s, left, left_at_last, went_on, said)
 
 
 def _lets_go(node: Node) -> bool:
@@ -273,12 +264,6 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, object]:
         "restore_longest_s": alone[-1] if alone else None,
         "restore_longest_s_no_errors_calls_of_at_most_10_ms": quiet[-1] if quiet else None,
         "jobs_that_went_on": sum(one.went_on for one in outcomes),
-        "by_victim": dict(Counter(one.case.victim for one in outcomes)),
-        "by_vendor": dict(Counter(one.case.vendor for one in outcomes)),
         "with_errors": sum(one.case.errors_pct > 0 or one.case.errors_s > 0 for one in outcomes),
-        "with_errors_and_locked_at_the_kill": sum(
-            one.locked_before and (one.case.errors_pct > 0 or one.case.errors_s > 0) for one in outcomes
-        ),
-        "codes": len({(one.case.vendor, one.case.code) for one in outcomes if one.case.code is not None}),
         "failures": [asdict(one) for one in outcomes if one.failed],
     }

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from campaign import Outcome, run, summary
@@ -28,13 +27,11 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--json", type=Path, help="leave the figures in this file")
     options = parser.parse_args()
     for one in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):  # a shell's background ignores them, and so
         signal.signal(one, signal.SIG_DFL)  # would everybody whom we start: nobody would die of them
     outcomes: list[Outcome] = []
-    until_s = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as folder:
         node = Node(Path(folder))
         try:
@@ -42,8 +39,6 @@ def main() -> int:
                 outcomes.append(outcome)
                 if outcome.failed:
                     print(f"left locked: {outcome}", flush=True)
-                if time.monotonic() > until_s:
-                    break
         finally:
             node.close()
     found = summary(outcomes) | {"load_average": os.getloadavg()[0], "cpus": os.cpu_count() or 0}

@@ -1,6 +1,6 @@
 """A DeepSpeed job on one GPU that observes, and without the plugin, in turns: times, losses. See README.md.
 
-python scripts/bench/real_gpu/main.py [--engine pipeline|zero] [--compile] [-o FILE]
+python scripts/bench/real_gpu/main.py [--engine pipeline|zero] [-o FILE]
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import perseus_ds
 from perseus_ds.runtime.session import Session
 
 VOCABULARY = 8192
+LEFT_OUT, COMPARED = 4, 8  # iterations: after attach, which count for nothing; whose losses are compared
 _USUAL = {"attached", "no_slack", "warming_up", "observed", "ended"}
 
 
@@ -34,12 +35,10 @@ def layers(options: argparse.Namespace) -> list[nn.Module]:
     """Return the model, layer by layer."""
     width = options.width
     heads = max(1, width // 128)
-    blocks: list[Any] = [
+    blocks = [
         nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
         for _ in range(options.layers)
     ]
-    if options.compile:
-        blocks = [torch.compile(block, mode="reduce-overhead") for block in blocks]
     return [nn.Embedding(VOCABULARY, width), *blocks, nn.Linear(width, VOCABULARY, bias=False)]
 
 
@@ -59,11 +58,6 @@ class Block:
     cpu_s: float
     ours_s: float
     losses: list[str]
-
-    @property
-    def figures_ms(self) -> tuple[float, float, float]:
-        """All three times."""
-        return 1e3 * self.wall_s, 1e3 * self.cpu_s, 1e3 * self.ours_s
 
 
 class OurCalls:
@@ -104,9 +98,6 @@ class Training:
             model = PipelineModule(model, num_stages=1, loss_fn=loss_of)
         else:
             model = nn.Sequential(*model)
-        if options.compile:  # a gradient that is a graph's output lasts until the next replay
-            for weight in model.parameters():
-                weight.register_hook(torch.clone)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         generator = torch.Generator().manual_seed(7)
@@ -131,8 +122,6 @@ class Training:
             return loss.detach().clone()
         for _ in range(self._options.microbatches):
             tokens, targets = next(self)
-            if self._options.compile:
-                torch.compiler.cudagraph_mark_step_begin()
             loss = loss_of(self.engine(tokens), targets)
             self.engine.backward(loss)
             self.engine.step()
@@ -152,13 +141,6 @@ class Training:
             torch.cuda.synchronize()
 
 
-def events_of(run_dir: Path) -> list[dict[str, object]]:
-    """What the job logged."""
-    return [
-        json.loads(line) for file in run_dir.rglob("events.jsonl") for line in file.read_text().splitlines()
-    ]
-
-
 def turns(training: Training, options: argparse.Namespace, block: Mapping[str, object]) -> dict[str, object]:
     """Run blocks without and with the plugin: off, on, on, off, ..."""
     took: dict[bool, list[Block]] = {True: [], False: []}
@@ -167,15 +149,13 @@ def turns(training: Training, options: argparse.Namespace, block: Mapping[str, o
         served = turn % 4 in {1, 2}
         if served:
             perseus_ds.attach(training.engine, config=block)
-            training.block(options.leave_out)
+            training.block(LEFT_OUT)
         one = training.block(options.iterations)
         took[served].append(one)
         if served:
             perseus_ds.detach(training.engine)
-        name, (wall_ms, cpu_ms, ours_ms) = "with" if served else "without", one.figures_ms
-        print(
-            f"turn {turn}: {name} {wall_ms:.3f} ms, CPU {cpu_ms:.3f}, in our calls {ours_ms:.3f}", flush=True
-        )
+        name, figures = "with" if served else "without", (one.wall_s, one.cpu_s, one.ours_s)
+        print(f"turn {turn}: {name}, s of wall, CPU, our calls: {figures}", flush=True)
     return {
         "iteration_ms": 1e3 * statistics.mean(one.wall_s for one in took[False]),
         "in_our_calls_ms": 1e3 * statistics.mean(one.ours_s for one in took[True]),
@@ -205,7 +185,7 @@ def losses_of(options: argparse.Namespace, ours: OurCalls, block: Mapping[str, o
     training = Training(options, ours)
     if block is not None:
         perseus_ds.attach(training.engine, config=block)
-    losses = training.block(options.losses).losses
+    losses = training.block(COMPARED).losses
     if block is not None:
         perseus_ds.detach(training.engine)
     training.engine.destroy()
@@ -219,7 +199,6 @@ def main() -> None:
     """Compare losses, then times; print and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--engine", choices=("pipeline", "zero"), default="pipeline")
-    parser.add_argument("--compile", action="store_true", help="torch.compile(mode='reduce-overhead')")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--width", type=int, default=4096)
     parser.add_argument("--layers", type=int, default=4)
@@ -227,10 +206,6 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--microbatches", type=int, default=8)
     parser.add_argument("--iterations", type=int, default=16, help="of one turn")
-    parser.add_argument(
-        "--leave-out", type=int, default=4, help="iterations after attach that count for nothing"
-    )
-    parser.add_argument("--losses", type=int, default=8, help="iterations whose losses are compared")
     parser.add_argument("--turns", type=int, default=3, help="times off, on, on, off")
     parser.add_argument("-o", type=Path, dest="output")
     options = parser.parse_args()
@@ -250,14 +225,16 @@ def main() -> None:
             "torch": torch.__version__,
             "gpu": torch.cuda.get_device_name() if options.device == "cuda" else "none",
             "engine": options.engine,
-            "compiled": options.compile,
             "two_runs_without_agree": plain[0] == plain[1],
             "with_agrees": served == plain[1],
             "last_losses": [one[-1] for one in (*plain, served)],
         }
         print(json.dumps(found), flush=True)  # it stands, whatever cuts the rest short
         found |= turns(Training(options, ours), options, block)
-        found["events"] = [event for event in events_of(Path(folder)) if event["event"] not in _USUAL]
+        lines = [
+            line for file in Path(folder).rglob("events.jsonl") for line in file.read_text().splitlines()
+        ]
+        found["events"] = [event for event in map(json.loads, lines) if event["event"] not in _USUAL]
     text = json.dumps(found, indent=1)
     if options.output is not None:
         options.output.write_text(text)

@@ -14,18 +14,13 @@ from time import thread_time_ns
 
 import numpy as np
 
-from perseus_ds.config import Objective
 from perseus_ds.device.gpu import ConflictKind
-from perseus_ds.plan import build
 from perseus_ds.runtime.status import RankStatus, StatusLayout
-from perseus_ds.schedule import textbook
-from perseus_ds.simulation import textbook_profile
 from perseus_ds.straggler.controller import (
     ReplicaStatus,
     StragglerController,
     StragglerDecision,
 )
-from perseus_ds.straggler.frontier_index import FrontierIndex
 
 RANKS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
 MOST_GROWTH = 1.2  # exponent of the time per decision between 1 024 and 16 384 ranks: 2 would be quadratic
@@ -77,34 +72,10 @@ def one_size(ranks: int, stages: int, rounds: int) -> dict[str, object]:
         "ranks": ranks,
         "replicas": replicas,
         "calm_us_mean": round(statistics.fmean(calm_us), 1),
-        "calm_us_median": round(statistics.median(calm_us), 1),
         "straggler_us_mean": round(statistics.fmean(slow_us), 1),
-        "straggler_us_median": round(statistics.median(slow_us), 1),
-        "straggler_us_max": round(max(slow_us), 1),
         "packing_us": round(packing_us(layout, replicas, rounds), 1),
         "vector_bytes": vector_bytes,
         "sent_bytes_per_rank": round(2 * (ranks - 1) / ranks * vector_bytes),
-    }
-
-
-def look_ups(stages: int, microbatches: int) -> dict[str, object]:
-    """Time to find a plan for a T' among all plans of a frontier, and what keeping them takes."""
-    schedule = textbook("1f1b", stages=stages, microbatches=microbatches)
-    weights = [1.0 + 0.05 * (stage % 3) for stage in range(stages)]
-    plans = build(textbook_profile(weights), schedule, blocking_power_w=70.0, reserve_pct=1.0)
-    began = thread_time_ns()
-    frontier_index = FrontierIndex.of(plans, Objective())
-    made_ms = (thread_time_ns() - began) / 1e6
-    limits_s = np.linspace(frontier_index.fastest_s, float(frontier_index.expected_s[-1]), 1000).tolist()
-    began = thread_time_ns()
-    for limit_s in limits_s:
-        frontier_index.within(limit_s)
-    return {
-        "plans": len(plans),
-        "computations": int(plans.choice.shape[1]),
-        "resident_bytes": int(plans.choice.nbytes),
-        "menu_made_ms": round(made_ms, 1),
-        "look_up_us": round((thread_time_ns() - began) / 1e3 / len(limits_s), 2),
     }
 
 
@@ -127,7 +98,6 @@ def main() -> int:
         "simulated": True,
         "stages": options.stages,
         "sizes": sizes,
-        "look_up": look_ups(stages=8, microbatches=24),
         "growth_exponent_1024_to_16384": exponents,
         "most_growth": MOST_GROWTH,
         "met": max(exponents.values()) <= MOST_GROWTH,

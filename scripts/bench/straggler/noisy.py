@@ -1,6 +1,6 @@
 """How often noise alone names a replica, and when a slow one is found, printed as JSON; see README.md.
 
-python scripts/bench/straggler/noisy.py [--quiet 60] [--slow 200] [--replicas 16] [--from 100]
+python scripts/bench/straggler/noisy.py [--quiet 60] [--slow 200]
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from perseus_ds.straggler.controller import ReplicaStatus, StragglerController
 
+REPLICAS = 16
+BEGINS = 100
+"""Iteration in which one becomes slow."""
 EARLY, LATE = 200, 1_800
 """Iterations of a quiet job while means are learned, and of a long one."""
 LATE_JOBS = 15
@@ -83,11 +86,11 @@ def iterations_until_found(
     return np.inf
 
 
-def quiet_rows(pool: ProcessPoolExecutor, jobs: int, replicas: int) -> Iterator[dict[str, object]]:
+def quiet_rows(pool: ProcessPoolExecutor, jobs: int) -> Iterator[dict[str, object]]:
     """Of jobs in which nobody is slow: replicas named while means are learned, and later."""
     for noise, law in NOISES:
         for iterations, after, tried in ((EARLY, 0, jobs), (LATE, EARLY, max(1, jobs // LATE_JOBS))):
-            job = partial(named, replicas=replicas, iterations=iterations, after=after, noise=noise, law=law)
+            job = partial(named, replicas=REPLICAS, iterations=iterations, after=after, noise=noise, law=law)
             yield {
                 "noise": noise,
                 "law": law,
@@ -97,14 +100,12 @@ def quiet_rows(pool: ProcessPoolExecutor, jobs: int, replicas: int) -> Iterator[
             }
 
 
-def slow_rows(
-    pool: ProcessPoolExecutor, jobs: int, replicas: int, begins: int
-) -> Iterator[dict[str, object]]:
+def slow_rows(pool: ProcessPoolExecutor, jobs: int) -> Iterator[dict[str, object]]:
     """Of jobs in which a replica becomes slow: in how many iterations it is found."""
     tried = [(noise, law, 1.2) for noise, law in NOISES]
     for noise, law, slowdown in [*tried, (0.02, "normal", 1.05)]:
         job = partial(
-            iterations_until_found, replicas=replicas, begins=begins, noise=noise, law=law, slowdown=slowdown
+            iterations_until_found, replicas=REPLICAS, begins=BEGINS, noise=noise, law=law, slowdown=slowdown
         )
         took = np.array(list(pool.map(job, range(jobs), chunksize=10)))
         yield {
@@ -125,15 +126,10 @@ def main() -> int:
         "--quiet", type=int, default=60, help="jobs of 200 iterations, and 1/15 as many of 1 800"
     )
     parser.add_argument("--slow", type=int, default=200, help="jobs with a slow replica")
-    parser.add_argument("--replicas", type=int, default=16)
-    parser.add_argument(
-        "--from", type=int, default=100, dest="begins", help="iteration from which it is slow"
-    )
     options = parser.parse_args()
     with ProcessPoolExecutor() as pool:
-        quiet = list(quiet_rows(pool, options.quiet, options.replicas))
-        slow = list(slow_rows(pool, options.slow, options.replicas, options.begins))
-    found = {"simulated": True, "replicas": options.replicas, "quiet": quiet, "slow": slow}
+        quiet, slow = list(quiet_rows(pool, options.quiet)), list(slow_rows(pool, options.slow))
+    found = {"simulated": True, "replicas": REPLICAS, "quiet": quiet, "slow": slow}
     print(json.dumps(found, indent=1))
     late = any(row["median"] > row["bar"][0] or row["p95"] > row["bar"][1] for row in slow)
     return 1 if late or any(row["named"] for row in quiet) else 0

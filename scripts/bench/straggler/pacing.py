@@ -1,17 +1,14 @@
 """Pace the replicas of a production trace to the longest of each iteration, printed as JSON; see README.md.
 
-python scripts/bench/straggler/pacing.py [--replicas 2048]
+python scripts/bench/straggler/pacing.py
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import statistics
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from time import thread_time_ns
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,35 +133,8 @@ def pace(trace: Trace, plans: PlanSet, told: str, *, equal: bool = False) -> dic
     }
 
 
-def choosing_us(replicas: int, index: FrontierIndex, rounds: int = 50) -> dict[str, float]:
-    """Thread CPU time per iteration of choosing all plans, and of the observation after it."""
-    random = np.random.default_rng(0)
-    plans = ReplicaPlans(index, replicas, forecast_error=0.01)
-    paced_us, observed_us = [], []
-    for n in range(rounds):
-        load = np.exp(0.12 * random.standard_normal(replicas))
-        began = thread_time_ns()
-        plans.will_run(n)
-        plans.pace(n, index.objective_s * load)
-        paced_us.append((thread_time_ns() - began) / 1e3)
-        own_s = (
-            load * index.predicted_s(np.array(plans.plans)) * (1.0 + 0.01 * random.standard_normal(replicas))
-        )
-        status = ReplicaStatus(own_s, np.zeros(replicas, np.bool_), np.ones(replicas))
-        began = thread_time_ns()
-        plans.observe(n, status)
-        observed_us.append((thread_time_ns() - began) / 1e3)
-    return {
-        "paced_us": round(statistics.median(paced_us), 1),
-        "observed_us": round(statistics.median(observed_us), 1),
-    }
-
-
 def main() -> int:
     """Pace SE in every way, and the other two as their loads allow."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--replicas", type=int, default=2048, help="for the time that choosing takes")
-    options = parser.parse_args()
     found: dict[str, object] = {}
     for name in ("SE", "AR", "ST"):
         trace = Trace(DATA / "straggler_traces" / f"{name}.csv.gz")
@@ -172,9 +142,6 @@ def main() -> int:
         found[name] = {
             told: pace(trace, plans, told, equal=name != "SE") for told in ("never", "exactly", "before")
         }
-    found["choosing"] = {
-        options.replicas: choosing_us(options.replicas, FrontierIndex.of(gpt3_plans(1.0), Objective()))
-    }
     print(json.dumps(found, indent=1))
     return 0
 

@@ -27,7 +27,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--cases", default="*", help="pattern of names (default: all)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--iterations", type=int, default=PLANNED, help="by the plan, in each case")
     parser.add_argument("--json", type=Path, help="file for the results, written anew after each case")
     options = parser.parse_args()
     chosen = [case for case in all_cases() if fnmatch(str(case), options.cases)]
@@ -37,7 +36,7 @@ def main() -> int:
     rows = []
     for case in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            found = compare(case, Path(folder), seed=options.seed, iterations=options.iterations)
+            found = compare(case, Path(folder), seed=options.seed, iterations=PLANNED)
         met = found.is_met(case)
         values = [getattr(found, column) for column in COLUMNS]
         cells = [f"{value:+.3f}" if isinstance(value, float) else str(value) for value in values]
