@@ -62,21 +62,6 @@ def test_an_installation_brings_what_the_package_imports_and_nothing_else() -> N
     assert missing <= {name.lower() for name in along}
 
 
-def test_tools_of_tests_and_documentation_are_extras() -> None:
-    extras: dict[str, list[str]] = PROJECT["optional-dependencies"]
-    tools = {"pytest", "hypothesis", "mypy", "ruff", "import-linter", "mkdocs-material"}
-    assert tools <= named(extras["dev"]) | named(extras["docs"])
-    for brought in (PROJECT["dependencies"], extras["demo"]):
-        assert named(brought).isdisjoint(tools)
-
-
-def test_the_demo_sets_up_for_jobs_and_the_tests_for_all() -> None:
-    assert "scripts/setup demo\n" in (ROOT / "scripts" / "demo").read_text()
-    for command in ("test", "check"):
-        assert "scripts/setup\n" in (ROOT / "scripts" / command).read_text()
-    assert {"perseus_ds"} <= named(PROJECT["optional-dependencies"]["dev"])
-
-
 INTERPRETER = """#!/usr/bin/env bash
 case "$*" in
   *"venv --clear .venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;

@@ -47,31 +47,11 @@ KINDS: dict[str, tuple[dict[str, Any], str]] = {  # what a config holds, the wor
         },
         "overlap_comm",
     ),
-    "Accelerate's zero_stage2_config.json": (
-        {
-            "zero_optimization": {"stage": 2, "overlap_comm": True, "reduce_bucket_size": 2e8},
-            "gradient_accumulation_steps": 1,
-        },
-        "overlap_comm",
-    ),
     "ZeRO-2, overlapped in words": (
         {"zero_optimization": {"stage": "2", "overlap_comm": "true"}},
         "overlap_comm",
     ),
     "ZeRO-2 with offload": ({"zero_optimization": {"stage": 2, "offload_optimizer": OFFLOAD}}, ""),
-    "Transformers' ds_config_zero3.json": (
-        {
-            "zero_optimization": {
-                "stage": 3,
-                "offload_optimizer": OFFLOAD,
-                "offload_param": OFFLOAD,
-                "overlap_comm": True,
-                "stage3_gather_16bit_weights_on_model_save": True,
-            },
-            "gradient_accumulation_steps": "auto",
-        },
-        "",
-    ),
     "hybrid engine": (
         {
             "zero_optimization": {"stage": 3},
@@ -83,7 +63,6 @@ KINDS: dict[str, tuple[dict[str, Any], str]] = {  # what a config holds, the wor
         {"zero_optimization": {"stage": 2, "offload_optimizer": OFFLOAD, "zenflow": ZENFLOW}},
         "ZenFlow",
     ),
-    "ZenFlow, all by default": ({"zero_optimization": {"stage": 2, "zenflow": {}}}, "ZenFlow"),
     "DeepCompile": (
         {"zero_optimization": {"stage": 3}, "compile": {"deepcompile": True, "offload_activation": False}},
         "DeepCompile",

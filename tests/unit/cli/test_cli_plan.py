@@ -40,22 +40,6 @@ def test_a_clock_for_each_gpu_names_what_one_for_each_computation_would_save(
     assert bound() == 0.0
 
 
-def test_one_stage_waits_for_nobody(perseus: Program, tmp_path: Path) -> None:
-    """Sums of energies come to nothing only to the last digit: no "-5.7e-14 J", and no "-0.000"."""
-    path = tmp_path / "one.csv"
-    clocks = range(1410, 900, -45)
-    rows = [
-        f"0,{kind},{clock},{at_top * 1410 / clock},{at_top * (90 + 210 * (clock / 1410) ** 2.2)}"
-        for kind, at_top in (("forward", 0.0145), ("backward", 0.029))
-        for clock in clocks
-    ]
-    path.write_text("\n".join(["stage,instruction,frequency,time,energy", *rows]))
-    answer = perseus("plan", path, "--stages", "1", "--microbatches", "8", "--blocking-power-w", "80")
-    assert "1 stage," in answer.out
-    assert "0 J" in answer.out
-    assert "-0.0" not in answer.out
-
-
 def test_an_assumed_blocking_power_is_said(perseus: Program, profile_csv: Path) -> None:
     answer = perseus("plan", profile_csv, *SIZES, "--json")
     assert "--blocking-power-w" in answer.err
@@ -154,32 +138,6 @@ def test_the_reserve_is_said(perseus: Program, profile_csv: Path) -> None:
     assert "vary" not in none.out
 
 
-def test_a_reserve_that_is_too_little_is_said(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
-    """``automatic`` keeps 5 percent at most: what that does not cover is said, as text and as JSON."""
-    words = (*SIZES, "--blocking-power-w", 70, "--set", "reserve_pct=automatic")
-    calm, wild = (_varying(profile_csv, tmp_path, share) for share in (0.002, 0.2))
-    answer = perseus("plan", wild, *words)
-    assert "reserve" in answer.err
-    assert "reserve_pct 10" in answer.err
-    assert "lasts" in answer.out
-    assert perseus("plan", calm, *words).err == ""
-    found = [json.loads(perseus("plan", path, *words, "--json").out) for path in (calm, wild)]
-    assert found[0]["variation_slowdown_pct"] <= 0.1 < found[1]["variation_slowdown_pct"]
-    told = f"{found[1]['variation_slowdown_pct']:.2f} % longer on average"
-    assert told in answer.err
-
-
-def _varying(profile: Path, tmp_path: Path, share: float) -> Path:
-    """The same measurements, of a machine on which durations vary by that share."""
-    known, path = read_profile(profile), tmp_path / f"varies-{share}.json"
-    points = {
-        key: tuple(replace(point, time_sd_s=share * point.time_s) for point in own)
-        for key, own in known.points.items()
-    }
-    write_profile(replace(known, points=points), path)
-    return path
-
-
 @pytest.mark.parametrize(
     ("word", "named"),
     [
@@ -199,6 +157,14 @@ def test_a_setting_that_makes_no_sense_is_refused(
     line = refused("plan", profile_csv, *SIZES, "--set", word)
     assert word.partition("=")[0] in line
     assert named in line
+
+
+def test_changes_are_budgeted_by_node(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
+    words = ("--set", "node_changes_per_s=3", "--set", "gpus_per_node=2", "-o", tmp_path / "plan.json")
+    assert perseus("plan", profile_csv, *SIZES, *words).code == 0
+    budget = read_plans(tmp_path / "plan.json").budget
+    assert budget is not None
+    assert (budget.per_node_per_s, budget.gpus_per_node) == (3.0, 2)
 
 
 def test_few_clocks_that_scatter_are_doubted_in_a_line(perseus: Program, tmp_path: Path) -> None:

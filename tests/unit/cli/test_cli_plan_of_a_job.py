@@ -63,25 +63,6 @@ def test_without_flags_it_is_the_jobs_plan(run_dir: Path, perseus: Program) -> N
     assert same(read_plans(run_dir / "plan.json"), read_plans(jobs))
 
 
-def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -> None:
-    words = (
-        "--stages",
-        2,
-        "--microbatches",
-        3,
-        "--schedule",
-        "gpipe",
-        "--set",
-        "split=automatic",
-        "--set",
-        "reserve_pct=1.5",
-    )
-    assert perseus("plan", run_dir / "profile.json", "-o", run_dir / "a.json").code == 0
-    answer = perseus("plan", run_dir / "profile.json", *words, "-o", run_dir / "b.json")
-    assert "gpipe" in answer.err
-    assert same(read_plans(run_dir / "a.json"), read_plans(run_dir / "b.json"))
-
-
 FLAGS: list[tuple[tuple[object, ...], str, dict[str, str]]] = [
     (("--set", "reserve_pct=3"), "reserve_pct 3", {"reserve_pct": "3"}),
     (("--set", "reserve_pct=automatic"), "reserve_pct automatic", {"reserve_pct": "auto"}),

@@ -83,33 +83,6 @@ def test_a_cap_that_no_plan_meets_says_the_least(refused: Callable[..., str], pl
     assert "10 W" in refused("show", plan_file, "--power-cap", 10)
 
 
-@pytest.mark.thorough
-def test_a_plan_is_shown_by_its_number(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
-    last = len(plans) - 1
-    shown = json.loads(perseus("show", plan_file, "--plan", str(last), "--format", "json").out)
-    assert shown["iteration_time_s"] == pytest.approx(float(plans.iteration_time_s[last]))
-    assert f"plan {last} of {len(plans)}" in perseus("show", plan_file, "--plan", str(last)).out
-
-
-@pytest.mark.thorough
-def test_beside_a_straggler_stands_what_a_job_would_run(
-    perseus: Program, plan_file: Path, plans: PlanSet
-) -> None:
-    """No slower than the straggler, and no other plan as fast takes less beside it."""
-    for times in (0.5, 1.02, 1.3, 10.0):
-        straggler_s = times * plans.baseline.iteration_time_s
-        shown = json.loads(
-            perseus("show", plan_file, "--straggler", str(straggler_s), "--format", "json").out
-        )
-        if straggler_s < plans.baseline.iteration_time_s:
-            assert shown["iteration_time_s"] == pytest.approx(select(plans, Objective()).iteration_time_s)
-            continue
-        assert shown["iteration_time_s"] <= straggler_s
-        effective_j = shown["energy_j"] - 70.0 * 2 * shown["iteration_time_s"]
-        fits = plans.iteration_time_s <= straggler_s
-        assert effective_j <= plans.effective_energy_j[fits].min() + 1e-9
-
-
 def test_beside_a_straggler_the_wait_is_counted_on_both_sides(
     perseus: Program, plan_file: Path, plans: PlanSet
 ) -> None:
@@ -120,17 +93,6 @@ def test_beside_a_straggler_the_wait_is_counted_on_both_sides(
     least_j = float(plans.effective_energy_j.min()) + 70.0 * 2 * straggler_s
     assert f"{least_j:.6g} J" in line
     assert f"of {waited_j:.6g} J" in line
-
-
-@pytest.mark.thorough
-def test_a_deadline_between_two_plans_is_used_up(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
-    early_s, late_s = plans.iteration_time_s[40:42]
-    deadline_s = float(0.5 * (early_s + late_s))
-    shown = json.loads(perseus("show", plan_file, "--deadline", deadline_s, "--format", "json").out)
-    assert early_s < shown["iteration_time_s"] <= deadline_s * (1.0 + 1e-9)
-    assert shown["energy_j"] < plans.energy_j[40]
-    told = perseus("show", plan_file, "--deadline", deadline_s).out
-    assert told.startswith("between plans")
 
 
 def test_power_tells_schedulers_the_whole_frontier(perseus: Program, plan_file: Path, plans: PlanSet) -> None:

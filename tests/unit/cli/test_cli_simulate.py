@@ -45,13 +45,6 @@ def test_a_straggler_is_answered_and_the_answer_is_told(
     assert answered["saving_pct"] > left_alone["saving_pct"] + 1.0
 
 
-def test_the_gpu_model_brings_waiting_power_and_slow_changes(
-    perseus: Program, plan_file: Path, profile_csv: Path
-) -> None:
-    found = figures(perseus, plan_file, profile_csv, "--gpu", "a100-sxm4-80gb")
-    assert found["saving_pct"] != pytest.approx(read_plans(plan_file).plan(0).saving_pct, abs=0.05)
-
-
 def test_waits_take_what_the_plan_was_made_with_where_the_profile_does_not_say(
     perseus: Program, profile_csv: Path, tmp_path: Path
 ) -> None:

@@ -2,13 +2,11 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from cli_program import Program
 
 from perseus_ds.files import KEY, digest_of
-from perseus_ds.profile import read_profile, write_profile
 
 SIZES = ("--stages", 2, "--microbatches", 3, "--blocking-power-w", 70)
 
@@ -31,18 +29,6 @@ def test_a_bound_that_is_too_good_is_refused(refused: Callable[..., str], plan_f
     line = refused("verify", plan_file)
     assert line.startswith(str(plan_file))
     assert "plan 0" in line
-
-
-def test_low_waits_save_more(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
-    profile, path = tmp_path / "profile.json", tmp_path / "low.json"
-    write_profile(replace(read_profile(profile_csv), blocking_w={1400: 70.0, 400: 40.0}), profile)
-    low = ("--set", "waits=automatic", "--set", "switch_latency_ms=4", "-o", path)
-    found = [
-        json.loads(perseus("plan", profile, *SIZES, *words, "--json").out)["rows"][0]["saving_pct"]
-        for words in ((), low)
-    ]
-    assert found[1] > found[0] + 1.0
-    assert perseus("verify", path).code == 0
 
 
 def test_low_waits_need_the_power_of_waiting(refused: Callable[..., str], profile_csv: Path) -> None:

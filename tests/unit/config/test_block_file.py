@@ -29,6 +29,12 @@ def test_json_and_yaml_say_the_same(tmp_path: Path, name: str, text: str) -> Non
     ("name", "content", "why"),
     [
         ("torn.json", b'{"run_dir": "x', "JSON"),
+        ("empty.json", b"", "is empty"),
+        ("comment.json", b"// later", "is empty"),
+        ("comment.yaml", b"# later\n", "is empty"),
+        ("twice.json", b'{"audit": {"iterations": 3, "iterations": 4}}', "'iterations' stands"),
+        ("twice.yaml", b"mode: off\nmode: run\n", "duplicate key mode"),
+        ("ranks.yaml", b'simulated: {ranks: {3: {}, "3": {}}}\n', "Conflicting"),
         ("torn.yaml", b"run_dir: [x", "JSON"),
         ("list.json", b"[1]", "block"),
         ("list.yaml", b"- 1\n", "block"),

@@ -13,25 +13,16 @@ REFUSED: list[tuple[dict[str, object], str, str]] = [
     ({"profile": {"min_windows": 1}}, "profile.min_windows", "min_window_s"),
     ({"zzz": 1}, "zzz", "known: enabled"),
     ({"enabled": "yes"}, "enabled", "boolean"),
-    ({"enabled": 1}, "enabled", "boolean"),
-    ({"enabled": None}, "enabled", "boolean"),
     ({"mode": "runn"}, "mode", "'automatic'"),
     ({"mode": True}, "mode", "YAML"),
-    ({"mode": None}, "mode", "'automatic'"),
-    ({"device": "gpu"}, "device", "'guardd'"),
     ({"on_error": "ignore"}, "on_error", "'raise'"),
     ({"run_dir": 3}, "run_dir", "string"),
-    ({"run_dir": "  "}, "run_dir", "path"),
     ({"profile": 5}, "profile", "object"),
-    ({"profile": None}, "profile", "object"),
     ({"simulated": True}, "simulated", "object"),
     ({"profile": {"min_window_s": "5"}}, "profile.min_window_s", "number"),
     ({"profile": {"min_window_s": True}}, "profile.min_window_s", "number"),
-    ({"profile": {"min_window_s": -1}}, "profile.min_window_s", "greater than 0"),
     ({"profile": {"max_clocks": 3.5}}, "profile.max_clocks", "integer"),
     ({"objective": {"reserve_pct": "much"}}, "objective.reserve_pct", "number or 'automatic'"),
-    ({"objective": {"reserve_pct": 21}}, "objective.reserve_pct", "20 or 'automatic'"),
-    ({"objective": {"policy": "deadline"}}, "objective.policy", "deadline_s"),
     ({"objective": {"deadline_s": 3}}, "objective.deadline_s", "policy"),
     ({"run_dir": "${oc.env:PERSEUS_TEST_NOT_SET}"}, "run_dir", "PERSEUS_TEST_NOT_SET"),
 ]
@@ -50,23 +41,6 @@ def test_bad_block_is_refused_in_one_line_that_names_the_key(
 
 def test_an_empty_block_is_every_default() -> None:
     assert parse({}, {}) == PerseusConfig()
-
-
-def test_values_reach_their_places() -> None:
-    config = parse(
-        {
-            "enabled": True,
-            "run_dir": "here",
-            "objective": {"policy": "max_slowdown", "max_slowdown_pct": 5},
-            "profile": {"max_clocks": 8},
-            "simulated": {"gpu": "a40", "forward_s": [0.1, 0.2]},
-        },
-        {},
-    )
-    assert (config.enabled, config.run_dir, config.mode) == (True, "here", "automatic")
-    assert config.objective.max_slowdown_pct == 5.0
-    assert (config.profile.max_clocks, config.profile.min_window_s) == (8, 5.0)
-    assert config.simulated == {"gpu": "a40", "forward_s": [0.1, 0.2]}
 
 
 def test_flags_win_over_the_block_and_empty_ones_do_not() -> None:
@@ -103,9 +77,7 @@ def test_a_run_directory_may_be_in_the_home_directory(monkeypatch: pytest.Monkey
     [
         ("runs/${SLURM_JOB_ID}", "${oc.env:SLURM_JOB_ID}"),
         ("runs/${SLURM_JOB_ID:-0}", "${oc.env:SLURM_JOB_ID}"),
-        ("runs/${env:USER}", "${oc.env:USER}"),
         ("${device}", "${oc.env:device}"),
-        ("${oc.decode:x}", "${oc.env:"),
         ("${}", "${oc.env:NAME}"),
         ("${", "${oc.env:NAME}"),
         ("${oc.env:HOME}/${USER}", "${oc.env:USER}"),
@@ -126,10 +98,6 @@ def test_braces_of_another_kind_are_refused_with_the_form_that_works(
         parse(block(text), {})
     assert caught.value.message.startswith(key)
     assert form in str(caught.value)
-
-
-def test_a_folder_of_question_marks_is_a_folder() -> None:
-    assert parse({"run_dir": "???"}, {}).run_dir == "???"
 
 
 def test_every_path_may_be_in_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:

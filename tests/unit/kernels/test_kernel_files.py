@@ -2,8 +2,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
@@ -21,38 +19,6 @@ from perseus_ds.schedule import Kind
 pytestmark = pytest.mark.thorough
 
 GEMM = KernelClass("gemm", ((8, 8), (8, 8)), "float16")
-
-text = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=1, max_size=8)
-positive = st.floats(1e-9, 1e9)
-shapes = st.lists(st.lists(st.integers(1, 9999), min_size=1, max_size=4).map(tuple), max_size=3).map(tuple)
-kernels = st.builds(KernelClass, text, shapes, text, st.just("") | text)
-clocks = st.none() | st.integers(1, 9999)
-pairs = st.builds(ClockPair, clocks, clocks)
-
-
-def a_point(pair: ClockPair) -> st.SearchStrategy[KernelPoint]:
-    return st.builds(KernelPoint, st.just(pair), positive, positive, positive, positive, st.integers(1, 99))
-
-
-measured = st.lists(pairs.filter(lambda pair: pair != DEFAULT_PAIR), max_size=3, unique=True).flatmap(
-    lambda chosen: st.tuples(*(a_point(pair) for pair in (DEFAULT_PAIR, *chosen)))
-)
-
-
-@st.composite
-def profiles(draw: st.DrawFn) -> KernelProfile:
-    points = draw(st.dictionaries(kernels, measured, min_size=1, max_size=4))
-    again = draw(st.sets(st.sampled_from(sorted(points))))
-    return KernelProfile(
-        tuple(MeasuredKernel(one, own, own if one in again else ()) for one, own in points.items())
-    )
-
-
-@given(profile=profiles())
-def test_a_profile_comes_back(tmp_path_factory: pytest.TempPathFactory, profile: KernelProfile) -> None:
-    path = tmp_path_factory.mktemp("profile") / "k.json"
-    write_kernel_profile(profile, path)
-    assert read_kernel_profile(path) == profile
 
 
 def test_a_profile_keeps_what_is_not_a_point(tmp_path: Path) -> None:

@@ -93,13 +93,6 @@ def test_a_counter_that_stands_still_ends_the_measurement() -> None:
         measure(gpu, simulated_runner(gpu, NORM), [DEFAULT_PAIR], MeasurementSettings())
 
 
-def test_both_clocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = gpu_of()
-    measure(gpu, simulated_runner(gpu, NORM), [ClockPair(5001, 1050)], MeasurementSettings())
-    simulated_runner(gpu, NORM)(5000)
-    assert (gpu.achieved().clock_mhz, gpu.true_now().memory_mhz) == (1890, 9501)
-
-
 def test_both_clocks_are_given_back_after_a_failure() -> None:
     gpu = gpu_of()
     run = simulated_runner(gpu, NORM)
@@ -128,13 +121,6 @@ def test_one_dimension_where_the_memory_clock_cannot_be_set() -> None:
     why_not = memory_probe(gpu)
     assert "1593 MHz" in str(why_not)
     assert {p.memory_mhz for p in candidate_pairs(gpu.capabilities(), memory=why_not is None)} == {None}
-
-
-def test_the_probe_sets_and_gives_back() -> None:
-    gpu = gpu_of()
-    assert memory_probe(gpu) is None
-    simulated_runner(gpu, NORM)(1000)
-    assert gpu.true_now().memory_mhz == 9501
 
 
 def test_a_device_without_a_counter_or_clocks_is_refused() -> None:

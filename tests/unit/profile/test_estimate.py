@@ -231,15 +231,6 @@ def test_what_the_host_did_between_iterations_is_no_power_of_a_computation() -> 
     assert found.blocking_power_w == pytest.approx(waiting_w, rel=0.02)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("noise", [0.002, 0.01, 0.03])
-def test_how_single_runs_vary_is_what_the_gpu_does(noise: float) -> None:
-    played = play(ORDER * 4, clock_mhz=1200, settings=SimulatedSettings(noise=noise))
-    for point in estimate(played.window).points.values():
-        assert point.time_sd_s is not None
-        assert point.time_sd_s / point.time_s == pytest.approx(noise, rel=0.35)
-
-
 def test_the_error_of_a_time_is_that_of_a_mean_and_that_of_an_energy_contains_it() -> None:
     """Half last 0.9 s, half 1.1 s: 0.1 s apart from the mean, of 16 values and 15 degrees of freedom."""
     found = estimate(synthetic(row(Kind.FORWARD, *[0.9, 1.1] * 8, gap_s=0.5), end_s=30.0))
@@ -257,21 +248,6 @@ def test_the_error_of_an_energy_contains_that_of_its_power() -> None:
     assert point.time_se_s == 0.0
     assert point.energy_j == pytest.approx(100.0)
     assert point.energy_se_j == pytest.approx(10.0 / 14**0.5, rel=0.05)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("gpu", ["a40", "a100-sxm4-80gb"])
-@pytest.mark.parametrize("clock_mhz", [1410, 1005])
-def test_computing_and_waiting_are_told_apart_whatever_the_counter_looks_at(gpu: str, clock_mhz: int) -> None:
-    """Of its whole period or of a quarter: when it looked is found, and neither takes from the other."""
-    settings = SimulatedSettings(gpu=gpu, counter_noise=0.0005)
-    played = play(ORDER, clock_mhz=clock_mhz, wait_s=0.33, settings=settings)
-    found, truth = estimate(played.window), played.gpu.truth
-    for kind, work in played.works.items():
-        power_w = truth.energy_j(work, clock_mhz) / truth.duration_s(work, clock_mhz)
-        point = found.points[0, kind]
-        apart_w = point.energy_j / point.time_s - found.blocking_power_w
-        assert apart_w == pytest.approx(power_w - truth.blocking_power_w(clock_mhz), rel=0.01)
 
 
 def test_computations_that_no_step_tells_apart_draw_alike() -> None:

@@ -1,11 +1,7 @@
-import bz2
 import gzip
-import lzma
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perseus_ds.errors import ProfileError
 from perseus_ds.profile import Point, Profile, read_csv, read_profile, write_csv
@@ -13,24 +9,6 @@ from perseus_ds.schedule import Kind
 
 HEADER = "stage,instruction,frequency,time,energy\n"
 GOOD = HEADER + "0,forward,1410,0.1,30.5\n0,backward,1410,0.2,61\n0,forward,1200,0.12,27\n"
-
-positive = st.floats(1e-9, 1e8)
-points = st.lists(
-    st.builds(
-        lambda clock_mhz, time_s, power_w: Point(clock_mhz, time_s, power_w * time_s),
-        st.integers(10, 3000),
-        positive,
-        st.floats(6.0, 2999.0),
-    ),
-    min_size=1,
-    max_size=4,
-    unique_by=lambda point: point.clock_mhz,
-)
-computations = st.tuples(
-    st.integers(0, 20),
-    st.sampled_from([kind for kind in Kind if kind.is_computation and kind is not Kind.UNKNOWN_COMPUTE]),
-)
-profiles = st.builds(Profile, st.dictionaries(computations, points.map(tuple), min_size=1, max_size=6))
 
 
 def test_reads_what_zeus_writes(tmp_path: Path) -> None:
@@ -48,22 +26,10 @@ def test_reads_other_columns_over_and_any_order_of_columns(tmp_path: Path) -> No
     assert read_csv(file).points == {(3, Kind.BACKWARD): (Point(1410, 0.2, 61.0),)}
 
 
-@pytest.mark.thorough
-@given(profile=profiles)
-def test_reads_back_what_it_wrote(tmp_path_factory: pytest.TempPathFactory, profile: Profile) -> None:
-    file = tmp_path_factory.mktemp("csv") / "profile.csv"
-    write_csv(profile, file)
-    again = read_csv(file)
-    assert {key: again.of(*key) for key in again.points} == {key: profile.of(*key) for key in profile.points}
-
-
 BAD_ROWS = {
     "time is negative": ("0,forward,1410,-0.1,30", "time"),
-    "time is zero": ("0,forward,1410,0,30", "time"),
     "energy is NaN": ("0,forward,1410,0.1,nan", "energy"),
-    "energy is infinite": ("0,forward,1410,0.1,inf", "energy"),
     "time is a word": ("0,forward,1410,fast,30", "time"),
-    "energy is empty": ("0,forward,1410,0.1,", "energy"),
     "a cell is missing": ("0,forward,1410,0.1", "energy"),
     "a cell too many": ("0,forward,1410,0.1,30,9", "cells"),
     "a decimal comma": ("0,forward,1410,0,1,30", "cells"),
@@ -72,15 +38,10 @@ BAD_ROWS = {
     "unknown instruction": ("0,sideways,1410,0.1,30", "sideways"),
     "stage is negative": ("-1,forward,1410,0.1,30", "stage"),
     "stage is a fraction": ("0.5,forward,1410,0.1,30", "stage"),
-    "stage is a word": ("first,forward,1410,0.1,30", "stage"),
-    "frequency is a fraction": ("0,forward,1410.5,0.1,30", "frequency"),
     "frequency is negative": ("0,forward,-5,0.1,30", "frequency"),
     "frequency in GHz": ("0,forward,1.41,0.1,30", "frequency"),
-    "frequency in kHz": ("0,forward,1410000,0.1,30", "frequency"),
-    "frequency in Hz": ("0,forward,1410000000,0.1,30", "frequency"),
     "measured twice": ("0,forward,1410,0.3,33", "again"),
     "time in ms": ("0,forward,1390,100,30", "W"),
-    "energy in mJ": ("0,forward,1390,0.1,30000", "W"),
     "power for energy": ("0,forward,1390,0.05,300", "W"),
     "no power that any unit explains": ("0,forward,1390,0.1,1e-9", "joules"),
 }
@@ -101,14 +62,10 @@ BAD_FILES = {
     "a column missing": (b"stage,instruction,frequency,time_ms,energy\n0,forward,1410,9,9\n", "time_ms"),
     "a column twice": (b"stage,instruction,frequency,time,energy,Time\n", "twice"),
     "empty": (b"", "empty"),
-    "blank": (b"\xef\xbb\xbf\n\n", "empty"),
     "no row": (HEADER.encode(), "row"),
     "in UTF-16": ("\ufeff".encode("utf-16-le") + GOOD.encode("utf-16-le"), "UTF-8"),
-    "in UTF-16 without a mark": (GOOD.encode("utf-16-le"), "UTF-8"),
     "in Latin-1": (GOOD.encode() + b"0,forw\xe4rd,1,1,1\n", "UTF-8"),
     "gzip": (gzip.compress(GOOD.encode()), "UTF-8"),
-    "bzip2": (bz2.compress(GOOD.encode()), "UTF-8"),
-    "xz": (lzma.compress(GOOD.encode()), "UTF-8"),
     "a workbook": (b"PK\x03\x04" + bytes(30), "UTF-8"),
     "a text without end": (HEADER.encode() + b'0,"' + b"x" * 200_000, "CSV"),
     "separated by semicolons": (GOOD.replace(",", ";").encode(), "semicolons"),
@@ -144,11 +101,6 @@ def test_capitals_and_blanks_in_the_header_do_no_harm(tmp_path: Path) -> None:
         GOOD.replace(",", " , ").replace("stage", "\ufeff Stage", 1).replace("energy", "ENERGY")
     )
     assert read_csv(spaced).points == read_csv(plain).points
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match="nowhere"):
-        read_profile(tmp_path / "nowhere.csv")
 
 
 def test_work_without_a_name_there_is_refused(tmp_path: Path) -> None:

@@ -63,16 +63,6 @@ def test_keys_carry_their_units(file: Path) -> None:
     }
 
 
-def test_every_truncation_is_refused_in_one_line(file: Path) -> None:
-    whole = file.read_text()
-    for length in range(0, len(whole) - 2, 7):
-        file.write_text(whole[:length])
-        with pytest.raises(ProfileError, match="JSON") as caught:
-            read_profile(file)
-        assert str(caught.value).startswith(str(file))
-        assert "\n" not in str(caught.value)
-
-
 def change(key: str, value: object) -> Callable[[dict[str, Any]], None]:
     return lambda content: content.update({key: value})
 
@@ -95,32 +85,23 @@ DAMAGE = [
         (change(key, value), where)
         for key, value, where in [
             ("points", 3, "points"),
-            ("fingerprint", [], "fingerprint"),
             ("fingerprint", {"gpu": ["A100"]}, "fingerprint.gpu"),
             ("blocking_power_w", "hot", "blocking_power_w"),
-            ("blocking_power_w", -1, "blocking_power_w"),
             ("blocking_w", {"5": float("nan")}, "NaN"),
             ("blocking_w", {"0705": 50.0}, "0705"),
-            ("blocking_w", {"999999": 50.0}, "999999"),
-            ("blocking_w", {"705": True}, "blocking_w.705"),
             ("fixed_s", [{"stage": 1, "kind": "OS", "time_s": -3}], "fixed_s.0.time_s"),
             ("window_s", -1, "window_s"),
             ("calibration", 7, "calibration"),
-            ("calibration", {"up_s": "fast"}, "calibration"),
             ("calibration", asdict(CALIBRATION) | {"call_s": -1.0}, "calibration.call_s"),
-            ("calibration", asdict(CALIBRATION) | {"unreached": None}, "calibration.unreached"),
-            ("calibration", asdict(CALIBRATION) | {"up_s": 1e9}, "calibration.up_s"),
         ]
     ],
     *[
         (change_point(key, value), f"points.0.{key}")
         for key, value in [
-            *[("kind", "Q"), ("kind", "F" * 1_000_000)],
             *[("stage", -1), ("stage", True), ("stage", 10**9), ("stage", "0" * 1_000_000)],
             *[("clock_mhz", 0), ("clock_mhz", True), ("clock_mhz", 1410.0), ("clock_mhz", 10**9)],
             *[("time_s", "1"), ("time_s", 1e308), ("time_s", 0.0), ("time_se_s", -1.0), ("time_sd_s", -0.1)],
             *[("energy_j", -1), ("energy_j", True), ("samples", True), ("samples", 0)],
-            *[("event_reasons", "0x4"), ("achieved_mhz", [1410]), ("achieved_mhz", 999_999)],
             ("temperature_c", 900.0),
         ]
     ],

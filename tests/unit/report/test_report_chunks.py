@@ -1,14 +1,11 @@
 """A V schedule with split backwards in the pictures: a lane per rank, a stripe per chunk, every kind."""
 
-from typing import Any
-
 import pytest
-from cli_program import unpacked
 
 from perseus_ds.plan import FrequencyPlan, build
 from perseus_ds.plan.clock_requests import play, play_baseline
 from perseus_ds.profile import Point, Profile
-from perseus_ds.report.page import clocks_mhz, timeline_data
+from perseus_ds.report.page import clocks_mhz
 from perseus_ds.report.timeline import energy_j, rank_rows
 from perseus_ds.run_directory.records import RecordedIteration, Span
 from perseus_ds.schedule import Kind, textbook
@@ -64,25 +61,6 @@ def test_a_lane_for_every_rank_with_both_its_chunks(
         ("rank 3", (3, 4)),
     ]
     assert energy_j(both[1]) == pytest.approx(plan.energy_j)
-
-
-def test_every_box_of_every_kind_is_drawn_in_its_lane(both: list[RecordedIteration]) -> None:
-    drawn: Any = timeline_data(both, {})
-    words = [kind["words"] for kind in drawn["kinds"]]
-    for panel, timeline in zip(drawn["panels"], both, strict=True):
-        columns = [unpacked(panel[name]).tolist() for name in ("lane", "kind", "stage", "microbatch")]
-        boxes = {(lane, words[kind], stage, m) for lane, kind, stage, m in zip(*columns, strict=True)}
-        assert boxes == {
-            (
-                timeline.rank_of(one.instruction),
-                one.instruction.kind.words,
-                one.instruction.stage,
-                one.instruction.microbatch,
-            )
-            for one in timeline.spans
-        }
-        seconds = unpacked(panel["duration"]).sum()
-        assert seconds == pytest.approx(sum(one.duration_s for one in timeline.spans), rel=1e-5)
 
 
 def test_clocks_of_three_kinds_have_a_row_per_model_stage(plan: FrequencyPlan) -> None:

@@ -153,14 +153,6 @@ def test_the_saving_comes_first_and_events_last(text: str) -> None:
     assert re.search(r"12\.00 %.*?kWh.*?expected", text, re.DOTALL)
 
 
-def test_the_page_can_go_elsewhere(write_run: WriteRun, tmp_path: Path) -> None:
-    target = tmp_path / "elsewhere" / "page.html"
-    paths = report(write_run(), page=target)
-    assert paths[0] == target
-    assert {path.parent for path in paths} == {target.parent}
-    assert not (tmp_path / "run" / "report.html").exists()
-
-
 def test_a_long_journal_stays_in_its_file(write_run: WriteRun) -> None:
     came_and_went = [{"event": "straggler", "step": 0}, {"event": "straggler_gone", "step": 0}]
     events = [{**event, "step": step} for step in range(600) for event in came_and_went]
@@ -188,25 +180,3 @@ def test_prices_that_would_be_ignored_are_refused(
     folder = write_run().parent
     assert main(["report", *(str(folder / one) for one in what), option, "2"]) == 1
     assert option in capsys.readouterr().err
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
-
-
-def _contrast(one: str, other: str) -> float:
-    low, high = sorted((_luminance(one), _luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_text_stands_out_from_what_is_under_it_in_both_schemes(text: str, scheme: int) -> None:
-    blocks = re.findall(r":root \{(.*?)\}", text, re.DOTALL)
-    colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", blocks[scheme]))
-    for name in ("ink", "faint", "accent", "before", "warn", "focus"):
-        for under in ("paper", "panel"):
-            assert _contrast(colours[name], colours[under]) >= 4.5, (name, under)
-    for step in range(10):
-        assert _contrast(colours[f"q{step}"], colours[f"p{step}"]) >= 4.5, step
