@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.device.gpu import Sighting
-from perseus_ds.profile import CounterTrace, differ
+from perseus_ds.profile import differ
 from perseus_ds.run_directory.records import MeasuredSide
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.job import Job
@@ -95,102 +96,6 @@ class _Block:
     size: float = 0.0
 
 
-class EnergyAccount:
-    """Book every iteration, and what lies between, when the energy counter has passed it.
-
-    Batches of every size have a book of their own. Iterations shorter than ``_SAMPLE_PERIODS`` of the counter
-    are joined with their neighbours of the same mode. ``latest`` is what the last settled iterations took:
-    energy (J) of one of them, mean power (W). ``at_plan`` counts iterations that a plan ran, whichever plan,
-    by the size of their batches.
-    """
-
-    def __init__(self, watch: EnergyWatch) -> None:
-        self.watch = watch
-        self._open: list[_Block] = []
-        self._books: dict[int, dict[Mode, Total]] = {}
-        self.outside = Outside()
-        self.at_plan: dict[int, int] = {}
-        self.latest: tuple[float, float] | None = None
-
-    def totals_of(self, microbatches: int) -> dict[Mode, Total]:
-        """Return what was measured in batches of one size."""
-        if microbatches not in self._books:
-            self._books[microbatches] = {mode: Total() for mode in Mode if mode is not Mode.NEITHER}
-        return self._books[microbatches]
-
-    def add(self, mode: Mode, iteration: Iteration) -> None:
-        """Enter one iteration; those before it are settled first.
-
-        It joins the one before it where that is too short to stand alone, and nothing of length is between.
-        """
-        self._settle()
-        start_s, outside_s, took_s = iteration.start_s, iteration.outside_s or 0.0, iteration.duration_s
-        microbatches, size = iteration.microbatches, iteration.size
-        new = _Block(mode, iteration.index, start_s, iteration.end_s, took_s, 1, microbatches, size)
-        gap = _Block(None, iteration.index, start_s - outside_s, start_s, outside_s, 0)
-        last = self._open[-1] if self._open else None
-        if (
-            last is not None
-            and last.mode is mode
-            and last.microbatches == microbatches
-            and self._is_short(last)
-            and start_s - last.end_s <= _SHORT_GAP * took_s
-        ):
-            self._open.pop()
-            self.outside.time_s += max(0.0, outside_s)
-            new = replace(
-                new,
-                first=last.first,
-                start_s=last.start_s,
-                time_s=last.time_s + took_s,
-                iterations=last.iterations + 1,
-                size=last.size + size,
-            )
-        elif outside_s > 0:
-            self._open.append(gap)
-        self._open.append(new)
-        del self._open[:-_OPEN]  # where the counter stands still nothing is ever settled
-
-    def _is_short(self, block: _Block) -> bool:
-        return block.time_s < _SAMPLE_PERIODS * (self.watch.period_s or 0.0)
-
-    def _settle(self) -> None:
-        """Book what more of the trace would not change: it has passed a block, or missed its begin."""
-        if not self._open or not self.watch.watching:
-            self._open.clear()
-            return
-        trace = self.watch.trace(self._open[0].start_s)
-        settled = None
-        while self._open:
-            block = self._open[0]
-            if not len(trace.time_s) or (trace.time_s[-1] < block.end_s and trace.time_s[0] <= block.start_s):
-                break
-            if len(self._open) == 1 and block.mode is not None and self._is_short(block):
-                break  # the next iteration may still join it
-            settled = self._open.pop(0)
-            self._book(settled, trace)
-        oldest = self._open[0] if self._open else settled
-        if oldest is not None and oldest.mode not in {None, Mode.NEITHER}:
-            # what counts for neither may be a profile's window
-            self.watch.forget(oldest.start_s if self._open else oldest.end_s)
-
-    def _book(self, block: _Block, trace: CounterTrace) -> None:
-        if block.mode is Mode.NEITHER or not trace.covers(block.start_s, block.end_s):
-            return
-        power_w = trace.energy_between(block.start_s, block.end_s) / (block.end_s - block.start_s)
-        if block.mode is None:
-            self.outside.time_s += block.time_s
-            self.outside.energy_j += power_w * block.time_s
-            return
-        total = self.totals_of(block.microbatches)[block.mode]
-        time_s, size = block.time_s / block.iterations, block.size / block.iterations
-        total.iterations += block.iterations
-        if block.mode in {Mode.PERSEUS, Mode.PERSEUS_BESIDE}:
-            self.at_plan[block.microbatches] = self.at_plan.get(block.microbatches, 0) + block.iterations
-        total.samples.append(Sample(block.first, block.iterations, time_s, power_w * time_s, size))
-        self.latest = power_w * time_s, power_w
-
-
 # What one rank measured of its iterations, and what it reports of them after an audit.
 
 
@@ -218,8 +123,14 @@ class RankReport:
     troubles: Sequence[str] = ()
 
 
-class RankBooks(EnergyAccount):
+class RankBooks:
     """Time and energy of one rank, iteration by iteration, by what each counts for.
+
+    An iteration, and what lies between two, is booked when the energy counter has passed it. Batches of every
+    size have totals of their own (``totals`` by size, then mode). Iterations shorter than ``_SAMPLE_PERIODS``
+    of the counter are joined with their neighbours of the same mode. ``latest`` is what the last booked
+    iterations took: energy (J) of one of them, mean power (W). ``at_plan`` counts iterations that a plan ran,
+    whichever plan, by the size of their batches.
 
     ``sightings`` are those of others at work on its GPU, ``clock_requests`` what it asked of its GPU.
     ``overrun_share`` is of how many of its computations in scaled time the host was too slow.
@@ -233,13 +144,17 @@ class RankBooks(EnergyAccount):
         overrun_share: Callable[[], float],
         clock_requests: RequestCounts,
     ) -> None:
-        super().__init__(watch)
+        self.watch = watch
+        self.totals: defaultdict[int, dict[Mode, Total]] = defaultdict(_empty_totals)
+        self.outside = Outside()
+        self.at_plan: defaultdict[int, int] = defaultdict(int)
+        self.latest: tuple[float, float] | None = None
+        self._open: list[_Block] = []
         self._durations: dict[tuple[int, Mode], tuple[int, list[float]]] = {}
         self._modes: dict[int, Mode] = {}
         self._skipped = 0
         self._temperatures: dict[Mode, tuple[int, float]] = {}
-        self._sightings = sightings
-        self._overrun_share = overrun_share
+        self._sightings, self._overrun_share = sightings, overrun_share
         self._clock_requests = clock_requests
 
     def enter(self, index: int, mode: Mode, passed: Sequence[Iteration], *, known: bool) -> None:
@@ -256,49 +171,113 @@ class RankBooks(EnergyAccount):
             self._skipped += iteration.skipped
             if iteration.resumed or iteration.skipped:
                 mode = Mode.NEITHER
-            if iteration.empty:
-                continue
+            if iteration.end_s <= iteration.start_s:
+                continue  # nothing of it was seen
             mean_c = self.watch.temperatures.mean_c(iteration.start_s, iteration.end_s)
             if mean_c is not None:
                 count, so_far_c = self._temperatures.get(mode, (0, 0.0))
                 self._temperatures[mode] = count + 1, so_far_c + (mean_c - so_far_c) / (count + 1)
             self.add(mode, iteration)
-            if mode is not Mode.NEITHER:
-                self._add_durations(mode, iteration)
+            if mode is Mode.NEITHER:
+                continue
+            lasted_s = []
+            for one in iteration.intervals:
+                duration_s = one.end_s - one.start_s
+                if one.instruction.kind.is_computation:
+                    lasted_s.append(duration_s)
+            key = iteration.microbatches, mode
+            count, sums = self._durations.get(key, (0, [0.0] * len(lasted_s)))
+            if len(sums) == len(lasted_s):  # else it stopped half-way
+                self._durations[key] = count + 1, list(map(add, sums, lasted_s))
 
-    def _add_durations(self, mode: Mode, iteration: Iteration) -> None:
-        """Add to the sums of durations; an iteration that stopped half-way is left out."""
-        seen = [one.end_s - one.start_s for one in iteration.intervals if one.instruction.kind.is_computation]
-        count, sums = self._durations.get((iteration.microbatches, mode), (0, [0.0] * len(seen)))
-        if len(sums) == len(seen):
-            added = [total + one for total, one in zip(sums, seen, strict=True)]
-            self._durations[iteration.microbatches, mode] = count + 1, added
+    def add(self, mode: Mode, iteration: Iteration) -> None:
+        """Enter one iteration; those before it are settled first.
 
-    def mean_durations_s(self, mode: Mode, *, microbatches: int) -> list[float]:
-        """Mean durations in running order, in batches of one size; empty before the first iteration."""
-        count, sums = self._durations.get((microbatches, mode), (1, []))
-        return [total / count for total in sums]
+        It joins the one before it where that is too short to stand alone, and nothing of length is between.
+        """
+        self._settle()
+        start_s, outside_s, took_s = iteration.start_s, iteration.outside_s or 0.0, iteration.duration_s
+        microbatches, size = iteration.microbatches, iteration.size
+        new = _Block(mode, iteration.index, start_s, iteration.end_s, took_s, 1, microbatches, size)
+        last = self._open[-1] if self._open else None
+        if (
+            last is not None
+            and last.mode is mode
+            and last.microbatches == microbatches
+            and last.time_s < _SAMPLE_PERIODS * (self.watch.period_s or 0.0)
+            and start_s - last.end_s <= _SHORT_GAP * took_s
+        ):
+            self._open.pop()
+            self.outside.time_s += max(0.0, outside_s)
+            new = replace(
+                new,
+                first=last.first,
+                start_s=last.start_s,
+                time_s=last.time_s + took_s,
+                iterations=last.iterations + 1,
+                size=last.size + size,
+            )
+        elif outside_s > 0:
+            self._open.append(_Block(None, iteration.index, start_s - outside_s, start_s, outside_s, 0))
+        self._open.append(new)
+        del self._open[:-_OPEN]  # where the counter stands still nothing is ever settled
+
+    def _settle(self) -> None:
+        """Book what more of the trace would not change: it has passed a block, or missed its begin."""
+        opened = self._open
+        settled: _Block | None = None
+        if not opened or not self.watch.watching:
+            opened.clear()
+            return
+        short_s = _SAMPLE_PERIODS * (self.watch.period_s or 0.0)
+        trace = self.watch.trace(opened[0].start_s)
+        while opened and len(trace.time_s):
+            block = opened[0]
+            if trace.time_s[-1] < block.end_s and trace.time_s[0] <= block.start_s:
+                break
+            if len(opened) == 1 and block.mode is not None and block.time_s < short_s:
+                break  # the next iteration may still join it
+            settled = opened.pop(0)
+            if block.mode is Mode.NEITHER or not trace.covers(block.start_s, block.end_s):
+                continue
+            power_w = trace.energy_between(block.start_s, block.end_s) / (block.end_s - block.start_s)
+            if block.mode is None:
+                self.outside.time_s += block.time_s
+                self.outside.energy_j += power_w * block.time_s
+                continue
+            total = self.totals[block.microbatches][block.mode]
+            time_s, size = block.time_s / block.iterations, block.size / block.iterations
+            total.iterations += block.iterations
+            total.samples.append(Sample(block.first, block.iterations, time_s, power_w * time_s, size))
+            if block.mode in {Mode.PERSEUS, Mode.PERSEUS_BESIDE}:
+                self.at_plan[block.microbatches] += block.iterations
+            self.latest = power_w * time_s, power_w
+        oldest = opened[0] if opened else settled
+        if oldest is not None and oldest.mode not in {None, Mode.NEITHER}:
+            # what counts for neither may be a profile's window
+            self.watch.forget(oldest.start_s if opened else oldest.end_s)
 
     def forget_plan(self, job: Job) -> None:
         """Begin the plan's side anew: another plan runs from here on."""
         microbatches = job.schedule.microbatches
-        self.totals_of(microbatches)[Mode.PERSEUS] = Total()
+        self.totals[microbatches][Mode.PERSEUS] = Total()
         self._durations.pop((microbatches, Mode.PERSEUS), None)
         self._temperatures.pop(Mode.PERSEUS, None)
 
     def report(self, job: Job) -> RankReport:
-        """Report measurements of batches of this job's size."""
+        """Report measurements of batches of this job's size; durations are means in running order."""
         microbatches = job.schedule.microbatches
+        durations_s: dict[Mode, list[float]] = {}
+        for mode in (Mode.BASELINE, Mode.PERSEUS):
+            count, sums = self._durations.get((microbatches, mode), (1, []))
+            durations_s[mode] = [total / count for total in sums]
         return RankReport(
             rank=job.rank,
             pipeline_rank=job.pipeline_rank,
             replica=job.replica,
-            totals=self.totals_of(microbatches),
+            totals=self.totals[microbatches],
             outside=self.outside,
-            durations_s={
-                mode: self.mean_durations_s(mode, microbatches=microbatches)
-                for mode in (Mode.BASELINE, Mode.PERSEUS)
-            },
+            durations_s=durations_s,
             conflicts=self._sightings(),
             overrun_share=self._overrun_share(),
             clock_requests=self._clock_requests,
@@ -307,6 +286,10 @@ class RankBooks(EnergyAccount):
             temperature_c={mode: mean_c for mode, (_, mean_c) in self._temperatures.items()},
             troubles=tuple(self.watch.troubles),
         )
+
+
+def _empty_totals() -> dict[Mode, Total]:
+    return {mode: Total() for mode in Mode if mode is not Mode.NEITHER}
 
 
 # A mean that a few hiccups do not move, with its own standard error, and how many values share one.

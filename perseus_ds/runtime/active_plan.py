@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from perseus_ds.errors import EngineError
 from perseus_ds.plan import FrequencyPlan
 from perseus_ds.runtime.channel import LoadExchange
@@ -15,9 +13,10 @@ from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.status import JobStatus
 from perseus_ds.schedule import Load
 from perseus_ds.straggler.controller import Cause, Straggler
+from perseus_ds.straggler.estimate import CONFIRMATIONS
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.pacing import Forecast
-from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
+from perseus_ds.straggler.replica_plans import BEHIND, ReplicaPlans
 
 # This rank's part in pacing replicas by loads: predict, report, and choose plans by all reports.
 
@@ -87,10 +86,11 @@ class ActivePlan:
     loads. ``behind`` is how many iterations the exchanged numbers are older than the exchange. ``index`` is
     the frontier: a power cap of the job, which ``pipelines`` share, restricts it to plans below it.
 
-    ``plan`` is what this replica runs, ``observed`` the status that was exchanged last. ``power_capped``:
-    default clocks would take more power than the job may. ``changed_after`` is the iteration by whose
-    exchange plans changed last. ``paces``: `paced_schedule` is to be asked before each computation of the
-    present iteration.
+    ``plan`` is what this replica runs, ``objective_s`` the iteration time that the objective's plan predicts
+    (or the fastest below the power cap), ``observed`` the status that was exchanged last. ``power_capped``:
+    default clocks would take more power than the job may. ``has_slack``: a replica waits for one that could
+    be faster. ``changed_after`` is the iteration by whose exchange plans changed last. ``paces``:
+    `paced_schedule` is to be asked before each computation of the present iteration.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class ActivePlan:
         self._replica = replica
         self._replica_plans, self._reporter, self._pacer = replica_plans, reporter, pacer
         self._behind = behind
-        self._pace = Pace(1)
+        self._off_pace, self._otherwise = False, 0  # of one replica, and for how many iterations in a row not
         self.changed_after: int | None = None
-        self.power_capped = self.paces = False
+        self.power_capped = self.paces = self.has_slack = False
         self.observed: JobStatus | None = None
         self._choose()
 
@@ -148,11 +148,6 @@ class ActivePlan:
         return () if self._reporter is None else self._reporter.awaited
 
     @property
-    def objective_s(self) -> float:
-        """The iteration time that the objective's plan predicts, or the fastest below the power cap."""
-        return float(self._schedules.iteration_time_s[self._unanswered])
-
-    @property
     def choices(self) -> int:
         """Return how many plans there are to choose from."""
         return len(self._schedules.iteration_time_s)
@@ -166,14 +161,6 @@ class ActivePlan:
     def slack_s(self) -> float:
         """Return how much of that this replica would wait if it ran the objective's plan."""
         return max(0.0, self.awaited_s - self.objective_s)
-
-    @property
-    def has_slack(self) -> bool:
-        """Return whether a replica waits for one that could be faster."""
-        decision = None if self._replica_plans is None else self._replica_plans.decision
-        if decision is None or (decision.sync_time_s is None and not decision.ended):
-            return False
-        return any(one.cause is not Cause.FLAPPING for one in decision.stragglers)
 
     @property
     def answers(self) -> Mapping[str, object]:
@@ -211,14 +198,23 @@ class ActivePlan:
         plans, iteration_s, changed = self._replica_plans, job_status.iteration_s, self.changed_after
         if plans is None:
             # an iteration that may have run by another plan than the present is not compared with it
-            known = iteration_s is not None and (changed is None or index > changed + 2 + self._behind)
-            ratio = iteration_s / self.objective_s if known and iteration_s else np.nan
-            self._pace.observe(np.array([ratio]))
-        elif job_status.replicas is not None:
+            if iteration_s and (changed is None or index > changed + 2 + self._behind):
+                late = iteration_s / self.objective_s > 1.0 + BEHIND
+                self._otherwise = self._otherwise + 1 if late != self._off_pace else 0
+                if self._otherwise >= CONFIRMATIONS:
+                    self._off_pace, self._otherwise = late, 0
+                    self._choose()
+            return
+        if job_status.replicas is not None:
             if plans.observe(index - 1 - self._behind, job_status.replicas):
                 self.changed_after = index
-            if self._reporter is not None and plans.decision is not None:
-                self._reporter.report(plans.decision, plans.plans)
+            decision = plans.decision
+            if decision is not None:
+                waits = decision.sync_time_s is not None or bool(decision.ended)
+                causes = {one.cause for one in decision.stragglers} if waits else set()
+                self.has_slack = bool(causes - {Cause.FLAPPING})
+                if self._reporter is not None:
+                    self._reporter.report(decision, plans.plans)
         self._choose()
 
     def hold(self, index: int, power_w: float | None) -> None:
@@ -237,7 +233,7 @@ class ActivePlan:
     def alone(self) -> None:
         """Run the objective's plan from now on, or what a power cap allows; whatever the others do."""
         self.close()
-        self._replica_plans, self.paces = None, False
+        self._replica_plans, self.paces, self.has_slack = None, False, False
         self._choose()
 
     def end_answers(self) -> None:
@@ -260,8 +256,9 @@ class ActivePlan:
         plans = self._replica_plans
         if self._index is not None:
             self._unanswered = self._index.objective
+        self.objective_s = float(self._schedules.iteration_time_s[self._unanswered])
         self.plan: float = self._unanswered if plans is None else plans.plans[self._replica]
-        on_pace = not self._pace.behind[0] if plans is None else plans.on_pace[self._replica]
+        on_pace = not self._off_pace if plans is None else plans.on_pace[self._replica]
         held = plans is not None and self._replica in plans.held
         if held and self.plan == 0 and not self.power_capped:
             self._schedule = self._schedules.highest  # the fastest plan lowers clocks too, at another pace

@@ -219,11 +219,15 @@ class ControlChannel:
         try:
             work.wait(patience or self._patience)
         except RuntimeError:
-            self._in_vain = True
-            if not work.is_completed():  # gloo works on: what it uses must never be destroyed
-                for thing in (self._group, work, *used):
-                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+            self._keep(work, *used)
             raise
+
+    def _keep(self, work: dist.Work, *used: object) -> None:
+        """Note that an exchange failed; while gloo works on, what it uses must never be destroyed."""
+        self._in_vain = True
+        if not work.is_completed():
+            for thing in (self._group, work, *used):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
     def broadcast(self, thing: object) -> object:
         """Give every rank what rank 0 has; blocks, for rare moments only.
@@ -314,10 +318,10 @@ class ControlChannel:
         if not self._posted:
             return None
         if self._work is not None:
-            patience = _NONE if self._in_vain else timedelta(seconds=patience_s)
             try:
-                self._come(self._work, self._tensor, self._numbers, patience=patience)
+                self._work.wait(_NONE if self._in_vain else timedelta(seconds=patience_s))
             except RuntimeError as error:
+                self._keep(self._work, self._tensor, self._numbers)
                 raise _silent("exchanging", error) from error
             self._work = None
         return self._numbers.copy()

@@ -120,10 +120,6 @@ class ClockSequencer:
         """Note that another engine had the clocks: they may be at whatever it requested."""
         self._requested = _UNKNOWN
 
-    def rest(self, after_s: float) -> None:
-        """Ask for the device's own choice if no iteration begins before long."""
-        self.request((Ask(None, after_s),))
-
     def request(self, asks: Asks) -> None:
         """Ask for clocks at this point of the stream and after it, but for one that was asked for last.
 

@@ -365,7 +365,7 @@ class Audits:
     def _of_size(self, job: Job) -> str:
         """State to which size of a microbatch both sides were brought, where sizes differ."""
         microbatches = job.schedule.microbatches
-        totals = self._books.totals_of(microbatches)
+        totals = self._books.totals[microbatches]
         samples = [one for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples]
         sizes = np.array([one.size for one in samples])
         if not differ(sizes):
@@ -704,23 +704,28 @@ class Running(Phase):
         self._coming = self._stretches()
         self._enter(next(self._coming))
         self._waits = False
-        self.settings = self._next(changed=True, settled=False)
+        self._state: tuple[object, ...] = ()
+        self.settings = self._settings_of(changed=True, settled=False)
 
     def next(self, index: int, passed: Sequence[Iteration], job: JobStatus | None) -> Phase:
         """Take in what was exchanged, and move on within the cycle of plan and audit."""
         del passed
+        plan = self.active_plan
         if job is not None:
-            self.active_plan.observe(index, job)
-        changed = self.active_plan.changed_after == index
-        if self.active_plan.power_capped != self._waits:
+            plan.observe(index, job)
+        changed = plan.changed_after == index
+        if plan.power_capped != self._waits:
             changed |= self._postpones()
         self._left -= 1
         if self._left == 0:
             self._enter(next(self._coming))
             if self._present.publishes and (other := self._run.audited()) is not None:
-                self.active_plan.close()
-                self.active_plan, changed = other, True
-        self.settings = self._next(changed=changed)
+                plan.close()
+                plan = self.active_plan = other
+                changed = True
+        state = self._present, plan, changed, plan.power_capped, plan.has_slack
+        if state != self._state:
+            self._state, self.settings = state, self._settings_of(changed=changed)
         return self
 
     def alone(self) -> None:
@@ -728,7 +733,7 @@ class Running(Phase):
         self.active_plan.alone()
         self._coming = iter(())
         self._enter(_Stretch(Mode.PERSEUS, _EVER, planned=True))
-        self.settings = self._next(changed=True)
+        self._state, self.settings = (), self._settings_of(changed=True)
 
     def _postpones(self) -> bool:
         """Begin or cease to audit nothing, while default clocks would break a power cap.
@@ -749,7 +754,7 @@ class Running(Phase):
         self._present = stretch
         self._left = max(stretch.iterations, self._settling) if stretch.settles else stretch.iterations
 
-    def _next(self, *, changed: bool, settled: bool = True) -> IterationSettings:
+    def _settings_of(self, *, changed: bool, settled: bool = True) -> IterationSettings:
         planned, plan = self._present.planned, self.active_plan
         mode = Mode.NEITHER if planned and (changed or plan.power_capped) else self._present.mode
         return IterationSettings(

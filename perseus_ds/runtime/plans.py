@@ -31,7 +31,7 @@ from perseus_ds.plan.record import (
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
 from perseus_ds.runtime.active_plan import ActivePlan
-from perseus_ds.runtime.adapter import Adapter, Batch, Place
+from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import EventLog
@@ -55,6 +55,9 @@ class BatchSizes:
     them ran it (`JobStatus.microbatches`): no rank waits for one that runs something else. Until then, where
     the orders make no schedule, and beyond ``MOST`` sizes, such batches run at default clocks and count for
     nothing.
+
+    ``jobs`` are those joined, None where a size cannot be served. ``loads_known``: this rank knew the loads
+    of the last batch of a size before it began.
     """
 
     def __init__(self, adapter: Adapter, job: Job, *, channel: ControlChannel, log: EventLog) -> None:
@@ -62,10 +65,10 @@ class BatchSizes:
         self._first = job
         self._channel = channel
         self._log = log
-        self._jobs: dict[int, Job | None] = {job.schedule.microbatches: job}
+        self.jobs: dict[int, Job | None] = {job.schedule.microbatches: job}
+        self.loads_known: dict[int, bool] = {}
         self._places: dict[int, Place | PerseusError] = {}
         self._joined: list[Joined] = []
-        self._loads_known: dict[int, bool] = {}
 
     def on_joined(self, act: Joined) -> None:
         """Have something done with every job that is joined from now on."""
@@ -74,25 +77,15 @@ class BatchSizes:
     @property
     def several(self) -> bool:
         """Return whether batches of more than one size have trained: lines then name which are meant."""
-        return len(self._jobs) > 1
+        return len(self.jobs) > 1
 
-    def meet(self, batch: Batch) -> Job | None:
-        """Return the job in batches of this size, None where it is not known yet or cannot be served.
-
-        Cost: a look-up, but for the first time.
-        """
-        size = batch.microbatches
-        self._loads_known[size] = batch.loads is not None
-        if size not in self._jobs and size not in self._places and not self._full:
+    def meet(self, size: int) -> None:
+        """Note this rank's own order in batches of a size that is not joined yet."""
+        if size not in self.jobs and size not in self._places and not self._full:
             try:
                 self._places[size] = self._adapter.place()
             except PerseusError as error:
                 self._places[size] = error
-        return self._jobs.get(size)
-
-    def loads_known(self, microbatches: int) -> bool:
-        """Return whether this rank knew the loads of the last batch of a size before it began."""
-        return self._loads_known.get(microbatches, False)
 
     def join(self, microbatches: int) -> Job | None:
         """Join a size that all ranks have met; collective the first time.
@@ -100,8 +93,8 @@ class BatchSizes:
         Raises:
             SilentRankError: a rank fell silent.
         """
-        if microbatches in self._jobs:
-            return self._jobs[microbatches]
+        if microbatches in self.jobs:
+            return self.jobs[microbatches]
         if self._full:
             self._log.event_once(
                 "batch_size_refused",
@@ -111,13 +104,13 @@ class BatchSizes:
             )
             return None
         everyone = cast("list[Place | PerseusError]", self._channel.gather(self._places[microbatches]))
-        self._jobs[microbatches] = self._job_of(microbatches, everyone)
-        return self._jobs[microbatches]
+        self.jobs[microbatches] = self._job_of(microbatches, everyone)
+        return self.jobs[microbatches]
 
     @property
     def _full(self) -> bool:
         """Return whether no further size is served; alike on all ranks once all have joined a size."""
-        return len(self._jobs) >= MOST
+        return len(self.jobs) >= MOST
 
     def _job_of(self, microbatches: int, everyone: list[Place | PerseusError]) -> Job | None:
         """Pure, and so alike on all ranks."""
@@ -435,7 +428,8 @@ class BatchPlans:
 
     All ranks keep this alike and are asked at the same iteration; rank 0 alone reads and plans. One plan is
     made at a time, in the order in which they were asked for. Where it ``waits``, planning takes no time: on
-    GPUs of which time passes only while they are used.
+    GPUs of which time passes only while they are used. ``taken`` plans have arrived so far; ``planner`` runs
+    on rank 0 while one is made.
     """
 
     def __init__(
@@ -452,8 +446,8 @@ class BatchPlans:
         self._audits, self._arrivals = audits, arrivals
         self._waits = waits
         self._wanted: list[Job] = []
-        self._taken = 0
-        self._planner: BackgroundPlanner | None = None
+        self.taken = 0
+        self.planner: BackgroundPlanner | None = None
         self._long = LongPlanning()
 
     def phase_for(self, microbatches: int) -> Phase:
@@ -493,7 +487,7 @@ class BatchPlans:
             audits=self._audits,
             arrivals=self._arrivals,
             waits=self._waits,
-            loads_known=self.sizes.loads_known(job.schedule.microbatches),
+            loads_known=self.sizes.loads_known.get(job.schedule.microbatches, False),
         )
         return run.phase()
 
@@ -511,31 +505,29 @@ class BatchPlans:
         Raises:
             PlanError: the planner ended without one.
         """
-        if self._planner is None:
-            return self._taken
+        if self.planner is None:
+            return self.taken
         if self._waits:
-            self._planner.wait()
-        ready = self._planner.ready()
+            self.planner.wait()
+        ready = self.planner.ready()
         if not ready:
-            self._tell_if_long(self._planner.lasted_s)
-        return self._taken + ready
+            self._tell_if_long(self.planner.lasted_s)
+        return self.taken + ready
 
-    def arrived(self, plans_ready: int) -> tuple[int, Phase] | None:
-        """Take the next plan once all ranks know that it is there, and what runs it; collective then."""
-        if plans_ready <= self._taken:
-            return None
+    def arrived(self) -> tuple[int, Phase]:
+        """Take the next plan, which all ranks know to be there: the size of its batches, and their phase."""
         job = self._wanted.pop(0)
         text: str = self._context.channel.broadcast_result(self._text)
-        self._taken += 1
+        self.taken += 1
         self.close()
         self._start_next()
         return job.schedule.microbatches, self.running(job, text)
 
     def close(self) -> None:
         """End what still runs beside the training."""
-        if self._planner is not None:
-            self._planner.close()
-            self._planner = None
+        if self.planner is not None:
+            self.planner.close()
+            self.planner = None
 
     def _named(self, job: Job) -> str:
         """Name the batches that a line is about, where there are several."""
@@ -556,11 +548,11 @@ class BatchPlans:
         return _FoundPlan()
 
     def _start_next(self) -> None:
-        if self._planner is None and self._wanted and self._context.job.rank == 0:
+        if self.planner is None and self._wanted and self._context.job.rank == 0:
             job, directory = self._wanted[0], self._context.directory
             self._long = LongPlanning()
             request = plan_request(self._context, job)
-            self._planner = BackgroundPlanner(directory, request, file_for(job, directory))
+            self.planner = BackgroundPlanner(directory, request, file_for(job, directory))
 
     def _tell_if_long(self, lasted_s: float) -> None:
         if self._long.is_due(lasted_s):
@@ -573,8 +565,8 @@ class BatchPlans:
 
     def _text(self) -> str:
         """Read what the planner has written, for all ranks."""
-        assert self._planner is not None
-        return read_bounded(self._planner.file, most_bytes=MOST_BYTES).decode()
+        assert self.planner is not None
+        return read_bounded(self.planner.file, most_bytes=MOST_BYTES).decode()
 
 
 def _check_profile(context: JobContext, job: Job) -> None:

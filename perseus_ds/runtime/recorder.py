@@ -164,11 +164,6 @@ class Iteration:
         """From the first instruction to the last, and what we did for it."""
         return self.end_s - self.start_s + self.own_s
 
-    @property
-    def empty(self) -> bool:
-        """True where nothing of it was seen."""
-        return self.end_s <= self.start_s
-
 
 @dataclass(slots=True)
 class _Marks:
@@ -201,7 +196,7 @@ class Recorder:
     start of the next, by one mark. In ``replayed`` iterations none is expected.
 
     ``index`` is that of the iteration that runs, or comes next. ``interrupted``: something else has run on
-    the engine since the last iteration.
+    the engine since the last iteration. ``troubled``: `trouble` may have something to report.
     """
 
     def __init__(
@@ -214,7 +209,8 @@ class Recorder:
         replayed: bool = False,
     ) -> None:
         self._stopwatch = stopwatch
-        self._order = order
+        self._job: Job | None = None
+        self._order, self._left_out, self._microbatches = order, frozenset[Instruction](), 0
         self._named: tuple[Order, list[Kind], tuple[Instruction, ...]] = ((), [], ())
         self._mark = stopwatch.mark
         self._marks: _Marks | None = None
@@ -222,7 +218,7 @@ class Recorder:
         self._last_end: Mark | None = None
         self._ours_s: float | None = None
         self._was_interrupted = False
-        self.interrupted = True
+        self.interrupted, self.troubled = True, False
         self.index = 0
         self._skipped_steps, self._replayed = skipped_steps, replayed
         self._adjoining = adjoining and stopwatch.behind > 0  # where the host is the device marks are free
@@ -246,14 +242,21 @@ class Recorder:
         """
         resumed = self.interrupted and not self._was_interrupted
         self._was_interrupted = self.interrupted and self.index > 0
-        begin = self._stopwatch.begin()
+        if job is not None and job is not self._job:
+            self._job, self._order, self._left_out = job, job.order, job.left_out
+            self._microbatches = job.schedule.microbatches
         self._marks = _Marks(
-            begin, self._last_end, self._ours_s, resumed, self._order, interrupted=self.interrupted
+            self._stopwatch.begin(),
+            self._last_end,
+            self._ours_s,
+            resumed,
+            self._order,
+            self._left_out,
+            self._microbatches,
+            settling_s,
+            interrupted=self.interrupted,
+            batch=loads,
         )
-        if job is not None:
-            self._marks.order, self._marks.left_out = job.order, job.left_out
-            self._marks.microbatches = job.schedule.microbatches
-        self._marks.settling_s, self._marks.batch = settling_s, loads
         self.interrupted = False
 
     def started(self, kind: Kind, load: Load | None = None) -> None:
@@ -290,6 +293,7 @@ class Recorder:
             )
         if self._torn is not None:
             self._torn = self._torn + 1 if self._tears else 0
+            self.troubled |= self._torn == _MOST_OTHERS
         self._tears = False
         marks = self._marks or _Marks(end, None, None, resumed=True, interrupted=True)
         skipped, self._skipped = self._skipped, self._skipped_steps()
@@ -305,6 +309,7 @@ class Recorder:
 
     def trouble(self) -> str:
         """Report once what keeps iterations from being measured; empty where nothing does, or after that."""
+        self.troubled = False
         if self._voids == _MANY:
             self._voids += 1
             return f"{NOTHING_MEASURED}: in each of {_MANY} a CUDA graph was captured"
@@ -344,6 +349,7 @@ class Recorder:
         intervals = self._intervals(begin_s, marks)
         if intervals is None or not whole(marks.begin, end):
             self._voids += int(self._voids <= _MANY)
+            self.troubled = True
             at_s, microbatches = self._resolved_s, marks.microbatches
             return Iteration(
                 index, at_s, at_s, (), resumed=marks.resumed, microbatches=microbatches, void=True
@@ -399,11 +405,12 @@ class Recorder:
             self._step = next((one for one in reversed(order) if one.kind is Kind.STEP), None)
         self._others = 0
         names, settled_s = self._named[2], begin_s + marks.settling_s
+        intervals: list[Interval] = []
         loads = loads_of(names, marks.loads, marks.batch)
-        return [
-            Interval(name, start_s, stop_s, load, name in marks.left_out or start_s < settled_s)
-            for name, start_s, stop_s, load in zip(names, starts_s, ends_s, loads, strict=True)
-        ]
+        for name, start_s, stop_s, load in zip(names, starts_s, ends_s, loads, strict=True):
+            waits = name in marks.left_out or start_s < settled_s
+            intervals.append(Interval(name, start_s, stop_s, load, waits))
+        return intervals
 
 
 def loads_of(

@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
-from functools import partial
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import EngineError, PerseusError, SilentRankError, as_perseus_error
@@ -28,7 +29,7 @@ from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.channel import different_sizes
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSequencer
-from perseus_ds.runtime.clock_thread import ClockThread, DeviceTask
+from perseus_ds.runtime.clock_thread import Ask, ClockThread, DeviceTask
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import Scalars
@@ -56,6 +57,9 @@ _SETTLED_AFTER_LATENCIES = 2.0
 
 _FOLLOWED = "another rank of the job reported an error, see its log"
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class End(Enum):
     """Reason why a session ends, and who logs and hears of it."""
@@ -64,6 +68,22 @@ class End(Enum):
     FAILED = "this rank cannot go on: it logs the line and informs the others"
     FOLLOWED = "another rank could not, and has logged why: the event alone"
     PARTED = "batches of ranks differ, as all of them know: the line on rank 0"
+
+
+def guarded(call: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[Session, P], T]:
+    """Leave where a call of the host's fails; it is raised only where the user wants that."""
+
+    @wraps(call)
+    def run(session: Session, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            if not session.left:
+                return call(session, *args, **kwargs)
+        except Exception as error:
+            if session.fail(error):
+                raise
+        return cast("T", False)  # no instruction is wanted
+
+    return run
 
 
 class Session:
@@ -111,14 +131,14 @@ class Session:
         self._power_w: float | None = None
         self._began_s = time.monotonic()
         self._alone = False  # a rank fell silent: nothing is exchanged from then on
-        self._opening = opening
+        self._opening: Phase | None = opening
         self._phases: dict[int, Phase] = {}  # by size of batch, once the opening is over
         context.log.event("warming_up", iterations=context.config.profile.warmup_iterations)
 
     @property
     def active_plan(self) -> ActivePlan | None:
         """The plan that present batches are run by; None where they run at default clocks."""
-        phase = self._phase
+        phase = self._phases.get(self._present)
         return phase.active_plan if isinstance(phase, Running) else None
 
     def use(self, able: Capabilities) -> None:
@@ -134,16 +154,41 @@ class Session:
 
     # ---- what the hooks call ----
 
+    @guarded
     def iteration_begins(self, batch: Batch) -> bool:
         """Run the present phase; False where batches of this size are not known yet, or after the end."""
-        if self.left:
+        self._began_s = time.monotonic()
+        size, sizes, sequencer = batch.microbatches, self._plans.sizes, self._sequencer
+        sizes.loads_known[size] = batch.loads is not None
+        job = sizes.jobs.get(size)
+        changed = bool(self._phases) and size != self._present
+        self._present = size
+        phase = self._opening or self._phases.get(size)
+        settings = DEFAULT_UNCOUNTED if phase is None else phase.settings
+        if settings.task is not None and self._task is None:
+            self._task = settings.task
+            self.requests.run(settings.task)
+        if job is None:
+            sizes.meet(size)
+            self.other_schedule_begins()
             return False
-        try:
-            return self._begin(batch)
-        except Exception as error:
-            if self.fail(error):
-                raise
-            return False
+        if changed:
+            settings = replace(settings, mode=Mode.NEITHER, settled=False)
+        # another engine has had the clocks since
+        took_turn = self.device.holder is not self and self.device.take(self)
+        if took_turn:
+            sequencer.forget()
+        settling_s = 0.0
+        if took_turn or self.recorder.interrupted:
+            settling_s = _SETTLED_AFTER_LATENCIES * sequencer.latency_s
+        self.recorder.begin(job, settling_s=settling_s, loads=batch.loads)
+        plan, clocks = settings.plan, settings.clocks
+        if plan is not None:
+            clocks = plan.begin(self.recorder.index, batch.loads, settled=settings.settled)
+        sequencer.begin(clocks)
+        self._paced = plan if plan is not None and plan.paces else None
+        self.settings = settings
+        return True
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
         """Mark the start of an instruction and ask for its clock."""
@@ -167,25 +212,43 @@ class Session:
             if self.fail(error):
                 raise
 
+    @guarded
     def iteration_ends(self) -> None:
         """Take in the measurements, exchange status with all ranks, choose how the next iteration runs."""
+        recorder, watch, plans = self.recorder, self.books.watch, self._plans
+        job: JobStatus | None = None
+        if (error := self._conflicts.check() or self.requests.error or watch.error) is not None:
+            raise error
+        known = self._conflicts.note_stored(now=self.requests.stored) and self._conflicts.control.controlled
+        index, passed = recorder.finish(), recorder.passed()
+        self.books.enter(index, self.settings.mode, passed, known=known)
+        for line in filter(None, (recorder.trouble() if recorder.troubled else "", watch.trouble())):
+            self._context.log.event("not_measured", line)
+        if not self._alone:
+            ready = plans.taken if plans.planner is None else plans.ready()
+            try:
+                job = self._status_exchange.turn(index, passed, plans_ready=ready, microbatches=self._present)
+            except SilentRankError as silent:
+                self._go_alone(silent)
+        if job is not None and (job.failed or job.sizes is not None):
+            self._leave_with_all(None if job.failed else job.sizes)
+            return
+        self._move_on(index, passed, job)
         if self.left:
             return
-        try:
-            self._end()
-        except Exception as error:
-            if self.fail(error):
-                raise
+        recorder.rest()
+        phase = self._opening or self._phases.get(self._present)
+        if phase is not None and phase.settings.rests:
+            self._sequencer.request((Ask(None, _REST_AFTER_LATENCIES * self._sequencer.latency_s),))
 
+    @guarded
     def other_schedule_begins(self) -> None:
         """Let something that does not train (an evaluation) run at default clocks."""
-        if self.left:
-            return
-        try:
-            self._stand_aside()
-        except Exception as error:
-            if self.fail(error):
-                raise
+        self.settings = DEFAULT_UNCOUNTED
+        if self.device.take(self):
+            self._sequencer.forget()
+        self.recorder.interrupt()
+        self._sequencer.begin(DEFAULT_CLOCK)
 
     def iteration_broke(self) -> None:
         """Restore the clock: the host's own code failed, and may end the job or try again."""
@@ -208,123 +271,34 @@ class Session:
                 self._try(phase.active_plan.close)
         self._try(lambda: self._status_exchange.close(well=well))
 
-    # ---- an iteration ----
-
-    def _begin(self, batch: Batch) -> bool:
-        self._began_s = time.monotonic()
-        job = self._plans.sizes.meet(batch)
-        changed = bool(self._phases) and batch.microbatches != self._present
-        self._present = batch.microbatches
-        phase = self._phase
-        settings = DEFAULT_UNCOUNTED if phase is None else phase.settings
-        if settings.task is not None and self._task is None:
-            self._task = settings.task
-            self.requests.run(settings.task)
-        if job is None:
-            self._stand_aside()
-            return False
-        if changed:
-            settings = replace(settings, mode=Mode.NEITHER, settled=False)
-        took_turn = self.device.take(self)  # another engine has had the clocks since
-        if took_turn:
-            self._sequencer.forget()
-        settling_s = 0.0
-        if took_turn or self.recorder.interrupted:
-            settling_s = _SETTLED_AFTER_LATENCIES * self._sequencer.latency_s
-        self.recorder.begin(job, settling_s=settling_s, loads=batch.loads)
-        plan, clocks = settings.plan, settings.clocks
-        if plan is not None:
-            clocks = plan.begin(self.recorder.index, batch.loads, settled=settings.settled)
-        self._sequencer.begin(clocks)
-        self._paced = plan if plan is not None and plan.paces else None
-        self.settings = settings
-        return True
-
-    def _end(self) -> None:
-        for error in (self._conflicts.check(), self.requests.error, self.books.watch.error):
-            if error is not None:
-                raise error
-        known = self._conflicts.note_stored(now=self.requests.stored) and self._conflicts.control.controlled
-        index, passed = self.recorder.finish(), self.recorder.passed()
-        self.books.enter(index, self.settings.mode, passed, known=known)
-        for line in filter(None, (self.recorder.trouble(), self.books.watch.trouble())):
-            self._context.log.event("not_measured", line)
-        job = self._exchanged(index, passed)
-        if job is not None and job.failed:
-            self._leave(End.FOLLOWED, EngineError(_FOLLOWED))
-        elif job is not None and job.sizes is not None:
-            hint = "every replica has to train as many microbatches"
-            self._leave(End.PARTED, EngineError(different_sizes(*job.sizes), hint=hint))
-        else:
-            self._move_on(index, passed, job)
-        if self.error is not None:
-            if self._raises:
-                raise self.error
-            return
-        self.recorder.rest()
-        phase = self._phase
-        if phase is not None and phase.settings.rests:
-            self._sequencer.rest(_REST_AFTER_LATENCIES * self._sequencer.latency_s)
-
-    def _stand_aside(self) -> None:
-        self.settings = DEFAULT_UNCOUNTED
-        if self.device.take(self):
-            self._sequencer.forget()
-        self.recorder.interrupt()
-        self._sequencer.begin(DEFAULT_CLOCK)
-
     # ---- what runs next ----
-
-    @property
-    def _phase(self) -> Phase | None:
-        """The phase of present batches; None before their size has one, and while an opening job is alone."""
-        if self._phases:
-            return self._phases.get(self._present)
-        return None if self._alone else self._opening
-
-    def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
-        """Exchange status with all ranks; where others fall silent the plan can go on without them."""
-        if self._alone:
-            return None
-        try:
-            return self._status_exchange.turn(
-                index, passed, plans_ready=self._plans.ready(), microbatches=self._present
-            )
-        except SilentRankError as error:
-            self._go_alone(error)
-            return None
 
     def _move_on(self, index: int, passed: Sequence[Iteration], job: JobStatus | None) -> None:
         """Move the present phase on, and give each size of batches its phase."""
+        plans, size = self._plans, None if job is None else job.microbatches
         try:
-            if job is not None and job.microbatches not in {None, self._joined}:
-                self._joined = job.microbatches
-                self._plans.sizes.join(self._joined)
-            if self._phases:
+            if size is not None and size != self._joined:
+                self._joined = size
+                plans.sizes.join(size)
+            if self._opening is not None:
+                self._open(self._opening.next(index, passed, job), index + 1)
+            else:
                 if (phase := self._phases.get(self._present)) is not None:
                     self._phases[self._present] = phase.next(index, passed, job)
-                if job is not None:
-                    self._take_in(job)
-            elif not self._alone:
-                self._opening = self._opened(self._opening.next(index, passed, job), index + 1)
+                if size is not None and size not in self._phases:
+                    self._phases[size] = plans.phase_for(size)
+                if job is not None and job.plans_ready > plans.taken:
+                    arrived_size, phase = plans.arrived()
+                    self._phases[arrived_size] = phase
             if job is not None and not (job.power_w is None and self._power_w is None):
                 self._hold_power_cap(index, job.power_w)
         except SilentRankError as error:
             if not self._alone and self._status_exchange.someone_failed():
-                self._leave(End.FOLLOWED, EngineError(_FOLLOWED))
+                self._leave_with_all(None)
                 return
             self._go_alone(error)
-        active_plan = self.active_plan
-        if self._scalars is not None and active_plan is not None:
-            self._scalars.write(self._plans.shown(active_plan, self._joined))
-
-    def _take_in(self, job: JobStatus) -> None:
-        """Look for the plan of a size that is new, and take the next one that is ready."""
-        size = job.microbatches
-        if size is not None and size not in self._phases:
-            self._phases[size] = self._plans.phase_for(size)
-        if (arrived := self._plans.arrived(job.plans_ready)) is not None:
-            self._phases[arrived[0]] = arrived[1]
+        if self._scalars is not None and (active_plan := self.active_plan) is not None:
+            self._scalars.write(plans.shown(active_plan, self._joined))
 
     def _hold_power_cap(self, index: int, power_w: float | None) -> None:
         """Have plans for batches of all sizes hold the job's power cap after iteration ``index``."""
@@ -337,40 +311,44 @@ class Session:
             line, facts = power_cap_line(self._power_w, cost)
             self._context.log.event("power_cap", line, **facts)
 
-    def _opened(self, phase: Phase, ran: int) -> Phase:
-        """Go on after warm-up and profile, of which ``ran`` iterations have passed; collective then."""
+    def _open(self, phase: Phase, ran: int) -> None:
+        """Go on after warm-up and profile, of which ``ran`` iterations have passed; collective then.
+
+        Batches of every size have a phase of their own from the first that the plans bring.
+        """
         if self._task is not None and phase.settings.task is not self._task:
             self._stop_task()
+        plans, job = self._plans, self._context.job
+        size = job.schedule.microbatches
+        first: Phase | None = None
         if isinstance(phase, Profiled):
-            return self._first(self._joined, self._plans.phase_for(self._joined))
-        if not isinstance(phase, Opened):
-            return phase
-        if phase.found is not None:
-            self.use(phase.found)
-        context, start, job = self._context, self._start, self._context.job
-        self._explain_time(phase.iteration_s)
-        match start.action:
-            case StartAction.RUN:
-                return self._first(job.schedule.microbatches, self._plans.running(job, start.plans))
-            case StartAction.PLAN:
-                return self._first(job.schedule.microbatches, self._plans.planning(job))
-            case StartAction.PROFILE:
-                windows = Windows(context, self.books.watch, self._conflicts)
-                return profiling(windows, phase.iteration_s, ran=ran)
-            case StartAction.OBSERVE:
-                self._predict()
-                windows = Windows(context, self.books.watch, self._conflicts)
-                watched = windows.watch.watching and windows.whole is None
-                return Observing(windows, phase.iteration_s, ran=ran) if watched else BaselineOnly()
-
-    def _first(self, microbatches: int, phase: Phase) -> Phase:
-        """Give batches of every size a phase of their own from now on; this is the first."""
-        self._phases[microbatches] = phase
-        return phase
+            size = self._joined
+            first = plans.phase_for(size)
+        elif isinstance(phase, Opened):
+            if phase.found is not None:
+                self.use(phase.found)
+            self._explain_time(phase.iteration_s)
+            match self._start.action:
+                case StartAction.RUN:
+                    first = plans.running(job, self._start.plans)
+                case StartAction.PLAN:
+                    first = plans.planning(job)
+                case StartAction.PROFILE:
+                    windows = Windows(self._context, self.books.watch, self._conflicts)
+                    phase = profiling(windows, phase.iteration_s, ran=ran)
+                case StartAction.OBSERVE:
+                    self._predict()
+                    windows = Windows(self._context, self.books.watch, self._conflicts)
+                    watched = windows.watch.watching and windows.whole is None
+                    phase = Observing(windows, phase.iteration_s, ran=ran) if watched else BaselineOnly()
+        if first is None:
+            self._opening = phase
+        else:
+            self._opening, self._phases[size] = None, first
 
     def _go_alone(self, error: SilentRankError) -> None:
         """Run the objective's plan, the only one that all ranks know; where there is none, default clocks."""
-        self._alone = True
+        self._alone, self._opening = True, None
         self._stop_task()
         for size, phase in self._phases.items():
             if isinstance(phase, Running):
@@ -406,6 +384,17 @@ class Session:
             )
 
     # ---- the end ----
+
+    def _leave_with_all(self, sizes: tuple[int, int] | None) -> None:
+        """Leave at the same iteration as all others: one rank failed, or batches have different ``sizes``."""
+        if sizes is None:
+            end, error = End.FOLLOWED, EngineError(_FOLLOWED)
+        else:
+            hint = "every replica has to train as many microbatches"
+            end, error = End.PARTED, EngineError(different_sizes(*sizes), hint=hint)
+        self._leave(end, error)
+        if self._raises:
+            raise error
 
     def _leave(self, end: End, error: PerseusError | None = None) -> None:
         """Give everything back, clocks first of all, then inform and log; once.

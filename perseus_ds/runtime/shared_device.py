@@ -32,7 +32,7 @@ class SharedDevice:
     def __init__(self, request: DeviceRequest, choice: Choice, *, patience_s: float = _PATIENCE_S) -> None:
         self._request = request
         self._users = 0
-        self._holder: object = None
+        self.holder: object = None
         self._requests: ClockThread | None = None
         self._patience_s = patience_s
         self._close_now, self._closed = threading.Event(), threading.Event()
@@ -52,7 +52,7 @@ class SharedDevice:
 
     def take(self, who: object) -> bool:
         """Give an engine the clocks; return whether another one has had them since."""
-        changed, self._holder = self._holder is not who and self._holder is not None, who
+        changed, self.holder = self.holder is not who and self.holder is not None, who
         return changed
 
     def use(self) -> SharedDevice:
@@ -108,7 +108,7 @@ class SharedDevice:
         self._closed.wait(_AT_EXIT_S)
 
     def _ask_default(self) -> None:
-        self._holder = self
+        self.holder = self
         if self._requests is not None:
             self._requests.put((Ask(None),), self.choice.gpu.now_s())
 

@@ -35,7 +35,8 @@ class NoticeWatch:
     """A thread of rank 0 that looks twice per second, and touches the lock of the run directory.
 
     ``announced`` is what held when it looked last: slowdowns, 1 where nothing is announced. A set
-    of pipelines that meet in every layer is as slow as its slowest. ``power_w`` is what the job may take.
+    of pipelines that meet in every layer is as slow as its slowest. ``power_w`` is what the job may take,
+    ``complaints`` are for `report`.
 
     Shape: ``announced`` [replicas], the same as ``sets``.
     """
@@ -45,7 +46,7 @@ class NoticeWatch:
         self._directory = directory
         self._log = log
         self._closing = threading.Event()
-        self._complaints: list[str] = []
+        self.complaints: list[str] = []
         self._sets = sets
         self.announced: NDArray[np.float64] = np.ones(len(sets))
         self.power_w: float | None = None
@@ -57,8 +58,8 @@ class NoticeWatch:
 
     def report(self) -> None:
         """Report what is wrong with a notice, once; on the training thread, which owns the log."""
-        while self._complaints:
-            self._log.event("notice_ignored", self._complaints.pop(0))
+        while self.complaints:
+            self._log.event("notice_ignored", self.complaints.pop(0))
 
     def close(self) -> None:
         """Stop looking; a file system that hangs is not waited for."""
@@ -79,11 +80,9 @@ class NoticeWatch:
             observed = self._notices.poll()
             self.announced = np.array([observed.slowdown[list(one)].max() for one in self._sets])
             self.power_w = observed.power_w
-            self._complaints += observed.warnings
+            self.complaints += observed.warnings
             self._closing.wait(_PAUSE_S)
 
-
-_Numbers = NDArray[np.float64]
 
 _HEAD = 6
 """Failed, plans ready, duration, most, fewest microbatches (negative), power cap."""
@@ -235,7 +234,10 @@ class StatusExchange:
         Raises:
             SilentRankError: some rank did not report anything in time.
         """
-        job_status = self._taken_in(self._channel.collect())
+        collected = self._channel.collect()
+        job_status = None if collected is None else self._layout.job_status(collected)
+        if job_status is not None and job_status.conflicts:
+            self._conflict_monitor.learn(job_status.conflicts)
         last = passed[-1] if passed else None
         capped, own_s, announced, power_w = False, None, None, None
         if self._layout.replicas:
@@ -245,12 +247,15 @@ class StatusExchange:
                 settle_s = 2.0 * self._reckoning.able.switch_latency_s
                 capped = is_capped(looks, self._asked, settle_s=settle_s)
         if self._notices is not None:
-            self._notices.report()
+            if self._notices.complaints:
+                self._notices.report()
             announced, power_w = self._notices.announced, self._notices.power_w
         rank_status = RankStatus(
             plans_ready=plans_ready,
             microbatches=microbatches,
-            duration_s=None if last is None or last.skipped or last.empty else last.duration_s,
+            duration_s=None
+            if last is None or last.skipped or last.end_s <= last.start_s
+            else last.duration_s,
             conflicts=self._conflict_monitor.report(),
             own_s=own_s,
             capped=capped,
@@ -263,10 +268,14 @@ class StatusExchange:
     def someone_failed(self) -> bool:
         """Return whether another rank's failure ended an exchange; silence is no failure."""
         try:
-            job_status = self._taken_in(self._channel.collect(patience_s=_PARTING_S))
+            collected = self._channel.collect(patience_s=_PARTING_S)
         except EngineError:
             return False
-        return job_status is not None and job_status.failed
+        if collected is None:
+            return False
+        job_status = self._layout.job_status(collected)
+        self._conflict_monitor.learn(job_status.conflicts)
+        return job_status.failed
 
     def fail(self) -> None:
         """Inform the others that this rank is leaving, if they can be reached."""
@@ -283,10 +292,3 @@ class StatusExchange:
         self._channel.close()
         if well and self._notices is not None:
             self._notices.clear()
-
-    def _taken_in(self, numbers: _Numbers | None) -> JobStatus | None:
-        if numbers is None:
-            return None
-        job_status = self._layout.job_status(numbers)
-        self._conflict_monitor.learn(job_status.conflicts)
-        return job_status

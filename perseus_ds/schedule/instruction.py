@@ -13,6 +13,10 @@ from perseus_ds.errors import ConfigError, ScheduleError
 _TEXT = re.compile(r"(\d+)([A-Z]+)(\d+)(?:\+(\d+)B(\d+))?", re.ASCII)
 
 
+_COMPUTATIONS = frozenset({"F", "B", "I", "W", "FB", "XC"})
+_TRANSFERS = frozenset({"SA", "RA", "SG", "RG"})
+
+
 class Kind(Enum):
     """Kind of an instruction; the value is its letter in text and in files.
 
@@ -22,6 +26,10 @@ class Kind(Enum):
     work of the host that we have no word for and that takes the time it takes. ``UNKNOWN_COMPUTE`` is such
     work that computes for long, so that a plan chooses a clock for it. ``COMMIT`` waits for all transfers
     queued before it.
+
+    The duration of one that ``is_computation`` follows the clock, so that a plan chooses one for it. In one
+    that ``runs_forward`` a microbatch passes forward, alone or beside a backward. One that ``is_transfer`` is
+    one end of a point-to-point transfer between neighbouring stages.
     """
 
     FORWARD = "F"
@@ -43,20 +51,11 @@ class Kind(Enum):
 
     __hash__ = object.__hash__  # there is one of each; Enum's own, of the name, is a call of Python each time
 
-    @property
-    def is_computation(self) -> bool:
-        """Return whether its duration follows the clock, so that a plan chooses one for it."""
-        return self in _COMPUTATIONS
-
-    @property
-    def runs_forward(self) -> bool:
-        """Return whether a microbatch passes forward in it, alone or beside a backward."""
-        return self is Kind.FORWARD or self is Kind.FORWARD_BACKWARD
-
-    @property
-    def is_transfer(self) -> bool:
-        """Return whether it is one end of a point-to-point transfer between neighbouring stages."""
-        return self in _TRANSFERS
+    def __init__(self, letter: str) -> None:
+        # plain attributes: asked for around every instruction of a job
+        self.is_computation = letter in _COMPUTATIONS
+        self.runs_forward = letter in {"F", "FB"}
+        self.is_transfer = letter in _TRANSFERS
 
     @property
     def words(self) -> str:
@@ -65,17 +64,6 @@ class Kind(Enum):
 
 
 _KINDS = {kind.value: kind for kind in Kind}
-_COMPUTATIONS = frozenset(
-    {
-        Kind.FORWARD,
-        Kind.BACKWARD,
-        Kind.BACKWARD_INPUT,
-        Kind.BACKWARD_WEIGHT,
-        Kind.FORWARD_BACKWARD,
-        Kind.UNKNOWN_COMPUTE,
-    }
-)
-_TRANSFERS = frozenset({Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD})
 
 
 @dataclass(frozen=True, slots=True, order=False)

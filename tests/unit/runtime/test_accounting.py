@@ -16,7 +16,6 @@ from scipy.special import stdtrit
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.profile import CounterTrace, Interval
 from perseus_ds.runtime.accounting import (
-    EnergyAccount,
     Mode,
     RankBooks,
     Sample,
@@ -63,17 +62,22 @@ def watched() -> Watched:
 
 
 @pytest.fixture
-def account(watched: Watched) -> EnergyAccount:
-    return EnergyAccount(cast("EnergyWatch", watched))
+def account(watched: Watched) -> RankBooks:
+    return books_of(watched)
+
+
+def books_of(watch: object) -> RankBooks:
+    counts = RequestCounts()
+    return RankBooks(
+        cast("EnergyWatch", watch), sightings=tuple, overrun_share=lambda: 0.0, clock_requests=counts
+    )
 
 
 def iteration(index: int, start_s: float, end_s: float, *, outside_s: float = 0.0) -> Iteration:
     return Iteration(index, start_s, end_s, (), outside_s=outside_s)
 
 
-def enter(
-    account: EnergyAccount, watched: Watched, modes: str, *, length_s: float = 1.0, first: int = 0
-) -> None:
+def enter(account: RankBooks, watched: Watched, modes: str, *, length_s: float = 1.0, first: int = 0) -> None:
     """One iteration after another, B baseline, P perseus, N neither; the counter runs along."""
     letters = {"B": Mode.BASELINE, "P": Mode.PERSEUS, "N": Mode.NEITHER}
     for index, letter in enumerate(modes, start=first):
@@ -85,31 +89,31 @@ def energy_j(total: Total) -> float:
     return sum(one.iterations * one.energy_j for one in total.samples)
 
 
-def test_each_side_gets_its_own_iterations(account: EnergyAccount, watched: Watched) -> None:
+def test_each_side_gets_its_own_iterations(account: RankBooks, watched: Watched) -> None:
     enter(account, watched, "PPPNBBNP", length_s=4.0)
-    baseline, perseus = account.totals_of(0)[Mode.BASELINE], account.totals_of(0)[Mode.PERSEUS]
+    baseline, perseus = account.totals[0][Mode.BASELINE], account.totals[0][Mode.PERSEUS]
     assert (baseline.iterations, perseus.iterations) == (2, 3)
     assert [one.first for one in perseus.samples] == [0, 1, 2]
     assert energy_j(baseline) == pytest.approx(8.0 * WATTS)
     assert energy_j(perseus) == pytest.approx(12.0 * WATTS)
 
 
-def test_nothing_is_booked_before_the_counter_has_passed_it(account: EnergyAccount, watched: Watched) -> None:
+def test_nothing_is_booked_before_the_counter_has_passed_it(account: RankBooks, watched: Watched) -> None:
     account.add(Mode.PERSEUS, iteration(0, 0.0, 1.0))
     watched.until_s = 0.9
     account.add(Mode.PERSEUS, iteration(1, 1.0, 2.0))
-    assert account.totals_of(0)[Mode.PERSEUS].iterations == 0
+    assert account.totals[0][Mode.PERSEUS].iterations == 0
     watched.until_s = 2.1
     account.add(Mode.NEITHER, iteration(2, 2.0, 3.0))
     account.add(Mode.NEITHER, iteration(3, 3.0, 4.0))
-    assert account.totals_of(0)[Mode.PERSEUS].iterations == 2
+    assert account.totals[0][Mode.PERSEUS].iterations == 2
 
 
 def test_iterations_shorter_than_the_counters_period_are_booked_together(
-    account: EnergyAccount, watched: Watched
+    account: RankBooks, watched: Watched
 ) -> None:
     enter(account, watched, "P" * 220, length_s=0.03)
-    perseus = account.totals_of(0)[Mode.PERSEUS]
+    perseus = account.totals[0][Mode.PERSEUS]
     assert perseus.iterations >= 200
     assert {one.iterations for one in perseus.samples} <= {100, 101}, "three seconds each: thirty periods"
     for one in perseus.samples:
@@ -120,43 +124,43 @@ def test_iterations_shorter_than_the_counters_period_are_booked_together(
 def test_a_beginning_that_the_counter_missed_holds_up_nothing() -> None:
     """The watch starts within the first iteration: that one is lost, the others are not."""
     watched = Watched(since_s=0.5)
-    account = EnergyAccount(cast("EnergyWatch", watched))
+    account = books_of(watched)
     enter(account, watched, "BNPPPN")
-    assert account.totals_of(0)[Mode.BASELINE].iterations == 0
-    assert account.totals_of(0)[Mode.PERSEUS].iterations == 3
+    assert account.totals[0][Mode.BASELINE].iterations == 0
+    assert account.totals[0][Mode.PERSEUS].iterations == 3
 
 
 def test_what_the_host_does_between_two_iterations_is_booked_apart(
-    account: EnergyAccount, watched: Watched
+    account: RankBooks, watched: Watched
 ) -> None:
     watched.until_s = 100.0
     account.add(Mode.PERSEUS, iteration(0, 0.0, 2.0))
     account.add(Mode.PERSEUS, iteration(1, 7.0, 9.0, outside_s=5.0))
     account.add(Mode.NEITHER, iteration(2, 9.0, 11.0))
     account.add(Mode.NEITHER, iteration(3, 11.0, 13.0))
-    perseus = account.totals_of(0)[Mode.PERSEUS]
+    perseus = account.totals[0][Mode.PERSEUS]
     assert [(one.time_s, one.energy_j) for one in perseus.samples] == [(2.0, pytest.approx(2.0 * WATTS))] * 2
     assert (account.outside.time_s, account.outside.energy_j) == (5.0, pytest.approx(5.0 * WATTS))
 
 
-def test_what_we_do_ourselves_counts_on_our_side(account: EnergyAccount, watched: Watched) -> None:
+def test_what_we_do_ourselves_counts_on_our_side(account: RankBooks, watched: Watched) -> None:
     watched.until_s = 100.0
     account.add(Mode.PERSEUS, Iteration(0, 1.0, 3.0, (), own_s=0.5, outside_s=0.5))
     account.add(Mode.NEITHER, iteration(1, 3.0, 4.0))
     account.add(Mode.NEITHER, iteration(2, 4.0, 5.0))
-    (sample,) = account.totals_of(0)[Mode.PERSEUS].samples
+    (sample,) = account.totals[0][Mode.PERSEUS].samples
     assert (sample.time_s, sample.energy_j) == (2.5, pytest.approx(2.5 * WATTS))
 
 
-def test_without_a_counter_nothing_is_booked(account: EnergyAccount, watched: Watched) -> None:
+def test_without_a_counter_nothing_is_booked(account: RankBooks, watched: Watched) -> None:
     watched.watching = False
     enter(account, watched, "PPPP")
-    assert account.totals_of(0)[Mode.PERSEUS].iterations == 0
+    assert account.totals[0][Mode.PERSEUS].iterations == 0
 
 
 @pytest.mark.parametrize(("modes", "until_s"), [("PPP", 12.0), ("PNN", 4.0), ("BBB", 12.0), ("NNN", 0.0)])
 def test_long_iterations_are_forgotten_once_they_are_booked(
-    account: EnergyAccount, watched: Watched, modes: str, until_s: float
+    account: RankBooks, watched: Watched, modes: str, until_s: float
 ) -> None:
     """None of them waits for another: nothing is open, and a job of hours kept all that it had read."""
     enter(account, watched, modes, length_s=4.0)
@@ -165,9 +169,7 @@ def test_long_iterations_are_forgotten_once_they_are_booked(
     assert watched.forgotten_s == pytest.approx(until_s)
 
 
-def test_the_trace_of_iterations_that_count_for_neither_is_kept(
-    account: EnergyAccount, watched: Watched
-) -> None:
+def test_the_trace_of_iterations_that_count_for_neither_is_kept(account: RankBooks, watched: Watched) -> None:
     """They may be a profile's window, which reads the trace when it is full."""
     enter(account, watched, "N" * 30)
     assert watched.forgotten_s == 0.0
@@ -337,7 +339,7 @@ def books(*read_c: float) -> RankBooks:
     watch = MagicMock(watching=False, period_s=None, error=None)
     left_c = iter(read_c)
     watch.temperatures.mean_c.side_effect = lambda *_: next(left_c, None)
-    return RankBooks(watch, sightings=tuple, overrun_share=lambda: 0.0, clock_requests=RequestCounts())
+    return books_of(watch)
 
 
 def test_what_ran_while_control_was_lost_counts_for_neither_side() -> None:

@@ -107,7 +107,9 @@ def test_an_audit_ends_answers_that_cost_more_than_they_may(
     context = SimpleNamespace(
         job=job, config=parse({}, {}), channel=channel, directory=directory, log=log, simulated=True
     )
-    books = SimpleNamespace(report=lambda _: reports[0], totals_of=lambda _: reports[0].totals)
+    books = SimpleNamespace(
+        report=lambda _: reports[0], totals={job.schedule.microbatches: reports[0].totals}
+    )
     audits = Audits(cast("RankBooks", books))
     found = [
         audits.audit(

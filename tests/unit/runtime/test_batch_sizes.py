@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
@@ -32,7 +32,7 @@ def test_four_sizes_are_served_and_others_run_at_default_clocks(tmp_path: Path) 
     sizes = BatchSizes(adapter, first, channel=channel, log=log)
     served = []
     for size in (1, 2, 4, 8, 16, 32, 16, 8):
-        sizes.meet(cast("Any", SimpleNamespace(microbatches=size, loads=None)))
+        sizes.meet(size)
         job = sizes.join(size)
         served.append(None if job is None else job.schedule.microbatches)
     assert served == [1, 2, 4, 8, None, None, None, 8]

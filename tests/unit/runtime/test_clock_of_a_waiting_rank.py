@@ -7,7 +7,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan.clock_requests import OPENING, Part, Played, requests_of
 from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer
-from perseus_ds.runtime.clock_thread import ClockThread
+from perseus_ds.runtime.clock_thread import Ask, ClockThread
 from perseus_ds.schedule import Instruction, Kind
 
 LATENCY_S, WAIT_S, WORK_S, ITERATION_S = 0.3, 1.0, 0.5, 2.5
@@ -51,7 +51,7 @@ def test_the_first_computation_runs_at_its_clocks_in_every_iteration(rest_s: flo
             clock.pass_to(begin_s + one.end_s)
             sequencer.after(Kind.FORWARD)
         if rest_s is not None:
-            sequencer.rest(rest_s)
+            sequencer.request((Ask(None, rest_s),))
 
 
 def test_what_can_wait_for_the_iteration_to_begin_does() -> None:

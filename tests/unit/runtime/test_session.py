@@ -62,21 +62,21 @@ class Plans:
         self.asked: list[int] = []
         self.made: dict[int, Phase] = {}
         self.sizes = MagicMock()
+        self.planner = None
 
     def running(self, *_: object) -> Phase:
         self.opened = True
         return self.first
 
-    def ready(self) -> int:
-        return 0
+    @property
+    def taken(self) -> int:
+        return len(self.made)
 
     def phase_for(self, microbatches: int) -> Phase:
         self.asked.append(microbatches)
         return Planning()
 
-    def arrived(self, plans_ready: int) -> tuple[int, Phase] | None:
-        if plans_ready <= len(self.made):
-            return None
+    def arrived(self) -> tuple[int, Phase]:
         size = self.asked[len(self.made)]
         self.made[size] = At(100 * size)
         return size, self.made[size]
@@ -234,7 +234,7 @@ def test_a_power_cap_is_held_by_the_plans_of_all_sizes_and_logged_once() -> None
 
 def test_a_batch_of_a_size_that_nobody_knows_yet_is_not_listened_to() -> None:
     job = Job()
-    job.plans.sizes.meet.side_effect = lambda batch: None if batch == Batch(6) else MagicMock()
+    job.plans.sizes.jobs = {4: MagicMock()}
     assert [job.session.iteration_begins(Batch(size)) for size in (6, 4)] == [False, True]
 
 

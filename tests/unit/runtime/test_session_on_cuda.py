@@ -141,7 +141,8 @@ class CudaJob:
         job = SimpleNamespace(
             order=ORDER, left_out=frozenset(), schedule=SimpleNamespace(microbatches=BATCH.microbatches)
         )
-        plans = SimpleNamespace(sizes=SimpleNamespace(meet=lambda _: job), ready=lambda: 0)
+        sizes = SimpleNamespace(jobs={BATCH.microbatches: job}, loads_known={})
+        plans = SimpleNamespace(sizes=sizes, planner=None, taken=0)
         self.session = Session(
             context,
             StartDecision(StartAction.RUN, "the script"),
@@ -151,7 +152,7 @@ class CudaJob:
             plans=cast("BatchPlans", plans),
             recorder=Recorder(self.stopwatch, ORDER, adjoining=adjoining),
             sequencer=ClockSequencer(self.requests, gpu.now_s, moment=self.stopwatch.moment),
-            device=cast("SharedDevice", SimpleNamespace(take=lambda _: False)),
+            device=cast("SharedDevice", SimpleNamespace(holder=None, take=lambda _: False)),
             books=self.books,
             conflict_monitor=monitor,
         )
@@ -170,7 +171,7 @@ class CudaJob:
 
     def side(self, mode: Mode) -> tuple[float, float]:
         """Mean seconds and joules of an iteration of one side."""
-        samples = self.books.totals_of(BATCH.microbatches)[mode].samples
+        samples = self.books.totals[BATCH.microbatches][mode].samples
         assert samples
         return sum(s.time_s for s in samples) / len(samples), sum(s.energy_j for s in samples) / len(samples)
 
