@@ -12,7 +12,6 @@ from typing import cast
 
 import numpy as np
 
-from perseus_ds.config import Objective
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import (
@@ -228,7 +227,7 @@ class Audits:
     """
 
     def __init__(self, books: RankBooks) -> None:
-        self._books = books
+        self.books = books
         self.summaries: dict[int, Summary] = {}
         self._compared = self._answers_ended = False
 
@@ -246,7 +245,7 @@ class Audits:
         ``context`` is of batches of one size, which ``named`` names; ``answers`` what answers to stragglers
         have cost and pacing has done, if anything. Returns whether answers to stragglers are to end.
         """
-        reports = cast("list[RankReport]", context.channel.gather_to_first(self._books.report(context.job)))
+        reports = cast("list[RankReport]", context.channel.gather_to_first(self.books.report(context.job)))
 
         def decided() -> bool:
             summary = self._published(context, reports, (plan, expected), named, answers)
@@ -275,10 +274,6 @@ class Audits:
         )
         return True
 
-    def forget_plan(self, job: Job) -> None:
-        """Begin the plan's side anew: another plan runs from here on."""
-        self._books.forget_plan(job)
-
     def shown(self, microbatches: int) -> dict[str, float]:
         """Return what monitors show of what was measured.
 
@@ -286,8 +281,8 @@ class Audits:
         the audits measured it.
         """
         scalars: dict[str, float] = {}
-        if self._books.latest is not None:
-            scalars["rank0_energy_per_iteration_j"], scalars["rank0_power_w"] = self._books.latest
+        if self.books.latest is not None:
+            scalars["rank0_energy_per_iteration_j"], scalars["rank0_power_w"] = self.books.latest
         if (summary := self.summaries.get(microbatches)) is not None:
             energy_j, time_s = summary.perseus.energy_j, summary.perseus.iteration_time_s
             scalars |= {
@@ -365,7 +360,7 @@ class Audits:
     def _of_size(self, job: Job) -> str:
         """State to which size of a microbatch both sides were brought, where sizes differ."""
         microbatches = job.schedule.microbatches
-        totals = self._books.totals[microbatches]
+        totals = self.books.totals[microbatches]
         samples = [one for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples]
         sizes = np.array([one.size for one in samples])
         if not differ(sizes):
@@ -458,7 +453,9 @@ class PlannedRun:
         context, audit = self._context, self._context.config.audit
         rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
         context.channel.gather_results(lambda: check_clocks(self._plans, rank, able, where=where))
-        self._fits = self._known_fits()
+        self._fits: Mapping[Computation, LoadFit] = context.channel.broadcast_result(
+            lambda: {} if (known := profile_in(context)) is None else dict(known.loads)
+        )
         active_plan = self._choose()
         log_doubts(context, self._plans, self._named)
         return Running(
@@ -470,18 +467,16 @@ class PlannedRun:
         )
 
     def audited(self) -> ActivePlan | None:
-        """Publish an audit, and end what makes the job slower; return the plan without it, if another one."""
-        active_plan = self._active_plan
+        """Publish an audit, and end what makes the job slower: answers to stragglers, pacing by loads.
+
+        Returns the plan without pacing where a paced job was measured slower; collective.
+        """
+        context, active_plan = self._context, self._active_plan
         costs_too_much = self._audits.audit(
-            self._context, self._plan, self._expected, named=self._named, answers=active_plan.answers
+            context, self._plan, self._expected, named=self._named, answers=active_plan.answers
         )
         if costs_too_much:
             active_plan.end_answers()
-        return self._paced_no_more()
-
-    def _paced_no_more(self) -> ActivePlan | None:
-        """Return the plan without pacing by loads, where an audit shows a paced job slower; collective."""
-        context = self._context
         if not self._paced:
             return None
         summary = self._audits.summaries.get(context.job.schedule.microbatches)
@@ -493,92 +488,64 @@ class PlannedRun:
         if not why:
             return None
         context.log.event("paced_no_more", f"{self._named}not paced by loads any more: {why}")
-        self._audits.forget_plan(context.job)
+        self._audits.books.forget_plan(context.job)
         return self._choose(paced=False)
 
     def _choose(self, *, paced: bool | None = None) -> ActivePlan:
-        """Choose plans, and whether replicas are paced by loads where that was not decided; collective."""
-        objective = self._context.config.objective
-        plan = self._plan = select(self._plans, objective)
+        """Choose plans, and whether replicas are paced by loads where that was not decided; collective.
+
+        This stage's part of every plan is prepared, and the watch over replicas where there are several.
+        """
+        context, plans, behind = self._context, self._plans, self._arrivals.behind
+        job, answers, objective = context.job, context.config.straggler, context.config.objective
+        plan = self._plan = select(plans, objective)
         if paced is None:
-            paced = is_paced(self._context, self._fits, loads_known=self._loads_known, named=self._named)
-        self._paced = paced
-        self._expected = expected_of(self._context, plan)
-        log_running(self._context, plan, self._expected, self._named)
-        self._active_plan = self._active(plan, objective)
-        return self._active_plan
-
-    def _known_fits(self) -> Mapping[Computation, LoadFit]:
-        """Return how durations follow loads by the profile; collective."""
-        fits: Mapping[Computation, LoadFit] = self._context.channel.broadcast_result(
-            lambda: {} if (known := profile_in(self._context)) is None else dict(known.loads)
-        )
-        return fits
-
-    def _active(self, plan: FrequencyPlan, objective: Objective) -> ActivePlan:
-        """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
-        job, answers = self._context.job, self._context.config.straggler
-        schedules = self._schedules()
-        index = FrontierIndex.of(self._plans, objective)
-        pipelines = job.ranks // job.schedule.ranks
-        if job.replicas == 1 or not answers.enabled:
-            return ActivePlan(schedules, plan, replica=job.replica, index=index, pipelines=pipelines)
-        return self._beside_others(schedules, plan, index)
-
-    def _beside_others(
-        self, schedules: ClockSchedules, plan: FrequencyPlan, index: FrontierIndex
-    ) -> ActivePlan:
-        """Prepare the watch over all replicas; collective."""
-        job, behind = self._context.job, self._arrivals.behind
-        forecast = self._forecast(index.objective)
-        plans = ReplicaPlans(
-            index,
-            job.replicas,
-            max_cost_pct=self._context.config.straggler.max_cost_pct,
-            reaction_delay=2 + behind,
-            forecast_error=None if forecast is None else forecast.error,
-        )
-        frontiers = [self._plans] * job.replicas
-        reporter = StragglerReporter(self._context.log, frontiers, job.gpus, job.names)
-        pacer = None if forecast is None else self._pacer(plans, forecast)
-        return ActivePlan(
-            schedules,
+            paced = is_paced(context, self._fits, loads_known=self._loads_known, named=self._named)
+        self._paced, self._expected = paced, expected_of(context, plan)
+        log_running(context, plan, self._expected, self._named)
+        self._arrivals.expect(plans.fixed_s)
+        index, change = FrontierIndex.of(plans, objective), context.reckoning.change
+        replica_plans: ReplicaPlans | None = None
+        reporter: StragglerReporter | None = None
+        pacer: IterationPacer | None = None
+        several = job.replicas > 1 and answers.enabled
+        if several:
+            forecast = self._forecast(index.objective)
+            replica_plans = ReplicaPlans(
+                index,
+                job.replicas,
+                max_cost_pct=answers.max_cost_pct,
+                reaction_delay=2 + behind,
+                forecast_error=None if forecast is None else forecast.error,
+            )
+            reporter = StragglerReporter(context.log, [plans] * job.replicas, job.gpus, job.names)
+            if forecast is not None:
+                exchange = LoadExchange(
+                    context.channel.side_group(),
+                    replicas=job.replicas,
+                    replica=job.replica,
+                    waits=self._waits,
+                )
+                pacer = IterationPacer(replica_plans, exchange, forecast, speaks=job.pipeline_rank == 0)
+        self._active_plan = ActivePlan(
+            ClockSchedules(plans, pipeline_rank=job.pipeline_rank, change=change),
             plan,
             replica=job.replica,
-            replica_plans=plans,
+            replica_plans=replica_plans,
             reporter=reporter,
             pacer=pacer,
-            behind=behind,
+            behind=behind if several else 0,
             index=index,
             pipelines=job.ranks // job.schedule.ranks,
         )
-
-    def _schedules(self) -> ClockSchedules:
-        """Prepare this stage's part of every plan."""
-        self._arrivals.expect(self._plans.fixed_s)
-        return ClockSchedules(
-            self._plans,
-            pipeline_rank=self._context.job.pipeline_rank,
-            change=self._context.reckoning.change,
-        )
+        return self._active_plan
 
     def _forecast(self, objective: int) -> Forecast | None:
-        """Foretell iterations by the profile; None where replicas are not paced. Collective."""
+        """Predict iterations by the profile; None where replicas are not paced. Collective."""
         if not self._paced:
             return None
         profile: Profile | None = self._context.channel.broadcast_result(lambda: profile_in(self._context))
         return None if profile is None else Forecast(self._plans, objective, profile)
-
-    def _pacer(self, replica_plans: ReplicaPlans, forecast: Forecast) -> IterationPacer:
-        """Have this rank report and read reports when iterations begin; collective."""
-        job = self._context.job
-        exchange = LoadExchange(
-            self._context.channel.side_group(),
-            replicas=job.replicas,
-            replica=job.replica,
-            waits=self._waits,
-        )
-        return IterationPacer(replica_plans, exchange, forecast, speaks=job.pipeline_rank == 0)
 
 
 def expected_of(context: JobContext, plan: FrequencyPlan) -> Expected:

@@ -196,7 +196,8 @@ class Recorder:
     start of the next, by one mark. In ``replayed`` iterations none is expected.
 
     ``index`` is that of the iteration that runs, or comes next. ``interrupted``: something else has run on
-    the engine since the last iteration. ``troubled``: `trouble` may have something to report.
+    the engine since the last iteration. ``ours_s`` is to be set to `host_s` when our work after an iteration
+    ends: from there on it is the host's own time. ``troubled``: `trouble` may have something to report.
     """
 
     def __init__(
@@ -212,11 +213,11 @@ class Recorder:
         self._job: Job | None = None
         self._order, self._left_out, self._microbatches = order, frozenset[Instruction](), 0
         self._named: tuple[Order, list[Kind], tuple[Instruction, ...]] = ((), [], ())
-        self._mark = stopwatch.mark
+        self._mark, self.host_s = stopwatch.mark, stopwatch.host_s
         self._marks: _Marks | None = None
         self._waiting: list[tuple[int, Mark, _Marks]] = []
         self._last_end: Mark | None = None
-        self._ours_s: float | None = None
+        self.ours_s: float | None = None
         self._was_interrupted = False
         self.interrupted, self.troubled = True, False
         self.index = 0
@@ -248,7 +249,7 @@ class Recorder:
         self._marks = _Marks(
             self._stopwatch.begin(),
             self._last_end,
-            self._ours_s,
+            self.ours_s,
             resumed,
             self._order,
             self._left_out,
@@ -299,13 +300,9 @@ class Recorder:
         skipped, self._skipped = self._skipped, self._skipped_steps()
         marks.skipped = skipped != self._skipped
         self._waiting.append((self.index, end, marks))
-        self._last_end, self._ours_s, self._marks = end, None, None
+        self._last_end, self.ours_s, self._marks = end, None, None
         self.index += 1
         return self.index - 1
-
-    def rest(self) -> None:
-        """End our work after an iteration: from here on it is the host's own time."""
-        self._ours_s = self._stopwatch.host_s()
 
     def trouble(self) -> str:
         """Report once what keeps iterations from being measured; empty where nothing does, or after that."""
@@ -328,9 +325,12 @@ class Recorder:
         iteration n + 1 ends.
         """
         done: list[Iteration] = []
-        while self._waiting and (len(self._waiting) > 1 or self._stopwatch.passed(self._waiting[0][1])):
+        while self._waiting:
             index, end, marks = self._waiting[0]
-            self._stopwatch.wait(end)
+            if not self._stopwatch.passed(end):
+                if len(self._waiting) == 1:
+                    break
+                self._stopwatch.wait(end)
             del self._waiting[0]
             done.append(self._resolve(index, end, marks))
         return done

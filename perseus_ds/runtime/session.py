@@ -236,7 +236,7 @@ class Session:
         self._move_on(index, passed, job)
         if self.left:
             return
-        recorder.rest()
+        recorder.ours_s = recorder.host_s()
         phase = self._opening or self._phases.get(self._present)
         if phase is not None and phase.settings.rests:
             self._sequencer.request((Ask(None, _REST_AFTER_LATENCIES * self._sequencer.latency_s),))

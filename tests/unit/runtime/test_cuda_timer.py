@@ -58,7 +58,7 @@ class Training:
             self.cuda.launch(0.0, fixed_s=rest_s)
         self.recorder.finish()
         found = self.recorder.passed()
-        self.recorder.rest()
+        self.recorder.ours_s = self.recorder.host_s()
         return found
 
     def run(self, iterations: int, **kwargs: float) -> list[Iteration]:
@@ -194,7 +194,7 @@ class TestSteps:
                 cuda.devices[0].suspend(30.0)
         training.recorder.finish()
         found += training.recorder.passed()
-        training.recorder.rest()
+        training.recorder.ours_s = training.recorder.host_s()
         found += training.run(5)
         cuda.synchronize()
         found += training.recorder.passed()
@@ -270,7 +270,7 @@ class TestCaptures:
                 training.recorder.ended()
             training.recorder.finish()
             training.recorder.passed()
-            training.recorder.rest()
+            training.recorder.ours_s = training.recorder.host_s()
         assert cuda.counts.broken == 0
         if hip:
             assert not cuda.counts.in_capture
@@ -292,7 +292,7 @@ class TestCaptures:
             training.recorder.ended()
             training.recorder.finish()
             found += training.recorder.passed()
-            training.recorder.rest()
+            training.recorder.ours_s = training.recorder.host_s()
         assert [one.void for one in found] == [True, False, False, False, False]
         assert durations(found) == [pytest.approx(0.1, abs=1e-5)] * 4
 

@@ -59,7 +59,7 @@ def test_an_iteration_is_from_its_first_instruction_to_its_last() -> None:
     recorder = Recorder(stopwatch)
     stopwatch.passed_s = 100.0
     assert run(recorder, Kind.FORWARD) == 0
-    recorder.rest()
+    recorder.ours_s = recorder.host_s()
     stopwatch.now_s += 40.0
     assert run(recorder, Kind.FORWARD, Kind.BACKWARD) == 1
     first, second = recorder.passed()
@@ -108,7 +108,7 @@ def test_where_something_runs_before_every_iteration_they_count_and_no_step_hold
         recorder.interrupt()
         stopwatch.now_s += 10.0
         run(recorder, Kind.FORWARD)
-        recorder.rest()
+        recorder.ours_s = recorder.host_s()
     passed = recorder.passed()
     assert [one.resumed for one in passed] == [True, True, False, False]
     assert {interval.kind for one in passed for interval in one.intervals} == {Kind.FORWARD}
@@ -164,7 +164,7 @@ def test_a_step_that_nobody_marks_lies_between_two_iterations() -> None:
     recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), step))
     stopwatch.passed_s = 100.0
     run(recorder, Kind.FORWARD)
-    recorder.rest()
+    recorder.ours_s = recorder.host_s()
     stopwatch.now_s += 10.0
     run(recorder, Kind.FORWARD)
     first, second = recorder.passed()
