@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -460,7 +460,7 @@ class PlannedRun:
         log_doubts(context, self._plans, self._named)
         return Running(
             active_plan,
-            self,
+            self.audited,
             every_iterations=audit.every_iterations,
             audit_iterations=audit.iterations,
             settling=math.ceil(audit.settle_s / self._plan.iteration_time_s),
@@ -649,13 +649,14 @@ class Running(Phase):
     The iteration in which clocks change counts for neither side. Nor do those in which the GPU still has the
     other side's temperature (``settling`` of them, at most a fifth of an audit's distance). Those beside a
     straggler count for sides of their own, those under a power cap for none. The first audit
-    comes early, so that a measured figure does; their distance varies. An audit may ask for another plan.
+    comes early, so that a measured figure does; their distance varies. ``audited`` publishes an audit, and
+    returns another plan where it asks for one.
     """
 
     def __init__(
         self,
         active_plan: ActivePlan,
-        run: PlannedRun,
+        audited: Callable[[], ActivePlan | None],
         *,
         every_iterations: int,
         audit_iterations: int,
@@ -663,7 +664,7 @@ class Running(Phase):
         seed: int = 0,
     ) -> None:
         self.active_plan = active_plan
-        self._run = run
+        self._audited = audited
         self._every = every_iterations
         self._audit = audit_iterations
         self._settling = min(settling, every_iterations // 5)
@@ -686,7 +687,7 @@ class Running(Phase):
         self._left -= 1
         if self._left == 0:
             self._enter(next(self._coming))
-            if self._present.publishes and (other := self._run.audited()) is not None:
+            if self._present.publishes and (other := self._audited()) is not None:
                 plan.close()
                 plan = self.active_plan = other
                 changed = True

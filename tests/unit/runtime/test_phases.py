@@ -22,7 +22,7 @@ from perseus_ds.runtime.phases import (
     Profiling,
     WarmUp,
 )
-from perseus_ds.runtime.planned_run import PlannedRun, Running
+from perseus_ds.runtime.planned_run import Running
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.status import JobStatus
@@ -190,8 +190,11 @@ def running(audits: list[int], *, every: int = 5, audit: int = 2, settling: int 
     active_plan = ActivePlan(
         ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02)), PLANS.plan(1)
     )
-    run = cast("PlannedRun", SimpleNamespace(audited=lambda: audits.append(1)))
-    return Running(active_plan, run, every_iterations=every, audit_iterations=audit, settling=settling)
+
+    def audited() -> None:
+        audits.append(1)
+
+    return Running(active_plan, audited, every_iterations=every, audit_iterations=audit, settling=settling)
 
 
 def test_running_has_an_early_audit_and_then_one_every_so_often() -> None:
@@ -270,8 +273,7 @@ def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration(
     schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02))
     slow, fast = (ActivePlan(schedules, PLANS.plan(index)) for index in (1, 0))
     answers = iter([fast])
-    run = cast("PlannedRun", SimpleNamespace(audited=lambda: next(answers, None)))
-    phase = Running(slow, run, every_iterations=6, audit_iterations=2)
+    phase = Running(slow, lambda: next(answers, None), every_iterations=6, audit_iterations=2)
     rows = []
     for index in range(24):
         rows.append((phase.active_plan.plan, LETTERS[phase.settings.mode]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import ClockSchedules
 from perseus_ds.runtime.event_log import EventLog, StragglerReporter
-from perseus_ds.runtime.planned_run import PlannedRun, Running
+from perseus_ds.runtime.planned_run import Running
 from perseus_ds.runtime.status import JobStatus
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -57,7 +56,7 @@ class Job:
         self.audits = 0
         self.power_w: float | None = None
         self.ranks = [
-            Running(active_plan, cast("PlannedRun", self), every_iterations=every, audit_iterations=2)
+            Running(active_plan, self.audited, every_iterations=every, audit_iterations=2)
             for active_plan in self.parts
         ]
         self._own_s: list[np.ndarray] = []

@@ -22,7 +22,7 @@ from perseus_ds.runtime.adapter import Batch, GuardedListener
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, fixed_clock
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.phases import IterationSettings, Phase, Planning, WarmUp
-from perseus_ds.runtime.planned_run import PlannedRun, Running
+from perseus_ds.runtime.planned_run import Running
 from perseus_ds.runtime.plans import StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.session import Session
@@ -50,8 +50,7 @@ class At(Phase):
 def running() -> Running:
     plans = two_plans()
     schedules = ClockSchedules(plans, pipeline_rank=0, change=ClockChange.of_latency(0.02))
-    run = cast("PlannedRun", MagicMock(audited=MagicMock(return_value=None)))
-    return Running(ActivePlan(schedules, plans.plan(1)), run, every_iterations=3, audit_iterations=2)
+    return Running(ActivePlan(schedules, plans.plan(1)), lambda: None, every_iterations=3, audit_iterations=2)
 
 
 class Plans:
