@@ -18,6 +18,9 @@ from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo, _g
 
 from perseus_ds.errors import EngineError, PerseusError, SilentRankError, as_perseus_error
 from perseus_ds.runtime.reach import VARIABLE, Reach
+from perseus_ds.schedule import Load
+from perseus_ds.straggler.pacing import Forecast
+from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 # The gloo group that carries our control traffic: beside the training's groups, with few connections.
 #
@@ -464,3 +467,63 @@ def _reached(act: Callable[[], T]) -> T:
     except RuntimeError as error:
         first = str(error).splitlines()[0]
         raise SilentRankError(f"a rank fell silent while reporting its loads: {first}") from error
+
+
+# This rank's part in pacing replicas by loads: predict, report, and choose plans by all reports.
+
+
+class IterationPacer:
+    """Exchanges the replicas' predictions when an iteration begins, and chooses their plans by them.
+
+    ``speaks``: this rank reports for its replica. All ranks take in the reports of an iteration when it ends
+    at the latest, so that all keep the same `ReplicaPlans`. An iteration in which ranks are lost goes on as
+    it was; they are reported when it `ends`.
+    """
+
+    def __init__(
+        self, replica_plans: ReplicaPlans, exchange: LoadExchange, forecast: Forecast, *, speaks: bool
+    ) -> None:
+        self._replica_plans = replica_plans
+        self._exchange = exchange
+        self._forecast = forecast
+        self._speaks = speaks
+        self._index: int | None = None
+        self._lost: EngineError | None = None
+
+    def begins(self, index: int, loads: Sequence[Load] | None) -> None:
+        """Report how long iteration ``index`` will take, where the loads of its microbatches are known."""
+        usable = self._speaks and loads is not None and len(loads) == self._forecast.microbatches
+        self._index = index
+        try:
+            self._exchange.begin(self._forecast.of(loads) if loads is not None and usable else None)
+        except EngineError as error:
+            self._lost, self._index = error, None
+
+    def changes(self) -> bool:
+        """Return whether the reports of all replicas change a plan from now on; once."""
+        if self._index is None:
+            return False
+        try:
+            return self._exchange.arrived() and self._take(self._index)
+        except EngineError as error:
+            self._lost, self._index = error, None
+            return False
+
+    def ends(self) -> None:
+        """Take in the reports that came too late to be followed.
+
+        Raises:
+            EngineError: some rank did not report in time.
+        """
+        if self._lost is not None:
+            raise self._lost
+        if self._index is not None:
+            self._take(self._index)
+
+    def close(self) -> None:
+        """Take part no more."""
+        self._exchange.close()
+
+    def _take(self, index: int) -> bool:
+        self._index = None
+        return self._replica_plans.pace(index, self._exchange.take())

@@ -20,9 +20,9 @@ from perseus_ds.errors import ConfigError, DeviceError, PerseusError
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
 from perseus_ds.run_directory.records import Summary
 from perseus_ds.runtime.accounting import RankBooks
-from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.phases import ActivePlan
 from perseus_ds.runtime.threads import HostThreads
 
 if TYPE_CHECKING:

@@ -1,12 +1,11 @@
-"""Batches of one size at their plan: chosen by the objective, run, and audited."""
+"""The plan of batches of one size: chosen by the objective, reported, and judged by its audits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from random import Random
 from statistics import fmean
 from typing import cast
 
@@ -27,16 +26,14 @@ from perseus_ds.plan import (
 )
 from perseus_ds.profile import Computation, LoadFit, Profile, differ
 from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
-from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport, beside
-from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer
-from perseus_ds.runtime.channel import LoadExchange
+from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
+from perseus_ds.runtime.channel import IterationPacer, LoadExchange
 from perseus_ds.runtime.clock_sequencer import ClockSchedules
 from perseus_ds.runtime.context import JobContext, profile_in
 from perseus_ds.runtime.event_log import StragglerReporter, log_troubles
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.phases import IterationSettings, Phase
-from perseus_ds.runtime.recorder import Arrivals, Iteration
-from perseus_ds.runtime.status import JobStatus
+from perseus_ds.runtime.phases import ActivePlan, Running
+from perseus_ds.runtime.recorder import Arrivals
 from perseus_ds.runtime.summaries import (
     BESIDE_A_STRAGGLER,
     beside_stragglers,
@@ -622,127 +619,3 @@ def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) 
                 f"the plan in {where} asks rank {rank} for {clock_mhz} MHz{memory}; its GPU has {able.grid}",
                 hint="remove the plan, and the job makes one of its own",
             )
-
-
-# How batches of one size run at their plan, iteration by iteration.
-
-_EVER = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Some iterations: what they count for, whether the plan is run, whether an audit is published first.
-
-    One that ``settles`` lasts as long as the GPU's temperature needs.
-    """
-
-    mode: Mode
-    iterations: int
-    planned: bool
-    publishes: bool = False
-    settles: bool = False
-
-
-class Running(Phase):
-    """Run the plan; every so often a few iterations at default clocks, so that the saving is measured.
-
-    The iteration in which clocks change counts for neither side. Nor do those in which the GPU still has the
-    other side's temperature (``settling`` of them, at most a fifth of an audit's distance). Those beside a
-    straggler count for sides of their own, those under a power cap for none. The first audit
-    comes early, so that a measured figure does; their distance varies. ``audited`` publishes an audit, and
-    returns another plan where it asks for one.
-    """
-
-    def __init__(
-        self,
-        active_plan: ActivePlan,
-        audited: Callable[[], ActivePlan | None],
-        *,
-        every_iterations: int,
-        audit_iterations: int,
-        settling: int = 1,
-        seed: int = 0,
-    ) -> None:
-        self.active_plan = active_plan
-        self._audited = audited
-        self._every = every_iterations
-        self._audit = audit_iterations
-        self._settling = min(settling, every_iterations // 5)
-        self._random = Random(seed)  # noqa: S311 - so that all ranks spread alike
-        self._coming = self._stretches()
-        self._enter(next(self._coming))
-        self._waits = False
-        self._state: tuple[object, ...] = ()
-        self.settings = self._settings_of(changed=True, settled=False)
-
-    def next(self, index: int, passed: Sequence[Iteration], job: JobStatus | None) -> Phase:
-        """Take in what was exchanged, and move on within the cycle of plan and audit."""
-        del passed
-        plan = self.active_plan
-        if job is not None:
-            plan.observe(index, job)
-        changed = plan.changed_after == index
-        if plan.power_capped != self._waits:
-            changed |= self._postpones()
-        self._left -= 1
-        if self._left == 0:
-            self._enter(next(self._coming))
-            if self._present.publishes and (other := self._audited()) is not None:
-                plan.close()
-                plan = self.active_plan = other
-                changed = True
-        state = self._present, plan, changed, plan.power_capped, plan.has_slack
-        if state != self._state:
-            self._state, self.settings = state, self._settings_of(changed=changed)
-        return self
-
-    def alone(self) -> None:
-        """Run the objective's plan on without audits: the other ranks do not answer any more."""
-        self.active_plan.alone()
-        self._coming = iter(())
-        self._enter(_Stretch(Mode.PERSEUS, _EVER, planned=True))
-        self._state, self.settings = (), self._settings_of(changed=True)
-
-    def _postpones(self) -> bool:
-        """Begin or cease to audit nothing, while default clocks would break a power cap.
-
-        Returns whether that ends an audit. The cycle begins anew when the cap is over.
-        """
-        self._waits = self.active_plan.power_capped
-        was_planned = self._present.planned
-        if self._waits:
-            self._enter(_Stretch(Mode.PERSEUS, _EVER, planned=True))
-        else:
-            self._coming = self._stretches(early=False)
-            self._enter(next(self._coming))
-            self._left += 1
-        return not was_planned
-
-    def _enter(self, stretch: _Stretch) -> None:
-        self._present = stretch
-        self._left = max(stretch.iterations, self._settling) if stretch.settles else stretch.iterations
-
-    def _settings_of(self, *, changed: bool, settled: bool = True) -> IterationSettings:
-        planned, plan = self._present.planned, self.active_plan
-        mode = Mode.NEITHER if planned and (changed or plan.power_capped) else self._present.mode
-        return IterationSettings(
-            mode=beside(mode) if plan.has_slack else mode,
-            rests=True,
-            plan=plan if planned else None,
-            settled=settled,
-        )
-
-    def _stretches(self, *, early: bool = True) -> Iterator[_Stretch]:
-        every = min(self._every, 2 * self._audit) if early else self._every
-        yield _Stretch(Mode.NEITHER, 1, planned=True, settles=True)
-        while self._every:
-            # distances vary by a third, so that audits are in step with nothing that recurs
-            spread = max(1, every + self._random.randint(-(every // 3), every // 3))
-            yield _Stretch(Mode.PERSEUS, spread, planned=True)
-            yield _Stretch(Mode.NEITHER, 1, planned=False, settles=True)
-            yield _Stretch(Mode.BASELINE, self._audit, planned=False)
-            yield _Stretch(Mode.NEITHER, 2, planned=True, settles=True)
-            yield _Stretch(Mode.PERSEUS, 1, planned=True, publishes=True)
-            every = self._every
-        while True:
-            yield _Stretch(Mode.PERSEUS, _EVER, planned=True)

@@ -30,13 +30,12 @@ from perseus_ds.plan.record import (
 )
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
-from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job, differences
-from perseus_ds.runtime.phases import BaselineOnly, Phase, Planning
+from perseus_ds.runtime.phases import ActivePlan, BaselineOnly, Phase, Planning
 from perseus_ds.runtime.planned_run import Audits, PlannedRun
 from perseus_ds.runtime.recorder import Arrivals
 

@@ -25,7 +25,6 @@ from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import EngineError, PerseusError, SilentRankError, as_perseus_error
 from perseus_ds.plan import loads, select
 from perseus_ds.runtime.accounting import Mode, RankBooks
-from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.channel import different_sizes
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSequencer
@@ -35,13 +34,15 @@ from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import Scalars
 from perseus_ds.runtime.phases import (
     DEFAULT_UNCOUNTED,
+    ActivePlan,
     BaselineOnly,
     IterationSettings,
     Opened,
     Phase,
     Profiled,
+    Running,
 )
-from perseus_ds.runtime.planned_run import Running, power_cap_line
+from perseus_ds.runtime.planned_run import power_cap_line
 from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration, Recorder
 from perseus_ds.runtime.shared_device import SharedDevice

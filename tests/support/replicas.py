@@ -28,9 +28,9 @@ from perseus_ds.plan import write_plans
 from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.attach import session_of
 from perseus_ds.runtime.job import PLAN_ONLY
+from perseus_ds.runtime.phases import ActivePlan
 from perseus_ds.runtime.status import JobStatus
 from perseus_ds.schedule import Kind, Schedule
 

@@ -20,10 +20,10 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import EngineError
 from perseus_ds.plan import select
 from perseus_ds.profile import LoadFit, Profile
-from perseus_ds.runtime.active_plan import ActivePlan, IterationPacer
-from perseus_ds.runtime.channel import LoadExchange, control_group
+from perseus_ds.runtime.channel import IterationPacer, LoadExchange, control_group
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, ClockSequencer
 from perseus_ds.runtime.clock_thread import Ask, ClockThread
+from perseus_ds.runtime.phases import ActivePlan
 from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Kind, Load
 from perseus_ds.simulation import textbook_profile

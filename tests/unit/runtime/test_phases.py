@@ -11,18 +11,18 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.profile import Interval, Point
 from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedules
 from perseus_ds.runtime.phases import (
+    ActivePlan,
     BaselineOnly,
     IterationSettings,
     Opened,
     Phase,
     Planning,
     Profiling,
+    Running,
     WarmUp,
 )
-from perseus_ds.runtime.planned_run import Running
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.status import JobStatus

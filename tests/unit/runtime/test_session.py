@@ -17,12 +17,10 @@ from perseus_ds.errors import DeviceLostError, EngineError, PerseusError, Silent
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.active_plan import ActivePlan
 from perseus_ds.runtime.adapter import Batch, GuardedListener
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, fixed_clock
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.phases import IterationSettings, Phase, Planning, WarmUp
-from perseus_ds.runtime.planned_run import Running
+from perseus_ds.runtime.phases import ActivePlan, IterationSettings, Phase, Planning, Running, WarmUp
 from perseus_ds.runtime.plans import StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.session import Session
