@@ -10,7 +10,7 @@ change.
 
 Source: Frank and Wolfe 1956; Geoffrion 1974 (Lagrangian relaxation).
 """
-# ruff: noqa: PLR0917, PLR2004, C901 - compiled code: arguments by position, loops written out
+# ruff: noqa: PLR0912, PLR0917, PLR2004, C901 - compiled code: arguments by position, loops written out
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.solver.compiled import allocating, compiled, inner
+from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, solve_frontier
-from perseus_ds.solver.network import Graph
+from perseus_ds.solver.network import Graph, longest_seconds
 from perseus_ds.solver.problem import (
     Floats,
     Indices,
@@ -36,6 +36,7 @@ from perseus_ds.solver.problem import (
     undominated,
 )
 from perseus_ds.solver.splits import corner_durations
+from perseus_ds.solver.sweep import pop, push
 
 AS_LONG = 1.0 + 1e-9
 """Times that differ by less are one."""
@@ -73,7 +74,8 @@ class Lanes:
     """Activities that share a machine, and the level at which each of their options runs it.
 
     ``orders``: the activities of each lane in running order, over and over again: the last is followed by the
-    first. ``level_of``: for every table the level of each option, 0 the highest; empty where it has none.
+    first. ``level_of``: for every table the level of each option, 0 the highest; empty where its activities
+    have no lane.
     """
 
     orders: tuple[Indices, ...]
@@ -97,12 +99,11 @@ class Allowance:
 
     def within(self, time_s: float, lanes: int) -> Budget:
         """Return the whole changes in an iteration of that length."""
-        group_of = np.zeros(lanes, np.int32) if self.group_of is None else self.group_of
         lane, group = (
             UNLIMITED if per_s is None else int(min(per_s * time_s * (1.0 + 1e-12), UNLIMITED))
             for per_s in (self.lane_per_s, self.group_per_s)
         )
-        return Budget(int(lane), int(group), group_of)
+        return Budget(lane, group, np.zeros(lanes, np.int32) if self.group_of is None else self.group_of)
 
 
 class Budget(NamedTuple):
@@ -161,10 +162,13 @@ class Levels(NamedTuple):
 
 
 class Game(NamedTuple):
-    """Graph, options and lanes, as compiled code reads them.
+    """Graph, options and lanes, as compiled code reads them; the taxes of the last search.
 
-    Shape: ``table``, ``fixed_s`` [activities], the latter of those without a lane; ``first`` [lanes + 1],
-    ``order`` [activities of lanes].
+    A tax is what each change costs in joules, so that lanes, and the groups behind them, keep their budget.
+    A lane begins at the level ``home``.
+
+    Shape: ``table``, ``fixed_s`` [activities], the latter 0 on lanes; ``first`` [lanes + 1],
+    ``order`` [activities of lanes]; ``tax`` [lanes + groups]; ``home`` [lanes].
     """
 
     graph: Graph
@@ -174,38 +178,35 @@ class Game(NamedTuple):
     fixed_s: Floats
     first: Ints
     order: Ints
-
-
-class Taxes(NamedTuple):
-    """Joules for each change, which keep a lane or a group within its budget, and where each lane begins.
-
-    Shape: ``lane``, ``home`` [lanes], the latter levels; ``group`` [groups].
-    """
-
-    lane: Floats
-    group: Floats
+    tax: Floats
     home: Ints
 
 
 class Moves(NamedTuple):
-    """Stretches of activities of a lane at one level, and the level that they may move to.
+    """Stretches of activities of a lane at one level, and the level that they may move to, in a heap by rank.
+
+    ``step`` is 1 where they are lowered, -1 where they are raised.
 
     Shape: [moves].
     """
 
+    step: int
     lane: Ints
     begin: Ints
     size: Ints
     level: Ints
     to: Ints
     rank: Floats
+    heap: Ints
 
 
 class Work(NamedTuple):
-    """Scratch arrays: of a lane's path, of the longest path, and of moves.
+    """Scratch arrays: of a lane's path, of the longest path, of another answer, and of moves.
 
-    Shape: ``paid`` [levels], ``back`` [activities of a lane, levels]; ``start_s``, ``lasts_s``, ``late_s``,
-    ``via``, ``cap``, ``trial`` [activities].
+    ``cap`` is the lowest level that each activity may have.
+
+    Shape: ``paid`` [levels], ``back`` [activities of lanes, levels]; ``start_s``, ``lasts_s``, ``late_s``,
+    ``via``, ``cap``, ``trial`` [activities]; ``tax``, ``home`` as in ``Game``.
     """
 
     paid: Floats
@@ -216,20 +217,22 @@ class Work(NamedTuple):
     via: Ints
     cap: Indices
     trial: Indices
+    tax: Floats
+    home: Ints
     lowering: Moves
     raising: Moves
 
 
-class Asked(NamedTuple):
-    """Question to the lanes: prices times a factor, within a budget; answered into ``level``."""
+class Answers(NamedTuple):
+    """Prices, the levels that lanes answered with, how good they are, and what they cost in time (else inf).
 
-    game: Game
-    budget: Budget
-    taxes: Taxes
+    Shape: ``price_w``, ``level`` [turns, activities]; ``score``, ``cost_j`` [turns].
+    """
+
     price_w: Floats
-    factor: float
-    work: Work
     level: Indices
+    score: Floats
+    cost_j: Floats
 
 
 def timelines(
@@ -259,29 +262,25 @@ def timelines(
     for number, anchor in enumerate(anchors.tolist()):
         until = anchors[min(number + REACH, len(anchors) - 1)] + 1
         found += search.plans(wanted_s[anchor:until], first=number == 0)
-    if not found:
-        raise _too_few()
-    choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
-    blends = [blended(problem, *some) for some in found]  # a few at a time: they fit in the cache
-    time_s = np.concatenate([_times(search.game, duration_s) for duration_s, _ in blends])
-    total_j = np.concatenate([cost_j.sum(axis=1) for _, cost_j in blends])
-    changes = changes_of(problem, lanes, Timelines(choice, other, share))
-    few = [
-        allowance.within(lasts_s, len(lanes)).allows(own)
-        for lasts_s, own in zip(time_s.tolist(), changes, strict=True)
-    ]
-    rows = np.flatnonzero(few).astype(np.int32)
+    rows = np.zeros(0, np.int32)
+    if found:
+        choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
+        blends = [blended(problem, *some) for some in found]  # a few at a time: they fit in the cache
+        duration_s, cost_j = (np.concatenate(column) for column in zip(*blends, strict=True))
+        time_s, total_j = longest_seconds(problem, frontier.whole.graph, duration_s), cost_j.sum(axis=1)
+        changes = changes_of(problem, lanes, Timelines(choice, other, share))
+        few = [
+            allowance.within(lasts_s, len(lanes)).allows(own)
+            for lasts_s, own in zip(time_s.tolist(), changes, strict=True)
+        ]
+        rows = np.flatnonzero(few).astype(np.int32)
     if not len(rows):
-        raise _too_few()
+        raise InfeasibleError("no plan changes a clock so seldom", hint="allow more changes")
     best = rows[undominated(time_s[rows], total_j[rows])]
     within = np.searchsorted(time_s[best], wanted_s * AS_LONG, side="right") - 1
     best = best[np.unique(np.maximum(within, 0))]
     bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
     return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
-
-
-def _too_few() -> InfeasibleError:
-    return InfeasibleError("no plan changes a clock so seldom", hint="allow more changes")
 
 
 def changes_of(problem: Problem, lanes: Lanes, found: Timelines) -> Ints:
@@ -298,15 +297,6 @@ def changes_of(problem: Problem, lanes: Lanes, found: Timelines) -> Ints:
     return np.column_stack(counts)
 
 
-def _work(game: Game) -> Work:
-    count, width, most = len(game.table), game.levels.cost_j.shape[1], 4 * len(game.order)
-    back = np.empty((len(game.order), width), np.int16)
-    cap, trial = np.zeros((2, count), np.int32)
-    lowering, raising = (Moves._make((*np.empty((5, most), np.int64), np.empty(most))) for _ in range(2))
-    each = (*np.empty((3, count)), np.empty(count, np.int64), cap, trial)
-    return Work._make((np.empty(width), back, *each, lowering, raising))
-
-
 def levels_of(frontier: Frontier, lanes: Lanes) -> Levels:
     """Arrange the options of all levels that are on the hull of any table."""
     problem = frontier.whole.problem
@@ -314,12 +304,12 @@ def levels_of(frontier: Frontier, lanes: Lanes) -> Levels:
     kept = np.unique(np.concatenate([own[hull.option] for hull, own in pairs if len(own)]))
     shape = len(problem.tables), len(kept)
     levels = Levels(np.full(shape, -1, np.int32), np.zeros(shape), np.full(shape, np.inf))
-    for table, own in enumerate(lanes.level_of):
+    for number, (table, own) in enumerate(zip(problem.tables, lanes.level_of, strict=True)):
         options = np.flatnonzero(np.isin(own, kept))
         at = np.searchsorted(kept, own[options])
-        levels.option[table, at] = options
-        levels.duration_s[table, at] = problem.tables[table].duration_s[options]
-        levels.cost_j[table, at] = problem.tables[table].cost_j[options]
+        levels.option[number, at] = options
+        levels.duration_s[number, at] = table.duration_s[options]
+        levels.cost_j[number, at] = table.cost_j[options]
     return levels
 
 
@@ -327,28 +317,44 @@ class _Search:
     """Searches for one time after another; the taxes of the last one are where the next begins."""
 
     def __init__(self, frontier: Frontier, lanes: Lanes, allowance: Allowance, least_part_s: float) -> None:
-        problem = frontier.whole.problem
+        problem, count = frontier.whole.problem, len(lanes)
+        fixed_s = np.array([table.duration_s.min() for table in problem.tables])[problem.table_of]
+        fixed_s[np.concatenate(lanes.orders)] = 0.0
         self._frontier, self._lanes, self._allowance = frontier, lanes, allowance
         self._least_part_s = least_part_s
-        fastest_s = np.array([table.duration_s.min() for table in problem.tables])
-        self.game = Game(
+        units = count + int(allowance.within(1.0, count).group_of.max()) + 1
+        self._game = game = Game(
             frontier.whole.graph,
             problem.delay_s,
             problem.table_of,
             levels_of(frontier, lanes),
-            fastest_s[problem.table_of],
+            fixed_s,
             np.concatenate(([0], np.cumsum([len(order) for order in lanes.orders]))).astype(np.int64),
             np.concatenate(lanes.orders).astype(np.int64),
+            np.ones(units),
+            np.zeros(count, np.int64),
         )
-        groups = int(allowance.within(1.0, len(lanes)).group_of.max()) + 1
-        self._taxes = Taxes(np.ones(len(lanes)), np.ones(groups), np.zeros(len(lanes), np.int64))
-        self._work = _work(self.game)
+        sizes, most = (len(game.order), game.levels.cost_j.shape[1]), 4 * len(game.order)
+        moves = np.empty((5, most), np.int64), np.empty((5, most), np.int64)
+        self._work = Work._make(
+            (
+                np.empty(sizes[1]),
+                np.empty(sizes, np.int16),
+                *np.empty((3, len(problem))),
+                np.empty(len(problem), np.int64),
+                *np.zeros((2, len(problem)), np.int32),
+                np.empty(units),
+                np.empty(count, np.int64),
+                Moves._make((1, *moves[0], np.empty(most), np.empty(most, np.int64))),
+                Moves._make((-1, *moves[1], np.empty(most), np.empty(most, np.int64))),
+            )
+        )
 
     def plans(self, times_s: Floats, *, first: bool) -> list[Timelines]:
         """Return plans for the first of some times, with their changes moved to the others as well."""
         time_s = float(times_s[0])
         budget = self._allowance.within(time_s, len(self._lanes))
-        rungs = budget.ladder() if first and len(self.game.table) <= LADDER else [budget]
+        rungs = budget.ladder() if first and len(self._game.table) <= LADDER else [budget]
         return [
             one
             for rung in rungs
@@ -361,24 +367,27 @@ class _Search:
 
         Shape: returns [plans, activities].
         """
-        count = len(self.game.table)
+        count = len(self._game.table)
         flow_w = activity_flow(self._frontier, self._frontier.bracket(time_s)[0])
-        worth_w = float(flow_w[np.diff(self.game.graph.first_before) == 0].sum())
+        worth_w = float(flow_w[np.diff(self._game.graph.first_before) == 0].sum())
         most_turns, most_fitted, most_tries = (most // count for most in (FIRST_WORK if first else WORK))
         turns = max(min(MOST_TURNS, 10 * count, most_turns), TURNS)
         fitted, kept = max(min(MOST_FITTED, 2 * count, most_fitted), FITTED), FIRST_KEPT if first else KEPT
         tries = min(20 * count, most_tries)
         if count >= LARGE:
             turns, fitted, tries = (turns, 2 * FITTED, 0) if first else (2 * TURNS // 3, 1, 0)
-        asked = budget, self._taxes, flow_w, worth_w, time_s * AS_LONG
-        found = _search(self.game, self._work, *asked, turns, fitted, kept, tries)
-        return found[: MOVED if first and count < LARGE else 1]
+        price_w, level = np.empty((turns, count)), np.zeros((turns, count), np.int32)
+        price_w[0] = flow_w
+        answers = Answers(price_w, level, *np.full((2, turns), np.inf))
+        _search(self._game, self._work, budget, answers, worth_w, time_s * AS_LONG, fitted, kept, tries)
+        best = np.argsort(answers.cost_j, kind="stable")[: MOVED if first and count < LARGE else 1]
+        return level[best[np.isfinite(answers.cost_j[best])]]
 
     def _moved(self, level: Indices, times_s: Floats, budget: Budget, *, first: bool) -> list[Timelines]:
         """Return the plan as it was found, and with its changes at better moments for all times."""
-        problem, order = self._frontier.whole.problem, self.game.order
+        problem, order = self._frontier.whole.problem, self._game.order
         option = np.zeros(len(problem), np.int32)
-        option[order] = self.game.levels.option[problem.table_of[order], level[order]]
+        option[order] = self._game.levels.option[problem.table_of[order], level[order]]
         found = [Timelines(option[None], option[None], np.ones((1, len(option))))]
         if np.isinf(self._least_part_s):
             return found
@@ -399,13 +408,12 @@ class _Search:
         own where its lane has changes to spare. Those come first that the price is most indifferent about.
         """
         choice, other = plan.choice[0].copy(), plan.other[0].copy()
-        table, levels = self.game.table, self.game.levels
+        table, levels = self._game.table, self._game.levels
         for lane, order in enumerate(self._lanes.orders):
-            own = levels.option[table[order]]
+            own, every = levels.option[table[order]], np.arange(len(order))
             begin, end = ((own == option[order][:, None]).argmax(axis=1) for option in (choice, other))
             worth_j = levels.cost_j[table[order]] + price_w[order][:, None] * levels.duration_s[table[order]]
             _free(own, worth_j, begin, end, int(spare[lane]))
-            every = np.arange(len(order))
             choice[order], other[order] = own[every, begin], own[every, end]
         return choice, other
 
@@ -482,105 +490,95 @@ def _best_moments(
 
 
 @compiled
-def _times(game: Game, duration_s: Floats) -> Floats:
-    """Return the longest path of every plan."""
-    start_s, via = np.empty(duration_s.shape[1]), np.empty(duration_s.shape[1], np.int64)
-    found_s = np.empty(len(duration_s))
-    for plan in range(len(duration_s)):
-        found_s[plan] = _longest(game, duration_s[plan], start_s, via)[0]
-    return found_s
-
-
-@compiled
 def _search(
     game: Game,
     work: Work,
     budget: Budget,
-    taxes: Taxes,
-    price_w: Floats,
+    answers: Answers,
     worth_w: float,
     time_s: float,
-    turns: int,
     fitted: int,
     kept: int,
     tries: int,
-) -> Indices:
-    """Let lanes answer prices and paths answer lanes, turn by turn; return the best answers made to fit."""
-    count, bottom = len(game.table), game.levels.cost_j.shape[1] - 1
-    work.cap[:] = bottom
-    level, price, score = np.zeros((turns, count), np.int32), np.empty((turns, count)), np.empty(turns)
-    price[0] = price_w
+) -> None:
+    """Let lanes answer prices and paths answer lanes, turn by turn; make the best answers fit, in place.
+
+    The first prices are given. The cheapest that fit have their levels exchanged.
+    """
+    turns, count = answers.level.shape
+    _fill(work.cap, game.levels.cost_j.shape[1] - 1)
     for turn in range(turns):
-        _answer(game, budget, taxes, price[turn], 1.0, work, level[turn])
-        _durations(game, level[turn], work.lasts_s)
-        total_s, at = _longest(game, work.lasts_s, work.start_s, work.via)
-        score[turn] = _cost(game, level[turn]) + LATE * max(total_s - time_s, 0.0) * worth_w
+        price_w, level = answers.price_w[turn], answers.level[turn]
+        _answer(game, work, budget, game.tax, game.home, price_w, 1.0, level)
+        total_s, at = _longest(game, work, level)
+        answers.score[turn] = _cost(game, level) + LATE * max(total_s - time_s, 0.0) * worth_w
         if turn + 1 == turns:
             break
         step, scale = 1.0 / (turn + BEGIN), min(max(total_s / time_s, 0.97), 1.03)
         if turn < 40:
             scale *= scale
-        after = price[turn + 1]
+        after = answers.price_w[turn + 1]
         for activity in range(count):
-            after[activity] = scale * (1.0 - step) * price[turn, activity]
+            after[activity] = scale * (1.0 - step) * price_w[activity]
         while at >= 0:
             after[at] += scale * step * worth_w
             at = work.via[at]
         worth_w *= scale
-    order = np.argsort(score, kind="mergesort")
-    found, cost, last, tried = np.zeros((kept, count), np.int32), np.full(kept, np.inf), np.inf, 0
-    for which in order:
-        if score[which] == last or tried == fitted:
-            continue
-        last, one = score[which], level[which]
-        tried += 1
-        fits = _fit(game, budget, taxes, price[which], time_s, work, one)
-        work.cap[:] = bottom
+    which = _next(answers.score, -np.inf)
+    while fitted > 0 and which >= 0:
+        level = answers.level[which]
+        fits = _fit(game, work, budget, answers.price_w[which], time_s, level)
+        _fill(work.cap, game.levels.cost_j.shape[1] - 1)
         if fits:
-            _lower(game, time_s, work, one)
-            _insert(one, _cost(game, one), found, cost)
-    filled = (cost < np.inf).sum()
-    for place in range(filled if tries else 0):
-        _exchange(game, time_s, work, found[place], tries)
-        cost[place] = _kick(game, time_s, work, found[place], tries // KICKS)
-    return found[:filled][np.argsort(cost[:filled], kind="mergesort")]
+            _lower(game, work, time_s, level)
+            answers.cost_j[which] = _cost(game, level)
+        fitted, which = fitted - 1, _next(answers.score, answers.score[which])
+    which = _next(answers.cost_j, -np.inf)
+    while kept > 0 and tries > 0 and which >= 0:
+        last = answers.cost_j[which]
+        answers.cost_j[which] = _exchange(game, work, time_s, answers.level[which], tries)
+        kept, which = kept - 1, _next(answers.cost_j, last)
 
 
 @inner
-def _insert(one: Indices, spent_j: float, found: Indices, cost: Floats) -> None:
-    """Put a plan among the cheapest, of which no two cost the same."""
-    place = 0
-    while place < len(cost) and cost[place] < spent_j:
-        place += 1
-    if place == len(cost) or cost[place] == spent_j:
-        return
-    for at in range(len(cost) - 1, place, -1):
-        cost[at] = cost[at - 1]
-        for activity in range(len(one)):
-            found[at, activity] = found[at - 1, activity]
-    cost[place] = spent_j
-    for activity in range(len(one)):
-        found[place, activity] = one[activity]
+def _next(values: Floats, last: float) -> int:
+    """Return the place of the least value above another one, the first of several; -1 where there is none."""
+    place, least = -1, np.inf
+    for at in range(len(values)):
+        if last < values[at] < least:
+            place, least = at, values[at]
+    return place
 
 
-@allocating
-def _fit(
-    game: Game, budget: Budget, taxes: Taxes, price_w: Floats, time_s: float, work: Work, level: Indices
-) -> bool:
+@inner
+def _fill(values: Indices, value: int) -> None:  # loops: an assignment of slices takes a second to compile
+    for at in range(len(values)):
+        values[at] = value
+
+
+@inner
+def _copy(values: Indices, to: Indices) -> None:
+    for at in range(len(values)):
+        to[at] = values[at]
+
+
+@inner
+def _fit(game: Game, work: Work, budget: Budget, price_w: Floats, time_s: float, level: Indices) -> bool:
     """Raise prices by the least factor at which the answer, nowhere slower than before, fits the time."""
-    _durations(game, level, work.lasts_s)
-    if _longest(game, work.lasts_s, work.start_s, work.via)[0] <= time_s:
+    if _longest(game, work, level)[0] <= time_s:
         return True
-    work.cap[:] = level
-    own = Taxes(taxes.lane.copy(), taxes.group.copy(), taxes.home.copy())
+    _copy(level, work.cap)
+    for unit in range(len(game.tax)):
+        work.tax[unit] = game.tax[unit]
+    for lane in range(len(game.home)):
+        work.home[lane] = game.home[lane]
     low, high, fits = 1.0, 1.05, False
     for _ in range(14):
         factor = (low * high) ** 0.5 if fits else high
-        _answer(game, budget, own, price_w, factor, work, work.trial)
-        _durations(game, work.trial, work.lasts_s)
-        if _longest(game, work.lasts_s, work.start_s, work.via)[0] <= time_s:
+        _answer(game, work, budget, work.tax, work.home, price_w, factor, work.trial)
+        if _longest(game, work, work.trial)[0] <= time_s:
             high, fits = factor, True
-            level[:] = work.trial
+            _copy(work.trial, level)
             if high < 1.001 * low:
                 break
         else:
@@ -590,100 +588,184 @@ def _fit(
     return fits
 
 
-@allocating
-def _lower(game: Game, time_s: float, work: Work, level: Indices) -> None:
+@inner
+def _answer(
+    game: Game,
+    work: Work,
+    budget: Budget,
+    tax: Floats,
+    home: Ints,
+    price_w: Floats,
+    factor: float,
+    level: Indices,
+) -> None:
+    """Choose the cheapest levels of every lane at these prices within the budget; taxes are left in place.
+
+    First each lane by itself, then lanes that may change at most so often together share a tax. It is one at
+    which they change as often as they may (their levels are then the best of all that change so often), else
+    the least that suffices.
+    """
+    lanes = len(home)
+    for unit in range(len(tax) if budget.group < UNLIMITED else lanes):
+        most = budget.lane if unit < lanes else budget.group
+        trial = max(tax[unit], NO_TAX) if most < UNLIMITED else 0.0
+        low, high, step, tries, is_last = 0.0, np.inf, 1.2, 0, False
+        while True:
+            changes = 0
+            for lane in range(lanes):
+                if unit == lane or unit - lanes == budget.group_of[lane]:
+                    own = trial if unit == lane else max(trial, tax[lane])
+                    changes += _path(game, work, price_w, factor, lane, home[lane], own, level)
+            if is_last:
+                break
+            if changes == most or (changes < most and trial <= NO_TAX):
+                tax[unit] = trial
+                break
+            if changes < most:
+                high = trial
+            else:
+                low = trial
+            tries += 1
+            is_last = tries == 40 or (low > 0.0 and high < 1.1 * low)
+            if low == 0.0 or high == np.inf:
+                trial = max(trial / step, NO_TAX) if low == 0.0 else trial * step
+                step = min(step * step, 100.0)
+            elif high >= 1.1 * low:
+                trial = (low * high) ** 0.5
+            if is_last:
+                tax[unit] = min(trial, high)
+                if high == np.inf:
+                    break
+                trial = high
+    for lane in range(lanes):
+        home[lane] = level[game.order[game.first[lane + 1] - 1]]
+
+
+@inner
+def _path(
+    game: Game, work: Work, price_w: Floats, factor: float, lane: int, home: int, tax: float, level: Indices
+) -> int:
+    """Write one lane's cheapest levels at a tax on each change; return how often it changes.
+
+    The lane runs in a circle: it begins and ends at its home, or pays to be elsewhere.
+    """
+    paid, back, levels = work.paid, work.back, game.levels
+    first, end, width = game.first[lane], game.first[lane + 1], len(work.paid)
+    for own in range(width):
+        paid[own] = 0.0 if own == home else tax
+    for at in range(first, end):
+        activity = game.order[at]
+        table, worth_w = game.table[activity], factor * price_w[activity]
+        least, best = np.inf, 0
+        for own in range(width):
+            if paid[own] < least:
+                least, best = paid[own], own
+        for own in range(width):
+            back[at, own] = own
+            if paid[own] > least + tax:
+                paid[own], back[at, own] = least + tax, best
+            if own <= work.cap[activity]:
+                paid[own] += levels.cost_j[table, own] + worth_w * levels.duration_s[table, own]
+            else:
+                paid[own] = np.inf
+    least, best = np.inf, 0
+    for own in range(width):
+        total_j = paid[own] + (0.0 if own == home else tax)
+        if total_j < least:
+            least, best = total_j, own
+    for at in range(end - 1, first - 1, -1):
+        level[game.order[at]] = best
+        best = back[at, best]
+    return _changes(game, lane, level)
+
+
+@inner
+def _lower(game: Game, work: Work, time_s: float, level: Indices) -> None:
     """Lower runs and their ends, dearest first, while the time holds and no change is added; in place."""
     moves = work.lowering
-    _durations(game, level, work.lasts_s)
-    _longest(game, work.lasts_s, work.start_s, work.via)
-    _latest(game, work.lasts_s, time_s, work.late_s)
+    _longest(game, work, level)
+    _latest(game, work, time_s)
     for _ in range(12):
-        found, improved = _moves(game, level, 1, moves), False
-        for which in np.argsort(moves.rank[:found]):
-            if not _has_room(game, moves, which, work, level):
-                continue
-            before = _changes(game, moves.lane[which], level)
-            _set(game, moves, which, moves.to[which], work.lasts_s, level)
-            fits = _changes(game, moves.lane[which], level) <= before
-            if fits:
-                fits = _longest(game, work.lasts_s, work.start_s, work.via)[0] <= time_s
-            if fits:
-                improved = True
-                _latest(game, work.lasts_s, time_s, work.late_s)
-            else:
-                _set(game, moves, which, moves.level[which], work.lasts_s, level)
-                _longest(game, work.lasts_s, work.start_s, work.via)
+        left, improved = _list_moves(game, moves, level), False
+        while left > 0:
+            which = moves.heap[0]
+            pop(moves.rank, moves.heap, left)
+            left -= 1
+            if _has_room(game, work, which) and _move(game, moves, which, level):
+                if _longest(game, work, level)[0] <= time_s:
+                    improved = True
+                    _latest(game, work, time_s)
+                else:
+                    _set(game, moves, which, moves.level[which], level)
+                    _longest(game, work, level)
         if not improved:
             break
 
 
-@allocating
-def _exchange(game: Game, time_s: float, work: Work, level: Indices, tries: int) -> None:
-    """Raise critical runs and ends of runs, each by itself; lower what that makes room for; in place."""
-    moves, trial, best_j = work.raising, level.copy(), _cost(game, level)
+@inner
+def _exchange(game: Game, work: Work, time_s: float, level: Indices, tries: int) -> float:
+    """Raise critical runs and ends of runs, each by itself; lower what that makes room for; in place.
+
+    Then raise one to three at random likewise. Return the cost.
+    """
+    moves, kicks, best_j = work.raising, tries // KICKS, _cost(game, level)
     for _ in range(4):
-        found, improved = _moves(game, level, -1, moves), False
-        for which in np.argsort(moves.rank[:found]):
-            _durations(game, level, work.lasts_s)
-            _longest(game, work.lasts_s, work.start_s, work.via)
-            _latest(game, work.lasts_s, time_s, work.late_s)
-            if tries == 0 or not _is_critical(game, moves, which, work):
-                continue
-            tries -= 1
-            trial[:] = level
-            if _raise(game, moves, which, work, trial):
-                _lower(game, time_s, work, trial)
-            spent_j = _cost(game, trial)
-            if spent_j < best_j - 1e-9 * abs(best_j):
-                best_j, improved = spent_j, True
-                level[:] = trial
-            work.cap[:] = game.levels.cost_j.shape[1] - 1
+        left, improved, is_timed = _list_moves(game, moves, level), False, False
+        while left > 0 and tries > 0:
+            which = moves.heap[0]
+            pop(moves.rank, moves.heap, left)
+            left -= 1
+            if not is_timed:
+                _longest(game, work, level)
+                _latest(game, work, time_s)
+                is_timed = True
+            if _is_critical(game, work, which):
+                tries -= 1
+                _copy(level, work.trial)
+                if _raise(game, work, which):
+                    spent_j = _settle(game, work, time_s, level, best_j)
+                    improved, best_j, is_timed = improved or spent_j < best_j, spent_j, False
         if not improved:
             break
-
-
-@allocating
-def _kick(game: Game, time_s: float, work: Work, level: Indices, tries: int) -> float:
-    """Raise one to three at random, as ``_exchange`` raises one; return the cost."""
-    moves, trial, best_j, random = work.raising, level.copy(), _cost(game, level), 1
-    found = _moves(game, level, -1, moves)
-    for _ in range(tries if found > 0 else 0):
-        trial[:] = level
+    random, count = 1, _list_moves(game, moves, level)
+    for _ in range(kicks if count > 0 else 0):
+        _copy(level, work.trial)
         random = (random * 1103515245 + 12345) & 0x7FFFFFFF
         for _ in range(1 + (random >> 16) % 3):
             random = (random * 1103515245 + 12345) & 0x7FFFFFFF
-            _raise(game, moves, (random >> 8) % found, work, trial)
-        _lower(game, time_s, work, trial)
-        spent_j = _cost(game, trial)
-        if spent_j < best_j - 1e-9 * abs(best_j):
-            best_j = spent_j
-            level[:] = trial
-            found = _moves(game, level, -1, moves)
-        work.cap[:] = game.levels.cost_j.shape[1] - 1
+            _raise(game, work, (random >> 8) % count)
+        spent_j = _settle(game, work, time_s, level, best_j)
+        if spent_j < best_j:
+            best_j, count = spent_j, _list_moves(game, moves, level)
     return best_j
 
 
 @inner
-def _raise(game: Game, moves: Moves, which: int, work: Work, level: Indices) -> bool:
-    """Raise a stretch, and keep it so, if it is still at its level and its lane changes no more often."""
-    lane, to = moves.lane[which], moves.to[which]
-    for place in range(moves.size[which]):
-        if level[_moving(game, moves, which, place)] != moves.level[which]:
-            return False
-    before = _changes(game, lane, level)
-    _set(game, moves, which, to, work.lasts_s, level)
-    if _changes(game, lane, level) > before:
-        _set(game, moves, which, moves.level[which], work.lasts_s, level)
-        return False
-    for place in range(moves.size[which]):
-        work.cap[_moving(game, moves, which, place)] = to
-    return True
+def _raise(game: Game, work: Work, which: int) -> bool:
+    """Raise a stretch of the trial, and keep it so, if its lane changes no more often then."""
+    moves = work.raising
+    is_raised = _move(game, moves, which, work.trial)
+    for place in range(moves.size[which] if is_raised else 0):
+        work.cap[_moving(game, moves, which, place)] = moves.to[which]
+    return is_raised
 
 
 @inner
-def _moves(game: Game, level: Indices, step: int, moves: Moves) -> int:
+def _settle(game: Game, work: Work, time_s: float, level: Indices, best_j: float) -> float:
+    """Lower the trial where it may be; take it over if it is cheaper, and return the cost of what stays."""
+    _lower(game, work, time_s, work.trial)
+    _fill(work.cap, game.levels.cost_j.shape[1] - 1)
+    spent_j = _cost(game, work.trial)
+    if spent_j >= best_j - 1e-9 * abs(best_j):
+        return best_j
+    _copy(work.trial, level)
+    return spent_j
+
+
+@inner
+def _list_moves(game: Game, moves: Moves, level: Indices) -> int:
     """List what may be lowered or raised: runs to the level beside, their ends to their neighbour's."""
-    found, width = 0, game.levels.cost_j.shape[1]
+    found, step, width = 0, moves.step, game.levels.cost_j.shape[1]
     for lane in range(len(game.first) - 1):
         first, length = game.first[lane], game.first[lane + 1] - game.first[lane]
         origin = 0
@@ -717,7 +799,7 @@ def _moves(game: Game, level: Indices, step: int, moves: Moves) -> int:
                 if 0 <= to < width and gain_j > -np.inf and (step < 0 or gain_j > 0.0):
                     moves.lane[found], moves.begin[found], moves.size[found] = lane, begin, size
                     moves.level[found], moves.to[found] = here, to
-                    moves.rank[found] = -step * gain_j / max(abs(longer_s), 1e-12)
+                    push(moves.rank, moves.heap, found, -step * gain_j / max(abs(longer_s), 1e-12), found)
                     found += 1
             at = end
     return found
@@ -731,22 +813,22 @@ def _moving(game: Game, moves: Moves, which: int, place: int) -> int:
 
 
 @inner
-def _has_room(game: Game, moves: Moves, which: int, work: Work, level: Indices) -> bool:
-    """Return whether a stretch is still at its level, and each of it by itself can be so much longer."""
-    to = moves.to[which]
+def _has_room(game: Game, work: Work, which: int) -> bool:
+    """Return whether each of a stretch by itself can be lowered in its time."""
+    moves, to = work.lowering, work.lowering.to[which]
     for place in range(moves.size[which]):
         activity = _moving(game, moves, which, place)
-        if level[activity] != moves.level[which] or work.cap[activity] < to:
-            return False
-        longer_s = game.levels.duration_s[game.table[activity], to] - work.lasts_s[activity]
-        if work.start_s[activity] + longer_s > work.late_s[activity]:
+        lasts_s = game.levels.duration_s[game.table[activity], to]
+        longer_s = lasts_s - work.lasts_s[activity]
+        if work.cap[activity] < to or work.start_s[activity] + longer_s > work.late_s[activity]:
             return False
     return True
 
 
 @inner
-def _is_critical(game: Game, moves: Moves, which: int, work: Work) -> bool:
+def _is_critical(game: Game, work: Work, which: int) -> bool:
     """Return whether any of a stretch has less time to wait than raising it gains."""
+    moves = work.raising
     for place in range(moves.size[which]):
         activity = _moving(game, moves, which, place)
         gained_s = work.lasts_s[activity] - game.levels.duration_s[game.table[activity], moves.to[which]]
@@ -756,11 +838,23 @@ def _is_critical(game: Game, moves: Moves, which: int, work: Work) -> bool:
 
 
 @inner
-def _set(game: Game, moves: Moves, which: int, to: int, lasts_s: Floats, level: Indices) -> None:
+def _move(game: Game, moves: Moves, which: int, level: Indices) -> bool:
+    """Move a stretch that is still at its level; move it back and return False if that adds a change."""
     for place in range(moves.size[which]):
-        activity = _moving(game, moves, which, place)
-        level[activity] = to
-        lasts_s[activity] = game.levels.duration_s[game.table[activity], to]
+        if level[_moving(game, moves, which, place)] != moves.level[which]:
+            return False
+    before = _changes(game, moves.lane[which], level)
+    _set(game, moves, which, moves.to[which], level)
+    if _changes(game, moves.lane[which], level) <= before:
+        return True
+    _set(game, moves, which, moves.level[which], level)
+    return False
+
+
+@inner
+def _set(game: Game, moves: Moves, which: int, to: int, level: Indices) -> None:
+    for place in range(moves.size[which]):
+        level[_moving(game, moves, which, place)] = to
 
 
 @inner
@@ -785,18 +879,16 @@ def _changes(game: Game, lane: int, level: Indices) -> int:
 
 
 @inner
-def _durations(game: Game, level: Indices, lasts_s: Floats) -> None:
-    for activity in range(len(lasts_s)):
-        lasts_s[activity] = game.fixed_s[activity]
-    for activity in game.order:
-        lasts_s[activity] = game.levels.duration_s[game.table[activity], level[activity]]
+def _longest(game: Game, work: Work, level: Indices) -> tuple[float, int]:
+    """Fill durations, earliest starts and what each activity waits for.
 
-
-@inner
-def _longest(game: Game, lasts_s: Floats, start_s: Floats, via: Ints) -> tuple[float, int]:
-    """Fill earliest starts and what each activity waits for; return the longest path and where it ends."""
-    graph, total_s, last = game.graph, 0.0, -1
+    Return how long the longest path is, and where it ends.
+    """
+    graph, durations_s = game.graph, game.levels.duration_s
+    lasts_s, start_s, via = work.lasts_s, work.start_s, work.via
+    total_s, last = 0.0, -1
     for activity in graph.order:
+        lasts_s[activity] = game.fixed_s[activity] + durations_s[game.table[activity], level[activity]]
         start_s[activity], via[activity] = 0.0, -1
         for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
             before = graph.before[row]
@@ -809,109 +901,12 @@ def _longest(game: Game, lasts_s: Floats, start_s: Floats, via: Ints) -> tuple[f
 
 
 @inner
-def _latest(game: Game, lasts_s: Floats, time_s: float, late_s: Floats) -> None:
+def _latest(game: Game, work: Work, time_s: float) -> None:
     """Fill the latest starts with which all is over by ``time_s``."""
-    graph = game.graph
-    for place in range(len(lasts_s) - 1, -1, -1):
+    graph, late_s = game.graph, work.late_s
+    for place in range(len(late_s) - 1, -1, -1):
         activity = graph.order[place]
         due_s = time_s
         for row in range(graph.first_after[activity], graph.first_after[activity + 1]):
             due_s = min(due_s, late_s[graph.after[row]] - game.delay_s[graph.after_arc[row]])
-        late_s[activity] = due_s - lasts_s[activity]
-
-
-@inner
-def _answer(
-    game: Game, budget: Budget, taxes: Taxes, price_w: Floats, factor: float, work: Work, level: Indices
-) -> None:
-    """Choose the cheapest levels of every lane at these prices within the budget; taxes are left in place.
-
-    Lanes that may change at most so often together share a tax: first each by itself, then groups.
-    """
-    asked = Asked(game, budget, taxes, price_w, factor, work, level)
-    for lane in range(len(taxes.lane)):
-        taxes.lane[lane] = 0.0 if budget.lane >= UNLIMITED else _within(asked, lane, -1)
-        if budget.lane >= UNLIMITED:
-            _path(asked, lane, 0.0)
-    if budget.group < UNLIMITED:
-        for group in range(len(taxes.group)):
-            taxes.group[group] = _within(asked, -1, group)
-    for lane in range(len(taxes.lane)):
-        taxes.home[lane] = level[game.order[game.first[lane + 1] - 1]]
-
-
-@inner
-def _within(asked: Asked, lane: int, group: int) -> float:
-    """Return a tax at which a lane, or a group, changes as often as it may, or the least that suffices.
-
-    With exactly as many changes as allowed the answer is the best of all that change so often.
-    """
-    most = asked.budget.group if lane < 0 else asked.budget.lane
-    tax = max(asked.taxes.group[group] if lane < 0 else asked.taxes.lane[lane], NO_TAX)
-    low, high, step = 0.0, np.inf, 1.2
-    for _ in range(40):
-        changes = _paths(asked, lane, group, tax)
-        if changes == most or (changes < most and tax <= NO_TAX):
-            return float(tax)
-        if changes < most:
-            high = tax
-        else:
-            low = tax
-        if low > 0.0 and high < np.inf:
-            if high < 1.1 * low:
-                break
-            tax = (low * high) ** 0.5
-        else:
-            tax = max(tax / step, NO_TAX) if low == 0.0 else tax * step
-            step = min(step * step, 100.0)
-    if high < np.inf:
-        _paths(asked, lane, group, high)
-    return float(min(tax, high))
-
-
-@inner
-def _paths(asked: Asked, lane: int, group: int, tax: float) -> int:
-    """Write the cheapest levels of one lane, or of all of a group, at a tax; return how often they change."""
-    if lane >= 0:
-        return _path(asked, lane, tax)
-    changes = 0
-    for one in range(len(asked.taxes.lane)):
-        if asked.budget.group_of[one] == group:
-            changes += _path(asked, one, max(tax, asked.taxes.lane[one]))
-    return changes
-
-
-@inner
-def _path(asked: Asked, lane: int, tax: float) -> int:
-    """Write one lane's cheapest levels at a tax on each change; return how often it changes.
-
-    The lane runs in a circle: it begins and ends at its home, or pays to be elsewhere.
-    """
-    game, paid, back, home = asked.game, asked.work.paid, asked.work.back, asked.taxes.home[lane]
-    first, end, width = game.first[lane], game.first[lane + 1], len(asked.work.paid)
-    for own in range(width):
-        paid[own] = 0.0 if own == home else tax
-    for at in range(first, end):
-        activity = game.order[at]
-        table, price_w = game.table[activity], asked.factor * asked.price_w[activity]
-        least, best = np.inf, 0
-        for own in range(width):
-            if paid[own] < least:
-                least, best = paid[own], own
-        for own in range(width):
-            back[at, own] = own
-            if paid[own] > least + tax:
-                paid[own], back[at, own] = least + tax, best
-            if own <= asked.work.cap[activity]:
-                paid[own] += game.levels.cost_j[table, own] + price_w * game.levels.duration_s[table, own]
-            else:
-                paid[own] = np.inf
-    least, best = np.inf, 0
-    for own in range(width):
-        total_j = paid[own] + (0.0 if own == home else tax)
-        if total_j < least:
-            least, best = total_j, own
-    for at in range(end - 1, first - 1, -1):
-        asked.level[game.order[at]] = best
-        best = back[at, best]
-    return _changes(game, lane, asked.level)
+        late_s[activity] = due_s - work.lasts_s[activity]
