@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import SolverError
-from perseus_ds.solver.frontier import (
-    Frontier,
-    activity_flow,
-    dual_values,
-    members_of,
-    precedence_flow,
-)
-from perseus_ds.solver.network import Graph, Hull, graph_of, hull_of, longest_seconds
-from perseus_ds.solver.problem import Floats, Ints, Plans, Problem, blended
+from perseus_ds.solver.frontier import Frontier, activity_flow, dual_values, members_of, precedence_flow
+from perseus_ds.solver.network import graph_of, hull_of, longest_seconds
+from perseus_ds.solver.problem import Floats, Plans, Problem, blended
 
 ROUNDING = 1e-9
 """Share by which sums of floats may differ from the same sums in another order or in whole numbers."""
 
-BLOCK = 16
-"""Breakpoints that are checked together: enough to spare calls, few enough for the cache."""
+BLOCK = 64
+"""Breakpoints or plans that are checked together: enough to spare calls, few enough for memory."""
 
 
 def check_frontier(problem: Problem, frontier: Frontier) -> None:
@@ -42,12 +35,9 @@ def check_frontier(problem: Problem, frontier: Frontier) -> None:
     slopes_j = frontier.price_w * np.diff(frontier.time_s)
     if not np.allclose(-np.diff(frontier.cost_j), slopes_j, rtol=1e-6, atol=ROUNDING * _scale(problem)):
         raise SolverError("costs and prices of the frontier disagree")
-    hulls = tuple(hull_of(table) for table in problem.tables)
-    given = _Given(problem, graph_of(problem), hulls, members_of(problem), _scale(problem))
-    for first in range(0, len(frontier.kept), BLOCK):
-        snapshots = range(first, min(first + BLOCK, len(frontier.kept)))
-        _check_schedules(given, frontier, snapshots)
-        _check_flows(given, frontier, snapshots)
+    for block in _blocks(len(frontier.kept)):
+        _check_schedules(problem, frontier, block)
+        _check_flows(problem, frontier, block)
 
 
 def check_plans(problem: Problem, plans: Plans, *, frontier: Frontier | None = None) -> None:
@@ -57,93 +47,73 @@ def check_plans(problem: Problem, plans: Plans, *, frontier: Frontier | None = N
         SolverError: the first plan that is not what it states.
     Cost: linear in activities and precedences, per plan.
     """
-    scale_j = _scale(problem)
-    graph = graph_of(problem)
-    for first in range(0, len(plans), BLOCK):
-        _check_block(problem, graph, plans, range(first, min(first + BLOCK, len(plans))), scale_j)
-    if frontier is not None:
-        _check_bounds(problem, plans, frontier, scale_j)
-
-
-def _check_block(problem: Problem, graph: Graph, plans: Plans, block: Sequence[int], scale_j: float) -> None:
+    graph, members, slack_j = graph_of(problem), members_of(problem), ROUNDING * _scale(problem)
     sizes = np.array([len(table) for table in problem.tables])[problem.table_of]
-    for index in block:
-        _check_options(index, plans, sizes)
-    duration_s, cost_j = blended(problem, plans.choice[block], plans.other[block], plans.share[block])
-    paths_s, costs_j = longest_seconds(problem, graph, duration_s), cost_j.sum(axis=1)
-    for index, path_s, spent_j in zip(block, paths_s.tolist(), costs_j.tolist(), strict=True):
-        _same(f"longest path of plan {index}", path_s, plans.time_s[index])
-        if not abs(spent_j - plans.cost_j[index]) <= ROUNDING * scale_j:
-            raise SolverError(f"plan {index} costs {spent_j:.9g}, stated as {plans.cost_j[index]:.9g}")
-        if not plans.bound_j[index] <= spent_j + ROUNDING * scale_j:
-            raise SolverError(f"plan {index} costs {spent_j:.9g}, less than its bound")
+    for block in _blocks(len(plans)):
+        choice, other, share = plans.choice[block], plans.other[block], plans.share[block]
+        is_known = (np.minimum(choice, other) >= 0) & (np.maximum(choice, other) < sizes)
+        _refuse(block, is_known, "names an option that its table has not")
+        _refuse(block, (share > 0.0) & (share <= 1.0), "has a share of work outside (0, 1]")
+        duration_s, cost_j = blended(problem, choice, other, share)
+        paths_s, costs_j = longest_seconds(problem, graph, duration_s), cost_j.sum(axis=1)
+        for index, path_s, spent_j in zip(block, paths_s.tolist(), costs_j.tolist(), strict=True):
+            time_s, bound_j = float(plans.time_s[index]), float(plans.bound_j[index])
+            _same(f"longest path of plan {index}", path_s, time_s)
+            if not abs(spent_j - plans.cost_j[index]) <= slack_j:
+                raise SolverError(f"plan {index} costs {spent_j:.9g}, stated as {plans.cost_j[index]:.9g}")
+            if not bound_j <= spent_j + slack_j:
+                raise SolverError(f"plan {index} costs {spent_j:.9g}, less than its bound")
+            if frontier is not None:
+                around = [*frontier.bracket(max(time_s, frontier.t_min_s))[:2]]
+                flows_w = activity_flow(frontier, around), precedence_flow(frontier, around)
+                bases_j, prices_w = dual_values(problem, members, *flows_w)
+                proved_j = float((bases_j - prices_w * time_s).max())
+                if not bound_j <= proved_j + slack_j:
+                    raise SolverError(f"the bound of plan {index} is above what the flow proves")
 
 
-def _check_options(index: int, plans: Plans, sizes: Ints) -> None:
-    for named in (plans.choice[index], plans.other[index]):
-        if (named < 0).any() or (named >= sizes).any():
-            raise SolverError(f"plan {index} names an option that its table has not")
-    share = plans.share[index]
-    if not ((share > 0.0) & (share <= 1.0)).all():
-        raise SolverError(f"plan {index} has a share of work that is not above 0 and at most 1")
+def _blocks(count: int) -> list[range]:
+    return [range(first, min(first + BLOCK, count)) for first in range(0, count, BLOCK)]
 
 
-def _check_bounds(problem: Problem, plans: Plans, frontier: Frontier, scale_j: float) -> None:
-    members = members_of(problem)
-    for index, time_s in enumerate(plans.time_s.tolist()):
-        around = [*frontier.bracket(max(time_s, frontier.t_min_s))[:2]]
-        flows_w = activity_flow(frontier, around), precedence_flow(frontier, around)
-        bases_j, prices_w = dual_values(problem, members, *flows_w)
-        proved_j = float((bases_j - prices_w * time_s).max())
-        if not plans.bound_j[index] <= proved_j + ROUNDING * scale_j:
-            raise SolverError(f"the bound of plan {index} is above what the flow proves: {proved_j:.9g}")
+def _refuse(block: range, good: NDArray[np.bool_], what: str) -> None:
+    if not good.all():
+        raise SolverError(f"plan {block[int(good.all(axis=1).argmin())]} {what}")
 
 
-class _Given(NamedTuple):
-    """A problem, and what all breakpoints are checked with: ``members`` are the activities of every table.
-
-    The hulls are of the problem's own tables: those that come with a frontier may be another problem's.
-    """
-
-    problem: Problem
-    graph: Graph
-    hulls: Sequence[Hull]
-    members: Sequence[NDArray[np.intp]]
-    scale_j: float
-
-
-def _check_schedules(given: _Given, frontier: Frontier, snapshots: Sequence[int]) -> None:
+def _check_schedules(problem: Problem, frontier: Frontier, snapshots: Sequence[int]) -> None:
     """Sum the costs at each breakpoint, and follow the longest path."""
     kept = frontier.kept[snapshots]
     duration_s = np.array([frontier.durations_at(float(time_s)) for time_s in frontier.time_s[kept]])
     cost_j = np.zeros(len(kept))
-    for number, (hull, where) in enumerate(zip(given.hulls, given.members, strict=True)):
+    for number, (table, where) in enumerate(zip(problem.tables, members_of(problem), strict=True)):
+        hull = hull_of(table)  # the problem's own: those that come with a frontier may be another one's
         own_s, slack_s = duration_s[:, where], ROUNDING * hull.duration_s[-1]
         if ((own_s < hull.duration_s[0] - slack_s) | (own_s > hull.duration_s[-1] + slack_s)).any():
             raise SolverError(f"a duration at breakpoints from {kept[0]} on is outside table {number}")
         cost_j += hull.cost_at(own_s).sum(axis=1)
-    paths_s = longest_seconds(given.problem, given.graph, duration_s)
+    paths_s = longest_seconds(problem, graph_of(problem), duration_s)
     for at, path_s, found_j in zip(kept.tolist(), paths_s.tolist(), cost_j.tolist(), strict=True):
         if path_s > frontier.time_s[at] * (1.0 + ROUNDING):
             raise SolverError(f"a path takes {path_s:.9g} s at the breakpoint {frontier.time_s[at]:.9g} s")
-        if abs(found_j - frontier.cost_j[at]) > ROUNDING * given.scale_j:
+        if abs(found_j - frontier.cost_j[at]) > ROUNDING * _scale(problem):
             raise SolverError(f"breakpoint {at} costs {found_j:.9g}, stated as {frontier.cost_j[at]:.9g}")
 
 
-def _check_flows(given: _Given, frontier: Frontier, snapshots: Sequence[int]) -> None:
+def _check_flows(problem: Problem, frontier: Frontier, snapshots: Sequence[int]) -> None:
     """See that each flow is one, and that it proves what its breakpoint costs."""
     through_w = np.array([activity_flow(frontier, snapshot) for snapshot in snapshots])
     across_w = np.array([precedence_flow(frontier, snapshot) for snapshot in snapshots])
-    bases_j, flows_w = dual_values(given.problem, given.members, through_w, across_w)
+    bases_j, flows_w = dual_values(problem, members_of(problem), through_w, across_w)
     for row, at in enumerate(frontier.kept[snapshots].tolist()):
         if (through_w[row] < 0.0).any() or (across_w[row] < 0.0).any():
             raise SolverError(f"a flow at breakpoint {at} is negative")
-        _check_conserved(given.problem, through_w[row], across_w[row], at)
+        _check_conserved(problem, through_w[row], across_w[row], at)
         flow_w, time_s, said_j = float(flows_w[row]), float(frontier.time_s[at]), frontier.cost_j[at]
         if at < len(frontier.price_w):
             _same(f"flow at breakpoint {at}", flow_w, float(frontier.price_w[at]))
         proved_j = float(bases_j[row]) - flow_w * time_s
-        if abs(proved_j - said_j) > ROUNDING * (given.scale_j + flow_w * time_s):
+        if abs(proved_j - said_j) > ROUNDING * (_scale(problem) + flow_w * time_s):
             raise SolverError(f"breakpoint {at} costs {said_j:.9g}, its flow proves {proved_j:.9g}")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, members_of, precedence_flow
-from perseus_ds.solver.network import Graph, hull_of, latest_starts, pareto
+from perseus_ds.solver.network import Graph, hull_of, latest_starts
 from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Plans, Problem, undominated
 from perseus_ds.solver.sweep import pop, push
 
@@ -148,7 +148,7 @@ def _spliced(frontier: Frontier, choices: Choices, corners: Indices, wanted_s: F
 
 def _choices(frontier: Frontier) -> Choices:
     problem, tick = frontier.whole.problem, frontier.whole.tick
-    options = [pareto(table) for table in problem.tables]
+    options = [undominated(table.duration_s, table.cost_j) for table in problem.tables]
     end = np.cumsum([len(kept) for kept in options]).astype(np.int32)
     pairs = list(zip(problem.tables, options, strict=True))
     return Choices(
@@ -156,7 +156,7 @@ def _choices(frontier: Frontier) -> Choices:
         last=(end - 1)[problem.table_of],
         length=tick.whole(np.concatenate([table.duration_s[kept] for table, kept in pairs])),
         cost=np.concatenate([table.cost_j[kept] for table, kept in pairs]),
-        option=np.concatenate(options).astype(np.int32),
+        option=np.concatenate(options),
     )
 
 
@@ -178,7 +178,7 @@ def _guide(frontier: Frontier, choices: Choices, time_s: float) -> Guide:
     fastest = choices.length[choices.first]
     rank = np.empty(count, np.int64)
     rank[whole.graph.order] = np.arange(count)  # of those that start together, what goes before comes first
-    per_tick = float(whole.tick.real(np.array(1)))
+    per_tick = float(whole.tick.real(1))
     return Guide(
         order=np.lexsort((rank, start)).astype(np.int32),
         end=start + lasts,

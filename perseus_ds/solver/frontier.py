@@ -168,14 +168,14 @@ class Frontier:
         Raises:
             InfeasibleError: a time below T_min.
         """
-        _refuse_below(self.t_min_s, float(np.min(time_s)), is_below=bool(np.min(time_s) < self.t_min_s))
+        if np.min(time_s) < self.t_min_s:
+            raise _below(self.t_min_s, float(np.min(time_s)))
 
 
-def _refuse_below(t_min_s: float, time_s: float, *, is_below: bool) -> None:
-    if is_below:
-        raise InfeasibleError(
-            f"no plan takes {time_s:.9g} s: T_min is {t_min_s:.9g} s", hint="ask for T_min or later"
-        )
+def _below(t_min_s: float, time_s: float) -> InfeasibleError:
+    return InfeasibleError(
+        f"no plan takes {time_s:.9g} s: T_min is {t_min_s:.9g} s", hint="ask for T_min or later"
+    )
 
 
 def solve_frontier(
@@ -201,19 +201,38 @@ def solve_frontier(
     began = time.perf_counter()
     whole = whole_of(problem)
     least, most = whole.longest(whole.fastest), whole.longest(whole.slowest)
-    until = most if until_s is None else int(whole.tick.whole(np.array(until_s)))
-    _refuse_below(float(whole.tick.real(np.array(least))), until_s or 0.0, is_below=until < least)
+    t_min_s = float(whole.tick.real(least))
+    until = most if until_s is None else int(whole.tick.whole(until_s))
+    if until_s is not None and until < least:
+        raise _below(t_min_s, until_s)
     network, crossing = network_of(whole)
     state = start_of(whole, network)
     trail = Trail(_wanted(until, None if around_s is None else whole.tick.whole(around_s), most), state)
     numbers = len(network.first) - 1 + len(network.ahead)
     found = room_for(min(max(NUMBERS // numbers, FEWEST), MOST_BREAKPOINTS), network)
-    end = max(least, int(whole.tick.whole(np.array(down_to_s))) - 1)  # rounded: a tick less is within it
+    end = max(least, int(whole.tick.whole(down_to_s)) - 1)  # rounded: a tick less is within it
     while int(trail.total[-1]) > end:
         trail.add(found, sweep(state, end, found, len(trail.total), trail.stride))
         if progress is not None:
             progress((most - int(trail.total[-1])) / (most - least))
-    return _frontier(whole, network, crossing, trail, least, until=until, began=began)
+    total, price = np.array(trail.total[::-1]), np.array(trail.price[::-1])
+    last = min(int(np.searchsorted(total, until)), len(total) - 1)
+    time_s = whole.tick.real(total)[: last + 1]
+    event, flow = trail.snapshots()
+    return Frontier(
+        whole=whole,
+        network=network,
+        crossing=crossing,
+        time_s=time_s,
+        cost_j=_costs(whole, trail)[: last + 1],
+        price_w=whole.price.real(price[:last]),
+        kept=len(total) - 1 - np.array(trail.kept[::-1]),
+        event=event,
+        flow=flow,
+        t_min_s=t_min_s,
+        t_star_s=float(whole.tick.real(most)),
+        solve_time_s=time.perf_counter() - began,
+    )
 
 
 def _wanted(until: int, around: Ints | None, most: int) -> Callable[[int, int], bool]:
@@ -230,29 +249,6 @@ def _wanted(until: int, around: Ints | None, most: int) -> Callable[[int, int], 
         return shorter < until and first < len(times) and int(times[first]) <= longer + 1
 
     return is_wanted
-
-
-def _frontier(
-    whole: Whole, network: Network, crossing: Indices, trail: Trail, least: int, *, until: int, began: float
-) -> Frontier:
-    total, price = np.array(trail.total[::-1]), np.array(trail.price[::-1])
-    time_s = whole.tick.real(total)
-    last = min(int(np.searchsorted(total, until)), len(total) - 1)
-    event, flow = trail.snapshots()
-    return Frontier(
-        whole=whole,
-        network=network,
-        crossing=crossing,
-        time_s=time_s[: last + 1],
-        cost_j=_costs(whole, trail)[: last + 1],
-        price_w=whole.price.real(price[:last]),
-        kept=len(total) - 1 - np.array(trail.kept[::-1]),
-        event=event,
-        flow=flow,
-        t_min_s=float(whole.tick.real(np.array(least))),
-        t_star_s=float(time_s[-1]),
-        solve_time_s=time.perf_counter() - began,
-    )
 
 
 def _costs(whole: Whole, trail: Trail) -> Floats:
@@ -338,34 +334,24 @@ def total_bounds(frontier: Frontier, times_s: Floats, base_power_w: float) -> Fl
     is then the one at the wanted time, else the one at T_min. Two flows on either side of the base power mix
     to one that is worth exactly that: a bound that holds for every duration.
     """
-    worth_w = np.append(frontier.price_w, 0.0)[frontier.kept]
+    t_min_s, worth_w = frontier.t_min_s, np.append(frontier.price_w, 0.0)[frontier.kept]
     turn = int(np.searchsorted(-worth_w, -base_power_w))
     around = {at for at in (turn - 1, turn) if 0 <= at < len(frontier.kept)}
-    times_s = np.maximum(times_s, frontier.t_min_s)
+    times_s = np.maximum(times_s, t_min_s)
     near = [set(frontier.bracket(float(time_s))[:2]) | around for time_s in times_s]
     lines = _lines(frontier, set().union(*near))
-    always_j = _mixed([lines[at] for at in sorted(around)], base_power_w)
-    return np.array(
-        [
-            max(always_j, *(_least(lines[at], base_power_w, frontier.t_min_s, time_s) for at in snapshots))
-            for snapshots, time_s in zip(near, times_s.tolist(), strict=True)
-        ]
-    )
+    (high_j, high_w), (low_j, low_w) = lines[min(around)], lines[max(around)]
+    always_j = -np.inf
+    if high_w >= base_power_w >= low_w:
+        share = (base_power_w - low_w) / (high_w - low_w) if high_w > low_w else 1.0
+        always_j = share * high_j + (1.0 - share) * low_j
 
+    def least_j(at: int, time_s: float) -> float:
+        base_j, own_w = lines[at]
+        return base_j + (base_power_w - own_w) * (time_s if own_w >= base_power_w else t_min_s)
 
-def _least(line: tuple[float, float], base_power_w: float, t_min_s: float, time_s: float) -> float:
-    """The least value of one flow's line between T_min and ``time_s``, base power included."""
-    base_j, worth_w = line
-    return base_j + (base_power_w - worth_w) * (time_s if worth_w >= base_power_w else t_min_s)
-
-
-def _mixed(lines: list[tuple[float, float]], base_power_w: float) -> float:
-    """Return the bound of two flows, mixed to be worth the base power; nothing if it is not between them."""
-    (high_j, high_w), (low_j, low_w) = lines[0], lines[-1]
-    if not high_w >= base_power_w >= low_w:
-        return -np.inf
-    share = (base_power_w - low_w) / (high_w - low_w) if high_w > low_w else 1.0
-    return share * high_j + (1.0 - share) * low_j
+    pairs = zip(near, times_s.tolist(), strict=True)
+    return np.array([max(always_j, *(least_j(at, time_s) for at in own)) for own, time_s in pairs])
 
 
 def _lines(frontier: Frontier, snapshots: Iterable[int]) -> dict[int, tuple[float, float]]:

@@ -21,12 +21,9 @@ __all__ = ["Graph", "earliest_starts", "graph_of", "latest_starts", "longest_sec
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hull:
-    """The options on a table's lower-left hull, fastest first, cost strictly falling.
+    """The options on a table's lower-left hull, fastest first, cost and price strictly falling.
 
-    ``option`` are positions in the table; ``price`` [points - 1] is the cost saved per second of stretching
-    from one point to the next, strictly falling.
-
-    Units: watts where costs are joules.
+    ``option`` are positions in the table.
     """
 
     option: Ints
@@ -35,17 +32,12 @@ class Hull:
 
     @property
     def price_w(self) -> Floats:
-        """Cost saved per second on every segment."""
+        """Cost saved per second of stretching, on every segment."""
         return -np.diff(self.cost_j) / np.diff(self.duration_s)
 
     def cost_at(self, duration_s: Floats) -> Floats:
         """Interpolate the convex curve; a duration outside it costs what the nearer end costs."""
         return np.interp(duration_s, self.duration_s, self.cost_j)
-
-
-def pareto(table: OptionTable) -> Ints:
-    """Positions of the options that no other beats in both duration and cost, fastest first."""
-    return undominated(table.duration_s, table.cost_j).astype(np.int64)
 
 
 def hull_of(table: OptionTable) -> Hull:
@@ -54,26 +46,20 @@ def hull_of(table: OptionTable) -> Hull:
     Cost: linear after sorting.
     Source: Andrew 1979, the monotone chain.
     """
-    kept: list[int] = []
-    for option in pareto(table).tolist():
-        while len(kept) > 1 and not _turns_left(table, kept[-2], kept[-1], option):
-            kept.pop()
-        kept.append(option)
-    chosen = np.array(kept, dtype=np.int64)
-    return Hull(chosen, table.duration_s[chosen], table.cost_j[chosen])
-
-
-def _turns_left(table: OptionTable, first: int, middle: int, last: int) -> bool:
-    """Return whether the price falls strictly from (first, middle) to (middle, last)."""
     time, cost = table.duration_s, table.cost_j
-    rise = (cost[first] - cost[middle]) * (time[last] - time[middle])
-    return bool(rise > (cost[middle] - cost[last]) * (time[middle] - time[first]))
+    kept: list[int] = []
+    for last in undominated(time, cost).tolist():
+        while len(kept) > 1:
+            first, middle = kept[-2:]
+            rise = (cost[first] - cost[middle]) * (time[last] - time[middle])
+            if rise > (cost[middle] - cost[last]) * (time[middle] - time[first]):  # the price falls
+                break
+            kept.pop()
+        kept.append(last)
+    return Hull(np.array(kept, dtype=np.int64), time[kept], cost[kept])
 
 
 # Longest paths through the precedence graph, in whole ticks.
-
-FEW = 400
-"""Activities up to which longest paths of many plans are followed at once, by vectors."""
 
 
 def graph_of(problem: Problem) -> Graph:
@@ -119,32 +105,15 @@ def longest_seconds(problem: Problem, graph: Graph, duration_s: Floats) -> Float
     """Length of the longest path in seconds, summed in floats and apart from the solver's whole numbers.
 
     Shape: ``duration_s`` [plans, activities]; returns [plans].
-    Cost: linear in activities and precedences. Plans of few activities are followed all at once.
+    Cost: linear in activities and precedences, in vectors of all plans.
     """
-    if len(problem) > FEW:
-        return np.array([_longest_float(graph, problem.delay_s, row) for row in duration_s])
-    return _longest_abreast(graph, problem.delay_s, duration_s)
-
-
-@tiered
-def _longest_float(graph: Graph, delay_s: Floats, duration_s: Floats) -> float:
-    end_s = np.zeros(len(duration_s))
-    for activity in graph.order:
-        for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
-            end_s[activity] = max(end_s[activity], end_s[graph.before[row]] + delay_s[graph.before_arc[row]])
-        end_s[activity] += duration_s[activity]
-    return float(end_s.max())
-
-
-def _longest_abreast(graph: Graph, delay_s: Floats, duration_s: Floats) -> Floats:
     first, before, arc = graph.first_before.tolist(), graph.before.tolist(), graph.before_arc.tolist()
-    lasts_s = np.ascontiguousarray(duration_s.T)
-    end_s, delays_s = np.zeros(lasts_s.shape), delay_s.tolist()
+    end_s, delay_s = duration_s.T.copy(), problem.delay_s.tolist()
     for activity in graph.order.tolist():
-        own_s = end_s[activity]
+        start_s = np.zeros(len(duration_s))
         for row in range(first[activity], first[activity + 1]):
-            np.maximum(own_s, end_s[before[row]] + delays_s[arc[row]], out=own_s)
-        own_s += lasts_s[activity]
+            np.maximum(start_s, end_s[before[row]] + delay_s[arc[row]], out=start_s)
+        end_s[activity] += start_s
     return np.asarray(end_s.max(axis=0))
 
 
@@ -170,21 +139,15 @@ class Unit:
 
     digits: int
 
-    def whole(self, values: Floats) -> Ints:
+    def whole(self, values: Floats | float) -> Ints:
         """Round to the nearest unit."""
-        return np.rint(np.asarray(values) * self._up / self._down).astype(np.int64)
+        up, down = (10.0 ** max(digits, 0) for digits in (self.digits, -self.digits))
+        return np.rint(np.asarray(values) * up / down).astype(np.int64)
 
-    def real(self, count: Ints) -> Floats:
+    def real(self, count: Ints | int) -> Floats:
         """Return to seconds (or watts)."""
-        return np.asarray(np.asarray(count, dtype=np.int64) / self._up * self._down)
-
-    @property
-    def _up(self) -> float:
-        return 10.0 ** max(self.digits, 0)
-
-    @property
-    def _down(self) -> float:
-        return 10.0 ** max(-self.digits, 0)
+        up, down = (10.0 ** max(digits, 0) for digits in (self.digits, -self.digits))
+        return np.asarray(np.asarray(count, dtype=np.int64) / up * down)
 
 
 def unit_for(what: str, values: Floats, *, total: float) -> Unit:
@@ -253,8 +216,8 @@ class Whole:
 
     def within(self, time_s: float) -> int:
         """Whole ticks that do not exceed a time; at T_min all of them, finer than seconds can state."""
-        wanted = int(self.tick.whole(np.array(time_s)))
-        wanted -= int(float(self.tick.real(np.array(wanted))) > time_s)
+        wanted = int(self.tick.whole(time_s))
+        wanted -= int(float(self.tick.real(wanted)) > time_s)
         return max(wanted, self.longest(self.fastest))
 
 
@@ -264,39 +227,27 @@ def whole_of(problem: Problem) -> Whole:
     Raises:
         SolverError: a cycle, or numbers that do not fit.
     """
-    graph = graph_of(problem)
+    graph, table_of = graph_of(problem), problem.table_of
     hulls = tuple(hull_of(table) for table in problem.tables)
-    tick = _tick(problem)
+    slowest_s = np.array([table.duration_s.max() for table in problem.tables])
+    total_s = float(slowest_s[table_of].sum() + problem.delay_s.sum())  # no path is longer than all in turn
+    every_s = np.concatenate([*(table.duration_s for table in problem.tables), problem.delay_s])
+    tick = unit_for("durations in seconds", every_s, total=total_s)
     prices_w = [hull.price_w for hull in hulls]
-    price = _price(problem, prices_w)
-    rungs = _rungs(hulls, prices_w, tick, price)
-    return Whole(problem, graph, hulls, tick, price, rungs, tick.whole(problem.delay_s))
+    highest_w = np.array([own_w[0] if len(own_w) else 0.0 for own_w in prices_w])
+    total_w = float(highest_w[table_of].sum())  # no cut carries more than all at their highest
+    price = unit_for("prices of time in watts", highest_w, total=total_w)
+    return Whole(problem, graph, hulls, tick, price, _rungs(hulls, tick, price), tick.whole(problem.delay_s))
 
 
-def _tick(problem: Problem) -> Unit:
-    """No path is longer than all activities and delays one after the other."""
-    slowest = np.array([table.duration_s.max() for table in problem.tables])
-    total = float(slowest[problem.table_of].sum() + problem.delay_s.sum())
-    every = [table.duration_s for table in problem.tables]
-    return unit_for("durations in seconds", np.concatenate([*every, problem.delay_s]), total=total)
-
-
-def _price(problem: Problem, prices_w: Sequence[Floats]) -> Unit:
-    """No cut carries more than the highest price of every activity."""
-    highest = np.array([of_hull[0] if len(of_hull) else 0.0 for of_hull in prices_w])
-    total = float(highest[problem.table_of].sum())
-    return unit_for("prices of time in watts", highest, total=total)
-
-
-def _rungs(hulls: Sequence[Hull], prices_w: Sequence[Floats], tick: Unit, price: Unit) -> Rungs:
+def _rungs(hulls: Sequence[Hull], tick: Unit, price: Unit) -> Rungs:
     """Lengths and tops of all hulls' rungs; one that in whole numbers holds nothing is left out."""
-    sizes = np.array([len(hull.option) for hull in hulls])
-    first = np.concatenate(([0], np.cumsum(sizes)))
+    first = np.concatenate(([0], np.cumsum([len(hull.option) for hull in hulls])))
     length = tick.whole(np.concatenate([hull.duration_s[::-1] for hull in hulls]))
     top = np.full(first[-1], UNBOUNDED)
     below = np.ones(first[-1], np.bool_)
     below[first[1:] - 1] = False  # the fastest rung of each has no top
-    top[below] = np.maximum(price.whole(np.concatenate([of_hull[::-1] for of_hull in prices_w])), 1)
+    top[below] = np.maximum(price.whole(np.concatenate([hull.price_w[::-1] for hull in hulls])), 1)
     before = np.concatenate(([0], top[:-1]))
     before[first[:-1]] = 0
     holds = top > before

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from perseus_ds.schedule.dag import LongestPaths
 from perseus_ds.solver.frontier import Frontier, bounds_at
-from perseus_ds.solver.problem import Floats, Indices, Plans, Problem, undominated
+from perseus_ds.solver.network import Graph
+from perseus_ds.solver.problem import Floats, Indices, Plans, Problem, blended, undominated
 
 _ROUNDING = 1e-9
 
@@ -35,21 +36,27 @@ def one_level(
 
     Cost: one or a few passes over the graph for each level of each lane.
     """
-    choice = np.zeros(len(problem.table_of), np.int32)
+    graph = frontier.whole.graph
+    paths = LongestPaths(graph, problem.delay_s.tolist())
     lanes = [_Lane.of(problem, order, level_of) for order in orders]
+    choice, level = np.zeros(len(problem), np.int32), [0] * len(lanes)
     for lane in lanes:
         choice[lane.order] = lane.option[0]
-    paths = _Paths(problem, frontier, choice)
-    found, time_s, cost_j = [choice.copy()], [paths.time_s], [sum(lane.cost_j[0] for lane in lanes)]
-    level = [0] * len(lanes)
-    while (which := paths.best(lanes, level)) is not None:
-        lane = lanes[which]
-        level[which] += 1
-        paths.take(lane.order, lane.duration_s[level[which]])
-        choice[lane.order] = lane.option[level[which]]
+    lasts_s, _ = blended(problem, choice, choice, np.ones(len(problem)))
+    found, time_s, cost_j = list[Indices](), list[float](), list[float]()
+    while True:
+        ends_s = paths.ends(lasts_s)
         found.append(choice.copy())
-        time_s.append(paths.time_s)
+        time_s.append(paths.over(ends_s))
         cost_j.append(sum(one.cost_j[at] for one, at in zip(lanes, level, strict=True)))
+        own_s = np.array(ends_s)[[paths.place(node) for node in range(len(problem))]]
+        on_path = _longest(graph, problem.delay_s[graph.before_arc], own_s)
+        which = _best(paths, lanes, level, lasts_s=lasts_s, on_path=on_path, time_s=time_s[-1])
+        if which is None:
+            break
+        level[which] += 1
+        lane, at = lanes[which], level[which]
+        choice[lane.order], lasts_s[lane.order] = lane.option[at], lane.duration_s[at]
     every_s, every_j, options = np.array(time_s), np.array(cost_j), np.array(found)
     best = undominated(every_s, every_j)
     within = np.searchsorted(every_s[best], np.unique(times_s) * (1.0 + _ROUNDING), side="right") - 1
@@ -85,60 +92,43 @@ class _Lane(NamedTuple):
         return cls(order, option[kept], duration_s[kept], cost_j[kept].sum(axis=1).tolist())
 
 
-class _Paths:
-    """The longest path, now and with a lane lowered."""
+def _best(
+    paths: LongestPaths,
+    lanes: Sequence[_Lane],
+    level: Sequence[int],
+    *,
+    lasts_s: Floats,
+    on_path: NDArray[np.bool_],
+    time_s: float,
+) -> int | None:
+    """Return the lane whose next level saves most for each second; None where none saves anything."""
+    rates = list[tuple[float, int]]()
+    for which, (lane, at) in enumerate(zip(lanes, level, strict=True)):
+        if at + 1 < len(lane.cost_j) and (saved_j := lane.cost_j[at] - lane.cost_j[at + 1]) > 0.0:
+            longer_s = lane.duration_s[at + 1] - lane.duration_s[at]
+            rates.append((saved_j / max(float(longer_s[on_path[lane.order]].sum()), _ROUNDING), which))
+    best, highest = None, 0.0
+    for most, which in sorted(rates, reverse=True):
+        if most <= highest:
+            break
+        lane, at, trial_s = lanes[which], level[which], lasts_s.copy()
+        trial_s[lane.order] = lane.duration_s[at + 1]
+        later_s = paths.over(paths.ends(trial_s)) - time_s
+        rate = (lane.cost_j[at] - lane.cost_j[at + 1]) / max(later_s, _ROUNDING)
+        if rate > highest:
+            best, highest = which, rate
+    return best
 
-    def __init__(self, problem: Problem, frontier: Frontier, choice: Indices) -> None:
-        self._graph = frontier.whole.graph
-        self._paths = LongestPaths(self._graph, problem.delay_s.tolist())
-        self._delay_s = problem.delay_s[self._graph.before_arc]
-        self._place = [self._paths.place(node) for node in range(len(choice))]
-        self._lasts_s = np.array(
-            [problem.tables[t].duration_s[o] for t, o in zip(problem.table_of, choice, strict=True)]
-        )
-        self.time_s = self._length_s()
 
-    def best(self, lanes: Sequence[_Lane], level: Sequence[int]) -> int | None:
-        """Return the lane whose next level saves most for each second; None where none saves anything."""
-        on_path, rates = self._longest(), list[tuple[float, int]]()
-        for which, (lane, at) in enumerate(zip(lanes, level, strict=True)):
-            if at + 1 < len(lane.cost_j) and (saved_j := lane.cost_j[at] - lane.cost_j[at + 1]) > 0.0:
-                longer_s = lane.duration_s[at + 1] - lane.duration_s[at]
-                rates.append((saved_j / max(float(longer_s[on_path[lane.order]].sum()), _ROUNDING), which))
-        best, highest = None, 0.0
-        for most, which in sorted(rates, reverse=True):
-            if most <= highest:
-                break
-            lane, at = lanes[which], level[which]
-            longer_s = self._with(lane.order, lane.duration_s[at + 1]) - self.time_s
-            rate = (lane.cost_j[at] - lane.cost_j[at + 1]) / max(longer_s, _ROUNDING)
-            if rate > highest:
-                best, highest = which, rate
-        return best
+def _longest(graph: Graph, delay_s: Floats, ends_s: Floats) -> NDArray[np.bool_]:
+    """Return which activities the longest path goes through.
 
-    def take(self, order: Indices, duration_s: Floats) -> None:
-        """Lower a lane."""
-        self._lasts_s[order] = duration_s
-        self.time_s = self._length_s()
-
-    def _with(self, order: Indices, duration_s: Floats) -> float:
-        before_s = self._lasts_s[order]
-        self._lasts_s[order] = duration_s
-        length_s = self._length_s()
-        self._lasts_s[order] = before_s
-        return length_s
-
-    def _length_s(self) -> float:
-        return self._paths.over(self._paths.ends(self._lasts_s))
-
-    def _longest(self) -> NDArray[np.bool_]:
-        """Return which activities the longest path goes through."""
-        ends_s = np.array(self._paths.ends(self._lasts_s))[self._place]
-        first, before = self._graph.first_before, self._graph.before
-        found, node = np.zeros(len(ends_s), np.bool_), int(ends_s.argmax())
-        while True:
-            found[node] = True
-            rows = slice(first[node], first[node + 1])
-            if rows.start == rows.stop:
-                return found
-            node = int(before[rows][(ends_s[before[rows]] + self._delay_s[rows]).argmax()])
+    Shape: ``delay_s`` [precedences], in the order of ``graph.before``; ``ends_s`` [activities].
+    """
+    found, node = np.zeros(len(ends_s), np.bool_), int(ends_s.argmax())
+    while True:
+        found[node] = True
+        rows = slice(graph.first_before[node], graph.first_before[node + 1])
+        if rows.start == rows.stop:
+            return found
+        node = int(graph.before[rows][(ends_s[graph.before[rows]] + delay_s[rows]).argmax()])

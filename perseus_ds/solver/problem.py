@@ -75,17 +75,16 @@ class Problem:
                 f"{len(self.before)} before, {len(self.after)} after and {len(self.delay_s)} delays,"
                 " expected one of each per precedence"
             )
-        _refuse("table of activity", self.table_of, _within(self.table_of, len(self.tables)))
-        _refuse("before of precedence", self.before, _within(self.before, len(self)))
-        _refuse("after of precedence", self.after, _within(self.after, len(self)))
+        for what, index, count in (
+            ("table of activity", self.table_of, len(self.tables)),
+            ("before of precedence", self.before, len(self)),
+            ("after of precedence", self.after, len(self)),
+        ):
+            _refuse(what, index, (index >= 0) & (index < count))
         _refuse("delay of precedence", self.delay_s, np.isfinite(self.delay_s) & (self.delay_s >= 0.0))
 
     def __len__(self) -> int:
         return len(self.table_of)
-
-
-def _within(index: Indices, count: int) -> NDArray[np.bool_]:
-    return (index >= 0) & (index < count)
 
 
 def _refuse(what: str, values: NDArray[np.float64] | Indices, good: NDArray[np.bool_]) -> None:
@@ -123,19 +122,11 @@ class Plans:
     @classmethod
     def stacked(cls, sets: Sequence[Plans]) -> Plans:
         """All plans of several sets, one behind the other: in no order."""
-        names = [one.name for one in fields(cls)]
-        return cls(*(np.concatenate([getattr(plans, name) for plans in sets]) for name in names))
+        return cls(*(np.concatenate([getattr(plans, one.name) for plans in sets]) for one in fields(cls)))
 
     def at(self, which: Indices) -> Plans:
         """Return some of them."""
-        return Plans(
-            self.time_s[which],
-            self.cost_j[which],
-            self.bound_j[which],
-            self.choice[which],
-            self.other[which],
-            self.share[which],
-        )
+        return Plans(*(getattr(self, one.name)[which] for one in fields(self)))
 
 
 def blended(problem: Problem, choice: Indices, other: Indices, share: Floats) -> tuple[Floats, Floats]:

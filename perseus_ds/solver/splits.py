@@ -136,12 +136,14 @@ def _move(event: Ints, windows: ArcWindows) -> None:
     groups = Groups(each, alone, each.copy(), np.ones(count, dtype=np.int64))
     _unite(groups, SOURCE, SINK)
     for which in range(len(windows.tail)):
-        _hold(event, windows, groups, which)
+        tail, head = windows.tail[which], windows.head[which]
+        window = event[head] - event[tail]
+        if window <= windows.least[which] + TICKS or window >= windows.most[which] - TICKS:  # it is closed
+            _unite(groups, tail, head)
     keys, steps = np.empty((2, len(windows.arc)), np.int64), np.empty((2, len(windows.arc)), np.int32)
     moving = Moving(keys, steps, np.empty(count, np.int32), np.zeros(3, np.int64))
-    still = groups.group[SOURCE]
     for node in range(count):
-        if groups.group[node] != still:
+        if groups.group[node] != groups.group[SOURCE]:
             _move_one(event, windows, groups, moving, node)
 
 
@@ -173,7 +175,10 @@ def _move_one(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, 
 
 @inner
 def _join(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, name: int, way: int) -> None:
-    """Let a group move from here on: its events are those at the beginning of the way."""
+    """Let a group move from here on: its events are those at the beginning of the way.
+
+    Where on the way, later and earlier, an arc to an event that stands still stops the group is noted.
+    """
     begin, member = moving.tally[MEMBERS], name
     while member >= 0:
         groups.group[member] = MOVING
@@ -185,21 +190,16 @@ def _join(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, name
         member = moving.member[place]
         for step in range(windows.first[member], windows.first[member + 1]):
             other = _other_end(windows, step)
-            if groups.group[other] != MOVING:
-                _wait(windows, moving, step, event[other] - event[member])
-
-
-@inner
-def _wait(windows: ArcWindows, moving: Moving, step: int, apart: int) -> None:
-    """Note where on the way, later and earlier, an arc to an event that stands still stops the group."""
-    which = windows.arc[step]
-    leaves = windows.ahead[which] == step
-    least, most = windows.least[which], windows.most[which]
-    nearest, farthest = (apart - least, most - apart) if leaves else (most + apart, -apart - least)
-    if leaves or most < OPEN:
-        _add(moving, LATER, nearest, step)
-    if not leaves or most < OPEN:
-        _add(moving, EARLIER, farthest, step)
+            if groups.group[other] == MOVING:
+                continue
+            which, apart = windows.arc[step], event[other] - event[member]
+            leaves = windows.ahead[which] == step
+            least, most = windows.least[which], windows.most[which]
+            nearest, farthest = (apart - least, most - apart) if leaves else (most + apart, -apart - least)
+            if leaves or most < OPEN:
+                _add(moving, LATER, nearest, step)
+            if not leaves or most < OPEN:
+                _add(moving, EARLIER, farthest, step)
 
 
 @inner
@@ -228,15 +228,6 @@ def _nearest(windows: ArcWindows, groups: Groups, moving: Moving, side: int) -> 
 def _other_end(windows: ArcWindows, step: int) -> int:
     which = windows.arc[step]
     return int(windows.head[which] if windows.ahead[which] == step else windows.tail[which])
-
-
-@inner
-def _hold(event: Ints, windows: ArcWindows, groups: Groups, which: int) -> None:
-    """Unite the ends of an arc whose window is closed."""
-    tail, head = windows.tail[which], windows.head[which]
-    window = event[head] - event[tail]
-    if window <= windows.least[which] + TICKS or window >= windows.most[which] - TICKS:
-        _unite(groups, tail, head)
 
 
 @inner
@@ -272,7 +263,7 @@ def reclaimed(frontier: Frontier, duration_s: Floats, time_s: float, least_part_
     whole = frontier.whole
     problem = whole.problem
     duration = np.floor(whole.tick.whole(duration_s)).astype(np.int64)
-    end = max(int(whole.tick.whole(np.array(time_s))), whole.longest(duration))
+    end = max(int(whole.tick.whole(time_s)), whole.longest(duration))
     hulls = whole.hulls
     least_j = np.array([hull.cost_j[-1] for hull in hulls])[problem.table_of]
     cost_j = np.empty(len(problem))
@@ -282,9 +273,8 @@ def reclaimed(frontier: Frontier, duration_s: Floats, time_s: float, least_part_
     room = np.maximum(whole.slowest - duration, 1)
     order = np.argsort((least_j - cost_j) / room, kind="stable")
     first = np.concatenate(([0], np.cumsum([len(hull.option) for hull in hulls]))).astype(np.int64)
-    lengths = np.concatenate([whole.tick.whole(hull.duration_s) for hull in hulls])
-    least = int(whole.tick.whole(np.array(least_part_s)))
-    packed = PackedHulls(first, lengths, problem.table_of.astype(np.int64), least)
+    lengths = whole.tick.whole(np.concatenate([hull.duration_s for hull in hulls]))
+    packed = PackedHulls(first, lengths, problem.table_of, int(whole.tick.whole(least_part_s)))
     _lengthen(whole.graph, whole.delay, duration, end, order, packed)
     return duration
 
@@ -298,54 +288,41 @@ class PackedHulls(NamedTuple):
 
     first: Ints
     length: Ints
-    table_of: Ints
+    table_of: Indices
     least: int
 
 
 class Direction(NamedTuple):
-    """A graph from one of its ends: how far from that end each activity starts, and in what order they come.
+    """A graph from one of its ends: how far from that end each activity starts, and which way others follow.
 
     From the other end time runs backwards: what was after comes before.
 
-    Shape: ``start``, ``rank`` [activities]; ``first`` [activities + 1]; ``onward``, ``arc`` [precedences].
+    Shape: ``start`` [activities]; ``first`` [activities + 1]; ``onward``, ``arc`` [precedences].
     """
 
     start: Ints
-    rank: Ints
     first: Indices
     onward: Indices
     arc: Indices
-
-
-class RankHeap(NamedTuple):
-    """A heap of activities by rank, and which of them are in it.
-
-    Shape: [activities].
-    """
-
-    keys: Ints
-    nodes: Indices
-    waiting: NDArray[np.bool_]
+    step: int
 
 
 @compiled
 def _lengthen(graph: Graph, delay: Ints, duration: Ints, end: int, order: Ints, hulls: PackedHulls) -> None:
-    count = len(duration)
-    rank, backwards = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    place, waiting = np.empty(len(duration), np.int64), np.zeros(len(duration), np.bool_)
     soon, late = earliest_starts(graph, delay, duration), latest_starts(graph, delay, duration, end)
-    for place in range(count):
-        one = graph.order[place]
-        rank[one], backwards[one] = place, -place
+    for at in range(len(duration)):
+        one = graph.order[at]
+        place[one] = at
         late[one] = end - late[one] - duration[one]
-    ahead = Direction(soon, rank, graph.first_after, graph.after, graph.after_arc)
-    back = Direction(late, backwards, graph.first_before, graph.before, graph.before_arc)
-    queue = RankHeap(np.empty(count, np.int64), np.empty(count, np.int32), np.zeros(count, np.bool_))
+    ahead = Direction(soon, graph.first_after, graph.after, graph.after_arc, 1)
+    back = Direction(late, graph.first_before, graph.before, graph.before_arc, -1)
     for one in order:
         longer = _longest_within(hulls, hulls.table_of[one], end - late[one] - soon[one])
         if longer > duration[one]:
             duration[one] = longer
-            _move_on(ahead, delay, duration, queue, one)
-            _move_on(back, delay, duration, queue, one)
+            _move_on(ahead, delay, duration, graph.order, waiting, place[one])
+            _move_on(back, delay, duration, graph.order, waiting, place[one])
 
 
 @inner
@@ -365,26 +342,25 @@ def _longest_within(hulls: PackedHulls, table: int, most: int) -> int:
 
 
 @inner
-def _move_on(side: Direction, delay: Ints, duration: Ints, queue: RankHeap, one: int) -> None:
-    """Move the starts that the end of ``one`` now holds up, in topological order."""
-    start, rank, first, onward, arc = side
-    keys, nodes, waiting = queue
-    push(keys, nodes, 0, rank[one], one)
-    size = 1
-    while size > 0:
-        here = nodes[0]
-        pop(keys, nodes, size)
-        size -= 1
+def _move_on(
+    side: Direction, delay: Ints, duration: Ints, order: Indices, waiting: NDArray[np.bool_], place: int
+) -> None:
+    """Move the starts that the end of an activity now holds up, in topological order."""
+    start, first, onward, arc, step = side
+    waiting[order[place]], left = True, 1
+    while left > 0:
+        here = order[place]
+        place += step
+        if not waiting[here]:
+            continue
         waiting[here] = False
+        left -= 1
         for row in range(first[here], first[here + 1]):
             then = onward[row]
             ready = start[here] + duration[here] + delay[arc[row]]
             if ready > start[then]:
-                start[then] = ready
-                if not waiting[then]:
-                    waiting[then] = True
-                    push(keys, nodes, size, rank[then], then)
-                    size += 1
+                left += not waiting[then]
+                start[then], waiting[then] = ready, True
 
 
 FARTHEST = 2**51

@@ -1,4 +1,5 @@
 """The parametric sweep: from the least cost down to the least time, one breakpoint after the other."""
+# ruff: noqa: C901, PLR0912 - compiled code: loops written out
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from numpy.typing import NDArray
 
 from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.network import LONGEST, SINK, SOURCE, Network, Whole, earliest_starts
-from perseus_ds.solver.problem import Indices, Ints
+from perseus_ds.solver.problem import Floats, Indices, Ints
 
 # A binary heap of (key, node), least key first, in two arrays that the caller owns.
 
 
 @inner
-def push(keys: Ints, nodes: Indices, size: int, key: int, node: int) -> None:
+def push(keys: Ints | Floats, nodes: Indices | Ints, size: int, key: float, node: int) -> None:
     """Add an entry to a heap of ``size`` entries."""
     place = size
     while place > 0:
@@ -29,7 +30,7 @@ def push(keys: Ints, nodes: Indices, size: int, key: int, node: int) -> None:
 
 
 @inner
-def pop(keys: Ints, nodes: Indices, size: int) -> None:
+def pop(keys: Ints | Floats, nodes: Indices | Ints, size: int) -> None:
     """Take the first entry out of a heap of ``size`` entries; read it before."""
     last = size - 1
     key, node = keys[last], nodes[last]
@@ -122,7 +123,7 @@ class State(NamedTuple):
 
 def start_of(whole: Whole, network: Network) -> State:
     """No flow, and everything as early as it can be with all activities at their least cost."""
-    count = len(network.first) - 1
+    count, size = len(network.first) - 1, len(network.to) + 1
     nodes, steps, moves, arcs, path = _records(
         (count, NODE),
         (len(network.to), STEP),
@@ -130,7 +131,10 @@ def start_of(whole: Whole, network: Network) -> State:
         (len(network.arc) // 2, ARC),
         (count, PLACE),
     )
-    nodes["time"], nodes["label"] = _earliest(whole, network, count), FAR
+    start = earliest_starts(whole.graph, whole.delay, whole.slowest)
+    np.maximum.at(nodes["time"], network.to[network.back[: len(start)]], start)
+    np.maximum.at(nodes["time"], network.to[network.ahead[: len(start)]], start + whole.slowest)
+    nodes["label"] = FAR
     nodes["first"], nodes["end"] = network.first[:-1], network.first[1:]
     arcs["ahead"], arcs["back"], arcs["bottom"] = network.ahead, network.back, network.bottom
     arcs["rung"] = arcs["bottom"]
@@ -146,7 +150,13 @@ def start_of(whole: Whole, network: Network) -> State:
         network.length,
         network.top,
         path,
-        _scratch(count, len(steps)),
+        Scratch(
+            np.empty(count, np.int32),
+            np.empty(size, np.int32),
+            np.empty(size, np.int32),
+            np.empty(size, np.int64),
+            np.empty(size, np.int32),
+        ),
         np.zeros(PATHS + 1, np.int64),
     )
 
@@ -167,25 +177,6 @@ def _records(*wanted: tuple[int, np.dtype[Any]]) -> list[Records]:
         stretch[end - size :][: count * kind.itemsize].view(kind)
         for (count, kind), size, end in zip(wanted, sizes, ends.tolist(), strict=True)
     ]
-
-
-def _scratch(nodes: int, steps: int) -> Scratch:
-    return Scratch(
-        met=np.empty(nodes, dtype=np.int32),
-        ties=np.empty(steps + 1, dtype=np.int32),
-        alike=np.empty(steps + 1, dtype=np.int32),
-        keys=np.empty(steps + 1, dtype=np.int64),
-        nodes=np.empty(steps + 1, dtype=np.int32),
-    )
-
-
-def _earliest(whole: Whole, network: Network, nodes: int) -> Ints:
-    time = np.zeros(nodes, dtype=np.int64)
-    duration = whole.slowest
-    start = earliest_starts(whole.graph, whole.delay, duration)
-    np.maximum.at(time, network.to[network.back[: len(start)]], start)
-    np.maximum.at(time, network.to[network.ahead[: len(start)]], start + duration)
-    return time
 
 
 # Levels: by how many steps without wait a node leads to the sink.
@@ -320,56 +311,32 @@ def _search(state: State, floor: int, bound: int) -> int:
                 if reach > bound or reach >= other.label:
                     continue
                 if other.level > floor:
-                    ties = _tied(state, which, ties, reach < bound)
+                    if reach < bound:
+                        ties = 0
+                    if ties >= 0:  # below zero only the last path is as short
+                        scratch.ties[ties] = which
+                        ties += 1
                     bound = reach
                 elif reach < bound:
-                    count = _labelled(state, which, reach, count)
+                    if other.label == FAR:
+                        met[count] = step.to
+                        count += 1
+                    other.label, other.step = reach, which
                     if reach == near:
                         alike[waiting] = step.to
                         waiting += 1
                     else:
                         push(keys, held, size, reach, step.to)
                         size += 1
-        size = _up_to_date(state, size)
+        while size > 0 and keys[0] > nodes[held[0]].label:  # that node has come nearer since
+            pop(keys, held, size)
+            size -= 1
         if size == 0 or keys[0] >= bound:
             nodes[SINK].label, state.tally[TIES] = bound, max(ties, 0)
             return count
         near, alike[0], waiting = keys[0], held[0], 1
         pop(keys, held, size)
         size -= 1
-
-
-@inner
-def _tied(state: State, which: int, ties: int, is_nearer: bool) -> int:  # noqa: FBT001
-    """Add a step to the ties; return how many there are, below zero while only the last path is as short."""
-    if is_nearer:
-        ties = 0
-    if ties < 0:
-        return ties
-    state.scratch.ties[ties] = which
-    return ties + 1
-
-
-@inner
-def _labelled(state: State, which: int, reach: int, count: int) -> int:
-    """Label the node that a step leads to; return how many were met."""
-    to = state.steps[which].to
-    node = state.nodes[to]
-    if node.label == FAR:
-        state.scratch.met[count] = to
-        count += 1
-    node.label, node.step = reach, which
-    return count
-
-
-@inner
-def _up_to_date(state: State, size: int) -> int:
-    """Drop the first entries of the heap whose nodes have come nearer since; return how many are left."""
-    nodes, keys, held = state.nodes, state.scratch.keys, state.scratch.nodes
-    while size > 0 and keys[0] > nodes[held[0]].label:
-        pop(keys, held, size)
-        size -= 1
-    return size
 
 
 @inner
@@ -529,7 +496,8 @@ def _climb(state: State, which: int, units: int) -> None:
     """Change an arc's flow from or to the edge of a rung, and what its steps wait and have room for."""
     arc, top, length = state.arcs[which], state.top, state.length
     ahead, back = state.moves[arc.ahead], state.moves[arc.back]
-    flow, rung, bottom = flow_of(state, which) + units, arc.rung, arc.bottom
+    flow = (arc.low + back.room if back.is_within else arc.low) + units
+    rung, bottom = arc.rung, arc.bottom
     if units < 0 and rung > bottom and not back.is_within:
         rung -= 1
     if flow == top[rung]:
@@ -541,14 +509,6 @@ def _climb(state: State, which: int, units: int) -> None:
     state.steps[arc.ahead].gap, ahead.room = -length[rung], min(top[rung] - flow, BOUNDLESS)
     state.steps[arc.back].gap = length[last] if flow > 0 else NO_WAY_BACK
     back.room = flow - (top[last - 1] if last > bottom else 0)
-
-
-@inner
-def flow_of(state: State, which: int) -> int:
-    """The flow on an arc."""
-    arc = state.arcs[which]
-    back = state.moves[arc.back]
-    return int(arc.low + back.room if back.is_within else arc.low)
 
 
 class Breakpoints(NamedTuple):
@@ -614,7 +574,7 @@ def _record(state: State, found: Breakpoints, row: int) -> None:
     event, flow = found.event[row], found.flow[row]
     for node in range(len(nodes)):  # loops: an assignment of slices takes a second to compile
         event[node] = nodes[node].time
-    for which in range(len(arcs)):  # ``flow_of``, written out: a tenth of an interpreted sweep
+    for which in range(len(arcs)):
         arc = arcs[which]
         back = moves[arc.back]
         flow[which] = arc.low + back.room if back.is_within else arc.low
