@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
 from perseus_ds.plan.select import plan_numbered
 from perseus_ds.profile import Computation, Profile, smoothed
-from perseus_ds.schedule import Dag, Instruction, Kind, Order, Schedule, dag_of
+from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
 from perseus_ds.simulation.kernel import (
     CAUSES,
     PENDING,
@@ -33,6 +32,7 @@ from perseus_ds.simulation.scenario import ClusterShape, Conditions
 
 def idle_gpus(count: int, *, per_node: int, clock: int) -> Gpus:
     """Return GPUs that wait at a clock and have used nothing yet."""
+    never_s = np.full(count, -np.inf)
     return Gpus(
         clock=np.full(count, clock, dtype=np.int64),
         wanted=np.full(count, clock, dtype=np.int64),
@@ -41,9 +41,9 @@ def idle_gpus(count: int, *, per_node: int, clock: int) -> Gpus:
         left=np.zeros(count),
         since_s=np.zeros(count),
         done_s=np.zeros(count),
-        paused_s=np.full(count, -np.inf),
-        free_s=np.full(count, -np.inf),
-        force_s=np.full(count, -np.inf),
+        paused_s=never_s.copy(),
+        free_s=never_s.copy(),
+        force_s=never_s.copy(),
         pending_s=np.zeros((count, PENDING)),
         pending=np.full((count, PENDING), -1, dtype=np.int64),
         energy_j=np.zeros((count, len(CAUSES))),
@@ -85,28 +85,29 @@ class JobProgram:
 def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> JobProgram:
     """Cut the graph where ranks meet their peers of other pipelines, and pack it.
 
+    An instruction that stands for several ranks is its first one's.
+
     Raises:
         ScheduleError: the schedule cannot run.
     """
+
+    def lasts_s(node: Instruction) -> float:
+        return 0.0 if node.kind.is_computation else fixed_s.get((node.stage, node.kind), 0.0)
+
+    rank_of: dict[Instruction, int] = {}
+    cut, reduction_s, step_s = set[Instruction](), list[float](), list[float]()
+    for own_rank, order in enumerate(schedule.orders):
+        rank_of = dict.fromkeys(order, own_rank) | rank_of
+        tail = next((n for n, one in enumerate(order) if one.kind in _AFTER_ALL), len(order))
+        step = next((n for n, one in enumerate(order) if one.kind is Kind.STEP), len(order))
+        cut.update(order[tail:])
+        reduction_s.append(sum(map(lasts_s, order[tail:step])))
+        step_s.append(sum(map(lasts_s, order[step:])))
     dag = dag_of(schedule)
-    tails = [_tail(order) for order in schedule.orders]
-    cut = frozenset(chain(*tails))
     nodes = tuple(node for node in dag.nodes if node not in cut)
     rows = tuple(dict.fromkeys((n.stage, n.kind) for n in nodes if n.kind.is_computation))
-    program = _program(dag, nodes, rows, _ranks(schedule), fixed_s)
-    reduction_s, step_s = zip(*(_tail_s(tail, fixed_s) for tail in tails), strict=True)
-    return JobProgram(program, nodes, rows, np.array(reduction_s), np.array(step_s), by_rank=any(tails))
-
-
-def _program(
-    dag: Dag,
-    nodes: Sequence[Instruction],
-    rows: Sequence[Computation],
-    rank_of: Mapping[Instruction, int],
-    fixed_s: Mapping[Computation, float],
-) -> Program:
-    """Pack the part of the graph between these nodes."""
     place = {node: index for index, node in enumerate(nodes)}
+    number = {row: index for index, row in enumerate(rows)}
     ends = ((place.get(dag.nodes[before]), place.get(dag.nodes[after])) for before, after in dag.edges)
     edges = sorted(
         (before, after, delay_s)
@@ -115,43 +116,17 @@ def _program(
     )
     before, after = np.ascontiguousarray(np.array([edge[:2] for edge in edges], np.int64).reshape(-1, 2).T)
     rank = np.array([rank_of[node] for node in nodes], dtype=np.int64)
-    number = {row: index for index, row in enumerate(rows)}
-    return Program(
+    program = Program(
         rank=rank,
         row=np.array([number.get((node.stage, node.kind), -1) for node in nodes], dtype=np.int64),
-        fixed_s=np.array([_fixed_s(node, fixed_s) for node in nodes]),
+        fixed_s=np.array([lasts_s(node) for node in nodes]),
         waits_for=np.bincount(after, minlength=len(nodes)).astype(np.int64),
         first=np.searchsorted(before, np.arange(len(nodes) + 1)).astype(np.int64),
         after=after,
         delay_s=np.array([edge[2] for edge in edges], dtype=np.float64),
         crosses=rank[before] != rank[after],
     )
-
-
-def _tail_s(tail: Sequence[Instruction], fixed_s: Mapping[Computation, float]) -> tuple[float, float]:
-    """Return how long a rank's last instructions take before its step, and from there on."""
-    lasts_s = [_fixed_s(instruction, fixed_s) for instruction in tail]
-    step = next((n for n, instruction in enumerate(tail) if instruction.kind is Kind.STEP), len(tail))
-    return sum(lasts_s[:step]), sum(lasts_s[step:])
-
-
-def _tail(order: Order) -> Order:
-    """Return an order's instructions from its reduction of gradients (or the step) on."""
-    first = next((n for n, one in enumerate(order) if one.kind in _AFTER_ALL), len(order))
-    return order[first:]
-
-
-def _ranks(schedule: Schedule) -> Mapping[Instruction, int]:
-    """Return which rank runs each instruction; one that stands for several ranks is its first one's."""
-    ranks: dict[Instruction, int] = {}
-    for rank, order in enumerate(schedule.orders):
-        for instruction in order:
-            ranks.setdefault(instruction, rank)
-    return ranks
-
-
-def _fixed_s(node: Instruction, fixed_s: Mapping[Computation, float]) -> float:
-    return 0.0 if node.kind.is_computation else fixed_s.get((node.stage, node.kind), 0.0)
+    return JobProgram(program, nodes, rows, np.array(reduction_s), np.array(step_s), by_rank=bool(cut))
 
 
 # Which clocks a plan asks for, and when: in the kernel's words.
@@ -246,7 +221,11 @@ class World:
     def requests(self, plans: tuple[Asking, ...]) -> PlannedRequests:
         """Return what some plans ask for, in this order."""
         if plans not in self._packed:
-            self._packed[plans] = packed([self._of(plan) for plan in plans], self.job, self.tables.clock_mhz)
+            for asking in plans:
+                if asking not in self._asked:
+                    self._asked[asking] = self._requests_of(*asking)
+            asked = [self._asked[asking] for asking in plans]
+            self._packed[plans] = packed(asked, self.job, self.tables.clock_mhz)
         return self._packed[plans]
 
     def load_factors(self, iteration: int) -> Floats | float:
@@ -259,14 +238,11 @@ class World:
             return 1.0
         return loads.factors(self._profile, self.job.nodes, iteration, pipelines=self.cluster.pipelines)
 
-    def _of(self, asking: Asking) -> PlanRequests:
-        plan, on_pace = asking
+    def _requests_of(self, plan: float, on_pace: bool) -> PlanRequests:  # noqa: FBT001
         if plan == DEFAULT_CLOCKS:
             return PlanRequests([self.highest_mhz] * self.job.ranks, {})
-        if asking not in self._asked:
-            reckoned = self.cluster.reckoned or self.cluster.change
-            self._asked[asking] = requests_of(self.plans, plan, self.job, change=reckoned, on_pace=on_pace)
-        return self._asked[asking]
+        change = self.cluster.reckoned or self.cluster.change
+        return requests_of(self.plans, plan, self.job, change=change, on_pace=on_pace)
 
 
 def _as_planned_w(plans: PlanSet) -> Mapping[int, float] | float:
@@ -298,26 +274,22 @@ def tables_of(
     waiting = waiting_w if isinstance(waiting_w, Mapping) else {}
     believed = smoothed(profile)
     clocks = np.array(sorted({*believed.clocks_mhz, *clocks_mhz, *waiting}), dtype=np.int64)
-    filled = [_row(believed, row, clocks) for row in rows]
+    filled = []
+    for row in rows:
+        points = believed.of(*row)[::-1]
+        measured = np.array([point.clock_mhz for point in points], dtype=np.float64)
+        share = np.minimum(1.0, clocks / measured[0])
+        time_s = np.interp(clocks, measured, [point.time_s for point in points]) / share
+        power_w = np.interp(clocks, measured, [point.energy_j / point.time_s for point in points]) * share
+        filled.append((time_s, power_w))
+    if isinstance(waiting_w, Mapping):
+        known_mhz, known_w = zip(*sorted(waiting_w.items()), strict=True)
+        waits_w = np.asarray(np.interp(clocks, known_mhz, known_w))
+    else:
+        waits_w = np.full(len(clocks), float(waiting_w))
     return Tables(
         clock_mhz=clocks,
-        waiting_w=_waiting_w(waiting_w, clocks),
+        waiting_w=waits_w,
         time_s=np.array([time_s for time_s, _ in filled]),
         power_w=np.array([power_w for _, power_w in filled]),
     )
-
-
-def _row(profile: Profile, row: Computation, clocks: Ints) -> tuple[Floats, Floats]:
-    points = profile.of(*row)[::-1]
-    measured = np.array([point.clock_mhz for point in points], dtype=np.float64)
-    time_s = np.array([point.time_s for point in points])
-    power_w = np.array([point.energy_j / point.time_s for point in points])
-    share = np.minimum(1.0, clocks / measured[0])
-    return np.interp(clocks, measured, time_s) / share, np.interp(clocks, measured, power_w) * share
-
-
-def _waiting_w(waiting_w: Mapping[int, float] | float, clocks: Ints) -> Floats:
-    if not isinstance(waiting_w, Mapping):
-        return np.full(len(clocks), float(waiting_w))
-    known_mhz, power_w = zip(*sorted(waiting_w.items()), strict=True)
-    return np.asarray(np.interp(clocks, known_mhz, power_w))

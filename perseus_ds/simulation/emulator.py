@@ -16,13 +16,7 @@ from perseus_ds.plan import PlanSet
 from perseus_ds.plan.reserve import scatter_pct
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import dag_of
-from perseus_ds.simulation.cluster import (
-    DEFAULT_CLOCKS,
-    Asking,
-    JobProgram,
-    World,
-    idle_gpus,
-)
+from perseus_ds.simulation.cluster import DEFAULT_CLOCKS, Asking, JobProgram, World, idle_gpus
 from perseus_ds.simulation.kernel import (
     CAUSES,
     EmulatedIteration,
@@ -31,7 +25,6 @@ from perseus_ds.simulation.kernel import (
     PlannedRequests,
     Play,
     PowerTrace,
-    Shape,
     play_pipelines,
     settle,
 )
@@ -133,18 +126,16 @@ class JobRun:
     def __init__(self, world: World, iterations: int) -> None:
         if iterations < 1:
             raise ConfigError(f"{iterations} iterations do not make a job", hint="at least 1")
-        cluster, ranks = world.cluster, world.job.ranks
+        cluster, conditions, ranks = world.cluster, world.conditions, world.job.ranks
         self._world = world
         self._count = cluster.gpus(ranks)
         self._top = len(world.tables.clock_mhz) - 1
         self._gpus = idle_gpus(self._count, per_node=cluster.gpus_per_node, clock=self._top)
-        bin_s = (
-            world.conditions.trace_bin_s
-        )  # room for twice the time that the job needs if nothing goes wrong
+        bin_s = conditions.trace_bin_s  # room for twice the time that the job needs if nothing goes wrong
         bins = int(2.0 * iterations * float(world.plans.iteration_time_s[-1]) / bin_s) + 1 if bin_s else 0
         self._trace = PowerTrace(bin_s or 1.0, np.zeros(bins))
         self._start_s = np.zeros((cluster.pipelines, ranks))
-        self._random = np.random.default_rng(world.conditions.seed)
+        self._random = np.random.default_rng(conditions.seed)
         self._now: EmulatedIteration | None = None
         self._job_s = np.zeros(iterations)
         self._own_s = np.full((iterations, cluster.pipelines), np.nan)
@@ -152,33 +143,36 @@ class JobRun:
         self._energy_j = np.zeros((iterations, len(CAUSES)))
         self._changes = np.zeros(iterations, dtype=np.int64)
 
-    def iterate(self, n: int, plans: Sequence[Asking], stragglers: Sequence[Straggler]) -> None:
-        """Run iteration ``n`` of all pipelines up to their common release."""
-        world = self._world
+    def iterate(
+        self, n: int, plans: Sequence[Asking], stragglers: Sequence[Straggler]
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """Run iteration ``n`` of all pipelines up to their common release.
+
+        Return what ranks inform each other of: own times (NaN: unknown), who is capped.
+        """
         used = tuple(sorted(set(plans)))
-        job, requests = world.job, world.requests(used)
+        job, requests = self._world.job, self._world.requests(used)
         place = np.array([used.index(plan) for plan in plans], dtype=np.int64)
         before_j, before = self._gpus.energy_j.sum(axis=0), int(self._gpus.changes.sum())
         now = self._now = self._iteration(n, place, stragglers)
-        for first, end in world.cluster.islands(job.ranks):
+        for first, end in self._world.cluster.islands(job.ranks):
             play_pipelines(self._with(requests, first, end), now)
-        met_s = self._met_s(now)
+        alive = now.alive
+        if not alive.any():
+            raise ConfigError("all pipelines are lost at once", hint="leave one that goes on")
+        arrived_s = now.arrival_s[alive]  # each rank meets its peers, or all meet the last of all
+        met_s = arrived_s.max(axis=0) if job.by_rank else np.full(job.ranks, arrived_s.max())
         released_s = float((met_s + job.reduction_s).max()) + job.step_s  # all meet for the norm
         release_s = np.broadcast_to(released_s, now.arrival_s.shape).copy()
-        settle(self._with(requests, 0, world.cluster.pipelines), now.cap, release_s.ravel())
+        settle(self._with(requests, 0, len(alive)), now.cap, release_s.ravel())
         self._plan[n] = [plan for plan, _ in plans]
-        alive = now.alive
-        arrival_s = now.arrival_s[alive, 0] if job.by_rank else now.arrival_s[alive].max(axis=1)
+        arrival_s = arrived_s[:, 0] if job.by_rank else arrived_s.max(axis=1)
         self._own_s[n, alive] = arrival_s - now.start_s[alive, 0] + released_s[0] - met_s[0]
         self._job_s[n] = float((release_s - self._start_s)[:, 0].max())
         self._energy_j[n] = self._gpus.energy_j.sum(axis=0) - before_j
         self._changes[n] = int(self._gpus.changes.sum()) - before
         self._start_s = release_s
-
-    def observed(self, n: int) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return what ranks inform each other of iteration ``n``: own times (NaN: unknown), who is capped."""
-        assert self._now is not None
-        return self._own_s[n], self._now.capped
+        return self._own_s[n], now.capped
 
     def result(self, decisions: tuple[StragglerDecision, ...], *, answers_cost_pct: float = 0.0) -> Emulated:
         """Close the books."""
@@ -202,44 +196,32 @@ class JobRun:
     def _iteration(
         self, n: int, place: NDArray[np.int64], stragglers: Sequence[Straggler]
     ) -> EmulatedIteration:
-        cluster, conditions = self._world.cluster, self._world.conditions
-        job = self._world.job
-        shape = (cluster.pipelines, len(job.nodes))
-        noise = (
-            conditions.noise * self._random.standard_normal(shape) if conditions.noise else np.zeros(shape)
-        )
-        loaded = self._world.load_factors(n)
+        cluster, conditions, job = self._world.cluster, self._world.conditions, self._world.job
+        by_rank, by_node = (cluster.pipelines, job.ranks), (cluster.pipelines, len(job.nodes))
+        noise = conditions.noise * self._random.standard_normal(by_node) if conditions.noise else 0.0
+        work, loaded = conditions.work[n % len(conditions.work)], self._world.load_factors(n)
         now = EmulatedIteration(
             plan=place,
             alive=np.ones(cluster.pipelines, dtype=np.bool_),
             input_s=np.zeros(cluster.pipelines),
-            factor=np.maximum(0.05, 1.0 + noise) * conditions.work[n % len(conditions.work)] * loaded,
+            factor=np.broadcast_to(np.maximum(0.05, 1.0 + noise) * work * loaded, by_node).copy(),
             slow=np.ones(self._count),
             cap=np.full(self._count, self._top, dtype=np.int64),
             start_s=self._start_s,
-            link_s=np.zeros((cluster.pipelines, job.ranks)),
-            arrival_s=np.zeros((cluster.pipelines, job.ranks)),
+            link_s=np.zeros(by_rank),
+            arrival_s=np.zeros(by_rank),
             capped=np.zeros(cluster.pipelines, dtype=np.bool_),
-            begun_s=np.full(shape, np.nan),
-            ended_s=np.full(shape, np.nan),
+            begun_s=np.full(by_node, np.nan),
+            ended_s=np.full(by_node, np.nan),
         )
         for one in stragglers:
             _hold_back(now, one, cluster.tensor, self._world.tables.clock_mhz)
         return now
 
     def _with(self, requests: PlannedRequests, first: int, end: int) -> Play:
-        world, job = self._world, self._world.job
-        shape = Shape(first, end, job.ranks, world.cluster.tensor, world.cluster.gpus_per_node)
-        return Play(shape, job.program, world.tables, world.change, requests, self._gpus, self._trace)
-
-    def _met_s(self, now: EmulatedIteration) -> Floats:
-        """Return when each rank has met its peers of the other pipelines, or all have met the last of all."""
-        if not now.alive.any():
-            raise ConfigError("all pipelines are lost at once", hint="leave one that goes on")
-        arrived = now.arrival_s[now.alive]
-        job = self._world.job
-        met_s: Floats = arrived.max(axis=0) if job.by_rank else np.full(job.ranks, arrived.max())
-        return met_s
+        world, cluster = self._world, self._world.cluster
+        shape = first, end, world.job.ranks, cluster.tensor, cluster.gpus_per_node
+        return Play(*shape, world.job.program, world.tables, world.change, requests, self._gpus, self._trace)
 
 
 def _hold_back(now: EmulatedIteration, one: Straggler, tensor: int, clocks_mhz: Ints) -> None:
@@ -320,8 +302,8 @@ class Emulator:
             here = tuple(one for one in stragglers if one.is_active(n))
             if always is not None:
                 planned = [always] * len(planned)
-            run.iterate(n, list(zip(planned, on_pace, strict=True)), here)
-            answers.observe(ReplicaStatus(*run.observed(n), _announced(here, cluster.pipelines)))
+            seen = run.iterate(n, list(zip(planned, on_pace, strict=True)), here)
+            answers.observe(ReplicaStatus(*seen, _announced(here, cluster.pipelines)))
             if progress is not None:
                 progress((n + 1) / iterations)
         return run.result(tuple(answers.decisions), answers_cost_pct=answers.cost_pct)

@@ -1,4 +1,5 @@
 """The emulator's inner loop, compiled: an iteration of some pipelines, event after event."""
+# ruff: noqa: C901 - compiled code: loops written out
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ class Tables(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The model of a change of clock, as `perseus_ds.device.clock_change.ClockChange` has it."""
+    """`perseus_ds.device.clock_change.ClockChange` for compiled code."""
 
     call_s: float
     settle_up_s: float
@@ -150,20 +151,17 @@ class PowerTrace(NamedTuple):
     energy_j: Floats
 
 
-class Shape(NamedTuple):
-    """Pipelines ``first`` to ``end - 1``, which share nodes with no others; sizes of the job."""
+class Play(NamedTuple):
+    """All that the kernel is given, but for the iteration itself.
+
+    Pipelines ``first`` to ``end - 1``, which share nodes with no others, have ``ranks`` of ``tensor`` GPUs.
+    """
 
     first: int
     end: int
     ranks: int
     tensor: int
     per_node: int
-
-
-class Play(NamedTuple):
-    """All that the kernel is given, but for the iteration itself."""
-
-    shape: Shape
     program: Program
     tables: Tables
     change: Change
@@ -176,8 +174,15 @@ class Play(NamedTuple):
 
 
 @inner
-def spread(trace: PowerTrace, from_s: float, until_s: float, power_w: float) -> None:
-    """Put a power into the bins of the job's trace; what lies beyond the last bin is left out."""
+def book(play: Play, gpu: int, cause: int, power_w: float, until_s: float) -> None:
+    """Spend a power from where a GPU's books end until a moment; beyond the last bin nothing is traced."""
+    gpus, trace, from_s = play.gpus, play.trace, play.gpus.since_s[gpu]
+    if until_s <= from_s:
+        return
+    gpus.since_s[gpu] = until_s
+    if cause < 0:
+        return
+    gpus.energy_j[gpu, cause] += power_w * (until_s - from_s)
     place = int(from_s / trace.bin_s)
     while from_s < until_s and place < len(trace.energy_j):
         edge_s = min(until_s, (place + 1) * trace.bin_s)
@@ -186,35 +191,20 @@ def spread(trace: PowerTrace, from_s: float, until_s: float, power_w: float) -> 
 
 
 @inner
-def book(
-    books: tuple[Floats, Floats, PowerTrace], gpu: int, cause: int, power_w: float, until_s: float
-) -> None:
-    """Spend a power from where the books end until a moment."""
-    since_s, energy_j, trace = books
-    if until_s > since_s[gpu]:
-        if cause >= 0:
-            energy_j[gpu, cause] += power_w * (until_s - since_s[gpu])
-            if len(trace.energy_j):
-                spread(trace, since_s[gpu], until_s, power_w)
-        since_s[gpu] = until_s
-
-
-@inner
 def account(play: Play, gpu: int, cap: int, until_s: float) -> None:
     """Book a GPU up to a moment: stalled by a change, working, waiting for its peers, or waiting."""
     gpus, tables = play.gpus, play.tables
-    books = (gpus.since_s, gpus.energy_j, play.trace)
     clock = min(gpus.clock[gpu], cap)
     row, waiting_w = gpus.row[gpu], tables.waiting_w[clock]
     if row < 0:
-        book(books, gpu, gpus.cause[gpu], waiting_w, until_s)
+        book(play, gpu, gpus.cause[gpu], waiting_w, until_s)
         return
-    book(books, gpu, PEERS, waiting_w, min(until_s, gpus.paused_s[gpu]))
+    book(play, gpu, PEERS, waiting_w, min(until_s, gpus.paused_s[gpu]))
     worked_s = min(until_s, gpus.done_s[gpu]) - gpus.since_s[gpu]
     if worked_s > 0.0:
         gpus.left[gpu] = max(0.0, gpus.left[gpu] - worked_s / tables.time_s[row, clock])
-        book(books, gpu, WORKING, tables.power_w[row, clock], min(until_s, gpus.done_s[gpu]))
-    book(books, gpu, PEERS, waiting_w, until_s)
+        book(play, gpu, WORKING, tables.power_w[row, clock], min(until_s, gpus.done_s[gpu]))
+    book(play, gpu, PEERS, waiting_w, until_s)
 
 
 @inner
@@ -235,7 +225,7 @@ def settle(play: Play, cap: Ints, until_s: Floats) -> None:
     """
     gpus = play.gpus
     for gpu in range(len(gpus.clock)):
-        release_s = until_s[gpu // play.shape.tensor]
+        release_s = until_s[gpu // play.tensor]
         while True:
             first = -1
             for k in range(gpus.pending.shape[1]):
@@ -307,18 +297,18 @@ def play_pipelines(play: Play, now: EmulatedIteration) -> None:
 @allocating
 def _begun(heap: Heap, play: Play, now: EmulatedIteration) -> Progress:
     """Put what is under way, the releases and the first instructions on the heap."""
-    shape, program, gpus = play.shape, play.program, play.gpus
-    count, nodes = shape.end - shape.first, len(program.rank)
-    left = np.zeros((count, shape.ranks), dtype=np.int64)
+    program, gpus = play.program, play.gpus
+    count, nodes = play.end - play.first, len(program.rank)
+    left = np.zeros((count, play.ranks), dtype=np.int64)
     waits_for = np.zeros((count, nodes), dtype=np.int64)
     ready_s = np.zeros((count, nodes))
     for p in range(count):
-        pipeline = shape.first + p
-        for rank in range(shape.ranks):
+        pipeline = play.first + p
+        for rank in range(play.ranks):
             now.arrival_s[pipeline, rank] = now.start_s[pipeline, rank]
-            place = pipeline * shape.ranks + rank
+            place = pipeline * play.ranks + rank
             heappush(heap, (now.start_s[pipeline, rank], RELEASE, place, 0))
-            for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
+            for gpu in range(place * play.tensor, (place + 1) * play.tensor):
                 for k in range(gpus.pending.shape[1]):
                     if gpus.pending[gpu, k] >= 0:
                         heappush(heap, (gpus.pending_s[gpu, k], FORCE, gpu, gpus.pending[gpu, k]))
@@ -332,19 +322,18 @@ def _begun(heap: Heap, play: Play, now: EmulatedIteration) -> Progress:
             ready_s[p, node] = now.start_s[pipeline, rank]
             if program.waits_for[node] == 0:
                 ready_s[p, node] += now.input_s[pipeline]
-                heappush(heap, (ready_s[p, node], START, pipeline * shape.ranks + rank, node))
-    running = np.full((count, shape.ranks), -1, dtype=np.int64)
-    asked, newest = np.zeros((2, count, shape.ranks), dtype=np.int64)
-    return Progress(waits_for, ready_s, running, np.zeros((count, shape.ranks)), left, asked, newest)
+                heappush(heap, (ready_s[p, node], START, pipeline * play.ranks + rank, node))
+    running = np.full((count, play.ranks), -1, dtype=np.int64)
+    asked, newest = np.zeros((2, count, play.ranks), dtype=np.int64)
+    return Progress(waits_for, ready_s, running, np.zeros((count, play.ranks)), left, asked, newest)
 
 
 @allocating
 def _force(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A clock comes into force: in the next iteration, where this one has nothing left for the rank."""
     when_s, _, gpu, clock = event
-    shape, gpus = play.shape, play.gpus
-    place = gpu // shape.tensor
-    p, rank = place // shape.ranks - shape.first, place % shape.ranks
+    gpus, place = play.gpus, gpu // play.tensor
+    p, rank = place // play.ranks - play.first, place % play.ranks
     if progress.left[p, rank] == 0:
         for k in range(gpus.pending.shape[1]):
             if gpus.pending[gpu, k] < 0:
@@ -354,7 +343,7 @@ def _force(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
     gpus.clock[gpu], gpus.paused_s[gpu] = clock, when_s + play.change.stall_s
     if progress.running[p, rank] >= 0:
         expect(play, gpu, now.cap[gpu], when_s)
-        end_s = max(when_s, gpus.done_s[place * shape.tensor : (place + 1) * shape.tensor].max())
+        end_s = max(when_s, gpus.done_s[place * play.tensor : (place + 1) * play.tensor].max())
         if end_s < progress.due_s[p, rank]:
             progress.due_s[p, rank] = end_s
             heappush(heap, (end_s, DONE, place, progress.running[p, rank]))
@@ -364,24 +353,22 @@ def _force(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
 def _due(heap: Heap, progress: Progress, play: Play, event: Event) -> None:
     """Number a rank's request for a clock, and put it on the heap."""
     when_s, what, place, clock = event
-    if clock < 0:
-        return
-    p, rank = place // play.shape.ranks - play.shape.first, place % play.shape.ranks
-    progress.asked[p, rank] += 1
-    heappush(heap, (when_s, what, place, progress.asked[p, rank] * _CLOCKS + clock))
+    if clock >= 0:
+        p, rank = place // play.ranks - play.first, place % play.ranks
+        progress.asked[p, rank] += 1
+        heappush(heap, (when_s, what, place, progress.asked[p, rank] * _CLOCKS + clock))
 
 
 @allocating
 def _release(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A rank is let into the iteration."""
     when_s, _, place, _ = event
-    shape, gpus, requests = play.shape, play.gpus, play.requests
-    pipeline = place // shape.ranks
-    for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
+    gpus, requests, pipeline = play.gpus, play.requests, place // play.ranks
+    for gpu in range(place * play.tensor, (place + 1) * play.tensor):
         account(play, gpu, now.cap[gpu], when_s)
         gpus.cause[gpu] = BUBBLE if now.alive[pipeline] else LOST
     if now.alive[pipeline]:
-        plan, rank = now.plan[pipeline], place % shape.ranks
+        plan, rank = now.plan[pipeline], place % play.ranks
         _due(heap, progress, play, (when_s, ASK, place, requests.opening[plan, rank]))
         row = len(play.program.rank) + rank
         for k in range(requests.first[plan, row], requests.first[plan, row + 1]):
@@ -392,24 +379,22 @@ def _release(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration,
 def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A node begins; what a clock changes begins on all GPUs of the rank at once."""
     when_s, _, place, node = event
-    shape, program, gpus, requests = play.shape, play.program, play.gpus, play.requests
-    pipeline = place // shape.ranks
-    p, row = pipeline - shape.first, program.row[node]
+    gpus, requests, pipeline = play.gpus, play.requests, place // play.ranks
+    p, row, plan = pipeline - play.first, play.program.row[node], now.plan[pipeline]
     now.begun_s[pipeline, node] = when_s
     if row < 0:
-        heappush(heap, (when_s + program.fixed_s[node], DONE, place, node))
+        heappush(heap, (when_s + play.program.fixed_s[node], DONE, place, node))
         return
-    progress.running[p, place % shape.ranks], end_s = node, when_s
-    for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
+    progress.running[p, place % play.ranks], end_s = node, when_s
+    for gpu in range(place * play.tensor, (place + 1) * play.tensor):
         account(play, gpu, now.cap[gpu], when_s)
         gpus.row[gpu], gpus.left[gpu] = row, now.factor[pipeline, node] * now.slow[gpu]
         if gpus.clock[gpu] > now.cap[gpu]:
             now.capped[pipeline] = True
         expect(play, gpu, now.cap[gpu], when_s)
         end_s = max(end_s, gpus.done_s[gpu])
-    progress.due_s[p, place % shape.ranks] = end_s
+    progress.due_s[p, place % play.ranks] = end_s
     heappush(heap, (end_s, DONE, place, node))
-    plan = now.plan[pipeline]
     for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
         if 0.0 <= requests.offset_s[k] < AT_END:
             _due(heap, progress, play, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
@@ -417,23 +402,38 @@ def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
 
 @allocating
 def _done(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
-    """A node ends, and those that waited for it alone can begin."""
+    """A node ends if nothing has changed meanwhile, and those that waited for it alone can begin.
+
+    What its rank asks for at its end, or after it, is due then.
+    """
     when_s, _, place, node = event
-    shape, program, gpus = play.shape, play.program, play.gpus
-    pipeline, rank = place // shape.ranks, place % shape.ranks
-    p = pipeline - shape.first
+    program, gpus, requests = play.program, play.gpus, play.requests
+    pipeline, rank = place // play.ranks, place % play.ranks
+    p, plan = pipeline - play.first, now.plan[pipeline]
+    gpu, end = place * play.tensor, (place + 1) * play.tensor
     if program.row[node] >= 0:
-        if not _ended(heap, progress, play, p, event):
+        if progress.running[p, rank] != node or when_s != progress.due_s[p, rank]:
+            return
+        end_s = gpus.done_s[gpu:end].max()
+        if end_s > when_s:  # a clock fell: look again when it should have ended
+            progress.due_s[p, rank] = end_s
+            heappush(heap, (end_s, DONE, place, node))
             return
         progress.running[p, rank] = -1
-        _free(heap, progress, play, now, event)
+        for own in range(gpu, end):
+            account(play, own, now.cap[own], when_s)
+            gpus.row[own] = -1
+        for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
+            if requests.offset_s[k] < 0.0 or requests.offset_s[k] == AT_END:
+                after_s = max(0.0, -requests.offset_s[k])
+                _due(heap, progress, play, (when_s + after_s, ASK, place, requests.clock[k]))
     now.ended_s[pipeline, node] = when_s
     now.arrival_s[pipeline, rank] = max(now.arrival_s[pipeline, rank], when_s)
     progress.left[p, rank] -= 1
     if progress.left[p, rank] == 0:
-        for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
-            account(play, gpu, now.cap[gpu], when_s)
-            gpus.cause[gpu] = BARRIER
+        for own in range(gpu, end):
+            account(play, own, now.cap[own], when_s)
+            gpus.cause[own] = BARRIER
     for edge in range(program.first[node], program.first[node + 1]):
         after = program.after[edge]
         late_s = now.link_s[pipeline, rank] if program.crosses[edge] else 0.0
@@ -441,35 +441,7 @@ def _done(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, ev
         progress.ready_s[p, after] = ready_s
         progress.waits_for[p, after] -= 1
         if progress.waits_for[p, after] == 0:
-            heappush(heap, (ready_s, START, pipeline * shape.ranks + program.rank[after], after))
-
-
-@allocating
-def _free(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
-    """All GPUs of a rank are done with a computation; what they ask for at its end or after is due."""
-    when_s, _, place, node = event
-    gpus, requests, plan = play.gpus, play.requests, now.plan[place // play.shape.ranks]
-    for gpu in range(place * play.shape.tensor, (place + 1) * play.shape.tensor):
-        account(play, gpu, now.cap[gpu], when_s)
-        gpus.row[gpu] = -1
-    for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
-        if requests.offset_s[k] < 0.0 or requests.offset_s[k] == AT_END:
-            after_s = max(0.0, -requests.offset_s[k])
-            _due(heap, progress, play, (when_s + after_s, ASK, place, requests.clock[k]))
-
-
-@allocating
-def _ended(heap: Heap, progress: Progress, play: Play, p: int, event: Event) -> bool:
-    """Return whether a rank's work has ended; where a clock fell, look again when it should have."""
-    when_s, _, place, node = event
-    rank, tensor = place % play.shape.ranks, play.shape.tensor
-    if progress.running[p, rank] != node or when_s != progress.due_s[p, rank]:
-        return False
-    end_s = play.gpus.done_s[place * tensor : (place + 1) * tensor].max()
-    if end_s > when_s:
-        progress.due_s[p, rank] = end_s
-        heappush(heap, (end_s, DONE, place, node))
-    return bool(end_s <= when_s)
+            heappush(heap, (ready_s, START, pipeline * play.ranks + program.rank[after], after))
 
 
 @allocating
@@ -479,17 +451,17 @@ def _ask(heap: Heap, progress: Progress, play: Play, event: Event) -> None:
     Nor is what was superseded: a later request was due before it, as where a computation ends early.
     """
     when_s, _, place, request = event
-    shape, gpus, change = play.shape, play.gpus, play.change
-    p, rank = place // shape.ranks - shape.first, place % shape.ranks
+    gpus, change = play.gpus, play.change
+    p, rank = place // play.ranks - play.first, place % play.ranks
     number, clock = request // _CLOCKS, request % _CLOCKS
     if number < progress.newest[p, rank]:
         return
     progress.newest[p, rank] = number
-    for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
+    for gpu in range(place * play.tensor, (place + 1) * play.tensor):
         if gpus.wanted[gpu] == clock:
             continue
         settle_s = change.settle_up_s if clock > gpus.wanted[gpu] else change.settle_down_s
-        node = gpu // shape.per_node
+        node = gpu // play.per_node
         gpus.free_s[gpu], gpus.driver_s[node], gpus.force_s[gpu] = _queued(
             when_s,
             gpus.free_s[gpu],

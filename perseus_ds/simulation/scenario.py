@@ -25,14 +25,7 @@ _LOOKED_AT = 20  # iterations
 _TRACE_BIN_S = 0.1
 _STRICT = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 Model = TypeVar("Model", bound=pydantic.BaseModel)
-_AMOUNT = {
-    "slow": "factor",
-    "cap": "mhz",
-    "link": "seconds",
-    "input": "seconds",
-    "lost": None,
-    "announced": "factor",
-}
+_AMOUNT = {"slow": "factor", "cap": "mhz", "link": "seconds", "input": "seconds", "announced": "factor"}
 
 
 class Straggler(pydantic.BaseModel):
@@ -62,15 +55,15 @@ class Straggler(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _has_its_amount(self) -> Self:
         given = {name for name in ("factor", "mhz", "seconds") if getattr(self, name) is not None}
-        if given != {_AMOUNT[self.kind]} - {None}:
-            raise ValueError(f"a straggler of kind {self.kind} needs {_AMOUNT[self.kind] or 'no amount'}")
+        if given != {_AMOUNT.get(self.kind)} - {None}:
+            needed = _AMOUNT.get(self.kind, "no amount")
+            raise ValueError(f"a straggler of kind {self.kind} needs {needed}")
         return self
 
     @property
     def amount(self) -> float:
         """The number that comes with its kind; 1 where there is none."""
-        name = _AMOUNT[self.kind]
-        return 1.0 if name is None else float(getattr(self, name))
+        return float(getattr(self, _AMOUNT[self.kind])) if self.kind in _AMOUNT else 1.0
 
     def is_active(self, iteration: int) -> bool:
         """Return whether it holds its pipeline back in an iteration."""
@@ -122,10 +115,8 @@ class EmulatedLoads:
         Raises:
             PerseusError: naming the file and its row.
         """
-        lengths = [
-            _length(row["length"], where)
-            for where, row in read_table(path, ["length"], most_bytes=_MOST_BYTES)
-        ]
+        rows = read_table(path, ["length"], most_bytes=_MOST_BYTES)
+        lengths = [_length(row["length"], where) for where, row in rows]
         if not any(lengths):
             raise ConfigError(f"{path}: no length above 0", hint="expected one length a row")
         listed = tuple(_load(length) for length in lengths)
@@ -353,11 +344,8 @@ def read_scenario(path: Path | None, changes: dict[str, object]) -> Scenario:
     Raises:
         ConfigError: naming the file, the key and what is wrong with it.
     """
-    content = {} if path is None else _read_yaml(path)
-    return _checked(Scenario, content | changes, "the scenario" if path is None else str(path))
-
-
-def _read_yaml(path: Path) -> dict[str, object]:
+    if path is None:
+        return _checked(Scenario, changes, "the scenario")
     try:
         content = yaml.safe_load(read_bounded(path, most_bytes=_MOST_SCENARIO_BYTES))
     except (OSError, PerseusError) as error:
@@ -366,7 +354,7 @@ def _read_yaml(path: Path) -> dict[str, object]:
         raise ConfigError(f"{path} is not YAML: {str(error).splitlines()[0]:.200}") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ConfigError(f"{path} is not a scenario", hint="expected keys such as `pipelines: 16`")
-    return content
+    return _checked(Scenario, content | changes, str(path))
 
 
 def _checked(model: type[Model], content: Mapping[str, object], where: str) -> Model:
