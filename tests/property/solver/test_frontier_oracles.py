@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from solver_cases import (
     seeds,
 )
 
-from perseus_ds.errors import SolverError
 from perseus_ds.solver.check import check_frontier, check_plans
 from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.frontier import Frontier, plan_times, solve_frontier, worth_keeping
@@ -42,16 +40,13 @@ def test_random_graphs_agree_with_the_lp_and_pass_the_checker(seed: int) -> None
     assert_matches_lp(problem, frontier, 4)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_noisy_pipelines_agree_with_the_lp(seed: int) -> None:
-    problem = noisy_pipeline(seed, stages=3, microbatches=5, points=9)
+@pytest.mark.parametrize("source", [*SOURCES, 0, 1, 2, 3])
+def test_pipelines_of_measured_and_noisy_curves_agree_with_the_lp(source: str | int) -> None:
+    if isinstance(source, str):
+        problem = gpt3(source, stages=4, microbatches=8)
+    else:
+        problem = noisy_pipeline(source, stages=3, microbatches=5, points=9)
     assert_matches_lp(problem, solve_frontier(problem), 8)
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_whole_profile_agrees_with_the_lp(source: str) -> None:
-    problem = gpt3(source, stages=4, microbatches=8)
-    assert_matches_lp(problem, solve_frontier(problem), 12)
 
 
 @given(seeds)
@@ -158,28 +153,6 @@ def test_pipelines_pass_the_checkers(source: str) -> None:
     assert gap.mean() <= 0.0015
     assert (np.diff(kept.time_s) > 0).all()
     assert (np.diff(kept.cost_j) < 0).all()
-
-
-@pytest.mark.parametrize("field", ["cost_j", "price_w", "flow", "event"])
-def test_a_corrupted_frontier_is_refused(field: str) -> None:
-    problem = noisy_pipeline(1, stages=2, microbatches=3, points=6)
-    frontier = solve_frontier(problem)
-    broken = getattr(frontier, field).copy()
-    broken[len(broken) // 2] += 10 ** (frontier.whole.price.digits // 2) if field == "flow" else 1
-    broken[len(broken) // 2] *= 2
-    with pytest.raises(SolverError):
-        check_frontier(problem, dataclasses.replace(frontier, **{field: broken}))
-
-
-@pytest.mark.parametrize("field", ["cost_j", "time_s", "bound_j", "choice"])
-def test_a_corrupted_plan_is_refused(field: str) -> None:
-    problem = noisy_pipeline(1, stages=2, microbatches=3, points=6)
-    frontier = solve_frontier(problem)
-    plans = discretise(problem, frontier, np.linspace(frontier.t_min_s, frontier.t_star_s, 5))
-    broken = getattr(plans, field).copy()
-    broken[1] = broken[1] + 7 if field == "choice" else broken[1] + 0.1 * abs(broken[1])
-    with pytest.raises(SolverError):
-        check_plans(problem, dataclasses.replace(plans, **{field: broken}), frontier=frontier)
 
 
 def test_fewer_snapshots_still_prove_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

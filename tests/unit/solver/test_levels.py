@@ -1,14 +1,12 @@
-"""Levels of nodes: what an earlier measuring left, what holds of it, and where levels begin anew."""
+"""Levels of nodes begin anew where they would outgrow their field."""
 
 import numpy as np
 import pytest
 
 from perseus_ds.schedule import dag_of, textbook
-from perseus_ds.solver import sweep as augment
-from perseus_ds.solver.compiled import interpret
 from perseus_ds.solver.network import network_of, whole_of
 from perseus_ds.solver.problem import OptionTable, Problem
-from perseus_ds.solver.sweep import HIGH, HIGHEST, PATIENCE, room_for, start_of, sweep
+from perseus_ds.solver.sweep import HIGH, HIGHEST, room_for, start_of, sweep
 
 
 def problem(stages: int, microbatches: int) -> Problem:
@@ -35,20 +33,3 @@ def test_levels_that_would_outgrow_their_field_begin_anew(below: int) -> None:
     anew, ground = swept(HIGHEST - below)
     assert anew == swept(0)[0]
     assert 0 < ground < HIGHEST // 2
-
-
-@pytest.mark.parametrize(("stages", "microbatches"), [(2, 3), (3, 4), (4, 9)])
-def test_a_search_that_ends_where_the_sink_is_in_reach_finds_what_a_whole_one_finds(
-    stages: int, microbatches: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = whole_of(problem(stages, microbatches))
-    network, _ = network_of(whole)
-    results = []
-    for first in (0, 1):  # never, and while paths tie
-        monkeypatch.setattr(augment, "FIRST", first)
-        state, found, least = start_of(whole, network), room_for(64, network), whole.longest(whole.fastest)
-        many = interpret(sweep.__wrapped__, (state, least, found, 1, 1))  # type: ignore[attr-defined]
-        assert 0 < many < len(found.total)
-        assert (state.tally[PATIENCE] > 0) == (first > 0)
-        results.append([column[:many].tolist() for column in (found.total, found.price, found.event)])
-    assert results[0] == results[1]
