@@ -38,13 +38,13 @@ from perseus_ds.runtime.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
 from perseus_ds.runtime.context import JobContext, SwitchLatency
 from perseus_ds.runtime.cuda_timer import stopwatch_for
-from perseus_ds.runtime.emulation import Emulation, works_of
+from perseus_ds.runtime.emulation import Emulation, learn_job, works_of
 from perseus_ds.runtime.emulation_links import TimeMessages
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog, Scalars, log_line
 from perseus_ds.runtime.job import Job, Member, members_of, recognise, weights_of
 from perseus_ds.runtime.kernel_tracing import KernelTracing
-from perseus_ds.runtime.metrics import Publisher, RankMetrics, Sources
+from perseus_ds.runtime.metrics import Publisher, RankMetrics
 from perseus_ds.runtime.phases import WarmUp
 from perseus_ds.runtime.planned_run import Audits
 from perseus_ds.runtime.plans import BatchPlans, BatchSizes, StartAction, StartDecision, decide
@@ -156,20 +156,19 @@ def _notice_watch(context: JobContext, undo: Undo) -> NoticeWatch | None:
 
 def _publish(session: Session, context: JobContext, local_rank: int, audits: Audits, undo: Undo) -> None:
     """Leave this rank's numbers for monitoring, beside the training."""
-    settings, requests, books = context.config.metrics, session.requests, session.books
-    sources = Sources(
+    settings = context.config.metrics
+    figures = RankMetrics(
+        context.job,
+        context.directory,
         session.device.choice.gpu,
-        books.watch,
-        books,
-        requests.asked,
-        counts=lambda: requests.counts,
+        session.books,
+        session.requests,
         iteration=lambda: session.recorder.index,
         active_plan=lambda: session.active_plan,
         summaries=audits.summaries,
     )
-    figures = RankMetrics(context.job, context.directory, sources)
     folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
-    path = folder / f"{figures.labels.job['host']}.rank{context.job.rank:05d}.prom"
+    path = folder / f"{figures.host}.rank{context.job.rank:05d}.prom"
     publisher = Publisher(figures, path, say=context.log.line_here)
     undo.append(publisher.close)
     if settings.port is not None:
@@ -189,7 +188,8 @@ def _install(
     job, config, log = context.job, context.config, context.log
     listener: InstructionListener = WithoutInstructions(session) if job.replayed else session
     if emulation is not None:
-        listener = emulation.listener(listener, job, sizes.on_joined)
+        listener = emulated = emulation.rank(listener, job)
+        sizes.on_joined(partial(learn_job, emulated))
         undo.append(emulation.close)
     if config.trace_kernels:
         listener = KernelTracing(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -16,14 +17,7 @@ from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError
 from perseus_ds.kernels.trace import KernelTrace, read_trace
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener, Place
-from perseus_ds.runtime.emulation_links import (
-    LOADS,
-    CarriedTime,
-    CoupledTime,
-    Neighbours,
-    TimeMessages,
-    routes_of,
-)
+from perseus_ds.runtime.emulation_links import LOADS, Links, Neighbours, Route, TimeMessages, routes_of
 from perseus_ds.runtime.job import Job
 from perseus_ds.schedule import Instruction, Kind, Load
 
@@ -31,36 +25,65 @@ _UNKNOWN = -1.0
 _LEAST_SHARE_OF_LOAD = 1e-3
 
 
-class SharedLoads:
-    """Loads that the first stage counts and sends: later stages see no lengths, and their GPUs must.
+class LoadShare:
+    """The share of each microbatch's work in that of the mean one.
 
-    What the first stage knows is sent when a batch begins, else it is sent at each of its forwards.
+    With ``terms`` it is terms[0] + terms[1] t + terms[2] q, t and q the load's tokens and squares over those
+    of ``mean``. Without, it is its tokens over those of the first microbatch that a stage saw.
+
+    Later stages see no lengths, and their GPUs must. So with ``messages`` the rank of the ``first`` stage
+    sends its loads to the ``others``: when a batch begins if it knows them, else at each of its forwards.
+    Without messages a load is the batch's, or the forward's own.
     """
 
-    def __init__(self, messages: TimeMessages, *, first: int, others: Sequence[int], rank: int) -> None:
-        self._messages = messages
-        self._first = first
+    def __init__(
+        self,
+        terms: Sequence[float] | None = None,
+        mean: Load | None = None,
+        *,
+        messages: TimeMessages | None = None,
+        first: int = 0,
+        others: Sequence[int] = (),
+        rank: int = 0,
+    ) -> None:
+        self._terms, self._mean = terms, mean
+        self._messages, self._first, self._others = messages, first, others
         self._is_first = rank == first
-        self._others = others
+        self._batch: tuple[Load, ...] | None = None
         self._expected = 0
         self._exchanged: list[Load | None] = []
+        self._first_tokens: dict[int, float] = {}
+        self._shares: dict[tuple[int, int], float] = {}
 
-    def of_batch(self, batch: Batch) -> tuple[Load, ...] | None:
-        """Return a batch's loads as the first stage's rank knows them at its begin; None: it does not."""
+    def iteration_begins(self, batch: Batch) -> None:
+        """Set the loads of a batch; alike on all ranks of a pipeline where they are shared."""
+        self._shares.clear()
+        self._batch = batch.loads
+        if self._messages is None:
+            return
         while len(self._exchanged) < self._expected:  # forwards of the last batch that were not announced
             self._exchange(None)
         self._exchanged.clear()
-        loads = [self._send_or_receive(load) for load in batch.loads or (None,) * batch.microbatches]
-        found = tuple(load for load in loads if load is not None)
-        known = found if len(found) == len(loads) else None
-        self._expected = batch.microbatches if known is None else 0
-        return known
+        for load in batch.loads or (None,) * batch.microbatches:
+            self._exchange(load)
+        found = tuple(load for load in self._exchanged if load is not None)
+        self._batch = found if len(found) == len(self._exchanged) else None
+        self._expected = batch.microbatches if self._batch is None else 0
+        self._exchanged.clear()
 
-    def of_forward(self, present: Instruction, load: Load | None) -> Load | None:
-        """Return a forward's load as the first stage counted it, which it does no earlier than there.
+    def share(self, present: Instruction, load: Load | None) -> float:
+        """Return the share of what an instruction works on, whose forward has ``load``."""
+        place = present.stage, present.microbatch
+        if self._batch is not None and present.microbatch < len(self._batch):
+            load = self._batch[present.microbatch]
+        elif self._messages is not None and present.kind is Kind.FORWARD:
+            load = self._counted(present, load)
+        if load is not None:
+            self._shares[place] = self._share_of(present.stage, load)
+        return self._shares.get(place, 1.0)
 
-        A later stage's forward waits for the first one's activation anyway.
-        """
+    def _counted(self, present: Instruction, load: Load | None) -> Load | None:
+        """Return a forward's load as the first stage counted it, for whose activation it waits anyway."""
         if self._is_first and present.stage == 0:
             if len(self._exchanged) < self._expected:
                 self._exchange(load)
@@ -71,58 +94,18 @@ class SharedLoads:
         return known or load
 
     def _exchange(self, load: Load | None) -> None:
-        self._exchanged.append(self._send_or_receive(load))
-
-    def _send_or_receive(self, load: Load | None) -> Load | None:
         """Send a load where this rank is the first stage's, else receive the next."""
+        assert self._messages is not None
         if not self._is_first:
             tokens, squares = (self._messages.receive(self._first, LOADS) for _ in range(2))
-            return None if min(tokens, squares) < 0.0 else Load(tokens, squares)
-        for rank in self._others:
-            for number in (_UNKNOWN, _UNKNOWN) if load is None else (load.tokens, load.squares):
-                self._messages.send(rank, LOADS, number)
-        return load
+            load = None if min(tokens, squares) < 0.0 else Load(tokens, squares)
+        else:
+            for rank in self._others:
+                for number in (_UNKNOWN, _UNKNOWN) if load is None else (load.tokens, load.squares):
+                    self._messages.send(rank, LOADS, number)
+        self._exchanged.append(load)
 
-
-class LoadShare:
-    """The share of each microbatch's work in that of the mean one.
-
-    With ``terms`` it is terms[0] + terms[1] t + terms[2] q, t and q the load's tokens and squares over those
-    of ``mean``. Without, it is its tokens over those of the first microbatch that a stage saw. A load is what
-    the first stage knows at the begin of a batch or counts at its forward (``shared``). Else it is the
-    forward's own.
-    """
-
-    def __init__(
-        self,
-        terms: Sequence[float] | None = None,
-        mean: Load | None = None,
-        shared: SharedLoads | None = None,
-    ) -> None:
-        self._terms = terms
-        self._mean = mean
-        self._shared = shared
-        self._batch: tuple[Load, ...] | None = None
-        self._first_tokens: dict[int, float] = {}
-        self._shares: dict[tuple[int, int], float] = {}
-
-    def iteration_begins(self, batch: Batch) -> None:
-        """Set the loads of a batch; alike on all ranks of a pipeline where they are shared."""
-        self._shares.clear()
-        self._batch = batch.loads if self._shared is None else self._shared.of_batch(batch)
-
-    def share(self, present: Instruction, load: Load | None) -> float:
-        """Return the share of what an instruction works on, whose forward has ``load``."""
-        place = present.stage, present.microbatch
-        if self._batch is not None and present.microbatch < len(self._batch):
-            load = self._batch[present.microbatch]
-        elif self._shared is not None and present.kind is Kind.FORWARD:
-            load = self._shared.of_forward(present, load)
-        if load is not None:
-            self._shares[place] = self._of(present.stage, load)
-        return self._shares.get(place, 1.0)
-
-    def _of(self, stage: int, load: Load) -> float:
+    def _share_of(self, stage: int, load: Load) -> float:
         if self._terms is None or self._mean is None:
             first = self._first_tokens.setdefault(stage, load.tokens)
             return load.tokens / first if first and load.tokens else 1.0
@@ -131,9 +114,7 @@ class LoadShare:
         return max(_LEAST_SHARE_OF_LOAD, fixed + tokens * load.tokens / self._mean.tokens + squares * q)
 
 
-_AT_ONCE = (
-    0.9  # assumed: a tenth of a forward and a backward is communication, which hides when both run at once
-)
+_AT_ONCE = 0.9  # assumed: a tenth of both is communication, which hides when a forward and a backward overlap
 _HALF = 0.5  # each is one of the two products that a linear layer's backward consists of
 _LEAST_SHARE = 0.01  # assumed: a stage of embeddings alone still takes a hundredth of the mean stage
 
@@ -190,14 +171,14 @@ def _of_kernels(trace: KernelTrace, stage: int, gpu: str) -> StageWork:
     return StageWork(forward, backward)
 
 
-class EmulatedWork(PassingListener):
-    """A listener in front of the session's: the GPU is busy with an instruction until its work is done.
+class EmulatedRank(PassingListener):
+    """A listener in front of the session's: a rank whose GPU is simulated.
 
-    The session's marks lie around the GPU's work, as they would around kernels. Batches that the session
-    does not want still take their time. A computation that takes the host longer keeps the GPU busy to its
-    own end; `Truth` counts that as an overrun.
-
-    A microbatch of another load is as much more or less work (`LoadShare`), in all that is done to it.
+    The GPU is busy with an instruction until its work is done. The session's marks lie around that, as they
+    would around kernels. Batches that the session does not want still take their time. A computation that
+    takes the host longer keeps the GPU busy to its own end; `Truth` counts that as an overrun. A microbatch
+    of another load is as much more or less work (`LoadShare`), in all that is done to it. ``links`` carry its
+    time to other ranks; without them the host's clock is everyone's.
     """
 
     def __init__(
@@ -205,49 +186,70 @@ class EmulatedWork(PassingListener):
         listener: InstructionListener,
         gpu: SimulatedGpu,
         works: Mapping[int, StageWork],
-        order: Sequence[Instruction],
         *,
-        microbatches: int = 0,
         loads: LoadShare | None = None,
+        links: Links | None = None,
     ) -> None:
         super().__init__(listener)
-        self._gpu = gpu
-        self._works = works
-        self._orders = {microbatches: _computations_of(order)}
-        self._computations = self._orders[microbatches]
-        self._loads = loads or LoadShare()
+        self._gpu, self._works, self._loads, self._links = gpu, works, loads or LoadShare(), links
+        self._orders: dict[int, tuple[Sequence[Instruction], Sequence[Route]]] = {}
+        self._computations: Sequence[Instruction] = ()
         self._position = 0
         self._wanted = False
         self._task: Task | None = None
 
+    def learn(self, order: Sequence[Instruction], routes: Sequence[Route] = (), *, microbatches: int) -> None:
+        """Add what batches of a size run and exchange; alike on all ranks, between two iterations."""
+        computations = [one for one in order if one.kind.is_computation]
+        self._orders[microbatches] = computations, routes
+        self._computations = self._computations or computations
+
     def iteration_begins(self, batch: Batch) -> bool:
         """Want every instruction, whether the session does or not."""
+        self._computations, routes = self._orders.get(batch.microbatches, (self._computations, ()))
         self._position = 0
-        self._computations = self._orders.get(batch.microbatches, self._computations)
+        if self._links is not None:
+            self._links.begin(routes)
         self._loads.iteration_begins(batch)
         self._wanted = self._listener.iteration_begins(batch)
         return True
 
-    def learn(self, order: Sequence[Instruction], *, microbatches: int) -> None:
-        self._orders[microbatches] = _computations_of(order)
-
     def before(self, kind: Kind, load: Load | None = None) -> None:
+        if self._links is not None:
+            self._links.wait_for_buffers(kind)
         if self._wanted:
             self._listener.before(kind, load)
         if kind.is_computation:
-            present = self._present(kind)
-            self._task = self._gpu.begin(self._work(present, load))
+            self._task = self._gpu.begin(self._work(self._next(kind), load))
             self._position += 1
+        if self._links is not None:
+            self._links.send_begin(kind)
 
     def after(self, kind: Kind) -> None:
+        if self._links is not None:
+            self._links.wait_for_others(kind)
         if self._task is not None:
             task, self._task = self._task, None
             self._gpu.release(task)
             self._gpu.wait(task)
+        if self._links is not None and kind.is_computation:
+            self._links.wait_for_coupled()
         if self._wanted:
             self._listener.after(kind)
+        if self._links is not None:
+            self._links.send_end()
+
+    def iteration_ends(self) -> None:
+        if self._links is not None:
+            self._links.end()
+        self._listener.iteration_ends()
+        if self._links is not None:
+            self._links.clock.left_at = time.monotonic()
 
     def iteration_broke(self) -> None:
+        """Send no more moments: no other rank knows where this one is."""
+        if self._links is not None:
+            self._links.messages.close()
         if self._task is not None:
             self._gpu.abandon(self._task)
             self._task = None
@@ -262,16 +264,12 @@ class EmulatedWork(PassingListener):
         both_s = _AT_ONCE * sum(work.seconds for work in works)
         return works[0] if len(works) == 1 else works[0].times(both_s / works[0].seconds)
 
-    def _present(self, kind: Kind) -> Instruction:
+    def _next(self, kind: Kind) -> Instruction:
         """Return the next computation; in a batch of another order, the first of this kind."""
         if self._position < len(self._computations) and self._computations[self._position].kind is kind:
             return self._computations[self._position]
         alike = (i for i in self._computations if i.kind is kind)
         return next(alike, Instruction(next(iter(self._works)), kind, 0))
-
-
-def _computations_of(order: Sequence[Instruction]) -> list[Instruction]:
-    return [i for i in order if i.kind.is_computation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,51 +286,35 @@ class Emulation:
     places: Sequence[Place]
     messages: TimeMessages | None
 
-    def listener(
-        self, session: InstructionListener, job: Job, on_joined: Callable[[Callable[[Job], None]], None]
-    ) -> InstructionListener:
-        """Put what emulates in front of the session; ``on_joined`` reports batches of other sizes."""
-        size = job.schedule.microbatches
-        clock, peers = self.gpu.virtual_time, self.places[job.rank].coupled
-        if clock is not None and self.messages is not None and len(peers) > 1:
-            session = CoupledTime(session, clock, self.messages, rank=job.rank, peers=peers)
-        work = EmulatedWork(
-            session, self.gpu, self.works, job.order, microbatches=size, loads=self._load_share(job)
-        )
-        on_joined(lambda other: work.learn(other.order, microbatches=other.schedule.microbatches))
-        if clock is None or self.messages is None:
-            return work
-        carried = CarriedTime(
-            work,
-            clock,
-            microbatches=size,
-            routes=routes_of(job.schedule, job.pipeline_rank),
-            neighbours=neighbours_of(self.places, job.rank),
-            messages=self.messages,
-            settings=self.gpu.settings,
-        )
-        on_joined(
-            lambda other: carried.learn(
-                routes_of(other.schedule, other.pipeline_rank), microbatches=other.schedule.microbatches
+    def rank(self, session: InstructionListener, job: Job) -> EmulatedRank:
+        """Return what stands in front of the session."""
+        settings, clock, messages = self.gpu.settings, self.gpu.virtual_time, self.messages
+        neighbours, links, loads = neighbours_of(self.places, job.rank), None, LoadShare()
+        if clock is not None and messages is not None:
+            coupled = self.places[job.rank].coupled
+            links = Links(clock, messages, neighbours, settings, rank=job.rank, coupled=coupled)
+        if settings.load_terms is not None and settings.mean_load is not None:
+            loads = LoadShare(
+                settings.load_terms,
+                Load(*settings.mean_load),
+                messages=messages,
+                first=neighbours.pipeline[job.schedule.rank_of_stages()[0]],
+                others=neighbours.others,
+                rank=job.rank,
             )
-        )
-        return carried
-
-    def _load_share(self, job: Job) -> LoadShare:
-        """Return how much work loads are: as the first stage counts, where settings state their meaning."""
-        settings = self.gpu.settings
-        if settings.load_terms is None or settings.mean_load is None:
-            return LoadShare()
-        shared = None
-        if self.messages is not None:
-            neighbours = neighbours_of(self.places, job.rank)
-            first = neighbours.pipeline[job.schedule.rank_of_stages()[0]]
-            shared = SharedLoads(self.messages, first=first, others=neighbours.others, rank=job.rank)
-        return LoadShare(settings.load_terms, Load(*settings.mean_load), shared)
+        emulated = EmulatedRank(session, self.gpu, self.works, loads=loads, links=links)
+        learn_job(emulated, job)
+        return emulated
 
     def close(self) -> None:
         if self.messages is not None:
             self.messages.close()
+
+
+def learn_job(emulated: EmulatedRank, job: Job) -> None:
+    """Add the order and the exchanges of a job's batches."""
+    routes = routes_of(job.schedule, job.pipeline_rank)
+    emulated.learn(job.order, routes, microbatches=job.schedule.microbatches)
 
 
 def neighbours_of(places: Sequence[Place], rank: int) -> Neighbours:

@@ -15,10 +15,9 @@ import torch.distributed as dist
 
 from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.channel import control_group
 from perseus_ds.runtime.reach import Reach
-from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule, dag_of
+from perseus_ds.schedule import Instruction, Kind, Order, Schedule, dag_of
 
 # Ranks that each instruction of one rank waits for and releases, read off the schedule's own graph.
 
@@ -123,8 +122,8 @@ class Neighbours:
     others: Sequence[int] = ()
 
 
-class CarriedTime(PassingListener):
-    """A listener in front of `EmulatedWork`: each rank's time passes as its GPU works, and travels along.
+class Links:
+    """A rank's virtual time on its way to and from other ranks.
 
     Moments are sent before the host's own call and awaited after it, where the host itself has just waited
     for the same ranks. So nothing can hang that does not hang without us. In the step, or at the end of an
@@ -132,76 +131,89 @@ class CarriedTime(PassingListener):
     by. What the host does between two iterations passes by its own clock, over ``time_scale``, in steps of
     ``host_step_s``. What is shorter is this host's pace and no part of the job. Our own work there takes no
     time.
+
+    ``coupled`` are the ranks that wait for each other in every layer, this one among them, ascending (tensor,
+    context and expert parallelism): each computation is as long as that of the slowest. The others spend the
+    difference waiting, inside their marks, as they would around kernels.
     """
 
     def __init__(
         self,
-        listener: InstructionListener,
         clock: VirtualTime,
-        *,
-        microbatches: int,
-        routes: Sequence[Route],
-        neighbours: Neighbours,
         messages: TimeMessages,
+        neighbours: Neighbours,
         settings: SimulatedSettings,
+        *,
+        rank: int = 0,
+        coupled: Sequence[int] = (),
     ) -> None:
-        super().__init__(listener)
-        self._clock = clock
-        self._known_routes = {microbatches: routes}
-        self._routes = routes
-        self._neighbours = neighbours
-        self._messages = messages
-        self._settings = settings
+        self.clock, self.messages = clock, messages
+        self._neighbours, self._settings = neighbours, settings
+        self._first = coupled[0] if coupled else rank
+        self._is_first = rank == self._first
+        self._others = [peer for peer in coupled if peer != rank]
+        self._routes: Sequence[Route] = ()
         self._route: Route | None = None
         self._position = 0
         self._reduced = self._clipped = False
 
-    def iteration_begins(self, batch: Batch) -> bool:
-        """Pass the time that the host took since the last iteration."""
-        if self._clock.left_at is not None:
-            step_s, host_s = self._settings.host_step_s, time.monotonic() - self._clock.left_at
-            self._clock.pass_s(host_s // step_s * step_s / self._settings.time_scale)
-            self._clock.left_at = None
-        self._position = 0
-        self._routes = self._known_routes.get(batch.microbatches, ())
+    def begin(self, routes: Sequence[Route]) -> None:
+        """Begin an iteration of these exchanges; pass the time that the host took since the last one."""
+        if self.clock.left_at is not None:
+            step_s, host_s = self._settings.host_step_s, time.monotonic() - self.clock.left_at
+            self.clock.pass_s(host_s // step_s * step_s / self._settings.time_scale)
+            self.clock.left_at = None
+        self._routes, self._position = routes, 0
         self._reduced = self._clipped = False
-        self._messages.iteration_begins()
-        return self._listener.iteration_begins(batch)
+        self.messages.iteration_begins()
 
-    def learn(self, routes: Sequence[Route], *, microbatches: int) -> None:
-        """Add the exchanges of batches of another size; alike on all ranks, between two iterations."""
-        self._known_routes[microbatches] = routes
-
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        """Wait for what comes through buffers, and send this moment to the peers of this instruction."""
-        route = self._route = self._next(kind)
+    def wait_for_buffers(self, kind: Kind) -> None:
+        """Before an instruction: wait for what comes through buffers, after those that were not announced."""
+        ahead = range(self._position, len(self._routes))
+        found = next((at for at in ahead if self._routes[at].kind is kind), None)
+        route = self._route = None if found is None else self._routes[found]
+        if found is not None:
+            self._skip_to(found)
+            self._position = found + 1
         if route is not None and route.waits_for:
-            self._clock.pass_to(self._latest_s(route.waits_for) + self._settings.transfer_s)
-        self._listener.before(kind, load)
-        if route is not None:
-            self._send_to(route.peers)
+            self.clock.pass_to(self._latest_s(route.waits_for) + self._settings.transfer_s)
+
+    def send_begin(self, kind: Kind) -> None:
+        """Send this moment to the peers of the instruction that begins."""
+        if self._route is not None:
+            self._send_to(self._route.peers)
         if kind is Kind.REDUCE_GRADS:
             self._send(self._neighbours.alike, REDUCTION)
         if kind is Kind.STEP:
             self._send(self._neighbours.others, NORM)
 
-    def after(self, kind: Kind) -> None:
-        """Be as late as the latest of this instruction's peers, then release those who wait for it."""
-        route = self._route
-        if route is not None:
-            self._wait_for_peers(route)
+    def wait_for_others(self, kind: Kind) -> None:
+        """Be as late as the latest of the instruction's peers."""
+        if self._route is not None:
+            self._wait_for_peers(self._route)
         if kind is Kind.REDUCE_GRADS:
             self._wait_for_replicas()
-            self._clock.pass_s(self._settings.reduce_grads_s)
+            self.clock.pass_s(self._settings.reduce_grads_s)
         if kind is Kind.STEP:
             self._wait_for_norm()
-            self._clock.pass_s(self._settings.step_s)
-        self._listener.after(kind)
-        if route is not None:
-            self._send_to(route.releases)
+            self.clock.pass_s(self._settings.step_s)
 
-    def iteration_ends(self) -> None:
-        """Wait for the replicas and the pipeline if no instruction did; then the host's own time begins."""
+    def wait_for_coupled(self) -> None:
+        """Be as late as the slowest; the first gathers the moments and answers with the latest."""
+        if self._is_first:
+            self._wait(self._others, COUPLED)
+            self._send(self._others, COUPLED)
+        else:
+            self._send([self._first], COUPLED)
+            self._wait([self._first], COUPLED)
+
+    def send_end(self) -> None:
+        """Release who waits for the instruction that ended."""
+        if self._route is not None:
+            self._send_to(self._route.releases)
+
+    def end(self) -> None:
+        """Wait for the replicas and the pipeline if no instruction did."""
         self._skip_to(len(self._routes))
         if not self._reduced:
             self._send(self._neighbours.alike, REDUCTION)
@@ -209,23 +221,6 @@ class CarriedTime(PassingListener):
         if not self._clipped:
             self._send(self._neighbours.others, NORM)
             self._wait_for_norm()
-        self._listener.iteration_ends()
-        self._clock.left_at = time.monotonic()
-
-    def iteration_broke(self) -> None:
-        """Send no more moments: no other rank knows where this one is."""
-        self._messages.close()
-        self._listener.iteration_broke()
-
-    def _next(self, kind: Kind) -> Route | None:
-        """Return the route of the instruction that was announced, after those that were not."""
-        ahead = range(self._position, len(self._routes))
-        found = next((at for at in ahead if self._routes[at].kind is kind), None)
-        if found is None:
-            return None
-        self._skip_to(found)
-        self._position = found + 1
-        return self._routes[found]
 
     def _skip_to(self, position: int) -> None:
         """Carry out the transfers that stand before an instruction and were not announced."""
@@ -236,8 +231,8 @@ class CarriedTime(PassingListener):
 
     def _wait_for_peers(self, route: Route) -> None:
         if route.peers:
-            self._clock.pass_to(self._latest_s(route.peers))
-            self._clock.pass_s(route.transfers * self._settings.transfer_s)
+            self.clock.pass_to(self._latest_s(route.peers))
+            self.clock.pass_s(route.transfers * self._settings.transfer_s)
 
     def _wait_for_replicas(self) -> None:
         self._wait(self._neighbours.alike, REDUCTION)
@@ -249,7 +244,7 @@ class CarriedTime(PassingListener):
 
     def _latest_s(self, peers: Iterable[PeerRank]) -> float:
         pipeline = self._neighbours.pipeline
-        return max([self._messages.receive(pipeline[peer.rank], peer.tag) for peer in peers])
+        return max([self.messages.receive(pipeline[peer.rank], peer.tag) for peer in peers])
 
     def _send_to(self, peers: Iterable[PeerRank]) -> None:
         for peer in peers:
@@ -257,66 +252,11 @@ class CarriedTime(PassingListener):
 
     def _send(self, ranks: Iterable[int], tag: int) -> None:
         for rank in ranks:
-            self._messages.send(rank, tag, self._clock.now_s())
+            self.messages.send(rank, tag, self.clock.now_s())
 
     def _wait(self, ranks: Iterable[int], tag: int) -> None:
         """Be as late as the last of some ranks."""
-        self._clock.pass_to(max([self._messages.receive(rank, tag) for rank in ranks], default=0.0))
-
-
-class CoupledTime(PassingListener):
-    """A listener behind `EmulatedWork`: a GPU that has done its part waits for its slowest peer.
-
-    Tensor-, context- and expert-parallel ranks wait for each other in every layer. Each computation is as
-    long as that of the slowest, and the others spend the difference waiting, inside their marks, as they
-    would around kernels. The first peer gathers the moments and answers with the latest: what the host itself
-    has just waited for.
-
-    Shape: ``peers`` with this rank among them, ascending.
-    """
-
-    def __init__(
-        self,
-        listener: InstructionListener,
-        clock: VirtualTime,
-        messages: TimeMessages,
-        *,
-        rank: int,
-        peers: Sequence[int],
-    ) -> None:
-        super().__init__(listener)
-        self._clock = clock
-        self._messages = messages
-        self._first = peers[0]
-        self._is_first = rank == peers[0]
-        self._others = [peer for peer in peers if peer != rank]
-        self._wanted = False
-
-    def iteration_begins(self, batch: Batch) -> bool:
-        """Want every instruction: peers wait for each other whether the session listens or not."""
-        self._wanted = self._listener.iteration_begins(batch)
-        return True
-
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        if self._wanted:
-            self._listener.before(kind, load)
-
-    def after(self, kind: Kind) -> None:
-        """Wait for the slowest peer, then pass it on."""
-        if kind.is_computation:
-            self._wait_for_peers()
-        if self._wanted:
-            self._listener.after(kind)
-
-    def _wait_for_peers(self) -> None:
-        if not self._is_first:
-            self._messages.send(self._first, COUPLED, self._clock.now_s())
-            self._clock.pass_to(self._messages.receive(self._first, COUPLED))
-            return
-        for peer in self._others:
-            self._clock.pass_to(self._messages.receive(peer, COUPLED))
-        for peer in self._others:
-            self._messages.send(peer, COUPLED, self._clock.now_s())
+        self.clock.pass_to(max([self.messages.receive(rank, tag) for rank in ranks], default=0.0))
 
 
 # Moments of virtual time from rank to rank, over a gloo group of our own.

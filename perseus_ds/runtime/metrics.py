@@ -5,27 +5,28 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from queue import Empty
 from typing import TYPE_CHECKING
 
-from perseus_ds.device.clock_agenda import RequestCounts
-from perseus_ds.device.clock_change import AskedClocks
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.errors import ConfigError, DeviceError, PerseusError
+from perseus_ds.errors import DeviceError, PerseusError
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
 from perseus_ds.run_directory.records import Summary
 from perseus_ds.runtime.accounting import RankBooks
-from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.clock_thread import ClockThread
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.phases import ActivePlan
 from perseus_ds.runtime.threads import HostThreads
 
 if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
+    from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 # Every metric by name, and samples of them.
@@ -53,10 +54,7 @@ class Metric(Enum):
     PLANNED_TIME = "planned_iteration_time_seconds", "Iteration time that the objective's plan predicts."
     SYNC_TIME = "sync_time_seconds", "Iteration time T' that replicas aim at beside a straggler; else absent."
     STRAGGLER = "straggler_slowdown_ratio", "How many times longer a straggler takes than its peers."
-    SAVED = (
-        "energy_saved_joules",
-        "Energy that plans saved since the process started, all GPUs, as measured.",
-    )
+    SAVED = "energy_saved_joules", "Energy that plans saved since the process started, all GPUs, as measured."
     SAVED_ERROR = "energy_saved_error_joules", "Half of the 95 % interval of energy_saved_joules."
     SAVING = "saving_ratio", "Share of an iteration's energy that the plan saves, as measured."
     SAVING_ERROR = "saving_error_ratio", "Half of the 95 % interval of saving_ratio."
@@ -73,135 +71,118 @@ class Metric(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MetricSample:
-    """A value of a metric; ``labels`` beside those of its GPU, or of the job."""
+    """A value of a metric, with its labels."""
 
     metric: Metric
     value: float
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """Labels that all samples of a GPU have in common, and all of the job."""
-
-    gpu: Mapping[str, str]
-    job: Mapping[str, str]
-
-    def of(self, sample: MetricSample) -> dict[str, str]:
-        return {**(self.gpu if sample.metric.of_gpu else self.job), **sample.labels}
+    labels: Mapping[str, str]
 
 
 _HERTZ = 1_000_000
 _LIMIT_EVERY_S = 15.0  # half a dozen calls to the driver
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Objects that hold the numbers: written by other threads, and only read here.
-
-    ``iteration`` returns the index of the present iteration, ``active_plan`` the plan in force. ``summaries``
-    returns what was measured by the size of the batches (rank 0 alone).
-    """
-
-    gpu: Gpu
-    watch: EnergyWatch
-    books: RankBooks
-    asked: AskedClocks
-    counts: Callable[[], RequestCounts]
-    iteration: Callable[[], int]
-    active_plan: Callable[[], ActivePlan | None]
-    summaries: Mapping[int, Summary]
-
-
 class RankMetrics:
     """All samples of one rank; those of the job come from rank 0 alone.
 
-    One thread calls `update` now and then.
+    What other threads write is only read here, by the one thread that calls `update` now and then.
+    ``iteration`` returns the index of the present iteration, ``active_plan`` the plan in force. ``summaries``
+    are what was measured, by the size of the batches (rank 0 alone).
     """
 
     def __init__(
         self,
         job: Job,
         directory: RunDirectory,
-        sources: Sources,
+        gpu: Gpu,
+        books: RankBooks,
+        requests: ClockThread,
         *,
+        iteration: Callable[[], int],
+        active_plan: Callable[[], ActivePlan | None],
+        summaries: Mapping[int, Summary],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._first = job.rank == 0
         self._profile = directory.profile
-        self._sources = sources
+        self._gpu, self._books, self._requests = gpu, books, requests
+        self._iteration, self._active_plan, self._summaries = iteration, active_plan, summaries
         self._saved_j = self._saved_error_j = 0.0
         self._counted: dict[int, int] = {}
         self._now_s = now_s
-        self._limit_w, self._limit_read_s = _power_limit_w(sources.gpu), now_s()
-        self.labels = labels_of(job, directory.path, uuid=sources.gpu.identify().uuid)
+        self._limit_w, self._limit_read_s = _power_limit_w(gpu), now_s()
+        slurm = os.environ.get("SLURM_JOB_ID")
+        self.host = job.addresses[job.rank].host if job.addresses else os.uname().nodename
+        self._of_job = {"job": directory.path.resolve().name, "host": self.host}
+        self._of_job |= {"slurm_job_id": slurm} if slurm else {}
+        self._of_gpu = {
+            **self._of_job,
+            "replica": str(job.replica),
+            "stage": ",".join(map(str, sorted({instruction.stage for instruction in job.order}))),
+            "rank": str(job.rank),
+            "gpu_uuid": gpu.identify().uuid,  # DCGM calls it ``UUID``
+        }
 
     def update(self) -> None:
         """Add what iterations at the plan saved, once both sides are measured; read the power limit."""
-        self._sources.watch.catch_up()
-        for size, iterations in dict(self._sources.books.at_plan).items():
-            summary = self._sources.summaries.get(size)
+        self._books.watch.catch_up()
+        for size, iterations in dict(self._books.at_plan).items():
+            summary = self._summaries.get(size)
             if self._first and summary is not None:
                 fresh, self._counted[size] = iterations - self._counted.get(size, 0), iterations
                 each_j = summary.baseline.energy_j
                 self._saved_j += fresh * each_j * summary.saving_pct / 100.0
                 self._saved_error_j += fresh * each_j * (summary.saving_within_pct or 0.0) / 100.0
         if self._now_s() >= self._limit_read_s + _LIMIT_EVERY_S:
-            self._limit_w, self._limit_read_s = _power_limit_w(self._sources.gpu), self._now_s()
+            self._limit_w, self._limit_read_s = _power_limit_w(self._gpu), self._now_s()
 
     def samples(self) -> list[MetricSample]:
-        own = [*self._of_gpu(), *self._of_clock()]
-        return [*own, *self._of_job(), *self._of_plan()] if self._first else own
+        """Return a sample of each metric that has a value."""
+        rows = [*self._rows_of_gpu(), *(self._rows_of_job() if self._first else ())]
+        return [
+            MetricSample(metric, value, {**(self._of_gpu if metric.of_gpu else self._of_job), **labels})
+            for metric, value, labels in rows
+            if value is not None
+        ]
 
-    def _of_gpu(self) -> Iterator[MetricSample]:
-        yield MetricSample(Metric.ENERGY, self._sources.watch.taken_j)
-        latest = self._sources.books.latest
-        if latest is not None:
-            yield MetricSample(Metric.ITERATION_ENERGY, latest[0])
-            yield MetricSample(Metric.POWER, latest[1])
-        if self._limit_w is not None:
-            yield MetricSample(Metric.POWER_LIMIT, self._limit_w)
-        for sighting in self._sources.gpu.conflicts():
-            yield MetricSample(Metric.CONFLICTS, sighting.count, {"kind": sighting.kind.name.lower()})
+    def _rows_of_gpu(self) -> Iterator[_Row]:
+        watch, counts = self._books.watch, self._requests.counts
+        latest_j, latest_w = self._books.latest or (None, None)
+        yield Metric.ENERGY, watch.taken_j, {}
+        yield Metric.ITERATION_ENERGY, latest_j, {}
+        yield Metric.POWER, latest_w, {}
+        yield Metric.POWER_LIMIT, self._limit_w, {}
+        for sighting in self._gpu.conflicts():
+            yield Metric.CONFLICTS, sighting.count, {"kind": sighting.kind.name.lower()}
+        yield Metric.REQUESTED, _hertz(self._requests.asked.latest_mhz), {}
+        yield Metric.ACHIEVED, _hertz(watch.latest_clock_mhz), {}
+        yield Metric.REQUESTS, counts.changes, {}
+        yield Metric.LATE, counts.late, {}
+        yield Metric.OVERTAKEN, counts.overtaken, {}
+        yield Metric.CONTROL, self._gpu.in_control(), {}
 
-    def _of_clock(self) -> Iterator[MetricSample]:
-        source = self._sources
-        counts = source.counts()
-        clocks = (
-            (Metric.REQUESTED, source.asked.latest_mhz),
-            (Metric.ACHIEVED, source.watch.latest_clock_mhz),
-        )
-        for metric, clock_mhz in clocks:
-            if clock_mhz is not None:
-                yield MetricSample(metric, clock_mhz * _HERTZ)
-        yield MetricSample(Metric.REQUESTS, counts.changes)
-        yield MetricSample(Metric.LATE, counts.late)
-        yield MetricSample(Metric.OVERTAKEN, counts.overtaken)
-        yield MetricSample(Metric.CONTROL, source.gpu.in_control())
-
-    def _of_job(self) -> Iterator[MetricSample]:
-        yield MetricSample(Metric.RUNNING, 1)
-        yield MetricSample(Metric.ITERATIONS, self._sources.iteration())
-        yield MetricSample(Metric.SAVED, self._saved_j)
-        yield MetricSample(Metric.SAVED_ERROR, self._saved_error_j)
-        for size, summary in dict(self._sources.summaries).items():
-            yield from _summary_samples(summary, {"microbatches": str(size)})
-        age_s = _age_s(self._profile)
-        if age_s is not None:
-            yield MetricSample(Metric.PROFILE_AGE, age_s)
-
-    def _of_plan(self) -> Iterator[MetricSample]:
-        present = self._sources.active_plan()
+    def _rows_of_job(self) -> Iterator[_Row]:
+        yield Metric.RUNNING, 1, {}
+        yield Metric.ITERATIONS, self._iteration(), {}
+        yield Metric.SAVED, self._saved_j, {}
+        yield Metric.SAVED_ERROR, self._saved_error_j, {}
+        for size, summary in dict(self._summaries).items():
+            of_size = {"microbatches": str(size)}
+            yield Metric.SAVING, _ratio(summary.saving_pct), of_size
+            yield Metric.SAVING_ERROR, _ratio(summary.saving_within_pct), of_size
+            yield Metric.SLOWDOWN, _ratio(summary.slowdown_pct), of_size
+            yield Metric.SLOWDOWN_ERROR, _ratio(summary.slowdown_within_pct), of_size
+        with suppress(OSError):
+            yield Metric.PROFILE_AGE, max(0.0, time.time() - self._profile.stat().st_mtime), {}
+        present = self._active_plan()
         if present is None:
             return
-        yield MetricSample(Metric.PLAN, present.plan)
-        yield MetricSample(Metric.PLANS, present.choices)
-        yield MetricSample(Metric.PLANNED_TIME, present.objective_s)
+        yield Metric.PLAN, present.plan, {}
+        yield Metric.PLANS, present.choices, {}
+        yield Metric.PLANNED_TIME, present.objective_s, {}
         observed = present.observed
-        if observed is not None and observed.iteration_s is not None:
-            yield MetricSample(Metric.ITERATION_TIME, observed.iteration_s)
-        if present.sync_time_s is not None:
-            yield MetricSample(Metric.SYNC_TIME, present.sync_time_s)
+        yield Metric.ITERATION_TIME, None if observed is None else observed.iteration_s, {}
+        yield Metric.SYNC_TIME, present.sync_time_s, {}
         for straggler, gpus in present.awaited:
             named = {
                 "straggler_replica": str(straggler.replica),
@@ -209,45 +190,18 @@ class RankMetrics:
                 "straggler_gpu": " ".join(gpu.gpu for gpu in gpus),
                 "cause": straggler.cause.value,
             }
-            yield MetricSample(Metric.STRAGGLER, straggler.slowdown, named)
+            yield Metric.STRAGGLER, straggler.slowdown, named
 
 
-def labels_of(job: Job, run_dir: Path, *, uuid: str) -> Labels:
-    """Name a GPU and its job as an operator's other tools do; DCGM calls ``gpu_uuid`` its ``UUID``."""
-    slurm = os.environ.get("SLURM_JOB_ID")
-    host = job.addresses[job.rank].host if job.addresses else os.uname().nodename
-    of_job = {
-        "job": run_dir.resolve().name,
-        "host": host,
-        **({"slurm_job_id": slurm} if slurm else {}),
-    }
-    stages = sorted({instruction.stage for instruction in job.order})
-    of_gpu = {
-        "replica": str(job.replica),
-        "stage": ",".join(map(str, stages)),
-        "rank": str(job.rank),
-        "gpu_uuid": uuid,
-    }
-    return Labels(gpu={**of_job, **of_gpu}, job=of_job)
+_Row = tuple[Metric, float | None, Mapping[str, str]]
 
 
-def _summary_samples(summary: Summary, size: Mapping[str, str]) -> Iterator[MetricSample]:
-    percents = (
-        (Metric.SAVING, summary.saving_pct),
-        (Metric.SAVING_ERROR, summary.saving_within_pct),
-        (Metric.SLOWDOWN, summary.slowdown_pct),
-        (Metric.SLOWDOWN_ERROR, summary.slowdown_within_pct),
-    )
-    for metric, percent in percents:
-        if percent is not None:
-            yield MetricSample(metric, percent / 100.0, size)
+def _hertz(clock_mhz: int | None) -> int | None:
+    return None if clock_mhz is None else clock_mhz * _HERTZ
 
 
-def _age_s(path: Path) -> float | None:
-    try:
-        return max(0.0, time.time() - path.stat().st_mtime)
-    except OSError:
-        return None
+def _ratio(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100.0
 
 
 def _power_limit_w(gpu: Gpu) -> float | None:
@@ -261,62 +215,38 @@ def _power_limit_w(gpu: Gpu) -> float | None:
 # A rank's samples through prometheus_client (the extra ``metrics``): as text, and served to scrapes.
 
 
+@dataclass(frozen=True, slots=True)
 class _Collector:
-    """Answers each scrape with the samples of that moment."""
+    """Answers each scrape with the samples of that moment, one family for each metric."""
 
-    def __init__(self, samples: Callable[[], Sequence[MetricSample]], labels: Labels) -> None:
-        self._samples = samples
-        self._labels = labels
+    samples: Callable[[], Sequence[MetricSample]]
 
-    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        """Return one family for each metric that has finite values."""
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415  # an extra
 
-        rows: dict[Metric, list[MetricSample]] = {}
-        for one in self._samples():
+        families: dict[Metric, CounterMetricFamily | GaugeMetricFamily] = {}
+        for one in self.samples():
             if math.isfinite(one.value):
-                rows.setdefault(one.metric, []).append(one)
-        for metric, samples in rows.items():
-            kind = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
-            known = [self._labels.of(one) for one in samples]
-            family = kind(metric.title, metric.text, labels=list(known[0]))
-            for one, labels in zip(samples, known, strict=True):
-                family.add_metric(list(labels.values()), one.value)
-            yield family
+                if one.metric not in families:
+                    kind = CounterMetricFamily if one.metric.is_counter else GaugeMetricFamily
+                    families[one.metric] = kind(one.metric.title, one.metric.text, labels=list(one.labels))
+                families[one.metric].add_metric(list(one.labels.values()), one.value)
+        yield from families.values()
 
 
-def text_of(samples: Sequence[MetricSample], labels: Labels) -> bytes:
+def _registry(samples: Callable[[], Sequence[MetricSample]]) -> CollectorRegistry:
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415  # an extra
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(samples))
+    return registry
+
+
+def text_of(samples: Sequence[MetricSample]) -> bytes:
     """Return samples in the text format that node_exporter's collector reads."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  # an extra
+    from prometheus_client import generate_latest  # noqa: PLC0415  # an extra
 
-    registry = CollectorRegistry()
-    registry.register(_Collector(lambda: samples, labels))
-    return bytes(generate_latest(registry))
-
-
-def serve(port: int, samples: Callable[[], Sequence[MetricSample]], labels: Labels) -> Callable[[], None]:
-    """Serve from a thread of its own; return what ends it.
-
-    Raises:
-        ConfigError: the port is taken.
-    """
-    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415  # an extra
-
-    registry = CollectorRegistry()
-    registry.register(_Collector(samples, labels))
-    try:
-        server, _ = start_http_server(port, registry=registry)
-    except OSError as error:
-        raise ConfigError(
-            f"perseus.metrics.port: port {port} of this host cannot be served: {error.strerror}",
-            hint="name another port; each rank of a host takes one, from metrics.port on",
-        ) from error
-
-    def end() -> None:
-        server.shutdown()
-        server.server_close()
-
-    return end
+    return bytes(generate_latest(_registry(lambda: samples)))
 
 
 # The thread that writes a rank's numbers to a file for monitoring, and serves them on a port if asked to.
@@ -346,28 +276,34 @@ class Publisher:
         self._figures = figures
         self._path = path
         self._say = say
-        self._end_serving: Callable[[], None] | None = None
+        self._server: WSGIServer | None = None
         self._logged: set[str] = set()
         self._failing = False
         self._stop = threads.queue(str)
         self._thread = threads.start(self._run, name="perseus-metrics")
 
     def serve(self, port: int) -> None:
-        """Serve the samples on a port as well; a port that cannot be served is logged."""
-        try:
-            if port > _HIGHEST_PORT:
-                raise ConfigError(f"perseus.metrics.port: there is no port {port}", hint="name a lower one")
-            self._end_serving = serve(port, self._figures.samples, self._figures.labels)
-        except PerseusError as error:
-            self._say(f"metrics: {error}; files are written all the same")
+        """Serve the samples on a port as well, from another thread; a port that is taken is logged."""
+        from prometheus_client import start_http_server  # noqa: PLC0415  # an extra
+
+        why = f"there is no port {port}; name a lower one"
+        if port <= _HIGHEST_PORT:
+            try:
+                self._server, _ = start_http_server(port, registry=_registry(self._figures.samples))
+            except OSError as error:
+                why = f"port {port} of this host cannot be served: {error.strerror}"
+                why += "; name another port; each rank of a host takes one, from metrics.port on"
+        if self._server is None:
+            self._say(f"metrics: perseus.metrics.port: {why}; files are written all the same")
 
     def close(self) -> None:
         """End the thread, and leave what holds after the job."""
         self._stop.put("end")
         self._thread.join(_PATIENCE_S)
-        if self._end_serving is not None:
-            self._end_serving()
-            self._end_serving = None
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
 
     def _run(self) -> None:
         ends = False
@@ -396,7 +332,7 @@ class Publisher:
         """Replace the file; a disk that is full is logged once, and tried again."""
         failed, self._failing = self._failing, False
         try:
-            write_whole(self._path, text_of(samples, self._figures.labels))
+            write_whole(self._path, text_of(samples))
         except (OSError, PerseusError) as error:
             self._failing = True
             if not failed:

@@ -21,7 +21,7 @@ from lone_job import events_of
 
 import perseus_ds
 from perseus_ds.run_directory.events import why_unmeasured
-from perseus_ds.runtime.emulation import EmulatedWork
+from perseus_ds.runtime.emulation import EmulatedRank
 from perseus_ds.schedule import Kind
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ def test_what_fails_in_front_of_the_session_ends_us_and_not_the_job(
 ) -> None:
     """Clocks are given back, one event says why, and training is the same to the last bit."""
     _, plain = made(None)
-    with quiet(), patch.object(EmulatedWork, where, side_effect=ZeroDivisionError("a bug of ours")):
+    with quiet(), patch.object(EmulatedRank, where, side_effect=ZeroDivisionError("a bug of ours")):
         _, host = made(observed(tmp_path / "run"))
         before = plain.attributes().keys()
         trained = [host.train() for _ in range(ITERATIONS)], host.evaluate(), host.train()
@@ -166,7 +166,7 @@ def test_what_fails_in_front_of_the_session_ends_us_and_not_the_job(
 
 
 def test_who_asks_for_it_has_our_errors_raised(tmp_path: Path) -> None:
-    with quiet(), patch.object(EmulatedWork, "before", side_effect=ZeroDivisionError("a bug of ours")):
+    with quiet(), patch.object(EmulatedRank, "before", side_effect=ZeroDivisionError("a bug of ours")):
         _, host = by_zero(observed(tmp_path / "run") | {"on_error": "raise"})
         host.train()
         with pytest.raises(ZeroDivisionError):

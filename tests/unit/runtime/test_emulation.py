@@ -13,7 +13,7 @@ from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_se
 from perseus_ds.errors import ConfigError, ProfileError
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, write_trace
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.emulation import EmulatedWork, LoadShare, SharedLoads, works_of
+from perseus_ds.runtime.emulation import EmulatedRank, LoadShare, works_of
 from perseus_ds.schedule import Instruction, Kind, Load, textbook
 
 ONE = Batch(1)
@@ -45,11 +45,13 @@ def gpu(time: VirtualTime) -> SimulatedGpu:
     return SimulatedGpu(SimulatedSettings(noise=0.0), time=time)
 
 
-def emulated(marking: Marking, gpu: SimulatedGpu) -> EmulatedWork:
-    return EmulatedWork(marking, gpu, WORKS, textbook("1f1b", stages=1, microbatches=1).orders[0])
+def emulated(marking: Marking, gpu: SimulatedGpu) -> EmulatedRank:
+    rank = EmulatedRank(marking, gpu, WORKS)
+    rank.learn(textbook("1f1b", stages=1, microbatches=1).orders[0], microbatches=1)
+    return rank
 
 
-def run(work: EmulatedWork, *kinds: Kind, batch: Batch = ONE) -> None:
+def run(work: EmulatedRank, *kinds: Kind, batch: Batch = ONE) -> None:
     if work.iteration_begins(batch):
         for kind in kinds:
             work.before(kind)
@@ -199,7 +201,7 @@ class Inbox:
 def both(post: Post) -> list[LoadShare]:
     """What the ranks of two stages take a load for."""
     return [
-        LoadShare(TERMS, MEAN, SharedLoads(post.of(rank), first=0, others=[1 - rank], rank=rank))
+        LoadShare(TERMS, MEAN, messages=post.of(rank), first=0, others=[1 - rank], rank=rank)
         for rank in (0, 1)
     ]
 

@@ -12,8 +12,8 @@ from lone_job import Post, Wanting
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.emulation import EmulatedWork, works_of
-from perseus_ds.runtime.emulation_links import CarriedTime, CoupledTime, Neighbours, routes_of
+from perseus_ds.runtime.emulation import EmulatedRank, works_of
+from perseus_ds.runtime.emulation_links import Links, Neighbours, routes_of
 from perseus_ds.schedule import (
     Instruction,
     Kind,
@@ -58,19 +58,14 @@ def run(
         slower = 1.5 if replica else 1.0
         works = {s: type(w)(w.forward.times(slower), w.backward.times(slower)) for s, w in works.items()}
         order = schedule.orders[pipeline_rank]
-        carried = CarriedTime(
-            EmulatedWork(session, gpu, works, order),
-            clock,
-            microbatches=BATCH.microbatches,
-            routes=routes_of(schedule, pipeline_rank),
-            neighbours=Neighbours(
-                tuple(replica * schedule.ranks + r for r in range(schedule.ranks)),
-                tuple(one * schedule.ranks + pipeline_rank for one in range(replicas) if one != replica),
-                tuple(replica * schedule.ranks + r for r in range(schedule.ranks) if r != pipeline_rank),
-            ),
-            messages=post.of(rank),
-            settings=settings,
+        neighbours = Neighbours(
+            tuple(replica * schedule.ranks + r for r in range(schedule.ranks)),
+            tuple(one * schedule.ranks + pipeline_rank for one in range(replicas) if one != replica),
+            tuple(replica * schedule.ranks + r for r in range(schedule.ranks) if r != pipeline_rank),
         )
+        links = Links(clock, post.of(rank), neighbours, settings)
+        carried = EmulatedRank(session, gpu, works, links=links)
+        carried.learn(order, routes_of(schedule, pipeline_rank), microbatches=BATCH.microbatches)
         kinds = [i.kind for i in order if i.kind not in unheard]
         threads.append(threading.Thread(target=several, args=(carried, kinds, iterations, host_s)))
         sessions.append(session)
@@ -82,13 +77,13 @@ def run(
     return sessions
 
 
-def several(carried: CarriedTime, kinds: list[Kind], iterations: int, host_s: float) -> None:
+def several(carried: EmulatedRank, kinds: list[Kind], iterations: int, host_s: float) -> None:
     for _ in range(iterations):
         iteration(carried, kinds)
         time.sleep(host_s)
 
 
-def iteration(carried: CarriedTime, kinds: list[Kind]) -> None:
+def iteration(carried: EmulatedRank, kinds: list[Kind]) -> None:
     assert carried.iteration_begins(BATCH)
     for kind in kinds:
         carried.before(kind)
@@ -219,10 +214,10 @@ def run_coupled(
         clock = VirtualTime()
         gpu, session = SimulatedGpu(ONE, time=clock), wanting(clock)
         gpu.slowness = slower
-        coupled = CoupledTime(session, clock, post.of(rank), rank=rank, peers=range(len(slowness)))
-        work = EmulatedWork(
-            coupled, gpu, works_of({0: 1.0}, ONE), ORDER, microbatches=COUPLED_BATCH.microbatches
-        )
+        neighbours, coupled = Neighbours((rank,), ()), range(len(slowness))
+        links = Links(clock, post.of(rank), neighbours, ONE, rank=rank, coupled=coupled)
+        work = EmulatedRank(session, gpu, works_of({0: 1.0}, ONE), links=links)
+        work.learn(ORDER, microbatches=COUPLED_BATCH.microbatches)
         threads.append(threading.Thread(target=computed, args=(work,)))
         ranks.append((session, gpu))
     for thread in threads:
@@ -233,7 +228,7 @@ def run_coupled(
     return ranks
 
 
-def computed(work: EmulatedWork) -> None:
+def computed(work: EmulatedRank) -> None:
     assert work.iteration_begins(COUPLED_BATCH)
     for kind in KINDS:
         work.before(kind)

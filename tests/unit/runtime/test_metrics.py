@@ -19,16 +19,16 @@ from ranks import free_port
 from virtual_host import VirtualHost
 
 from perseus_ds.device.clock_agenda import RequestCounts
-from perseus_ds.device.clock_change import AskedClocks
 from perseus_ds.device.gpu import OperatorSettings
 from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.errors import ConfigError, DeviceUnavailableError
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import read_summary
 from perseus_ds.runtime.accounting import RankBooks
+from perseus_ds.runtime.clock_thread import ClockThread
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.metrics import Labels, Metric, MetricSample, Publisher, RankMetrics, Sources
+from perseus_ds.runtime.metrics import Metric, MetricSample, Publisher, RankMetrics
 from perseus_ds.schedule import textbook
 
 pytestmark = pytest.mark.thorough
@@ -208,8 +208,6 @@ EVERY_S = 15.0
 class Troubled:
     """Figures whose turns fail in a given order; the last error repeats for ever."""
 
-    labels = Labels(gpu={}, job={})
-
     def __init__(self, errors: Sequence[Exception | None]) -> None:
         self._errors = list(errors)
         self.turns = 0
@@ -221,7 +219,7 @@ class Troubled:
             raise error
 
     def samples(self) -> list[MetricSample]:
-        return [MetricSample(Metric.ENERGY, float(self.turns))]
+        return [MetricSample(Metric.ENERGY, float(self.turns), {})]
 
 
 NUMBERED = [ValueError(str(number)) for number in range(100)]
@@ -330,15 +328,24 @@ class LimitedGpu(NotingGpu):
 
 
 def test_the_limit_is_that_of_the_last_look(tmp_path: Path) -> None:
-    gpu, now_s = LimitedGpu(), [0.0]
+    host, gpu = VirtualHost(), LimitedGpu()
     watch, counts = EnergyWatch(gpu), RequestCounts()
     books = RankBooks(watch, sightings=tuple, overrun_share=lambda: 0.0, clock_requests=counts)
-    sources = Sources(gpu, watch, books, AskedClocks(), lambda: counts, lambda: 0, lambda: None, {})
     job = Job(1, 2, 1, 0, textbook("1f1b", stages=2, microbatches=2), {})
-    figures = RankMetrics(job, RunDirectory(tmp_path), sources, now_s=lambda: now_s[0])
+    figures = RankMetrics(
+        job,
+        RunDirectory(tmp_path),
+        gpu,
+        books,
+        ClockThread(gpu, threads=host),
+        iteration=lambda: 0,
+        active_plan=lambda: None,
+        summaries={},
+        now_s=host.now_s,
+    )
 
     def limits_w() -> list[float]:
-        now_s[0] += PERIOD_S
+        host.sleep(PERIOD_S)
         figures.update()
         return [one.value for one in figures.samples() if one.metric is Metric.POWER_LIMIT]
 
