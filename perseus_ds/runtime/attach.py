@@ -9,8 +9,8 @@ import platform
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar, cast
@@ -22,8 +22,7 @@ import torch.distributed as dist
 from perseus_ds import __version__
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, StragglerSettings, parse, read_block
 from perseus_ds.config.load import refuse_two_blocks, resolved, text_digest
-from perseus_ds.device.clock_agenda import RequestCounts
-from perseus_ds.device.gpu import DeviceRequest, Gpu
+from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
@@ -42,13 +41,13 @@ from perseus_ds.runtime.emulation import Emulation, learn_job, works_of
 from perseus_ds.runtime.emulation_links import TimeMessages
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog, Scalars, log_line
-from perseus_ds.runtime.job import Job, Member, members_of, recognise, weights_of
+from perseus_ds.runtime.job import Job, members_of, recognise
 from perseus_ds.runtime.kernel_tracing import KernelTracing
 from perseus_ds.runtime.metrics import Publisher, RankMetrics
 from perseus_ds.runtime.phases import WarmUp
 from perseus_ds.runtime.planned_run import Audits
 from perseus_ds.runtime.plans import BatchPlans, BatchSizes, StartAction, StartDecision, decide
-from perseus_ds.runtime.recorder import Arrivals, Recorder, Stopwatch
+from perseus_ds.runtime.recorder import Arrivals, Recorder
 from perseus_ds.runtime.rendezvous import RendezvousResult, flags, leave_refusal, rendezvous
 from perseus_ds.runtime.session import Session
 from perseus_ds.runtime.shared_device import SharedDevice, shared_device
@@ -82,7 +81,19 @@ def assembled(
     monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=context.directory)
     undo.append(monitor.write)
     requests = device.requests(stopwatch.enter_thread)
-    books = _books(gpu, watch, monitor, requests.counts)
+    books = RankBooks(
+        watch,
+        sightings=monitor.sightings,
+        overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
+        clock_requests=requests.counts,
+    )
+    recorder = Recorder(
+        stopwatch,
+        job.order,
+        skipped_steps=getattr(adapter, "skipped_steps", lambda: 0),
+        adjoining=emulation is None and getattr(adapter, "adjoining", False),
+        replayed=job.replayed,
+    )
     arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=stopwatch.behind)
     sizes = BatchSizes(adapter, job, channel=context.channel, log=log)
     audits = Audits(books)
@@ -107,7 +118,7 @@ def assembled(
         device=device,
         requests=requests,
         sequencer=ClockSequencer(requests, gpu.now_s, moment=stopwatch.moment),
-        recorder=_recorder(adapter, stopwatch, job, emulated=emulation is not None),
+        recorder=recorder,
         books=books,
         conflict_monitor=monitor,
         status_exchange=exchange,
@@ -121,25 +132,6 @@ def assembled(
     for act in undo:
         session.on_leaving(act)
     return session
-
-
-def _recorder(adapter: Adapter, stopwatch: Stopwatch, job: Job, *, emulated: bool) -> Recorder:
-    return Recorder(
-        stopwatch,
-        job.order,
-        skipped_steps=getattr(adapter, "skipped_steps", lambda: 0),
-        adjoining=not emulated and getattr(adapter, "adjoining", False),
-        replayed=job.replayed,
-    )
-
-
-def _books(gpu: Gpu, watch: EnergyWatch, monitor: ConflictMonitor, counts: RequestCounts) -> RankBooks:
-    return RankBooks(
-        watch,
-        sightings=monitor.sightings,
-        overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
-        clock_requests=counts,
-    )
 
 
 def _notice_watch(context: JobContext, undo: Undo) -> NoticeWatch | None:
@@ -247,16 +239,25 @@ def _begin(
     channel.connect()
     log = EventLog(channel.rank, engine=engine)
     device = _on_all(channel, lambda: _opened(adapter, config, channel.rank, undo))
-    choice, gpu = device.choice, device.choice.gpu
+    gpu = device.choice.gpu
     path, why_elsewhere = channel.broadcast_result(lambda: _own_directory(config, undo))
     directory = RunDirectory(path)
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
     job = recognise(adapter, members, channel=channel, config=config)
-    emulation = _emulation(gpu, members, meeting)
+    emulation = None
+    if isinstance(gpu, SimulatedGpu):
+        works = works_of(job.weights, gpu.settings)
+        messages = None if gpu.virtual_time is None else TimeMessages(meeting.name, meeting.reach)
+        emulation = Emulation(gpu, works, [member.place for member in members], messages)
     config = _answerable(config, adapter, job, log)
-    start = _start(config, job, directory, channel, gpu)
-    _log_attached(log, job, config, choice, start)
+
+    def decided() -> StartDecision:
+        able = gpu.capabilities()
+        return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
+
+    start = channel.broadcast_result(decided)
+    _log_attached(log, job, config, device.choice, start)
     if job.rank == 0:
         _write_places(job, directory, log)
     if why_elsewhere:
@@ -266,9 +267,13 @@ def _begin(
     if meeting.reach.why:
         log.event("interface", meeting.reach.why)
     if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
-        log.event("no_slack", _no_slack(job, config))
+        beside = ", but beside a straggler" if job.replicas > 1 and config.straggler.enabled else ""
+        log.event(
+            "no_slack",
+            "no rank waits for another within an iteration, so that no clock can be lowered at no slowdown"
+            f"{beside}: for a saving set objective.policy to max_slowdown, deadline or min_energy",
+        )
     context = JobContext(job, config, SwitchLatency(gpu.capabilities()), channel, directory, log)
-
     session = _on_all(
         channel, lambda: assembled(context, adapter, device, start, emulation=emulation, undo=undo)
     )
@@ -337,42 +342,6 @@ def address_of(properties: object, *, hip: bool) -> tuple[str | None, str | None
     return None, f"{domain:04x}:{bus:02x}:{number:02x}.0"
 
 
-def _emulation(gpu: Gpu, members: Sequence[Member], meeting: RendezvousResult) -> Emulation | None:
-    """Return what simulated GPUs need; collective where their time is virtual."""
-    if not isinstance(gpu, SimulatedGpu):
-        return None
-    works = works_of(weights_of(members), gpu.settings)
-    messages = None if gpu.virtual_time is None else TimeMessages(meeting.name, meeting.reach)
-    return Emulation(gpu, works, [member.place for member in members], messages)
-
-
-def _start(
-    config: PerseusConfig, job: Job, directory: RunDirectory, channel: ControlChannel, gpu: Gpu
-) -> StartDecision:
-    """Rank 0 decides; its refusal is everyone's."""
-
-    def decided() -> StartDecision:
-        able = gpu.capabilities()
-        return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
-
-    return channel.broadcast_result(decided)
-
-
-def _no_slack(job: Job, config: PerseusConfig) -> str:
-    """State what a pipeline of one rank can save, before a user waits for a saving that cannot come."""
-    beside = ", but beside a straggler" if job.replicas > 1 and config.straggler.enabled else ""
-    return (
-        "no rank waits for another within an iteration, so that no clock can be lowered at no slowdown"
-        f"{beside}: for a saving set objective.policy to max_slowdown, deadline or min_energy"
-    )
-
-
-def _width(job: Job) -> str:
-    """State how many ranks share a place in the pipeline, where it is not one."""
-    ranks = job.ranks // (job.schedule.ranks * sum(map(len, job.sets)))
-    return f", {ranks} tensor-parallel ranks each" if ranks > 1 else ""
-
-
 def _shape(job: Job) -> str:
     """Describe the job's pipeline: 4 stages x 1 replica, 8 microbatches."""
     stages, replicas = _count(job.schedule.stages, "stage"), _count(job.replicas, "replica")
@@ -380,7 +349,9 @@ def _shape(job: Job) -> str:
         size = len(job.sets[0])
         sets = f", in {job.replicas} sets of {size}" if job.replicas > 1 else ""
         replicas = f"{_count(job.replicas * size, 'replica')} (coupled in every layer{sets})"
-    return f"{stages} x {replicas}{_width(job)}, {_count(job.schedule.microbatches, 'microbatch', 'es')}"
+    width = job.ranks // (job.schedule.ranks * sum(map(len, job.sets)))
+    wide = f", {width} tensor-parallel ranks each" if width > 1 else ""
+    return f"{stages} x {replicas}{wide}, {_count(job.schedule.microbatches, 'microbatch', 'es')}"
 
 
 def _count(number: int, noun: str, plural: str = "s") -> str:
@@ -419,31 +390,35 @@ def _log_attached(
     )
 
 
-# The end of a job: clocks back, threads ended, and from rank 0 a report, or the reason for its absence.
+# Engines that are served in this process, and their end: clocks back, threads ended, a report from rank 0.
 
 _PATIENCE_S = 120.0
 _LAST_ERROR = ("last_type", "last_exc")  # where the interpreter keeps what ended the program
 
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A session, the run directory that it was asked for and the one it writes to, and the job's ranks."""
+
+    session: Session
+    run_dir: str
+    path: Path
+    world: ref[object]
+
+
+_served: WeakKeyDictionary[object, _Served] = WeakKeyDictionary()
 _open_sessions: WeakSet[Session] = WeakSet()
 _runs: dict[Path, str] = {}
 """The last run of each run directory that this process reports on."""
 
 
-def at_exit(session: Session, run_dir: Path, *, run: str, publishes: bool) -> None:
-    """Arrange for a session's end with its process; rank 0 leaves a report, or the reason for its absence.
+@cache
+def _register() -> None:
+    """Have one handler end all sessions; it runs before the one that waits for their devices.
 
     Exit handlers do not run where a worker ends by ``os._exit`` or is killed: the guard restores the clocks,
     and ``perseus-ds report`` draws what was measured.
     """
-    _open_sessions.add(session)
-    if publishes:
-        _runs[run_dir] = run
-    _register()
-
-
-@cache
-def _register() -> None:
-    """Have one handler end all sessions; it runs before the one that waits for their devices."""
     atexit.register(_end)
 
 
@@ -452,32 +427,24 @@ def _end() -> None:
     for session in list(_open_sessions):
         session.end(well=well)
     for run_dir, run in _runs.items():
-        _leave(RunDirectory(run_dir), run)
+        _leave_report(RunDirectory(run_dir), run)
 
 
-def _leave(directory: RunDirectory, run: str) -> None:
+def _leave_report(directory: RunDirectory, run: str) -> None:
     """Draw the report of what ``run`` measured, or log why there is none."""
     try:
         events = read_events(directory.events)
-        why = _why_of_another(directory, events, run) or why_unmeasured(events)
-        if why is None and directory.summary.exists() and _run_of(directory) == run:
+        began = [event.get("run") for event in events if event.get("event") == "attached"]
+        why = why_unmeasured(events)
+        if began and began[-1] != run:
+            why = f"no saving is reported: another job has written to {directory.path} since this one began"
+        exists = why is None and directory.summary.exists()
+        if exists and read_summary(directory.summary).facts.get("run") == run:
             _draw(directory)
     except (OSError, PerseusError, subprocess.SubprocessError) as error:
         why = f"no saving is reported: {error}"
     if why is not None:
         log_line(why)
-
-
-def _run_of(directory: RunDirectory) -> object:
-    return read_summary(directory.summary).facts.get("run")
-
-
-def _why_of_another(directory: RunDirectory, events: Sequence[Mapping[str, object]], run: str) -> str | None:
-    """Report that another job has begun in the directory since ``run`` did; None where none has."""
-    began = [event.get("run") for event in events if event.get("event") == "attached"]
-    if not began or began[-1] == run:
-        return None
-    return f"no saving is reported: another job has written to {directory.path} since this one began"
 
 
 def _draw(directory: RunDirectory) -> None:
@@ -496,12 +463,6 @@ def _draw(directory: RunDirectory) -> None:
         log_line(line)
 
 
-_sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()
-_directories: WeakKeyDictionary[Session, tuple[str, Path]] = WeakKeyDictionary()
-"""The run directory that a session was asked for, and the one that it writes to."""
-_worlds: WeakKeyDictionary[Session, ref[object]] = WeakKeyDictionary()
-
-
 def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) -> None:
     """Serve a host from this iteration on; collective over all ranks of the job.
 
@@ -512,27 +473,39 @@ def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) 
     ``"on_error": "raise"``.
     """
     logging_rank = 0
+    adapter: Adapter | None = None
+    refusal: PerseusError | None = None
     try:
         _leave_stranded()
         settings = _settings(block)
-        adapter, refusal = _own(adapter_of, block)
+        try:
+            if block is not None:
+                refuse_two_blocks(os.environ)
+            adapter = adapter_of()
+        except Exception as error:  # noqa: BLE001  # all others are told
+            refusal = as_perseus_error(error)
         meeting = rendezvous(settings, refusal=refusal)
         block, logging_rank = meeting.settings.get("block", block), meeting.logging_rank
-        config = _wanted(meeting, settings)
+        config = _agreed_config(meeting, settings)
         if config is None:
             return
         assert adapter is not None
-        engine = 1 + sum(not one.left for one in _sessions.values())
-        config = _with_own_directory(config, engine)
+        others = [one for one in _served.values() if not one.session.left]
+        engine, run_dir = 1 + len(others), config.run_dir
+        for one in others:  # another engine of this process may have the same block
+            if one.run_dir == run_dir:
+                config = replace(config, run_dir=str(one.path / f"engine{engine}"))
         session, context = begin(adapter, config, engine=engine, meeting=meeting)
     except Exception as error:  # noqa: BLE001  # the host wins
         refuse(error, block, logging_rank=logging_rank)
         return
     try:
-        _sessions[host] = session
-        _directories[session] = config.run_dir, context.directory.path
-        _worlds[session] = ref(dist.group.WORLD)
-        at_exit(session, context.directory.path, run=context.log.run, publishes=_rank() == 0)
+        path = context.directory.path
+        _served[host] = _Served(session, config.run_dir, path, ref(dist.group.WORLD))
+        _open_sessions.add(session)
+        if _rank() == 0:
+            _runs[path] = context.log.run
+        _register()
     except Exception as error:
         if session.fail(error):
             raise
@@ -540,31 +513,24 @@ def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) 
 
 def session_of(host: object) -> Session | None:
     """Return what serves a host, for who wants to look at it; None where nothing does."""
-    return _sessions.get(host)
+    served = _served.get(host)
+    return None if served is None else served.session
 
 
 def deactivate(host: object) -> bool:
     """Give a host its own methods, and the GPU its own clocks, back; return whether it was served."""
-    session = _sessions.pop(host, None)
-    if session is None:
+    served = _served.pop(host, None)
+    if served is None:
         return False
-    session.end(well=True)
+    served.session.end(well=True)
     return True
 
 
 def _leave_stranded() -> None:
     """Let go of hosts whose ranks have parted: the job has made another process group in this process."""
-    for session in list(_sessions.values()):
-        if not session.left and _worlds[session]() is not dist.group.WORLD:
-            session.leave()
-
-
-def _with_own_directory(config: PerseusConfig, engine: int) -> PerseusConfig:
-    """Give an engine files of its own: another one of this process may have the same block."""
-    written = dict(_directories[one] for one in _sessions.values() if not one.left)
-    if config.run_dir not in written:
-        return config
-    return replace(config, run_dir=str(written[config.run_dir] / f"engine{engine}"))
+    for one in list(_served.values()):
+        if not one.session.left and one.world() is not dist.group.WORLD:
+            one.session.leave()
 
 
 def decline(error: Exception, block: object) -> None:
@@ -587,72 +553,47 @@ def say(line: str, *, logging_rank: int = 0) -> None:
         log_line(line)
 
 
-def _own(adapter_of: Callable[[], Adapter], block: object) -> tuple[Adapter | None, PerseusError | None]:
-    """This rank's adapter, or why it cannot be served."""
-    try:
-        if block is not None:
-            refuse_two_blocks(os.environ)
-        return adapter_of(), None
-    except Exception as error:  # noqa: BLE001  # all others are told
-        return None, as_perseus_error(error)
-
-
 def _settings(block: object) -> dict[str, object]:
-    """Return what this rank signs in with."""
+    """Return what this rank signs in with; rank 0's block has its variables replaced, or is an error."""
     settings: dict[str, object] = {"flags": flags(os.environ), "block": block}
     if block is None:
         settings["file"] = text_digest(os.environ[ENABLED_BY_FILE])
-    return settings | _block_of_all(block) if _rank() == 0 else settings
+    if _rank() == 0:
+        try:
+            found = read_block(os.environ[ENABLED_BY_FILE]) if block is None else block
+            settings["block"] = resolved(found) if isinstance(found, Mapping) else found
+        except Exception as error:  # noqa: BLE001  # all others wait for it
+            refused = as_perseus_error(error)
+            settings["error"] = [refused.message, refused.hint]
+    return settings
 
 
-def _block_of_all(block: object) -> dict[str, object]:
-    """Rank 0's block, its variables replaced by what they are here, or the error that all have then."""
-    try:
-        found = read_block(os.environ[ENABLED_BY_FILE]) if block is None else block
-        return {"block": resolved(found) if isinstance(found, Mapping) else found}
-    except Exception as error:  # noqa: BLE001  # all others wait for it
-        refused = as_perseus_error(error)
-        return {"error": [refused.message, refused.hint]}
-
-
-def _wanted(meeting: RendezvousResult, mine: Mapping[str, object]) -> PerseusConfig | None:
-    """Return what rank 0 asks all for, None where it switches us off: then nobody minds who refuses.
+def _agreed_config(meeting: RendezvousResult, mine: Mapping[str, object]) -> PerseusConfig | None:
+    """Read rank 0's block, as every rank does; None where it switches us off: then nobody minds who refuses.
 
     Raises:
-        PerseusError: the block is refused, or a rank is missing or cannot be served.
+        PerseusError: the block is refused, rank 0 could not read it, or a rank is missing or not served.
     """
-    if not meeting.settings:
+    agreed = meeting.settings
+    if not agreed:
         meeting.check()
-    config = _agreed_config(meeting.settings, mine)
-    if config is None or config.mode == "off":
-        return None
-    meeting.check()
-    return config
-
-
-def _agreed_config(agreed: Mapping[str, object], mine: Mapping[str, object]) -> PerseusConfig | None:
-    """Read rank 0's block, as every rank does; None where it switches us off.
-
-    Raises:
-        ConfigError: the block is refused, or rank 0 could not read it.
-    """
     if "error" in agreed:
         message, hint = cast("list[str]", agreed["error"])
         raise ConfigError(message, hint=hint)
-    if "file" in mine and mine["file"] not in {None, agreed.get("file")}:
-        _say_that_it_differs(os.environ[ENABLED_BY_FILE])
+    differs = "file" in mine and mine["file"] not in {None, agreed.get("file")}
+    if differs and os.environ.get("LOCAL_RANK", "0") == "0":  # once on every node
+        file = f"{ENABLED_BY_FILE}={os.environ[ENABLED_BY_FILE]}"
+        line = f"[rank {_rank()}] {file} differs from rank 0's, which holds for all"
+        log_line(line, level=logging.WARNING)
     found, environment = agreed["block"], agreed["flags"]
     assert isinstance(environment, dict)
     if isinstance(found, dict) and found.setdefault("enabled", "file" in agreed) is False:
         return None
-    return parse(found, environment)
-
-
-def _say_that_it_differs(file: str) -> None:
-    """Report once on every node that its file is not the one that is used."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        line = f"[rank {_rank()}] {ENABLED_BY_FILE}={file} differs from rank 0's, which holds for all"
-        log_line(line, level=logging.WARNING)
+    config = parse(found, environment)
+    if config.mode == "off":
+        return None
+    meeting.check()
+    return config
 
 
 def _rank() -> int:
