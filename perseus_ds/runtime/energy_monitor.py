@@ -3,7 +3,7 @@
 `EnergyMonitor` measures windows of any program and needs no torch. A job uses `EnergyWatch`, the same reading
 with clocks and temperatures beside it::
 
-    GPU -> EnergySource -> GpuPoller (reader process) -> pipe -> EnergyWatch -> windows, accounts
+    GPU -> EnergySource (reader process) -> pipe -> EnergyWatch -> windows, accounts
 
 A thread that reads 20 times per second would take the interpreter each time from the thread that trains. So
 only simulated GPUs, which no other process can open, are read within this one.
@@ -57,6 +57,26 @@ _MOST_W = 20e3
 _STEPS, _STEPS_WITHIN_S = 3, 60.0
 
 
+_READS_PER_CLOCK_READ = 5
+
+
+class GpuReading(NamedTuple):
+    """A reading of a GPU, by the device's time.
+
+    ``anew``: energy counts from another start than before. ``achieved`` and ``temperature_c`` are None where
+    they were not read this time. A text is why the temperature cannot be read, now and later. ``reasons`` are
+    the faults of the counter, ``useless`` is why no energy can be read at all.
+    """
+
+    at_s: float
+    energy_j: float
+    anew: bool
+    achieved: Achieved | None = None
+    temperature_c: float | str | None = None
+    reasons: tuple[str, ...] = ()
+    useless: str = ""
+
+
 class EnergySource:
     """Reads joules: the counter's, or where that cannot be right the GPU's own power, integrated.
 
@@ -89,6 +109,34 @@ class EnergySource:
         self._read_s = 0.0
         self._rose: tuple[int, float] | None = None
         self._steps_s: deque[float] = deque(maxlen=_STEPS)
+        self._polls = 0
+        self._has_sensor = True
+
+    def poll(self) -> GpuReading:
+        """Read energy, and at every fifth call clock and temperature.
+
+        Raises:
+            DeviceError: energy or clock cannot be read.
+        """
+        restarts = self.restarts
+        at_s, energy_j = self.read()
+        self._polls += 1
+        achieved = temperature_c = None
+        if self._polls % _READS_PER_CLOCK_READ == 0:
+            achieved = self._gpu.achieved()
+            temperature_c = self._temperature_c() if self._has_sensor else None
+        anew, reasons = self.restarts > restarts, tuple(self.reasons())
+        return GpuReading(at_s, energy_j, anew, achieved, temperature_c, reasons, self.useless)
+
+    def _temperature_c(self) -> float | str:
+        """Read the sensor, whatever its driver does; one that fails is not read again."""
+        try:
+            read_c = self._gpu.temperature_c()
+        except Exception as error:  # noqa: BLE001
+            self._has_sensor = False
+            return f"it cannot be read: {as_perseus_error(error).message}"
+        self._has_sensor = read_c is not None
+        return "this GPU shows none" if read_c is None else read_c
 
     def read(self) -> tuple[float, float]:
         """Read energy, and when; a new reading is not more than the last where nothing was counted.
@@ -96,9 +144,7 @@ class EnergySource:
         Raises:
             DeviceError: neither can be read.
         """
-        changed = False
-        if not self.integrates:
-            changed = self._count()
+        changed = not self.integrates and self._count()
         if self.integrates:
             return self._integrate(), self._integrated_j
         if self._checking:
@@ -113,7 +159,10 @@ class EnergySource:
         most_j = _MOST_W * max(now_s - self._read_s, _CHECKED_S)
         self._counted_j, self._read_s = counted_j, now_s
         if before_j is not None and not 0.0 <= counted_j - before_j <= most_j:
-            self._begin_anew(now_s)
+            self._restart()
+            self._steps_s.append(now_s)
+            if len(self._steps_s) == _STEPS and now_s - self._steps_s[0] <= _STEPS_WITHIN_S:
+                self._give_up("steps back, or far ahead, again and again")
         self._watch_for_rises(now_s, rose=before_j is not None and counted_j > before_j)
         return before_j is not None and counted_j != before_j
 
@@ -131,13 +180,6 @@ class EnergySource:
             f"the energy counter counts {self.ratio:.2f} times what the GPU's power comes to: energies "
             "are as uncertain (perseus-ds doctor compares both)"
         )
-
-    def _begin_anew(self, now_s: float) -> None:
-        """Note a step; what steps again and again is no counter."""
-        self._restart()
-        self._steps_s.append(now_s)
-        if len(self._steps_s) == _STEPS and now_s - self._steps_s[0] <= _STEPS_WITHIN_S:
-            self._give_up("steps back, or far ahead, again and again")
 
     def _watch_for_rises(self, now_s: float, *, rose: bool) -> None:
         """Give up a counter that does not rise any more; take it up again once it does."""
@@ -210,66 +252,6 @@ class EnergySource:
             self._integrated_j += 0.5 * (power_w + before_w) * (now_s - before_s)
         self._power = now_s, power_w
         return now_s
-
-
-_READS_PER_CLOCK_READ = 5
-
-
-class GpuReading(NamedTuple):
-    """A reading of a GPU, by the device's time.
-
-    ``anew``: energy counts from another start than before. ``achieved`` and ``temperature_c`` are None where
-    they were not read this time. A text is why the temperature cannot be read, now and later. ``reasons`` are
-    the faults of the counter, ``useless`` is why no energy can be read at all.
-    """
-
-    at_s: float
-    energy_j: float
-    anew: bool
-    achieved: Achieved | None = None
-    temperature_c: float | str | None = None
-    reasons: tuple[str, ...] = ()
-    useless: str = ""
-
-
-class GpuPoller:
-    """Reads a GPU at each `poll`."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._source = EnergySource(gpu)
-        self._polls = 0
-        self._has_sensor = True
-
-    def poll(self) -> GpuReading:
-        """Read energy, and at every fifth call clock and temperature.
-
-        Raises:
-            DeviceError: energy or clock cannot be read.
-        """
-        restarts = self._source.restarts
-        at_s, energy_j = self._source.read()
-        self._polls += 1
-        reads_clock = self._polls % _READS_PER_CLOCK_READ == 0
-        return GpuReading(
-            at_s,
-            energy_j,
-            self._source.restarts > restarts,
-            self._gpu.achieved() if reads_clock else None,
-            self._temperature_c() if reads_clock and self._has_sensor else None,
-            tuple(self._source.reasons()),
-            self._source.useless,
-        )
-
-    def _temperature_c(self) -> float | str:
-        """Read the sensor, whatever its driver does; one that fails is not read again."""
-        try:
-            read_c = self._gpu.temperature_c()
-        except Exception as error:  # noqa: BLE001
-            self._has_sensor = False
-            return f"it cannot be read: {as_perseus_error(error).message}"
-        self._has_sensor = read_c is not None
-        return "this GPU shows none" if read_c is None else read_c
 
 
 KEPT = 100_000
@@ -444,10 +426,10 @@ def main(backend: str, uuid: str, every_s: float, fileno: int, parent: int) -> N
     sender.start()
     try:
         with open_gpu(backend, uuid) as gpu:
-            poller, pace_s, anew = GpuPoller(gpu), every_s, False
+            source, pace_s, anew = EnergySource(gpu), every_s, False
             while (pace_s := _wait(pace_s)) and os.getppid() == parent:
                 try:
-                    reading = poller.poll()
+                    reading = source.poll()
                     if messages.qsize() >= _MOST_WAITING:
                         dropped = messages.get()
                         anew |= isinstance(dropped, tuple) and dropped[2]
@@ -517,13 +499,13 @@ class EnergyWatch:
     ) -> None:
         self._gpu = gpu
         self.period_s = _bounded_s(able or gpu.capabilities())
-        self._poller = GpuPoller(gpu)
+        self._source = EnergySource(gpu)
         self._threads = threads or HostThreads()
         self._changes: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._taken: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=KEPT)
         self._temperatures = Temperatures()
-        self._repeat: Repeat | None = repeat
+        self._repeat = repeat
         self._end: Poll | None = None
         self._process: ReadingProcess | None = None
         self._catching_up = threading.Lock()
@@ -621,7 +603,7 @@ class EnergyWatch:
         if self._error is not None:
             return
         try:
-            self._add(self._poller.poll())
+            self._add(self._source.poll())
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which reports it
             self._error = as_perseus_error(error)
 
