@@ -255,15 +255,7 @@ class HookedAdapter:
         raise NotImplementedError
 
 
-# Names of a framework that no one promised us: each with its use, checked before an engine is served.
-
-
-@dataclass(frozen=True, slots=True)
-class RequiredName:
-    """A name that we rely on, a member's of a member with a dot between, and its use."""
-
-    name: str
-    use: str
+# Names of a framework that no one promised us: checked before an engine is served.
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,17 +265,19 @@ class Release:
     name: str
     tested: Sequence[str]
 
-    def check(self, holder: object, required: Iterable[RequiredName], *, where: str) -> None:
-        """Return if a holder, which messages call ``where``, has all of some names.
+    def check(self, holder: object, required: Mapping[str, str], *, where: str) -> None:
+        """Return if a holder, which messages call ``where``, has all of some names, each with its use.
+
+        A member's member is named with a dot between.
 
         Raises:
             EngineError: naming what is missing, the release found and those tested.
         """
-        for one in required:
+        for name, use in required.items():
             try:
-                attrgetter(one.name)(holder)
+                attrgetter(name)(holder)
             except AttributeError:
-                raise self.refusal(f"{where}.{one.name}, used for {one.use}, is not there") from None
+                raise self.refusal(f"{where}.{name}, used for {use}, is not there") from None
 
     def refusal(self, what: str) -> EngineError:
         """Return the error for a framework that is not as in the releases tested."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, wraps
 from itertools import count
 from types import ModuleType
@@ -17,7 +17,6 @@ from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
     HookedAdapter,
     Release,
-    RequiredName,
     detach_host,
     dtypes_of,
     is_ours,
@@ -76,18 +75,18 @@ PipeSchedule = Any  # deepspeed.runtime.pipe.schedule.PipeSchedule
 PipelineEngine = Any  # deepspeed.runtime.pipe.engine.PipelineEngine
 HostEngine = Any  # deepspeed.runtime.engine.DeepSpeedEngine
 
-REQUIRED_NAMES = (
-    RequiredName("_exec_schedule", "knowing when an iteration starts and ends"),
-    RequiredName("_INSTRUCTION_MAP", "running around every instruction"),
-    RequiredName("grid", "knowing replica and stage"),
-    RequiredName("num_stages", "the pipeline's depth"),
-    RequiredName("stage_id", "this rank's place in it"),
-    RequiredName("micro_batches", "recognising changed batches"),
-    RequiredName("micro_batch_size", "recognising the job"),
-    RequiredName("global_rank", "speaking once"),
-    RequiredName("_config", "reading the perseus block"),
-    RequiredName("module", "recognising the job"),
-)
+REQUIRED_NAMES = {
+    "_exec_schedule": "knowing when an iteration starts and ends",
+    "_INSTRUCTION_MAP": "running around every instruction",
+    "grid": "knowing replica and stage",
+    "num_stages": "the pipeline's depth",
+    "stage_id": "this rank's place in it",
+    "micro_batches": "recognising changed batches",
+    "micro_batch_size": "recognising the job",
+    "global_rank": "speaking once",
+    "_config": "reading the perseus block",
+    "module": "recognising the job",
+}
 
 
 def deepspeed_release() -> Release:
@@ -117,13 +116,8 @@ def is_training(schedule: PipeSchedule) -> bool:
     every class, size and ``forward_only``, up to its first such instruction. One that has none and does not
     end does not train.
     """
-    key = (
-        type(schedule),
-        schedule.micro_batches,
-        schedule.stages,
-        getattr(schedule, "stage_id", None),
-        getattr(schedule, "forward_only", None),
-    )
+    names = "micro_batches", "stages", "stage_id", "forward_only"
+    key = type(schedule), *(getattr(schedule, name, None) for name in names)
     if key not in _trains:
         try:
             _trains[key] = any(KINDS.get(type(command).__name__) in _TRAINS for command in commands(schedule))
@@ -161,9 +155,7 @@ def watch(module: ModuleType) -> None:
     on_construction(module.PipelineEngine, attach)
 
 
-def serves(host: object) -> bool:
-    """Return whether this is a pipeline engine of DeepSpeed's."""
-    return is_pipeline(host)
+serves = is_pipeline
 
 
 def attach(engine: object, *, config: Mapping[str, object] | None = None) -> None:
@@ -172,9 +164,9 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     ``config`` is a block given in code; without it the engine's own configuration, or ``PERSEUS_CONFIG``,
     states.
 
-    Waiting until then lets subclasses finish their construction. Calling it again, or for an engine
-    without an enabled ``perseus`` block, does nothing. What goes wrong is one line in the log and training
-    at default clocks, unless the block has ``"on_error": "raise"``.
+    Waiting until then lets subclasses finish their construction. Calling it again, or for an engine without
+    an enabled ``perseus`` block, does nothing. What goes wrong is one line in the log and training at default
+    clocks, unless the block has ``"on_error": "raise"``.
     """
     wanted = read_request(engine, config)
     if wanted is None or "_exec_schedule" in vars(engine):
@@ -496,8 +488,8 @@ class DeepSpeedAdapter(EngineAdapter):
             pipeline_rank=rank,
             replica=self._engine.grid.get_data_parallel_rank(),
             order=order_of(self._present, rank, without=self._silent),
-            parameters={stage: chunk.parameters for stage, chunk in chunks.items()},
-            weights={stage: chunk.weight for stage, chunk in chunks.items()},
+            parameters={stage: parameters for stage, (parameters, _) in chunks.items()},
+            weights={stage: weight for stage, (_, weight) in chunks.items()},
             dtypes=dtypes_of(self._module.parameters()),
             unknown=unknown_of(self._present),
             modules=describe_modules([self._module], device_type=self.device.type),
@@ -524,27 +516,21 @@ class DeepSpeedAdapter(EngineAdapter):
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A model stage on this rank: its parameters, and the weights among them that multiply."""
+def chunks_of(module: object, *, rank: int, ranks: int) -> Mapping[int, tuple[int, float]]:
+    """Return parameters, and weights that multiply, of each model stage on this rank.
 
-    parameters: int
-    weight: float
-
-
-def chunks_of(module: object, *, rank: int, ranks: int) -> Mapping[int, Chunk]:
-    """Return stage ``rank``, and with DualPipe-V its mirror ``2 * ranks - 1 - rank`` as well.
-
-    A layer that two chunks of a rank share counts in both.
+    That is stage ``rank``, and with DualPipe-V its mirror ``2 * ranks - 1 - rank`` as well. A layer that two
+    stages share counts in both.
 
     Source: ``PipelineModule.forward_funcs``, ``DualPipeVModule.phase_funcs``, deepspeed@0.19.8.
     """
     phases = cast("list[list[object]] | None", getattr(module, "phase_funcs", None))
     if phases is not None:
         first, second = phases
-        return {rank: _chunk(first), 2 * ranks - 1 - rank: _chunk(second)}
+        mirror = 2 * ranks - 1 - rank
+        return {rank: (_count(first), weight_of(first)), mirror: (_count(second), weight_of(second))}
     layers = getattr(module, "forward_funcs", None)
-    return {rank: Chunk(_count(_modules(module)), weight_of([module] if layers is None else layers))}
+    return {rank: (_count([module]), weight_of([module] if layers is None else layers))}
 
 
 def weight_of(layers: Iterable[object]) -> float:
@@ -554,23 +540,20 @@ def weight_of(layers: Iterable[object]) -> float:
     (``TiedLayerSpec(forward_fn=...)``: the language-model head). What is neither module nor tied layer weighs
     nothing.
     """
-    return float(sum(_weight_of_layer(layer) for layer in layers))
+    return float(
+        sum(
+            matmul_weight(part, embeddings=isinstance(layer, partial))
+            for layer in layers
+            for part in _modules(layer)
+        )
+    )
 
 
-def _chunk(layers: list[object]) -> Chunk:
+def _count(layers: Iterable[object]) -> int:
     modules = [part for layer in layers for part in _modules(layer)]
-    return Chunk(_count(modules), weight_of(layers))
-
-
-def _count(modules: Iterable[torch.nn.Module]) -> int:
     return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
 
 def _modules(layer: object) -> list[torch.nn.Module]:
     parts = layer.args if isinstance(layer, partial) else (layer,)
     return [part for part in parts if isinstance(part, torch.nn.Module)]
-
-
-def _weight_of_layer(layer: object) -> int:
-    tied = isinstance(layer, partial)
-    return sum(matmul_weight(part, embeddings=tied) for part in _modules(layer))

@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
-    RequiredName,
     detach_host,
     dtypes_of,
     is_ours,
@@ -88,20 +87,20 @@ detach = detach_host
 
 Engine = Any  # deepspeed.runtime.engine.DeepSpeedEngine; REQUIRED_NAMES lists what is used of it
 
-REQUIRED_NAMES = (
-    RequiredName("forward", "running around forwards"),
-    RequiredName("backward", "running around backwards"),
-    RequiredName("allreduce_gradients", "knowing where replicas wait for each other"),
-    RequiredName("_take_model_step", "running around the optimizer"),
-    RequiredName("step", "knowing when an iteration ends"),
-    RequiredName("is_gradient_accumulation_boundary", "knowing when an iteration ends"),
-    RequiredName("gradient_accumulation_steps", "recognising changed batches"),
-    RequiredName("zero_optimization_stage", "knowing where replicas wait for each other"),
-    RequiredName("train_micro_batch_size_per_gpu", "recognising the job"),
-    RequiredName("data_parallel_group", "knowing the replica"),
-    RequiredName("mp_world_size", "recognising the job"),
-    RequiredName("module", "recognising the job"),
-)
+REQUIRED_NAMES = {
+    "forward": "running around forwards",
+    "backward": "running around backwards",
+    "allreduce_gradients": "knowing where replicas wait for each other",
+    "_take_model_step": "running around the optimizer",
+    "step": "knowing when an iteration ends",
+    "is_gradient_accumulation_boundary": "knowing when an iteration ends",
+    "gradient_accumulation_steps": "recognising changed batches",
+    "zero_optimization_stage": "knowing where replicas wait for each other",
+    "train_micro_batch_size_per_gpu": "recognising the job",
+    "data_parallel_group": "knowing the replica",
+    "mp_world_size": "recognising the job",
+    "module": "recognising the job",
+}
 
 
 def check(engine: object) -> Engine:

@@ -18,7 +18,6 @@ from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
     HookedAdapter,
     Release,
-    RequiredName,
     block_in_code,
     dtypes_of,
     is_requested,
@@ -67,38 +66,26 @@ GRAPH_MODULE = "megatron.core.full_cuda_graph"
 GRAPH_CLASS = "FullCudaGraphWrapper"
 """Class whose instances run a pass, capture one in a graph, and replay that from then on."""
 
-_COMBINED_NAMES = (RequiredName(COMBINED_STEP, "running around forwards and backwards at once"),)
+_COMBINED_NAMES = {COMBINED_STEP: "running around forwards and backwards at once"}
 _COMBINED_ARGUMENTS = {"f_model", "b_model", "pre_forward", "pre_backward"}
 
 Function = Callable[..., object]
 
-PASS_NAMES = tuple(RequiredName(name, "knowing when an iteration starts and ends") for name in PASSES)
-REQUIRED_NAMES = (
-    *PASS_NAMES,
-    *(RequiredName(name, "running around every instruction") for name in STEPS),
-    RequiredName("get_schedule_table", "checking the order of an interleaved pipeline"),
-    RequiredName("get_model_config", "knowing what cannot be served"),
-    RequiredName("parallel_state.get_pipeline_model_parallel_rank", "knowing this rank's place"),
-    RequiredName("parallel_state.get_pipeline_model_parallel_world_size", "the pipeline's depth"),
-    RequiredName("parallel_state.get_data_parallel_rank", "knowing the replica"),
-    RequiredName("parallel_state.get_tensor_model_parallel_world_size", "recognising the job"),
-    RequiredName("parallel_state.get_context_parallel_world_size", "recognising the job"),
-    RequiredName("parallel_state.get_expert_model_parallel_world_size", "knowing who waits for whom"),
-    RequiredName("parallel_state.get_expert_tensor_and_model_parallel_group", "knowing who waits for whom"),
-)
-"""Every name relied on, and what for; the same in all releases tested, and in 0.17 to 0.20 as far as read."""
-
-_REFUSED = {
-    "hybrid_context_parallel": (
-        (
-            "every pass deals its samples anew, so that ranks run other numbers of computations in every "
-            "iteration, unknown until it has begun"
-        ),
-        "all ranks would have to know the groups of samples before a pass",
-    ),
+PASS_NAMES = dict.fromkeys(PASSES, "knowing when an iteration starts and ends")
+REQUIRED_NAMES = {
+    **PASS_NAMES,
+    **dict.fromkeys(STEPS, "running around every instruction"),
+    "get_schedule_table": "checking the order of an interleaved pipeline",
+    "get_model_config": "knowing what cannot be served",
+    "parallel_state.get_pipeline_model_parallel_rank": "knowing this rank's place",
+    "parallel_state.get_pipeline_model_parallel_world_size": "the pipeline's depth",
+    "parallel_state.get_data_parallel_rank": "knowing the replica",
+    "parallel_state.get_tensor_model_parallel_world_size": "recognising the job",
+    "parallel_state.get_context_parallel_world_size": "recognising the job",
+    "parallel_state.get_expert_model_parallel_world_size": "knowing who waits for whom",
+    "parallel_state.get_expert_tensor_and_model_parallel_group": "knowing who waits for whom",
 }
-"""Refused features, each with the reason and what would have to change."""
-
+"""Every name relied on, and what for; the same in all releases tested, and in 0.17 to 0.20 as far as read."""
 
 _MULTIMODULE = {"MultiModuleProcessGroupCollection", "MultiModulePipelineCommunicator"}
 """Classes that a pass is called with where encoders and the language model have pipelines of their own.
@@ -118,7 +105,7 @@ def check(module: ModuleType) -> None:
     Raises:
         EngineError: naming what is missing, the release found and those tested.
     """
-    check_names(module, REQUIRED_NAMES)
+    release().check(module, REQUIRED_NAMES, where=MODULE)
     if "current_microbatch" not in inspect.signature(module.forward_step).parameters:
         raise EngineError(
             f"{MODULE} is not megatron-core's own: its forward_step has no current_microbatch",
@@ -133,21 +120,16 @@ def check_combined() -> ModuleType:
         EngineError: naming what is missing, the release found and those tested.
     """
     module = cast("ModuleType", sys.modules.get(COMBINED_MODULE))
-    release = Release(f"megatron-core {megatron_version()}", TESTED_MEGATRON)
-    release.check(module, _COMBINED_NAMES, where=COMBINED_MODULE)
+    release().check(module, _COMBINED_NAMES, where=COMBINED_MODULE)
     missing = _COMBINED_ARGUMENTS - set(inspect.signature(getattr(module, COMBINED_STEP)).parameters)
     if missing:
-        raise release.refusal(f"{COMBINED_STEP} has no {' and no '.join(sorted(missing))}")
+        raise release().refusal(f"{COMBINED_STEP} has no {' and no '.join(sorted(missing))}")
     return module
 
 
-def check_names(module: ModuleType, names: Iterable[RequiredName]) -> None:
-    """Return if some of those names are there.
-
-    Raises:
-        EngineError: naming what is missing, the release found and those tested.
-    """
-    Release(f"megatron-core {megatron_version()}", TESTED_MEGATRON).check(module, names, where=MODULE)
+def release() -> Release:
+    """Return the release that is imported, with those tested."""
+    return Release(f"megatron-core {megatron_version()}", TESTED_MEGATRON)
 
 
 def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
@@ -156,17 +138,19 @@ def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
     Raises:
         EngineError: with the reason.
     """
-    reasons = {name: reason for name, reason in _REFUSED.items() if getattr(config, name, False)}
-    if _MULTIMODULE & {type(thing).__name__ for thing in keywords.values()}:
-        reasons["a pipeline of several modules"] = (
-            (
-                "each has stages of its own, and backwards run in backward_step_multimodule, past the "
-                "functions that perseus_ds listens to"
-            ),
-            "one schedule would have to hold the stages of all modules",
+    if getattr(config, "hybrid_context_parallel", False):
+        reason = (
+            "hybrid_context_parallel cannot be served: every pass deals its samples anew, so that ranks run "
+            "other numbers of computations in every iteration, unknown until it has begun"
         )
-    for what, (why, change) in reasons.items():
-        raise EngineError(f"{what} cannot be served: {why}; {change}", hint="train without it, or without us")
+    elif _MULTIMODULE & {type(thing).__name__ for thing in keywords.values()}:
+        reason = (
+            "a pipeline of several modules cannot be served: each has stages of its own, and backwards run "
+            "in backward_step_multimodule, past the functions that perseus_ds listens to"
+        )
+    else:
+        return
+    raise EngineError(reason, hint="train without it, or without us")
 
 
 def is_one_graph(config: object) -> bool:
@@ -197,7 +181,7 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
 
     block = block_in_code(config)
     try:
-        check_names(module, PASS_NAMES)
+        release().check(module, PASS_NAMES, where=MODULE)
     except Exception as error:  # noqa: BLE001  # the host wins
         decline(error, block)
         return
@@ -261,13 +245,11 @@ class OnePass:
 
     @property
     def chunks(self) -> list[nn.Module]:
-        """The model chunks of this rank, one without virtual stages."""
         model = self.keywords.get("model")
         return list(model) if isinstance(model, list) else [cast("nn.Module", model)]
 
     @property
     def interleaved(self) -> bool:
-        """True if ranks hold several chunks."""
         return self.name == INTERLEAVED
 
     @property
@@ -286,10 +268,6 @@ class OnePass:
         sizes = [self.keywords.get(name) for name in ("micro_batch_size", "seq_length", "decoder_seq_length")]
         shape = " x ".join(str(size) for size in sizes if size is not None)
         return Batch(cast("int", self.keywords.get("num_microbatches")), shape)
-
-    def replace_keyword(self, name: str, value: object) -> None:
-        """Have the call made with another value, before it is made."""
-        cast("dict[str, object]", self.keywords)[name] = value
 
     @property
     def load(self) -> Load | None:
@@ -532,16 +510,13 @@ class Hooks(base.Hooks):
         return replace(present.batch, loads=self._read_ahead(present))
 
     def _read_ahead(self, present: OnePass) -> tuple[Load, ...] | None:
-        """Count the microbatches of a pass before it, where this rank is the first stage and has them.
-
-        The keywords are those that the call is made with.
-        """
+        """Count the microbatches of a pass before it, where this rank is the first stage and has them."""
         data = present.keywords.get(_DATA)
         if not self._reads_ahead or not hasattr(data, "__next__") or present.place()[0] > 0:
             return None
         if self._ahead is None or not self._ahead.reads(data):
             self._ahead = ReadAhead(cast("Iterator[object]", data))
-        present.replace_keyword(_DATA, self._ahead)
+        cast("dict[str, object]", present.keywords)[_DATA] = self._ahead  # the call is made with them
         return self._ahead.loads(present.batch.microbatches)
 
     def _listen(self) -> None:
@@ -614,9 +589,6 @@ _NAMES = {"rank0_energy_per_iteration_j": "iter-energy/gpu", "rank0_power_w": "p
 _PLAIN = (bool, int, float, str, torch.dtype)
 
 
-_Writer = Any  # of TensorBoard, or of Weights & Biases
-
-
 @dataclass(frozen=True, slots=True)
 class Writers:
     """Megatron-LM's own TensorBoard and Weights & Biases writers, where its training script runs.
@@ -626,34 +598,35 @@ class Writers:
     Source: megatron/training/{global_vars,training}.py @ core_r0.16.0, which names both scalars.
     """
 
-    board: _Writer | None
-    log: _Writer | None
-    every: int
-    iteration: Callable[[], int]
+    arguments: Any
+    board: Any
+    log: Any
 
     @classmethod
     def find(cls) -> Self | None:
         """Look for them; None where there are none, or Megatron's energy monitor writes (--log-energy)."""
         script = sys.modules.get(_SCRIPT)
+        names = "get_args", "get_tensorboard_writer", "get_wandb_writer"
         try:
-            arguments = getattr(script, "get_args")()  # noqa: B009  # another release's names end nothing
-            board = getattr(script, "get_tensorboard_writer")()  # noqa: B009
-            log = getattr(script, "get_wandb_writer")()  # noqa: B009
-        except (AttributeError, AssertionError):
+            found = cls(*(getattr(script, name)() for name in names))
+        except (AttributeError, AssertionError):  # another release's names end nothing
             return None
-        if (board is None and log is None) or getattr(arguments, "log_energy", False):
-            return None
-        every = getattr(arguments, "tensorboard_log_interval", None) or 1
-        return cls(board, log, int(every), lambda: int(getattr(arguments, "curr_iteration", 0) or 0))
+        is_none = found.board is None and found.log is None
+        return None if is_none or getattr(found.arguments, "log_energy", False) else found
+
+    @property
+    def every(self) -> int:
+        return int(getattr(self.arguments, "tensorboard_log_interval", None) or 1)
 
     def write(self, scalars: Mapping[str, float]) -> None:
         """Write this rank's energy and power, under Megatron's names."""
         values = {name: scalars[ours] for ours, name in _NAMES.items() if ours in scalars}
+        iteration = int(getattr(self.arguments, "curr_iteration", 0) or 0)
         if self.board is not None:
             for name, value in values.items():
-                self.board.add_scalar(name, value, self.iteration())
+                self.board.add_scalar(name, value, iteration)
         if self.log is not None and values:
-            self.log.log(values, self.iteration())
+            self.log.log(values, iteration)
 
 
 class MegatronAdapter(HookedAdapter):

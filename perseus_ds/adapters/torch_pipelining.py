@@ -19,7 +19,6 @@ from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
     HookedAdapter,
     Release,
-    RequiredName,
     block_in_code,
     detach_host,
     dtypes_of,
@@ -91,25 +90,25 @@ Action = Any  # schedules._Action, an instruction of the schedule's own represen
 Stage = Any  # PipelineStage
 PipelineSchedule = Any  # schedules._PipelineSchedule
 
-SCHEDULE_NAMES = (
-    RequiredName("step", "knowing when an iteration starts and ends"),
-    RequiredName("_n_microbatches", "recognising the job"),
-    RequiredName("_has_backward", "distinguishing training from evaluation"),
-    RequiredName("_maybe_compute_loss", "knowing when the last stage's forward ends"),
-)
-STAGE_NAMES = (
-    RequiredName("forward_one_chunk", "running around every forward"),
-    RequiredName("backward_one_chunk", "running around every backward"),
-    RequiredName("backward_weight_one_chunk", "running around every weight gradient"),
-    RequiredName("perform_reduce_grad", "knowing where replicas wait for each other"),
-    RequiredName("submod", "recognising the job"),
-    RequiredName("device", "knowing where it computes"),
-    RequiredName("stage_index", "its place in the model"),
-    RequiredName("num_stages", "the model's depth"),
-    RequiredName("group_rank", "this rank's place in the pipeline"),
-    RequiredName("group_size", "the pipeline's width"),
-    RequiredName("is_last", "knowing who computes the loss"),
-)
+SCHEDULE_NAMES = {
+    "step": "knowing when an iteration starts and ends",
+    "_n_microbatches": "recognising the job",
+    "_has_backward": "distinguishing training from evaluation",
+    "_maybe_compute_loss": "knowing when the last stage's forward ends",
+}
+STAGE_NAMES = {
+    "forward_one_chunk": "running around every forward",
+    "backward_one_chunk": "running around every backward",
+    "backward_weight_one_chunk": "running around every weight gradient",
+    "perform_reduce_grad": "knowing where replicas wait for each other",
+    "submod": "recognising the job",
+    "device": "knowing where it computes",
+    "stage_index": "its place in the model",
+    "num_stages": "the model's depth",
+    "group_rank": "this rank's place in the pipeline",
+    "group_size": "the pipeline's width",
+    "is_last": "knowing who computes the loss",
+}
 
 
 def check(schedule: object) -> PipelineSchedule:
@@ -119,7 +118,8 @@ def check(schedule: object) -> PipelineSchedule:
         EngineError: naming what is missing, the torch found and those tested.
     """
     release = Release(f"torch {torch.__version__}", [f"torch {', '.join(TESTED_TORCH)}"])
-    if _numbers(torch.__version__) < OLDEST_TORCH:
+    numbers = torch.__version__.split("+", maxsplit=1)[0].split(".")[:2]
+    if tuple(map(int, numbers)) < OLDEST_TORCH:
         raise release.refusal("its pipelining is older than any that was tested")
     release.check(schedule, SCHEDULE_NAMES, where=type(schedule).__name__)
     found = cast("PipelineSchedule", schedule)
@@ -166,10 +166,6 @@ def actions_of(schedule: PipelineSchedule) -> Sequence[Sequence[Action]] | None:
     """Return what all ranks of the pipeline run, as torch wrote it down; None where it did not."""
     actions = getattr(schedule, "pipeline_order_with_comms", None)
     return None if actions is None else [actions[rank] for rank in sorted(actions)]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("+", maxsplit=1)[0].split(".")[:2])
 
 
 # What torch's schedules run, in our words.
@@ -258,9 +254,9 @@ def _instruction(action: Action) -> Instruction | None:
 class DataParallel:
     """Place of this rank among those that hold the same stage.
 
-    torch numbers no replicas. The group over which the gradients are reduced does: ranks with the same
-    place in it are one replica, tensor-parallel peers included. ``reduces`` is whether
-    ``perform_reduce_grad`` is where replicas wait; ``gathers`` whether they also wait in every forward.
+    torch numbers no replicas; the group over which gradients are reduced does. Ranks with the same place in
+    it are one replica, tensor-parallel peers included. ``reduces``: replicas wait in ``perform_reduce_grad``;
+    ``gathers``: in every forward too.
     """
 
     name: str
@@ -284,10 +280,9 @@ def data_parallel_of(stages: Sequence[Stage]) -> DataParallel:
     """
     found = {_of_module(stage.submod) for stage in stages}
     if len(found) > 1:
+        wrapped = ", ".join(sorted(f"{one.name} of {one.replicas}" for one in found))
         raise EngineError(
-            "the stages of one rank are wrapped in different ways: "
-            + ", ".join(sorted(f"{one.name} of {one.replicas}" for one in found)),
-            hint="wrap all of them alike",
+            f"the stages of one rank are wrapped in different ways: {wrapped}", hint="wrap all of them alike"
         )
     return found.pop()
 
@@ -296,9 +291,7 @@ def _of_module(module: Module) -> DataParallel:
     if isinstance(module, DistributedDataParallel):
         group = module.process_group
         return DataParallel("DDP", dist.get_rank(group), dist.get_world_size(group))
-    if isinstance(module, FSDPModule):
-        return _of_fsdp(module)
-    return DataParallel("none")
+    return _of_fsdp(module) if isinstance(module, FSDPModule) else DataParallel("none")
 
 
 def _of_fsdp(module: Module) -> DataParallel:
@@ -447,9 +440,8 @@ class Hooks(base.Hooks):
         def around_call(*args: object, **kwargs: object) -> object:
             def batch() -> Batch:
                 counts = is_first and splits_rows(schedule)
-                return Batch(
-                    microbatches, loads=count_chunks([*args, kwargs], microbatches) if counts else None
-                )
+                loads = count_chunks([*args, kwargs], microbatches) if counts else None
+                return Batch(microbatches, loads=loads)
 
             trains = partial(getattr, schedule, "_has_backward")
             return self._run(partial(step, *args, **kwargs), trains=trains, batch=batch)
@@ -513,11 +505,10 @@ class PipeliningAdapter(HookedAdapter):
         return join_orders(places, name=f"torch.{type(self._schedule).__name__}")
 
     def traits(self) -> Mapping[str, str]:
-        overlap = at_once(self._schedule)
-        name = (
-            {} if overlap is None else {"at_once": getattr(overlap, "__qualname__", type(overlap).__name__)}
-        )
-        return {"data_parallel": self._data_parallel.describe(), **name}
+        overlap, traits = at_once(self._schedule), {"data_parallel": self._data_parallel.describe()}
+        if overlap is not None:
+            traits["at_once"] = getattr(overlap, "__qualname__", type(overlap).__name__)
+        return traits
 
     def _make_hooks(self, listener: InstructionListener) -> Hooks:
         return Hooks(self._schedule, listener, reduces=self._data_parallel.reduces)
@@ -528,13 +519,10 @@ class PipeliningAdapter(HookedAdapter):
         if written is not None:
             overlaps = at_once(self._schedule) is not None
             return written_order(written[first.group_rank], reduces=reduces, at_once=overlaps)
-        return single_order(
-            [kind.__name__ for kind in type(self._schedule).__mro__],
-            rank=first.group_rank,
-            ranks=first.group_size,
-            microbatches=self._schedule._n_microbatches,  # noqa: SLF001  # the seam
-            reduces=reduces,
-        )
+        names = [kind.__name__ for kind in type(self._schedule).__mro__]
+        place = {"rank": first.group_rank, "ranks": first.group_size}
+        microbatches = self._schedule._n_microbatches  # noqa: SLF001  # the seam
+        return single_order(names, **place, microbatches=microbatches, reduces=reduces)
 
     def _waiting_instructions(self, order: Order) -> frozenset[Instruction]:
         """Return what is not measured: DDP's reduction, FSDP2's first gathering are waited for inside."""

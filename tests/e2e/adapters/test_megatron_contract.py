@@ -92,7 +92,7 @@ class ModelHost:
 
 class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.REDUCE_GRADS})
-    required = tuple(one.name for one in REQUIRED_NAMES)
+    required = tuple(REQUIRED_NAMES)
     counting = ("perseus_ds.adapters.input_size.count_load",)
 
     def host(self, *, ranks: int) -> ModelHost:

@@ -17,7 +17,7 @@ from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e
 
-NAMES = [need.name for need in (*SCHEDULE_NAMES, *STAGE_NAMES)]
+NAMES = [*SCHEDULE_NAMES, *STAGE_NAMES]
 CALLED = [name for name in NAMES if name.endswith("_chunk") or name in {"step", "_maybe_compute_loss"}]
 
 

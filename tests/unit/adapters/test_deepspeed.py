@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch.distributed as dist
+from ranks import run_ranks
 from torch import nn
 
 from perseus_ds.adapters.deepspeed import (
@@ -16,6 +18,7 @@ from perseus_ds.adapters.deepspeed import (
     REQUIRED_NAMES,
     EngineAdapter,
     check,
+    coupled_by_experts,
     crashes_with_timers,
     is_training,
     order_of,
@@ -74,11 +77,6 @@ def test_only_tied_stages_reduce_tied_gradients() -> None:
     assert tied == [0, 3]
     none = pipeline_of(2, 4)
     assert not any(i.kind is Kind.REDUCE_TIED for order in none.orders for i in order)
-
-
-def test_every_stage_ends_with_reduction_and_step() -> None:
-    for order in pipeline_of(3, 3).orders:
-        assert [i.kind for i in order[-2:]] == [Kind.REDUCE_GRADS, Kind.STEP]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -172,9 +170,7 @@ COMMANDS = {type(name, (), {}): print for name in KINDS}
 
 def engine(**changes: object) -> SimpleNamespace:
     """Everything that we need, under its name; a change to None takes it away."""
-    content: dict[str, object] = {required.name: object() for required in REQUIRED_NAMES} | {
-        "_INSTRUCTION_MAP": COMMANDS
-    }
+    content: dict[str, object] = dict.fromkeys(REQUIRED_NAMES, object()) | {"_INSTRUCTION_MAP": COMMANDS}
     content |= changes
     return SimpleNamespace(**{name: value for name, value in content.items() if value is not None})
 
@@ -185,12 +181,9 @@ def test_an_engine_with_everything_is_taken() -> None:
 
 
 def test_what_is_missing_is_named_with_its_use() -> None:
-    for required in REQUIRED_NAMES:
-        with pytest.raises(EngineError) as refused:
-            check(engine(**{required.name: None}))
-        assert f"PipelineEngine.{required.name}" in refused.value.message
-        assert required.use in refused.value.message
-        assert refused.value.message.startswith("DeepSpeed ")
+    for name, use in REQUIRED_NAMES.items():
+        with pytest.raises(EngineError, match=f"DeepSpeed .*PipelineEngine.{name}, .*{use}") as refused:
+            check(engine(**{name: None}))
         assert all(release in str(refused.value) for release in TESTED_DEEPSPEED)
 
 
@@ -287,3 +280,24 @@ def test_as_often_as_the_engine_prints(steps: object, every: int) -> None:
 )
 def test_nobody_looks(monitor: Monitor | None, rank: int) -> None:
     assert EngineAdapter(monitored_engine(monitor, rank=rank)).scalars_every is None
+
+
+# Ranks that exchange tokens in layers of experts.
+
+
+def coupled(rank: int) -> list[tuple[int, ...]]:
+    """What ranks find with all experts on each, spread over both, and nested in a model without any above."""
+    alone, both = dist.new_group([0]), dist.new_group([0, 1])
+    layers = [nn.Linear(1, 1) for _ in range(3)]
+    if rank == 0:
+        layers[0].ep_group = alone
+    layers[1].ep_group = both
+    return [
+        coupled_by_experts(one)
+        for one in (layers[0], layers[1], nn.Sequential(nn.Tanh(), nn.Sequential(layers[1], layers[2])))
+    ]
+
+
+def test_experts_on_several_ranks_couple_these_ranks() -> None:
+    for said in run_ranks(2, coupled):
+        assert said.value == [(), (0, 1), (0, 1)]

@@ -210,8 +210,8 @@ def test_a_schedule_of_ones_own_that_is_written_down_nowhere_is_refused() -> Non
 
 
 def schedule(*, without: str = "", stage_without: str = "", **more: object) -> Any:  # noqa: ANN401
-    stage = SimpleNamespace(**{need.name: None for need in STAGE_NAMES if need.name != stage_without})
-    names = {need.name: None for need in SCHEDULE_NAMES if need.name != without}
+    stage = SimpleNamespace(**dict.fromkeys(STAGE_NAMES.keys() - {stage_without}))
+    names = dict.fromkeys(SCHEDULE_NAMES.keys() - {without})
     return SimpleNamespace(**names | {"_stage": stage} | more)
 
 
@@ -221,13 +221,13 @@ def test_a_whole_schedule_is_served() -> None:
 
 
 def test_a_missing_name_names_itself_its_use_and_the_release() -> None:
-    for need in SCHEDULE_NAMES:
-        with pytest.raises(EngineError, match=f"{need.name}, .*{need.use}") as refused:
-            check(schedule(without=need.name))
+    for name, use in SCHEDULE_NAMES.items():
+        with pytest.raises(EngineError, match=f"{name}, .*{use}") as refused:
+            check(schedule(without=name))
         assert "2.13.0" in str(refused.value)
-    for need in STAGE_NAMES:
-        with pytest.raises(EngineError, match=f"{need.name}, .*{need.use}"):
-            check(schedule(stage_without=need.name))
+    for name, use in STAGE_NAMES.items():
+        with pytest.raises(EngineError, match=f"{name}, .*{use}"):
+            check(schedule(stage_without=name))
 
 
 def test_a_schedule_without_stages_is_refused() -> None:
