@@ -131,31 +131,24 @@ class PassingListener:
         self._listener = listener
 
     def iteration_begins(self, batch: Batch) -> bool:
-        """Pass it on."""
         return self._listener.iteration_begins(batch)
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
-        """Pass it on."""
         self._listener.before(kind, load)
 
     def after(self, kind: Kind) -> None:
-        """Pass it on."""
         self._listener.after(kind)
 
     def iteration_ends(self) -> None:
-        """Pass it on."""
         self._listener.iteration_ends()
 
     def other_schedule_begins(self) -> None:
-        """Pass it on."""
         self._listener.other_schedule_begins()
 
     def iteration_broke(self) -> None:
-        """Pass it on."""
         self._listener.iteration_broke()
 
     def fail(self, error: Exception) -> bool:
-        """Pass it on."""
         return self._listener.fail(error)
 
 
@@ -270,20 +263,17 @@ class Adapter(Protocol):
     """
 
     @property
-    def name(self) -> str:
-        """The framework, in a word."""
+    def name(self) -> str: ...
 
     @property
-    def sync_point(self) -> SyncPoint:
-        """Point at which replicas wait for each other."""
+    def sync_point(self) -> SyncPoint: ...
 
     @property
     def local_rank(self) -> int:
         """Return which of its node's ranks this is."""
 
     @property
-    def device(self) -> torch.device:
-        """Return where the engine computes."""
+    def device(self) -> torch.device: ...
 
     def place(self) -> Place:
         """State where this rank stands and what it runs in a batch as the one that began last.

@@ -30,36 +30,28 @@ class Alarm(Protocol):
         """Have something done at a moment; return what cancels it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """An action at a moment of the device's time."""
-
-    moment_s: float
-    act: Act
-
-
 class HostAlarm:
     """Call at a moment of a device's time from a thread that sleeps until then; the newest moment counts."""
 
     def __init__(self, gpu: Gpu, threads: HostThreads) -> None:
         self._gpu = gpu
-        self._queue = threads.queue(_Call)
+        self._queue = cast("SimpleQueue[tuple[float, Act]]", threads.queue(tuple))
         threads.start(self._serve, name="perseus-alarm")
 
     def at(self, moment_s: float, act: Act) -> Act:
         """Have something done at a moment, and nothing at the one before."""
-        self._queue.put(_Call(moment_s, act))
+        self._queue.put((moment_s, act))
         return lambda: None  # whoever is called too often finds nothing due
 
     def _serve(self) -> None:
-        call = self._queue.get()
+        moment_s, act = self._queue.get()
         while True:
-            left_s = self._gpu.wall_s(max(0.0, call.moment_s - self._gpu.now_s()))
+            left_s = self._gpu.wall_s(max(0.0, moment_s - self._gpu.now_s()))
             try:
-                call = self._queue.get(timeout=left_s)
+                moment_s, act = self._queue.get(timeout=left_s)
             except Empty:
-                call.act()
-                call = self._queue.get()
+                act()
+                moment_s, act = self._queue.get()
 
 
 class LocalClocks:
@@ -161,19 +153,9 @@ class LocalClocks:
 
         A core clock that the driver refuses is replaced by the one that stands for it.
         """
-        core_before, memory_before = self._asked
+        before = core_before, memory_before = self._asked
         if clock_mhz != core_before:
-            wanted_mhz = None if clock_mhz is None else self._gpu.granted_mhz(clock_mhz)
-            while wanted_mhz is not None:
-                try:
-                    self._gpu.lock_clock(wanted_mhz)
-                    break
-                except ValueRefusedError:
-                    refused_mhz, wanted_mhz = wanted_mhz, self._gpu.granted_mhz(wanted_mhz)
-                    if wanted_mhz == refused_mhz:
-                        raise
-            if wanted_mhz is None:
-                self._gpu.reset_clock()
+            self._write_core(clock_mhz)
             self._asked = clock_mhz, memory_before
         if memory_mhz != memory_before:
             if memory_mhz is None:
@@ -181,7 +163,20 @@ class LocalClocks:
             else:
                 self._gpu.lock_memory_clock(memory_mhz)
             self._asked = clock_mhz, memory_mhz
-        return (clock_mhz, memory_mhz) != (core_before, memory_before)
+        return (clock_mhz, memory_mhz) != before
+
+    def _write_core(self, clock_mhz: int | None) -> None:
+        wanted_mhz = None if clock_mhz is None else self._gpu.granted_mhz(clock_mhz)
+        while wanted_mhz is not None:
+            try:
+                self._gpu.lock_clock(wanted_mhz)
+            except ValueRefusedError:
+                refused_mhz, wanted_mhz = wanted_mhz, self._gpu.granted_mhz(wanted_mhz)
+                if wanted_mhz == refused_mhz:
+                    raise
+            else:
+                return
+        self._gpu.reset_clock()
 
 
 # What the clock thread does at a device in steps; between two of them it lets the device's time pass.
@@ -221,14 +216,12 @@ class VirtualTasks:
             self._go_on()
 
     def stop(self, task: DeviceTask) -> None:
-        """End it now."""
         task.stop()
         if self._waiting and self._waiting[0] is task:
             self._cancel()
             self._go_on()
 
     def close(self) -> None:
-        """End all of them."""
         for task in self._waiting:
             task.stop()
         self._cancel()

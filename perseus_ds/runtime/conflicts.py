@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import suppress
 
 from perseus_ds.device.gpu import Capabilities, ConflictKind, Gpu, Sighting
 from perseus_ds.errors import DeviceLostError, PerseusError
@@ -148,16 +148,11 @@ class ConflictMonitor:
         seen = self.sightings()
         if not seen:
             return
-        path = self._directory.rank(self._rank)
-        write_json(path, self._read_own_file(path) | {"conflicts": conflict_rows(seen)})
-
-    def _read_own_file(self, path: Path) -> dict[str, object]:
-        """Read this rank's file, if it is there and can be read."""
-        try:
+        path, content = self._directory.rank(self._rank), None
+        with suppress(OSError, PerseusError):
             content = read_json(path, most_bytes=_MOST_BYTES)
-        except (OSError, PerseusError):
-            content = None
-        return content if isinstance(content, dict) else {"rank": self._rank}
+        own = content if isinstance(content, dict) else {"rank": self._rank}
+        write_json(path, own | {"conflicts": conflict_rows(seen)})
 
     def _learn_of(self, rank: int, mask: int) -> None:
         fresh = mask & ~self._known.get(rank, 0)

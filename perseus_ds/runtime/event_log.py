@@ -40,15 +40,11 @@ class _OwnHandler(logging.Handler):
             self.handleError(record)
 
 
-def _configure() -> None:
-    handler = _OwnHandler()
-    handler.setFormatter(logging.Formatter("perseus: %(message)s"))
-    _logger.addHandler(handler)
-    if _logger.level == logging.NOTSET:
-        _logger.setLevel(logging.INFO)
-
-
-_configure()
+_handler = _OwnHandler()
+_handler.setFormatter(logging.Formatter("perseus: %(message)s"))
+_logger.addHandler(_handler)
+if _logger.level == logging.NOTSET:
+    _logger.setLevel(logging.INFO)
 
 
 def log_line(line: str, *, level: int = logging.INFO) -> None:
@@ -95,7 +91,7 @@ class EventLog:
         if self._rank == 0 and self._directory is not None:
             file, at = self._directory.events, datetime.now(UTC)
             facts |= {"line": line} if line else {}
-            if not self._write(file, lambda: append_event(file, event, facts, at=at), lost="any more"):
+            if not self.write(file, lambda: append_event(file, event, facts, at=at), lost="any more"):
                 self._directory = None  # a full disk ends the journal, not the work
         if line is not None:
             self.line(line)
@@ -105,11 +101,11 @@ class EventLog:
         if self._is_new(line):
             self.event(event, line, **facts)
 
-    def write(self, path: Path, act: Callable[[], object]) -> None:
-        """Write a file beside the journal; a full disk costs the file, not the work."""
-        self._write(path, act)
+    def write(self, path: Path, act: Callable[[], object], *, lost: str = "") -> bool:
+        """Write a file beside the journal; a full disk costs the file, not the work.
 
-    def _write(self, path: Path, act: Callable[[], object], *, lost: str = "") -> bool:
+        Returns: whether it is written, or will be; what is ``lost`` else is the end of the line that says so.
+        """
         try:
             is_done = self._writes.write(act)
         except OSError as error:

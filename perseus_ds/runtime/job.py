@@ -345,12 +345,6 @@ def _model_traits(schedule: Schedule, members: Sequence[Member]) -> Mapping[str,
     }
 
 
-def _inputs(places: Iterable[Place]) -> Mapping[str, str]:
-    """The shapes of the first batch, where a framework knows them."""
-    inputs = _join_words(place.inputs for place in places)
-    return {"inputs": inputs} if inputs else {}
-
-
 def _join_words(words: Iterable[str]) -> str:
     """Join the reports of ranks into one text, the same on all of them."""
     return ", ".join(sorted(set(filter(None, words))))

@@ -125,7 +125,10 @@ class KernelTracing(PassingListener):
             self._log.line_here(f"kernels are not traced: {error}")
 
     def _start(self) -> None:
-        self._profiler = _profiler()
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        self._profiler = profile(activities=activities, record_shapes=True)
         self._profiler.start()
 
     def _begin_mark(self) -> None:
@@ -146,12 +149,7 @@ class KernelTracing(PassingListener):
 
     def _finish(self) -> None:
         profiler, self._profiler = self._profiler, None
-        if profiler is not None:
-            self._traced.append(self._stop_and_cut(profiler))
-        if not self._left:
-            self._write()
-
-    def _stop_and_cut(self, profiler: profile) -> dict[Instruction, tuple[Launch, ...]]:
+        assert profiler is not None
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         profiler.stop()
@@ -160,7 +158,9 @@ class KernelTracing(PassingListener):
             profiler.export_chrome_trace(str(file))
             events = json.loads(file.read_text())["traceEvents"]
         self._unattributed.append(unattributed_pct(events) or 0.0)
-        return split_trace_by_instruction(events)
+        self._traced.append(split_trace_by_instruction(events))
+        if not self._left:
+            self._write()
 
     def _write(self) -> None:
         trace = trace_of(
@@ -184,13 +184,6 @@ class KernelTracing(PassingListener):
         if not plain_s or min(plain_s) <= 0.0:
             return None
         return 100.0 * (sum(traced_s) / len(traced_s) / min(plain_s) - 1.0)
-
-
-def _profiler() -> profile:
-    activities = [ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        activities.append(ProfilerActivity.CUDA)
-    return profile(activities=activities, record_shapes=True)
 
 
 def _summary_line(trace: KernelTrace) -> str:

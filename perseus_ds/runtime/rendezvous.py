@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import Enum
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
@@ -40,14 +39,6 @@ _LEAST_S = 0.01  # stores take whole milliseconds, and none at all for "without 
 _RANK_0 = "perseus/rank 0"
 
 
-class Attendance(Enum):
-    """Outcome of a meeting: all are here, somebody else gave up waiting, or this rank does."""
-
-    ALL_HERE = "all are here"
-    GIVEN_UP = "given up"
-    ABSENCE = "a rank is absent"
-
-
 class RollCall:
     """A rank's way to the list of the present meeting; it begins on the first that it never signed."""
 
@@ -65,7 +56,7 @@ class RollCall:
         It is where others are, or come soon: who finds nobody was waited for in vain.
         """
         while self._has("given up"):
-            if not self._comes(self._key("anyone", self._number + 1), grace_s):
+            if not self._wait([self._key("anyone", self._number + 1)], grace_s):
                 return False
             self._go_to(self._number + 1)
         return True
@@ -90,7 +81,10 @@ class RollCall:
             self._store.set(self._key(f"refusal/{nth}"), said)
         if address:
             self._store.set(self._key("address"), address)
-        self._sign_version()
+        if self._store.add(self._key(f"of {self._version}"), 1) == 1:  # the first of this release
+            nth = self._store.add(self._key("versions"), 1)
+            left = [self._version, self._rank, socket.gethostname()]
+            self._store.set(self._key(f"version/{nth}"), json.dumps(left))
         self._store.set(self._key(self._rank), json.dumps(dict(settings), default=str))
         self._store.set(self._key("anyone"), "1")
         if self._rank == 0:
@@ -101,21 +95,23 @@ class RollCall:
         if self._rank == 0:
             self._store.set(self._key("go"), "1")
 
-    def meet(self, patience_s: float) -> Attendance:
-        """Wait for the others, on rank 0's list; note on it if they do not come."""
-        met = self._all_come(patience_s) if self._rank == 0 else self._called(patience_s)
+    def meet(self, patience_s: float) -> list[int] | None:
+        """Wait for the others, on rank 0's list; note on it if they do not come.
+
+        Returns: None where all are here, else who is absent: nobody where somebody gave up who came since.
+        """
+        if self._rank == 0:
+            met = self._wait([self._key(one) for one in self._everyone], patience_s)
+        else:
+            met = self._called(patience_s)
         if not met:
             self._store.set(self._key("given up"), "1")
-            return Attendance.GIVEN_UP if all(self.present()) else Attendance.ABSENCE
+            return [one for one in self._everyone if not self._store.check([self._key(one)])]
         if self._has("given up"):
-            return Attendance.GIVEN_UP
+            return []
         if self._rank == 0:
             self._store.set(self._key("go"), "1")
-        return Attendance.ALL_HERE
-
-    def present(self) -> list[bool]:
-        """The ranks that have signed."""
-        return [self._store.check([self._key(one)]) for one in self._everyone]
+        return None
 
     def signature_of(self, rank: int) -> bytes:
         """Return what a rank has left."""
@@ -135,13 +131,6 @@ class RollCall:
         refusals: dict[int, PerseusError] = {rank: EngineError(text, hint=hint) for rank, text, hint in left}
         return joint_refusal(refusals, ranks=len(left) if count == ranks else ranks) if refusals else None
 
-    def _sign_version(self) -> None:
-        """Count this rank among those of its release; the first of each leaves its name and host."""
-        if self._store.add(self._key(f"of {self._version}"), 1) == 1:
-            nth = self._store.add(self._key("versions"), 1)
-            left = [self._version, self._rank, socket.gethostname()]
-            self._store.set(self._key(f"version/{nth}"), json.dumps(left))
-
     def other_version(self) -> PerseusError | None:
         """Refuse ranks of different releases: what they exchange has another form. Alike on all of them."""
         if self._store.add(self._key(f"of {self._version}"), 0) == len(self._everyone):
@@ -156,21 +145,12 @@ class RollCall:
             hint="install the same release on every host",
         )
 
-    def _all_come(self, patience_s: float) -> bool:
-        try:
-            self._store.wait(
-                [self._key(one) for one in self._everyone], timedelta(seconds=max(patience_s, _LEAST_S))
-            )
-        except RuntimeError:
-            return False
-        return True
-
     def _called(self, patience_s: float) -> bool:
         """Wait for rank 0's word; where it stands on a later list, the names on this one are old."""
         until_s = time.monotonic() + patience_s
         poll_s = _POLL_S * max(1.0, len(self._everyone) / _OFTEN)
         while (left_s := until_s - time.monotonic()) > 0:
-            if self._comes(self._key("go"), min(left_s, poll_s)):
+            if self._wait([self._key("go")], min(left_s, poll_s)):
                 return True
             if self._has("given up"):
                 return False
@@ -183,9 +163,9 @@ class RollCall:
         self._store.add(self._signed, number - self._number)
         self._number = number
 
-    def _comes(self, key: str, within_s: float) -> bool:
+    def _wait(self, keys: list[str], within_s: float) -> bool:
         try:
-            self._store.wait([key], timedelta(seconds=max(within_s, _LEAST_S)))
+            self._store.wait(keys, timedelta(seconds=max(within_s, _LEAST_S)))
         except RuntimeError:
             return False
         return True
@@ -248,20 +228,16 @@ def rendezvous(
     if not roll.find_list(grace_s):
         return RendezvousResult(refusal=_gave_up())
     roll.sign(settings, refusal, address="" if reach.is_local else reach.address)
-    match roll.meet(patience_s):
-        case Attendance.ALL_HERE:
-            if reach.is_local and (address := roll.address()):
-                reach = towards(address)
-            found = json.loads(roll.signature_of(0))
-            return RendezvousResult(
-                found, roll.other_version() or roll.refusal(), name=roll.name, reach=reach
-            )
-        case Attendance.GIVEN_UP:
-            return RendezvousResult(refusal=_gave_up())
-        case Attendance.ABSENCE:
-            present = roll.present()
-            absent = [one for one, here in enumerate(present) if not here]
-            return RendezvousResult(refusal=_absence(absent, patience_s), logging_rank=present.index(True))
+    absent = roll.meet(patience_s)
+    if absent:
+        first = next(rank for rank in range(dist.get_world_size()) if rank not in absent)
+        return RendezvousResult(refusal=_absence(absent, patience_s), logging_rank=first)
+    if absent is not None:
+        return RendezvousResult(refusal=_gave_up())
+    if reach.is_local and (address := roll.address()):
+        reach = towards(address)
+    found = json.loads(roll.signature_of(0))
+    return RendezvousResult(found, roll.other_version() or roll.refusal(), name=roll.name, reach=reach)
 
 
 def leave_refusal(refusal: PerseusError, settings: Mapping[str, object]) -> None:

@@ -63,7 +63,11 @@ class SharedDevice:
         return self
 
     def release(self) -> None:
-        """Give the clock back; after the last user close the device."""
+        """Give the clock back; after the last user close the device.
+
+        Raises:
+            DeviceError: it failed, or has not answered yet: the end of the process waits for that.
+        """
         self._users -= 1
         if self._users > 0:
             self._ask_default()
@@ -71,8 +75,13 @@ class SharedDevice:
         _open.pop(self._request, None)
         if isinstance(self.choice.gpu, SimulatedGpu):
             self._close()
-        else:
-            self._close_in_time()
+            return
+        self._close_now.set()  # beside the training, which waits for a moment
+        if not self._closed.wait(self._patience_s):
+            _closing.append(self)
+            raise DeviceUnavailableError("the driver does not answer: its clock is put back when it does")
+        if self._errors:
+            raise self._errors[0]
 
     def _close(self) -> None:
         try:
@@ -80,19 +89,6 @@ class SharedDevice:
                 self._requests.close()
         finally:
             self.choice.gpu.close()
-
-    def _close_in_time(self) -> None:
-        """Close beside the training, which waits for a moment; the end of the process waits for the rest.
-
-        Raises:
-            DeviceError: it failed, or has not answered yet.
-        """
-        self._close_now.set()
-        if not self._closed.wait(self._patience_s):
-            _closing.append(self)
-            raise DeviceUnavailableError("the driver does not answer: its clock is put back when it does")
-        if self._errors:
-            raise self._errors[0]
 
     def _close_when_asked(self) -> None:
         self._close_now.wait()
