@@ -34,6 +34,7 @@ from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.clock_thread import ClockThread
 from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
 from perseus_ds.runtime.context import JobContext, SwitchLatency
 from perseus_ds.runtime.cuda_timer import stopwatch_for
@@ -98,17 +99,8 @@ def assembled(
     sizes = BatchSizes(adapter, job, channel=context.channel, log=log)
     audits = Audits(books)
     plans = BatchPlans(context, sizes, audits, arrivals, waits=virtual is not None)
-    replicas = job.replicas if config.straggler.enabled else 1
-    layout = StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica)
-    exchange = StatusExchange(
-        context.channel,
-        layout,
-        arrivals=arrivals,
-        watch=watch,
-        asked=requests.asked,
-        reckoning=context.reckoning,
-        conflict_monitor=monitor,
-        notices=_notice_watch(context, undo),
+    exchange = _exchange(
+        context, arrivals=arrivals, requests=requests, watch=watch, monitor=monitor, undo=undo
     )
     undo.append(plans.close)
     session = Session(
@@ -134,16 +126,33 @@ def assembled(
     return session
 
 
-def _notice_watch(context: JobContext, undo: Undo) -> NoticeWatch | None:
-    """Return what looks for notices, on rank 0."""
-    job, directory = context.job, context.directory
-    if job.rank != 0:
-        return None
-    notices = Notices(directory.notices, replicas=sum(map(len, job.sets)))
-    watch = NoticeWatch(notices, context.log, sets=job.sets, directory=directory.path)
-    watch.start()
-    undo.append(watch.close)
-    return watch
+def _exchange(
+    context: JobContext,
+    *,
+    arrivals: Arrivals,
+    requests: ClockThread,
+    watch: EnergyWatch,
+    monitor: ConflictMonitor,
+    undo: Undo,
+) -> StatusExchange:
+    """Build what tells all ranks of each other, and on rank 0 of notices."""
+    job, directory, notices = context.job, context.directory, None
+    if job.rank == 0:
+        read = Notices(directory.notices, replicas=sum(map(len, job.sets)))
+        notices = NoticeWatch(read, context.log, sets=job.sets, directory=directory.path)
+        notices.start()
+        undo.append(notices.close)
+    replicas = job.replicas if context.config.straggler.enabled else 1
+    return StatusExchange(
+        context.channel,
+        StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
+        arrivals=arrivals,
+        watch=watch,
+        asked=requests.asked,
+        reckoning=context.reckoning,
+        conflict_monitor=monitor,
+        notices=notices,
+    )
 
 
 def _publish(session: Session, context: JobContext, local_rank: int, audits: Audits, undo: Undo) -> None:
