@@ -30,6 +30,7 @@ from perseus_ds.adapters.deepspeed_settings import (
     is_pipeline,
     is_switched_on,
     read_request,
+    tunes_itself,
 )
 from perseus_ds.adapters.input_size import ReadAhead, count_load
 from perseus_ds.errors import EngineError
@@ -168,24 +169,25 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     an enabled ``perseus`` block, does nothing. What goes wrong is one line in the log and training at default
     clocks, unless the block has ``"on_error": "raise"``.
     """
-    wanted = read_request(engine, config)
-    if wanted is None or "_exec_schedule" in vars(engine):
+    content = read_request(engine, config)
+    if content is None or "_exec_schedule" in vars(engine):
         return
     from perseus_ds.runtime.attach import activate, decline, say  # noqa: PLC0415  # heavy, and now needed
 
+    block = content.get("perseus")
     try:
         found = check(engine)
     except Exception as error:  # noqa: BLE001  # the host wins
-        decline(error, wanted.block)
+        decline(error, block)
         return
-    if wanted.tunes_itself:
+    if tunes_itself(content):
         say("off: autotuning measures the job itself")
         return
-    if warning := _timers(found, wanted.content):
+    if warning := _timers(found, content):
         say(warning)
 
     def serve(pipe_schedule: PipeSchedule) -> None:
-        activate(engine, partial(DeepSpeedAdapter, found, pipe_schedule), block=wanted.block)
+        activate(engine, partial(DeepSpeedAdapter, found, pipe_schedule), block=block)
 
     on_first_call(engine, "_exec_schedule", ready=is_training, serve=serve)
 

@@ -141,24 +141,17 @@ def is_pipeline(engine: object) -> bool:
     return any(kind.__name__ == "PipelineEngine" for kind in type(engine).__mro__)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceRequest:
-    """The request of an engine to be served; ``block`` is None where ``PERSEUS_CONFIG`` names it."""
+def read_request(engine: object, config: Mapping[str, object] | None) -> Mapping[str, object] | None:
+    """Return an engine's configuration where it is to be served, else None.
 
-    content: Mapping[str, object]
-    block: object
-
-    @property
-    def tunes_itself(self) -> bool:
-        """True if DeepSpeed's autotuning is on, which measures the job itself."""
-        return is_switched_on(self.content.get("autotuning"))
-
-
-def read_request(engine: object, config: Mapping[str, object] | None) -> ServiceRequest | None:
-    """Return the request made in code, in the engine's JSON, or by ``PERSEUS_CONFIG``; None without one."""
+    The request is made in code, in the engine's JSON, or by ``PERSEUS_CONFIG``: without the key ``perseus``.
+    """
     content = dict(raw_config(engine))
     if config is not None:
         content["perseus"] = {"enabled": True, **config}
-    if not is_enabled(content) and not os.environ.get(ENABLED_BY_FILE):
-        return None
-    return ServiceRequest(content, content.get("perseus"))
+    return content if is_enabled(content) or os.environ.get(ENABLED_BY_FILE) else None
+
+
+def tunes_itself(content: Mapping[str, object]) -> bool:
+    """Return whether DeepSpeed's autotuning is on, which measures the job itself."""
+    return is_switched_on(content.get("autotuning"))

@@ -28,6 +28,7 @@ from perseus_ds.adapters.deepspeed_settings import (
     deepspeed_version,
     is_pipeline,
     read_request,
+    tunes_itself,
 )
 from perseus_ds.adapters.input_size import count_load
 from perseus_ds.errors import EngineError
@@ -52,12 +53,12 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     The first one shows the order that the user's loop runs in. Calling it again does nothing. What goes wrong
     is one line in the log and training at default clocks, unless the block has ``"on_error": "raise"``.
     """
-    wanted = read_request(engine, config)
-    if wanted is None or "forward" in vars(engine):
+    content = read_request(engine, config)
+    if content is None or "forward" in vars(engine):
         return
     from perseus_ds.runtime.attach import activate, decline, say  # noqa: PLC0415  # heavy, and now needed
 
-    if wanted.tunes_itself:
+    if tunes_itself(content):
         say("off: autotuning measures the job itself")
         return
     try:
@@ -66,7 +67,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
         hooks = Hooks(found, first)
         hooks.install()
     except Exception as error:  # noqa: BLE001  # the host wins
-        decline(error, wanted.block)
+        decline(error, content.get("perseus"))
         return
 
     def ready(*_: object, **__: object) -> bool:
@@ -74,7 +75,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
 
     def serve(*_: object, **__: object) -> None:
         hooks.remove()
-        activate(engine, lambda: ZeroAdapter(found, order_of(first.kinds)), block=wanted.block)
+        activate(engine, lambda: ZeroAdapter(found, order_of(first.kinds)), block=content.get("perseus"))
 
     on_first_call(engine, "forward", ready=ready, serve=serve)
 

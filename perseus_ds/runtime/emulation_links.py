@@ -30,12 +30,8 @@ _FIRST = 4
 """Tag of the first edge of the graph."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerRank:
-    """Another pipeline rank, and the tag of what both exchange."""
-
-    rank: int
-    tag: int
+Peer = tuple[int, int]
+"""Another pipeline rank, and the tag of what both exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +42,9 @@ class Route:
     """
 
     kind: Kind
-    peers: tuple[PeerRank, ...] = ()
-    waits_for: tuple[PeerRank, ...] = ()
-    releases: tuple[PeerRank, ...] = ()
+    peers: tuple[Peer, ...] = ()
+    waits_for: tuple[Peer, ...] = ()
+    releases: tuple[Peer, ...] = ()
     transfers: int = 0
 
 
@@ -57,14 +53,14 @@ def routes_of(schedule: Schedule, rank: int) -> list[Route]:
     graph = dag_of(schedule)
     home = schedule.rank_of_stages()
     shared = _shared_nodes(schedule)
-    releases: dict[Instruction, list[PeerRank]] = defaultdict(list)
-    waits_for: dict[Instruction, list[PeerRank]] = defaultdict(list)
+    releases: dict[Instruction, list[Peer]] = defaultdict(list)
+    waits_for: dict[Instruction, list[Peer]] = defaultdict(list)
     for tag, (before, after) in enumerate(sorted(graph.buffered), _FIRST + len(shared)):
         sender, receiver = graph.nodes[before], graph.nodes[after]
         if home[sender.stage] == rank:
-            releases[sender].append(PeerRank(home[receiver.stage], tag))
+            releases[sender].append((home[receiver.stage], tag))
         if home[receiver.stage] == rank:
-            waits_for[receiver].append(PeerRank(home[sender.stage], tag))
+            waits_for[receiver].append((home[sender.stage], tag))
     return [
         Route(i.kind, tuple(peers), tuple(waits_for[i]), tuple(releases[i]), transfers)
         for i, peers, transfers in _exchanges(schedule.orders[rank], rank, shared)
@@ -73,13 +69,13 @@ def routes_of(schedule: Schedule, rank: int) -> list[Route]:
 
 def _exchanges(
     order: Order, rank: int, shared: Mapping[Instruction, tuple[int, list[int]]]
-) -> Iterator[tuple[Instruction, list[PeerRank], int]]:
+) -> Iterator[tuple[Instruction, list[Peer], int]]:
     """List the peers of each instruction; those of transfers queued for a commit are the commit's."""
     queues = any(i.kind is Kind.COMMIT for i in order)
-    queued: list[PeerRank] = []
+    queued: list[Peer] = []
     for instruction in order:
         tag, ranks = shared.get(_node(instruction), (0, []))
-        peers = [PeerRank(other, tag) for other in ranks if other != rank]
+        peers = [(other, tag) for other in ranks if other != rank]
         if queues and instruction.kind.is_transfer:
             queued += peers
             yield instruction, [], 0
@@ -242,13 +238,13 @@ class Links:
         self._wait(self._neighbours.others, NORM)
         self._clipped = True
 
-    def _latest_s(self, peers: Iterable[PeerRank]) -> float:
+    def _latest_s(self, peers: Iterable[Peer]) -> float:
         pipeline = self._neighbours.pipeline
-        return max([self.messages.receive(pipeline[peer.rank], peer.tag) for peer in peers])
+        return max([self.messages.receive(pipeline[rank], tag) for rank, tag in peers])
 
-    def _send_to(self, peers: Iterable[PeerRank]) -> None:
-        for peer in peers:
-            self._send([self._neighbours.pipeline[peer.rank]], peer.tag)
+    def _send_to(self, peers: Iterable[Peer]) -> None:
+        for rank, tag in peers:
+            self._send([self._neighbours.pipeline[rank]], tag)
 
     def _send(self, ranks: Iterable[int], tag: int) -> None:
         for rank in ranks:

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from lone_job import HandMoment, NotingGpu
+from lone_job import DeskGpu, HandMoment, NotingGpu
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.device.clock_agenda import LATE_S, DatedClock, RequestCounts
 from perseus_ds.device.simulated.gpu import VirtualTime
-from perseus_ds.errors import DeviceLostError
+from perseus_ds.errors import DeviceLostError, DeviceUnsupportedError
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.open import NullGpu
 from perseus_ds.guard.writer import ClockWriter
-from perseus_ds.runtime.clock_thread import Ask, ClockThread
+from perseus_ds.runtime.clock_thread import Act, Ask, ClockThread, LocalClocks
 
 SECOND = 1.0
 
@@ -77,20 +77,13 @@ def at(clock_mhz: int | None, moment: HandMoment | None = None, *, delay_s: floa
     return (Ask(clock_mhz, delay_s),), 0.0, moment
 
 
-def test_requests_arrive_in_order(gpu: NotingGpu, requests: ClockThread) -> None:
-    for clock in (900, 800, 1000):
-        requests.put(*at(clock))
-        gpu.wait_for(1)
-    assert gpu.asked == [900, 800, 1000]
-    assert requests.counts.changes == 3
-
-
 def test_asking_again_for_the_same_clock_costs_the_device_nothing(
     gpu: NotingGpu, requests: ClockThread
 ) -> None:
     for clock in (900, 900, 900, 800):
         requests.put(*at(clock))
     gpu.wait_for(2)
+    assert requests.counts.changes == 2
     requests.close()
     assert gpu.asked == [900, 800, None]
 
@@ -203,27 +196,22 @@ def test_a_moment_that_never_comes_is_dropped_alone(host: VirtualHost) -> None:
     assert requests.error is None
 
 
-def test_the_thread_prepares_itself_before_anything_else(host: VirtualHost) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_thread_prepares_itself_before_it_asks_for_anything(host: VirtualHost, *, fails: bool) -> None:
     gpu = DatingGpu(host)
     seen: list[tuple[str, int]] = []
-    requests = ClockThread(gpu, threads=host, enter=lambda: seen.append((host.thread, len(gpu.dated))))
+
+    def prepare() -> None:
+        seen.append((host.thread, len(gpu.dated)))
+        if fails:
+            raise RuntimeError("no such device")
+
+    requests = ClockThread(gpu, threads=host, enter=prepare)
     requests.put((Ask(900),), host.now_s())
     host.sleep(SECOND)
     assert seen == [("perseus-clocks", 0)]
-    assert gpu.asked == [900]
-
-
-def test_a_thread_that_cannot_prepare_itself_asks_for_nothing(host: VirtualHost) -> None:
-    gpu = DatingGpu(host)
-
-    def refuse() -> None:
-        raise RuntimeError("no such device")
-
-    requests = ClockThread(gpu, threads=host, enter=refuse)
-    requests.put((Ask(900),), host.now_s())
-    host.sleep(SECOND)
-    assert gpu.asked == []
-    assert "device" in str(requests.error)
+    assert gpu.asked == ([] if fails else [900])
+    assert ("device" in str(requests.error)) is fails
 
 
 @dataclass
@@ -386,14 +374,6 @@ def test_closing_after_the_device_was_lost_keeps_its_error(gpu: NotingGpu) -> No
     assert isinstance(requests.error, DeviceLostError)
 
 
-def test_counts_are_of_whoever_asks(gpu: NotingGpu, requests: ClockThread) -> None:
-    assert requests.counts == RequestCounts()
-    requests.put(*at(900))
-    gpu.wait_for(1)
-    requests.close()
-    assert requests.counts.changes == 1
-
-
 class Handed:
     """A guard in a process of its own: notes when each request was handed over, and for when."""
 
@@ -429,3 +409,33 @@ def test_a_guard_has_every_request_in_time_while_python_never_pauses(host: Virtu
     assert len(late_s) == 800
     assert late_s[int(0.99 * len(late_s))] <= 0.008
     assert sum(one > 0.0 for one in late_s) <= 400, "what is due later waits for nobody"
+
+
+# Clocks asked for from the job's own process, where the driver does not take each of its own list.
+
+
+class NoAlarm:
+    """Everything is due at once."""
+
+    def at(self, moment_s: float, act: Act) -> Act:
+        raise AssertionError(f"{moment_s} s: {act}")
+
+
+def asked(desk: DeskGpu, *clocks_mhz: int) -> None:
+    clocks = LocalClocks(desk, NoAlarm())
+    for clock_mhz in clocks_mhz:
+        clocks.ask([DatedClock(desk.now_s(), clock_mhz)])
+
+
+def test_the_next_higher_clock_stands_for_one_that_is_refused() -> None:
+    desk = DeskGpu()
+    desk.refuses_mhz = {900, 1410}
+    asked(desk, 705, 900, 705, 1410)
+    assert desk.calls == [705, 1200, 705, None]
+
+
+def test_a_device_that_takes_no_clock_at_all_ends_the_asking() -> None:
+    desk = DeskGpu()
+    desk.refuses = DeviceUnsupportedError("locks no clocks")
+    with pytest.raises(DeviceUnsupportedError, match="locks"):
+        asked(desk, 900)

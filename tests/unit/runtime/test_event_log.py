@@ -64,15 +64,6 @@ def test_an_application_that_configured_logging_gets_them_alone(
     assert capsys.readouterr() == ("", "")
 
 
-def test_they_can_be_silenced(kept: Kept) -> None:
-    logger = logging.getLogger("perseus_ds")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    EventLog(0).line("hello")
-    logger.setLevel(before)
-    assert kept.records == []
-
-
 def test_a_handler_that_fails_does_not_reach_the_host(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "emit", lambda _: 1 // 0)
     EventLog(0).line("hello")

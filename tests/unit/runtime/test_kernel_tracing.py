@@ -88,15 +88,15 @@ def test_a_batch_of_another_size_is_left_to_the_listener(tmp_path: Path) -> None
     assert heard.calls == PLAIN * SETTLING + ["begins 4", *PLAIN[1:]]
 
 
+def fails(*_: object) -> None:
+    raise RuntimeError("CUPTI is taken by another tool")
+
+
 @pytest.mark.parametrize("fails_in", ["start", "export_chrome_trace"])
 def test_where_the_profiler_fails_the_same_iterations_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str
 ) -> None:
     """The other ranks trace theirs: a listener that hears one of these alone waits for them in vain."""
-
-    def fails(*_: object) -> None:
-        raise RuntimeError("CUPTI is taken by another tool")
-
     heard = CallNotes()
     tracing = tracing_of(heard, tmp_path)
     monkeypatch.setattr(f"torch.profiler.profile.{fails_in}", fails)
@@ -124,9 +124,6 @@ def test_an_iteration_that_breaks_ends_the_profiler_with_it(tmp_path: Path) -> N
 def test_the_hosts_exception_reaches_the_listener_where_the_profiler_fails_to_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> None:
-        raise RuntimeError("CUPTI is taken by another tool")
-
     heard = CallNotes()
     tracing = tracing_of(heard, tmp_path)
     for _ in range(SETTLING):

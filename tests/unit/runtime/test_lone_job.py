@@ -59,13 +59,6 @@ def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
     return Done(run_dir, loop, clocks_mhz)
 
 
-@pytest.mark.thorough
-def test_it_goes_the_whole_course_in_order(done: Done) -> None:
-    names = [name for name in names_of(done.run_dir) if name in COURSE]
-    assert list(dict.fromkeys(names)) == COURSE
-    assert names.count("profiling") == 1 + 4 + 1, "at the begin, for every clock, for the highest once more"
-
-
 def test_what_it_wrote_fits_together(done: Done) -> None:
     profile, plans = read_profile(done.run_dir / "profile.json"), read_plans(done.run_dir / "plan.json")
     assert len(profile.clocks_mhz) == 4
@@ -321,15 +314,3 @@ def test_attaching_again_and_again_piles_nothing_up(tmp_path: Path) -> None:
     assert len(set(handlers)) == 1
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     assert not [pid for pid in children if b"perseus_ds" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
-@pytest.mark.thorough
-def test_durations_of_simulated_gpus_are_marked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    loop = Loop()
-    session = begun(loop, block_of(tmp_path / "run"))
-    train(loop, tmp_path / "run", lambda names: "running" in names)
-    session.end(well=True)
-    said = capfd.readouterr().err.splitlines()
-    assert sum("virtual time" in line for line in said) == 1
-    marked = [line for line in said if "(simulated)" in line]
-    assert [any(word in line for line in marked) for word in ("profiling", "wrote", "running")] == [True] * 3

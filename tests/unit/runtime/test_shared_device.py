@@ -1,6 +1,7 @@
 """One GPU under several engines: opened once, its clock one at a time, closed after the last."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from lone_job import NotingGpu
@@ -11,6 +12,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.guard.open import Choice
+from perseus_ds.runtime.attach import address_of
 from perseus_ds.runtime.clock_thread import Ask
 from perseus_ds.runtime.shared_device import SharedDevice, shared_device
 
@@ -125,3 +127,22 @@ def test_what_fails_at_the_start_or_the_end_is_said_as_it_is(monkeypatch: pytest
     monkeypatch.setattr(module, "choose", refuses)
     with pytest.raises(DeviceLostError, match="gone"):
         shared_device(DeviceRequest("nvml", local_rank=7))
+
+
+# Which device of the vendor's library is torch's.
+
+PCI = {"pci_domain_id": 1, "pci_bus_id": 0xC1, "pci_device_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "hip", "address"),
+    [
+        (PCI, False, ("GPU-ab", None)),
+        (PCI, True, (None, "0001:c1:00.0")),
+        ({}, True, ("GPU-ab", None)),
+    ],
+)
+def test_on_hip_a_device_is_found_by_its_bus(
+    numbers: dict[str, int], *, hip: bool, address: tuple[str | None, str | None]
+) -> None:
+    assert address_of(SimpleNamespace(uuid="ab", **numbers), hip=hip) == address

@@ -15,12 +15,11 @@ from lone_job import block_of
 
 SUPPORT = Path(__file__).parents[2] / "support"
 JOB = """
-import sys, json, time
+import sys, json
 from pathlib import Path
 from lone_job import Loop, LoopAdapter, alone
 from perseus_ds.runtime.attach import activate, session_of
-store, block, microbatches, delay_s, iterations = Path(sys.argv[1]), json.loads(sys.argv[2]), *sys.argv[3:]
-time.sleep(float(delay_s))
+store, block, microbatches, iterations = Path(sys.argv[1]), json.loads(sys.argv[2]), *sys.argv[3:]
 with alone(store):
     loop = Loop(int(microbatches))
     activate(loop, lambda: LoopAdapter(loop), block=block)
@@ -47,7 +46,6 @@ def start(
     microbatches: int,
     run_dir: Path,
     *,
-    delay_s: float = 0.0,
     cwd: Path | None = None,
     **block: object,
 ) -> subprocess.Popen[str]:
@@ -61,7 +59,6 @@ def start(
             JOB,
             *words,
             str(microbatches),
-            str(delay_s),
             str(ITERATIONS),
         ],
         cwd=cwd or folder,
@@ -78,22 +75,15 @@ def ended(job: subprocess.Popen[str], microbatches: int) -> IterationResult:
     return IterationResult(microbatches, said)
 
 
-def together(folder: Path, *, delay_s: tuple[float, float]) -> list[IterationResult]:
-    """Two jobs of one run directory, which differ in their batches."""
-    sizes = (4, 6)
-    jobs = [
-        start(folder, size, folder / "run", delay_s=delay, audit={"every_iterations": 20, "iterations": 5})
-        for size, delay in zip(sizes, delay_s, strict=True)
-    ]
-    return [ended(job, size) for job, size in zip(jobs, sizes, strict=True)]
-
-
-def check_apart(folder: Path, jobs: list[IterationResult]) -> None:
+def test_two_jobs_of_one_folder_have_results_of_their_own(tmp_path: Path) -> None:
     """Each has the figures of its own batches, in a directory of its own; one was told of the other."""
+    audit = {"every_iterations": 20, "iterations": 5}
+    started = [(start(tmp_path, size, tmp_path / "run", audit=audit), size) for size in (4, 6)]
+    jobs = [ended(job, size) for job, size in started]
     told = [job.lines("in use") for job in jobs]
     assert sorted(map(len, told)) == [0, 1]
     for job, lines in zip(jobs, told, strict=True):
-        run_dir = folder / ("run-2" if lines else "run")
+        run_dir = tmp_path / ("run-2" if lines else "run")
         summary = json.loads((run_dir / "summary.json").read_text())
         events = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
         assert summary["facts"]["microbatches"] == job.microbatches
@@ -103,17 +93,6 @@ def check_apart(folder: Path, jobs: list[IterationResult]) -> None:
         assert f"{summary['saving_pct']:.1f}" in measured
         assert str(run_dir / "report.html") in job.said
         assert not (run_dir / "lock.json").exists()
-
-
-def test_two_jobs_of_one_folder_have_results_of_their_own(tmp_path: Path) -> None:
-    check_apart(tmp_path, together(tmp_path, delay_s=(0.0, 0.0)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(20))
-def test_whenever_they_start_two_jobs_have_results_of_their_own(tmp_path: Path, number: int) -> None:
-    chance = random.Random(number)
-    check_apart(tmp_path, together(tmp_path, delay_s=(chance.uniform(0.0, 2.0), chance.uniform(0.0, 2.0))))
 
 
 @pytest.fixture(scope="module")
