@@ -230,7 +230,6 @@ class HookedAdapter:
 
     @property
     def scalars_every(self) -> int | None:
-        """None: the framework shows no scalars."""
         return None
 
     def write_scalars(self, scalars: Mapping[str, float]) -> None:
@@ -247,7 +246,6 @@ class HookedAdapter:
         self._hooks = hooks
 
     def remove(self) -> None:
-        """Remove the hooks."""
         if self._hooks is not None:
             self._hooks.remove()
 

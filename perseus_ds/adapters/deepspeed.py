@@ -313,7 +313,6 @@ class Inputs:
             engine.data_iterator = ahead.data
 
     def count(self, batch: object) -> None:
-        """Count a microbatch that has left the data iterator."""
         inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
         self._loaded.append(count_load(inputs))
 

@@ -136,7 +136,6 @@ def _images(named: Mapping[str, object]) -> Load | None:
 
 
 def _first(named: Mapping[str, object], names: Sequence[str]) -> _Numbers | None:
-    """Return the first of these that is there and can be read."""
     return next((found for name in names if (found := _numbers(named.get(name))) is not None), None)
 
 
@@ -177,7 +176,6 @@ def _of_boundaries(elements: Iterable[_Element]) -> Load | None:
 
 
 def _of_first(elements: Iterable[_Element]) -> Load | None:
-    """Count the first tensor of at least one dimension."""
     shapes = (one.shape for _, _, one in elements if isinstance(one, torch.Tensor) and one.dim())
     return next(map(Load.of_shape, shapes), None)
 
@@ -222,7 +220,6 @@ class ReadAhead:
 
     @property
     def is_empty(self) -> bool:
-        """True if no item that was read is left."""
         return not self._read and self._error is None
 
     def reads(self, data: object) -> bool:

@@ -428,7 +428,6 @@ def wrappings_of(module: ModuleType) -> Iterator[Wrapping]:
 
 
 def _name_of(function: object) -> str:
-    """Name the function that a graph holds, whoever stands around it."""
     return str(getattr(function, "__name__", ""))
 
 
@@ -565,7 +564,6 @@ class Hooks(base.Hooks):
 
 
 def _then(wait: Function, act: Callable[[], None]) -> Function:
-    """Have something done after a call."""
 
     @wraps(wait)
     def around_wait(*args: object, **kwargs: object) -> object:
@@ -696,7 +694,6 @@ class MegatronAdapter(HookedAdapter):
         return Hooks(first.module, first.chunks, listener, reads_ahead=self._reads_ahead)
 
     def read_ahead(self) -> bool:
-        """Count the microbatches of a pass before it, on the first stage."""
         self._reads_ahead = True
         return True
 
@@ -711,7 +708,6 @@ class MegatronAdapter(HookedAdapter):
 
     @property
     def _present(self) -> OnePass:
-        """The training pass that began last."""
         return (self._hooks and self._hooks.present) or self._first
 
     def _order(self, rank: int, ranks: int, microbatches: int) -> Order:

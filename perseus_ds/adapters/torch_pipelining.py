@@ -70,7 +70,6 @@ detach = detach_host
 
 
 def _shapes(inputs: tuple[object, ...]) -> str:
-    """Write down the shapes of a batch: "8x128 8x128"."""
     shapes = [getattr(one, "shape", None) for one in inputs]
     return " ".join("x".join(map(str, shape)) for shape in shapes if shape is not None)
 

@@ -206,7 +206,6 @@ class GuardedListener:
         self._give_up(failure)
 
     def end(self) -> None:
-        """It was issued to its end."""
         self.wanted = False
         self.run(self._listener.iteration_ends, None)
 
@@ -217,7 +216,6 @@ class GuardedListener:
             self.run(self._listener.iteration_broke, None)
 
     def other_begins(self) -> None:
-        """Something that does not train starts."""
         self.run(self._listener.other_schedule_begins, None)
 
     def before(self, kind: Kind, load: Callable[[], Load | None] | None = None) -> None:

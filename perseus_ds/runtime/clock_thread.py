@@ -39,7 +39,6 @@ class HostAlarm:
         threads.start(self._serve, name="perseus-alarm")
 
     def at(self, moment_s: float, act: Act) -> Act:
-        """Have something done at a moment, and nothing at the one before."""
         self._queue.put((moment_s, act))
         return lambda: None  # whoever is called too often finds nothing due
 
@@ -75,7 +74,6 @@ class LocalClocks:
 
     @property
     def counts(self) -> RequestCounts:
-        """Counts of all requests so far, by outcome."""
         return self._agenda.counts
 
     def expect(self, latency_s: float) -> None:
@@ -190,7 +188,6 @@ class DeviceTask:
         self._stopped = False
 
     def stop(self) -> None:
-        """Have it end before its next step."""
         self._stopped = True
 
     def go_on(self) -> float | None:
@@ -210,7 +207,6 @@ class VirtualTasks:
         self._cancel: Callable[[], None] = lambda: None
 
     def put(self, task: DeviceTask) -> None:
-        """Begin it when those before it have ended."""
         self._waiting.append(task)
         if len(self._waiting) == 1:
             self._go_on()
@@ -289,7 +285,6 @@ class ClockThread:
 
     @property
     def counts(self) -> RequestCounts:
-        """Counts of all requests so far, by outcome."""
         return self._clocks.counts
 
     def expect(self, latency_s: float) -> None:
@@ -390,7 +385,6 @@ class ClockThread:
             self.error = as_perseus_error(error)
 
     def _give_back(self) -> None:
-        """Reset what was set, if the device answers."""
         try:
             self._clocks.close()
         except Exception as error:  # noqa: BLE001  # closing the device is the next try

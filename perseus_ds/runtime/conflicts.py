@@ -97,7 +97,6 @@ class ConflictMonitor:
 
     @property
     def refused_mhz(self) -> frozenset[int]:
-        """Clocks of the grid that this GPU's driver does not take."""
         return self._gpu.refused_mhz()
 
     def note_stored(self, *, now: bool) -> bool:

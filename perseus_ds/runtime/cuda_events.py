@@ -163,7 +163,6 @@ class PooledEvent:
         self.holders = [True]
 
     def hold(self) -> None:
-        """Add a holder; called by a holder."""
         self.holders.append(False)
 
 
@@ -192,7 +191,6 @@ class Events:
 
     @contextmanager
     def calls(self) -> Iterator[None]:
-        """Protect all captures from the calls made within."""
         with self._guarded, relax_capture_mode(self._cuda):
             yield
 

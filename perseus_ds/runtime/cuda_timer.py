@@ -64,7 +64,6 @@ class ClockSync:
         return self._line[2]
 
     def host_s(self, device_s: float) -> float:
-        """Return the host's time of a moment of the device."""
         at_s, offset_s, drift = self._line
         return device_s + offset_s + drift * (device_s - at_s)
 
@@ -366,7 +365,6 @@ class CudaStopwatch(Stopwatch):
         return mark
 
     def begin(self) -> Mark:
-        """Record an event to count from."""
         self._reader.read_first()
         return self._record_anchor()
 
@@ -429,7 +427,6 @@ class CudaStopwatch(Stopwatch):
 
     @property
     def drift(self) -> float:
-        """Host seconds that a second of the device's lasts, less one."""
         return self._reader.ties.drift
 
     @property

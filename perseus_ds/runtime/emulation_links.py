@@ -204,7 +204,6 @@ class Links:
             self._wait([self._first], COUPLED)
 
     def send_end(self) -> None:
-        """Release who waits for the instruction that ended."""
         if self._route is not None:
             self._send_to(self._route.releases)
 
@@ -251,7 +250,6 @@ class Links:
             self.messages.send(rank, tag, self.clock.now_s())
 
     def _wait(self, ranks: Iterable[int], tag: int) -> None:
-        """Be as late as the last of some ranks."""
         self.clock.pass_to(max([self.messages.receive(rank, tag) for rank in ranks], default=0.0))
 
 
@@ -277,7 +275,6 @@ class TimeMessages:
         self.lost: set[int] = set()
 
     def iteration_begins(self) -> None:
-        """Let go of what was sent two iterations ago."""
         self._sent.append([])
 
     def send(self, to: int, tag: int, moment_s: float) -> None:

@@ -300,11 +300,9 @@ class Temperatures:
         return fmean(read) if read else None
 
     def between(self, start_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Return all readings of a period."""
         return between(self._readings, start_s, end_s)
 
     def forget(self, before_s: float) -> None:
-        """Drop readings before a moment."""
         while self._readings and self._readings[0][0] < before_s:
             self._readings.popleft()
 
@@ -369,7 +367,6 @@ class ReadingProcess:
         return self._process.pid
 
     def read_every(self, every_s: float) -> None:
-        """Have it read at another pace."""
         with contextlib.suppress(OSError, ValueError):  # it has ended, or was closed by another thread
             os.write(self._pace.fileno(), f"{every_s}\n".encode())
 
@@ -521,7 +518,6 @@ class EnergyWatch:
 
     @property
     def watching(self) -> bool:
-        """True if there is a counter."""
         return self.period_s is not None
 
     @property
@@ -700,7 +696,6 @@ class EnergyWatch:
         return self._clocks[-1][1].clock_mhz if self._clocks else None
 
     def looks_between(self, start_s: float, end_s: float) -> list[tuple[float, Achieved]]:
-        """Return all readings of the clock in a period."""
         self.catch_up()
         return between(self._clocks, start_s, end_s)
 

@@ -82,7 +82,6 @@ class EventLog:
         log_line(self._with_engine(line), level=logging.WARNING)
 
     def line_once(self, line: str) -> None:
-        """Log one line unless it was logged before."""
         if self._is_new(line):
             self.line(line)
 
@@ -97,7 +96,6 @@ class EventLog:
             self.line(line)
 
     def event_once(self, event: str, line: str, **facts: object) -> None:
-        """Record an event and log its line, unless that was done before."""
         if self._is_new(line):
             self.event(event, line, **facts)
 

@@ -151,7 +151,6 @@ class Job:
 
     @property
     def profile_fingerprint(self) -> Mapping[str, str]:
-        """The parts that a profile must agree with."""
         return {key: value for key, value in self.fingerprint.items() if key not in PLAN_ONLY}
 
 
@@ -271,7 +270,6 @@ def _refuse_mixed_gpus(members: Sequence[Member]) -> None:
 
 
 def _by_replica(members: Sequence[Member], fact: Callable[[Member], T]) -> dict[int, list[T]]:
-    """Collect a fact of every rank by replica, in the order of ranks."""
     found: dict[int, list[T]] = {}
     for member in members:
         found.setdefault(member.place.replica, []).append(fact(member))
@@ -288,7 +286,6 @@ def weights_of(members: Sequence[Member]) -> dict[int, float]:
 
 
 def _sets(members: Sequence[Member]) -> Sets:
-    """Return the framework's replicas in each of ours."""
     pipelines = _by_replica(members, lambda member: member.pipeline)
     return tuple(tuple(sorted(set(one))) for one in pipelines.values())
 
@@ -330,7 +327,6 @@ def _settings(members: Sequence[Member]) -> Mapping[str, str]:
 
 
 def _model_traits(schedule: Schedule, members: Sequence[Member]) -> Mapping[str, str]:
-    """Return how the model is cut and run."""
     places, sets = [member.place for member in members], _sets(members)
     pipelines = sum(map(len, sets))
     parameters = sorted({item for place in places for item in place.parameters.items()})
@@ -346,7 +342,6 @@ def _model_traits(schedule: Schedule, members: Sequence[Member]) -> Mapping[str,
 
 
 def _join_words(words: Iterable[str]) -> str:
-    """Join the reports of ranks into one text, the same on all of them."""
     return ", ".join(sorted(set(filter(None, words))))
 
 

@@ -104,7 +104,6 @@ class KernelTracing(PassingListener):
             self._attempt(self._finish)
 
     def iteration_broke(self) -> None:
-        """End the profiler with the iteration, and pass on."""
         self._stop()
         super().iteration_broke()
 
@@ -254,7 +253,6 @@ def replay_of(kernel: KernelClass, *, device: torch.device) -> OperatorReplay:
 
 
 def _overloads(kernel: KernelClass) -> list[OpOverload]:
-    """Return the operator's overloads that write into none of their arguments."""
     space, _, name = kernel.name.partition("::")
     packet = getattr(getattr(torch.ops, space, None), name, None) if name else None
     if not isinstance(packet, OpOverloadPacket):
