@@ -39,7 +39,7 @@ _LEAST_S = 0.01  # stores take whole milliseconds, and none at all for "without 
 _RANK_0 = "perseus/rank 0"
 
 
-class RollCall:
+class SignIn:
     """A rank's way to the list of the present meeting; it begins on the first that it never signed."""
 
     def __init__(self, store: Store, rank: int, ranks: int, *, version: str = "") -> None:
@@ -50,7 +50,7 @@ class RollCall:
         self._signed = f"perseus/signed/{rank}"
         self._number = store.add(self._signed, 1)
 
-    def find_list(self, grace_s: float) -> bool:
+    def find_round(self, grace_s: float) -> bool:
         """Leave a list on which somebody has given up for the next one; return whether one is there.
 
         It is where others are, or come soon: who finds nobody was waited for in vain.
@@ -63,7 +63,6 @@ class RollCall:
 
     @property
     def name(self) -> str:
-        """The present list's own among all of the store."""
         return f"perseus/{self._number}"
 
     def sign(
@@ -114,7 +113,6 @@ class RollCall:
         return None
 
     def signature_of(self, rank: int) -> bytes:
-        """Return what a rank has left."""
         left: bytes = self._store.get(self._key(rank))
         return left
 
@@ -224,8 +222,8 @@ def rendezvous(
     next one.
     """
     reach = reach_of(_master())
-    roll = RollCall(_store(), dist.get_rank(), dist.get_world_size(), version=perseus_ds.__version__)
-    if not roll.find_list(grace_s):
+    roll = SignIn(_store(), dist.get_rank(), dist.get_world_size(), version=perseus_ds.__version__)
+    if not roll.find_round(grace_s):
         return RendezvousResult(refusal=_gave_up())
     roll.sign(settings, refusal, address="" if reach.is_local else reach.address)
     absent = roll.meet(patience_s)
@@ -242,7 +240,7 @@ def rendezvous(
 
 def leave_refusal(refusal: PerseusError, settings: Mapping[str, object]) -> None:
     """Sign in with a refusal and wait for nobody."""
-    roll = RollCall(_store(), dist.get_rank(), dist.get_world_size(), version=perseus_ds.__version__)
+    roll = SignIn(_store(), dist.get_rank(), dist.get_world_size(), version=perseus_ds.__version__)
     roll.sign(settings, refusal)
     roll.leave()
 

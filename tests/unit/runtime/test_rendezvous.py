@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.rendezvous import RendezvousResult, RollCall, flags, rendezvous
+from perseus_ds.runtime.rendezvous import RendezvousResult, SignIn, flags, rendezvous
 
 Answers = dict[int, RendezvousResult]
 
@@ -125,7 +125,7 @@ def test_a_rank_that_has_waited_for_an_engine_of_its_own_meets_the_others(
 def test_names_that_a_former_life_has_left_mislead_nobody(ranks: Callable[..., Answers]) -> None:
     """It ended while it met: rank 2 had not come yet, and is the first to come now."""
     for rank in (0, 1):
-        RollCall(ranks.store, rank, 3).sign({"a": "old"}, None)  # type: ignore[attr-defined]
+        SignIn(ranks.store, rank, 3).sign({"a": "old"}, None)  # type: ignore[attr-defined]
     late = {2: {}, 1: {}, 0: {"a": "new"}}
     assert met(ranks(late, size=3)) == [{"a": "new"}] * 3
 
