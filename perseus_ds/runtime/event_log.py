@@ -207,10 +207,6 @@ class Scalars:
         self._written: Mapping[str, float] = {}
         self._turn = 0
 
-    @property
-    def wanted(self) -> bool:
-        return self._every is not None
-
     def write(self, shown: Mapping[str, float]) -> None:
         """Write if it is time, or if the plan is another one."""
         if self._every is None or not shown:

@@ -175,27 +175,21 @@ def engine(**changes: object) -> SimpleNamespace:
     return SimpleNamespace(**{name: value for name, value in content.items() if value is not None})
 
 
-def test_an_engine_with_everything_is_taken() -> None:
-    found = engine()
-    assert check(found) is found
-
-
 def test_what_is_missing_is_named_with_its_use() -> None:
+    assert check(whole := engine()) is whole
     for name, use in REQUIRED_NAMES.items():
         with pytest.raises(EngineError, match=f"DeepSpeed .*PipelineEngine.{name}, .*{use}") as refused:
             check(engine(**{name: None}))
         assert all(release in str(refused.value) for release in TESTED_DEEPSPEED)
 
 
-def test_a_missing_instruction_is_named() -> None:
-    fewer = {kind: handler for kind, handler in COMMANDS.items() if kind.__name__ != "SendGrad"}
+def test_a_missing_instruction_is_named_but_for_the_later_ones_and_others_are_no_obstacle() -> None:
+    def without(*names: str) -> dict[type, object]:
+        return {kind: handler for kind, handler in COMMANDS.items() if kind.__name__ not in names}
+
     with pytest.raises(EngineError, match="SendGrad"):
-        check(engine(_INSTRUCTION_MAP=fewer))
-
-
-def test_more_instructions_than_ours_are_no_obstacle_nor_are_the_later_ones_missed() -> None:
-    fewer = {kind: handler for kind, handler in COMMANDS.items() if kind.__name__ not in LATER}
-    check(engine(_INSTRUCTION_MAP=fewer | {type("ReferenceForward", (), {}): print}))
+        check(engine(_INSTRUCTION_MAP=without("SendGrad")))
+    check(engine(_INSTRUCTION_MAP=without(*LATER) | {type("ReferenceForward", (), {}): print}))
 
 
 def test_the_configuration_is_what_the_user_wrote() -> None:
@@ -205,20 +199,14 @@ def test_the_configuration_is_what_the_user_wrote() -> None:
     assert raw_config(SimpleNamespace(_config=SimpleNamespace(_param_dict=None))) == {}
 
 
-@pytest.mark.parametrize(
-    ("release", "crashes"),
-    [
-        ("0.18.2", False),
-        ("0.18.3", True),
-        ("0.19.8", True),
-        ("0.19.8+cu128", True),
-        ("0.19.9", False),
-        ("0.20.0", False),
-        ("0.9.5", False),
-    ],
-)
-def test_releases_that_crash_with_their_own_timers(release: str, crashes: bool) -> None:  # noqa: FBT001
-    assert crashes_with_timers(release) is crashes
+@pytest.mark.parametrize("release", ["0.18.3", "0.19.8", "0.19.8+cu128"])
+def test_releases_that_crash_with_their_own_timers(release: str) -> None:
+    assert crashes_with_timers(release)
+
+
+@pytest.mark.parametrize("release", ["0.9.5", "0.18.2", "0.19.9", "0.20.0"])
+def test_releases_that_do_not(release: str) -> None:
+    assert not crashes_with_timers(release)
 
 
 # A stage's weight.
@@ -268,18 +256,23 @@ def test_scalars_stand_beside_deepspeeds_own() -> None:
     assert monitor.rows == [("Perseus/plan", 3, 64), ("Perseus/slack_s", 0.5, 64)]
 
 
-@pytest.mark.parametrize(("steps", "every"), [(4, 4), (None, 10), (0, 10)])
-def test_as_often_as_the_engine_prints(steps: object, every: int) -> None:
-    assert EngineAdapter(monitored_engine(Monitor(), steps_per_print=steps)).scalars_every == every
-
-
 @pytest.mark.parametrize(
-    ("monitor", "rank"),
-    [(None, 0), (Monitor(enabled=False), 0), (Monitor(), 1)],
-    ids=["none", "off", "rank 1"],
+    ("monitor", "rank", "steps", "every"),
+    [
+        (Monitor(), 0, 4, 4),
+        (Monitor(), 0, None, 10),
+        (Monitor(), 0, 0, 10),
+        (None, 0, 4, None),
+        (Monitor(enabled=False), 0, 4, None),
+        (Monitor(), 1, 4, None),
+    ],
+    ids=["as the engine prints", "never", "0", "no monitor", "off", "rank 1"],
 )
-def test_nobody_looks(monitor: Monitor | None, rank: int) -> None:
-    assert EngineAdapter(monitored_engine(monitor, rank=rank)).scalars_every is None
+def test_scalars_are_written_as_often_as_the_engine_prints(
+    monitor: Monitor | None, rank: int, steps: object, every: int | None
+) -> None:
+    engine = monitored_engine(monitor, rank=rank, steps_per_print=steps)
+    assert EngineAdapter(engine).scalars_every == every
 
 
 # Ranks that exchange tokens in layers of experts.

@@ -121,19 +121,12 @@ def hooked(*, reduces: bool = True) -> tuple[Schedule, list[str]]:
     return schedule, schedule._stage.ran
 
 
-@pytest.mark.parametrize(
-    ("options", "calls"),
-    [
-        ({}, ALL),
-        ({"reduces": False}, ALL.replace("<AR AR AR>", "AR")),
-    ],
-    ids=["all", "a reduction that waits for nobody"],
-)
-def test_every_instruction_lies_between_two_calls(options: dict[str, bool], calls: str) -> None:
-    """The loss belongs to its forward."""
-    schedule, ran = hooked(**options)
+@pytest.mark.parametrize("reduces", [True, False])
+def test_every_instruction_lies_between_two_calls(*, reduces: bool) -> None:
+    """The loss belongs to its forward; a reduction that waits for nobody is none."""
+    schedule, ran = hooked(reduces=reduces)
     assert schedule.step() == "done"
-    assert " ".join(ran) == calls
+    assert " ".join(ran) == (ALL if reduces else ALL.replace("<AR AR AR>", "AR"))
 
 
 def test_evaluation_is_another_schedule() -> None:
@@ -195,13 +188,9 @@ def test_an_action_that_we_do_not_know_is_refused_by_name() -> None:
         read([Action()])
 
 
-def test_single_schedules_are_derived() -> None:
-    names = ["Mine", "Schedule1F1B", "object"]
-    order = single_order(names, rank=1, ranks=2, microbatches=2, reduces=True)
+def test_schedules_of_one_stage_are_derived_but_for_ones_own() -> None:
+    order = single_order(["Mine", "Schedule1F1B"], rank=1, ranks=2, microbatches=2, reduces=True)
     assert " ".join(map(str, order)) == "1F0 1B0 1F1 1B1 1AR0 1OS0"
-
-
-def test_a_schedule_of_ones_own_that_is_written_down_nowhere_is_refused() -> None:
     with pytest.raises(EngineError, match="Mine"):
         single_order(["Mine", "PipelineScheduleSingle"], rank=0, ranks=2, microbatches=2, reduces=False)
 
@@ -215,12 +204,8 @@ def schedule(*, without: str = "", stage_without: str = "", **more: object) -> A
     return SimpleNamespace(**names | {"_stage": stage} | more)
 
 
-def test_a_whole_schedule_is_served() -> None:
-    one = schedule()
-    assert check(one) is one
-
-
 def test_a_missing_name_names_itself_its_use_and_the_release() -> None:
+    assert check(whole := schedule()) is whole
     for name, use in SCHEDULE_NAMES.items():
         with pytest.raises(EngineError, match=f"{name}, .*{use}") as refused:
             check(schedule(without=name))
@@ -230,12 +215,9 @@ def test_a_missing_name_names_itself_its_use_and_the_release() -> None:
             check(schedule(stage_without=name))
 
 
-def test_a_schedule_without_stages_is_refused() -> None:
+def test_a_schedule_without_stages_or_with_functions_of_ones_own_is_refused() -> None:
     with pytest.raises(EngineError, match="_stages"):
         check(schedule(_stage=None))
-
-
-def test_registered_functions_are_refused_but_for_overlapped_pairs() -> None:
     handled = dict.fromkeys(Enum("Handled", ("OVERLAP_F_B", "FORWARD")))
     with pytest.raises(EngineError, match="registered for FORWARD:"):
         check(schedule(_comp_type_to_function_map=handled))

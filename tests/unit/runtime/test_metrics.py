@@ -211,10 +211,12 @@ class Troubled:
     def __init__(self, errors: Sequence[Exception | None]) -> None:
         self._errors = list(errors)
         self.turns = 0
+        self.threads = set[str]()
 
     def update(self) -> None:
         error = self._errors[min(self.turns, len(self._errors) - 1)]
         self.turns += 1
+        self.threads.add(threading.current_thread().name)
         if error is not None:
             raise error
 
@@ -243,6 +245,7 @@ def test_each_trouble_is_one_line(tmp_path: Path, errors: list[Exception | None]
     publisher.close()
     assert len(lines) == len(said)
     assert all(text in line for text, line in zip(said, lines, strict=True))
+    assert figures.threads == {"perseus-metrics"}, "never the one that trains"
     assert figures.turns == 22, "one in 15 s, and the last"
     assert host.failures == []
     host.close()
