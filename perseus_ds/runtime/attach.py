@@ -26,7 +26,6 @@ from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
-from perseus_ds.guard.open import Choice
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory, release
 from perseus_ds.run_directory.records import RankPlace, read_summary, write_places
@@ -266,7 +265,7 @@ def _begin(
         return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
 
     start = channel.broadcast_result(decided)
-    _log_attached(log, job, config, device.choice, start)
+    _log_attached(log, job, config, device, start)
     if job.rank == 0:
         _write_places(job, directory, log)
     if why_elsewhere:
@@ -380,14 +379,14 @@ def _write_places(job: Job, directory: RunDirectory, log: EventLog) -> None:
 
 
 def _log_attached(
-    log: EventLog, job: Job, config: PerseusConfig, choice: Choice, start: StartDecision
+    log: EventLog, job: Job, config: PerseusConfig, device: SharedDevice, start: StartDecision
 ) -> None:
+    backend, reason = device.choice.backend, device.choice.reason
     log.event(
         "attached",
-        f"attached to {_shape(job)}; device {choice.backend} ({choice.reason}); "
-        f"{_FIRST[start.action]}: {start.reason}",
+        f"attached to {_shape(job)}; device {backend} ({reason}); {_FIRST[start.action]}: {start.reason}",
         mode=config.mode,
-        device=choice.backend,
+        device=backend,
         start=start.action.value,
         replicas=job.replicas,
         host=socket.gethostname(),
