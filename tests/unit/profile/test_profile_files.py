@@ -189,20 +189,10 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("points", "word"),
-    [
-        ([{"clock_mhz": 1 + n % 5000, "stage": n // 5000} for n in range(150_000)], "values"),
-        ([{"clock_mhz": 1 + n} for n in range(20_000)], "4096"),
-    ],
-    ids=["points", "clocks"],
-)
 @pytest.mark.thorough
-def test_more_points_than_any_job_has_are_refused(
-    file: Path, points: list[dict[str, int]], word: str
-) -> None:
+def test_more_clocks_than_any_gpu_has_are_refused(file: Path) -> None:
     content = json.loads(file.read_text())
-    content["points"] = [content["points"][0] | point for point in points]
+    content["points"] = [content["points"][0] | {"clock_mhz": 1 + n} for n in range(20_000)]
     del content["sha256"]
     file.write_text(json.dumps(content))
-    assert word in refused(file)
+    assert "4096" in refused(file)
