@@ -48,7 +48,7 @@ def main() -> None:
             engine.backward(loss)
             engine.step()
         if torch.distributed.get_rank() == 0:
-            report(step, float(loss), time.perf_counter() - began, options)
+            report(step, float(loss.detach()), time.perf_counter() - began, options)
     torch.distributed.destroy_process_group()
 
 
