@@ -437,7 +437,7 @@ def cost_of_marks(bench: Bench) -> Finding:
             if recorder is not None:
                 host_s[-1] += timed(bench, recorder.ended)
         if recorder is not None:
-            host_s[-1] += timed(bench, recorder.finish) + timed(bench, recorder.rest)
+            host_s[-1] += timed(bench, recorder.finish) + timed(bench, recorder.host_s)
 
     with stopwatch_of(bench) as stopwatch:
         recorder = Recorder(stopwatch)

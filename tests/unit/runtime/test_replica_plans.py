@@ -71,7 +71,7 @@ class Job:
                     settings.plan.begin(self.index, None, settled=settings.settled)
             rows.append(tuple(self._plan(replica) for replica in (0, 1)))
             own_s = [
-                (self.frontier_index.baseline_s if plan is None else self.frontier_index.expected_s[plan])
+                (PLANS.baseline.iteration_time_s if plan is None else self.frontier_index.expected_s[plan])
                 for plan in rows[-1]
             ]
             self._own_s.append(np.array(own_s) * (1.0, slow))
