@@ -28,7 +28,7 @@ from perseus_ds.profile import (
 )
 from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.profile.sweep import keyed_by_achieved_clock
-from perseus_ds.profile.temperature import TemperatureCorrection, Thermal, ThermalHistory
+from perseus_ds.profile.temperature import TemperatureCorrection, ThermalHistory
 from perseus_ds.runtime.conflicts import ControlWatch
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
@@ -177,7 +177,11 @@ def window_estimate(
     """
     if watch.useless:
         raise UnmeasurableError(watch.useless, hint="see perseus-ds doctor on its host")
-    iterations = _measured(iterations, control)
+    iterations = [one for one in iterations if not (one.void or one.skipped)]
+    if not iterations:
+        raise IncompleteProfileError("no iteration of the window could be measured")
+    if control.uncontrolled_s >= iterations[0].start_s:
+        raise IncompleteProfileError("its guard was gone, or did not answer, for a while")
     intervals, changes = without_changes(iterations)
     start_s, end_s = changes[0][1], iterations[-1].end_s
     spans = sorted((one.start_s, one.end_s) for one in iterations)
@@ -194,23 +198,17 @@ def window_estimate(
         loads=loads,
         temperature_c=watch.temperatures.mean_c(start_s, end_s),
     )
-    thermal, power_w = _thermal(watch, warmth), mean_power_w(window.counter, start_s, end_s)
+    # what was read since the last window; None once the sensor is not believed
+    trace = watch.trace(-math.inf if warmth.until_s == math.inf else warmth.until_s)
+    warmth.over(trace, watch.temperatures.between(-math.inf, math.inf))
+    thermal = None if watch.temperatures.reason else warmth.thermal()
+    power_w = mean_power_w(window.counter, start_s, end_s)
     watch.forget(min(end_s, warmth.until_s))
     return replace(
         estimate(window),
         thermal=thermal,
         steady_state_c=None if thermal is None or power_w is None else thermal.steady_state_c(power_w),
     )
-
-
-def _measured(iterations: Sequence[Iteration], control: ControlWatch) -> Sequence[Iteration]:
-    """Leave out iterations that count for nothing."""
-    iterations = [one for one in iterations if not (one.void or one.skipped)]
-    if not iterations:
-        raise IncompleteProfileError("no iteration of the window could be measured")
-    if control.uncontrolled_s >= iterations[0].start_s:
-        raise IncompleteProfileError("its guard was gone, or did not answer, for a while")
-    return iterations
 
 
 def without_changes(
@@ -237,13 +235,6 @@ def without_changes(
     return tuple(kept), changes
 
 
-def _thermal(watch: EnergyWatch, warmth: ThermalHistory) -> Thermal | None:
-    """Take in what was read since the last window; None once the sensor is not believed."""
-    trace = watch.trace(-math.inf if warmth.until_s == math.inf else warmth.until_s)
-    warmth.over(trace, watch.temperatures.between(-math.inf, math.inf))
-    return None if watch.temperatures.reason else warmth.thermal()
-
-
 def mean_power_w(trace: CounterTrace, start_s: float, end_s: float) -> float | None:
     """The mean power of a stretch of time; None where the counter was not watched over all of it."""
     if not len(trace):
@@ -266,11 +257,25 @@ def profile_of(
     that it reached; ``grid_mhz`` are the clocks that the GPUs have.
     """
     windows = sweep.windows
-    blocking_w = _blocking_w(sweep.clocks_mhz, windows, warming)
+    held = held_clocks(sweep.clocks_mhz, windows)
+    blocking_w = {
+        clock: max(0.0, window.blocking_power_w + warming.blocking_w(window.points))
+        for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
+        if clock in held
+    }
 
     def warmed(key: Computation, point: Point) -> Point:
-        found = _scaled(_warmed(point, warming.power_correction_w(key, point)), _larger(key, windows))
-        return replace(found, time_sd_s=None) if context.job.replayed else found  # nobody saw single ones
+        """Correct for the temperature, and bring to the mean work of all windows (all but powers)."""
+        times = fmean(window.larger.get(key, 1.0) for window in windows)
+        spread_s = None if context.job.replayed else point.time_sd_s  # nobody saw single ones
+        return replace(
+            point,
+            time_s=times * point.time_s,
+            energy_j=times * (point.energy_j + warming.power_correction_w(key, point) * point.time_s),
+            time_se_s=times * point.time_se_s,
+            energy_se_j=times * point.energy_se_j,
+            time_sd_s=None if spread_s is None else times * spread_s,
+        )
 
     return Profile(
         points={
@@ -283,7 +288,11 @@ def profile_of(
         loads=load_fits(windows),
         leakage=warming.leakage,
         leakage_se=warming.leakage_se,
-        fixed_s=_fixed_s(windows),
+        # the shortest of all windows, whose rest was waiting; of the step, which may be skipped, the median
+        fixed_s={
+            key: (median if key[1] is Kind.STEP else min)(window.fixed_s[key] for window in windows)
+            for key in windows[0].fixed_s
+        },
         fingerprint=dict(context.job.profile_fingerprint),
         window_s=context.config.profile.min_window_s,
         calibration=context.reckoning.calibration,
@@ -301,52 +310,10 @@ def _between(grid_mhz: Sequence[int], clocks_mhz: Sequence[int], *, fine: bool) 
     return (*high, *sorted(set(inside) - set(high), reverse=True)[::3])
 
 
-def _blocking_w(
-    clocks_mhz: Sequence[int], windows: Sequence[Pooled], warming: TemperatureCorrection
-) -> dict[int, float]:
-    """Blocking power at each clock that was held, at the temperature that the GPU settles at."""
-    held = held_clocks(clocks_mhz, windows)
-    return {
-        clock: max(0.0, window.blocking_power_w + warming.blocking_w(window.points))
-        for clock, window in zip(clocks_mhz, windows, strict=False)
-        if clock in held
-    }
-
-
 def load_fits(windows: Sequence[Pooled]) -> dict[Computation, LoadFit]:
     """Fit relative durations to the loads of all windows, whatever their clocks; empty where none differ."""
     fits = {key: fit_of(sums) for key, sums in joined_loads(window.loads for window in windows).items()}
     return {key: fit for key, fit in fits.items() if fit is not None}
-
-
-def _fixed_s(windows: Sequence[Pooled]) -> dict[Computation, float]:
-    """The shortest of all windows, whose rest was waiting; of the step, which may be skipped, the median."""
-    return {
-        key: (median if key[1] is Kind.STEP else min)(window.fixed_s[key] for window in windows)
-        for key in windows[0].fixed_s
-    }
-
-
-def _warmed(point: Point, leaks_w: float) -> Point:
-    return replace(point, energy_j=point.energy_j + leaks_w * point.time_s)
-
-
-def _larger(key: Computation, windows: Sequence[Pooled]) -> float:
-    """Return the work of a computation in all windows over that at the size they were brought to."""
-    return fmean(window.larger.get(key, 1.0) for window in windows)
-
-
-def _scaled(point: Point, times: float) -> Point:
-    """The same at as much more work: all but the powers grow alike."""
-    sd_s = None if point.time_sd_s is None else times * point.time_sd_s
-    return replace(
-        point,
-        time_s=times * point.time_s,
-        energy_j=times * point.energy_j,
-        time_se_s=times * point.time_se_s,
-        energy_se_j=times * point.energy_se_j,
-        time_sd_s=sd_s,
-    )
 
 
 # The loads that a window's microbatches had, on every rank: counted by the first stage, shared by all.
@@ -416,8 +383,10 @@ class WindowLoads:
         if self._mean is None or mine is None:
             self._own_means = self._own_means or _means(window)
             return list(window), self._own_means
-        told = list(window) if _holds_first(window) else [_with_loads(one, mine) for one in window]
-        return told, dict.fromkeys(_stages(told), self._mean)
+        stages = {interval.instruction.stage for one in window for interval in one.intervals}
+        counts_itself = stages == {0}
+        told = list(window) if counts_itself else [_with_loads(one, mine) for one in window]
+        return told, dict.fromkeys(stages, self._mean)
 
     def _refuse_one_load(self, loads: Sequence[Load]) -> None:
         if self._refused < _MOST_REFUSED and not _differ(loads) and _differ(self._seen):
@@ -488,25 +457,14 @@ def _differ(loads: Sequence[Load]) -> bool:
     return bool(loads) and differ(np.array([load.tokens for load in loads]))
 
 
-def _holds_first(window: Sequence[Iteration]) -> bool:
-    """Return whether this rank runs the first stage and no other, so that it counted itself."""
-    return _stages(window) == {0}
-
-
-def _stages(window: Sequence[Iteration]) -> set[int]:
-    return {interval.instruction.stage for one in window for interval in one.intervals}
-
-
 def _with_loads(iteration: Iteration, known: Counted) -> Iteration:
-    return replace(
-        iteration, intervals=tuple(_told(one, iteration.index, known) for one in iteration.intervals)
+    intervals = tuple(
+        replace(one, load=known.of((iteration.index, one.instruction.microbatch)))
+        if one.kind.is_computation
+        else one
+        for one in iteration.intervals
     )
-
-
-def _told(interval: Interval, index: int, known: Counted) -> Interval:
-    if not interval.kind.is_computation:
-        return interval
-    return replace(interval, load=known.of((index, interval.instruction.microbatch)))
+    return replace(iteration, intervals=intervals)
 
 
 def _means(window: Sequence[Iteration]) -> dict[int, Load]:
