@@ -241,27 +241,24 @@ def with_calibration(able: Capabilities, calibration: Calibration) -> Capabiliti
 
 
 def calibrate_together(gpus: Sequence[Gpu]) -> tuple[Calibration | DeviceError, ...]:
-    """Measure every GPU of a node alone, then all at once: ``together_s`` is the longest wait of any then.
+    """Measure every GPU of a node alone, then all at once: ``together_s`` is the longest wait of any then."""
 
-    Cost: about six tenths of a second for each GPU, and once more.
-    """
-    alone = [_attempt(gpu) for gpu in gpus]
+    def attempt(gpu: Gpu, *, in_step: bool = False) -> Calibration | DeviceError:
+        try:
+            return calibrate(gpu, in_step=in_step)
+        except DeviceError as error:
+            return error
+
+    alone = [attempt(gpu) for gpu in gpus]
     if len(gpus) <= 1:
         return tuple(alone)
     with ThreadPoolExecutor(len(gpus)) as threads:
-        at_once = list(threads.map(partial(_attempt, in_step=True), gpus))
+        at_once = list(threads.map(partial(attempt, in_step=True), gpus))
     waits_s = [one.switch_latency_s for one in at_once if isinstance(one, Calibration)]
     together_s = max(filter(None, waits_s), default=None)
     return tuple(
         replace(one, together_s=together_s) if isinstance(one, Calibration) else one for one in alone
     )
-
-
-def _attempt(gpu: Gpu, *, in_step: bool = False) -> Calibration | DeviceError:
-    try:
-        return calibrate(gpu, in_step=in_step)
-    except DeviceError as error:
-        return error
 
 
 @dataclass(frozen=True, slots=True)

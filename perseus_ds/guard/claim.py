@@ -179,12 +179,7 @@ class GpuClaim:
         patience_s: float = RESTORE_S,
         restore_clock_mhz: int | None = None,
     ) -> None:
-        """Take the GPU; what a killed guard left is restored first.
-
-        Raises:
-            DeviceError: another guard holds it, no journal can be kept, ``restore_clock_mhz`` is none of its
-                clocks, or what was left could not be restored.
-        """
+        """Take the GPU; what a killed guard left is restored first, or the GPU is refused."""
         identity = gpu.identify()
         self.gpu = gpu
         self.uuid = identity.uuid
@@ -280,12 +275,8 @@ class _NotRestoredError(DeviceError):
 def restore(gpu: Gpu, clock_mhz: int | None, *, for_s: float, last_mhz: int | None = None) -> Restored:
     """Set a clock (``None``: the driver's own choice) and read it back; a refusal is retried.
 
-    ``last_mhz`` is the clock that was locked last, where that is known.
-
-    Raises:
-        DeviceError: it did not come back in this time; the message names the clock in force.
-
-    Cost: the driver's call and the switch latency, where nothing refuses; 0.3 s where it cannot be seen.
+    ``last_mhz`` is the clock that was locked last, where that is known. A `DeviceError` names the clock in
+    force. Cost: the driver's call and the switch latency, or 0.3 s where the clock cannot be seen.
     """
     held_mhz = last_mhz
 

@@ -30,9 +30,6 @@ def read_rules(path: Path) -> tuple[Policy, tuple[str, ...]]:
     """Read the rules, and a line for each that cannot be kept: its user is not on this node.
 
     The file must be root's or ours, and nobody else may write to it.
-
-    Raises:
-        ConfigError: naming the file, and the key or the rule.
     """
     try:
         raw = read_bounded(path, most_bytes=_MAX_RULES_BYTES, writers=frozenset({0, os.geteuid()}))
@@ -72,11 +69,7 @@ def _is_clock(value: object, *, lowest: int) -> TypeGuard[int]:
 
 
 def rule_of(text: str) -> Rule:
-    """Read one rule; ``gpus`` must be there, so that nobody allows everything by an oversight.
-
-    Raises:
-        ConfigError: an unknown key, no ``gpus``, or no such user.
-    """
+    """Read one rule; ``gpus`` must be there, so that nobody allows everything by an oversight."""
     fields: dict[str, str] = {}
     for part in text.split():
         key, equals, value = part.partition("=")

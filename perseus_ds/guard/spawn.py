@@ -82,9 +82,6 @@ class SpawnedGuard:
 def spawn(restore_clock_mhz: int | None = None) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start a guard in a session of its own, so that Ctrl-C for the job does not end it before the restore.
 
-    Raises:
-        DeviceUnavailableError: no process can be started.
-
     Cost: about 0.1 s until the guard answers.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
@@ -114,11 +111,7 @@ def spawn(restore_clock_mhz: int | None = None) -> tuple[socket.socket, subproce
 
 
 def open_guarded(reader: Gpu, backend: str = "nvml", restore_clock_mhz: int | None = None) -> GuardedGpu:
-    """Start a guard that sets a GPU's clock through ``backend``, and at last to ``restore_clock_mhz``.
-
-    Raises:
-        DeviceError: the guard could not take the GPU; the reader is closed.
-    """
+    """Start a guard that sets a GPU's clock through ``backend``, and at last to ``restore_clock_mhz``."""
     sock, process = spawn(restore_clock_mhz)
     guard = SpawnedGuard(process, reader, backend, restore_clock_mhz=restore_clock_mhz)
     return GuardedGpu(reader, sock, guard=guard)

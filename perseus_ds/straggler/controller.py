@@ -162,10 +162,7 @@ _LATE = np.array([NormalDist().pdf(x) - x * NormalDist().cdf(-x) for x in _SIGMA
 
 
 def sigmas_below(late: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Return how far below 0 a normal number's mean is whose part above 0 is ``late`` on average.
-
-    Units: standard deviations.
-    """
+    """Return how many sigmas below 0 a normal number's mean is whose part above 0 is ``late`` on average."""
     found: NDArray[np.float64] = np.interp(np.negative(late), -_LATE, _SIGMAS)
     return found
 
@@ -231,8 +228,6 @@ class StragglerController:
         ``planned_s`` is what the plan that each replica ran predicts for itself at the usual load; what is
         not finite and above 0 is unknown. ``load`` is how many times the usual work each had. Not ``costs``:
         it was run by plans that are not to be chosen any more, which is no answer's cost.
-
-        Cost: linear in replicas; a few vector operations while nothing happens.
         """
         own_s = status.own_s
         if costs and self._announced.max() <= 1.0:  # what was told is believed, whatever it costs
@@ -257,10 +252,7 @@ class StragglerController:
 
     @property
     def slow(self) -> NDArray[np.bool_]:
-        """The replicas that are slow, or announced to be.
-
-        Shape: [replicas].
-        """
+        """The replicas that are slow, or announced to be [replicas]."""
         slow: NDArray[np.bool_] = self._slow | (self._announced > 1.0)
         return slow
 
@@ -270,10 +262,7 @@ class StragglerController:
 
     @property
     def pace(self) -> _Replicas:
-        """Measured by planned duration of each replica, as far as that is known: of few iterations, in part.
-
-        Shape: [replicas].
-        """
+        """Measured by planned duration of each replica [replicas], of few iterations in part."""
         shrunk = self._estimate.count / (self._estimate.count + _SHRUNK_BY)
         pace: _Replicas = self._usual + (self._paces - self._usual) * np.where(self.slow, 1.0, shrunk)
         return pace

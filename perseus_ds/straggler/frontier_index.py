@@ -44,10 +44,8 @@ class FrontierIndex:
 
     @classmethod
     def of(cls, plans: PlanSet, objective: Objective) -> FrontierIndex:
-        """Time every plan once.
+        """Time every plan once; an `InfeasibleError`: none meets the objective.
 
-        Raises:
-            InfeasibleError: no plan meets the objective.
         Cost: (nodes + edges) x plans, as vectors.
         """
         expected_s = _longest_path_s(plans)
@@ -65,10 +63,7 @@ class FrontierIndex:
         )
 
     def below(self, power_w: float) -> FrontierIndex:
-        """Return the same frontier without plans faster than the fastest that takes no more mean power.
-
-        Where all take more, the slowest plan is left.
-        """
+        """Drop plans faster than the fastest that takes no more mean power; at least the slowest is left."""
         if self.power_w[self.objective] <= power_w:
             return self
         slower = self._slower()

@@ -81,10 +81,7 @@ class ReplicaPlans:
         self._follow(None)
 
     def observe(self, about: int, observed: ReplicaStatus) -> bool:
-        """Judge iteration ``about``; return whether some replica runs another plan from now on.
-
-        Cost: see scripts/bench/straggler; linear in replicas.
-        """
+        """Judge iteration ``about``; return whether some replica runs another plan from now on."""
         planned_s, load = self._promised(about, observed.own_s)
         self.decision = self._controller.observe(
             observed, planned_s, load=load, costs=about >= self._restricted_from
@@ -110,7 +107,6 @@ class ReplicaPlans:
         is not positive and finite is unknown.
 
         Shape: [replicas].
-        Cost: see scripts/bench/straggler; linear in replicas.
         """
         known = np.isfinite(predicted_s) & (predicted_s > 0.0)
         if self._pacing is None or index not in self._run_s or not known.any():
@@ -139,7 +135,7 @@ class ReplicaPlans:
 
     @property
     def on_pace(self) -> Sequence[bool]:
-        """Return which replicas last as long as the plan that they run predicts."""
+        """Whether each replica lasts as long as the plan that it runs predicts."""
         return (~self._pace.behind).tolist()
 
     @property
@@ -199,10 +195,7 @@ class Pace:
         self._other = np.zeros(replicas, dtype=np.int64)
 
     def observe(self, ratio: NDArray[np.float64]) -> None:
-        """Take in measured by planned duration of one iteration; NaN is unknown.
-
-        Shape: ``ratio`` [replicas].
-        """
+        """Take in measured by planned duration of one iteration [replicas]; NaN is unknown."""
         with np.errstate(invalid="ignore"):
             late, known = ratio > 1.0 + BEHIND, np.isfinite(ratio) & (ratio > 0.0)
         self._other = np.where(known, np.where(late != self.behind, self._other + 1, 0), self._other)
