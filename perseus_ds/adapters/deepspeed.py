@@ -117,8 +117,9 @@ def is_training(schedule: PipeSchedule) -> bool:
     every class, size and ``forward_only``, up to its first such instruction. One that has none and does not
     end does not train.
     """
-    names = "micro_batches", "stages", "stage_id", "forward_only"
-    key = type(schedule), *(getattr(schedule, name, None) for name in names)
+    microbatches, stages = getattr(schedule, "micro_batches", None), getattr(schedule, "stages", None)
+    stage, forward_only = getattr(schedule, "stage_id", None), getattr(schedule, "forward_only", None)
+    key = type(schedule), microbatches, stages, stage, forward_only
     if key not in _trains:
         try:
             _trains[key] = any(KINDS.get(type(command).__name__) in _TRAINS for command in commands(schedule))
@@ -281,10 +282,11 @@ class Inputs:
         self._engine = engine
         self._loaded: list[Load | None] = []
         self._ahead: ReadAhead | None = None
+        self._is_first = False
 
     def load_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Load | None:
         """Return the load of a forward that is about to be issued."""
-        if self._loaded and self._is_first():
+        if self._loaded and self._is_first:
             return self._loaded.pop(0)
         return _load_of_shape(args, kwargs)
 
@@ -295,8 +297,9 @@ class Inputs:
         """
         self._loaded.clear()
         engine = self._engine
-        data = getattr(engine, "data_iterator", None)
-        if not reads_ahead or data is None or not self._is_first():
+        ask, data = getattr(engine, "is_first_stage", None), getattr(engine, "data_iterator", None)
+        self._is_first = bool(ask()) if callable(ask) else False
+        if not reads_ahead or data is None or not self._is_first:
             return None
         if self._ahead is None or not self._ahead.reads(data):
             self._ahead = ReadAhead(data)
@@ -315,10 +318,6 @@ class Inputs:
     def count(self, batch: object) -> None:
         inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
         self._loaded.append(count_load(inputs))
-
-    def _is_first(self) -> bool:
-        ask = getattr(self._engine, "is_first_stage", None)
-        return bool(ask()) if callable(ask) else False
 
 
 def _load_of_shape(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Load | None:
@@ -399,7 +398,8 @@ class Hooks(base.Hooks):
                     batch=partial(self._begin, pipe_schedule),
                 )
             finally:
-                self._inputs.end()
+                if self._reads_ahead:
+                    self._inputs.end()
 
         return mark_as_ours(around_schedule)
 

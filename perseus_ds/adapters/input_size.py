@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -47,6 +48,8 @@ def count_load(batch: object) -> Load | None:
     device is never read, since that would wait for it.
     """
     try:
+        if isinstance(batch, torch.Tensor):
+            return Load.of_shape(batch.shape) if batch.dim() else None
         found = list(islice(_elements(batch, 0), _MOST_VISITED))
         with np.errstate(all="ignore"):
             return _of_names(_by_name(found)) or _of_boundaries(found) or _of_first(found)
@@ -94,7 +97,7 @@ def _elements(thing: object, depth: int, name: str = "") -> Iterator[_Element]:
 def _by_name(elements: Iterable[_Element]) -> Mapping[str, object]:
     """Return the named elements; of several with one name the outermost."""
     named: dict[str, object] = {}
-    for _, name, thing in sorted(elements, key=lambda one: one[0]):
+    for _, name, thing in sorted(elements, key=itemgetter(0)):
         named.setdefault(name, thing)
     del named[""]
     return named
