@@ -419,8 +419,10 @@ class Gpu(GpuReader):
     def conflicts(self) -> tuple[Sighting, ...]:
         """Return what was seen at work against us on this device; nothing but refusals where nobody looks."""
         refused_mhz = sorted(self.refused_mhz())
+        if not refused_mhz:
+            return ()
         line = f"{ConflictKind.CLOCK_REFUSED.text}: {', '.join(map(str, refused_mhz))} MHz"
-        return (Sighting(ConflictKind.CLOCK_REFUSED, line, len(refused_mhz)),) if refused_mhz else ()
+        return (Sighting(ConflictKind.CLOCK_REFUSED, line, len(refused_mhz)),)
 
     def given_up(self) -> DeviceError | None:
         """Return why no clock is set through this device any more, if that is so."""

@@ -34,11 +34,16 @@ class ControlWatch:
         self.controlled = True
         self.uncontrolled_s = -math.inf
 
-    def look(self) -> None:
+    def look(self, sightings: Sequence[Sighting]) -> None:
         in_control = self._gpu.in_control()
-        counts = {sighting.kind: sighting.count for sighting in self._gpu.conflicts()}
-        losses, returns = (counts.get(kind, 0) for kind in CONTROL)
-        late = counts.get(ConflictKind.NOT_STORED, 0)
+        losses = returns = late = 0
+        for sighting in sightings:
+            if sighting.kind is ConflictKind.CONTROL_LOST:
+                losses = sighting.count
+            elif sighting.kind is ConflictKind.CONTROL_BACK:
+                returns = sighting.count
+            elif sighting.kind is ConflictKind.NOT_STORED:
+                late = sighting.count
         self.controlled = in_control and self._in_control and (losses, late) == (self._losses, self._late)
         if not self.controlled:
             self.uncontrolled_s = self._gpu.now_s()
@@ -90,8 +95,9 @@ class ConflictMonitor:
 
     def check(self) -> PerseusError | None:
         """Note new conflicts; return why control was given up, if it was."""
-        self.control.look()
-        for sighting in self._gpu.conflicts():
+        sightings = self._gpu.conflicts()
+        self.control.look(sightings)
+        for sighting in sightings:
             self.mask |= 0 if sighting.kind in CONTROL else _BITS[sighting.kind]
         return self._gpu.given_up()
 
