@@ -226,7 +226,7 @@ class RankBooks:
         """Book what more of the trace would not change: it has passed a block, or missed its begin."""
         opened = self._open
         settled: _Block | None = None
-        if not opened or not self.watch.watching:
+        if not opened or self.watch.period_s is None:
             opened.clear()
             return
         short_s = _SAMPLE_PERIODS * (self.watch.period_s or 0.0)

@@ -98,6 +98,7 @@ class EnergySource:
         self.restarts = 0
         self.ratio: float | None = None
         self.useless = ""
+        self.reasons: tuple[str, ...] = ()
         self._replaced = ""
         self._checking = True
         self._compares = False
@@ -119,78 +120,77 @@ class EnergySource:
             DeviceError: energy or clock cannot be read.
         """
         restarts = self.restarts
-        at_s, energy_j = self.read()
-        self._polls += 1
-        achieved = temperature_c = None
-        if self._polls % _READS_PER_CLOCK_READ == 0:
-            achieved = self._gpu.achieved()
-            temperature_c = self._temperature_c() if self._has_sensor else None
-        anew, reasons = self.restarts > restarts, tuple(self.reasons())
-        return GpuReading(at_s, energy_j, anew, achieved, temperature_c, reasons, self.useless)
-
-    def _temperature_c(self) -> float | str:
-        """Read the sensor, whatever its driver does; one that fails is not read again."""
-        try:
-            read_c = self._gpu.temperature_c()
-        except Exception as error:  # noqa: BLE001
-            self._has_sensor = False
-            return f"it cannot be read: {as_perseus_error(error).message}"
-        self._has_sensor = read_c is not None
-        return "this GPU shows none" if read_c is None else read_c
-
-    def read(self) -> tuple[float, float]:
-        """Read energy, and when; a new reading is not more than the last where nothing was counted.
-
-        Raises:
-            DeviceError: neither can be read.
-        """
         changed = not self.integrates and self._count()
         if self.integrates:
-            return self._integrate(), self._integrated_j
-        if self._checking:
-            self._check(self._read_s, changed=changed)
-        return self._read_s, self._counted_j or 0.0
+            at_s = self._integrate()
+            energy_j = self._integrated_j
+        else:
+            if self._checking:
+                self._check(self._read_s, changed=changed)
+            at_s, energy_j = self._read_s, self._counted_j or 0.0
+        self._polls += 1
+        achieved: Achieved | None = None
+        temperature_c: float | str | None = None
+        if self._polls % _READS_PER_CLOCK_READ == 0:
+            achieved = self._gpu.achieved()
+            if self._has_sensor:  # one that fails, whatever its driver does, is not read again
+                try:
+                    temperature_c = self._gpu.temperature_c()
+                except Exception as error:  # noqa: BLE001
+                    temperature_c = f"it cannot be read: {as_perseus_error(error).message}"
+                if temperature_c is None:
+                    temperature_c = "this GPU shows none"
+                self._has_sensor = not isinstance(temperature_c, str)
+        anew = self.restarts > restarts
+        return GpuReading(at_s, energy_j, anew, achieved, temperature_c, self.reasons, self.useless)
 
     def _count(self) -> bool:
-        """Read the counter; return whether it has moved."""
+        """Read the counter; return whether it has moved.
+
+        One that does not rise any more is given up, and taken up again once it does.
+        """
         before_j, counted_j, now_s = self._counted_j, self._gpu.energy_j(), self._gpu.now_s()
         if not math.isfinite(counted_j):
             counted_j = before_j or 0.0
         most_j = _MOST_W * max(now_s - self._read_s, _CHECKED_S)
         self._counted_j, self._read_s = counted_j, now_s
         if before_j is not None and not 0.0 <= counted_j - before_j <= most_j:
-            self._restart()
             self._steps_s.append(now_s)
+            self._restart()
             if len(self._steps_s) == _STEPS and now_s - self._steps_s[0] <= _STEPS_WITHIN_S:
                 self._give_up("steps back, or far ahead, again and again")
-        self._watch_for_rises(now_s, rose=before_j is not None and counted_j > before_j)
+        if self._rose is None or (before_j is not None and counted_j > before_j):
+            self._rose = 0, now_s
+            if self.useless == _STILL:
+                self.useless = ""
+                self._explain()
+        else:
+            reads, since_s = self._rose
+            self._rose = reads + 1, since_s
+            if reads >= _STILL_READS and now_s - since_s >= _STILL_S and not self.useless:
+                self._give_up(_STILL)
         return before_j is not None and counted_j != before_j
 
-    def reasons(self) -> Iterator[str]:
-        """Explain what is wrong with the counter, and why power is integrated instead where it is."""
+    def _explain(self) -> None:
+        """State what is wrong with the counter, and why power is integrated instead where it is."""
+        reasons = []
         if self.useless:
-            yield f"the energy counter {self.useless}, and no power is shown: energy is not measured"
+            reasons.append(
+                f"the energy counter {self.useless}, and no power is shown: energy is not measured"
+            )
         elif self.integrates:
-            yield f"the energy counter {self._replaced}: the GPU's power is integrated instead"
+            reasons.append(f"the energy counter {self._replaced}: the GPU's power is integrated instead")
         elif self._steps_s:
-            yield "the energy counter stepped back, or far ahead: what was counted around that is left out"
-        if self.integrates or self._compares or self.ratio is None or abs(self.ratio - 1.0) <= _DIFFERS:
-            return
-        yield (
-            f"the energy counter counts {self.ratio:.2f} times what the GPU's power comes to: energies "
-            "are as uncertain (perseus-ds doctor compares both)"
-        )
-
-    def _watch_for_rises(self, now_s: float, *, rose: bool) -> None:
-        """Give up a counter that does not rise any more; take it up again once it does."""
-        if rose or self._rose is None:
-            self._rose = 0, now_s
-            self.useless = "" if self.useless == _STILL else self.useless
-            return
-        reads, since_s = self._rose
-        self._rose = reads + 1, since_s
-        if reads >= _STILL_READS and now_s - since_s >= _STILL_S and not self.useless:
-            self._give_up(_STILL)
+            reasons.append(
+                "the energy counter stepped back, or far ahead: what was counted around that is left out"
+            )
+        differs = self.ratio is not None and abs(self.ratio - 1.0) > _DIFFERS
+        if differs and not (self.integrates or self._compares):
+            reasons.append(
+                f"the energy counter counts {self.ratio:.2f} times what the GPU's power comes to: energies "
+                "are as uncertain (perseus-ds doctor compares both)"
+            )
+        self.reasons = tuple(reasons)
 
     def _give_up(self, why: str) -> None:
         """Replace the counter by the power, where that can be read; else it is of no use."""
@@ -198,6 +198,7 @@ class EnergySource:
             self._replace(why)
         else:
             self.useless = why
+            self._explain()
 
     def _check(self, now_s: float, *, changed: bool) -> None:
         """Compare from change to change, so that no part of a period is counted on one side only."""
@@ -217,6 +218,7 @@ class EnergySource:
         if self._compares or _LEAST <= ratio <= _MOST:
             self.ratio, self._checking = ratio, not self._compares
             self._compares = self._checking
+            self._explain()
             return
         self._against += 1
         if self._against == _AGREE:
@@ -231,6 +233,7 @@ class EnergySource:
     def _restart(self) -> None:
         self.restarts += 1
         self._changed = None
+        self._explain()
 
     def _power_w(self) -> float | None:
         """Read the power of this instant; None where it cannot be read and only checks the counter."""
@@ -275,14 +278,14 @@ class Temperatures:
     """
 
     def __init__(self) -> None:
-        self._readings: deque[tuple[float, float]] = deque(maxlen=KEPT)
+        self.readings: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self.reason = ""
 
     def note(self, at_s: float, read_c: float | str) -> None:
         """Add a reading, or the reason for its absence."""
         if self.reason:
             return
-        last_c = self._readings[-1][1] if self._readings else None
+        last_c = self.readings[-1][1] if self.readings else None
         if isinstance(read_c, str):
             self.reason = read_c
         elif not _LEAST_C <= read_c <= _MOST_C:
@@ -290,21 +293,14 @@ class Temperatures:
         elif last_c is not None and abs(read_c - last_c) > _MOST_STEP_C:
             self.reason = f"its sensor jumped from {last_c:g} to {read_c:g} degrees C"
         else:
-            self._readings.append((at_s, read_c))
+            self.readings.append((at_s, read_c))
             return
-        self._readings.clear()
+        self.readings.clear()
 
     def mean_c(self, start_s: float, end_s: float) -> float | None:
         """Return the mean of a period; None where nothing was read in it."""
-        read = [read_c for _, read_c in self.between(start_s, end_s)]
-        return fmean(read) if read else None
-
-    def between(self, start_s: float, end_s: float) -> list[tuple[float, float]]:
-        return between(self._readings, start_s, end_s)
-
-    def forget(self, before_s: float) -> None:
-        while self._readings and self._readings[0][0] < before_s:
-            self._readings.popleft()
+        read = between(self.readings, start_s, end_s)
+        return fmean(map(itemgetter(1), read)) if read else None
 
 
 _PIPE_BYTES = 1 << 20  # as much as Linux lets any user have: readings of ten minutes
@@ -479,11 +475,11 @@ class EnergyWatch:
 
     A change is dated half-way between the reading that shows it and the one before.
 
-    A GPU is read by a process of its own (`ReadingProcess`), which is started again if it ends: every
-    question here takes in its readings first. A simulated GPU exists in this process alone. There ``repeat``
-    polls, by default from a thread. A device without a counter (``period_s`` is None) is not read. The first
-    error ends the readings and is kept for the training thread. ``taken_j`` is the energy that the counter
-    has shown since the start, ``troubles`` are the warnings that were given.
+    A GPU is read by a process of its own (`ReadingProcess`), which is started again if it ends. `catch_up`
+    takes in its readings; questions about a period do that first. A simulated GPU exists in this process
+    alone. There ``repeat`` polls, by default from a thread. A device without a counter (``period_s`` is None)
+    is not read. The first ``error`` ends the readings and is kept for the training thread. ``taken_j`` is the
+    energy that the counter has shown since the start, ``troubles`` are the warnings that were given.
     """
 
     def __init__(
@@ -501,7 +497,7 @@ class EnergyWatch:
         self._changes: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._taken: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=KEPT)
-        self._temperatures = Temperatures()
+        self.temperatures = Temperatures()
         self._repeat = repeat
         self._end: Poll | None = None
         self._process: ReadingProcess | None = None
@@ -514,11 +510,7 @@ class EnergyWatch:
         self._restarts: list[str] = []
         self._first_change_s = self._last_change_s = 0.0
         self._counted = 0
-        self._error: PerseusError | None = None
-
-    @property
-    def watching(self) -> bool:
-        return self.period_s is not None
+        self.error: PerseusError | None = None
 
     @property
     def seen_period_s(self) -> float | None:
@@ -547,7 +539,7 @@ class EnergyWatch:
         try:
             self._process = ReadingProcess(backend, uuid, self._pace_s)
         except OSError as error:
-            self._process, self._error = None, DeviceUnavailableError(f"no process reads its energy: {error}")
+            self._process, self.error = None, DeviceUnavailableError(f"no process reads its energy: {error}")
 
     def reckon(self, able: Capabilities) -> None:
         """Read more often, where the counter turned out to move more often than was declared."""
@@ -565,24 +557,18 @@ class EnergyWatch:
     @property
     def useless(self) -> str:
         """Reason why no energy can be measured, now and later; empty where it can."""
-        if not self.watching:
+        if self.period_s is None:
             return "its GPU has no energy counter"
         useless = self._last.useless if self._last else ""
         return f"its energy counter {useless}" if useless else ""
 
-    @property
-    def error(self) -> PerseusError | None:
-        """The first error of a reading, after which there are none."""
-        self.catch_up()
-        return self._error
-
     def trouble(self) -> str:
         """Return the next warning about the counter, each once; empty where there is no new one."""
-        self.catch_up()
-        reasons = [*self._restarts, *(self._last.reasons if self._last else ())]
-        new = [one for one in reasons if one not in self.troubles][:1]
-        self.troubles += new
-        return "".join(new)
+        for reason in (*self._restarts, *(self._last.reasons if self._last else ())):
+            if reason not in self.troubles:
+                self.troubles.append(reason)
+                return reason
+        return ""
 
     def close(self) -> None:
         """End the readings; one that the driver holds up is left behind."""
@@ -596,12 +582,12 @@ class EnergyWatch:
 
     def look(self) -> None:
         """Read once, from here."""
-        if self._error is not None:
+        if self.error is not None:
             return
         try:
             self._add(self._source.poll())
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which reports it
-            self._error = as_perseus_error(error)
+            self.error = as_perseus_error(error)
 
     def catch_up(self) -> None:
         """Add the process's readings; from any thread, one at a time."""
@@ -612,8 +598,8 @@ class EnergyWatch:
             if process is not None:  # else another thread has closed it
                 for reading in process.take():
                     self._add(reading)
-                self._error = self._error or process.error
-                if process.ended and self._error is None:
+                self.error = self.error or process.error
+                if process.ended and self.error is None:
                     self._start_another(process)
         finally:
             self._catching_up.release()
@@ -623,7 +609,7 @@ class EnergyWatch:
         opened = self._gpu.opened_elsewhere()
         if opened is None or self._starts >= _MOST_STARTS:
             self._process = None
-            self._error = DeviceUnavailableError(f"the process that reads its energy ended: {ended.ended}")
+            self.error = DeviceUnavailableError(f"the process that reads its energy ended: {ended.ended}")
             return
         self._restarts.append(f"the process that reads its energy ended ({ended.ended}): another was started")
         self._begins_anew = True
@@ -649,12 +635,7 @@ class EnergyWatch:
         if reading.achieved is not None:
             self._clocks.append((reading.at_s, reading.achieved))
         if reading.temperature_c is not None:
-            self._temperatures.note(reading.at_s, reading.temperature_c)
-
-    @property
-    def temperatures(self) -> Temperatures:
-        self.catch_up()
-        return self._temperatures
+            self.temperatures.note(reading.at_s, reading.temperature_c)
 
     def trace(self, since_s: float) -> CounterTrace:
         """Return all changes since a moment, with the last one before it."""
@@ -663,7 +644,7 @@ class EnergyWatch:
         self.catch_up()
         changes = list(self._changes)
         kept = changes[max(0, bisect_right(changes, since_s, key=itemgetter(0)) - 1) :]
-        return CounterTrace([t for t, _ in kept], [e for _, e in kept])
+        return CounterTrace(list(map(itemgetter(0), kept)), list(map(itemgetter(1), kept)))
 
     def taken_at(self, at_s: float) -> tuple[float, float] | None:
         """Return the energy (J) taken from the start to a moment; None before the counter has passed it.
@@ -704,9 +685,9 @@ class EnergyWatch:
         for rows in (self._changes, self._taken):
             while len(rows) > 1 and rows[1][0] <= before_s:
                 rows.popleft()
-        while self._clocks and self._clocks[0][0] < before_s:
-            self._clocks.popleft()
-        self._temperatures.forget(before_s)
+        for looks in (self._clocks, self.temperatures.readings):
+            while looks and looks[0][0] < before_s:
+                looks.popleft()
 
     def _repeat_in_a_thread(self, every_s: float, poll: Poll) -> Poll:
         """Poll from a thread, by the host's clock, until an error ends it."""
@@ -714,7 +695,7 @@ class EnergyWatch:
         pause_s = self._gpu.wall_s(every_s)
 
         def run() -> None:
-            while self._error is None:
+            while self.error is None:
                 try:
                     stop.get(timeout=pause_s)
                 except Empty:
@@ -834,6 +815,7 @@ class EnergyMonitor:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Known faults of the counter, as lines."""
+        self._watch.catch_up()
         while self._watch.trouble():
             pass
         return tuple(self._watch.troubles)
@@ -856,6 +838,7 @@ class EnergyMonitor:
     def _wait(self, since_s: float) -> None:
         """Catch up, and settle the begins of open windows: they may last for days."""
         seen = self._watch.latest_look_s
+        self._watch.catch_up()
         if self._watch.error is not None:
             raise self._watch.error
         if self._watch.useless:

@@ -218,6 +218,7 @@ class Session:
         """Take in the measurements, exchange status with all ranks, choose how the next iteration runs."""
         recorder, watch, plans = self.recorder, self.books.watch, self._plans
         job: JobStatus | None = None
+        watch.catch_up()
         if (error := self._conflicts.check() or self.requests.error or watch.error) is not None:
             raise error
         known = self._conflicts.note_stored(now=self.requests.stored) and self._conflicts.control.controlled
@@ -340,7 +341,7 @@ class Session:
                 case StartAction.OBSERVE:
                     self._predict()
                     windows = Windows(self._context, self.books.watch, self._conflicts)
-                    watched = windows.watch.watching and windows.whole is None
+                    watched = windows.watch.period_s is not None and windows.whole is None
                     phase = Observing(windows, phase.iteration_s, ran=ran) if watched else BaselineOnly()
         if first is None:
             self._opening = phase

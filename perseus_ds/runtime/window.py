@@ -200,7 +200,7 @@ def window_estimate(
     )
     # what was read since the last window; None once the sensor is not believed
     trace = watch.trace(-math.inf if warmth.until_s == math.inf else warmth.until_s)
-    warmth.over(trace, watch.temperatures.between(-math.inf, math.inf))
+    warmth.over(trace, list(watch.temperatures.readings))
     thermal = None if watch.temperatures.reason else warmth.thermal()
     power_w = mean_power_w(window.counter, start_s, end_s)
     watch.forget(min(end_s, warmth.until_s))

@@ -37,8 +37,7 @@ class Watched:
     """A counter that has moved every ``period_s`` up to ``until_s``, at constant power."""
 
     def __init__(self, *, since_s: float = 0.0, period_s: float = 0.1) -> None:
-        self.watching = True
-        self.period_s = period_s
+        self.period_s: float | None = period_s
         self.until_s = since_s
         self._since_s = since_s
         self._period_s = period_s
@@ -153,7 +152,7 @@ def test_what_we_do_ourselves_counts_on_our_side(account: RankBooks, watched: Wa
 
 
 def test_without_a_counter_nothing_is_booked(account: RankBooks, watched: Watched) -> None:
-    watched.watching = False
+    watched.period_s = None
     enter(account, watched, "PPPP")
     assert account.totals[0][Mode.PERSEUS].iterations == 0
 
