@@ -68,7 +68,7 @@ class DatedClocks(Protocol):
 
     @property
     def counts(self) -> RequestCounts:
-        """What became of all requests so far."""
+        """Outcome of all requests so far."""
 
     def ask(self, requests: Sequence[DatedClock]) -> None:
         """Have clocks asked for, in the order of the stream, or raise why an earlier request was refused."""

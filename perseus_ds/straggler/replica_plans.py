@@ -135,7 +135,7 @@ class ReplicaPlans:
 
     @property
     def on_pace(self) -> Sequence[bool]:
-        """Whether each replica lasts as long as the plan that it runs predicts."""
+        """True for each replica that lasts as long as the plan that it runs predicts."""
         return (~self._pace.behind).tolist()
 
     @property

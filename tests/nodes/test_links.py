@@ -27,7 +27,7 @@ LONG = {"min_window_s": 40.0, "max_clocks": 3, "warmup_iterations": 2, "max_slow
 
 @dataclass(frozen=True)
 class Gap:
-    """How long a network is cut, some iterations after an event, and the widths of the job's stages."""
+    """Duration of a network's cut, some iterations after an event, and the widths of the job's stages."""
 
     lasts_s: float
     event: str

@@ -94,7 +94,7 @@ class Lost:
             time.sleep(0.2 * (blow is signal.SIGTERM))
 
     def freed_s(self, host: int) -> float:
-        """How long a host's clocks took to be free."""
+        """Seconds until a host's clocks were free."""
         return eventually(lambda: self.nodes[host].locked_mhz() == FREE, GENEROUS_S)
 
     def guards(self) -> list[dict[int, list[str]]]:

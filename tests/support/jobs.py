@@ -50,7 +50,7 @@ class Lifecycle:
 
 
 def locks() -> int:
-    """How often training has asked for a clock in this process, calibration not counted."""
+    """Number of clock requests of training in this process, calibration not counted."""
     return sum(gpu.truth.locks for gpu in opened_gpus())
 
 

@@ -30,7 +30,7 @@ def block(run_dir: Path) -> dict[str, Any]:
 
 
 def deepspeed(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
-    """One node's environment names a file beside the job's own block."""
+    """A file named by a single node's environment, beside the job's own block."""
     if rank == REFUSING and perseus is not None:
         os.environ["PERSEUS_CONFIG"] = "elsewhere.json"
     return losses(build(config(4, perseus=perseus), stages=2), STEPS)

@@ -60,7 +60,7 @@ def pipeline(perseus: Perseus) -> tuple[Any, Step]:
 
 
 def zero(perseus: Perseus) -> tuple[Any, Step]:
-    """One engine of plain layers and experts, three microbatches an iteration."""
+    """An engine of plain layers and experts, three microbatches an iteration."""
     content = config(3, perseus=perseus, zero_optimization={"stage": 1})
     host = ZeroHost(engine_of(nn.Sequential(Layer(), Experts(), Layer(), Experts()), content))
     return host.engine, lambda: list(host.train())

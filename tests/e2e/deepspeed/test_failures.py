@@ -39,7 +39,7 @@ SOON_S = 60.0  # the channel's own patience is twice that: who gets there was le
 
 @dataclass(frozen=True)
 class Seen:
-    """What one rank lived through; ``left_after`` so many steps it was without us."""
+    """Events of a rank; after ``left_after`` steps it was without us."""
 
     losses: list[str]
     left_after: int | None

@@ -33,7 +33,7 @@ PATIENCE_S = 1.0  # the watch over notices looks twice a second
 
 @dataclass(frozen=True)
 class Job:
-    """What every rank saw, the frontier, and the two caps of one pipeline."""
+    """Observations of every rank, the frontier, and the two caps of a pipeline."""
 
     said: list[Said]
     frontier_index: FrontierIndex

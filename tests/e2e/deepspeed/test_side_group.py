@@ -162,7 +162,7 @@ def test_a_rank_that_stands_still_for_a_while_is_waited_for_by_training_alone(
 
 
 def until_one_dies(rank: int, content: dict[str, Any]) -> tuple[str, float]:
-    """One rank is gone between two iterations; how training ends on the others, and after how long."""
+    """Lose a rank between two iterations; return how training ends on the others, and after how long."""
     engine, data = build(content, stages=2), batches()
     for _ in range(AT):
         engine.train_batch(data)

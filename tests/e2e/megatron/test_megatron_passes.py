@@ -55,7 +55,7 @@ def train(job: Job) -> tuple[list[list[str]], str]:
 
 
 def both_ways(rank: int, shape: Shape) -> tuple[bool, Told]:
-    """Whether losses and weights are the same without us and with us, and what was told and heard."""
+    """Compare losses and weights without us and with us; return what was told and heard."""
     plain, job = train(Job(shape)), Job(shape)
     adapter, noting = adapter_of(job), Noting()
     place = adapter.place()

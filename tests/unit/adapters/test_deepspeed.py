@@ -279,7 +279,7 @@ def test_scalars_are_written_as_often_as_the_engine_prints(
 
 
 def coupled(rank: int) -> list[tuple[int, ...]]:
-    """What ranks find with all experts on each, spread over both, and nested in a model without any above."""
+    """Findings of ranks with all experts on each, spread over both, and nested in a model with none above."""
     alone, both = dist.new_group([0]), dist.new_group([0, 1])
     layers = [nn.Linear(1, 1) for _ in range(3)]
     if rank == 0:

@@ -65,7 +65,7 @@ def test_a_circle_is_a_value_and_an_error() -> None:
 def test_three_ways_to_the_earliest_ends_agree(
     edges: list[tuple[int, int, float]], lasts: list[float]
 ) -> None:
-    """One set of durations, many at once, and prepared passes of which none leaves anything for the next."""
+    """Compare one set of durations, many at once, and prepared passes that leave nothing for the next."""
     late_s = {(min(a, b), max(a, b)): late for a, b, late in edges if a != b}
     sends = {edge: (number, Kind.SEND_GRAD) for number, edge in enumerate(late_s)}
     dag, fixed_s = Dag(NODES, tuple(late_s), sends), {sends[edge]: late for edge, late in late_s.items()}

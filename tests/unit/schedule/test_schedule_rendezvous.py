@@ -6,7 +6,7 @@ from perseus_ds.schedule import Instruction, dag_of, textbook, validate, with_re
 
 
 def test_megatrons_1f1b() -> None:
-    """One line per rank: a commit waits for all that was queued since the last."""
+    """Render a line per rank: a commit waits for all that was queued since the last."""
     written = with_rendezvous(textbook("1f1b", stages=2, microbatches=2))
     assert [" ".join(map(str, order)) for order in written.orders] == [
         "0F0 0SA0 0CM0 0F1 0SA1 0RG0 0CM1 0B0 0RG1 0CM2 0B1",

@@ -93,7 +93,7 @@ def by_hand(stages: int, fixed_s: Mapping[Computation, float] | None = None) -> 
 
 
 class Case(NamedTuple):
-    """One microbatch through one stage or more: durations of iterations, and joules by cause (all: "").
+    """Run a microbatch through the stages: durations of iterations, and joules by cause (all: "").
 
     ``slow``: the plan with a forward at 1000 MHz and a backward at 500, else default clocks.
     """
