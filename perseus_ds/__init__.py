@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perseus_ds.runtime.energy_monitor import EnergyMonitor as EnergyMonitor  # public here
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def attach(engine: object, *, config: Mapping[str, object] | None = None) -> None:
