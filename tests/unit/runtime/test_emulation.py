@@ -298,7 +298,7 @@ def run_ranks(
     settings: SimulatedSettings = SETTINGS,
 ) -> list[Wanting]:
     """Run iterations on a thread per rank; the second replica's work takes half as long again."""
-    post, sessions, threads = RankPost(), [], []
+    post, sessions, ranks = RankPost(), [], []
     for rank in range(replicas * schedule.ranks):
         pipeline_rank, replica = rank % schedule.ranks, rank // schedule.ranks
         clock = VirtualTime()
@@ -317,24 +317,32 @@ def run_ranks(
         carried = EmulatedRank(session, gpu, works, links=links)
         carried.learn(order, routes_of(schedule, pipeline_rank), microbatches=BATCH.microbatches)
         kinds = [i.kind for i in order if i.kind not in unheard]
-        threads.append(threading.Thread(target=several, args=(carried, kinds, iterations, host_s)))
+        ranks.append((carried, kinds))
         sessions.append(session)
+    run_together(ranks, BATCH, iterations=iterations, host_s=host_s)
+    return sessions
+
+
+def run_together(
+    ranks: list[tuple[EmulatedRank, list[Kind]]], batch: Batch, *, iterations: int = 1, host_s: float = 0.0
+) -> None:
+    """Run iterations of all ranks, each on a thread of its own."""
+
+    def run(carried: EmulatedRank, kinds: list[Kind]) -> None:
+        for _ in range(iterations):
+            iteration(carried, kinds, batch)
+            sleep(host_s)
+
+    threads = [threading.Thread(target=run, args=rank) for rank in ranks]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60.0)
         assert not thread.is_alive(), "ranks wait for each other"
-    return sessions
 
 
-def several(carried: EmulatedRank, kinds: list[Kind], iterations: int, host_s: float) -> None:
-    for _ in range(iterations):
-        iteration(carried, kinds)
-        sleep(host_s)
-
-
-def iteration(carried: EmulatedRank, kinds: list[Kind]) -> None:
-    assert carried.iteration_begins(BATCH)
+def iteration(carried: EmulatedRank, kinds: list[Kind], batch: Batch = BATCH) -> None:
+    assert carried.iteration_begins(batch)
     for kind in kinds:
         carried.before(kind)
         carried.after(kind)
@@ -459,7 +467,7 @@ class Unwanting(Wanting):
 def run_coupled(
     slowness: list[float], *, wanting: type[Wanting] = Wanting
 ) -> list[tuple[Wanting, SimulatedGpu]]:
-    post, ranks, threads = RankPost(), [], []
+    post, found, ranks = RankPost(), [], []
     for rank, slower in enumerate(slowness):
         clock = VirtualTime()
         gpu, session = SimulatedGpu(COUPLED_SETTINGS, time=clock), wanting(clock)
@@ -468,22 +476,10 @@ def run_coupled(
         links = Links(clock, post.of(rank), neighbours, COUPLED_SETTINGS, rank=rank, coupled=coupled)
         work = EmulatedRank(session, gpu, works_of({0: 1.0}, COUPLED_SETTINGS), links=links)
         work.learn(COUPLED_ORDER, microbatches=COUPLED_BATCH.microbatches)
-        threads.append(threading.Thread(target=computed, args=(work,)))
-        ranks.append((session, gpu))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30.0)
-        assert not thread.is_alive(), "ranks wait for each other"
-    return ranks
-
-
-def computed(work: EmulatedRank) -> None:
-    assert work.iteration_begins(COUPLED_BATCH)
-    for kind in COUPLED_KINDS:
-        work.before(kind)
-        work.after(kind)
-    work.iteration_ends()
+        ranks.append((work, COUPLED_KINDS))
+        found.append((session, gpu))
+    run_together(ranks, COUPLED_BATCH)
+    return found
 
 
 def test_every_computation_is_as_long_as_that_of_the_slowest() -> None:
