@@ -13,57 +13,7 @@ from perseus_ds.run_directory.paths import RunDirectory, write_json
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.summaries import conflict_rows
 
-# Whether clocks are ours just now: control that is lost and comes back, on one rank and for all to learn.
-
 CONTROL = (ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK)
-
-
-class ControlWatch:
-    """Look once per iteration; report each loss and each return in turns, however soon one follows the other.
-
-    ``controlled``: clocks were ours from the look before to the last one. ``uncontrolled_s`` is when they
-    were last seen not to be (device time).
-    """
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._in_control, self._lost_now = True, False
-        self._losses = self._reported_losses = self._late = 0
-        self._reported_lost = False
-        self._without: set[int] = set()
-        self.controlled = True
-        self.uncontrolled_s = -math.inf
-
-    def look(self, sightings: Sequence[Sighting]) -> None:
-        in_control = self._gpu.in_control()
-        losses = returns = late = 0
-        for sighting in sightings:
-            if sighting.kind is ConflictKind.CONTROL_LOST:
-                losses = sighting.count
-            elif sighting.kind is ConflictKind.CONTROL_BACK:
-                returns = sighting.count
-            elif sighting.kind is ConflictKind.NOT_STORED:
-                late = sighting.count
-        self.controlled = in_control and self._in_control and (losses, late) == (self._losses, self._late)
-        if not self.controlled:
-            self.uncontrolled_s = self._gpu.now_s()
-        self._in_control, self._losses, self._lost_now = in_control, losses, losses > returns
-        self._late = late
-
-    def next_report(self) -> ConflictKind | None:
-        if self._reported_lost:
-            return None if self._lost_now else ConflictKind.CONTROL_BACK
-        return ConflictKind.CONTROL_LOST if self._losses > self._reported_losses else None
-
-    def learn(self, kind: ConflictKind, rank: int, *, own: bool) -> bool:
-        """Note a rank's report; return whether it is the first to lose control or the last to return."""
-        lost = kind is ConflictKind.CONTROL_LOST
-        if own:
-            self._reported_lost, self._reported_losses = lost, self._losses - (self._lost_now and not lost)
-        before = bool(self._without)
-        (self._without.add if lost else self._without.discard)(rank)
-        return before != bool(self._without)
-
 
 _MOST_BYTES = 32 << 20
 _BITS = {kind: 1 << place for place, kind in enumerate(ConflictKind)}
@@ -76,8 +26,9 @@ class ConflictMonitor:
     """Ask the device once per iteration; what it saw travels with the rank's status, one rank's at a time.
 
     What to do about a conflict is the guard's decision (it puts the clock back itself); a session leaves when
-    `check` hands it the reason. ``control`` is whether clocks are ours at all: reported each time they cease
-    to be, and each time they are again.
+    `check` hands it the reason. Each loss of control and each return is reported, in turns, however soon one
+    follows the other. ``controlled``: clocks were ours from the check before to the last one.
+    ``uncontrolled_s`` is when they were last seen not to be (device time).
     """
 
     def __init__(self, gpu: Gpu, log: EventLog, *, rank: int, directory: RunDirectory) -> None:
@@ -90,15 +41,31 @@ class ConflictMonitor:
         self._logged = self._not_stored = 0
         self._stored = True
         self._spread = 0
-        self.control = ControlWatch(gpu)
         self.mask = 0
+        self._in_control, self._lost_now = True, False
+        self._losses = self._reported_losses = self._late = 0
+        self._reported_lost = False
+        self._without: set[int] = set()
+        self.controlled = True
+        self.uncontrolled_s = -math.inf
 
     def check(self) -> PerseusError | None:
         """Note new conflicts; return why control was given up, if it was."""
-        sightings = self._gpu.conflicts()
-        self.control.look(sightings)
-        for sighting in sightings:
-            self.mask |= 0 if sighting.kind in CONTROL else _BITS[sighting.kind]
+        in_control = self._gpu.in_control()
+        losses = returns = late = 0
+        for sighting in self._gpu.conflicts():
+            if sighting.kind is ConflictKind.CONTROL_LOST:
+                losses = sighting.count
+            elif sighting.kind is ConflictKind.CONTROL_BACK:
+                returns = sighting.count
+            else:
+                self.mask |= _BITS[sighting.kind]
+                late = sighting.count if sighting.kind is ConflictKind.NOT_STORED else late
+        self.controlled = in_control and self._in_control and (losses, late) == (self._losses, self._late)
+        if not self.controlled:
+            self.uncontrolled_s = self._gpu.now_s()
+        self._in_control, self._losses, self._lost_now = in_control, losses, losses > returns
+        self._late = late
         return self._gpu.given_up()
 
     @property
@@ -134,8 +101,11 @@ class ConflictMonitor:
 
     def report(self) -> tuple[int, ...]:
         """Return for every kind 1 + this rank where it has a report that other ranks lack, else 0."""
-        fresh, control = self.mask & ~self._spread, self.control.next_report()
-        fresh |= 0 if control is None else _BITS[control]
+        fresh = self.mask & ~self._spread
+        if self._reported_lost:
+            fresh |= 0 if self._lost_now else _BITS[ConflictKind.CONTROL_BACK]
+        elif self._losses > self._reported_losses:
+            fresh |= _BITS[ConflictKind.CONTROL_LOST]
         return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values()) if fresh else ()
 
     def learn(self, reporters: Sequence[int]) -> None:
@@ -143,7 +113,7 @@ class ConflictMonitor:
         for (kind, bit), reporter in zip(_BITS.items(), reporters, strict=False):
             own = reporter - 1 == self._rank
             if reporter and kind in CONTROL:
-                self._record(reporter - 1, kind, aloud=self.control.learn(kind, reporter - 1, own=own))
+                self._learn_of_control(reporter - 1, kind, own=own)
             elif reporter:
                 self._learn_of(reporter - 1, bit)
                 self._spread |= bit if own else 0
@@ -158,6 +128,15 @@ class ConflictMonitor:
             content = read_json(path, most_bytes=_MOST_BYTES)
         own = content if isinstance(content, dict) else {"rank": self._rank}
         write_json(path, own | {"conflicts": conflict_rows(seen)})
+
+    def _learn_of_control(self, rank: int, kind: ConflictKind, *, own: bool) -> None:
+        """Note a rank's report; the first to lose control and the last to have it back are logged."""
+        lost = kind is ConflictKind.CONTROL_LOST
+        if own:
+            self._reported_lost, self._reported_losses = lost, self._losses - (self._lost_now and not lost)
+        before = bool(self._without)
+        (self._without.add if lost else self._without.discard)(rank)
+        self._record(rank, kind, aloud=before != bool(self._without))
 
     def _learn_of(self, rank: int, mask: int) -> None:
         fresh = mask & ~self._known.get(rank, 0)

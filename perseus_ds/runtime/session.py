@@ -221,7 +221,7 @@ class Session:
         watch.catch_up()
         if (error := self._conflicts.check() or self.requests.error or watch.error) is not None:
             raise error
-        known = self._conflicts.note_stored(now=self.requests.stored) and self._conflicts.control.controlled
+        known = self._conflicts.note_stored(now=self.requests.stored) and self._conflicts.controlled
         index, passed = recorder.finish(), recorder.passed()
         self.books.enter(index, self.settings.mode, passed, known=known)
         for line in filter(None, (recorder.trouble() if recorder.troubled else "", watch.trouble())):

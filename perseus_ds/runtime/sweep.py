@@ -296,7 +296,7 @@ class Windows:
         looks = self.watch.looks_between(window[0].start_s + CHANGE_S, window[-1].end_s)
         self._held_mhz = held_alone(clock_mhz, [look for _, look in looks], held_mhz=self._held_mhz)
         found = window_estimate(
-            self.watch, self._monitor.control, clock_mhz, window, loads=loads, warmth=self._warmth
+            self.watch, self._monitor, clock_mhz, window, loads=loads, warmth=self._warmth
         )
         reached_mhz = [point.achieved_mhz for point in found.points.values()]
         if all(mhz is not None and is_held(clock_mhz, mhz) for mhz in reached_mhz):

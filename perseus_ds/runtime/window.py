@@ -29,7 +29,7 @@ from perseus_ds.profile import (
 from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.profile.sweep import keyed_by_achieved_clock
 from perseus_ds.profile.temperature import TemperatureCorrection, ThermalHistory
-from perseus_ds.runtime.conflicts import ControlWatch
+from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import log_troubles, whose
@@ -160,7 +160,7 @@ def _log_refused(context: JobContext, refusals: Mapping[int, Refused]) -> None:
 
 def window_estimate(
     watch: EnergyWatch,
-    control: ControlWatch,
+    control: ConflictMonitor,
     clock_mhz: int,
     iterations: Sequence[Iteration],
     *,

@@ -162,7 +162,7 @@ def test_an_iteration_counts_only_where_clocks_were_ours_from_its_beginning_to_i
         gpu.doubted = change == "doubted"
         gpu.time_s += 1.0
         monitor.check()
-        counted.append(monitor.control.controlled)
+        counted.append(monitor.controlled)
     assert counted == [True, False, False, False, True, False, True, False, False]
-    assert monitor.control.uncontrolled_s == 9.0
+    assert monitor.uncontrolled_s == 9.0
     assert said(capsys) == []

@@ -108,7 +108,7 @@ class Job:
         self.recorder.passed.return_value, self.recorder.trouble.return_value = [], ""
         self.books.watch = MagicMock(error=None, trouble=lambda: "")
         self.conflicts = MagicMock(check=lambda: None, note_stored=lambda now: now)
-        self.requests.stored = self.conflicts.control.controlled = True
+        self.requests.stored = self.conflicts.controlled = True
         self.session = Session(
             context,
             StartDecision(StartAction.RUN, "a plan fits"),
@@ -239,7 +239,7 @@ def test_an_iteration_without_control_counts_for_neither_side() -> None:
     job = Job()
     job.books.enter.reset_mock()
     for controlled in (True, False, True):
-        job.conflicts.control.controlled = controlled
+        job.conflicts.controlled = controlled
         job.iteration(4, GOOD)
     assert [call.kwargs["known"] for call in job.books.enter.call_args_list] == [True, False, True]
 
