@@ -185,7 +185,7 @@ class CounterTrace:
 
     def covers(self, start_s: float, end_s: float) -> bool:
         """Return whether the counter moved before ``start_s`` and after ``end_s``."""
-        return len(self) > 1 and bool(self.time_s[0] <= start_s and end_s <= self.time_s[-1])
+        return len(self.time_s) > 1 and bool(self.time_s[0] <= start_s and end_s <= self.time_s[-1])
 
     def energy_between(self, start_s: float, end_s: float) -> float:
         """Joules used from ``start_s`` to ``end_s``.

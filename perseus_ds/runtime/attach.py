@@ -95,8 +95,7 @@ def assembled(
         replayed=job.replayed,
     )
     arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=stopwatch.behind)
-    sizes = BatchSizes(adapter, job, channel=context.channel, log=log)
-    audits = Audits(books)
+    sizes, audits = BatchSizes(adapter, job, channel=context.channel, log=log), Audits(books)
     plans = BatchPlans(context, sizes, audits, arrivals, waits=virtual is not None)
     exchange = _exchange(
         context, arrivals=arrivals, requests=requests, watch=watch, monitor=monitor, undo=undo

@@ -151,30 +151,28 @@ class LocalClocks:
 
         A core clock that the driver refuses is replaced by the one that stands for it.
         """
-        before = core_before, memory_before = self._asked
+        gpu, before = self._gpu, self._asked
+        core_before, memory_before = before
         if clock_mhz != core_before:
-            self._write_core(clock_mhz)
+            wanted_mhz = None if clock_mhz is None else gpu.granted_mhz(clock_mhz)
+            while wanted_mhz is not None:
+                try:
+                    gpu.lock_clock(wanted_mhz)
+                    break
+                except ValueRefusedError:
+                    refused_mhz, wanted_mhz = wanted_mhz, gpu.granted_mhz(wanted_mhz)
+                    if wanted_mhz == refused_mhz:
+                        raise
+            if wanted_mhz is None:
+                gpu.reset_clock()
             self._asked = clock_mhz, memory_before
         if memory_mhz != memory_before:
             if memory_mhz is None:
-                self._gpu.reset_memory_clock()
+                gpu.reset_memory_clock()
             else:
-                self._gpu.lock_memory_clock(memory_mhz)
+                gpu.lock_memory_clock(memory_mhz)
             self._asked = clock_mhz, memory_mhz
         return (clock_mhz, memory_mhz) != before
-
-    def _write_core(self, clock_mhz: int | None) -> None:
-        wanted_mhz = None if clock_mhz is None else self._gpu.granted_mhz(clock_mhz)
-        while wanted_mhz is not None:
-            try:
-                self._gpu.lock_clock(wanted_mhz)
-            except ValueRefusedError:
-                refused_mhz, wanted_mhz = wanted_mhz, self._gpu.granted_mhz(wanted_mhz)
-                if wanted_mhz == refused_mhz:
-                    raise
-            else:
-                return
-        self._gpu.reset_clock()
 
 
 # What the clock thread does at a device in steps; between two of them it lets the device's time pass.
