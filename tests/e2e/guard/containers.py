@@ -61,7 +61,7 @@ class Container:
         os.kill(_child_of(self.process.pid), signal.SIGKILL)
 
     def end(self) -> None:
-        """Whatever is left of it."""
+        """Kill and remove the rest of it."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.stdout.close()

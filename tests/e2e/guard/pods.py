@@ -97,7 +97,7 @@ class Pod:
 
     @property
     def said(self) -> str:
-        """What it has written."""
+        """Output so far."""
         return self._log.read_text()
 
     def kill(self) -> None:

@@ -35,7 +35,7 @@ with choose(DeviceRequest("nvml", lock=True)).gpu as gpu:
 
 
 def unified() -> Path | None:
-    """Where version 2 of control groups is mounted, if a group can be made and killed there."""
+    """Mount point of version 2 of control groups, if a group can be made and killed there."""
     for root in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
         probe = root / f"perseus-probe-{os.getpid()}"
         with contextlib.suppress(OSError):
@@ -80,12 +80,12 @@ def in_group(group: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def kill_by_the_kernel(group: Path) -> None:
-    """As systemd (since 250), runc and Kubernetes do; ``memory.oom.group`` and oomd end in the same."""
+    """End a group like systemd (since 250), runc and Kubernetes; the kernel out of memory does the same."""
     (group / "cgroup.kill").write_text("1")
 
 
 def kill_one_by_one(group: Path) -> None:
-    """As systemd's ``KillMode=control-group`` and Slurm do: a signal to whatever stands in the group."""
+    """Signal every process of the group, like systemd's ``KillMode=control-group`` and Slurm."""
     for _ in range(10):
         for pid in map(int, (group / "cgroup.procs").read_text().split()):
             with contextlib.suppress(ProcessLookupError):

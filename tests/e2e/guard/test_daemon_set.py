@@ -32,7 +32,7 @@ TRAINER = [sys.executable, str(Path(__file__).with_name("trainer.py")), "1", "ru
 
 
 def specs() -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the DaemonSet runs on every node, and the pod that trains."""
+    """The DaemonSet's service of a node, and the pod that trains."""
     daemon_set, pod = yaml.safe_load_all(MANIFEST.read_text())
     return daemon_set["spec"]["template"]["spec"], pod["spec"]
 
@@ -57,7 +57,7 @@ class Cluster:
         return self.root / "run/perseus-guardd/guardd.sock"
 
     def journals(self) -> list[str]:
-        """What lies on the node while a clock is locked."""
+        """Journals on the node while a clock is locked."""
         return [path.name for path in (self.root / "run/perseus_ds").glob("GPU-*.json")]
 
     @contextlib.contextmanager

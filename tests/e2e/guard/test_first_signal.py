@@ -14,7 +14,7 @@ _SOON_S = 20.0  # one that heard nothing waits longer than that for its parent's
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler of its own for a signal."""
+    """Return whether a process has a handler of its own for a signal."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
     return bool(int(caught, 16) >> (number - 1) & 1)

@@ -127,7 +127,7 @@ def test_a_service_that_hangs_is_noticed_and_asked_again(
 
 @contextlib.contextmanager
 def spawned(*, lease_s: float, end_s: float) -> Iterator[tuple[GuardedGpu, int]]:
-    """As `guarded` does it, with a lease of its own."""
+    """Open a GPU like `guarded`, with a lease of its own."""
     sock, process = spawn()
     reader = NvmlGpu(DeviceRequest("nvml"))
     guard = SpawnedGuard(process, reader, "nvml", end_s=end_s)
@@ -187,7 +187,7 @@ process.wait()
 
 
 def test_a_job_that_is_suspended_and_goes_on_keeps_control(node: FakeNvml) -> None:
-    """As Slurm's ``scontrol suspend`` does it, with all that belongs to the job."""
+    """Stop all that belongs to the job, like Slurm's ``scontrol suspend``."""
     job = subprocess.Popen(
         [sys.executable, "-c", SUSPENDED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -78,7 +78,7 @@ def test_what_a_killed_service_left_is_put_back_and_said(node: FakeNvml, path: P
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
 def test_one_capability_is_enough(node: FakeNvml, path: Path) -> None:
-    """As the unit and the DaemonSet start it: nothing but CAP_SYS_ADMIN, and the socket's group its own."""
+    """Start it like the unit and the DaemonSet: nothing but CAP_SYS_ADMIN, and the socket's group its own."""
     narrow = [
         "setpriv",
         "--bounding-set=-all,+sys_admin",

@@ -67,7 +67,7 @@ def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Whether anything of a process is left: its first thread may end before those that hold its locks."""
+    """Return whether a process has threads left: its first may end before those that hold its locks."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
         return state not in {"Z", "X"} or len([*Path(f"/proc/{pid}/task").iterdir()]) > 1

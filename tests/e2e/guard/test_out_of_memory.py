@@ -41,7 +41,7 @@ class MemoryCgroup:
         (self.folder / "cgroup.procs").write_text(str(os.getpid()))
 
     def kills(self) -> int:
-        """How many processes the kernel has killed in it for want of memory."""
+        """Count the processes that the kernel has killed in it for want of memory."""
         counts = dict(line.split() for line in self._kills.read_text().splitlines())
         return int(counts["oom_kill"])
 
@@ -58,7 +58,7 @@ class MemoryCgroup:
 
 
 def own_groups() -> Iterator[tuple[Path, str, str]]:
-    """Where our memory is accounted: version 1's folder, or version 2's."""
+    """Folder of our memory's account: version 1's folder, or version 2's."""
     for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):

@@ -107,7 +107,7 @@ def kill_a_rank(job: Job) -> None:
 
 
 def terminate_the_launcher(job: Job) -> None:
-    """What a scheduler's time-out does: the node's launcher ends its ranks by SIGTERM, then SIGKILL."""
+    """Play a scheduler's time-out: the node's launcher ends its ranks by SIGTERM, then SIGKILL."""
     os.kill(job.below("deepspeed.launcher.launch")[0], signal.SIGTERM)
 
 
@@ -158,7 +158,7 @@ def planned(node: FakeNvml, folder: Path) -> None:
 
 
 def freed_s(node: FakeNvml, gpus: Iterable[int]) -> float:
-    """When the driver's last change was, by its own clock (the one that `time.monotonic` reads)."""
+    """Moment of the driver's last change, by its own clock (the one that `time.monotonic` reads)."""
     return max(node.state.gpu[index].changed_us for index in gpus) / 1e6
 
 

@@ -76,7 +76,7 @@ def test_calibration_ends_with_the_first_clock_that_is_not_reached(time: Virtual
 
 
 class NotingGpu(SimulatedGpu):
-    """One that notes when a clock was asked for."""
+    """A GPU that notes when a clock was asked for."""
 
     def lock_clock(self, clock_mhz: int) -> None:
         self.__dict__.setdefault("asked_s", []).append(self.now_s())
@@ -96,7 +96,7 @@ def test_changes_in_step_begin_at_the_same_beats_of_the_hosts_clock() -> None:
 
 
 class IdleGpu(SimulatedGpu):
-    """One that clocks down by itself, and says so."""
+    """A GPU that clocks down by itself, and says so."""
 
     def achieved(self) -> Achieved:
         return Achieved(210, EventReason.GPU_IDLE)

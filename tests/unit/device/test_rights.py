@@ -18,7 +18,7 @@ _ASK = "from perseus_ds.device.gpu import missing_right; print(missing_right())"
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to drop")
 def test_root_without_the_capability_may_not() -> None:
-    """As in most containers: the driver asks for the capability and not for the user."""
+    """Like in most containers, the driver asks for the capability and not for the user."""
     told = subprocess.run(
         [sys.executable, "-c", _WITHOUT, _ASK], capture_output=True, text=True, check=True, timeout=60
     )

@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class LostGpu(NullGpu):
-    """One that falls off the bus at its first reading of a chosen kind."""
+    """A GPU that falls off the bus at its first reading of a chosen kind."""
 
     def __init__(self, what: str) -> None:
         super().__init__(INDEX)

@@ -52,7 +52,7 @@ class Guard:
         self.restored.append(serve(self.connection, {self.stop: "told to"}))
 
     def ended(self) -> bool:
-        """Whether it came to its end, and put its GPU back."""
+        """Return whether it came to its end, and put its GPU back."""
         self.thread.join(LONG_S)
         return self.restored == [True]
 

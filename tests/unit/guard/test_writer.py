@@ -169,7 +169,7 @@ def test_a_good_look_in_between_forgives(desk: Desk) -> None:
 
 
 def test_for_a_clock_that_the_driver_refuses_the_next_higher_one_stands(desk: Desk) -> None:
-    """What was asked for before must not stay: a lower clock would slow down what wanted the higher one."""
+    """The clock asked for before must not stay: a lower clock would slow down what wanted the higher one."""
     desk.gpu.refuses_mhz = {900, 1410}
     tries: list[int | None] = []
     desk.gpu.before = tries.append

@@ -175,7 +175,7 @@ def test_a_file_is_replaced_whole_and_nothing_lies_beside_it(tmp_path: Path) -> 
 
 
 def test_what_others_planted_is_neither_followed_nor_written_to(tmp_path: Path) -> None:
-    """Whoever may write to the run directory may not have us write to files of ours elsewhere."""
+    """A user who may write to the run directory may not have us write to files of ours elsewhere."""
     precious = tmp_path / "precious"
     precious.write_text("mine")
     run = RunDirectory(tmp_path / "run")

@@ -45,7 +45,7 @@ def plans() -> PlanSet:
 
 
 def slower_pct(plans: PlanSet, straggler: str, *, iterations: int, first: int) -> float:
-    """How much longer iterations last than at default clocks, beside the same straggler."""
+    """Slowdown of iterations, against default clocks, beside the same straggler."""
     emulator = Emulator(plans, PROFILE, ClusterShape(change=CHANGE))
     trouble = [parse_straggler(straggler)]
     ours, default = (

@@ -15,12 +15,12 @@ REPLICAS = 4
 
 
 def loads(load: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """What all replicas report, in parts of the objective's plan's time."""
+    """Report of all replicas, in parts of the objective's plan's time."""
     return index().objective_s * np.array(load)
 
 
 def planned_s(plans: ReplicaPlans) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """What the present plans predict for themselves."""
+    """Predictions of the present plans for themselves."""
     return index().predicted_s(np.array(plans.plans))
 
 

@@ -110,7 +110,7 @@ def test_a_memory_clock_is_in_force_after_its_latency(gpu: Callable[[str], Simul
 
 
 def test_a_switch_within_a_kernel_is_foreseen(gpu: Callable[[str], SimulatedGpu]) -> None:
-    """What the device foretells and what happens agree, with both clocks changing meanwhile."""
+    """Forecast and outcome agree, with both clocks changing meanwhile."""
     device = gpu("rtx-3080-ti")
     device.lock_clock(1050)
     device.lock_memory_clock(810)
