@@ -200,7 +200,7 @@ def _frontier(
 def _planned(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> Plans:
     """Make plans for the times that are worth one; ``also_s`` gets a plan where it lies on the frontier."""
     step = REACH if switching.budget.limits or switching.split != "never" else STEP
-    times_s = plan_times(problem.activities, frontier, base_power_w=problem.total_w, step=step)
+    times_s = plan_times(frontier, base_power_w=problem.total_w, step=step)
     return _plans_at(problem, frontier, times_s, switching, also_s)
 
 
@@ -224,7 +224,7 @@ def _freely(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching
 
 def _whole(problem: PlanProblem, frontier: Frontier, times_s: Floats) -> Plans:
     """Make plans that run every computation at one option, a clock or a timeline, and keep the best."""
-    plans = discretise(problem.activities, frontier, times_s)
+    plans = discretise(frontier, times_s)
     return worth_keeping(plans, base_power_w=problem.total_w)
 
 
@@ -260,8 +260,8 @@ def _with_timelines(
 ) -> tuple[Frontier, Plans]:
     """Keep the best of plans with timelines as whole options, and of those that know clocks only."""
     frontier = _frontier(problem, switching, None)
-    found = _whole(problem, frontier, plan_times(problem.activities, frontier, base_power_w=problem.total_w))
-    also = discretise(problem.activities, frontier, np.array([max(also_s, frontier.t_min_s)]))
+    found = _whole(problem, frontier, plan_times(frontier, base_power_w=problem.total_w))
+    also = discretise(frontier, np.array([max(also_s, frontier.t_min_s)]))
     return frontier, best_of(frontier, without, found, also)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, members_of, precedence_flow
 from perseus_ds.solver.network import Graph, hull_of, latest_starts
-from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Plans, Problem, undominated
+from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Plans, undominated
 from perseus_ds.solver.sweep import pop, push
 
 BEAMS, ACTIVITIES = 192, 50_000
@@ -72,7 +72,7 @@ class Guide(NamedTuple):
     high: Ints
 
 
-def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> Plans:
+def discretise(frontier: Frontier, times_s: Floats) -> Plans:
     """Choose an option for every activity and every wanted time; drop plans that another beats.
 
     Raises:
@@ -80,7 +80,6 @@ def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> Plans:
     Cost: a beam for each of some times (activities times width times options in the band), a splice for each
     time.
     """
-    del problem
     frontier.refuse_below(times_s)
     choices, wanted_s = _choices(frontier), np.unique(np.asarray(times_s))
     searched = _searched(frontier, choices, wanted_s)

@@ -374,9 +374,7 @@ REACH = 0.001
 """Share of the total that the bound may fall from one kept plan to the next."""
 
 
-def plan_times(
-    problem: Problem, frontier: Frontier, *, base_power_w: float = 0.0, step: float = STEP
-) -> Floats:
+def plan_times(frontier: Frontier, *, base_power_w: float = 0.0, step: float = STEP) -> Floats:
     """Choose times from T_min to the frontier's end, time ascending, corners of the frontier where near.
 
     A look-up by a time between two gets the plan of the faster. It loses at most ``step`` of the total, which
@@ -384,7 +382,6 @@ def plan_times(
 
     Cost: linear in the times chosen.
     """
-    del problem
     total_j = float(np.abs(frontier.cost_j + base_power_w * frontier.time_s).min())
     drop_j = float(frontier.cost_j[0] - frontier.cost_j[-1])
     most = len(frontier.time_s) if total_j <= 0.0 else int(np.ceil(drop_j / (step * total_j)))

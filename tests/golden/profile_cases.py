@@ -215,11 +215,11 @@ def _frontier(problem: Problem) -> Arrays:
     found = {
         name: getattr(frontier, name) for name in ("time_s", "cost_j", "price_w", "kept", "event", "flow")
     }
-    times_s = plan_times(problem, frontier)[::10]
+    times_s = plan_times(frontier)[::10]
     for kind, plans in (
         ("split", split(problem, frontier, times_s)),
         ("parts", split(problem, frontier, times_s, least_part_s=0.02)),
-        ("whole", discretise(problem, frontier, times_s)),
+        ("whole", discretise(frontier, times_s)),
     ):
         check_plans(problem, plans, frontier=frontier)
         for name in ("time_s", "cost_j", "bound_j", "choice", "other", "share"):

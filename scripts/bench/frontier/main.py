@@ -85,10 +85,10 @@ def measure(name: str) -> dict[str, float | int | str]:
 def _plans(problem: Problem, stages: int) -> dict[str, float | int]:
     frontier = solve_frontier(problem)
     base_w = BLOCKING_W * stages
-    times_s = plan_times(problem, frontier, base_power_w=base_w)
+    times_s = plan_times(frontier, base_power_w=base_w)
     times_s = times_s[:: max(1, len(times_s) // PLANS)]
-    discretise(problem, frontier, times_s[:1])
-    spent_s, plans = _timed(lambda: discretise(problem, frontier, times_s))
+    discretise(frontier, times_s[:1])
+    spent_s, plans = _timed(lambda: discretise(frontier, times_s))
     kept = worth_keeping(plans, base_power_w=base_w)
     gap_pct = 100.0 * (kept.cost_j - kept.bound_j) / (kept.bound_j + base_w * kept.time_s)
     split(problem, frontier, times_s[:1])

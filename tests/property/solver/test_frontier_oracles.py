@@ -55,7 +55,7 @@ def test_plans_keep_their_time_and_no_choice_beats_their_bound(seed: int) -> Non
     problem = random_problem(seed, activities=2 + seed % 5, points=3)
     frontier = solve_frontier(problem)
     wanted_s = np.linspace(frontier.t_min_s, frontier.t_star_s, 5)
-    plans = discretise(problem, frontier, wanted_s)
+    plans = discretise(frontier, wanted_s)
     check_plans(problem, plans, frontier=frontier)
     assert all((plans.time_s[k] <= wanted_s).any() for k in range(len(plans)))
     every = brute_force(problem)
@@ -87,7 +87,7 @@ def test_the_fastest_plan_of_gpt3_saves_what_is_known_to_be_possible(
 ) -> None:
     problem = gpt3(source, stages=8, microbatches=microbatches)
     frontier = solve_frontier(problem)
-    plans = discretise(problem, frontier, np.array([frontier.t_min_s]))
+    plans = discretise(frontier, np.array([frontier.t_min_s]))
     waiting_j = 8 * BLOCKING_W * frontier.t_min_s
     fastest_j = sum(float(problem.tables[table].cost_j[0]) for table in problem.table_of) + waiting_j
     assert 100.0 * (1.0 - (plans.cost_j[0] + waiting_j) / fastest_j) >= saving_pct
@@ -105,7 +105,7 @@ def test_never_more_energy_than_the_published_frontier(microbatches: int) -> Non
     real_s = published_s * (frontier.t_min_s / published_s[0])
     assert 1.0 < real_s[0] / published_s[0] < 1.007
     real_s[0] = frontier.t_min_s
-    plans = discretise(problem, frontier, real_s)
+    plans = discretise(frontier, real_s)
     fits = np.searchsorted(plans.time_s, real_s, side="right") - 1
     assert (plans.cost_j[fits] + 8 * BLOCKING_W * published_s <= published_j).all()
 
@@ -118,7 +118,7 @@ def test_small_plans_are_near_the_discrete_optimum(stages: int, microbatches: in
     problem = noisy_pipeline(5, points=12, **shape) if source == "noisy" else gpt3(source, **shape)
     frontier = solve_frontier(problem)
     times_s = np.linspace(frontier.t_min_s, frontier.t_star_s, 4)[:-1]
-    plans = discretise(problem, frontier, times_s)
+    plans = discretise(frontier, times_s)
     for time_s in times_s:
         ours_j = plans.cost_j[plans.time_s <= time_s].min()
         best_j, _ = discrete_cost(problem, float(time_s) * (1 + 1e-12), limit_s=20.0)
@@ -145,7 +145,7 @@ def test_pipelines_pass_the_checkers(source: str) -> None:
     frontier = solve_frontier(problem)
     check_frontier(problem, frontier)
     power_w = 4 * BLOCKING_W
-    plans = discretise(problem, frontier, plan_times(problem, frontier, base_power_w=power_w)[::8])
+    plans = discretise(frontier, plan_times(frontier, base_power_w=power_w)[::8])
     kept = worth_keeping(plans, base_power_w=power_w)
     check_plans(problem, plans, frontier=frontier)
     check_plans(problem, kept, frontier=frontier)
@@ -162,5 +162,5 @@ def test_fewer_snapshots_still_prove_their_bounds(monkeypatch: pytest.MonkeyPatc
     assert len(frontier.kept) < len(frontier)
     assert {0, len(frontier) - 1} <= set(frontier.kept.tolist())
     check_frontier(problem, frontier)
-    plans = discretise(problem, frontier, np.linspace(frontier.t_min_s, frontier.t_star_s, 7))
+    plans = discretise(frontier, np.linspace(frontier.t_min_s, frontier.t_star_s, 7))
     check_plans(problem, plans, frontier=frontier)

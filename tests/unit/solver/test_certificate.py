@@ -51,7 +51,7 @@ def frontier(problem: Problem) -> Frontier:
 
 @pytest.fixture(scope="module")
 def plans(problem: Problem, frontier: Frontier) -> Plans:
-    return discretise(problem, frontier, np.linspace(frontier.t_min_s, frontier.t_star_s, 9))
+    return discretise(frontier, np.linspace(frontier.t_min_s, frontier.t_star_s, 9))
 
 
 def with_durations(frontier: Frontier, changed: Callable[[np.ndarray], np.ndarray]) -> Frontier:

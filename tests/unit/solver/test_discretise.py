@@ -20,7 +20,7 @@ def in_a_row(activities: int) -> Problem:
 
 def chosen(problem: Problem, time_s: float) -> list[int]:
     """The option of every activity."""
-    (options,) = discretise(problem, solve_frontier(problem), np.array([time_s])).choice.tolist()
+    (options,) = discretise(solve_frontier(problem), np.array([time_s])).choice.tolist()
     return list(options)
 
 
@@ -50,7 +50,7 @@ def test_where_nothing_is_dropped_no_choice_of_all_is_better(seed: int) -> None:
     frontier, every = solve_frontier(problem), brute_force(problem)
     for time_s in np.linspace(frontier.t_min_s, frontier.t_star_s, 4):
         best_j = min(cost_j for lasts_s, cost_j in every if lasts_s <= time_s * (1 + 1e-12))
-        found = discretise(problem, frontier, np.array([time_s]))
+        found = discretise(frontier, np.array([time_s]))
         assert found.cost_j.tolist() == pytest.approx([best_j], abs=1e-9)
 
 
@@ -61,7 +61,7 @@ def test_no_plan_is_late_however_narrow_the_beam(width: int, monkeypatch: pytest
         problem = random_problem(seed, activities=20)
         frontier = solve_frontier(problem)
         for time_s in np.linspace(frontier.t_min_s, frontier.t_star_s, 3):
-            found = discretise(problem, frontier, np.array([time_s]))
+            found = discretise(frontier, np.array([time_s]))
             assert (found.time_s <= time_s * (1 + 1e-12)).all()
 
 
@@ -70,7 +70,7 @@ def test_plans_between_two_that_were_searched_change_over_once(monkeypatch: pyte
     monkeypatch.setattr(beams, "BEAMS", 2)
     monkeypatch.setattr(beams, "ACTIVITIES", 0)
     problem = in_a_row(3)
-    found = discretise(problem, solve_frontier(problem), np.array([3.0, 3.9, 4.0, 5.0, 6.0]))
+    found = discretise(solve_frontier(problem), np.array([3.0, 3.9, 4.0, 5.0, 6.0]))
     assert found.time_s.tolist() == [3.0, 4.0, 5.0, 6.0]
     assert found.cost_j.tolist() == [12.0, 9.0, 6.0, 3.0]
     assert (np.abs(np.diff(found.choice, axis=1)).sum(axis=1) <= 1).all()

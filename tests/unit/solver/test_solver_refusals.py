@@ -41,7 +41,7 @@ def test_a_single_option_leaves_nothing_to_choose() -> None:
 def test_dominated_options_are_never_chosen() -> None:
     table = OptionTable(np.array([3.0, 1.0, 2.0]), np.array([9.0, 1.0, 5.0]))
     one = problem(1, [], table)
-    assert discretise(one, solve_frontier(one), np.array([3.0])).choice.tolist() == [[1]]
+    assert discretise(solve_frontier(one), np.array([3.0])).choice.tolist() == [[1]]
 
 
 def test_progress_ends_at_one() -> None:
@@ -68,7 +68,7 @@ def test_too_early_a_deadline_says_t_min() -> None:
     with pytest.raises(InfeasibleError, match=r"\b1 s"):
         solve_frontier(one, until_s=0.5)
     with pytest.raises(InfeasibleError, match=r"\b1 s"):
-        discretise(one, solve_frontier(one), np.array([0.9]))
+        discretise(solve_frontier(one), np.array([0.9]))
 
 
 @pytest.mark.parametrize(
