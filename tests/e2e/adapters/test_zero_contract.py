@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pytest
-from adapter_contract import AdapterContract
+from adapter_contract import AdapterContract, Noting
 from deepspeed_hosts import ZeroHost, zero_engine
 
 from perseus_ds.schedule import Kind
@@ -39,3 +39,27 @@ def test_the_other_stages_run_in_order_and_change_nothing(stage: int, torch_styl
     contract.test_events_come_in_the_derived_order()
     contract.test_losses_and_weights_are_identical_to_the_last_bit()
     contract.test_evaluation_stands_apart()
+
+
+def test_the_iteration_after_one_that_broke_is_heard_whole() -> None:
+    """As a loop does that catches a bad batch and goes on with the next one."""
+
+    def body(_: int) -> list[tuple[str | None, list[Kind]]]:
+        noting = Noting()
+        host, _ = ZeroContract().installed(noting)
+        host.train()
+        bad = next(iter(host.modules().values())).register_forward_pre_hook(refuse)
+        with pytest.raises(KeyError):
+            host.train()
+        bad.remove()
+        host.train()
+        return [(one.ended, one.kinds) for one in noting.iterations]
+
+    (whole, broken, again) = ZeroContract().run(body, ranks=1)[0]
+    assert broken == ("broke", [Kind.FORWARD])
+    assert again == whole
+    assert whole[0] == "ends"
+
+
+def refuse(*_: object) -> None:
+    raise KeyError("a bad batch")
