@@ -1,4 +1,4 @@
-"""One whole lifecycle of a job, run once and looked at by many tests; a node of fake GPUs.
+"""A whole lifecycle of a job, run once and looked at by many tests; a node of fake GPUs.
 
 The only conftest below e2e: its tests import from it by name.
 """

@@ -30,7 +30,7 @@ print("LOSSES", [trainer.step() for _ in range(5)])
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pip put the package, entry points and all."""
+    """The folder in which pip put the package, with its entry points."""
     target = tmp_path_factory.mktemp("site")
     command = [
         sys.executable,
@@ -69,7 +69,7 @@ def losses(output: str) -> str:
 
 @pytest.fixture(scope="module")
 def plain(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What the same script prints where nothing switches us on."""
+    """Return the output of the same script where nothing switches us on."""
     return trained(installed, tmp_path_factory.mktemp("plain"))
 
 

@@ -1,4 +1,4 @@
-"""What is built is whole: a wheel that works by itself, and an sdist with all that is not code."""
+"""Builds are whole: a wheel that works by itself, and an sdist with all that is not code."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Data:
 
 
 class EngineHost:
-    """One engine and its data."""
+    """An engine and its data."""
 
     def __init__(self, engine: PipelineEngine) -> None:
         self.engine: Any = engine

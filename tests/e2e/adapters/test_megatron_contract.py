@@ -40,7 +40,7 @@ class Data:
 
 
 class ModelHost:
-    """One model and its optimizer; the function that runs a pass is asked for anew at every step."""
+    """A model and its optimizer; the function that runs a pass is asked for anew at every step."""
 
     def __init__(self, shape: Shape) -> None:
         self.job = Job(shape)

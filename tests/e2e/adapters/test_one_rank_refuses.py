@@ -1,4 +1,4 @@
-"""One rank that cannot be served: all are off at once with its reason, and train on as without us."""
+"""A rank that cannot be served: all are off at once with its reason, and train on as without us."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ CALLED = [name for name in NAMES if name.endswith("_chunk") or name in {"step", 
 
 
 class PipelineHost:
-    """One rank's part of a small pipeline."""
+    """A rank's part of a small pipeline."""
 
     def __init__(self, name: str, *, microbatches: int, evaluates: bool, at_once: bool) -> None:
         self.pipeline = Pipeline(name, microbatches, inner=lambda stage: 8 * (1 + stage), at_once=at_once)

@@ -58,7 +58,7 @@ WATCHED = ("PipelineEngine", "DeepSpeedEngine")
 
 
 def made_of(contents: list[dict[str, Any]], *, autoload: bool) -> list[dict[str, Any]]:
-    """What engines are made of, with PyTorch's autoload on or off."""
+    """Classes of engines, with PyTorch's autoload on or off."""
     support = str(Path(__file__).parents[2] / "support")
     announced = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, support, json.dumps(contents), *WATCHED],
@@ -75,7 +75,7 @@ def made_of(contents: list[dict[str, Any]], *, autoload: bool) -> list[dict[str,
 
 
 def test_without_an_enabled_block_nothing_of_the_engine_differs() -> None:
-    """One attribute of each class is ours, the ``__init__`` that looks for a block and calls DeepSpeed's."""
+    """A single attribute of each class is ours: the ``__init__`` that looks for a block."""
     (untouched,) = made_of([config()], autoload=False)
     assert untouched.pop("ours") == []
     for made in made_of([config(), *(config(perseus=one) for one in BLOCKS)], autoload=True):

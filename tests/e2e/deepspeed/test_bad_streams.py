@@ -31,7 +31,7 @@ class Endless(AllForwardsFirst):
 
 
 class UntilTheStep:
-    """What an engine runs of a schedule: it stops by itself after the optimizer's step."""
+    """Instructions that an engine runs: it stops by itself after the optimizer's step."""
 
     def __init__(self, schedule: Endless) -> None:
         self._schedule = schedule
@@ -57,7 +57,7 @@ class StoppingEngine(OwnEngine):
 
 
 class OneByOne(AllForwardsFirst):
-    """Each microbatch there and back; the same size and the same instructions as all forwards first."""
+    """A schedule of each microbatch there and back; otherwise the same as all forwards first."""
 
     def steps(self) -> Iterator[list[object]]:
         for microbatch in range(self.micro_batches):

@@ -42,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Rank:
-    """What one rank of the engine saw: its book, and its GPU's temperature as each iteration began."""
+    """Accounts of a rank of the engine, and its GPU's temperature as each iteration began."""
 
     book: Book
     temperature_c: list[float]
@@ -122,7 +122,7 @@ def _train(
 
 
 def _reckoned(run_dir: Path) -> ClockChange:
-    """What the job found out about changes of clock: it looked every half millisecond."""
+    """Return the job's calibration of clock changes: it looked every half millisecond."""
     (found,) = [event for event in events(run_dir) if event["event"] == "calibrated"]
     settle_s = found["together_s"] - found["call_s"]
     return ClockChange(found["call_s"], settle_s, settle_s)

@@ -1,4 +1,4 @@
-"""When something fails inside the training process: clocks back, the job trains on, nobody hangs."""
+"""Failures inside the training process: clocks back, the job trains on, nobody hangs."""
 
 from __future__ import annotations
 

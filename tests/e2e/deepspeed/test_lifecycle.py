@@ -1,4 +1,4 @@
-"""What a job goes through in each mode, from an empty run directory or from what another job left."""
+"""Phases of a job in each mode, from an empty run directory or from what another job left."""
 
 import atexit
 import csv

@@ -40,7 +40,7 @@ def timed(rank: int, perseus: Mapping[str, Any] | None) -> str:
 
 @pytest.mark.slow
 def test_deepspeeds_timers_crash_the_job_without_us() -> None:
-    """Why we say a line about them. When this fails DeepSpeed is mended: tell `crashes_with_timers`."""
+    """The reason for our line. When this fails DeepSpeed is mended: change `crashes_with_timers`."""
     assert crashes_with_timers(deepspeed.__version__)
     assert any("already been" in one.value for one in run_ranks(2, timed, None))
 

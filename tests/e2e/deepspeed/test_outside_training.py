@@ -1,4 +1,4 @@
-"""What the host does between its iterations is no part of what is measured, however often it comes."""
+"""Work of the host between iterations is no part of what is measured, however often it comes."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ class Job:
         return [row[0] for row in self.book.plans[start:end]]
 
     def lasts_s(self, start: int, end: int) -> float:
-        """How long an iteration truly lasted on average."""
+        """Return the true mean duration of an iteration."""
         return (self.book.end_s[end - 1] - self.book.end_s[start - 1]) / (end - start)
 
     def power_w(self, replica: int, start: int, end: int) -> float:
-        """What a pipeline truly took on average."""
+        """Return the true mean power of a pipeline."""
         mine = [said.value.energy_j[start:end] for said in self.said if said.rank % REPLICAS == replica]
         return float(np.sum(mine)) / (self.lasts_s(start, end) * (end - start))
 

@@ -1,4 +1,4 @@
-"""What cannot be served is refused in one clear line, and training goes on as if nobody had asked."""
+"""Jobs that cannot be served are refused in one clear line, and train on as if nobody had asked."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def plain_losses(content: dict[str, Any], steps: int) -> list[list[str]]:
 
 
 def falling_silent(rank: int, content: dict[str, Any]) -> Book:
-    """One rank trains on, left by us without a word: it does not take part in our exchange any more."""
+    """A rank trains on, left by us without a word: it does not take part in our exchange any more."""
 
     def fall_silent(engine: PipelineEngine, iteration: int) -> None:
         session = session_of(engine)
@@ -142,7 +142,7 @@ def test_a_silent_rank_ends_the_answers_to_stragglers_and_nothing_else(
 
 
 def freezing(rank: int, content: dict[str, Any]) -> Book:
-    """One rank stands still for three seconds."""
+    """A rank stands still for three seconds."""
 
     def freeze(rank: int, iteration: int) -> None:
         if rank == VICTIM and iteration == AT:

@@ -58,7 +58,7 @@ class Job:
         return [row[replica] for row in self.book.plans]
 
     def energy_j(self, replica: int) -> list[float]:
-        """What its GPUs truly took, iteration by iteration."""
+        """Return the true energy of its GPUs, iteration by iteration."""
         mine = [said.value.energy_j for said in self.said if said.rank % self.replicas == replica]
         return [float(total) for total in np.sum(mine, axis=0)]
 
@@ -207,7 +207,7 @@ def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: 
 
 
 def throttled(rank: int, content: dict[str, Any]) -> Book:
-    """One replica's GPUs get hot and hold their clocks at 1 050 MHz."""
+    """A replica's GPUs get hot and hold their clocks at 1 050 MHz."""
 
     def heat(rank: int, iteration: int) -> None:
         if rank % 2 == STRAGGLER and iteration == 8:

@@ -1,4 +1,4 @@
-"""What a guard sees of others at work on its GPU, and what it does about it."""
+"""Conflicts that a guard sees on its GPU, and its reaction."""
 
 import time
 from collections.abc import Callable, Iterator

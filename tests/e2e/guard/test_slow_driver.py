@@ -1,4 +1,4 @@
-"""One GPU whose driver hangs holds up no other lease of the node's service."""
+"""A GPU whose driver hangs holds up no other lease of the node's service."""
 
 import time
 from contextlib import ExitStack

@@ -25,7 +25,7 @@ AUDIT = {"every_iterations": 24, "iterations": 3}  # of milliseconds: a busy hos
 COMPUTES_S = 0.012  # hosts that train flat out for a minute of windows keep each other from their clocks
 TRIES = 3
 TOO_BUSY = "a change of clock takes", "changes a clock so seldom"
-"""What planning says where this host takes longer for a change of clock than for an iteration."""
+"""The planner's line where this host takes longer for a change of clock than for an iteration."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse
 
 
 def course_in(folder: Path) -> NodeCourse:
-    """One job from its beginning to its end, and the clocks that were seen meanwhile."""
+    """A job from its beginning to its end, and the clocks that were seen meanwhile."""
     node, run_dir = node_at(folder, STAGES, call_us=300, idle_mhz=345), folder / "run"
     stored = [Counter[int]() for _ in range(STAGES)]
 

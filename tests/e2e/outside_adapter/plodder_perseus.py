@@ -32,7 +32,7 @@ def watch(module: ModuleType) -> None:
 
 
 def serves(host: object) -> bool:
-    """Whether this is a trainer of the framework's."""
+    """Return whether this is a trainer of the framework's."""
     return type(host).__module__ == "plodder"
 
 
@@ -56,7 +56,7 @@ def detach(trainer: object) -> None:
 
 
 class PlodderAdapter:
-    """One trainer, as the runtime sees it."""
+    """A trainer, as the runtime sees it."""
 
     name = "plodder"
     sync_point = SyncPoint.UNMARKED

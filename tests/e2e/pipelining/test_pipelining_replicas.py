@@ -1,4 +1,4 @@
-"""Which replica each rank is, as FSDP2 says: 8 ranks without communication, and 2 x 2 that train."""
+"""The replica of each rank, by FSDP2: 8 ranks without communication, and 2 x 2 that train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All schedules of torch.distributed.pipelining, really run: what we hear, and what stays as it was."""
+"""Schedules of torch.distributed.pipelining, really run: what we hear, and what stays as it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What we put into a framework's classes and methods never ends the host's own calls."""
+"""Hooks in a framework's classes and methods never end the host's own calls."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_a_mask_of_no_samples_ends_no_job(tmp_path: Path) -> None:
 
 
 def microbatch(engine: Any, *, skips: bool = False, refers: bool = False) -> None:  # noqa: ANN401
-    """One of a user's loop, which may skip it, or run a reference forward before it."""
+    """A step of a user's loop, which may skip it, or run a reference forward before it."""
     inputs = torch.ones(2, 8)
     if refers:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What is read off a pipeline engine of DeepSpeed; its hooks keep to the contract (`test_contract_alone`)."""
+"""Facts read off a pipeline engine of DeepSpeed; the contract tests its hooks (`test_contract_alone`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from perseus_ds.schedule import Kind, Schedule, textbook
 
 
 def pipeline_of(microbatches: int, stages: int, *, tied: Collection[int] = (), replicas: int = 1) -> Schedule:
-    """What every rank says of its own schedule object, put together."""
+    """Join what every rank reads off its own schedule object."""
     from deepspeed.runtime.pipe.schedule import TrainSchedule
 
     places = [

@@ -1,4 +1,4 @@
-"""Which replica a rank is, read off real FSDP2 modules; the ranks of the job are torch's fake ones."""
+"""The replica of a rank, read off real FSDP2 modules; the job's ranks are torch's fake ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def found(shape: tuple[int, ...], names: tuple[str, ...]) -> DataParallel:
 def test_no_two_ranks_of_a_sharded_stage_are_one_replica(
     shape: tuple[int, ...], names: tuple[str, ...]
 ) -> None:
-    """Where stages are replicated as well, the gradients of all are reduced together."""
+    """Gradients of all are reduced together if stages are replicated as well."""
     ranks = prod(shape)
     for rank in range(ranks):
         with job(rank, ranks):

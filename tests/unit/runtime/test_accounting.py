@@ -77,7 +77,7 @@ def iteration(index: int, start_s: float, end_s: float, *, outside_s: float = 0.
 
 
 def enter(account: RankBooks, watched: Watched, modes: str, *, length_s: float = 1.0, first: int = 0) -> None:
-    """One iteration after another, B baseline, P perseus, N neither; the counter runs along."""
+    """Enter iterations in turn: B baseline, P perseus, N neither; the counter runs along."""
     letters = {"B": Mode.BASELINE, "P": Mode.PERSEUS, "N": Mode.NEITHER}
     for index, letter in enumerate(modes, start=first):
         watched.until_s = (index + 1) * length_s

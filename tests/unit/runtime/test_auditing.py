@@ -1,4 +1,4 @@
-"""What is said of a measured saving: how sure it is, when it is none, and what an audit ends."""
+"""Lines on a measured saving: its error, its absence, and what an audit ends."""
 
 from collections import deque
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_neither_chance_nor_what_was_planned_is_told() -> None:
 
 
 def beside_a_straggler(slower_pct: float) -> RankReport:
-    """What a rank reports that was measured beside a straggler alone."""
+    """The report of a rank that was measured beside a straggler alone."""
     lasts_s = {Mode.BASELINE_BESIDE: 1.0, Mode.PERSEUS_BESIDE: 1.0 + slower_pct / 100.0}
     totals = {mode: Total() for mode in Mode}
     for mode, time_s in lasts_s.items():

@@ -55,7 +55,7 @@ class RendezvousResult:
 
 
 class Rank:
-    """One that trains from its warm-up on until it is calibrated, its host ahead of its device."""
+    """A rank that trains from its warm-up until it is calibrated, its host ahead of its device."""
 
     def __init__(
         self, host: VirtualHost, cuda: FakeCuda, gpu: ClockedGpu, channel: ControlChannel, folder: Path

@@ -1,4 +1,4 @@
-"""Which clock is asked for at which instruction: ahead by its latency, round the corner to the next."""
+"""Clock requests by instruction: ahead by the latency, also across the end of an iteration."""
 
 from typing import cast
 
@@ -25,7 +25,7 @@ class Kept:
 
     @property
     def said(self) -> list[str]:
-        """Each as ``clock`` or ``clock+delay``, and what was said before is forgotten."""
+        """Return the requests as ``clock`` or ``clock+delay``, and forget them."""
         words = [
             f"{one.clock_mhz}+{one.delay_s:g}" if one.delay_s else str(one.clock_mhz) for one in self.all
         ]
@@ -44,7 +44,7 @@ def sequencer(kept: Kept) -> ClockSequencer:
 
 
 def planned(*clocks_mhz: int | tuple[int, ...], duration_s: float = 1.0) -> ClockSchedule:
-    """One computation behind the other without a wait; several clocks share their computation equally."""
+    """Computations follow without a wait; several clocks share their computation equally."""
     own = []
     for position, given in enumerate(clocks_mhz):
         clocks = given if isinstance(given, tuple) else (given,)

@@ -244,7 +244,7 @@ class Plan:
 
 
 Asked = tuple[list[tuple[int, int | None]], int]
-"""What a device was asked for, with its millisecond, and how many requests were dropped."""
+"""Requests that reached a device, each with its millisecond, and the number dropped."""
 
 
 def by_a_thread(plan: Plan) -> Asked:

@@ -1,4 +1,4 @@
-"""Who says a conflict, how often, and what is counted."""
+"""Conflicts over clocks: the rank that logs one, how often, and the counts."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How many changes a node's driver is asked for, where it serves one GPU after the other."""
+"""The number of changes asked of a node's driver that serves one GPU after the other."""
 
 import pytest
 

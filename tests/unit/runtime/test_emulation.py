@@ -195,7 +195,7 @@ class Inbox:
 
 
 def both(post: Post) -> list[LoadShare]:
-    """What the ranks of two stages take a load for."""
+    """Return the load that ranks of two stages count."""
     return [
         LoadShare(TERMS, MEAN, messages=post.of(rank), first=0, others=[1 - rank], rank=rank)
         for rank in (0, 1)

@@ -1,4 +1,4 @@
-"""What the watching thread keeps: changes of the counter, the clock in force, the first error."""
+"""Rows that the energy watch keeps: changes of the counter, clocks in force, the first error."""
 
 from __future__ import annotations
 
@@ -357,7 +357,7 @@ class SensingGpu(NotingGpu):
 
 
 def looked(*shown: float | Exception | None) -> Temperatures:
-    """What a watch keeps that reads the sensor with every fifth look."""
+    """Return the temperatures of a watch that reads the sensor with every fifth look."""
     gpu = SensingGpu()
     watch = EnergyWatch(gpu, repeat=lambda _, __: lambda: None)
     for second, gpu.shown in enumerate(shown):

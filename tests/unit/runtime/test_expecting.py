@@ -1,4 +1,4 @@
-"""What a job expects of its plan: what the planner worked out, where that was for a job like it."""
+"""A job's expectation of its plan: the planner's, where that was for a job like it."""
 
 from dataclasses import replace
 from types import SimpleNamespace

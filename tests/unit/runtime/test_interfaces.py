@@ -1,4 +1,4 @@
-"""Which address of a host others reach: what a variable names, what a name resolves to, what routes there."""
+"""The address of a host that others reach: by a variable, by name resolution, by a route."""
 
 from __future__ import annotations
 

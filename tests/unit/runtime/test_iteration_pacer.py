@@ -1,4 +1,4 @@
-"""What each rank reports of its loads and takes in, over a real gloo group of one rank."""
+"""Loads that a rank reports and takes in, over a real gloo group of one rank."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SIDE = 16
 
 
 def work(kind: Kind) -> None:
-    """One product forward, two backward."""
+    """A product forward, two backward."""
     for _ in range(1 if kind is Kind.FORWARD else 2):
         torch.mm(torch.ones(SIDE, SIDE), torch.ones(SIDE, SIDE))
 

@@ -22,7 +22,7 @@ ALL_KNOW = (True, False, True, False)
 
 
 class Ranks:
-    """All ranks' answers to a gather, and what rank 0 logs."""
+    """Answers of all ranks to a gather, and the lines of rank 0."""
 
     def __init__(self, known: tuple[bool, ...], pacing: str, replicas: int) -> None:
         self.known, self.met = known, 0

@@ -74,7 +74,7 @@ def walk(
 
 
 def lasted_s(row: str, follows: float) -> float:
-    """How long an iteration took at its clock; 1 at 1000 MHz and at default clocks."""
+    """Duration of an iteration at its clock; 1 at 1000 MHz and at default clocks."""
     clock = row.split(maxsplit=1)[0]
     return 1.0 if clock == "default" else 1.0 + follows * (1000.0 / int(clock) - 1.0)
 

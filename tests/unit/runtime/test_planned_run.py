@@ -1,4 +1,4 @@
-"""What a plan would ask a GPU for is compared with what that GPU has before anything is asked."""
+"""Clocks of a plan are compared with those of the GPU before any is requested."""
 
 from __future__ import annotations
 

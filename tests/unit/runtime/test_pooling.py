@@ -62,7 +62,7 @@ def test_a_stage_whose_gpus_are_all_held_down_is_measured_as_it_is() -> None:
 
 
 def test_replicas_with_other_batches_are_averaged() -> None:
-    """Where durations vary within a window already, one replica may have had the longer batches."""
+    """A replica may have had longer batches where durations vary within a window already."""
     everyone = [rank_status(0, 0, time_s=1.0, spread=0.4), rank_status(0, 1, time_s=2.0, spread=0.3)]
     assert pool(everyone).points[0, Kind.FORWARD].time_s == 1.5
 

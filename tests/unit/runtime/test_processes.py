@@ -19,7 +19,7 @@ def test_one_that_hears_nothing_is_killed() -> None:
 
 
 class Stuck(subprocess.Popen[bytes]):
-    """One that the kernel keeps, as a hung file system does: no signal ends it in time."""
+    """A process that the kernel keeps, as a hung file system does: no signal ends it in time."""
 
     def wait(self, timeout: float | None = None) -> int:
         assert timeout is not None, "waited for without a limit"

@@ -1,4 +1,4 @@
-"""What the ranks of a job make of their calibrations."""
+"""The switching latency that ranks join from their calibrations."""
 
 from dataclasses import replace
 from pathlib import Path

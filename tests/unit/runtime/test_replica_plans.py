@@ -1,4 +1,4 @@
-"""All ranks keep the same book and change at the same iteration: who plays which plan, and what is said."""
+"""Ranks keep the same account and change at the same iteration: the plan of each replica, and its line."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_clock_schedule_is_made_once_and_is_the_stages_part_of_the_plan() -> N
 
 
 FAST_W, SLOW_W = (2.0 * float(power) for power in FrontierIndex.of(PLANS, OBJECTIVE).power_w)
-"""What both replicas take together at the plans of 6 s and of 8 s."""
+"""Energy of both replicas together at the plans of 6 s and of 8 s."""
 
 
 def test_under_a_power_cap_all_run_the_fastest_plan_below_it_and_come_back(job: Job) -> None:

@@ -129,7 +129,7 @@ class Job:
             self.iteration(4, GOOD)
 
     def iteration(self, size: int, status: JobStatus | Exception | None) -> str:
-        """One letter: what its clock is in hundreds, small where it counts for neither side."""
+        """A letter: the clock in hundreds, small where the iteration counts for neither side."""
         self.status_exchange.turn.side_effect = [status]
         self.recorder.finish.return_value = self.recorder.index
         if not self.session.iteration_begins(Batch(size)):

@@ -41,7 +41,7 @@ SLOW = ClockSchedule((Ask(TOP_MHZ),), ((),) * 8, ((),) * 3 + ((Ask(LOW_MHZ),),) 
 """Forwards at the top clock, backwards at half of it."""
 BATCH = Batch(4)
 SAMPLES = 1000
-"""What a side keeps at most."""
+"""The most samples that a side keeps."""
 
 
 class JobGpu(PersonalityGpu):
@@ -69,7 +69,7 @@ class JobGpu(PersonalityGpu):
 
 
 class HangingGpu(JobGpu):
-    """One whose driver, from a moment on, does not come back from setting a clock for half a minute."""
+    """A GPU whose driver, from a moment on, takes half a minute to set a clock."""
 
     hangs = (60.0, 90.0)
 

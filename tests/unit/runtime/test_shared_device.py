@@ -1,4 +1,4 @@
-"""One GPU under several engines: opened once, its clock one at a time, closed after the last."""
+"""A GPU under several engines: opened once, its clock one at a time, closed after the last."""
 
 import threading
 from types import SimpleNamespace
@@ -98,7 +98,7 @@ def test_closing_begins_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_driver_that_does_not_answer_at_the_start_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What it hands over later is closed."""
+    """A device that arrives after the end is closed."""
     answers, gpu = threading.Event(), NotingGpu()
     closed = threading.Event()
 

@@ -32,7 +32,7 @@ BOUND_BY_PERMISSIONS = ["setpriv", "--bounding-set", "-dac_override"] if os.gete
 
 @dataclass(frozen=True)
 class IterationResult:
-    """What a job printed."""
+    """Return the job's output."""
 
     microbatches: int
     said: str
@@ -76,7 +76,7 @@ def ended(job: subprocess.Popen[str], microbatches: int) -> IterationResult:
 
 
 def test_two_jobs_of_one_folder_have_results_of_their_own(tmp_path: Path) -> None:
-    """Each has the figures of its own batches, in a directory of its own; one was told of the other."""
+    """Jobs have the figures of their own batches, each in its directory; the second logs that."""
     audit = {"every_iterations": 20, "iterations": 5}
     started = [(start(tmp_path, size, tmp_path / "run", audit=audit), size) for size in (4, 6)]
     jobs = [ended(job, size) for job, size in started]

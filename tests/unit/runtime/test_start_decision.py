@@ -1,4 +1,4 @@
-"""How a job opens, as a table: mode, what lies in the run directory, what the device allows."""
+"""The start decision as a table: mode, contents of the run directory, abilities of the device."""
 
 from __future__ import annotations
 

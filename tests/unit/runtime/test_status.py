@@ -1,4 +1,4 @@
-"""One vector carries what every rank tells: the greatest of each place is what all need to know."""
+"""A single vector carries every rank's report: all need to know the greatest of each place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = 7
 
 
 def told_by(*words: tuple[int, RankStatus], replicas: int = 2) -> JobStatus:
-    """What comes back when ranks of these replicas tell these words."""
+    """Return the job's status after ranks of these replicas have reported."""
     layouts = [StatusLayout(kinds=KINDS, replicas=replicas, replica=replica) for replica, _ in words]
     vectors = [layout.vector(rank_status) for layout, (_, rank_status) in zip(layouts, words, strict=True)]
     return layouts[0].job_status(np.maximum.reduce(vectors))

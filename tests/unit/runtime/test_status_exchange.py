@@ -1,4 +1,4 @@
-"""One turn per iteration: what is posted, what is observed, and how long anybody is waited for."""
+"""The exchange of each iteration: the report posted, the status observed, and the longest wait."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_an_iterations_own_time_is_heard_in_the_next_turn() -> None:
 
 
 def test_where_the_device_is_behind_all_tell_of_the_iteration_before() -> None:
-    """Whether this rank's device has passed the last iteration or not: it tells of the same one as all."""
+    """A rank reports of the same iteration as all, even if its device has passed the last one."""
     early, late = Rank(behind=1), Rank(behind=1)
     early.turn(0, 0)
     late.turn(0)
