@@ -6,6 +6,9 @@
 ``layer1`` never changes: exact frontiers and plans, clock requests by instruction, losses, points of
 recorded windows, the clock after a process has died. ``layer2`` holds whole jobs and the outside (commands,
 block keys, damaged files); a commit that renews a file there states what it removes or changes.
+
+``layer1`` was stored on a processor with AVX-512. Without it numpy and MKL add in another order, and the last
+bits of some cases differ: ``layer1/*.avx2.json`` holds those.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", ROOT.parent / "shared" / "data"))
+
+VARIANT = "" if "avx512f" in Path("/proc/cpuinfo").read_text() else ".avx2"
 
 Record = Callable[[Path], Any]
 """Produces a JSON value, with a folder for its files."""
@@ -55,10 +60,12 @@ def cases() -> dict[str, Record]:
 
 
 def stored(name: str) -> Any:  # noqa: ANN401
-    """Return what is stored for a case; None where nothing is."""
+    """Return what is stored for a case on a processor like this one; None where nothing is."""
     layer, file, case = name.split("/", 2)
-    path = HERE / layer / f"{file}.json"
-    return json.loads(path.read_text()).get(case) if path.exists() else None
+    found = {}
+    for path in (HERE / layer / f"{file}.json", HERE / layer / f"{file}{VARIANT}.json"):
+        found |= json.loads(path.read_text()) if path.exists() else {}
+    return found.get(case)
 
 
 def differences(stored: Any, now: Any, *, tolerance: float = 0.0, where: str = "") -> Iterator[str]:  # noqa: ANN401
@@ -95,7 +102,7 @@ def _short(value: Any) -> str:  # noqa: ANN401
 def _store(results: dict[str, Any]) -> None:
     for name, value in results.items():
         layer, file, case = name.split("/", 2)
-        path = HERE / layer / f"{file}.json"
+        path = HERE / layer / f"{file}{VARIANT if layer == 'layer1' else ''}.json"
         path.parent.mkdir(exist_ok=True)
         content = json.loads(path.read_text()) if path.exists() else {}
         content[case] = value
