@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -323,35 +323,6 @@ class ClockChange:
         return self.call_s + (self.settle_up_s if to_mhz > from_mhz else self.settle_down_s)
 
 
-@dataclass(slots=True)
-class ChangeQueue:
-    """The calls of one node's GPUs: when each change that is asked for comes into force.
-
-    Each GPU makes one call after the other; while one call holds the driver, those of other GPUs wait.
-    """
-
-    change: ClockChange
-    _driver_free_s: float = -math.inf
-    _gpu_free_s: dict[int, float] = field(default_factory=dict)
-    _in_force_s: dict[int, float] = field(default_factory=dict)
-
-    def ask(self, gpu: int, asked_s: float, *, from_mhz: float, to_mhz: float) -> float:
-        """Return when the clock is in force; calls must come in ascending time of asking.
-
-        A change never overtakes an older one of the same GPU.
-        """
-        self._gpu_free_s[gpu], self._driver_free_s, self._in_force_s[gpu] = queue_call(
-            asked_s,
-            self._gpu_free_s.get(gpu, -math.inf),
-            self._driver_free_s,
-            self._in_force_s.get(gpu, -math.inf),
-            self.change.call_s,
-            self.change.latency_s(from_mhz, to_mhz),
-            self.change.queue_s,
-        )
-        return self._in_force_s[gpu]
-
-
 def queue_call(  # noqa: PLR0917 - compiled code knows no names
     asked_s: float,
     gpu_free_s: float,
@@ -363,8 +334,9 @@ def queue_call(  # noqa: PLR0917 - compiled code knows no names
 ) -> tuple[float, float, float]:
     """Return when GPU and driver are free again, and when the clock that is asked for is in force.
 
-    ``in_force_s`` is when the GPU's change before comes into force. Floats alone, so that the emulator can
-    compile it for thousands of GPUs.
+    Each GPU makes one call after the other; while one call holds the driver, those of other GPUs of the node
+    wait. ``in_force_s`` is when the GPU's change before comes into force, which is never overtaken. Floats
+    alone, so that the emulator can compile it for thousands of GPUs.
     """
     begins_s = max(asked_s, gpu_free_s)
     if queue_s > 0.0:

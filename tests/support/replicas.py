@@ -57,7 +57,7 @@ def write_plan(
         for kind, factor in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, SETTINGS.backward_over_forward)):
             work = Work(seconds * factor, SETTINGS.memory_bound, SETTINGS.intensity)
             points[stage, kind] = tuple(_point(model, mhz, work) for mhz in CLOCKS_MHZ)
-    waiting_w = {mhz: physics.work_power_w(model, mhz, 0.0) for mhz in CLOCKS_MHZ}
+    waiting_w = {mhz: physics.BLOCKED.power_w(model, mhz, model.memory_clocks_mhz[0]) for mhz in CLOCKS_MHZ}
     blocking_w = waiting_w[model.max_clock_mhz]
     fixed_s = {(stage, kind): lasts_s for stage in range(stages) for kind, lasts_s in FIXED_S.items()}
     profile = Profile(points=points, blocking_power_w=blocking_w, fixed_s=fixed_s)
@@ -413,4 +413,4 @@ def _hold_down(cap: str, *, held: bool) -> None:
         if cap == "clock":
             gpu.throttle(int(CAPS[cap]) if held else None)
         elif cap == "power":
-            gpu.cap_power(CAPS[cap] if held else None)
+            gpu.throttle(power_w=CAPS[cap] if held else None)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import heapq
 import math
-import sys
 import threading
 import time
 from collections import deque
@@ -17,11 +15,11 @@ from itertools import count
 from random import Random
 from weakref import WeakSet
 
-from perseus_ds.device.clock_change import ChangeQueue, ClockChange
+from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, Identity
 from perseus_ds.device.simulated import physics
 from perseus_ds.device.simulated.models import GpuModel, model_named
-from perseus_ds.device.simulated.physics import AnyWork, KernelSequence, KernelWork, Work, kernel_cost, pieces
+from perseus_ds.device.simulated.physics import BLOCKED, AnyWork, KernelSequence, pieces
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceUnsupportedError, ValueRefusedError
 
@@ -92,9 +90,7 @@ class Timeline:
     Power and speed are worked out when clock, limit or task change, not at every mark.
     """
 
-    def __init__(
-        self, model: GpuModel, counter: EnergyCounter, *, start_s: float, power_cap_w: float
-    ) -> None:
+    def __init__(self, model: GpuModel, counter: EnergyCounter, *, start_s: float) -> None:
         self.model = model
         self.time_s = start_s
         self.energy_j = 0.0
@@ -102,12 +98,10 @@ class Timeline:
         self.temperature_c = model.reference_c
         self.requested_mhz = model.max_clock_mhz
         self.memory_mhz = model.memory_clocks_mhz[0]
-        self.limit_mhz = model.max_clock_mhz
         self.task: Task | None = None
         self._counter = counter
-        self._power_cap_w = power_cap_w
         self._pending: deque[tuple[float, int | None, int | None]] = deque()
-        self._refresh()
+        self.limit(model.max_clock_mhz, model.power_cap_w)
 
     def advance(self, to_s: float) -> None:
         """Let time pass up to ``to_s``; cost: O(marks between), about two per counter period."""
@@ -121,10 +115,9 @@ class Timeline:
         """Have clocks come into force at a later time; switches come in ascending time."""
         self._pending.append((at_s, clock_mhz, memory_mhz))
 
-    def set(self, *, limit_mhz: int | None = None, power_cap_w: float | None = None) -> None:
-        """From now on hold clock or power at or below a limit."""
-        self.limit_mhz = self.limit_mhz if limit_mhz is None else limit_mhz
-        self._power_cap_w = self._power_cap_w if power_cap_w is None else power_cap_w
+    def limit(self, limit_mhz: int, power_cap_w: float) -> None:
+        """From now on hold clock and power at or below limits."""
+        self.limit_mhz, self._power_cap_w = limit_mhz, power_cap_w
         self._refresh()
 
     def begin(self, work: AnyWork | KernelSequence) -> Task:
@@ -170,15 +163,15 @@ class Timeline:
         return self._base_w + self.model.leakage_w_per_k * (self.temperature_c - self.model.reference_c)
 
     @property
-    def _work(self) -> AnyWork | None:
-        return None if self.task is None else self.task.work
+    def _work(self) -> AnyWork:
+        return BLOCKED if self.task is None else self.task.work
 
     def _refresh(self) -> None:
         held_mhz = self.held_mhz()
         self._base_w = physics.power_w(self.model, held_mhz, self.memory_mhz, self._work)
         self._rate_now = physics.rate(self.model, held_mhz, self.memory_mhz, self._work)
 
-    def _held_mhz(self, clock_mhz: int, memory_mhz: int, work: AnyWork | None) -> float:
+    def _held_mhz(self, clock_mhz: int, memory_mhz: int, work: AnyWork) -> float:
         asked_mhz = min(clock_mhz, self.limit_mhz)
         return physics.held_mhz(self.model, asked_mhz, memory_mhz, work, self._power_cap_w)
 
@@ -256,7 +249,6 @@ class Truth:
     ``locks`` counts the clocks that were asked for since the first task.
     """
 
-    model: GpuModel
     tasks: deque[Task] = field(default_factory=lambda: deque(maxlen=_KEPT_TASKS))
     count: int = 0
     locks: int = 0
@@ -274,24 +266,10 @@ class Truth:
         assert task.finished_s is not None
         self.overruns += task.ended_s > task.finished_s
 
-    def duration_s(self, work: Work, clock_mhz: int) -> float:
-        return physics.duration_s(self.model, clock_mhz, work)
-
-    def energy_j(self, work: Work, clock_mhz: int) -> float:
-        return physics.energy_j(self.model, clock_mhz, work)
-
-    def kernel_cost(self, work: KernelWork, clock_mhz: int, memory_mhz: int) -> tuple[float, float]:
-        return kernel_cost(self.model, clock_mhz, memory_mhz, work)
-
-    def blocking_power_w(self, clock_mhz: int) -> float:
-        return physics.work_power_w(self.model, clock_mhz, 0.0)
-
 
 # Where a simulated GPU's time comes from: a clock of its own, or the host's, scaled.
 
-_PR_SET_TIMERSLACK = 29
 _WAKE_S = 120e-6  # a sleeper wakes about 90 us late on a busy two-core machine: the rest is spun
-_sharpened = threading.local()
 
 Act = Callable[[], None]
 
@@ -315,7 +293,6 @@ class ScaledTime:
         """
         host_s = for_s * self._time_scale - _WAKE_S
         if host_s > 0:
-            _sharpen_timer()
             condition.wait(host_s)
 
     def sleep(self, for_s: float) -> None:
@@ -387,15 +364,6 @@ class VirtualTime:
     sleep = pass_s
 
 
-def _sharpen_timer() -> None:
-    """Have this thread's sleeps end within about a microsecond instead of Linux's default 50; once."""
-    if getattr(_sharpened, "done", False):
-        return
-    _sharpened.done = True
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-
-
 _opened: WeakSet[SimulatedGpu] = WeakSet()
 _numbers = count()
 
@@ -419,7 +387,7 @@ class SimulatedGpu(Gpu):
     def __init__(self, settings: SimulatedSettings, index: int = 0, *, time: TimeBase | None = None) -> None:
         self.settings = settings
         self.model = model_named(settings.gpu)
-        self.truth = Truth(self.model)
+        self.truth = Truth()
         self.slowness = 1.0
         self.number = next(_numbers)
         self._index = index
@@ -435,14 +403,14 @@ class SimulatedGpu(Gpu):
             random=self._random,
         )
         self._own_cap_w = model.power_cap_w if settings.power_cap_w is None else settings.power_cap_w
-        self._timeline = Timeline(model, self._counter, start_s=now_s, power_cap_w=self._own_cap_w)
-        self._timeline.set(limit_mhz=settings.throttle_mhz or model.max_clock_mhz)
+        self._timeline = Timeline(model, self._counter, start_s=now_s)
+        self._timeline.limit(settings.throttle_mhz or model.max_clock_mhz, self._own_cap_w)
         self._changed = threading.Condition()
         total_s, share = model.call_s + model.settle_s, 1.0
         if settings.switch_latency_s is not None:  # call and settle, stretched to the total that the user set
             share = settings.switch_latency_s / total_s
         self._change = ClockChange(model.call_s * share, model.settle_s * share, model.settle_s * share)
-        self._queue = ChangeQueue(self._change)
+        self._free_s = self._in_force_s = -math.inf  # of the driver's last call, and of its clock
         memory_mhz = model.memory_clocks_mhz
         self._memory_why_not = (
             None if len(memory_mhz) > 1 else f"it has one memory clock, {memory_mhz[0]} MHz"
@@ -558,22 +526,15 @@ class SimulatedGpu(Gpu):
         with self._at_present() as line:
             line.abandon(task)
 
-    def throttle(self, clock_mhz: int | None) -> None:
-        """Hold the clock at or below a limit, as heat does; ``None`` lifts it."""
+    def throttle(
+        self, clock_mhz: int | None = None, *, power_w: float | None = None, warmer_k: float = 0.0
+    ) -> None:
+        """Hold clock and power at or below limits, as heat and caps do, in warmer air; without, lift them."""
+        model = replace(self.model, ambient_c=self.model.ambient_c + warmer_k)
         with self._at_present() as line:
-            line.set(limit_mhz=self.model.max_clock_mhz if clock_mhz is None else clock_mhz)
+            line.model = model if warmer_k else self.model
+            line.limit(clock_mhz or model.max_clock_mhz, power_w or self._own_cap_w)
             self._changed.notify_all()
-
-    def cap_power(self, power_w: float | None) -> None:
-        """Hold the power at or below a limit from now on; ``None`` restores its own."""
-        with self._at_present() as line:
-            line.set(power_cap_w=self._own_cap_w if power_w is None else power_w)
-            self._changed.notify_all()
-
-    def warm_room(self, by_k: float) -> None:
-        """Have it breathe air that is so much warmer than its model's, from now on."""
-        with self._at_present() as line:
-            line.model = replace(self.model, ambient_c=self.model.ambient_c + by_k)
 
     def true_now(self) -> TruthNow:
         with self._at_present() as line:
@@ -592,9 +553,10 @@ class SimulatedGpu(Gpu):
             memory_mhz = None if memory_mhz == self._wanted_memory_mhz else memory_mhz
             if clock_mhz is None and memory_mhz is None:
                 return
-            going_up = (clock_mhz or 0) > self._wanted_mhz or (memory_mhz or 0) > self._wanted_memory_mhz
             self._wanted_mhz = clock_mhz or self._wanted_mhz
             self._wanted_memory_mhz = memory_mhz or self._wanted_memory_mhz
-            in_force_s = self._queue.ask(self._index, line.time_s, from_mhz=0.0, to_mhz=float(going_up))
-            line.switch(clock_mhz, in_force_s, memory_mhz=memory_mhz)
+            begins_s = max(line.time_s, self._free_s)
+            self._free_s = begins_s + self._change.call_s
+            self._in_force_s = max(begins_s + self._change.longest_s, self._in_force_s)
+            line.switch(clock_mhz, self._in_force_s, memory_mhz=memory_mhz)
             self._changed.notify_all()

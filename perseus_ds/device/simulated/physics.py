@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -25,13 +25,21 @@ class Work:
     def times(self, factor: float) -> Work:
         return replace(self, seconds=self.seconds * factor)
 
+    def rate(self, model: GpuModel, clock_mhz: float, memory_mhz: float) -> float:
+        """Return how fast it proceeds, against the maximum clock: ``1 / ((1 - m) f_max / f + m)``."""
+        del memory_mhz
+        return 1.0 / ((1.0 - self.memory_bound) * model.max_clock_mhz / clock_mhz + self.memory_bound)
+
+    def power_w(self, model: GpuModel, clock_mhz: float, memory_mhz: float) -> float:
+        """Power at the reference temperature; intensity 0 is a GPU that blocks."""
+        dynamic_w = self.intensity * model.dynamic_w * dynamic_share(model, clock_mhz)
+        return interpolate(model.blocking_w, clock_mhz) + dynamic_w - memory_saving_w(model, memory_mhz)
+
+
+BLOCKED = Work(1.0, memory_bound=0.0, intensity=0.0)
+"""What a GPU without work does: it waits inside a kernel."""
 
 _HELD_WITHIN_MHZ = 0.01
-
-
-def work_rate(model: GpuModel, clock_mhz: float, memory_bound: float) -> float:
-    """Return how fast work proceeds, against the maximum clock: ``1 / ((1 - m) f_max / f + m)``."""
-    return 1.0 / ((1.0 - memory_bound) * model.max_clock_mhz / clock_mhz + memory_bound)
 
 
 def dynamic_share(model: GpuModel, clock_mhz: float) -> float:
@@ -40,45 +48,10 @@ def dynamic_share(model: GpuModel, clock_mhz: float) -> float:
     return clock_mhz * interpolate(model.voltage_squared, clock_mhz) / top
 
 
-def work_power_w(model: GpuModel, clock_mhz: float, intensity: float) -> float:
-    """Power at the reference temperature; intensity 0 is a GPU that blocks."""
-    blocking_w = interpolate(model.blocking_w, clock_mhz)
-    return blocking_w + intensity * model.dynamic_w * dynamic_share(model, clock_mhz)
-
-
-@lru_cache(maxsize=4096)
-def held_clock_mhz(model: GpuModel, clock_mhz: int, intensity: float, power_cap_w: float) -> float:
-    """The clock that is held on average under the power cap, at most the one asked for.
-
-    A capped GPU dithers between neighbouring clocks, so the average lies between grid points, the same
-    one whatever was asked for. The cap acts on power at the reference temperature.
-    """
-    return _under_cap(model, clock_mhz, power_cap_w, lambda mhz: work_power_w(model, mhz, intensity))
-
-
-def _under_cap(model: GpuModel, clock_mhz: float, cap_w: float, power_w: Callable[[float], float]) -> float:
-    if power_w(clock_mhz) <= cap_w:
-        return float(clock_mhz)
-    low_mhz, high_mhz = float(model.clocks_mhz[-1]), float(model.max_clock_mhz)
-    while high_mhz - low_mhz > _HELD_WITHIN_MHZ:
-        middle_mhz = (low_mhz + high_mhz) / 2
-        if power_w(middle_mhz) <= cap_w:
-            low_mhz = middle_mhz
-        else:
-            high_mhz = middle_mhz
-    return low_mhz
-
-
-def duration_s(model: GpuModel, clock_mhz: int, work: Work) -> float:
-    """Return how long work takes at one clock, under the model's own power cap."""
-    held_mhz = held_clock_mhz(model, clock_mhz, work.intensity, model.power_cap_w)
-    return work.seconds / work_rate(model, held_mhz, work.memory_bound)
-
-
-def energy_j(model: GpuModel, clock_mhz: int, work: Work) -> float:
-    """Return what work costs at one clock, at the reference temperature."""
-    held_mhz = held_clock_mhz(model, clock_mhz, work.intensity, model.power_cap_w)
-    return work_power_w(model, held_mhz, work.intensity) * duration_s(model, clock_mhz, work)
+def memory_saving_w(model: GpuModel, memory_mhz: float) -> float:
+    """Return what a lower memory clock saves, whatever runs."""
+    table = model.roofline.memory_w
+    return interpolate(table, model.memory_clocks_mhz[0]) - interpolate(table, memory_mhz)
 
 
 def drift(model: GpuModel, power_w: float, temperature_c: float, elapsed_s: float) -> tuple[float, float]:
@@ -99,8 +72,6 @@ def drift(model: GpuModel, power_w: float, temperature_c: float, elapsed_s: floa
 
 # Kernels on a simulated GPU: a roofline over core and memory clock, and the power that goes with it.
 
-_REMEMBERED = 1 << 16
-
 
 @dataclass(frozen=True, slots=True)
 class KernelWork:
@@ -120,98 +91,90 @@ class KernelWork:
 
     @property
     def seconds(self) -> float:
-        return _overlapped_s(self.core_s, self.memory_s, self.overlap)
+        return self._overlapped_s(self.core_s, self.memory_s)
 
     def times(self, factor: float) -> KernelWork:
         return replace(self, core_s=self.core_s * factor, memory_s=self.memory_s * factor)
 
+    def rate(self, model: GpuModel, clock_mhz: float, memory_mhz: float) -> float:
+        """Return how fast it proceeds, against maximum core and default memory clock."""
+        return self.seconds / self._overlapped_s(*self._parts_s(model, clock_mhz, memory_mhz))
 
-@lru_cache(maxsize=_REMEMBERED)
-def kernel_rate(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> float:
-    """Return how fast a kernel proceeds, against maximum core and default memory clock."""
-    core_s, memory_s = _parts_s(model, clock_mhz, memory_mhz, work)
-    return work.seconds / _overlapped_s(core_s, memory_s, work.overlap)
+    def power_w(self, model: GpuModel, clock_mhz: float, memory_mhz: float) -> float:
+        """Power at the reference temperature.
 
+        Cores that wait for memory still draw a part of what busy ones do; memory draws power by its clock,
+        and more by its traffic.
+        """
+        core_s, memory_s = self._parts_s(model, clock_mhz, memory_mhz)
+        seconds = self._overlapped_s(core_s, memory_s)
+        roofline = model.roofline
+        busy = core_s / seconds
+        activity = self.occupancy * (self.intensity * busy + roofline.stalled_activity * (1.0 - busy))
+        traffic_w = roofline.traffic_w * memory_mhz / model.memory_clocks_mhz[0] * memory_s / seconds
+        blocking_w = interpolate(model.blocking_w, clock_mhz) - memory_saving_w(model, memory_mhz)
+        return blocking_w + activity * model.dynamic_w * dynamic_share(model, clock_mhz) + traffic_w
 
-@lru_cache(maxsize=_REMEMBERED)
-def kernel_power_w(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> float:
-    """Power while a kernel runs, at the reference temperature.
+    def _parts_s(self, model: GpuModel, clock_mhz: float, memory_mhz: float) -> tuple[float, float]:
+        core_s = self.core_s * model.max_clock_mhz / clock_mhz
+        return core_s, self.memory_s * model.memory_clocks_mhz[0] / memory_mhz
 
-    Cores that wait for memory still draw a part of what busy ones do; memory draws power by its clock, and
-    more by its traffic.
-    """
-    core_s, memory_s = _parts_s(model, clock_mhz, memory_mhz, work)
-    seconds = _overlapped_s(core_s, memory_s, work.overlap)
-    roofline = model.roofline
-    busy = core_s / seconds
-    activity = work.occupancy * (work.intensity * busy + roofline.stalled_activity * (1.0 - busy))
-    traffic_w = roofline.traffic_w * memory_mhz / model.memory_clocks_mhz[0] * memory_s / seconds
-    blocking_w = interpolate(model.blocking_w, clock_mhz) - memory_saving_w(model, memory_mhz)
-    return blocking_w + activity * model.dynamic_w * dynamic_share(model, clock_mhz) + traffic_w
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def kernel_held_mhz(
-    model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork, power_cap_w: float
-) -> float:
-    """The core clock that the power cap allows on average, the same whatever more was asked for."""
-    return _under_cap(model, clock_mhz, power_cap_w, lambda mhz: kernel_power_w(model, mhz, memory_mhz, work))
+    def _overlapped_s(self, core_s: float, memory_s: float) -> float:
+        longer, shorter = max(core_s, memory_s), min(core_s, memory_s)
+        return float(longer * (1.0 + (shorter / longer) ** self.overlap) ** (1.0 / self.overlap))
 
 
-def kernel_cost(
-    model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork
-) -> tuple[float, float]:
-    """True duration and energy at a pair of clocks, under the model's own cap, without noise."""
-    held_mhz = kernel_held_mhz(model, clock_mhz, memory_mhz, work, model.power_cap_w)
-    seconds = work.seconds / kernel_rate(model, held_mhz, memory_mhz, work)
-    return seconds, seconds * kernel_power_w(model, held_mhz, memory_mhz, work)
-
-
-def memory_saving_w(model: GpuModel, memory_mhz: float) -> float:
-    """Return what a lower memory clock saves, whatever runs."""
-    table = model.roofline.memory_w
-    return interpolate(table, model.memory_clocks_mhz[0]) - interpolate(table, memory_mhz)
-
-
-def _parts_s(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> tuple[float, float]:
-    core_s = work.core_s * model.max_clock_mhz / clock_mhz
-    return core_s, work.memory_s * model.memory_clocks_mhz[0] / memory_mhz
-
-
-def _overlapped_s(core_s: float, memory_s: float, overlap: float) -> float:
-    longer, shorter = max(core_s, memory_s), min(core_s, memory_s)
-    return float(longer * (1.0 + (shorter / longer) ** overlap) ** (1.0 / overlap))
-
-
-# Speed, power and held clock of whatever runs, at both clocks: one door to physics and roofline.
+# Speed, power and held clock of whatever runs, at both clocks.
 
 AnyWork = Work | KernelWork
+_REMEMBERED = 1 << 16
 
 
-def rate(model: GpuModel, clock_mhz: float, memory_mhz: float, work: AnyWork | None) -> float:
+@lru_cache(maxsize=_REMEMBERED)
+def rate(model: GpuModel, clock_mhz: float, memory_mhz: float, work: AnyWork) -> float:
     """Return how fast work proceeds, against maximum core and default memory clock."""
-    if isinstance(work, KernelWork):
-        return kernel_rate(model, clock_mhz, memory_mhz, work)
-    return work_rate(model, clock_mhz, 0.0 if work is None else work.memory_bound)
+    return work.rate(model, clock_mhz, memory_mhz)
 
 
-def power_w(model: GpuModel, clock_mhz: float, memory_mhz: float, work: AnyWork | None) -> float:
-    """Power at the reference temperature; a GPU without work blocks."""
-    if isinstance(work, KernelWork):
-        return kernel_power_w(model, clock_mhz, memory_mhz, work)
-    intensity = 0.0 if work is None else work.intensity
-    return work_power_w(model, clock_mhz, intensity) - memory_saving_w(model, memory_mhz)
+@lru_cache(maxsize=_REMEMBERED)
+def power_w(model: GpuModel, clock_mhz: float, memory_mhz: float, work: AnyWork) -> float:
+    """Power while work runs, at the reference temperature."""
+    return work.power_w(model, clock_mhz, memory_mhz)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def held_mhz(
-    model: GpuModel, clock_mhz: int, memory_mhz: float, work: AnyWork | None, power_cap_w: float
+    model: GpuModel, clock_mhz: float, memory_mhz: float, work: AnyWork, power_cap_w: float
 ) -> float:
-    """The core clock that is held on average under the power cap."""
-    if isinstance(work, KernelWork):
-        return kernel_held_mhz(model, clock_mhz, memory_mhz, work, power_cap_w)
-    intensity = 0.0 if work is None else work.intensity
-    spared_w = memory_saving_w(model, memory_mhz)
-    return held_clock_mhz(model, clock_mhz, intensity, power_cap_w + spared_w)
+    """The core clock that is held on average under the power cap, at most the one asked for.
+
+    A capped GPU dithers between neighbouring clocks, so the average lies between grid points, the same
+    one whatever was asked for. The cap acts on power at the reference temperature.
+    """
+    if power_w(model, clock_mhz, memory_mhz, work) <= power_cap_w:
+        return float(clock_mhz)
+    low_mhz, high_mhz = float(model.clocks_mhz[-1]), float(model.max_clock_mhz)
+    while high_mhz - low_mhz > _HELD_WITHIN_MHZ:
+        middle_mhz = (low_mhz + high_mhz) / 2
+        if work.power_w(model, middle_mhz, memory_mhz) <= power_cap_w:
+            low_mhz = middle_mhz
+        else:
+            high_mhz = middle_mhz
+    return low_mhz
+
+
+def duration_s(model: GpuModel, clock_mhz: int, work: AnyWork, memory_mhz: int | None = None) -> float:
+    """Return how long work takes at its clocks, under the model's own power cap, without noise."""
+    memory_mhz = memory_mhz or model.memory_clocks_mhz[0]
+    held = held_mhz(model, clock_mhz, memory_mhz, work, model.power_cap_w)
+    return work.seconds / rate(model, held, memory_mhz, work)
+
+
+def energy_j(model: GpuModel, clock_mhz: int, work: AnyWork, memory_mhz: int | None = None) -> float:
+    """Return what work costs at its clocks, at the reference temperature."""
+    memory_mhz = memory_mhz or model.memory_clocks_mhz[0]
+    held = held_mhz(model, clock_mhz, memory_mhz, work, model.power_cap_w)
+    return power_w(model, held, memory_mhz, work) * duration_s(model, clock_mhz, work, memory_mhz)
 
 
 # Kernels one behind the other: what an instruction is made of, where a simulated GPU knows its kernels.
@@ -236,9 +199,12 @@ class KernelSequence:
 
 
 def pieces(work: AnyWork | KernelSequence) -> Iterator[tuple[AnyWork, float]]:
-    """Yield what is done in turn, with its duration at the maximum clock; alike neighbours are one."""
+    """Yield what is done in turn, with its duration at the maximum clock; alike neighbours are one.
+
+    ``Work`` is yielded as a second of it: whatever its noise, its held clock is looked up.
+    """
     if not isinstance(work, KernelSequence):
-        yield work, work.seconds
+        yield (replace(work, seconds=1.0) if isinstance(work, Work) else work), work.seconds
         return
     present, seconds = work.kernels[0], 0.0
     for kernel in work.kernels:

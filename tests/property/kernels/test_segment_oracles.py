@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.clock_change import DEFAULT_PAIR, ChangeQueue, ClockChange, ClockPair
+from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.kernels.choose import ChosenPairs, CostTable, Goal, choose
 from perseus_ds.kernels.segment import Launches, Segments, segments_at, segments_within, timelines
 
@@ -59,12 +59,6 @@ def play(sequence: Launches, segments: Segments, latency_s: float, *, ahead: boo
     return Replayed(state.now_s, state.energy_j, state.late_s)
 
 
-def _ranks(before: ClockPair, after: ClockPair) -> tuple[float, float]:
-    """The two as one direction: the core clock informs it, or the memory clock where the core's stays."""
-    (memory_0, core_0), (memory_1, core_1) = before.rank, after.rank
-    return (core_0, core_1) if core_0 != core_1 else (memory_0, memory_1)
-
-
 class _DevicePlay:
     """The device while a sequence is run: time, energy, the pair in force and those on their way."""
 
@@ -72,17 +66,13 @@ class _DevicePlay:
         self.now_s = self.energy_j = self.late_s = 0.0
         self.launch = self.wanted = 0
         self._costs = costs
-        self._queue = ChangeQueue(ClockChange.of_latency(latency_s))
-        self._option = self._last_asked = option
+        self._latency_s = latency_s
+        self._option = option
         self._coming: list[tuple[float, int]] = []
 
     def ask(self, option: int) -> None:
         """Ask for a pair now."""
-        pairs = self._costs.pairs
-        before, after = _ranks(pairs[self._last_asked], pairs[option])
-        in_force_s = self._queue.ask(0, self.now_s, from_mhz=before, to_mhz=after)
-        self._coming.append((in_force_s, option))
-        self._last_asked = option
+        self._coming.append((self.now_s + self._latency_s, option))
         self._apply()
 
     def work(self, share: float) -> None:

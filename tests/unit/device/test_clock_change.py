@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from perseus_ds.device.clock_change import Calibration, ChangeQueue, ClockChange
+from perseus_ds.device.clock_change import Calibration, ClockChange, queue_call
 from perseus_ds.errors import DeviceError
 from perseus_ds.guard.open import NullGpu
 
@@ -44,15 +44,16 @@ def test_a_queue_longer_than_the_call_is_refused() -> None:
 
 
 def test_eight_calls_at_once_take_their_turns() -> None:
-    node = ChangeQueue(ClockChange(call_s=0.010, settle_up_s=0.026, queue_s=0.005))
-    in_force_s = [node.ask(gpu, 1.0, from_mhz=1000, to_mhz=1400) for gpu in range(8)]
+    driver_free_s, in_force_s = -math.inf, []
+    for _ in range(8):
+        _, driver_free_s, one_s = queue_call(1.0, -math.inf, driver_free_s, -math.inf, 0.010, 0.036, 0.005)
+        in_force_s.append(one_s)
     assert in_force_s == pytest.approx([1.036 + 0.005 * turn for turn in range(8)])
 
 
 def test_a_gpu_makes_one_call_after_the_other_and_nothing_overtakes() -> None:
-    node = ChangeQueue(ClockChange(call_s=0.010, settle_up_s=0.030))
-    up_s = node.ask(0, 0.0, from_mhz=1000, to_mhz=1400)
-    down_s = node.ask(0, 0.001, from_mhz=1400, to_mhz=1000)
-    assert up_s == pytest.approx(0.040)
+    free_s, _, up_s = queue_call(0.0, -math.inf, -math.inf, -math.inf, 0.010, 0.040, 0.0)
+    free_s, _, down_s = queue_call(0.001, free_s, -math.inf, up_s, 0.010, 0.010, 0.0)
+    assert (free_s, up_s) == pytest.approx((0.020, 0.040))
     assert down_s == up_s  # its own latency would have it in force at 20 ms
-    assert node.ask(0, 0.5, from_mhz=1000, to_mhz=1400) == pytest.approx(0.540)
+    assert queue_call(0.5, free_s, -math.inf, down_s, 0.010, 0.040, 0.0)[2] == pytest.approx(0.540)

@@ -7,7 +7,7 @@ from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.operators import work_of_operator
-from perseus_ds.device.simulated.physics import KernelWork, memory_saving_w
+from perseus_ds.device.simulated.physics import KernelWork, duration_s, energy_j, memory_saving_w
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.guard.open import NullGpu
@@ -45,14 +45,13 @@ def test_measured_as_it_truly_is(kernel: KernelClass, pair: ClockPair) -> None:
     gpu = gpu_of(noise=0.005)
     replay = simulated_runner(gpu, kernel)
     (point,) = measure(gpu, replay, [pair], MeasurementSettings())
-    time_s, energy_j = gpu.truth.kernel_cost(
-        work_of(gpu, kernel), pair.clock_mhz or 1890, pair.memory_mhz or 9501
-    )
+    truth = gpu.model, pair.clock_mhz or 1890, work_of(gpu, kernel), pair.memory_mhz
+    time_s = duration_s(*truth)
     assert point.time_s == pytest.approx(time_s, rel=0.005)
     # Truth is at the reference temperature; leakage moves power by up to 0.3 W a degree.
-    assert point.energy_j == pytest.approx(energy_j, rel=0.04)
+    assert point.energy_j == pytest.approx(energy_j(*truth), rel=0.04)
     assert 0 < point.time_se_s < 0.01 * time_s
-    assert 0 < point.energy_se_j < 0.01 * energy_j
+    assert 0 < point.energy_se_j < 0.01 * energy_j(*truth)
     assert point.samples == 3
 
 
@@ -78,9 +77,9 @@ def test_a_launch_may_last_as_long_as_a_step_of_the_counter(kernel: KernelClass,
     for pair in (DEFAULT_PAIR, ClockPair(None, 1050)):
         (point,) = measure(gpu, replay, [pair], patience)
         warmer_k = gpu.true_now().temperature_c - gpu.model.reference_c
-        time_s, energy_j = gpu.truth.kernel_cost(work_of(gpu, kernel), pair.clock_mhz or 1890, 9501)
-        energy_j += warmer_k * gpu.model.leakage_w_per_k * time_s
-        assert point.energy_j == pytest.approx(energy_j, rel=0.003)
+        truth = gpu.model, pair.clock_mhz or 1890, work_of(gpu, kernel)
+        leaks_j = warmer_k * gpu.model.leakage_w_per_k * duration_s(*truth)
+        assert point.energy_j == pytest.approx(energy_j(*truth) + leaks_j, rel=0.003)
 
 
 def test_a_counter_that_stands_still_ends_the_measurement() -> None:
@@ -160,8 +159,8 @@ def test_what_would_be_chosen_is_measured_a_second_time() -> None:
         again = {point.pair: point for point in one.second}
         assert DEFAULT_PAIR in again
         for point in one.first:
-            clocks = point.pair.clock_mhz or 1890, point.pair.memory_mhz or 9501
-            _, energy_j = gpu.truth.kernel_cost(work_of(gpu, one.kernel), *clocks)
-            assert point.energy_j == pytest.approx(energy_j, rel=0.04), "leakage moves it by some watts"
+            core_mhz, work = point.pair.clock_mhz or 1890, work_of(gpu, one.kernel)
+            true_j = energy_j(gpu.model, core_mhz, work, point.pair.memory_mhz)
+            assert point.energy_j == pytest.approx(true_j, rel=0.04), "leakage moves it by some watts"
             if point.pair in again:
                 assert again[point.pair].energy_j == pytest.approx(point.energy_j, rel=0.04)

@@ -1,12 +1,13 @@
 """Requests of a plan, played on paper with the model of a change: what the plan wants is in force in time."""
 
 import functools
+import math
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from perseus_ds.device.clock_change import ChangeQueue, ClockChange
+from perseus_ds.device.clock_change import ClockChange, queue_call
 from perseus_ds.plan import OPENING, ClockRequest, build, clock_requests, opening_clocks
 from perseus_ds.plan.clock_requests import Part, Played, play, requests_of
 from perseus_ds.plan.problem import Split, Switching
@@ -48,13 +49,14 @@ def asked_at_s(own: list[Played], request: ClockRequest) -> float:
 
 def in_force(plan: FrequencyPlan, rank: int, change: ClockChange) -> list[tuple[float, int]]:
     """When which clock is in force, over three iterations one behind the other."""
-    own, queue = own_of(plan, rank), ChangeQueue(change)
+    own, free_s, at_s = own_of(plan, rank), -math.inf, -math.inf
     now_mhz, _ = opening_clocks(plan, rank, clock_requests(plan, rank, change))
     changes = [(-1.0, now_mhz)]
     for iteration in range(3):
         for request in clock_requests(plan, rank, change):
             asked_s = iteration * plan.iteration_time_s + asked_at_s(own, request)
-            at_s = queue.ask(0, asked_s, from_mhz=now_mhz, to_mhz=request.clock_mhz)
+            latency_s = change.latency_s(now_mhz, request.clock_mhz)
+            free_s, _, at_s = queue_call(asked_s, free_s, -math.inf, at_s, change.call_s, latency_s, 0.0)
             changes.append((at_s, request.clock_mhz))
             now_mhz = request.clock_mhz
     return changes

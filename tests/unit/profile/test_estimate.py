@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
-from perseus_ds.device.simulated.physics import Work
+from perseus_ds.device.simulated.physics import BLOCKED, Work, duration_s, energy_j
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import CounterTrace, Interval, Window
@@ -112,18 +112,18 @@ def test_time_and_energy_are_the_true_ones(clock_mhz: int) -> None:
     for kind, work in played.works.items():
         point = found.points[0, kind]
         assert point.clock_mhz == clock_mhz
-        assert point.time_s == pytest.approx(played.gpu.truth.duration_s(work, clock_mhz), rel=WITHIN)
-        assert point.energy_j == pytest.approx(played.gpu.truth.energy_j(work, clock_mhz), rel=WITHIN)
+        assert point.time_s == pytest.approx(duration_s(played.gpu.model, clock_mhz, work), rel=WITHIN)
+        assert point.energy_j == pytest.approx(energy_j(played.gpu.model, clock_mhz, work), rel=WITHIN)
 
 
 def test_instructions_shorter_than_the_counters_period_keep_the_sum_of_all() -> None:
     """The split is uncertain then (the counter samples a quarter of its period); the whole is right."""
     waiting_s = 0.03
     played = play("FB." * 60, clock_mhz=1200, forward_s=0.025, backward_s=0.05, wait_s=waiting_s)
-    found, truth = estimate(played.window), played.gpu.truth
+    found, model = estimate(played.window), played.gpu.model
     told_j = sum(point.energy_j for point in found.points.values()) + found.blocking_power_w * waiting_s
-    true_j = sum(truth.energy_j(work, 1200) for work in played.works.values())
-    true_j += truth.blocking_power_w(1200) * waiting_s
+    true_j = sum(energy_j(model, 1200, work) for work in played.works.values())
+    true_j += BLOCKED.power_w(model, 1200, model.memory_clocks_mhz[0]) * waiting_s
     assert told_j == pytest.approx(true_j, rel=0.05)
 
 
@@ -135,9 +135,9 @@ def synthetic(intervals: list[Interval], *, end_s: float, steps: int = 100, powe
 
 def row(kind: Kind, *durations_s: float, gap_s: float = 0.0) -> list[Interval]:
     intervals, now_s = [], 0.0
-    for duration_s in durations_s:
-        intervals.append(Interval(Instruction(0, kind, 0), now_s, now_s + duration_s))
-        now_s += duration_s + gap_s
+    for lasts_s in durations_s:
+        intervals.append(Interval(Instruction(0, kind, 0), now_s, now_s + lasts_s))
+        now_s += lasts_s + gap_s
     return intervals
 
 

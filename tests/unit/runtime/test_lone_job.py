@@ -146,7 +146,7 @@ def test_batches_of_another_size_get_a_plan_from_the_same_profile(done: Done) ->
 def test_a_plan_of_a_cooler_room_is_named_by_the_field_that_differs(done: Done) -> None:
     begins, loop = len(names_of(done.run_dir)), Loop()
     session = begun(loop, block_of(done.run_dir))
-    gpu().warm_room(20.0)
+    gpu().throttle(warmer_k=20.0)
     train(loop, done.run_dir, lambda names: "measured" in names[begins:])
     session.end(well=True)
     earlier, later = events_of(done.run_dir)[:begins], events_of(done.run_dir)[begins:]

@@ -3,7 +3,7 @@
 import pytest
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, VirtualTime
-from perseus_ds.device.simulated.physics import KernelSequence, KernelWork
+from perseus_ds.device.simulated.physics import KernelSequence, KernelWork, duration_s, energy_j
 from perseus_ds.device.simulated.settings import SimulatedSettings
 
 PRODUCT, NORM = KernelWork(0.004, 0.001), KernelWork(0.001, 0.004)
@@ -34,23 +34,21 @@ def test_a_sequence_takes_what_its_kernels_take(gpu: SimulatedGpu, clock_mhz: in
     gpu.lock_clock(clock_mhz)
     gpu.lock_memory_clock(memory_mhz)
     gpu.sleep(0.1)
-    spent = [gpu.truth.kernel_cost(one, clock_mhz, memory_mhz) for one in LAUNCHES]
+    clocks = gpu.model, clock_mhz
     task = run(gpu, KernelSequence(LAUNCHES))
-    assert lasted_s(task) == pytest.approx(sum(time_s for time_s, _ in spent))
-    assert task.energy_j == pytest.approx(sum(energy_j for _, energy_j in spent), rel=0.05), (
-        "but for its heat"
-    )
+    assert lasted_s(task) == pytest.approx(sum(duration_s(*clocks, one, memory_mhz) for one in LAUNCHES))
+    spent_j = sum(energy_j(*clocks, one, memory_mhz) for one in LAUNCHES)
+    assert task.energy_j == pytest.approx(spent_j, rel=0.05), "but for its heat"
 
 
 def test_a_change_inside_slows_what_follows_it_alone(gpu: SimulatedGpu) -> None:
     clock = gpu.virtual_time
     assert clock is not None
     highest_mhz = gpu.model.max_clock_mhz
-    fast_s, _ = gpu.truth.kernel_cost(PRODUCT, highest_mhz, 9501)
-    slow_s, _ = gpu.truth.kernel_cost(PRODUCT, LOW, 9501)
+    fast_s, slow_s = (duration_s(gpu.model, mhz, PRODUCT) for mhz in (highest_mhz, LOW))
     clock.at(clock.now_s() + fast_s, lambda: gpu.lock_clock(LOW))
     norms = KernelSequence((PRODUCT, *(KernelWork(0.001, 0.004),) * 2, PRODUCT))
-    norm_s, _ = gpu.truth.kernel_cost(NORM, LOW, 9501)
+    norm_s = duration_s(gpu.model, LOW, NORM)
     assert lasted_s(run(gpu, norms)) == pytest.approx(fast_s + 2 * norm_s + slow_s)
 
 

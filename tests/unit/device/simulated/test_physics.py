@@ -18,6 +18,15 @@ MEASURED = json.loads(Path(__file__).with_name("measured.json").read_text())
 PROFILE = DATA / "gpt3-175b_a100-sxm_profile.csv"
 
 
+def watts(model: GpuModel, clock_mhz: float, intensity: float) -> float:
+    return Work(1.0, intensity=intensity).power_w(model, clock_mhz, model.memory_clocks_mhz[0])
+
+
+def held_mhz(model: GpuModel, clock_mhz: int, intensity: float, cap_w: float = 400.0) -> float:
+    work = Work(1.0, intensity=intensity)
+    return physics.held_mhz(model, clock_mhz, model.memory_clocks_mhz[0], work, cap_w)
+
+
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_every_number_has_its_source(model: GpuModel) -> None:
     numbers = {field.name for field in fields(model)} - {"key", "name", "sources"}
@@ -29,7 +38,7 @@ def test_every_number_has_its_source(model: GpuModel) -> None:
 def test_power_grows_and_duration_falls_with_the_clock(model: GpuModel) -> None:
     work = Work(1.0)
     slow_to_fast = model.clocks_mhz[::-1]
-    powers_w = [physics.work_power_w(model, clock_mhz, work.intensity) for clock_mhz in slow_to_fast]
+    powers_w = [watts(model, clock_mhz, work.intensity) for clock_mhz in slow_to_fast]
     durations_s = [physics.duration_s(model, clock_mhz, work) for clock_mhz in slow_to_fast]
     assert powers_w == sorted(powers_w)
     assert durations_s == sorted(durations_s, reverse=True)
@@ -45,17 +54,17 @@ def test_a_gemm_takes_the_same_number_of_cycles_at_every_clock() -> None:
     [(300, 56.4), (510, 57.6), (705, 59.4), (900, 61.4), (1200, 69.7), (1410, 85.4)],
 )
 def test_blocking_power_is_the_one_measured(clock_mhz: int, blocking_w: float) -> None:
-    assert physics.work_power_w(A100, clock_mhz, 0.0) == pytest.approx(blocking_w)
+    assert watts(A100, clock_mhz, 0.0) == pytest.approx(blocking_w)
 
 
 def test_the_densest_kernels_do_not_hold_the_top_clock_under_the_cap() -> None:
-    held_mhz = physics.held_clock_mhz(A100, 1410, 1.0, A100.power_cap_w)
-    assert 1320 < held_mhz < 1400
-    assert physics.work_power_w(A100, held_mhz, 1.0) == pytest.approx(A100.power_cap_w, abs=0.1)
+    held = held_mhz(A100, 1410, 1.0)
+    assert 1320 < held < 1400
+    assert watts(A100, held, 1.0) == pytest.approx(A100.power_cap_w, abs=0.1)
 
 
 def test_the_default_intensity_holds_it_on_an_sxm_board() -> None:
-    assert physics.held_clock_mhz(A100, 1410, Work(1.0).intensity, A100.power_cap_w) == 1410
+    assert held_mhz(A100, 1410, Work(1.0).intensity) == 1410
 
 
 @pytest.mark.skipif(
@@ -80,11 +89,11 @@ def test_the_a100_curves_are_those_of_the_published_profile(kind: str, memory_bo
 def test_a_model_draws_what_a_real_gpu_drew(key: str) -> None:
     model, measured = model_named(key), MEASURED[key]
     assert len(measured["power_w"]) > 3
-    for clock, watts in measured["power_w"].items():
-        held_mhz = physics.held_clock_mhz(model, int(clock), 1.0, measured["cap_w"])
-        assert physics.work_power_w(model, held_mhz, 1.0) == pytest.approx(watts, rel=0.05), clock
-        reached_mhz = measured.get("reached_mhz", {}).get(clock, held_mhz)
-        assert held_mhz == pytest.approx(reached_mhz, rel=0.05)
+    for clock, drawn_w in measured["power_w"].items():
+        held = held_mhz(model, int(clock), 1.0, measured["cap_w"])
+        assert watts(model, held, 1.0) == pytest.approx(drawn_w, rel=0.05), clock
+        reached_mhz = measured.get("reached_mhz", {}).get(clock, held)
+        assert held == pytest.approx(reached_mhz, rel=0.05)
 
 
 def test_heat_in_two_halves_is_heat_in_one() -> None:
@@ -108,4 +117,4 @@ def test_interpolation_is_flat_beyond_the_ends() -> None:
 
 def test_two_models_with_one_key_do_not_share_a_cache() -> None:
     weak = replace(A100, dynamic_w=10.0)
-    assert physics.held_clock_mhz(A100, 1410, 1.0, 400.0) < physics.held_clock_mhz(weak, 1410, 1.0, 400.0)
+    assert held_mhz(A100, 1410, 1.0) < held_mhz(weak, 1410, 1.0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.models import MODELS, model_named
 from perseus_ds.device.simulated.operators import work_of_operator
-from perseus_ds.device.simulated.physics import KernelWork, kernel_cost, kernel_held_mhz, kernel_rate
+from perseus_ds.device.simulated.physics import KernelWork, duration_s, energy_j, held_mhz
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceUnsupportedError
 
@@ -20,7 +20,7 @@ works = st.builds(
 
 @given(work=works, clock=st.sampled_from(RTX.clocks_mhz), memory=st.sampled_from(RTX.memory_clocks_mhz))
 def test_no_clock_makes_a_kernel_faster_than_its_roofs(work: KernelWork, clock: int, memory: int) -> None:
-    seconds = work.seconds / kernel_rate(RTX, clock, memory, work)
+    seconds = work.seconds / work.rate(RTX, clock, memory)
     core_s, memory_s = work.core_s * TOP / clock, work.memory_s * MEMORY / memory
     assert max(core_s, memory_s) * (1 - 1e-12) <= seconds <= (core_s + memory_s) * (1 + 1e-12)
 
@@ -29,26 +29,22 @@ def test_no_clock_makes_a_kernel_faster_than_its_roofs(work: KernelWork, clock: 
 def test_held_clocks_keep_the_cap_and_lower_clocks_draw_less(key: str) -> None:
     model = model_named(key)
     work = KernelWork(1.0, 0.3, 1.0)
-    powers = []
-    for clock in model.clocks_mhz[::10]:
-        seconds, joules = kernel_cost(model, clock, model.memory_clocks_mhz[0], work)
-        powers.append(joules / seconds)
+    slower = model.clocks_mhz[::10]
+    powers = [energy_j(model, clock, work) / duration_s(model, clock, work) for clock in slower]
     assert max(powers) <= model.power_cap_w * 1.001
     assert powers == sorted(powers, reverse=True)
 
 
 def test_a_lower_memory_clock_gives_a_capped_product_its_speed_back() -> None:
     product = KernelWork(1.0, 0.15, 1.0)
-    assert kernel_held_mhz(RTX, TOP, MEMORY, product, RTX.power_cap_w) < TOP
-    default_s, default_j = kernel_cost(RTX, TOP, MEMORY, product)
-    seconds, joules = kernel_cost(RTX, TOP, 5001, product)
-    assert seconds < default_s
-    assert joules < 0.9 * default_j
+    assert held_mhz(RTX, TOP, MEMORY, product, RTX.power_cap_w) < TOP
+    assert duration_s(RTX, TOP, product, 5001) < duration_s(RTX, TOP, product)
+    assert energy_j(RTX, TOP, product, 5001) < 0.9 * energy_j(RTX, TOP, product)
 
 
 def test_memory_bound_kernels_want_slow_cores_and_products_do_not() -> None:
     def slower(core_s: float, memory_s: float) -> float:
-        at = [kernel_cost(RTX, clock, MEMORY, KernelWork(core_s, memory_s))[0] for clock in (TOP, 1050)]
+        at = [duration_s(RTX, clock, KernelWork(core_s, memory_s)) for clock in (TOP, 1050)]
         return at[1] / at[0]
 
     assert slower(0.3, 1.0) < 1.02
@@ -70,9 +66,8 @@ def test_a_kernel_with_nothing_to_do_still_takes_its_launch(
 ) -> None:
     work = work_of_operator(RTX, name, shapes, "float32")
     assert work.seconds >= 1e-6
-    seconds, joules = kernel_cost(RTX, TOP, MEMORY, work)
-    assert seconds > 0
-    assert joules > 0
+    assert duration_s(RTX, TOP, work) > 0
+    assert energy_j(RTX, TOP, work) > 0
 
 
 @pytest.fixture

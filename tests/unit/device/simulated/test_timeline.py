@@ -96,10 +96,10 @@ def test_a_slow_handler_keeps_the_gpu_busy_and_is_counted(time: VirtualTime) -> 
 def test_energy_is_power_times_time_through_every_phase(time: VirtualTime) -> None:
     gpu = a100(time)
     task = run(gpu)
-    assert task.energy_j == pytest.approx(gpu.truth.energy_j(WORK, 1410), rel=0.01)
+    assert task.energy_j == pytest.approx(physics.energy_j(gpu.model, 1410, WORK), rel=0.01)
     busy_j = gpu.true_now().energy_j
     time.pass_s(1.0)
-    assert gpu.true_now().energy_j - busy_j == pytest.approx(gpu.truth.blocking_power_w(1410), rel=0.02)
+    assert gpu.true_now().energy_j - busy_j == pytest.approx(85.4, rel=0.02)
 
 
 def test_the_counter_follows_the_truth_late(time: VirtualTime) -> None:
@@ -138,10 +138,10 @@ def test_a_throttled_device_says_why(time: VirtualTime) -> None:
 
 
 def test_what_ran_before_a_throttle_ran_at_the_clock_before(time: VirtualTime) -> None:
-    gpu, calm = a100(time, noise=0.0), a100(VirtualTime(), noise=0.0)
+    gpu = a100(time)
     work = Work(1.0, intensity=0.5)
-    full_s = calm.truth.duration_s(work, 1410)
-    slow_s = calm.truth.duration_s(work, 705)
+    full_s = physics.duration_s(gpu.model, 1410, work)
+    slow_s = physics.duration_s(gpu.model, 705, work)
     task = gpu.begin(work)
     gpu.release(task)
     time.pass_s(full_s / 2)
@@ -175,5 +175,5 @@ def test_whatever_the_switches_work_is_conserved(switches: list[tuple[int, float
     gpu.release(task)
     gpu.wait(task)
     lasted_s = task.finished_s - task.started_s
-    slowest = physics.work_rate(gpu.model, 210, 0.1)
+    slowest = Work(1.0, memory_bound=0.1).rate(gpu.model, 210, 1593)
     assert seconds - 1e-6 <= lasted_s <= seconds / slowest + 1e-6
