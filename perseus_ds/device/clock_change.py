@@ -83,7 +83,13 @@ class _CalibrationRun:
         until_s = gpu.now_s() + _COUNTER_LIMIT_S
         if able.can_lock:
             try:
-                yield from self._switch_all(able.clocks_mhz)
+                yield from self._to_and_fro(able.clocks_mhz)
+                missed = self._switches[-1]
+                idles = missed.idle or missed.seen_mhz < _IDLE_BELOW * able.clocks_mhz[0]
+                if missed.total_s is None and not idles and missed.seen_mhz < missed.to_mhz:
+                    lower_mhz = [mhz for mhz in able.clocks_mhz if mhz <= missed.seen_mhz - _WAVER_MHZ]
+                    if len(lower_mhz) > 1:
+                        yield from self._to_and_fro(lower_mhz)
             finally:
                 gpu.reset_clock()
         while self._has_counter and len(self._ticks_s) < _TICKS and gpu.now_s() < until_s:
@@ -98,7 +104,6 @@ class _CalibrationRun:
             counter_period_s=_median(later - earlier for earlier, later in pairwise(self._ticks_s)),
             unreached=sum(one.total_s is None for one in switches),
             idle=sum(one.idle for one in switches),
-            memory_why_not=able.memory_why_not,
         )
 
     def _look_at_counter(self) -> None:
@@ -109,16 +114,6 @@ class _CalibrationRun:
         ):
             self._ticks_s.append(self._gpu.now_s())
             self._seen_j = now_j
-
-    def _switch_all(self, clocks_mhz: tuple[int, ...]) -> Steps[None]:
-        """Between the highest clock and the middle; where one is not reached, once more below what was."""
-        yield from self._to_and_fro(clocks_mhz)
-        missed = self._switches[-1]
-        idles = missed.idle or missed.seen_mhz < _IDLE_BELOW * clocks_mhz[0]
-        if missed.total_s is None and not idles and missed.seen_mhz < missed.to_mhz:
-            lower_mhz = tuple(clock for clock in clocks_mhz if clock <= missed.seen_mhz - _WAVER_MHZ)
-            if len(lower_mhz) > 1:
-                yield from self._to_and_fro(lower_mhz)
 
     def _to_and_fro(self, clocks_mhz: Sequence[int]) -> Steps[None]:
         """Down first, from wherever it was (it counts only if it fails), then up and down in turn."""
@@ -185,7 +180,6 @@ class Calibration:
     """Medians over several switches; ``None`` where nothing could be measured.
 
     ``unreached`` counts the clocks that were not reached, ``idle`` those where the device did nothing.
-    ``memory_why_not`` is why the memory clock cannot be locked (``None``: it can), reported without trying.
     """
 
     call_s: float | None
@@ -195,7 +189,6 @@ class Calibration:
     counter_period_s: float | None
     unreached: int
     idle: int = 0
-    memory_why_not: str | None = None
 
     @property
     def switch_latency_s(self) -> float | None:
@@ -228,16 +221,6 @@ def calibration_steps(gpu: Gpu, *, in_step: bool = False) -> Steps[Calibration]:
     Cost: about six tenths of a second of the device's time at most.
     """
     return _CalibrationRun(gpu, in_step=in_step).steps()
-
-
-def with_calibration(able: Capabilities, calibration: Calibration) -> Capabilities:
-    """Put what was measured instead of what was declared."""
-    return replace(
-        able,
-        counter_period_s=calibration.counter_period_s or able.counter_period_s,
-        switch_latency_s=calibration.switch_latency_s or able.switch_latency_s,
-        switch_call_s=able.switch_call_s if calibration.call_s is None else calibration.call_s,
-    )
 
 
 def calibrate_together(gpus: Sequence[Gpu]) -> tuple[Calibration | DeviceError, ...]:

@@ -81,7 +81,12 @@ class NvmlGpu(LibraryGpu):
             self._what = f"GPU at {request.pci_bus_id}"
         with self._open_library(self._nvml.nvmlInit):
             self._handle = self._find(request)
-            self._refuse_mig()
+            mode = self._optional(lambda: self._nvml.nvmlDeviceGetMigMode(self._handle)[0])
+            if mode == self._nvml.NVML_DEVICE_MIG_ENABLE:
+                raise DeviceUnsupportedError(
+                    f"{self._what} has MIG on: its slices have no clock or energy of their own",
+                    hint="nvidia-smi -mig 0, or use device: null",
+                )
             self._identity = self._read_identity()
             self._capabilities = self._read_capabilities()
 
@@ -192,14 +197,6 @@ class NvmlGpu(LibraryGpu):
                 message = f"{what}: no such device (NVML error {_NOT_FOUND})"
                 raise DeviceAbsentError(message, hint=_COMPARE) from error
             raise nvml_error(int(error.value), what) from error
-
-    def _refuse_mig(self) -> None:
-        mode = self._optional(lambda: int(self._nvml.nvmlDeviceGetMigMode(self._handle)[0]))
-        if mode == self._nvml.NVML_DEVICE_MIG_ENABLE:
-            raise DeviceUnsupportedError(
-                f"{self._what} has MIG on: its slices have no clock or energy of their own",
-                hint="nvidia-smi -mig 0, or use device: null",
-            )
 
     def _read_identity(self) -> Identity:
         nvml, handle = self._nvml, self._handle

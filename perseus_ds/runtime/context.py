@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from perseus_ds.config import PerseusConfig
-from perseus_ds.device.clock_change import Calibration, ClockChange, with_calibration
+from perseus_ds.device.clock_change import Calibration, ClockChange
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import DeviceError, PerseusError
 from perseus_ds.profile import Profile, read_profile
@@ -52,7 +52,7 @@ def joined(
         _log_declared(log, able, [alone, *everyone])
         return able, None
     found = _pooled(alone, known, together_s=max(latencies_s))
-    _log_found(log, found)
+    _log_found(log, able, found)
     return _reckoned(able, found), found
 
 
@@ -60,7 +60,8 @@ def _reckoned(able: Capabilities, found: Calibration) -> Capabilities:
     """Put measured values for declared ones; read rarely, a counter seems slower, never quicker."""
     period_s = min(filter(None, (able.counter_period_s, found.counter_period_s)), default=None)
     latency_s = found.together_s or able.switch_latency_s
-    return replace(with_calibration(able, found), switch_latency_s=latency_s, counter_period_s=period_s)
+    call_s = able.switch_call_s if found.call_s is None else found.call_s
+    return replace(able, switch_latency_s=latency_s, switch_call_s=call_s, counter_period_s=period_s)
 
 
 def _pooled(alone: Calibration, known: Sequence[Calibration], *, together_s: float) -> Calibration:
@@ -74,7 +75,7 @@ def _pooled(alone: Calibration, known: Sequence[Calibration], *, together_s: flo
     )
 
 
-def _log_found(log: EventLog, found: Calibration) -> None:
+def _log_found(log: EventLog, able: Capabilities, found: Calibration) -> None:
     log.event(
         "calibrated",
         f"a clock change takes {_ms(found.switch_latency_s)} on one GPU and {_ms(found.together_s)} when all "
@@ -86,7 +87,7 @@ def _log_found(log: EventLog, found: Calibration) -> None:
         counter_period_s=found.counter_period_s,
         unreached=found.unreached,
         idle=found.idle,
-        memory_why_not=found.memory_why_not,
+        memory_why_not=able.memory_why_not,
     )
 
 

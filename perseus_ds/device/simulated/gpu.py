@@ -106,7 +106,12 @@ class Timeline:
     def advance(self, to_s: float) -> None:
         """Let time pass up to ``to_s``; cost: O(marks between), about two per counter period."""
         while self.time_s < to_s:
-            mark_s = self._next_mark_s()
+            mark_s = self._counter.next_mark_s
+            if self._pending:
+                mark_s = min(mark_s, self._pending[0][0])
+            if self.task is not None and self.task.finished_s is None:
+                mark_s = min(mark_s, self.time_s + self.task.remaining_s / self._rate_now)
+            mark_s = max(mark_s, self.time_s)
             self._pass(min(mark_s, to_s))
             if mark_s <= to_s:
                 self._act(mark_s)
@@ -178,14 +183,6 @@ class Timeline:
     def _rate(self, clock_mhz: int, memory_mhz: int, work: AnyWork) -> float:
         held_mhz = self._held_mhz(clock_mhz, memory_mhz, work)
         return physics.rate(self.model, held_mhz, memory_mhz, work)
-
-    def _next_mark_s(self) -> float:
-        mark_s = self._counter.next_mark_s
-        if self._pending:
-            mark_s = min(mark_s, self._pending[0][0])
-        if self.task is not None and self.task.finished_s is None:
-            mark_s = min(mark_s, self.time_s + self.task.remaining_s / self._rate_now)
-        return max(mark_s, self.time_s)
 
     def _pass(self, to_s: float) -> None:
         elapsed_s = to_s - self.time_s

@@ -91,11 +91,6 @@ def interpolate(table: Table, x: float) -> float:
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
-def grid_mhz(low: int, high: int, step: int = 15) -> tuple[int, ...]:
-    """List a grid of clocks, descending."""
-    return tuple(range(high, low - 1, -step))
-
-
 _SHEETS: Mapping[str, Mapping[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text())
 _NOTES = ("about", "like", "sources_as")
 
@@ -114,8 +109,9 @@ def _fields_of(key: str) -> dict[str, Any]:
 def _model(key: str) -> GpuModel:
     fields = {name: _frozen(value) for name, value in _fields_of(key).items()}
     roofline = Roofline(**{name: _frozen(value) for name, value in fields.pop("roofline").items()})
-    clocks, sources = fields.pop("clocks_mhz"), MappingProxyType(fields.pop("sources"))
-    return GpuModel(key=key, clocks_mhz=grid_mhz(**clocks), roofline=roofline, sources=sources, **fields)
+    grid, sources = fields.pop("clocks_mhz"), MappingProxyType(fields.pop("sources"))
+    clocks_mhz = tuple(range(grid["high"], grid["low"] - 1, -grid["step"]))
+    return GpuModel(key=key, clocks_mhz=clocks_mhz, roofline=roofline, sources=sources, **fields)
 
 
 def _frozen(value: Any) -> Any:  # noqa: ANN401  # whatever JSON holds

@@ -50,11 +50,6 @@ _SHORTEST_S = 1e-6  # no kernel is shorter, whatever it does
 _PIPE_DEPTH = 32
 
 
-def is_product(name: str) -> bool:
-    """Return whether an operator multiplies matrices."""
-    return any(word in name.lower() for word in _PRODUCTS)
-
-
 def work_of_operator(model: GpuModel, name: str, shapes: Sequence[Sequence[int]], dtype: str) -> KernelWork:
     """Estimate the work of a launch.
 
@@ -63,7 +58,7 @@ def work_of_operator(model: GpuModel, name: str, shapes: Sequence[Sequence[int]]
     """
     arrays = [tuple(shape) for shape in shapes if shape]
     item = _BYTES.get(dtype.removeprefix("torch."), 4)
-    if is_product(name):
+    if any(word in name.lower() for word in _PRODUCTS):
         operands = [shape for shape in arrays if len(shape) > 1][-2:]
         if len(operands) == 2:  # noqa: PLR2004  # two operands
             return _product(model, operands[0], operands[1], item, 2.0 if item > 2 else 1.0)  # noqa: PLR2004  # half precision
