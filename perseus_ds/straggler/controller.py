@@ -132,29 +132,30 @@ class SlowdownBudget:
         self.exhausted = False
 
     @property
+    def cost_pct(self) -> float:
+        return 100.0 * self.lost / HORIZON
+
+    @property
     def room(self) -> float:
         """Return how much slower, relatively, an iteration may be made without room for more being lost."""
         return 0.0 if self.exhausted else (self._most - self.lost) / self._reaction_delay
 
     def observe(self, own_s: _Replicas, planned_s: _Replicas, objective_s: _Replicas) -> None:
-        """Take in one iteration, and what each plan that ran and each objective's plan predict."""
-        lost = _lost(own_s, planned_s, objective_s)
+        """Take in one iteration, and what each plan that ran and each objective's plan predict.
+
+        What is lost is against every replica at its objective's plan, as it would have kept it.
+        """
+        known, lost = np.isfinite(own_s) & (own_s > 0.0), 0.0
+        slowed = known & np.isfinite(planned_s) & (planned_s > objective_s * (1.0 + 1e-9))
+        if slowed.any():
+            needed_s = own_s.copy()
+            needed_s[slowed] *= objective_s[slowed] / planned_s[slowed]
+            lost = float(own_s[known].max() / needed_s[known].max() - 1.0)
         if lost or self.lost:
             self.lost = max(0.0, self.lost + lost - float(self._history[self._place]))
         self._history[self._place] = lost
         self._place = (self._place + 1) % HORIZON
         self.exhausted = self.lost >= self._most / 2 if self.exhausted else self.lost >= self._most
-
-
-def _lost(own_s: _Replicas, planned_s: _Replicas, objective_s: _Replicas) -> float:
-    """Compare an iteration with every replica at its objective's plan, as it would have kept it."""
-    known = np.isfinite(own_s) & (own_s > 0.0)
-    slowed = known & np.isfinite(planned_s) & (planned_s > objective_s * (1.0 + 1e-9))
-    if not slowed.any():
-        return 0.0
-    needed_s = own_s.copy()
-    needed_s[slowed] *= objective_s[slowed] / planned_s[slowed]
-    return float(own_s[known].max() / needed_s[known].max() - 1.0)
 
 
 _SIGMAS = np.linspace(0.0, 6.0, 241)
@@ -198,7 +199,7 @@ class StragglerController:
         self._objective_s, self._fastest_s = objective_s, fastest_s
         self._estimate = SlowdownEstimate(replicas, scatter)
         self._level_sigmas = NormalDist().inv_cdf(1.0 - FALSE_ALARM / replicas**2)
-        self._budget = SlowdownBudget(max_pct=max_cost_pct, reaction_delay=reaction_delay)
+        self.budget = SlowdownBudget(max_pct=max_cost_pct, reaction_delay=reaction_delay)
         self._slow = self._capped = np.zeros(replicas, dtype=np.bool_)
         self._announced = np.ones(replicas)
         self._limits_s = np.full(replicas, np.nan)
@@ -231,34 +232,30 @@ class StragglerController:
         """
         own_s = status.own_s
         if costs and self._announced.max() <= 1.0:  # what was told is believed, whatever it costs
-            self._budget.observe(own_s, planned_s, self._objective_s)
+            self.budget.observe(own_s, planned_s, self._objective_s)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = own_s / (planned_s if load is None else planned_s * load)
         self._capped = status.capped
         moved = self._estimate.observe(ratio, awaited=self._slow, review_every=self._review_every)
         announced = np.maximum(np.where(np.isfinite(status.announced), status.announced, 1.0), 1.0)
         told = not np.array_equal(announced, self._announced)
-        if moved or told or self._restricted or self._budget.exhausted != self._decision.ended:
+        if moved or told or self._restricted or self.budget.exhausted != self._decision.ended:
             self._announced, self._restricted = announced, False
             self._decision = self._decide()
-            self._review_every = self._patience()
+            if self._decision.sync_time_s is None and not self._slow.any():
+                self._review_every = _REVIEW_EVERY_WHILE_CALM
+            else:  # medians are due again soon after a change, else in good time
+                later = min(2 * self._review_every, _REVIEW_EVERY_MOST)
+                self._review_every = REVIEW_EVERY if self._decision.changed else later
         elif self._decision.changed:
             self._decision = replace(self._decision, changed=False)
         return self._decision
-
-    @property
-    def cost_pct(self) -> float:
-        return 100.0 * self._budget.lost / HORIZON
 
     @property
     def slow(self) -> NDArray[np.bool_]:
         """The replicas that are slow, or announced to be [replicas]."""
         slow: NDArray[np.bool_] = self._slow | (self._announced > 1.0)
         return slow
-
-    @property
-    def may_slow(self) -> bool:
-        return not self._budget.exhausted
 
     @property
     def pace(self) -> _Replicas:
@@ -279,13 +276,7 @@ class StragglerController:
             return math.inf
         recovered = np.minimum(self._paces, self._usual) if self._slow.any() else self._paces
         longest_s = float(np.max(recovered * least_s, where=np.isfinite(least_s), initial=0.0))
-        return longest_s * (1.0 + self._budget.room)
-
-    def _patience(self) -> int:
-        """After how many iterations the medians are due again: soon after a change, else in good time."""
-        if self._decision.sync_time_s is None and not self._slow.any():
-            return _REVIEW_EVERY_WHILE_CALM
-        return REVIEW_EVERY if self._decision.changed else min(2 * self._review_every, _REVIEW_EVERY_MOST)
+        return longest_s * (1.0 + self.budget.room)
 
     def _decide(self) -> StragglerDecision:
         pace, self._usual = self._pace()
@@ -305,7 +296,7 @@ class StragglerController:
         self._paces = pace
         last = int(unconstrained_s.argmax())
         recovered_s = np.where(at_full_speed, self._usual * self._fastest_s, unconstrained_s).max()
-        max_s = np.inf if announced.any() else float(recovered_s) * (1.0 + self._budget.room)
+        max_s = np.inf if announced.any() else float(recovered_s) * (1.0 + self.budget.room)
         self._limits_s = self._new_limits_s(unconstrained_s, least_s, last, max_s)
         waiting = np.isfinite(self._limits_s).nonzero()[0]
         faster = at_full_speed & (self._fastest_s < self._objective_s)
@@ -326,7 +317,7 @@ class StragglerController:
             waiting=tuple(waiting.tolist()),
             unconfirmed=tuple((announced & self._estimate.has_samples).nonzero()[0].tolist()),
             changed=limit_s.tobytes() != self._decision.limit_s.tobytes(),
-            ended=self._budget.exhausted,
+            ended=self.budget.exhausted,
         )
 
     def _new_limits_s(

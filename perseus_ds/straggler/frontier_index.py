@@ -40,7 +40,7 @@ class FrontierIndex:
     objective: int
     fastest: int
     mixes: bool
-    _cheaper: NDArray[np.int64]
+    _cheaper: NDArray[np.int64]  # plans, time ascending, of which each costs less than all before
 
     @classmethod
     def of(cls, plans: PlanSet, objective: Objective) -> FrontierIndex:
@@ -51,6 +51,8 @@ class FrontierIndex:
         expected_s = _longest_path_s(plans)
         power_w = plans.effective_energy_j / expected_s + plans.blocking_total_w
         power_w *= 1.0 if plans.power_ratio is None else plans.power_ratio
+        order = np.lexsort((plans.effective_energy_j, expected_s))
+        least_j = np.minimum.accumulate(plans.effective_energy_j[order])
         return cls(
             expected_s=expected_s,
             scatter=math.nan if plans.scatter_pct is None else plans.scatter_pct / 100.0,
@@ -59,7 +61,7 @@ class FrontierIndex:
             objective=select(plans, objective).index,
             fastest=select(plans, Objective()).index,
             mixes=can_mix(plans),
-            _cheaper=_ever_cheaper(expected_s, plans.effective_energy_j),
+            _cheaper=order[np.r_[True, least_j[1:] < least_j[:-1]]],
         )
 
     def below(self, power_w: float) -> FrontierIndex:
@@ -126,13 +128,6 @@ class FrontierIndex:
     def _slower(self) -> NDArray[np.int64]:
         """Return the plans behind the objective's, each cheaper than the ones before."""
         return self._cheaper[self.expected_s[self._cheaper] > self.objective_s]
-
-
-def _ever_cheaper(time_s: _Floats, cost_j: _Floats) -> NDArray[np.int64]:
-    """Plans, time ascending, of which each costs less than all before."""
-    order = np.lexsort((cost_j, time_s))
-    least = np.minimum.accumulate(cost_j[order])
-    return order[np.r_[True, least[1:] < least[:-1]]]
 
 
 def _longest_path_s(plans: PlanSet) -> _Floats:

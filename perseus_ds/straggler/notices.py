@@ -214,20 +214,15 @@ def _running_job(directory: RunDirectory) -> Mapping[str, object]:
         over = _OVER.get(name, over)
     if attached is None:
         raise PerseusError(f"{directory.path}: no job has started here yet")
-    if over is not None or not _is_alive(attached):
-        raise PerseusError(f"{directory.path}: {over or 'its job has died'}, nobody would receive it")
-    return attached
-
-
-def _is_alive(attached: Mapping[str, object]) -> bool:
-    """Return whether rank 0 may still be there; no other host's processes can be seen from here."""
     pid = _count(attached, "pid")
-    if attached.get("host") == socket.gethostname() and pid is not None:
+    if attached.get("host") == socket.gethostname() and pid is not None:  # no other host's can be seen
         try:
             os.kill(pid, 0)
         except OSError as error:
-            return isinstance(error, PermissionError)
-    return True
+            over = over or (None if isinstance(error, PermissionError) else "its job has died")
+    if over is not None:
+        raise PerseusError(f"{directory.path}: {over}, nobody would receive it")
+    return attached
 
 
 def _count(attached: Mapping[str, object], key: str) -> int | None:

@@ -113,7 +113,7 @@ class ReplicaPlans:
             return False
         predicted_s, pace = np.where(known, predicted_s, np.nan), self._controller.pace
         self._predicted_s[index] = predicted_s, predicted_s * pace
-        if self._answered and not self._controller.may_slow:
+        if self._answered and self._controller.budget.exhausted:
             self._present = self._every(self._index.objective)
         elif self._answered and np.isfinite(self._pacing.error):
             max_s = self._controller.longest_allowed_s(predicted_s)
@@ -142,7 +142,7 @@ class ReplicaPlans:
     def account(self) -> Mapping[str, float]:
         """Return what answers have cost, in how many iterations replicas were paced and how much."""
         return {
-            "cost_pct": self._controller.cost_pct,
+            "cost_pct": self._controller.budget.cost_pct,
             "paced_iterations": self._paced_iterations,
             "mean_slowed_pct": 100.0 * self._slowed / max(1, self._paced_iterations),
         }
