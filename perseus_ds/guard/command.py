@@ -156,7 +156,6 @@ def _serve(options: argparse.Namespace) -> int:
     service = Service(
         options.socket, policy, group=options.group, backend=options.backend, rules=options.rules
     )
-    service.start()
     return _REFUSED if service.run() else _DONE
 
 

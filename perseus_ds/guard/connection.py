@@ -172,32 +172,34 @@ class ClientConnection:
         uuid: Value = None
         try:
             message = decode(packet)
-            uuid = message.get("uuid")
-            self._do(message)
+            verb, uuid = message.get("do"), message.get("uuid")
+            if verb == "take":
+                self._take(message)
+            elif verb == "may":
+                self._check_allowed(self._server.backend or text(message, "backend"), text(message, "uuid"))
+                self._send({"is": "may"})
+            elif verb == "status":
+                for one in self._server.status(self.peer):
+                    self._send(one)
+            elif self._writer is None:
+                raise DeviceUnavailableError("take a GPU first")
+            else:
+                self._do_as_holder(self._writer, verb, message)
         except MalformedError as error:
             self._refuse(DeviceUnsupportedError(f"malformed message: {error}"), uuid)
         except DeviceError as error:
             self._refuse(error, uuid)
 
-    def _do(self, message: Message) -> None:
-        verb = message.get("do")
-        if verb == "take":
-            self._take(message)
-        elif verb == "may":
-            self._check_allowed(self._server.backend or text(message, "backend"), text(message, "uuid"))
-            self._send({"is": "may"})
-        elif verb == "status":
-            for one in self._server.status(self.peer):
-                self._send(one)
-        elif self._writer is None:
-            raise DeviceUnavailableError("take a GPU first")
-        else:
-            self._do_as_holder(self._writer, verb, message)
-
     def _do_as_holder(self, writer: ClockWriter, verb: Value, message: Message) -> None:
         writer.renew()
         if verb in {"lock", "reset"}:
-            wanted_mhz = self._wanted_mhz(writer.claim, message) if verb == "lock" else None
+            wanted_mhz = None
+            if verb == "lock":
+                clock_mhz, able = int(number(message, "clock_mhz")), writer.claim.gpu.capabilities()
+                if clock_mhz not in able.clocks_mhz:
+                    what = f"{clock_mhz} MHz is not a clock of {writer.claim.uuid}"
+                    raise DeviceUnsupportedError(f"{what}: it has {able.grid}")
+                wanted_mhz = self._server.policy.clamped_mhz(clock_mhz, able.clocks_mhz)
             due_s = number(message, "at_s") if "at_s" in message else None
             writer.request(int(number(message, "number")), wanted_mhz, due_s)
         elif verb == "expect":
@@ -255,13 +257,6 @@ class ClientConnection:
             return self._server.may_open(self.peer, device)
 
         self._server.policy.check(self.peer, uuid, owns=owns)
-
-    def _wanted_mhz(self, claim: GpuClaim, message: Message) -> int:
-        clock_mhz, able = int(number(message, "clock_mhz")), claim.gpu.capabilities()
-        if clock_mhz not in able.clocks_mhz:
-            what = f"{clock_mhz} MHz is not a clock of {claim.uuid}"
-            raise DeviceUnsupportedError(f"{what}: it has {able.grid}")
-        return self._server.policy.clamped_mhz(clock_mhz, able.clocks_mhz)
 
     def _warn(self, kind: ConflictKind, line: str) -> None:
         uuid = "" if self._writer is None else self._writer.claim.uuid

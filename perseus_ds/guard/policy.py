@@ -53,9 +53,9 @@ class Rule:
     own: bool = False
 
     def matches(self, peer: Peer) -> bool:
-        return (self.uid is None or self.uid == peer.uid) and (
-            self.cgroup is None or _below(peer.cgroup, self.cgroup)
-        )
+        group = self.cgroup
+        in_group = group is None or peer.cgroup == group or peer.cgroup.startswith(group.rstrip("/") + "/")
+        return in_group and (self.uid is None or self.uid == peer.uid)
 
     def allows(self, uuid: str, owns: Callable[[], bool]) -> bool:
         """Return whether this line, which is about a peer, lets it have a GPU."""
@@ -73,8 +73,10 @@ class Policy:
     floor_mhz: int = 0
     restore_clock_mhz: int | None = None
 
-    def may_connect(self, peer: Peer) -> bool:
-        return any(rule.matches(peer) for rule in self.rules)
+    def check_connection(self, peer: Peer) -> None:
+        """Refuse a peer that no rule names."""
+        if not any(rule.matches(peer) for rule in self.rules):
+            raise DevicePermissionError(f"{peer} may not control any GPU", hint=_HINT)
 
     def check(self, peer: Peer, uuid: str, *, owns: Callable[[], bool] = lambda: False) -> None:
         """Refuse a GPU that no rule lets a peer have; ``owns`` is asked whether the peer may open it."""
@@ -89,12 +91,3 @@ class Policy:
 
 
 ALLOW_ALL = Policy((Rule(),))
-
-
-def refusal_of(peer: Peer) -> DevicePermissionError:
-    """The answer to a peer that no rule names."""
-    return DevicePermissionError(f"{peer} may not control any GPU", hint=_HINT)
-
-
-def _below(cgroup: str, prefix: str) -> bool:
-    return cgroup == prefix or cgroup.startswith(prefix.rstrip("/") + "/")

@@ -33,7 +33,7 @@ from perseus_ds.errors import (
 from perseus_ds.guard.claim import OpenGpu, open_gpu
 from perseus_ds.guard.connection import ClientConnection, Server, ending_signals, raise_priority, serve
 from perseus_ds.guard.log import ERRORS, LOGGER, log_event, print_line
-from perseus_ds.guard.policy import Peer, Policy, control_groups, refusal_of
+from perseus_ds.guard.policy import Peer, Policy, control_groups
 from perseus_ds.guard.protocol import KIND, Message, Value, encode, refusal
 from perseus_ds.guard.repair import repair
 from perseus_ds.guard.rules import read_rules
@@ -120,7 +120,7 @@ def may_open(peer: Peer, device: str) -> bool:
 
 
 class Service:
-    """A listening socket, and a thread for each client. `start` restores what an earlier guard left.
+    """A listening socket, and a thread for each client.
 
     ``group`` is the socket's. ``rules`` is a file that SIGHUP reads anew; without it SIGHUP ends the service.
     """
@@ -143,20 +143,19 @@ class Service:
         self._restored: list[bool] = []
         self._accepted = 0
 
-    def start(self) -> None:
-        """Repair, then listen, or raise why that is impossible."""
+    def run(self) -> int:
+        """Restore what an earlier guard left, then serve until a signal; return how many GPUs could not be.
+
+        Raises why it cannot listen.
+        """
         for one in repair(open_gpu=self._server.open_gpu):
             log_event("repaired", str(one), gpu=one.uuid, clock_mhz=one.clock_mhz, why=one.outcome.value)
-        self._listener = Listener(self._path, self._group)
-
-    def run(self) -> int:
-        """Serve until a signal; return how many GPUs could not be restored."""
-        sys.setswitchinterval(_SWITCH_S)
-        raise_priority()
-        with ending_signals() as signalled:
+        with listening(self._path, self._group) as listener, ending_signals() as signalled:
+            sys.setswitchinterval(_SWITCH_S)
+            raise_priority()
             try:
                 log_event("listening", f"listening on {self._path}", version=__version__, **self._in_force())
-                self._accept_until(signalled)
+                self._accept_until(signalled, listener)
             finally:
                 notify("STOPPING=1")
                 leases = sum(connection.has_taken for _, connection in self._clients)
@@ -165,7 +164,6 @@ class Service:
                 for thread, _ in self._clients:
                     thread.join()
                 os.close(self._stop)
-                self._listener.close()
         return self._restored.count(False)
 
     def _status(self, peer: Peer) -> Iterator[Message]:
@@ -177,9 +175,9 @@ class Service:
     def _in_force(self) -> dict[str, int]:
         return {"rules": len(self._server.policy.rules), "floor_mhz": self._server.policy.floor_mhz}
 
-    def _accept_until(self, signalled: int) -> None:
+    def _accept_until(self, signalled: int, listener: socket.socket) -> None:
         poll = select.poll()
-        for descriptor in (self._listener.socket.fileno(), signalled):
+        for descriptor in (listener.fileno(), signalled):
             poll.register(descriptor, select.POLLIN)
         every_s = watchdog_period_s()
         notify("READY=1")
@@ -188,8 +186,8 @@ class Service:
             notify("WATCHDOG=1")
             if signalled in ready and not self._reload(os.read(signalled, _MAX_SIGNALS)):
                 return
-            if self._listener.socket.fileno() in ready:
-                self._accept()
+            if listener.fileno() in ready:
+                self._accept(listener)
 
     def _reload(self, signals: bytes) -> bool:
         """Read the rules anew if that is all that is asked; what is wrong with them leaves those in force."""
@@ -206,10 +204,10 @@ class Service:
         notify("READY=1")
         return True
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         """Start to serve one client, or refuse it with the reason."""
         try:
-            sock, _ = self._listener.socket.accept()
+            sock, _ = listener.accept()
         except BlockingIOError:
             return
         except OSError:  # out of descriptors, for one: the clients that are there come first
@@ -239,8 +237,7 @@ class Service:
 
     def _start_client(self, sock: socket.socket, peer: Peer, pidfd: int) -> None:
         """Give a client a thread of its own, or refuse it: no rule names it, or there are too many."""
-        if not self._server.policy.may_connect(peer):
-            raise refusal_of(peer)
+        self._server.policy.check_connection(peer)
         self._clients = [(thread, connection) for thread, connection in self._clients if thread.is_alive()]
         idle = sum(not one.has_taken and one.peer.uid == peer.uid for _, one in self._clients)
         if idle >= _MAX_IDLE_OF_A_USER or len(self._clients) >= _MAX_CLIENTS:
@@ -276,47 +273,40 @@ def policy_of(rules: Path) -> Policy:
     return policy
 
 
-class Listener:
-    """A listening socket at a path, for the members of a group; nobody else's file is ever removed for it.
+@contextlib.contextmanager
+def listening(path: Path, group: str | None) -> Iterator[socket.socket]:
+    """Listen on a socket at a path, for the members of a group; nobody else's file is ever removed for it.
 
     A `DeviceError`: another service listens there, something else lies there, or the socket cannot be made. A
     `ConfigError`: no such group.
     """
-
-    def __init__(self, path: Path, group: str | None) -> None:
-        try:  # a group by name or number: in a container it may have no name
-            gid = -1 if group is None else int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
-        except KeyError:
-            raise ConfigError(f"no group {group!r} on this node") from None
-        self._path = path
-        self.socket = socket.socket(socket.AF_UNIX, KIND)
+    try:  # a group by name or number: in a container it may have no name
+        gid = -1 if group is None else int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise ConfigError(f"no group {group!r} on this node") from None
+    with socket.socket(socket.AF_UNIX, KIND) as listener:
         try:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             _clear(path)
             before = os.umask(0o777 & ~_SOCKET_MODE)
             try:
-                self.socket.bind(str(path))
+                listener.bind(str(path))
             finally:
                 os.umask(before)
             if path.lstat().st_gid != gid != -1:
                 os.chown(path, -1, gid)
             path.chmod(_SOCKET_MODE)
-            self.socket.listen(_BACKLOG)
-            self.socket.setblocking(False)
-            self._inode = path.lstat().st_ino
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+            inode = path.lstat().st_ino
         except OSError as error:
-            self.socket.close()
             raise DevicePermissionError(f"cannot listen on {path}: {error}") from error
-        except DeviceError:
-            self.socket.close()
-            raise
-
-    def close(self) -> None:
-        """Stop listening, and remove the socket if it is still ours."""
-        self.socket.close()
-        with contextlib.suppress(OSError):
-            if self._path.lstat().st_ino == self._inode:
-                self._path.unlink()
+        try:
+            yield listener
+        finally:
+            with contextlib.suppress(OSError):
+                if path.lstat().st_ino == inode:  # still ours
+                    path.unlink()
 
 
 def _clear(path: Path) -> None:

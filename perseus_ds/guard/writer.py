@@ -229,7 +229,9 @@ class ClockWriter:
         late_s = max(0.0, now_s - self._present.due_s - self._call_s)
         self.counts.record_change(late_s=late_s)
         higher = before_mhz is not None and (clock_mhz is None or clock_mhz > before_mhz)
-        self._late_raises += higher and late_s > overdue_s(self._latency_s, slow_call_s=self._slow_call_s())
+        calls_s = sorted(self._calls_s)  # what one of a hundred takes at least is slow; before, none is
+        slow_s = calls_s[-1 - len(calls_s) // 100] if len(calls_s) >= _CALLS_ENOUGH else 0.0
+        self._late_raises += higher and late_s > overdue_s(self._latency_s, slow_call_s=slow_s)
 
     def _on_refusal(self, error: DeviceError, clock_mhz: int | None) -> None:
         """Ask for the clock that substitutes a refused one, plan the next try, or give the request up."""
@@ -248,11 +250,6 @@ class ClockWriter:
             self._report(ConflictKind.CLOCK_REFUSED, error.message)
             return
         self._retry_s = now_s + next(self._pauses_s)
-
-    def _slow_call_s(self) -> float:
-        """Return what one call of a hundred takes at least; 0 before there were a hundred."""
-        calls_s = sorted(self._calls_s)
-        return calls_s[-1 - len(calls_s) // 100] if len(calls_s) >= _CALLS_ENOUGH else 0.0
 
     def _is_close(self, due_s: float | None) -> bool:
         """Return whether a request is due so soon that a look at the clock could delay it."""

@@ -42,9 +42,10 @@ def test_own_gpus_are_those_that_the_peer_may_open() -> None:
 
 def test_who_is_no_rules_business_is_known_before_it_says_a_word() -> None:
     policy = Policy((rule_of("user=1001 gpus=*"), rule_of("cgroup=/other gpus=own")))
-    assert not policy.may_connect(ALICE)
-    assert policy.may_connect(Peer(pid=10, uid=1001, gid=100))
-    assert policy.may_connect(Peer(pid=10, uid=7, gid=7, cgroup="/other/pod"))
+    with pytest.raises(DevicePermissionError, match="any GPU"):
+        policy.check_connection(ALICE)
+    policy.check_connection(Peer(pid=10, uid=1001, gid=100))
+    policy.check_connection(Peer(pid=10, uid=7, gid=7, cgroup="/other/pod"))
 
 
 def test_without_rules_nobody_may() -> None:
