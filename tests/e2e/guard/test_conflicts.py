@@ -1,10 +1,11 @@
 """Conflicts that a guard sees on its GPU, and its reaction."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from fake_nvml import FakeNvml
+from processes import eventually
 
 from perseus_ds.device.gpu import ConflictKind, DeviceRequest, OperatorSettings
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
@@ -13,15 +14,6 @@ from perseus_ds.guard.open import choose
 from perseus_ds.guard.repair import Outcome, repair
 
 pytestmark = pytest.mark.e2e
-
-
-def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
-    until_s = time.monotonic() + limit_s
-    while time.monotonic() < until_s:
-        if true():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from containers import Container, missing
 from fake_nvml import UUID, FakeNvml
-from test_kills import eventually, free
-from test_service import EVERYTHING, Daemon
+from processes import EVERYTHING, Daemon, eventually, free
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu

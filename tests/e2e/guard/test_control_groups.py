@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
-from test_service import eventually
+from processes import TRAINER, eventually
 
 from perseus_ds.errors import DevicePermissionError
 from perseus_ds.guard.containment import NAME
@@ -20,7 +20,6 @@ from perseus_ds.guard.service import may_open
 
 pytestmark = pytest.mark.e2e
 
-TRAINER = Path(__file__).with_name("trainer.py")
 WATCHER = """
 import sys, time
 from perseus_ds.device.gpu import DeviceRequest

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_nvml import UUID, FakeNvml
 from pods import Pod, control_group, image, missing, slice_of_pods
-from test_service import eventually
+from processes import eventually
 
 from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.guard.claim import OwnershipLock

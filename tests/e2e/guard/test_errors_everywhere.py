@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from fake_nvml import CLOSE, EVERY_CALL, OPEN, READ, UUID, FakeNvml
-from test_kills import Job, alive, eventually, free
+from processes import Job, alive, eventually, free
 from test_tired_driver import left_locked, reset
 
 from perseus_ds.device.gpu import DeviceRequest

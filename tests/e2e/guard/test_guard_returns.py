@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
+from processes import EVERYTHING, Daemon, ask, eventually, lock
 
 from perseus_ds.device.gpu import ConflictKind, DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
@@ -22,7 +22,6 @@ from perseus_ds.guard.spawn import SpawnedGuard, spawn
 
 pytestmark = pytest.mark.e2e
 
-__all__ = ["start"]
 LOST, BACK = ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from test_service import EVERYTHING, PROGRAM, Daemon, ask, eventually, lock, start
+from processes import EVERYTHING, PROGRAM, Daemon, ask, eventually, lock
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
@@ -21,7 +21,6 @@ from perseus_ds.guard.open import choose
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")]
 
-__all__ = ["start"]  # the fixture
 Start = Callable[..., Daemon]
 ROOTS = "user=0 gpus=*"
 CONNECTS = """

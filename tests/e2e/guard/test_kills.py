@@ -1,82 +1,22 @@
 """However a job ends, no clock stays locked: real processes, real signals, the clocks seen from outside."""
 
-import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import pytest
 from fake_nvml import UUID, FakeNvml
+from processes import Job, alive, eventually, free
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.guard.repair import Outcome, repair
 
 pytestmark = pytest.mark.e2e
-
-TRAINER = Path(__file__).with_name("trainer.py")
-
-
-class Job:
-    """A running trainer and its guard."""
-
-    def __init__(self, how: str = "runs", seed: int = 0) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(TRAINER), str(seed), how],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self.guard = int(self.process.stdout.readline())
-
-    def kill_trainer(self, number: signal.Signals = signal.SIGKILL) -> None:
-        os.kill(self.process.pid, number)
-
-    def kill_guard(self, number: signal.Signals = signal.SIGKILL) -> None:
-        os.kill(self.guard, number)
-
-    def kill_both(self) -> None:
-        """Stop the trainer first: on a busy host it would put the clock back when it sees its guard gone."""
-        self.kill_trainer(signal.SIGSTOP)
-        self.kill_guard()
-        self.kill_trainer()
-
-    def ctrl_c(self) -> None:
-        os.killpg(self.process.pid, signal.SIGINT)
-
-    def wait(self) -> None:
-        """Wait until the trainer has ended, and end its forked workers: they would outlive the test."""
-        self.process.stdout.close()
-        self.process.wait(30)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-
-def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
-    until_s = time.monotonic() + limit_s
-    while time.monotonic() < until_s:
-        if true():
-            return True
-        time.sleep(0.002)
-    return False
-
-
-def alive(pid: int) -> bool:
-    """Return whether a process has threads left: its first may end before those that hold its locks."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
-        return state not in {"Z", "X"} or len([*Path(f"/proc/{pid}/task").iterdir()]) > 1
-    except OSError:
-        return False
-
-
-def free(node: FakeNvml) -> bool:
-    return node.locked_mhz() == [0, 0]
+ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 @pytest.mark.parametrize("how", ["raises", "returns"])
@@ -86,30 +26,20 @@ def test_a_job_that_ends_by_itself(node: FakeNvml, how: str) -> None:
     assert eventually(lambda: not alive(job.guard) and free(node))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_trainer_that_is_killed(node: FakeNvml, number: signal.Signals) -> None:
-    job = Job()
+BLOWS = {
+    **{number.name: ("runs", partial(Job.kill_trainer, number=number)) for number in ENDING},
+    "its forked worker lives on": ("forks", Job.kill_trainer),
+    "Ctrl-C reaches the job and not the guard": ("runs", Job.ctrl_c),
+}
+
+
+@pytest.mark.parametrize(("how", "blow"), BLOWS.values(), ids=BLOWS)
+def test_a_trainer_that_is_killed(node: FakeNvml, how: str, blow: Callable[[Job], None]) -> None:
+    job = Job(how)
     assert eventually(lambda: not free(node))
-    job.kill_trainer(number)
-    job.wait()
+    blow(job)
     assert eventually(lambda: free(node) and not alive(job.guard))
-
-
-def test_a_killed_trainer_whose_forked_worker_lives_on(node: FakeNvml) -> None:
-    job = Job("forks")
-    assert eventually(lambda: not free(node))
-    job.kill_trainer()
-    assert eventually(lambda: free(node) and not alive(job.guard))
-    os.killpg(job.process.pid, signal.SIGKILL)
     job.wait()
-
-
-def test_ctrl_c_reaches_the_job_and_not_the_guard(node: FakeNvml) -> None:
-    job = Job()
-    assert eventually(lambda: not free(node))
-    job.ctrl_c()
-    job.wait()
-    assert eventually(lambda: free(node) and not alive(job.guard))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

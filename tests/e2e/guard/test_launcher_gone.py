@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
-from test_kills import alive, eventually
-from test_service import EVERYTHING, Daemon
+from processes import EVERYTHING, TRAINER, Daemon, alive, eventually
 
 from perseus_ds.guard.connection import launchers_above
 
 pytestmark = pytest.mark.e2e
 
-TRAINER = Path(__file__).with_name("trainer.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--master-port", "0"]
 
 

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
-from test_kills import alive, eventually
+from processes import TRAINER, alive, eventually
 
 pytestmark = pytest.mark.e2e
 
-TRAINER = Path(__file__).with_name("trainer.py")
 ROOM = 192 << 20
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
+from processes import eventually
 from ranks import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -79,15 +80,6 @@ def descendants(pid: int) -> list[int]:
     except OSError:
         return []
     return [*children, *(below for child in children for below in descendants(child))]
-
-
-def eventually(true: Callable[[], bool], limit_s: float) -> bool:
-    until_s = time.monotonic() + limit_s
-    while time.monotonic() < until_s:
-        if true():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 @pytest.fixture

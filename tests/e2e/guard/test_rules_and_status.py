@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
+from processes import EVERYTHING, Daemon, ask, eventually, lock
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.guard.open import choose
@@ -23,7 +23,6 @@ from perseus_ds.guard.protocol import KIND
 
 pytestmark = pytest.mark.e2e
 
-__all__ = ["start"]
 PROGRAM = [sys.executable, "-m", "perseus_ds", "guardd"]
 GPUS = 8
 

@@ -6,101 +6,20 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
+from processes import EVERYTHING, Daemon, ask, eventually, lock
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError, DeviceUnsupportedError
 from perseus_ds.guard.open import choose
-from perseus_ds.guard.protocol import KIND, MAX_BYTES
+from perseus_ds.guard.protocol import MAX_BYTES
 
 pytestmark = pytest.mark.e2e
-
-PROGRAM = Path(__file__).with_name("service.py")
-EVERYTHING = "gpus=*"
-
-
-class Daemon:
-    """A running guardd."""
-
-    def __init__(self, path: Path, *rules: str, floor_mhz: int = 0) -> None:
-        self.path = path
-        self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(path), str(floor_mhz), *rules], stdout=subprocess.PIPE
-        )
-        assert self.process.stdout.readline() == b"ready\n"
-
-    def connect(self) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, KIND)
-        try:
-            sock.connect(str(self.path))
-        except OSError:
-            sock.close()
-            raise
-        sock.settimeout(20)
-        return sock
-
-    def take(self, index: int = 0, lease_s: float = 30.0) -> tuple[socket.socket, dict[str, object]]:
-        sock = self.connect()
-        return sock, ask(
-            sock, do="take", uuid=UUID.format(index), owner="test", backend="nvml", lease_s=lease_s
-        )
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        self.process.stdout.close()
-        self.process.wait(30)
-
-
-def ask(sock: socket.socket, **message: object) -> dict[str, object]:
-    sock.send(json.dumps(message).encode())
-    return json.loads(sock.recv(MAX_BYTES))
-
-
-def lock(sock: socket.socket, clock_mhz: int) -> None:
-    sock.send(b'{"do":"lock","number":1,"clock_mhz":%d}' % clock_mhz)
-    assert ask(sock, do="sync")["is"] == "synced"
-
-
-def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
-    until_s = time.monotonic() + limit_s
-    while time.monotonic() < until_s:
-        if true():
-            return True
-        time.sleep(0.002)
-    return False
-
-
-@pytest.fixture
-def start(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Daemon]]:
-    monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
-    running: list[Daemon] = []
-
-    def start(*rules: str, floor_mhz: int = 0) -> Daemon:
-        running.append(Daemon(tmp_path / "guardd.sock", *rules, floor_mhz=floor_mhz))
-        return running[-1]
-
-    yield start
-    for daemon in running:
-        daemon.end()
-
-
-def test_a_job_without_rights_locks_through_the_service(node: FakeNvml, start: Callable[..., Daemon]) -> None:
-    start(EVERYTHING)
-    choice = choose(DeviceRequest("automatic", uuid=UUID.format(1)))
-    assert choice.backend == "guardd"
-    choice.gpu.lock_clock(900)
-    assert eventually(lambda: node.locked_mhz() == [0, 900])
-    choice.gpu.close()
-    assert eventually(lambda: node.locked_mhz() == [0, 0])
 
 
 def test_the_floor_is_the_lowest_clock_that_a_job_sees(start: Callable[..., Daemon]) -> None:
@@ -175,17 +94,6 @@ def test_a_service_that_is_asked_to_end_puts_all_back(
             lock(sock, 900)
         assert node.locked_mhz() == [900, 900]
         daemon.end(number)
-        assert node.locked_mhz() == [0, 0]
-
-
-def test_a_killed_service_is_made_good_by_the_next(node: FakeNvml, start: Callable[..., Daemon]) -> None:
-    daemon = start(EVERYTHING)
-    sock, _ = daemon.take()
-    with sock:
-        lock(sock, 900)
-        daemon.end(signal.SIGKILL)
-        assert node.locked_mhz() == [900, 0]
-        start(EVERYTHING)
         assert node.locked_mhz() == [0, 0]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
-from test_service import EVERYTHING, Daemon, eventually, lock
+from processes import EVERYTHING, Daemon, eventually, lock
 
 pytestmark = pytest.mark.e2e
 

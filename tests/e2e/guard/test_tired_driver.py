@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from test_kills import Job, alive, eventually, free
+from processes import Job, alive, eventually, free
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu

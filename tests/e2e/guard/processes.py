@@ -1,0 +1,120 @@
+"""Processes of the guard's tests: a trainer with its guard, the node's service, and what is asked of them."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fake_nvml import UUID, FakeNvml
+
+from perseus_ds.guard.protocol import KIND, MAX_BYTES
+
+PROGRAM = Path(__file__).with_name("service.py")
+TRAINER = Path(__file__).with_name("trainer.py")
+EVERYTHING = "gpus=*"
+
+
+class Job:
+    """A running trainer and its guard."""
+
+    def __init__(self, how: str = "runs", seed: int = 0) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(TRAINER), str(seed), how],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.guard = int(self.process.stdout.readline())
+
+    def kill_trainer(self, number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.process.pid, number)
+
+    def kill_guard(self, number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.guard, number)
+
+    def kill_both(self) -> None:
+        """Stop the trainer first: on a busy host it would put the clock back when it sees its guard gone."""
+        self.kill_trainer(signal.SIGSTOP)
+        self.kill_guard()
+        self.kill_trainer()
+
+    def ctrl_c(self) -> None:
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def wait(self) -> None:
+        """Wait until the trainer has ended, and end its forked workers: they would outlive the test."""
+        self.process.stdout.close()
+        self.process.wait(30)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class Daemon:
+    """A running guardd."""
+
+    def __init__(self, path: Path, *rules: str, floor_mhz: int = 0) -> None:
+        self.path = path
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(path), str(floor_mhz), *rules], stdout=subprocess.PIPE
+        )
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def connect(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, KIND)
+        try:
+            sock.connect(str(self.path))
+        except OSError:
+            sock.close()
+            raise
+        sock.settimeout(20)
+        return sock
+
+    def take(self, index: int = 0, lease_s: float = 30.0) -> tuple[socket.socket, dict[str, object]]:
+        sock = self.connect()
+        return sock, ask(
+            sock, do="take", uuid=UUID.format(index), owner="test", backend="nvml", lease_s=lease_s
+        )
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.stdout.close()
+        self.process.wait(30)
+
+
+def ask(sock: socket.socket, **message: object) -> dict[str, object]:
+    sock.send(json.dumps(message).encode())
+    return json.loads(sock.recv(MAX_BYTES))
+
+
+def lock(sock: socket.socket, clock_mhz: int) -> None:
+    sock.send(b'{"do":"lock","number":1,"clock_mhz":%d}' % clock_mhz)
+    assert ask(sock, do="sync")["is"] == "synced"
+
+
+def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
+    until_s = time.monotonic() + limit_s
+    while time.monotonic() < until_s:
+        if true():
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process has threads left: its first may end before those that hold its locks."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+        return state not in {"Z", "X"} or len([*Path(f"/proc/{pid}/task").iterdir()]) > 1
+    except OSError:
+        return False
+
+
+def free(node: FakeNvml) -> bool:
+    return node.locked_mhz() == [0, 0]
