@@ -47,9 +47,27 @@ def test_one_that_becomes_slower_is_not_led() -> None:
 
 def test_who_is_much_noisier_than_all_has_a_scatter_of_its_own() -> None:
     estimate = SlowdownEstimate(2, 0.001)
-    feed(estimate, *[0.95, 1.05] * 12)
-    assert estimate.scatter[1] == pytest.approx(0.1 / (1.349 * 0.95))
+    feed(estimate, *[0.95, 1.05] * 7, 0.95)
+    assert estimate.scatter[1] == pytest.approx(0.1 / (0.9539 * 0.95)), "of neighbours, for a window"
+    for _ in range(5):
+        feed(estimate, 1.05, 0.95)
+        assert estimate.scatter[1] == pytest.approx(0.1 / (1.349 * 0.95)), "of its middle half from then on"
     assert estimate.scatter[0] < estimate.scatter[1] / 1.5
+
+
+def test_before_a_baseline_half_of_the_steps_from_one_iteration_to_the_next_show_the_noise() -> None:
+    """Two levels in a window are one large step, and no scatter."""
+    estimate = SlowdownEstimate(2, 0.001)
+    feed(estimate, 1.0, 1.04, 1.10, 1.02, 1.12, 1.42, 1.12)  # steps of 4, 6, 8 and 10 %, then of 30 %
+    for ratio, level in ((1.42, 1.10), (1.12, 1.12)):
+        feed(estimate, ratio)
+        assert estimate.scatter[1] == pytest.approx(0.1 / (0.9539 * level))
+
+
+def test_what_a_silent_profile_left_open_is_the_baseline_from_then_on() -> None:
+    estimate = SlowdownEstimate(2, float("nan"))
+    feed(estimate, 1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0, 1.01, 1.3, 1.3)
+    assert estimate.alarm.tolist() == [False, True]
 
 
 @pytest.mark.thorough
