@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import reduce
 from operator import add
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.device.gpu import Sighting
 from perseus_ds.profile import differ
-from perseus_ds.run_directory.records import MeasuredSide
+from perseus_ds.run_directory.records import MeasuredSide, Spent
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.recorder import Iteration
@@ -41,8 +43,7 @@ def beside(mode: Mode) -> Mode:
     return {Mode.BASELINE: Mode.BASELINE_BESIDE, Mode.PERSEUS: Mode.PERSEUS_BESIDE}.get(mode, mode)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """Neighbouring iterations of one mode, long enough for the energy counter: means of one of them.
 
     ``first`` is the index of the first: the same on all ranks, as ``iterations`` is. ``size`` is how much one
@@ -62,24 +63,6 @@ class Total:
 
     iterations: int = 0
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_RECENT))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Travel to rank 0 as one array: a thousand ranks' samples as objects take seconds to read."""
-        return _unpack_total, (self.iterations, np.array([astuple(one) for one in self.samples]))
-
-
-def _unpack_total(iterations: int, rows: NDArray[np.float64]) -> Total:
-    total = Total(iterations)
-    total.samples.extend(Sample(int(row[0]), int(row[1]), *row[2:]) for row in rows.tolist())
-    return total
-
-
-@dataclass(slots=True)
-class Outside:
-    """Time and energy of this rank's GPU while the host did something else than train."""
-
-    time_s: float = 0.0
-    energy_j: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +86,8 @@ class _Block:
 class RankReport:
     """The report of one rank after an audit.
 
-    ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step.
+    ``outside`` is what its GPU took while the host did something else than train. ``period_s`` is its energy
+    counter's, ``skipped`` how many iterations ended without an optimizer step.
     ``temperature_c`` is how warm it was on either side, where a sensor is read. ``troubles`` are what is
     wrong with its energy counter.
     """
@@ -112,7 +96,7 @@ class RankReport:
     pipeline_rank: int
     replica: int
     totals: Mapping[Mode, Total]
-    outside: Outside
+    outside: Spent
     durations_s: Mapping[Mode, Sequence[float]]
     conflicts: tuple[Sighting, ...] = ()
     overrun_share: float = 0.0
@@ -146,7 +130,7 @@ class RankBooks:
     ) -> None:
         self.watch = watch
         self.totals: defaultdict[int, dict[Mode, Total]] = defaultdict(_empty_totals)
-        self.outside = Outside()
+        self.outside = Spent()
         self.at_plan: defaultdict[int, int] = defaultdict(int)
         self.latest: tuple[float, float] | None = None
         self._open: list[_Block] = []
@@ -208,7 +192,7 @@ class RankBooks:
             and start_s - last.end_s <= _SHORT_GAP * took_s
         ):
             self._open.pop()
-            self.outside.time_s += max(0.0, outside_s)
+            self.outside = replace(self.outside, time_s=self.outside.time_s + max(0.0, outside_s))
             new = replace(
                 new,
                 first=last.first,
@@ -242,8 +226,8 @@ class RankBooks:
                 continue
             power_w = trace.energy_between(block.start_s, block.end_s) / (block.end_s - block.start_s)
             if block.mode is None:
-                self.outside.time_s += block.time_s
-                self.outside.energy_j += power_w * block.time_s
+                before = self.outside
+                self.outside = Spent(before.time_s + block.time_s, before.energy_j + power_w * block.time_s)
                 continue
             total = self.totals[block.microbatches][block.mode]
             time_s, size = block.time_s / block.iterations, block.size / block.iterations
@@ -386,19 +370,19 @@ class Side:
         ``periods_s`` are those of their energy counters, None where one is not known.
         """
         known = list(totals)
-        rows = [{one.first: one for one in total.samples} for total in known]
-        common = sorted(set(rows[0]).intersection(*rows[1:]))
-        if not common:
+        tables = [np.reshape(total.samples, (-1, len(Sample._fields))) for total in known]
+        common = reduce(np.intersect1d, [table[:, 0] for table in tables])
+        if not len(common):
             return None
-        shared = [[row[first] for row in rows] for first in common]
-        periods = periods_s or [None] * len(rows)
+        rows = np.stack([table[np.searchsorted(table[:, 0], common)] for table in tables])
+        _, _, time_s, energy_j, size = rows.transpose(2, 0, 1)
         return cls(
-            _over_ranks(shared, max, lambda one: one.time_s),
-            _over_ranks(shared, sum, lambda one: one.energy_j),
-            _over_ranks(shared, sum, lambda one: one.size),
-            _over_ranks(shared, max, lambda one: one.size),
+            time_s.max(axis=0),
+            energy_j.sum(axis=0),
+            size.sum(axis=0),
+            size.max(axis=0),
             min(total.iterations for total in known),
-            max(map(_alike, zip(*shared, strict=True), periods)),
+            max(map(_alike, rows, periods_s or [None] * len(known))),
         )
 
     def measured(self) -> MeasuredSide:
@@ -414,14 +398,6 @@ class Side:
             freedom=energy_j.freedom,
             time_freedom=time_s.freedom,
         )
-
-
-def _over_ranks(
-    shared: Sequence[Sequence[Sample]],
-    fold: Callable[[Iterable[float]], float],
-    of: Callable[[Sample], float],
-) -> _Numbers:
-    return np.array([fold(map(of, ranks)) for ranks in shared])
 
 
 def at_one_size(sides: Sequence[Side]) -> list[Side]:
@@ -458,9 +434,11 @@ def _at_mean_size(values: Sequence[_Numbers], sizes: Sequence[_Numbers]) -> list
     return [value * (mean / size) ** power for value, size in zip(values, sizes, strict=True)]
 
 
-def _alike(samples: Sequence[Sample], period_s: float | None) -> float:
-    """Return how many samples share one error; one begins anew where it does not follow the one before it."""
-    firsts = np.array([one.first for one in samples])
-    ends = firsts + np.array([one.iterations for one in samples])
-    begins = np.append(True, firsts[1:] != ends[:-1])  # the first one does
-    return alike(np.array([one.time_s * one.iterations for one in samples]), begins, period_s)
+def _alike(samples: _Numbers, period_s: float | None) -> float:
+    """Return how many samples share one error; one begins anew where it does not follow the one before it.
+
+    Shape: [samples, fields of `Sample`].
+    """
+    first, iterations, time_s = samples.T[:3]
+    begins = np.append(True, first[1:] != (first + iterations)[:-1])  # the first one does
+    return alike(time_s * iterations, begins, period_s)

@@ -14,20 +14,19 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import pickle
 import select
 import signal
-import struct
 import subprocess
 import sys
 import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fcntl import F_SETPIPE_SZ, fcntl
 from functools import reduce
+from multiprocessing.connection import Connection
 from operator import itemgetter, or_
 from queue import Empty, SimpleQueue
 from statistics import fmean, median
@@ -304,15 +303,13 @@ class Temperatures:
 
 
 _PIPE_BYTES = 1 << 20  # as much as Linux lets any user have: readings of ten minutes
-_READ_BYTES = 1 << 16
+_MOST_TAKEN = 500  # readings at a time: they cost the training thread some 10 us each
 _PATIENCE_S = 2.0  # for a reading under way: a driver may block for minutes
 _KILLED_S = 0.2
 _MOST_WAITING = 12_000  # readings behind a full pipe: ten minutes more, then the oldest of them are dropped
 
 _NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Launchers and schedulers send these to all of a job. What they mean is the trainer's to decide."""
-
-_LENGTH = struct.Struct("<I")
 
 Message = tuple[Any, ...] | PerseusError | str
 """A reading as a plain tuple, which is read faster; the error of a reading; or why none could be made."""
@@ -332,7 +329,7 @@ class ReadingProcess:
         Raises:
             OSError: no process can be started.
         """
-        self._pipe, theirs = os.pipe()
+        ours, theirs = os.pipe()
         with contextlib.suppress(OSError):
             fcntl(theirs, F_SETPIPE_SZ, _PIPE_BYTES)
         words = [backend, uuid, str(every_s), str(theirs), str(os.getpid())]
@@ -346,15 +343,15 @@ class ReadingProcess:
                 start_new_session=True,
             )
         except OSError:
-            os.close(self._pipe)
+            os.close(ours)
             raise
         finally:
             os.close(theirs)
         assert self._process.stdin is not None
         self._pace = self._process.stdin
+        self._pipe = Connection(ours, writable=False)
         self._poll = select.poll()
-        self._poll.register(self._pipe, select.POLLIN)
-        self._unread = b""
+        self._poll.register(ours, select.POLLIN)
         self.error: PerseusError | None = None
         self.ended = ""
 
@@ -369,12 +366,15 @@ class ReadingProcess:
     def take(self) -> list[GpuReading]:
         """Return the readings since the last time, oldest first.
 
-        Cost: a poll where nothing has come.
+        Cost: a poll where nothing has come. What has come is whole: the kernel writes so few bytes at once.
         """
         readings: list[GpuReading] = []
-        if self.ended or not self._poll.poll(0):
-            return readings
-        for message in self._messages():
+        while not self.ended and len(readings) < _MOST_TAKEN and self._poll.poll(0):
+            try:
+                message: Message = self._pipe.recv()
+            except EOFError:
+                code = self._process.poll()
+                message = "it closed its end" if code is None else f"exit code {code}"
             if isinstance(message, tuple):
                 readings.append(GpuReading(*message))
             elif isinstance(message, PerseusError):
@@ -383,25 +383,10 @@ class ReadingProcess:
                 self.ended = message
         return readings
 
-    def _messages(self) -> Iterator[Message]:
-        """Yield the messages that have arrived whole; at the end of all, the reason."""
-        arrived = os.read(self._pipe, _READ_BYTES)
-        if not arrived:
-            code = self._process.poll()
-            yield "it closed its end" if code is None else f"exit code {code}"
-        unread = self._unread + arrived
-        while len(unread) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(unread)[0]
-            if len(unread) < end:
-                break
-            yield pickle.loads(unread[_LENGTH.size : end])  # noqa: S301  # our own process's
-            unread = unread[end:]
-        self._unread = unread
-
     def close(self) -> None:
         """End it; one that a driver holds up is killed, and left behind if that does not end it either."""
         self._pace.close()
-        os.close(self._pipe)
+        self._pipe.close()
         try:
             self._process.wait(0.0 if self.ended else _PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -415,7 +400,7 @@ def main(backend: str, uuid: str, every_s: float, fileno: int, parent: int) -> N
     for number in _NOT_FOR_US:
         signal.signal(number, signal.SIG_IGN)
     messages: SimpleQueue[Message | None] = SimpleQueue()
-    sender = threading.Thread(target=_send, args=(fileno, messages), daemon=True)
+    sender = threading.Thread(target=_send, args=(Connection(fileno, readable=False), messages), daemon=True)
     sender.start()
     try:
         with open_gpu(backend, uuid) as gpu:
@@ -445,14 +430,11 @@ def _wait(pace_s: float) -> float:
     return float(words[-1]) if words else 0.0
 
 
-def _send(fileno: int, messages: SimpleQueue[Message | None]) -> None:
+def _send(pipe: Connection, messages: SimpleQueue[Message | None]) -> None:
     """Send all messages; a full pipe holds up nothing but this thread."""
     with contextlib.suppress(OSError):  # the trainer is gone
         while (message := messages.get()) is not None:
-            content = pickle.dumps(message)
-            left = memoryview(_LENGTH.pack(len(content)) + content)
-            while left:
-                left = left[os.write(fileno, left) :]
+            pipe.send(message)
 
 
 _READS_PER_PERIOD = 2

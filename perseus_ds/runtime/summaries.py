@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
@@ -68,17 +67,6 @@ def skipped_steps(reports: Sequence[RankReport]) -> dict[str, object]:
     """Count iterations of neither side, since gradients overflowed; nothing where none did."""
     skipped = max(report.skipped for report in reports)
     return {"skipped_steps": skipped} if skipped else {}
-
-
-def latest_of(reports: Sequence[RankReport], *, iterations: int) -> MeasuredSide | None:
-    """Return means of the last so many iterations at the plan; None before every rank has some."""
-    totals = [report.totals.get(Mode.PERSEUS, Total()) for report in reports]
-    if not all(total.samples for total in totals):
-        return None
-    since = min(total.samples[-1].first for total in totals) - iterations
-    recent = [Total(t.iterations, deque(s for s in t.samples if s.first > since)) for t in totals]
-    side = Side.of(recent, [report.period_s for report in reports])
-    return None if side is None else side.measured()
 
 
 def _side(reports: Sequence[RankReport], mode: Mode) -> Side | None:

@@ -176,15 +176,13 @@ def test_the_trace_of_iterations_that_count_for_neither_is_kept(account: RankBoo
     assert watched.forgotten_s >= 50.0
 
 
-def test_a_thousand_samples_travel_as_numbers() -> None:
+def test_a_thousand_samples_travel_in_forty_bytes_each() -> None:
     total = Total(iterations=1203)
     total.samples.extend(Sample(3 * first, 3, 1.0 / (first + 1), 250.5) for first in range(1000))
     packed = pickle.dumps(total)
     assert len(packed) < 1000 * 41 + 1000
-    assert Sample.__name__.encode() not in packed
     found = pickle.loads(packed)
-    assert (found.iterations, found.samples, found.samples.maxlen) == (1203, total.samples, 1000)
-    assert pickle.loads(pickle.dumps(Total())) == Total()
+    assert (found, found.samples.maxlen) == (total, 1000)
 
 
 # A mean that hiccups do not move, and an error that covers the truth as often as it says.

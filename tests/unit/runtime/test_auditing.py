@@ -12,8 +12,8 @@ from perseus_ds.config import parse
 from perseus_ds.plan import Expected
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.records import MeasuredSide, Summary
-from perseus_ds.runtime.accounting import Mode, Outside, RankBooks, RankReport, Sample, Total
+from perseus_ds.run_directory.records import MeasuredSide, Spent, Summary
+from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport, Sample, Total
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job
@@ -21,7 +21,7 @@ from perseus_ds.runtime.planned_run import Audits, contradiction, slower, too_sl
 
 
 def report(overrun_share: float) -> RankReport:
-    return RankReport(0, 0, 0, {}, Outside(), {}, overrun_share=overrun_share)
+    return RankReport(0, 0, 0, {}, Spent(), {}, overrun_share=overrun_share)
 
 
 def test_a_host_that_cannot_keep_up_claims_nothing() -> None:
@@ -92,7 +92,7 @@ def beside_a_straggler(slower_pct: float) -> RankReport:
     for mode, time_s in lasts_s.items():
         samples = [Sample(index, 1, time_s + 1e-4 * (index % 2), 500.0) for index in range(40)]
         totals[mode] = Total(40, deque(samples))
-    return RankReport(0, 0, 0, totals, Outside(), {})
+    return RankReport(0, 0, 0, totals, Spent(), {})
 
 
 @pytest.mark.parametrize(("slower_pct", "ends"), [(3.0, True), (0.1, False)])

@@ -11,8 +11,8 @@ import pytest
 from schedules import two_plans
 
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.records import MeasuredSide, Summary, read_ranks
-from perseus_ds.runtime.accounting import Mode, Outside, RankReport, Sample, Total
+from perseus_ds.run_directory.records import MeasuredSide, Spent, Summary, read_ranks
+from perseus_ds.runtime.accounting import Mode, RankReport, Sample, Total
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.summaries import (
     beside_stragglers,
@@ -37,7 +37,7 @@ def total(iterations: int, *, energy_j: float, time_s: float = 6.0) -> Total:
 def report(stage: int, baseline: Total, perseus: Total, *, replica: int = 0) -> RankReport:
     durations = {Mode.BASELINE: [1.0, 2.0], Mode.PERSEUS: [1.4, 2.8]}
     return RankReport(
-        stage, stage, replica, {Mode.BASELINE: baseline, Mode.PERSEUS: perseus}, Outside(3.0, 50.0), durations
+        stage, stage, replica, {Mode.BASELINE: baseline, Mode.PERSEUS: perseus}, Spent(3.0, 50.0), durations
     )
 
 
@@ -76,7 +76,7 @@ def test_nothing_is_claimed_before_every_rank_measured_both_sides() -> None:
 
 def test_iterations_beside_a_straggler_stand_apart() -> None:
     def waited(stage: int, modes: dict[Mode, Total]) -> RankReport:
-        return RankReport(stage, stage, 0, modes, Outside(), {})
+        return RankReport(stage, stage, 0, modes, Spent(), {})
 
     answered = {Mode.PERSEUS_BESIDE: total(4, energy_j=2000.0, time_s=9.0)}
     assert beside_stragglers([waited(0, {}), waited(1, answered)]) == {}
@@ -146,7 +146,7 @@ def job(**traits: str) -> Job:
 def report_of_size(rank: int, *, size: float) -> RankReport:
     samples = deque([Sample(0, 1, 1.0, 1.0, size), Sample(1, 1, 1.0, 1.0, 3 * size)])
     totals = dict.fromkeys((Mode.BASELINE, Mode.PERSEUS), Total(2, samples))
-    return RankReport(rank, rank % 2, rank // 2, totals, Outside(), {})
+    return RankReport(rank, rank % 2, rank // 2, totals, Spent(), {})
 
 
 def test_each_replicas_first_rank_counts_its_tokens_once() -> None:
