@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from queue import Empty
@@ -26,10 +25,7 @@ from perseus_ds.runtime.threads import HostThreads
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
-    from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-# Every metric by name, and samples of them.
 
 
 class Metric(Enum):
@@ -69,25 +65,19 @@ class Metric(Enum):
         self.of_gpu = ending.startswith("gpu_")
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSample:
-    """A value of a metric, with its labels."""
-
-    metric: Metric
-    value: float
-    labels: Mapping[str, str]
-
-
+_Row = tuple[Metric, float | None, Mapping[str, str]]
+_LASTING = (Metric.SAVED, Metric.SAVED_ERROR)  # gauges that still hold after the end of a job
 _HERTZ = 1_000_000
 _LIMIT_EVERY_S = 15.0  # half a dozen calls to the driver
 
 
 class RankMetrics:
-    """All samples of one rank; those of the job come from rank 0 alone.
+    """All metrics of one rank, as prometheus_client collects them; those of the job come from rank 0 alone.
 
-    What other threads write is only read here, by the one thread that calls `update` now and then.
-    ``iteration`` returns the index of the present iteration, ``active_plan`` the plan in force. ``summaries``
-    are what was measured, by the size of the batches (rank 0 alone).
+    What other threads write is only read here, by the one thread that calls `update` now and then. Once the
+    job has ``ended`` only what still holds is left. ``iteration`` returns the index of the present iteration,
+    ``active_plan`` the plan in force. ``summaries`` are what was measured, by the size of the batches (rank 0
+    alone).
     """
 
     def __init__(
@@ -103,6 +93,7 @@ class RankMetrics:
         summaries: Mapping[int, Summary],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.ended = False
         self._first = job.rank == 0
         self._profile = directory.profile
         self._gpu, self._books, self._requests = gpu, books, requests
@@ -136,14 +127,21 @@ class RankMetrics:
         if self._now_s() >= self._limit_read_s + _LIMIT_EVERY_S:
             self._limit_w, self._limit_read_s = _power_limit_w(self._gpu), self._now_s()
 
-    def samples(self) -> list[MetricSample]:
-        """Return a sample of each metric that has a value."""
-        rows = [*self._rows_of_gpu(), *(self._rows_of_job() if self._first else ())]
-        return [
-            MetricSample(metric, value, {**(self._of_gpu if metric.of_gpu else self._of_job), **labels})
-            for metric, value, labels in rows
-            if value is not None
-        ]
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """Yield a family for each metric that has a value now."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415  # an extra
+
+        families: dict[Metric, CounterMetricFamily | GaugeMetricFamily] = {}
+        for metric, value, own in [*self._rows_of_gpu(), *(self._rows_of_job() if self._first else ())]:
+            lasts = metric.is_counter or metric in _LASTING
+            if value is None or not math.isfinite(value) or (self.ended and not lasts):
+                continue
+            labels = {**(self._of_gpu if metric.of_gpu else self._of_job), **own}
+            if metric not in families:
+                kind = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
+                families[metric] = kind(metric.title, metric.text, labels=list(labels))
+            families[metric].add_metric(list(labels.values()), value)
+        yield from families.values()
 
     def _rows_of_gpu(self) -> Iterator[_Row]:
         watch, counts = self._books.watch, self._requests.counts
@@ -193,9 +191,6 @@ class RankMetrics:
             yield Metric.STRAGGLER, straggler.slowdown, named
 
 
-_Row = tuple[Metric, float | None, Mapping[str, str]]
-
-
 def _hertz(clock_mhz: int | None) -> int | None:
     return None if clock_mhz is None else clock_mhz * _HERTZ
 
@@ -212,50 +207,12 @@ def _power_limit_w(gpu: Gpu) -> float | None:
     return None if settings is None else settings.limit_w
 
 
-# A rank's samples through prometheus_client (the extra ``metrics``): as text, and served to scrapes.
-
-
-@dataclass(frozen=True, slots=True)
-class _Collector:
-    """Answers each scrape with the samples of that moment, one family for each metric."""
-
-    samples: Callable[[], Sequence[MetricSample]]
-
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415  # an extra
-
-        families: dict[Metric, CounterMetricFamily | GaugeMetricFamily] = {}
-        for one in self.samples():
-            if math.isfinite(one.value):
-                if one.metric not in families:
-                    kind = CounterMetricFamily if one.metric.is_counter else GaugeMetricFamily
-                    families[one.metric] = kind(one.metric.title, one.metric.text, labels=list(one.labels))
-                families[one.metric].add_metric(list(one.labels.values()), one.value)
-        yield from families.values()
-
-
-def _registry(samples: Callable[[], Sequence[MetricSample]]) -> CollectorRegistry:
-    from prometheus_client import CollectorRegistry  # noqa: PLC0415  # an extra
-
-    registry = CollectorRegistry()
-    registry.register(_Collector(samples))
-    return registry
-
-
-def text_of(samples: Sequence[MetricSample]) -> bytes:
-    """Return samples in the text format that node_exporter's collector reads."""
-    from prometheus_client import generate_latest  # noqa: PLC0415  # an extra
-
-    return bytes(generate_latest(_registry(lambda: samples)))
-
-
 # The thread that writes a rank's numbers to a file for monitoring, and serves them on a port if asked to.
 
 _EVERY_S = 15.0
 _PATIENCE_S = 2.0
 _HIGHEST_PORT = 65_535
 _MOST_LINES = 8
-_LASTING = (Metric.SAVED, Metric.SAVED_ERROR)  # gauges that still hold after the end of a job
 
 
 class Publisher:
@@ -272,8 +229,12 @@ class Publisher:
         say: Callable[[str], None],
         threads: HostThreads | None = None,
     ) -> None:
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415  # an extra
+
         threads = threads or HostThreads()
         self._figures = figures
+        self._registry = CollectorRegistry()
+        self._registry.register(figures)
         self._path = path
         self._say = say
         self._server: WSGIServer | None = None
@@ -283,13 +244,13 @@ class Publisher:
         self._thread = threads.start(self._run, name="perseus-metrics")
 
     def serve(self, port: int) -> None:
-        """Serve the samples on a port as well, from another thread; a port that is taken is logged."""
+        """Serve the metrics on a port as well, from another thread; a port that is taken is logged."""
         from prometheus_client import start_http_server  # noqa: PLC0415  # an extra
 
         why = f"there is no port {port}; name a lower one"
         if port <= _HIGHEST_PORT:
             try:
-                self._server, _ = start_http_server(port, registry=_registry(self._figures.samples))
+                self._server, _ = start_http_server(port, registry=self._registry)
             except OSError as error:
                 why = f"port {port} of this host cannot be served: {error.strerror}"
                 why += "; name another port; each rank of a host takes one, from metrics.port on"
@@ -306,38 +267,34 @@ class Publisher:
             self._server = None
 
     def _run(self) -> None:
-        ends = False
-        while not ends:
-            self._publish(ends=False)
+        while not self._figures.ended:
+            self._publish()
             with suppress(Empty):
                 self._stop.get(timeout=_EVERY_S)
-                ends = True
-        self._publish(ends=True)
+                self._figures.ended = True
+        self._publish()
 
-    def _publish(self, *, ends: bool) -> None:
-        """Write the file; numbers for others are no reason to end anything."""
-        try:
-            self._figures.update()
-            samples = self._figures.samples()
-            if ends:
-                samples = [one for one in samples if one.metric.is_counter or one.metric in _LASTING]
-            self._write(samples)
-        except Exception as error:  # noqa: BLE001  # the thread must go on
-            line = f"metrics: {type(error).__name__}: {error}; training goes on"
-            if line not in self._logged and len(self._logged) < _MOST_LINES:
-                self._logged.add(line)
-                self._say(line)
+    def _publish(self) -> None:
+        """Replace the file; a disk that is full is logged once, and tried again.
 
-    def _write(self, samples: list[MetricSample]) -> None:
-        """Replace the file; a disk that is full is logged once, and tried again."""
+        Numbers for others are no reason to end anything, and the thread must go on.
+        """
+        from prometheus_client import generate_latest  # noqa: PLC0415  # an extra
+
         failed, self._failing = self._failing, False
         try:
-            write_whole(self._path, text_of(samples))
+            self._figures.update()
+            write_whole(self._path, generate_latest(self._registry))
         except (OSError, PerseusError) as error:
             self._failing = True
             if not failed:
                 reason = getattr(error, "strerror", None) or str(error)
                 self._say(f"metrics: {self._path} is not written: {reason}; training and tries go on")
+        except Exception as error:  # noqa: BLE001  # see above
+            line = f"metrics: {type(error).__name__}: {error}; training goes on"
+            if line not in self._logged and len(self._logged) < _MOST_LINES:
+                self._logged.add(line)
+                self._say(line)
         else:
             if failed:
                 self._say(f"metrics: {self._path} is written again")

@@ -28,11 +28,11 @@ from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.clock_thread import ClockThread
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.metrics import Metric, MetricSample, Publisher, RankMetrics
+from perseus_ds.runtime.metrics import Metric, Publisher, RankMetrics
 from perseus_ds.schedule import textbook
 
 pytestmark = pytest.mark.thorough
-pytest.importorskip("prometheus_client")
+CounterMetricFamily = pytest.importorskip("prometheus_client.core").CounterMetricFamily
 Values = Mapping[str, list[tuple[str, float]]]
 
 
@@ -208,6 +208,8 @@ EVERY_S = 15.0
 class Troubled:
     """Figures whose turns fail in a given order; the last error repeats for ever."""
 
+    ended = False
+
     def __init__(self, errors: Sequence[Exception | None]) -> None:
         self._errors = list(errors)
         self.turns = 0
@@ -220,8 +222,8 @@ class Troubled:
         if error is not None:
             raise error
 
-    def samples(self) -> list[MetricSample]:
-        return [MetricSample(Metric.ENERGY, float(self.turns), {})]
+    def collect(self) -> Iterator[object]:
+        yield CounterMetricFamily("turns", "How many there were.", value=self.turns)
 
 
 NUMBERED = [ValueError(str(number)) for number in range(100)]
@@ -350,7 +352,8 @@ def test_the_limit_is_that_of_the_last_look(tmp_path: Path) -> None:
     def limits_w() -> list[float]:
         host.sleep(PERIOD_S)
         figures.update()
-        return [one.value for one in figures.samples() if one.metric is Metric.POWER_LIMIT]
+        name = Metric.POWER_LIMIT.title
+        return [one.value for family in figures.collect() if family.name == name for one in family.samples]
 
     assert limits_w() == [400.0]
     gpu.limit_w = 300.0
