@@ -369,7 +369,7 @@ class ClockThread:
         if self._closing or self.error is not None:
             return
         try:
-            at_s = issued_s if moment is None else moment.wait()
+            at_s = issued_s if moment is None else moment()
             if not asks or self._closing or not math.isfinite(at_s):
                 return
             dated = [DatedClock(at_s + one.delay_s, one.clock_mhz, one.memory_mhz) for one in asks]

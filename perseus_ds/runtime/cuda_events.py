@@ -86,12 +86,6 @@ def relax_capture_mode(cuda: TorchCuda) -> Iterator[None]:
         cuda.exchange_capture_mode(before)
 
 
-def enter_thread(cuda: TorchCuda, device: int) -> None:
-    """Begin a thread of ours: its device first, since another call would make a context on GPU 0."""
-    cuda.set_device(device)
-    cuda.exchange_capture_mode(RELAXED)
-
-
 # Captures of CUDA graphs, by whomever: when one is under way, so that nothing of ours comes into it.
 
 
@@ -274,8 +268,12 @@ class Events:
         return f"iterations are left out where a mark of ours was lost: {self._lost}"
 
     def enter_thread(self) -> None:
-        """Choose this job's device, and have no call of this thread break a capture."""
-        enter_thread(self._cuda, self._device)
+        """Choose this job's device, and have no call of this thread break a capture.
+
+        The device comes first: another call would make a context on GPU 0.
+        """
+        self._cuda.set_device(self._device)
+        self._cuda.exchange_capture_mode(RELAXED)
 
     def _record(self, *, blocking: bool) -> PooledEvent | None:
         if self.captures.under_way or self._capturing():

@@ -6,12 +6,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.cuda_events import Events, PooledEvent, TorchCuda
-from perseus_ds.runtime.recorder import HostStopwatch, Mark, Stopwatch
+from perseus_ds.runtime.recorder import HostStopwatch, Mark, Moment, Stopwatch
 from perseus_ds.runtime.threads import HostThreads
 
 # The device's clock against the host's: an offset that is followed, from points that both have seen.
@@ -299,41 +300,13 @@ class MarkReader:
 _PATIENCE_S = 2.0
 
 
-class _CudaMoment:
-    """A mark whose event a thread may sleep on; without one, it was passed and read, or lost."""
-
-    __slots__ = ("_event", "_events", "_mark", "_reader")
-
-    def __init__(
-        self, events: Events, reader: MarkReader, mark: StreamMark, event: PooledEvent | None
-    ) -> None:
-        self._events, self._reader = events, reader
-        self._mark, self._event = mark, event
-
-    def wait(self) -> float:
-        """Sleep until the device is here; return when that was."""
-        event, self._event = self._event, None
-        if event is None and math.isnan(self._mark.after_s):
-            return math.inf
-        try:
-            if event is not None:
-                self._events.sleep_until(event)
-            at_s = self._reader.time_of(self._mark)
-        except RuntimeError:  # whatever CUDA says: this point is lost
-            return math.inf
-        if event is not None:
-            self._events.let_go(event)
-        return math.inf if math.isnan(at_s) else at_s
-
-
 class CudaStopwatch(Stopwatch):
     """An event per mark, out of a pool; never a wait on the training thread but for an iteration's end.
 
     A thread sleeps until the device has reached each anchor and so ties the device's time to the host's
     (`ClockSync`). Marks that the device has passed are read while others are taken. So two iterations' are
     alive at most, four events per instruction and five at their ends. None of our calls is made while a graph
-    is
-    captured: a mark there is lost, and its iteration counts for nothing.
+    is captured: a mark there is lost, and its iteration counts for nothing.
     """
 
     behind = 1
@@ -381,14 +354,14 @@ class CudaStopwatch(Stopwatch):
         """Read the host's clock: the device has nothing of ours between an iteration's end and here."""
         return self._now_s()
 
-    def moment(self) -> _CudaMoment:
+    def moment(self) -> Moment:
         """Make the last mark's event one to sleep on."""
         mark = self._last
         event = None if mark.event is None else self._events.sleepable(mark.event)
         if event is not None:
             mark.event = event
             event.hold()
-        return _CudaMoment(self._events, self._reader, mark, event)
+        return partial(self._wait_for, mark, event)
 
     def passed(self, mark: Mark) -> bool:
         """Ask the event, unless a graph is being captured."""
@@ -456,6 +429,20 @@ class CudaStopwatch(Stopwatch):
             self._reader.add(anchor)
             self._anchor = anchor
         return anchor
+
+    def _wait_for(self, mark: StreamMark, event: PooledEvent | None) -> float:
+        """Sleep on the event of a mark, and let it go; without one the mark was passed and read, or lost."""
+        if event is None and math.isnan(mark.after_s):
+            return math.inf
+        try:
+            if event is not None:
+                self._events.sleep_until(event)
+            at_s = self._reader.time_of(mark)
+        except RuntimeError:  # whatever CUDA says: this point is lost
+            return math.inf
+        if event is not None:
+            self._events.let_go(event)
+        return math.inf if math.isnan(at_s) else at_s
 
     def _tie(self) -> None:
         """Sleep until each anchor is reached, and note when that was."""

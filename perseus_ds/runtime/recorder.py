@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import cast
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import EngineError, ScheduleError
@@ -21,14 +21,11 @@ Mark = object
 """A point of the stream; only the stopwatch that took it knows more."""
 
 
-class Moment(Protocol):
-    """A point of the stream that a thread waits for."""
+Moment = Callable[[], float]
+"""Sleep until the device is at a point of the stream; return when that was, by the device's `Gpu.now_s`.
 
-    def wait(self) -> float:
-        """Sleep until the device is here; return when that was, by the device's `Gpu.now_s`.
-
-        Infinite where the point was lost: taken while a graph was captured, or on a device that was reset.
-        """
+Infinite where the point was lost: taken while a graph was captured, or on a device that was reset.
+"""
 
 
 class Stopwatch(ABC):

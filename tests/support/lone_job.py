@@ -226,7 +226,7 @@ class HandMoment:
     def reach(self) -> None:
         self._reached.set()
 
-    def wait(self) -> float:
+    def __call__(self) -> float:
         self.awaited.set()
         assert self._reached.wait(10.0), "the test never reached this moment"
         return self.at_s

@@ -249,7 +249,7 @@ class TestCaptures:
         def waiting() -> None:
             training.stopwatch.enter_thread()
             while (moment := moments.get()) is not None:
-                waited.append(moment.wait())
+                waited.append(moment())
 
         host.start(waiting, name="perseus-clocks")
         graphs = 0
@@ -323,7 +323,7 @@ class TestMoments:
 
         def waiting(moment: Moment) -> None:
             training.stopwatch.enter_thread()
-            at_s = moment.wait()
+            at_s = moment()
             told.append((at_s, host.now_s()))
 
         cuda.synchronize()
@@ -349,7 +349,7 @@ class TestMoments:
         made = cuda.counts.events_made
         training.run(20)
         cuda.synchronize()
-        assert [one.wait() for one in moments] == [pytest.approx(begun_s + 0.05, abs=200e-6)] * 3
+        assert [one() for one in moments] == [pytest.approx(begun_s + 0.05, abs=200e-6)] * 3
         assert cuda.counts.events_made <= made + 4 * len(ORDER)
 
     def test_one_that_was_read_is_known_without_a_wait(self, host: VirtualHost) -> None:
@@ -362,7 +362,7 @@ class TestMoments:
         before = sum(cuda.counts.calls["main"].values())
         moment = training.stopwatch.moment()
         assert sum(cuda.counts.calls["main"].values()) - before <= 1
-        assert moment.wait() == pytest.approx(last.end_s, abs=1e-9)
+        assert moment() == pytest.approx(last.end_s, abs=1e-9)
         assert last.end_s < end_s
 
     def test_one_that_is_lost_never_comes(self, host: VirtualHost) -> None:
@@ -370,7 +370,7 @@ class TestMoments:
         with cuda.graph():
             training.stopwatch.mark()
             moment = training.stopwatch.moment()
-        assert moment.wait() == float("inf")
+        assert moment() == float("inf")
 
 
 @pytest.mark.parametrize("kind", ["xpu", "npu", "mps", "meta", "hpu"])
