@@ -299,10 +299,6 @@ class MeasuredSweep:
         """
         return MeasuredSweep(self.clocks_mhz[: len(self.windows)][::-1])
 
-    def first_again(self) -> MeasuredSweep:
-        """Measure the highest clock once more, on a GPU that has just run the lowest and is cooler."""
-        return MeasuredSweep(self.clocks_mhz[:1])
-
     def joined(self, back: MeasuredSweep) -> MeasuredSweep:
         """Average the windows of both ways, clock by clock; what was refused on the way back is left out."""
         refused_mhz = self.refused_mhz | back.refused_mhz

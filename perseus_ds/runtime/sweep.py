@@ -36,7 +36,6 @@ from perseus_ds.profile.temperature import (
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
-from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.phases import BaselineOnly, Phase, Profiled, Profiling
 from perseus_ds.runtime.plans import plan_request
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
@@ -71,10 +70,6 @@ class ClockChoice:
         self.window = window_length(context, iteration_s)
         self.grid_mhz = tuple(sorted(context.capabilities.clocks_mhz, reverse=True))
         self.count = min(self._settings.max_clocks or len(PLACES), len(PLACES))
-
-    def begun(self) -> MeasuredSweep:
-        """Begin with the highest clock."""
-        return MeasuredSweep(self.grid_mhz[:1])
 
     def pace(self) -> SweepPace:
         """Return how many iterations at default clocks the sweep is diluted by."""
@@ -143,93 +138,6 @@ def window_length(context: JobContext, iteration_s: float) -> WindowLength:
     return WindowLength(iteration_s, context.config.profile.min_window_s + CHANGE_S, least)
 
 
-# What a sweep reports to its user: when it begins, after every window, and where something is odd.
-
-
-def log_begin(context: JobContext, choice: ClockChoice, cost: SweepCost) -> None:
-    """State how many clocks are measured, and what that costs."""
-    context.log.event(
-        "profiling",
-        f"profiling {choice.count} clocks: about {in_words(cost.duration_s)}{context.whose_time}, "
-        f"training up to {cost.slower_pct:.0f} % slower meanwhile",
-        clock_mhz=choice.grid_mhz[0],
-        done=0,
-        total=choice.count,
-        iterations=choice.window.at(),
-        lasts_s=cost.duration_s,
-        slower_pct=cost.slower_pct,
-    )
-
-
-def log_measured(
-    log: EventLog, clock_mhz: int, measured: MeasuredSweep, choice: ClockChoice, left_s: float, *, again: bool
-) -> None:
-    """State what is known by now, and how long the rest takes."""
-    left = f"; about {in_words(left_s)} left" if left_s else ""
-    place = "once more" if again else f"({len(measured.windows)} of {choice.count}){left}"
-    log.event(
-        "profiling",
-        f"profiled {clock_mhz} MHz {place}",
-        clock_mhz=clock_mhz,
-        done=len(measured.windows),
-        total=choice.count,
-        left_s=left_s,
-    )
-
-
-def log_varying(log: EventLog, measured: MeasuredSweep) -> None:
-    """State that every clock is measured a second time, and why."""
-    log.event(
-        "varying",
-        f"computations vary by {100.0 * measured.spread:.0f} % at one clock: batches change, or others are "
-        "at work. Every clock is measured a second time, from the last to the first, and the plan is as "
-        "sure as both agree",
-        spread=measured.spread,
-    )
-
-
-def log_observed(log: EventLog, seen: Pooled) -> None:
-    """State what one window at default clocks shows."""
-    rows = [
-        {"computation": f"{stage}{kind.value}", "time_s": point.time_s, "energy_j": point.energy_j}
-        | {"energy_se_j": point.energy_se_j, "clock_mhz": point.achieved_mhz}
-        for (stage, kind), point in seen.points.items()
-    ]
-    energy_j = sum(point.energy_j for point in seen.points.values())
-    log.event(
-        "observed",
-        f"observed at default clocks: {energy_j:.4g} J in one microbatch's computations, "
-        f"{seen.blocking_power_w:.4g} W while waiting",
-        blocking_power_w=seen.blocking_power_w,
-        computations=rows,
-    )
-
-
-def log_weighing(context: JobContext, low_mhz: int, cost: SweepCost) -> None:
-    """State why each rank is slowed in turn, and what that costs."""
-    context.log.event(
-        "weighing",
-        "no hook runs inside an iteration: each rank keeps one clock for it. Ranks are slowed in turn first, "
-        f"to find how long each computes: about {in_words(cost.duration_s)}{context.whose_time}, training up "
-        f"to {cost.slower_pct:.0f} % slower meanwhile",
-        clock_mhz=low_mhz,
-        lasts_s=cost.duration_s,
-        slower_pct=cost.slower_pct,
-    )
-
-
-def log_weighed(context: JobContext, busy: Sequence[float], misfit: float) -> None:
-    """State what part of an iteration each rank computes."""
-    parts = ", ".join(f"{100.0 * share:.0f}" for share in busy)
-    context.log.event(
-        "weighed",
-        f"ranks compute for {parts} % of an iteration; the schedule explains iterations within "
-        f"{100.0 * misfit:.2f} %",
-        busy=list(busy),
-        misfit=misfit,
-    )
-
-
 _MOST_MISFIT = 0.02  # 0.0007 and 0.002 were seen
 _SHORT_WINDOWS = 4
 _VARIES = 0.1
@@ -259,12 +167,11 @@ class Windows:
         needed = math.ceil(self.context.config.profile.settle_s / iteration_s) - ran
         return max(1, min(needed, sweep_iterations // 2))
 
-    def pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> tuple[Pooled | None] | None:
-        """Pool a window; None where it was too short to show anything, a few times at most.
+    def record(self, sweep: MeasuredSweep, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+        """Pool a window and enter it into a sweep; False where it was too short, a few times at most.
 
-        The only element is None where some GPU refuses the clock.
-
-        The highest clock is never left out: where it is refused, what the GPU chooses itself stands for it.
+        Where some GPU refuses the clock, the sweep leaves it out. The highest clock is never left out: where
+        it is refused, what the GPU chooses itself stands for it.
 
         Raises:
             IncompleteProfileError: longer windows showed nothing either, or would not.
@@ -277,8 +184,7 @@ class Windows:
             seen = pooled(
                 self.context,
                 clock_mhz,
-                lambda: self._estimate(clock_mhz, told, loads),
-                refused=refused,
+                None if refused else lambda: self._estimate(clock_mhz, told, loads),
                 troubles=tuple(self.watch.troubles),
             )
         except IncompleteProfileError as error:
@@ -288,9 +194,10 @@ class Windows:
             self.context.log.event(
                 "window_too_short", f"{error.message}: once more, twice as long", clock_mhz=clock_mhz
             )
-            return None
+            return False
         self._short_windows = 0
-        return (seen,)
+        sweep.record(seen)
+        return True
 
     def _estimate(self, clock_mhz: int, window: Sequence[Iteration], loads: Mapping[int, Load]) -> Estimate:
         looks = self.watch.looks_between(window[0].start_s + CHANGE_S, window[-1].end_s)
@@ -404,8 +311,17 @@ class Weighing(Profiling):
         length = WindowLength(iteration_s, (8.0 if again else 2.0) * CHANGE_S, 4 if again else 2)
         settling = windows.settling(iteration_s, length.at() * self._trials.count, ran=ran)
         slower = [1.0, *[self._trials.high_mhz / low_mhz] * (1 + ranks)]
-        most_pct = windows.context.config.profile.max_slower_pct
-        log_weighing(windows.context, low_mhz, cost_of(slower, window=length, most_slower_pct=most_pct))
+        context = windows.context
+        cost = cost_of(slower, window=length, most_slower_pct=context.config.profile.max_slower_pct)
+        context.log.event(
+            "weighing",
+            "no hook runs inside an iteration: each rank keeps one clock for it. Ranks are slowed in turn "
+            f"first, to find how long each computes: about {in_words(cost.duration_s)}{context.whose_time}, "
+            f"training up to {cost.slower_pct:.0f} % slower meanwhile",
+            clock_mhz=low_mhz,
+            lasts_s=cost.duration_s,
+            slower_pct=cost.slower_pct,
+        )
         super().__init__(self._trials, length, settling=settling, pace=choice.pace())
 
     def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
@@ -433,7 +349,14 @@ class Weighing(Profiling):
                 f"iterations last {100.0 * misfit:.1f} % longer or shorter than their schedule explains",
                 hint="train without the graph of whole iterations, or without us",
             )
-        log_weighed(self._windows.context, self._whole.model.busy(), misfit)
+        busy = list(self._whole.model.busy())
+        self._windows.context.log.event(
+            "weighed",
+            f"ranks compute for {', '.join(f'{100.0 * share:.0f}' for share in busy)} % of an iteration; the "
+            f"schedule explains iterations within {100.0 * misfit:.2f} %",
+            busy=busy,
+            misfit=misfit,
+        )
         return Sweeping.begun(self._windows, self._iteration_s, ran=ran)
 
 
@@ -441,7 +364,8 @@ class Sweeping(Profiling):
     """Measure every clock, write the profile, go on.
 
     Where computations vary for no known reason, clocks are measured there and back, so that none sees other
-    batches than the others. Else the highest clock is measured once more, on a GPU that has run the lowest.
+    batches than the others. Else the highest clock is measured once more, on a GPU that has just run the
+    lowest and is cooler.
     The way back has a phase of its own, which knows the way ``there``.
     """
 
@@ -463,24 +387,45 @@ class Sweeping(Profiling):
     @classmethod
     def begun(cls, windows: Windows, iteration_s: float, *, ran: int) -> Sweeping:
         """Begin at the highest clock; ``ran`` iterations have passed."""
-        choice = ClockChoice(windows.context, iteration_s)
+        context, choice = windows.context, ClockChoice(windows.context, iteration_s)
         settling = windows.settling(iteration_s, choice.window.at() * choice.count, ran=ran)
-        log_begin(windows.context, choice, choice.cost(settling))
-        return cls(windows, choice, choice.begun(), choice.pace(), ran=ran, settling=settling)
+        cost, sweep = choice.cost(settling), MeasuredSweep(choice.grid_mhz[:1])
+        context.log.event(
+            "profiling",
+            f"profiling {choice.count} clocks: about {in_words(cost.duration_s)}{context.whose_time}, "
+            f"training up to {cost.slower_pct:.0f} % slower meanwhile",
+            clock_mhz=sweep.clock_mhz,
+            done=0,
+            total=choice.count,
+            iterations=choice.window.at(),
+            lasts_s=cost.duration_s,
+            slower_pct=cost.slower_pct,
+        )
+        return cls(windows, choice, sweep, choice.pace(), ran=ran, settling=settling)
 
     def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         """Take in a window; on the way there every window chooses the next clock."""
-        seen = self._windows.pooled(clock_mhz, window)
-        if seen is None:
+        sweeps, choice = self._sweep, self._choice
+        if not self._windows.record(sweeps, clock_mhz, window):
             return False
-        sweeps, choice, again = self._sweep, self._choice, self._there is not None
-        sweeps.record(seen[0])
         choice.leave_out_refused(sweeps)
-        if not again:
+        done, place = len(sweeps.windows), "once more"
+        if self._there is None:
             choice.go_on(sweeps)
-        if seen[0] is not None:
-            left_s = choice.left_s(sweeps, self._pace)
-            log_measured(self._windows.context.log, clock_mhz, sweeps, choice, left_s, again=again)
+            place = f"({done} of {choice.count})"
+        if clock_mhz in sweeps.refused_mhz:
+            return True
+        left_s = choice.left_s(sweeps, self._pace)
+        if self._there is None and left_s:
+            place += f"; about {in_words(left_s)} left"
+        self._windows.context.log.event(
+            "profiling",
+            f"profiled {clock_mhz} MHz {place}",
+            clock_mhz=clock_mhz,
+            done=done,
+            total=choice.count,
+            left_s=left_s,
+        )
         return True
 
     def finished(self) -> Phase:
@@ -491,12 +436,18 @@ class Sweeping(Profiling):
             varying = self._there.spread > _VARIES
             return self._written(self._there.joined(sweeps) if varying else self._there, warming)
         if sweeps.spread > _VARIES:
-            log_varying(self._windows.context.log, sweeps)
+            self._windows.context.log.event(
+                "varying",
+                f"computations vary by {100.0 * sweeps.spread:.0f} % at one clock: batches change, or others "
+                "are at work. Every clock is measured a second time, from the last to the first, and the "
+                "plan is as sure as both agree",
+                spread=sweeps.spread,
+            )
             back = sweeps.back()
         elif len(sweeps.windows) == 1:
             return self._written(sweeps, NO_CORRECTION)
         else:
-            back = sweeps.first_again()
+            back = MeasuredSweep(sweeps.clocks_mhz[:1])
         return Sweeping(self._windows, self._choice, back, self._pace, ran=self._ran, there=sweeps)
 
     def _written(self, sweeps: MeasuredSweep, warming: TemperatureCorrection) -> Phase:
@@ -523,12 +474,22 @@ class Observing(Profiling):
 
     def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         """Report what the window shows."""
-        seen = self._windows.pooled(clock_mhz, window)
-        if seen is None:
+        if not self._windows.record(self._sweep, clock_mhz, window):
             return False
-        self._sweep.record(seen[0])
-        if seen[0] is not None:
-            log_observed(self._windows.context.log, seen[0])
+        seen = self._sweep.windows[-1]
+        rows = [
+            {"computation": f"{stage}{kind.value}", "time_s": point.time_s, "energy_j": point.energy_j}
+            | {"energy_se_j": point.energy_se_j, "clock_mhz": point.achieved_mhz}
+            for (stage, kind), point in seen.points.items()
+        ]
+        energy_j = sum(point.energy_j for point in seen.points.values())
+        self._windows.context.log.event(
+            "observed",
+            f"observed at default clocks: {energy_j:.4g} J in one microbatch's computations, "
+            f"{seen.blocking_power_w:.4g} W while waiting",
+            blocking_power_w=seen.blocking_power_w,
+            computations=rows,
+        )
         return True
 
     def finished(self) -> Phase:

@@ -91,71 +91,47 @@ CHANGE_S = 1.0
 """Time that a clock may take to change and settle: computations that begin within it are not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A rank's report that its driver does not take the clock."""
-
-    clock_mhz: int
-
-
 def pooled(
     context: JobContext,
     clock_mhz: int,
-    estimated: Callable[[], Estimate],
+    estimated: Callable[[], Estimate] | None,
     *,
-    refused: bool = False,
-    troubles: Sequence[str] = (),
+    troubles: Sequence[str],
 ) -> Pooled | None:
     """Gather what every rank estimates of its window and pool it; an error of one is an error of all.
 
-    ``refused``: this rank's driver does not take the clock. The result is None if any rank's does not.
-    ``troubles`` are what is wrong with this rank's energy counter.
+    ``estimated`` is None where this rank's driver does not take the clock. The result is None if any rank's
+    does not. ``troubles`` are what is wrong with this rank's energy counter.
 
     Raises:
         UnmeasurableError: some rank cannot measure at all.
         IncompleteProfileError: some rank could not report anything from its window.
         EngineError: a rank fell silent.
     """
-    everyone = _reports(
-        context,
-        clock_mhz,
-        lambda: Refused(clock_mhz) if refused else Measured(context.job.replica, estimated(), troubles),
-    )
-    refusals = {rank: one for rank, one in enumerate(everyone) if isinstance(one, Refused)}
-    _log_refused(context, refusals)
-    return None if refusals else pool(one for one in everyone if isinstance(one, Measured))
-
-
-def _reports(
-    context: JobContext, clock_mhz: int, own: Callable[[], Measured | Refused]
-) -> list[Measured | Refused]:
-    """Gather every rank's report; the others wait for this rank, so that its error is one of all."""
-    try:
-        mine: Measured | Refused | PerseusError = own()
-    except Exception as error:  # noqa: BLE001  # whatever it is, the others hear of it
-        mine = as_perseus_error(error)
-    everyone = cast("list[Measured | Refused | PerseusError]", context.channel.gather(mine))
+    mine: Measured | PerseusError | None = None
+    if estimated is not None:
+        try:
+            mine = Measured(context.job.replica, estimated(), troubles)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the others hear of it
+            mine = as_perseus_error(error)
+    everyone = cast("list[Measured | PerseusError | None]", context.channel.gather(mine))
     for rank, one in enumerate(everyone):
         if isinstance(one, PerseusError):
             again = UnmeasurableError if isinstance(one, UnmeasurableError) else IncompleteProfileError
             raise again(f"profiling at {clock_mhz} MHz on rank {rank}: {one.message}", hint=one.hint)
-    found = cast("list[Measured | Refused]", everyone)
-    log_troubles(
-        context.log, {rank: one.troubles for rank, one in enumerate(found) if isinstance(one, Measured)}
+    measured = {rank: one for rank, one in enumerate(everyone) if isinstance(one, Measured)}
+    log_troubles(context.log, {rank: one.troubles for rank, one in measured.items()})
+    refusing = [rank for rank, one in enumerate(everyone) if one is None]
+    if not refusing:
+        return pool(measured.values())
+    context.log.event(
+        "clock_refused",
+        f"the driver of {whose(refusing)} refuses {clock_mhz} MHz: no plan uses it, profiling goes on "
+        "without it",
+        clock_mhz=clock_mhz,
+        ranks=refusing,
     )
-    return found
-
-
-def _log_refused(context: JobContext, refusals: Mapping[int, Refused]) -> None:
-    for clock_mhz in sorted({one.clock_mhz for one in refusals.values()}):
-        ranks = [rank for rank, one in refusals.items() if one.clock_mhz == clock_mhz]
-        named = whose(ranks)
-        context.log.event(
-            "clock_refused",
-            f"the driver of {named} refuses {clock_mhz} MHz: no plan uses it, profiling goes on without it",
-            clock_mhz=clock_mhz,
-            ranks=ranks,
-        )
+    return None
 
 
 def window_estimate(
