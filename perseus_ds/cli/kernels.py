@@ -197,7 +197,7 @@ def _real() -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
     device, uuid = replay.cuda_device()
     choice = choose(DeviceRequest("automatic", local_rank=0, uuid=uuid, lock=True))
     log_stderr(f"measuring on {choice.gpu.identify().name} ({choice.reason})")
-    return choice.gpu, lambda kernel: replay.replay_of(kernel, device=device).run
+    return choice.gpu, partial(replay.replay_of, device=device)
 
 
 def run_plan(options: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -200,26 +199,6 @@ def _summary_line(trace: KernelTrace) -> str:
 _CHUNK = 64
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorReplay:
-    """Launches of one class on one device; on CUDA many at a time, from a captured graph where possible."""
-
-    launch: Callable[[], object]
-    many: Callable[[], object] | None
-    device: torch.device
-
-    def run(self, launches: int) -> None:
-        """Launch it so often, back to back, and wait for the device."""
-        chunks = launches // _CHUNK if self.many is not None else 0
-        for _ in range(chunks):
-            assert self.many is not None
-            self.many()
-        for _ in range(launches - chunks * _CHUNK):
-            self.launch()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-
 def cuda_device() -> tuple[torch.device, str]:
     """Return the current CUDA device and its UUID as NVML writes it.
 
@@ -234,8 +213,10 @@ def cuda_device() -> tuple[torch.device, str]:
     return device, f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
-def replay_of(kernel: KernelClass, *, device: torch.device) -> OperatorReplay:
-    """Build the operator's arguments and launch it once.
+def replay_of(kernel: KernelClass, *, device: torch.device) -> Callable[[int], None]:
+    """Build the operator's arguments and launch it once; return what launches it so often, back to back.
+
+    That waits for the device at its end. On CUDA it replays a captured graph of many launches where possible.
 
     Raises:
         ProfileError: there is no such operator, or it does not take these arguments.
@@ -248,8 +229,25 @@ def replay_of(kernel: KernelClass, *, device: torch.device) -> OperatorReplay:
         except Exception as error:  # noqa: BLE001  # whatever an operator raises, it is not this overload
             reason = str(error).splitlines()[0][:120]
             continue
-        return OperatorReplay(launch, _capture_chunk(launch) if device.type == "cuda" else None, device)
+        return _repeated(launch, device)
     raise ProfileError(f"{kernel.name} cannot be replayed: {reason}")
+
+
+def _repeated(launch: Callable[[], object], device: torch.device) -> Callable[[int], None]:
+    on_cuda = device.type == "cuda"
+    chunk = _capture_chunk(launch) if on_cuda else None
+
+    def run(launches: int) -> None:
+        chunks, rest = (0, launches) if chunk is None else divmod(launches, _CHUNK)
+        for _ in range(chunks):
+            assert chunk is not None
+            chunk()
+        for _ in range(rest):
+            launch()
+        if on_cuda:
+            torch.cuda.synchronize(device)
+
+    return run
 
 
 def _overloads(kernel: KernelClass) -> list[OpOverload]:

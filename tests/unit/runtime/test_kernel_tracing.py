@@ -166,7 +166,7 @@ def test_what_a_real_profiler_noted_is_launched_again(tmp_path: Path) -> None:
     products = [k for kernels in found.values() for k in kernels if k.name in {"aten::addmm", "aten::mm"}]
     for kernel in (*products, *found[Instruction.parse("0F0")][1:3]):
         with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
-            replay_of(kernel, device=CPU).run(3)
+            replay_of(kernel, device=CPU)(3)
         seen = [event for event in profiler.events() or [] if event.name == kernel.name]
         assert len(seen) == 4, "once to try, three times as asked"
         assert all([tuple(s) for s in event.input_shapes if s] == list(kernel.shapes) for event in seen)
