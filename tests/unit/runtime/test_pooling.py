@@ -87,43 +87,48 @@ def test_blocking_power_is_the_mean_of_all() -> None:
     assert pool([rank_status(0, blocking_w=40.0), rank_status(1, blocking_w=60.0)]).blocking_power_w == 50.0
 
 
-def test_fixed_durations_are_the_shortest_of_the_stage() -> None:
-    words = [rank_status(0, 0, fixed_s={Kind.LOAD: 0.3}), rank_status(0, 1, fixed_s={Kind.LOAD: 0.1})]
-    assert pool(words).fixed_s == {(0, Kind.LOAD): 0.1}
-
-
-def test_the_step_is_the_shortest_of_all_stages() -> None:
-    words = [
-        rank_status(0, fixed_s={Kind.STEP: 0.9, Kind.LOAD: 0.2}),
-        rank_status(1, fixed_s={Kind.STEP: 0.1}),
-    ]
-    assert pool(words).fixed_s == {(0, Kind.LOAD): 0.2, (0, Kind.STEP): 0.1, (1, Kind.STEP): 0.1}
-
-
-def test_a_transfer_is_what_its_later_end_saw() -> None:
-    """Stage 0 waits for stage 1 in the first send, stage 1 for stage 0 in the second."""
-    words = [
-        rank_status(0, transfers_s={SA: (0.9, 0.1), RG: (0.7, 0.3)}),
-        rank_status(1, transfers_s={RA: (0.1, 0.8), SG: (0.2, 0.3)}),
-    ]
-    assert pool(words).fixed_s == {
-        (0, SA): pytest.approx(0.1),
-        (1, SG): pytest.approx(0.25),
-    }
-
-
-def test_transfers_are_compared_within_one_replica() -> None:
-    words = [
-        rank_status(0, 0, transfers_s={SA: (1.0,)}),
-        rank_status(1, 0, transfers_s={RA: (2.0,)}),
-        rank_status(0, 1, transfers_s={SA: (4.0,)}),
-        rank_status(1, 1, transfers_s={RA: (3.0,)}),
-    ]
-    assert pool(words).fixed_s == {(0, SA): pytest.approx(2.0)}
-
-
-def test_a_transfer_without_its_other_end_is_left_out() -> None:
-    assert pool([rank_status(0, transfers_s={SA: (1.0,)}), rank_status(1)]).fixed_s == {}
+@pytest.mark.parametrize(
+    ("words", "fixed_s"),
+    [
+        pytest.param(
+            [rank_status(0, 0, fixed_s={Kind.LOAD: 0.3}), rank_status(0, 1, fixed_s={Kind.LOAD: 0.1})],
+            {(0, Kind.LOAD): 0.1},
+            id="the shortest of the stage",
+        ),
+        pytest.param(
+            [
+                rank_status(0, fixed_s={Kind.STEP: 0.9, Kind.LOAD: 0.2}),
+                rank_status(1, fixed_s={Kind.STEP: 0.1}),
+            ],
+            {(0, Kind.LOAD): 0.2, (0, Kind.STEP): 0.1, (1, Kind.STEP): 0.1},
+            id="the step, of all stages",
+        ),
+        pytest.param(
+            # stage 0 waits for stage 1 in the first send, stage 1 for stage 0 in the second
+            [
+                rank_status(0, transfers_s={SA: (0.9, 0.1), RG: (0.7, 0.3)}),
+                rank_status(1, transfers_s={RA: (0.1, 0.8), SG: (0.2, 0.3)}),
+            ],
+            {(0, SA): 0.1, (1, SG): 0.25},
+            id="a transfer, what its later end saw",
+        ),
+        pytest.param(
+            [
+                *(rank_status(0, n, transfers_s={SA: (sent_s,)}) for n, sent_s in enumerate((1.0, 4.0))),
+                *(rank_status(1, n, transfers_s={RA: (got_s,)}) for n, got_s in enumerate((2.0, 3.0))),
+            ],
+            {(0, SA): 2.0},
+            id="transfers within one replica",
+        ),
+        pytest.param(
+            [rank_status(0, transfers_s={SA: (1.0,)}), rank_status(1)], {}, id="no transfer with one end"
+        ),
+    ],
+)
+def test_fixed_durations_are_without_waiting(
+    words: list[Measured], fixed_s: Mapping[tuple[int, Kind], float]
+) -> None:
+    assert pool(words).fixed_s == pytest.approx(fixed_s)
 
 
 def test_replicas_vary_as_they_do_on_average_and_a_silent_one_says_nothing() -> None:
