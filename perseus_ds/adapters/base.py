@@ -1,4 +1,4 @@
-"""Parts that all adapters share: hooks on a framework's objects, and checks of the names relied on.
+"""Parts that all adapters share: guarded hooks on a framework's objects, checks of the names relied on.
 
 Imports no framework.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from operator import attrgetter
@@ -18,8 +19,8 @@ import torch
 import torch.distributed as dist
 
 from perseus_ds.config import ENABLED_BY_FILE
-from perseus_ds.errors import EngineError, PerseusError
-from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener
+from perseus_ds.errors import EngineError, PerseusError, as_perseus_error
+from perseus_ds.runtime.adapter import Batch, InstructionListener
 
 if TYPE_CHECKING:
     from perseus_ds.schedule import Kind, Load
@@ -136,92 +137,24 @@ def _attempt(act: Callable[[], T]) -> T | None:
         return None
 
 
-class Hooks:
-    """Functions of ours in place of those of a host's instances; subclasses put them there in `install`.
+class HookedAdapter:
+    """Adapter whose hooks stand in place of functions of its host's instances; a subclass puts them there.
 
     Every hook keeps and calls the function that it replaces. A hook that somebody has wrapped since stays
     below that wrapper when the others are removed, and only passes calls on. ``present`` is the framework's
     object for the training iteration that began last.
+
+    It is the one guard as well: all of ours that runs on the host's thread is called through it, counting
+    included. Instructions are announced while an iteration is ``wanted``. What fails is logged once: the
+    listener restores the clocks, the hooks are removed, and from then on nothing is called. An error reaches
+    the host only where the user wants that, and never in place of the host's own.
     """
 
-    def __init__(self, listener: InstructionListener) -> None:
-        self._guard = GuardedListener(listener, self.remove)
+    def __init__(self, present: Any = None) -> None:  # noqa: ANN401  # of whatever framework
+        self.present = present
+        self.wanted = self._removed = False
+        self._listener: InstructionListener
         self._replaced: list[tuple[dict[str, object], str, object, object]] = []
-        self._removed = False
-        self.present: Any = None
-
-    def install(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            EngineError: hooks of ours are installed already.
-        """
-        raise NotImplementedError
-
-    def remove(self) -> None:
-        """Restore what was replaced; safe to call twice, also from within an iteration."""
-        self._guard.wanted, self._removed = False, True
-        self._restore()
-
-    def _replace(self, holder: object, name: str, ours: object) -> None:
-        own = vars(holder)
-        self._replaced.append((own, name, ours, own.get(name, _ABSENT)))
-        own[name] = ours
-
-    def _restore(self) -> None:
-        while self._replaced:
-            _put_back(*self._replaced.pop())
-
-    def _run(
-        self,
-        call: Callable[[], T],
-        *,
-        trains: Callable[[], bool],
-        batch: Callable[[], Batch],
-        prepare: Callable[[], None] | None = None,
-    ) -> T:
-        """Make the host's own call: as an iteration where it ``trains``, else as something else."""
-        if self._removed:
-            return call()
-        if not self._guard.run(trains, default=False):
-            self._guard.other_begins()
-            return call()
-        return self._guard.iteration(batch, call, prepare=prepare)
-
-    def _announce(
-        self,
-        kind: Kind,
-        original: Call,
-        *,
-        begins: bool = True,
-        ends: bool = True,
-        load: CountLoad | None = None,
-    ) -> Call:
-        """Announce an instruction around the call that runs it.
-
-        Of several calls that run one, the first ``begins`` and the last ``ends`` it. ``load`` reads off the
-        arguments how much it works on.
-        """
-        guard = self._guard
-
-        @wraps(original)
-        def announce(*args: object, **kwargs: object) -> object:
-            if not guard.wanted:
-                return original(*args, **kwargs)
-            if begins:
-                guard.before(kind, None if load is None else partial(load, args, kwargs))
-            result = original(*args, **kwargs)
-            if ends:
-                guard.after(kind)
-            return result
-
-        return mark_as_ours(announce)
-
-
-class HookedAdapter:
-    """Members of an adapter that are alike for most frameworks; subclasses make the hooks."""
-
-    _hooks: Hooks | None = None
 
     @property
     def local_rank(self) -> int:
@@ -241,16 +174,140 @@ class HookedAdapter:
         Raises:
             EngineError: hooks of ours are installed already.
         """
-        hooks = self._make_hooks(listener)
-        hooks.install()
-        self._hooks = hooks
+        self._listener, self._removed = listener, False
+        self._hook()
 
     def remove(self) -> None:
-        if self._hooks is not None:
-            self._hooks.remove()
+        """Restore what was replaced; safe to call twice, also from within an iteration."""
+        self.wanted, self._removed = False, True
+        self._restore()
 
-    def _make_hooks(self, listener: InstructionListener) -> Hooks:
+    def _hook(self) -> None:
+        """Put the hooks in place.
+
+        Raises:
+            EngineError: hooks of ours are installed already.
+        """
         raise NotImplementedError
+
+    def _replace(self, holder: object, name: str, ours: object) -> None:
+        own = vars(holder)
+        self._replaced.append((own, name, ours, own.get(name, _ABSENT)))
+        own[name] = ours
+
+    def _restore(self) -> None:
+        while self._replaced:
+            _put_back(*self._replaced.pop())
+
+    def _announce(
+        self,
+        kind: Kind,
+        original: Call,
+        *,
+        begins: bool = True,
+        ends: bool = True,
+        load: CountLoad | None = None,
+    ) -> Call:
+        """Announce an instruction around the call that runs it.
+
+        Of several calls that run one, the first ``begins`` and the last ``ends`` it. ``load`` reads off the
+        arguments how much it works on.
+        """
+
+        @wraps(original)
+        def announce(*args: object, **kwargs: object) -> object:
+            if begins:
+                self._before(kind, None if load is None else partial(load, args, kwargs))
+            result = original(*args, **kwargs)
+            if ends:
+                self._after(kind)
+            return result
+
+        return mark_as_ours(announce)
+
+    def _run(
+        self,
+        call: Callable[[], T],
+        *,
+        trains: Callable[[], bool],
+        batch: Callable[[], Batch],
+        prepare: Callable[[], None] | None = None,
+    ) -> T:
+        """Make the host's own call: as an iteration where it ``trains``, else as something else.
+
+        ``prepare`` is called before an iteration that is wanted.
+        """
+        if self._removed:
+            return call()
+        if not self._do(trains, default=False):
+            self._do(self._listener.other_schedule_begins, None)
+            return call()
+        self._begin(batch)
+        if self.wanted and prepare is not None:
+            self._do(prepare, None)
+        try:
+            result = call()
+        except BaseException:
+            self._break()
+            raise
+        self._end()
+        return result
+
+    def _do(self, act: Callable[[], T], default: T) -> T:
+        """Do something of ours; where it fails, or the hooks are removed, return ``default``."""
+        if not self._removed:
+            try:
+                return act()
+            except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host
+                self._give_up(error)
+        return default
+
+    def _begin(self, batch: Callable[[], Batch]) -> None:
+        """A training iteration starts."""
+        self.wanted = False
+        if not self._removed:
+            try:
+                self.wanted = self._listener.iteration_begins(batch())
+            except Exception as error:  # noqa: BLE001  # see _do()
+                self._give_up(error)
+
+    def _end(self) -> None:
+        self.wanted = False
+        self._do(self._listener.iteration_ends, None)
+
+    def _break(self) -> None:
+        """Note that the host's own code raised in an iteration: its exception is the one that passes."""
+        self.wanted = False
+        with suppress(Exception):
+            self._do(self._listener.iteration_broke, None)
+
+    def _before(self, kind: Kind, load: Callable[[], Load | None] | None = None) -> None:
+        """An instruction is about to be issued; ``load`` counts what it works on."""
+        if self.wanted:
+            try:
+                self._listener.before(kind, None if load is None else load())
+            except Exception as error:  # noqa: BLE001  # see _do()
+                self._give_up(error)
+
+    def _after(self, kind: Kind) -> None:
+        """It was issued."""
+        if self.wanted:
+            try:
+                self._listener.after(kind)
+            except Exception as error:  # noqa: BLE001  # see _do()
+                self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Leave for good: clocks first, then the line and the hooks, each whatever becomes of the others."""
+        self.wanted, self._removed, raises = False, True, False
+        try:
+            raises = self._listener.fail(error)
+        except Exception:  # noqa: BLE001  # the listener is what fails
+            log.warning("off, training goes on at default clocks: %s", as_perseus_error(error))
+        with suppress(Exception):
+            self.remove()
+        if raises:
+            raise error
 
 
 # Names of a framework that no one promised us: checked before an engine is served.

@@ -13,7 +13,6 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
     HookedAdapter,
     Release,
@@ -34,7 +33,7 @@ from perseus_ds.adapters.deepspeed_settings import (
 )
 from perseus_ds.adapters.input_size import ReadAhead, count_load
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested_warning
+from perseus_ds.runtime.adapter import Batch, Place, SyncPoint, untested_warning
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
 
@@ -337,85 +336,14 @@ def _load_of_shape(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Lo
         return None
 
 
-# Hooks on one engine; no class, no module is touched.
-
-
-class Hooks(base.Hooks):
-    """Hooks on one engine, which looks up all that is replaced through ``self``.
-
-    That is so in DeepSpeed from 0.12.6 to 0.19.8. ``silent`` are kinds that do nothing on this stage and are
-    not in its order.
-    """
-
-    def __init__(
-        self,
-        engine: PipelineEngine,
-        listener: InstructionListener,
-        *,
-        silent: Collection[Kind] = (),
-        reads_ahead: bool = False,
-    ) -> None:
-        super().__init__(listener)
-        self._engine = engine
-        self._silent = silent
-        self._inputs = Inputs(engine)
-        self._reads_ahead = reads_ahead
-
-    def install(self) -> None:
-        engine = self._engine
-        exec_schedule, handlers = engine._exec_schedule, engine._INSTRUCTION_MAP  # noqa: SLF001
-        if is_ours(exec_schedule):
-            raise EngineError("perseus_ds is installed on this engine already")
-        ours = {command: self._around(command.__name__, handler) for command, handler in handlers.items()}
-        self._replace(engine, "_INSTRUCTION_MAP", ours)
-        next_batch = getattr(engine, NEXT_BATCH, None)
-        if next_batch is not None:
-            self._replace(engine, NEXT_BATCH, self._around_next_batch(next_batch))
-        self._replace(engine, "_exec_schedule", self._around_schedule(exec_schedule))
-
-    def _around(self, command: str, handler: Handler) -> Handler:
-        kind = KINDS.get(command, Kind.UNKNOWN)
-        if kind in self._silent:
-            return handler
-        return self._announce(kind, handler, load=self._inputs.load_of if kind is Kind.FORWARD else None)
-
-    def _around_next_batch(self, next_batch: Handler) -> Handler:
-        @wraps(next_batch)
-        def count_batch(*args: object, **kwargs: object) -> object:
-            batch = next_batch(*args, **kwargs)
-            self._guard.run(partial(self._inputs.count, batch), None)
-            return batch
-
-        return mark_as_ours(count_batch)
-
-    def _around_schedule(self, exec_schedule: Callable[[PipeSchedule], None]) -> Handler:
-        @wraps(exec_schedule)
-        def around_schedule(pipe_schedule: PipeSchedule) -> None:
-            try:
-                self._run(
-                    partial(exec_schedule, pipe_schedule),
-                    trains=partial(is_training, pipe_schedule),
-                    batch=partial(self._begin, pipe_schedule),
-                )
-            finally:
-                if self._reads_ahead:
-                    self._inputs.end()
-
-        return mark_as_ours(around_schedule)
-
-    def _begin(self, pipe_schedule: PipeSchedule) -> Batch:
-        self.present = pipe_schedule
-        microbatches = pipe_schedule.micro_batches
-        return Batch(microbatches, loads=self._inputs.begin(microbatches, reads_ahead=self._reads_ahead))
-
-
 _EVERY = 10  # DeepSpeed's own default for steps_per_print
 
 
 class EngineAdapter(HookedAdapter):
-    """Members of an adapter that every engine of DeepSpeed has alike."""
+    """Members of an adapter that every engine of DeepSpeed has alike; no class, no module is touched."""
 
-    def __init__(self, engine: HostEngine) -> None:
+    def __init__(self, engine: HostEngine, present: PipeSchedule = None) -> None:
+        super().__init__(present)
         self._engine = engine
 
     @property
@@ -462,7 +390,10 @@ def coupled_by_experts(module: torch.nn.Module) -> tuple[int, ...]:
 
 
 class DeepSpeedAdapter(EngineAdapter):
-    """A `PipelineEngine`, and the schedule object of its first training batch on this rank."""
+    """A `PipelineEngine`, and the schedule object of its first training batch on this rank.
+
+    All that hooks replace the engine looks up through ``self``, in DeepSpeed from 0.12.6 to 0.19.8.
+    """
 
     name = "deepspeed"
     sync_point = SyncPoint.REDUCTION
@@ -470,15 +401,11 @@ class DeepSpeedAdapter(EngineAdapter):
     """Nothing is computed between two instructions (``PipelineEngine._exec_schedule``, 0.12.6 to 0.19.8)."""
 
     def __init__(self, engine: PipelineEngine, pipe_schedule: PipeSchedule) -> None:
-        super().__init__(engine)
-        self._pipe_schedule = pipe_schedule
+        super().__init__(engine, pipe_schedule)
         self._module = cast("torch.nn.Module", vars(engine)["_modules"]["module"])
         self._silent = frozenset() if getattr(self._module, "tied_comms", None) else {Kind.REDUCE_TIED}
+        self._inputs = Inputs(engine)
         self._reads_ahead = False
-
-    @property
-    def _present(self) -> PipeSchedule:
-        return (self._hooks and self._hooks.present) or self._pipe_schedule
 
     def place(self) -> Place:
         """Read stage, replica and this rank's own stream."""
@@ -488,18 +415,18 @@ class DeepSpeedAdapter(EngineAdapter):
         return Place(
             pipeline_rank=rank,
             replica=self._engine.grid.get_data_parallel_rank(),
-            order=order_of(self._present, rank, without=self._silent),
+            order=order_of(self.present, rank, without=self._silent),
             parameters={stage: parameters for stage, (parameters, _) in chunks.items()},
             weights={stage: weight for stage, (_, weight) in chunks.items()},
             dtypes=dtypes_of(self._module.parameters()),
-            unknown=unknown_of(self._present),
+            unknown=unknown_of(self.present),
             modules=describe_modules([self._module], device_type=self.device.type),
             untested=self._untested,
             coupled=coupled_by_experts(self._module),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
-        return join_orders(places, name=f"deepspeed.{type(self._pipe_schedule).__name__}")
+        return join_orders(places, name=f"deepspeed.{type(self.present).__name__}")
 
     def traits(self) -> Mapping[str, str]:
         return {
@@ -508,13 +435,57 @@ class DeepSpeedAdapter(EngineAdapter):
             "deepspeed": deepspeed_version(),
         }
 
-    def _make_hooks(self, listener: InstructionListener) -> Hooks:
-        return Hooks(self._engine, listener, silent=self._silent, reads_ahead=self._reads_ahead)
-
     def read_ahead(self) -> bool:
         """Count the microbatches of an iteration before it begins, on the first stage."""
         self._reads_ahead = True
         return True
+
+    def _hook(self) -> None:
+        engine = self._engine
+        exec_schedule, handlers = engine._exec_schedule, engine._INSTRUCTION_MAP  # noqa: SLF001
+        if is_ours(exec_schedule):
+            raise EngineError("perseus_ds is installed on this engine already")
+        ours = {command: self._around(command.__name__, handler) for command, handler in handlers.items()}
+        self._replace(engine, "_INSTRUCTION_MAP", ours)
+        next_batch = getattr(engine, NEXT_BATCH, None)
+        if next_batch is not None:
+            self._replace(engine, NEXT_BATCH, self._around_next_batch(next_batch))
+        self._replace(engine, "_exec_schedule", self._around_schedule(exec_schedule))
+
+    def _around(self, command: str, handler: Handler) -> Handler:
+        kind = KINDS.get(command, Kind.UNKNOWN)
+        if kind in self._silent:
+            return handler
+        return self._announce(kind, handler, load=self._inputs.load_of if kind is Kind.FORWARD else None)
+
+    def _around_next_batch(self, next_batch: Handler) -> Handler:
+        @wraps(next_batch)
+        def count_batch(*args: object, **kwargs: object) -> object:
+            batch = next_batch(*args, **kwargs)
+            self._do(partial(self._inputs.count, batch), None)
+            return batch
+
+        return mark_as_ours(count_batch)
+
+    def _around_schedule(self, exec_schedule: Callable[[PipeSchedule], None]) -> Handler:
+        @wraps(exec_schedule)
+        def around_schedule(pipe_schedule: PipeSchedule) -> None:
+            try:
+                self._run(
+                    partial(exec_schedule, pipe_schedule),
+                    trains=partial(is_training, pipe_schedule),
+                    batch=partial(self._batch_of, pipe_schedule),
+                )
+            finally:
+                if self._reads_ahead:
+                    self._inputs.end()
+
+        return mark_as_ours(around_schedule)
+
+    def _batch_of(self, pipe_schedule: PipeSchedule) -> Batch:
+        self.present = pipe_schedule
+        microbatches = pipe_schedule.micro_batches
+        return Batch(microbatches, loads=self._inputs.begin(microbatches, reads_ahead=self._reads_ahead))
 
 
 def chunks_of(module: object, *, rank: int, ranks: int) -> Mapping[int, tuple[int, float]]:

@@ -12,7 +12,6 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
     detach_host,
     dtypes_of,
@@ -32,7 +31,7 @@ from perseus_ds.adapters.deepspeed_settings import (
 )
 from perseus_ds.adapters.input_size import count_load
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
+from perseus_ds.runtime.adapter import Batch, Place, SyncPoint
 from perseus_ds.runtime.place import describe_modules
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule, last_backwards, validate
 
@@ -63,9 +62,8 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
         return
     try:
         found = check(engine)
-        first = FirstIteration()
-        hooks = Hooks(found, first)
-        hooks.install()
+        first, seeing = FirstIteration(), ZeroAdapter(found)
+        seeing.install(first)
     except Exception as error:  # noqa: BLE001  # the host wins
         decline(error, content.get("perseus"))
         return
@@ -74,7 +72,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
         return first.ended and bool(found.training)
 
     def serve(*_: object, **__: object) -> None:
-        hooks.remove()
+        seeing.remove()
         activate(engine, lambda: ZeroAdapter(found, order_of(first.kinds)), block=content.get("perseus"))
 
     on_first_call(engine, "forward", ready=ready, serve=serve)
@@ -217,127 +215,32 @@ End = Callable[[Kind | None], None]
 _ALWAYS_REDUCES = 2  # from this ZeRO stage on every microbatch's gradients are reduced
 
 
-class Hooks(base.Hooks):
-    """Hooks on one engine; no class, no module is touched.
+class ZeroAdapter(EngineAdapter):
+    """A `DeepSpeedEngine`, and the order that its first iteration ran in.
 
     A forward in training begins an iteration; the step at the boundary of gradient accumulation ends it. A
     backward begins with ``engine.backward`` or with the engine's own prologue (``loss.backward()``, DeepSpeed
     0.18.3 and later), and ends where gradients are reduced, or with itself.
     """
 
-    def __init__(self, engine: Engine, listener: InstructionListener) -> None:
-        super().__init__(listener)
-        self._engine = engine
+    name = "zero"
+
+    def __init__(self, engine: Engine, order: Order = ()) -> None:
+        super().__init__(engine)
+        self._order = order
         self._always_reduces = engine.zero_optimization_stage() >= _ALWAYS_REDUCES
         self._running = False
         self._in_backward = False
         self._others = False
         self._around: Mapping[str, tuple[Begin, End]] = {
-            "forward": (self._begin_forward, self._end),
+            "forward": (self._begin_forward, self._end_kind),
             "backward": (self._begin_backward, self._end_backward),
             "_backward_prologue": (self._begin_backward, _do_nothing),
             "_backward_epilogue": (_do_nothing, self._end_backward),
-            "allreduce_gradients": (self._begin_reduction, self._end),
-            "_take_model_step": (partial(self._begin, Kind.STEP), self._end),
+            "allreduce_gradients": (self._begin_reduction, self._end_kind),
+            "_take_model_step": (partial(self._begin_kind, Kind.STEP), self._end_kind),
             "step": (self._begin_step, self._end_step),
         }
-
-    def install(self) -> None:
-        if any(is_ours(vars(self._engine).get(name)) for name in self._around):
-            raise EngineError("perseus_ds is installed on this engine already")
-        for name, (begin, end) in self._around.items():
-            original = getattr(self._engine, name, None)
-            if original is not None:
-                self._replace(self._engine, name, self._wrap(original, begin, end))
-
-    def remove(self) -> None:
-        """Restore the engine; safe to call twice, also from within an iteration."""
-        self._running = self._in_backward = False
-        super().remove()
-
-    def _wrap(self, original: Callable[..., object], begin: Begin, end: End) -> Callable[..., object]:
-        """Call ``begin`` before the original, and ``end`` after it with the result of ``begin``."""
-
-        @wraps(original)
-        def around_call(*args: object, **kwargs: object) -> object:
-            if self._removed:
-                return original(*args, **kwargs)
-            begun = self._guard.run(partial(begin, *args, **kwargs), None)
-            try:
-                result = original(*args, **kwargs)
-            except BaseException:
-                self._broke()
-                raise
-            self._guard.run(partial(end, begun), None)
-            return result
-
-        return mark_as_ours(around_call)
-
-    def _begin(self, kind: Kind, *_: object, **__: object) -> Kind:
-        self._guard.before(kind)
-        return kind
-
-    def _end(self, kind: Kind | None) -> None:
-        if kind is not None:
-            self._guard.after(kind)
-
-    def _begin_forward(self, *args: object, **kwargs: object) -> Kind | None:
-        if not (self._engine.training and torch.is_grad_enabled()):
-            if not self._others:
-                self._others = True
-                self._guard.other_begins()
-            return None
-        self._others = False
-        if not self._running:
-            self._running = True
-            self._guard.begin(lambda: Batch(self._engine.gradient_accumulation_steps()))
-        self._guard.before(Kind.FORWARD, lambda: count_load([*args, kwargs]))
-        return Kind.FORWARD
-
-    def _begin_backward(self, *_: object, **__: object) -> Kind | None:
-        if self._guard.wanted and not self._in_backward:
-            self._in_backward = True
-            self._guard.before(Kind.BACKWARD)
-        return None
-
-    def _end_backward(self, _: Kind | None = None) -> None:
-        if self._in_backward:
-            self._in_backward = False
-            self._guard.after(Kind.BACKWARD)
-
-    def _begin_reduction(self, *_: object, **__: object) -> Kind | None:
-        self._end_backward()
-        if not (self._always_reduces or self._engine.is_gradient_accumulation_boundary()):
-            return None
-        return self._begin(Kind.REDUCE_GRADS)
-
-    def _begin_step(self, *_: object, **__: object) -> Kind | None:
-        return Kind.STEP if self._engine.is_gradient_accumulation_boundary() else None
-
-    def _end_step(self, last: Kind | None) -> None:
-        if last is not None and self._running:
-            self._running = False
-            self._guard.end()
-
-    def _broke(self) -> None:
-        """Note once that the host's own code failed, however many of our frames it passes."""
-        if self._running:
-            self._running = self._in_backward = False
-            self._guard.broke()
-
-
-def _do_nothing(*_: object, **__: object) -> None:
-    """Begin or end nothing."""
-
-
-class ZeroAdapter(EngineAdapter):
-    """A `DeepSpeedEngine`, and the order that its first iteration ran in."""
-
-    name = "zero"
-
-    def __init__(self, engine: Engine, order: Order) -> None:
-        super().__init__(engine)
-        self._order = order
 
     @property
     def sync_point(self) -> SyncPoint:
@@ -391,5 +294,85 @@ class ZeroAdapter(EngineAdapter):
             "deepspeed": deepspeed_version(),
         }
 
-    def _make_hooks(self, listener: InstructionListener) -> Hooks:
-        return Hooks(self._engine, listener)
+    def remove(self) -> None:
+        """Restore the engine; safe to call twice, also from within an iteration."""
+        self._running = self._in_backward = False
+        super().remove()
+
+    def _hook(self) -> None:
+        if any(is_ours(vars(self._engine).get(name)) for name in self._around):
+            raise EngineError("perseus_ds is installed on this engine already")
+        for name, (begin, end) in self._around.items():
+            original = getattr(self._engine, name, None)
+            if original is not None:
+                self._replace(self._engine, name, self._wrap(original, begin, end))
+
+    def _wrap(self, original: Callable[..., object], begin: Begin, end: End) -> Callable[..., object]:
+        """Call ``begin`` before the original, and ``end`` after it with the result of ``begin``."""
+
+        @wraps(original)
+        def around_call(*args: object, **kwargs: object) -> object:
+            if self._removed:
+                return original(*args, **kwargs)
+            begun = self._do(partial(begin, *args, **kwargs), None)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                if self._running:  # once, however many of our frames it passes
+                    self._running = self._in_backward = False
+                    self._break()
+                raise
+            self._do(partial(end, begun), None)
+            return result
+
+        return mark_as_ours(around_call)
+
+    def _begin_kind(self, kind: Kind, *_: object, **__: object) -> Kind:
+        self._before(kind)
+        return kind
+
+    def _end_kind(self, kind: Kind | None) -> None:
+        if kind is not None:
+            self._after(kind)
+
+    def _begin_forward(self, *args: object, **kwargs: object) -> Kind | None:
+        if not (self._engine.training and torch.is_grad_enabled()):
+            if not self._others:
+                self._others = True
+                self._listener.other_schedule_begins()
+            return None
+        self._others = False
+        if not self._running:
+            self._running = True
+            self._begin(lambda: Batch(self._engine.gradient_accumulation_steps()))
+        self._before(Kind.FORWARD, lambda: count_load([*args, kwargs]))
+        return Kind.FORWARD
+
+    def _begin_backward(self, *_: object, **__: object) -> Kind | None:
+        if self.wanted and not self._in_backward:
+            self._in_backward = True
+            self._before(Kind.BACKWARD)
+        return None
+
+    def _end_backward(self, _: Kind | None = None) -> None:
+        if self._in_backward:
+            self._in_backward = False
+            self._after(Kind.BACKWARD)
+
+    def _begin_reduction(self, *_: object, **__: object) -> Kind | None:
+        self._end_backward()
+        if not (self._always_reduces or self._engine.is_gradient_accumulation_boundary()):
+            return None
+        return self._begin_kind(Kind.REDUCE_GRADS)
+
+    def _begin_step(self, *_: object, **__: object) -> Kind | None:
+        return Kind.STEP if self._engine.is_gradient_accumulation_boundary() else None
+
+    def _end_step(self, last: Kind | None) -> None:
+        if last is not None and self._running:
+            self._running = False
+            self._end()
+
+
+def _do_nothing(*_: object, **__: object) -> None:
+    """Begin or end nothing."""

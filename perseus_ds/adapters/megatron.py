@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
     HookedAdapter,
     Release,
@@ -25,7 +24,7 @@ from perseus_ds.adapters.base import (
 )
 from perseus_ds.adapters.input_size import ReadAhead
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested_warning
+from perseus_ds.runtime.adapter import Batch, Place, SyncPoint, untested_warning
 from perseus_ds.runtime.attach import say
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import (
@@ -437,130 +436,11 @@ def _ours(function: object) -> Wrapping | None:
     return wrapping if passing is function else None
 
 
-# Hooks on a pass and its instructions: module globals, kept, called and restored.
+# A model that trains in megatron-core's schedules: its module's globals are kept, called and restored.
 
 _DATA = "data_iterator"
 _SYNC = "finish_grad_sync"
 """Name by which Megatron's data-parallel modules are known: replicas wait for each other in it."""
-
-
-class Hooks(base.Hooks):
-    """Listen to the passes of one model, in a module that others may train in as well.
-
-    The three functions that run a pass stay wrapped. Those that run a microbatch, and each chunk's
-    ``finish_grad_sync``, are wrapped within a wanted pass of this model alone, which looks them up at every
-    call: evaluations and other models run Megatron's own.
-    """
-
-    def __init__(
-        self,
-        module: ModuleType,
-        chunks: list[nn.Module],
-        listener: InstructionListener,
-        *,
-        reads_ahead: bool = False,
-    ) -> None:
-        super().__init__(listener)
-        self._module = module
-        self._first = chunks[0]
-        self._reducing = reducing_modules(chunks)
-        self._wrapping: Wrapping | None = None
-        self._load: Load | None = None
-        self._warned = False
-        self._reads_ahead = reads_ahead
-        self._ahead: ReadAhead | None = None
-
-    def install(self) -> None:
-        if any(other.model is self._first for other in wrappings_of(self._module)):
-            raise EngineError("perseus_ds is installed on this model already")
-        self._wrapping = Wrapping(self._module, self._around_pass, model=self._first)
-
-    def remove(self) -> None:
-        """Restore the module; safe to call twice, also from within a pass."""
-        super().remove()
-        if self._wrapping is not None:
-            self._wrapping.remove()
-            self._wrapping = None
-
-    def _around_pass(self, present: OnePass, call: Callable[[], object]) -> object:
-        try:
-            return self._run(
-                call,
-                trains=partial(self._is_ours, present),
-                batch=partial(self._begin, present),
-                prepare=self._listen,
-            )
-        finally:
-            self._restore()
-
-    def _is_ours(self, present: OnePass) -> bool:
-        """Return whether a pass trains the first model of this process, the only one that is served."""
-        if not present.trains or present.awaits_graph:
-            return False
-        if present.chunks[0] is self._first:
-            return True
-        if not self._warned:
-            self._warned = True
-            say("a second model trains in this process: it runs at default clocks; the first one is served")
-        return False
-
-    def _begin(self, present: OnePass) -> Batch:
-        self.present, self._load = present, present.load
-        return replace(present.batch, loads=self._read_ahead(present))
-
-    def _read_ahead(self, present: OnePass) -> tuple[Load, ...] | None:
-        """Count the microbatches of a pass before it, where this rank is the first stage and has them."""
-        data = present.keywords.get(_DATA)
-        if not self._reads_ahead or not hasattr(data, "__next__") or present.place()[0] > 0:
-            return None
-        if self._ahead is None or not self._ahead.reads(data):
-            self._ahead = ReadAhead(cast("Iterator[object]", data))
-        cast("dict[str, object]", present.keywords)[_DATA] = self._ahead  # the call is made with them
-        return self._ahead.loads(present.batch.microbatches)
-
-    def _listen(self) -> None:
-        module = self._module
-        for name, kind in STEPS.items():
-            load = self._load_of if kind is Kind.FORWARD else None
-            self._replace(module, name, self._announce(kind, getattr(module, name), load=load))
-        if self.present.combined:
-            combined = check_combined()
-            self._replace(combined, COMBINED_STEP, self._around_combined(getattr(combined, COMBINED_STEP)))
-        for chunk in self._reducing:
-            first, last = chunk is self._reducing[0], chunk is self._reducing[-1]
-            original = cast("Function", getattr(chunk, _SYNC))
-            ours = self._announce(Kind.REDUCE_GRADS, original, begins=first, ends=last)
-            self._replace(chunk, _SYNC, ours)
-
-    def _around_combined(self, step: Function) -> Function:
-        """Announce a forward, a backward, or both at once, as soon as the call has waited for its inputs."""
-        guard, signature = self._guard, inspect.signature(step)
-
-        @wraps(step)
-        def announce(*args: object, **kwargs: object) -> object:
-            if not guard.wanted:
-                return step(*args, **kwargs)
-            bound = signature.bind(*args, **kwargs)
-            given = bound.arguments
-            forward, backward = given.get("f_model") is not None, given.get("b_model") is not None
-            kind = (
-                Kind.FORWARD_BACKWARD if forward and backward else Kind.FORWARD if forward else Kind.BACKWARD
-            )
-            begin = partial(guard.before, kind, self._load_of if forward else None)
-            waits = [name for name, runs in (("pre_backward", backward), ("pre_forward", forward)) if runs]
-            last = next((name for name in waits if given.get(name) is not None), None)
-            if last is None:
-                begin()
-            else:
-                given[last] = _then(cast("Function", given[last]), begin)
-            result = step(*bound.args, **bound.kwargs)
-            guard.after(kind)
-            return result
-
-        return mark_as_ours(announce)
-
-    def _load_of(self, *_: object) -> Load | None:
-        return self._load
 
 
 def _then(wait: Function, act: Callable[[], None]) -> Function:
@@ -579,8 +459,6 @@ def reducing_modules(chunks: list[nn.Module]) -> list[nn.Module]:
     found = (next((m for m in chunk.modules() if hasattr(m, _SYNC)), None) for chunk in chunks)
     return [one for one in found if one is not None]
 
-
-# A model that trains in megatron-core's schedules, as the runtime sees it.
 
 _SCRIPT = "megatron.training.global_vars"
 _NAMES = {"rank0_energy_per_iteration_j": "iter-energy/gpu", "rank0_power_w": "power/gpu"}
@@ -628,21 +506,30 @@ class Writers:
 
 
 class MegatronAdapter(HookedAdapter):
-    """The model chunks of this rank, and the first training pass over them."""
+    """The model chunks of this rank, and the first training pass over them.
+
+    The three functions that run a pass stay wrapped, in a module that other models may train in as well.
+    Those that run a microbatch, and each chunk's ``finish_grad_sync``, are wrapped within a wanted pass of
+    this model alone, which looks them up at every call: evaluations and other models run Megatron's own.
+    """
 
     name = "megatron"
 
     def __init__(self, first: OnePass) -> None:
+        super().__init__(first)
         self._first = first
-        self._reads_ahead = False
+        self._reducing = reducing_modules(first.chunks)
+        self._wrapping: Wrapping | None = None
+        self._load: Load | None = None
+        self._warned = self._reads_ahead = False
+        self._ahead: ReadAhead | None = None
         self._writers = Writers.find()
 
     @property
     def sync_point(self) -> SyncPoint:
         """The reduction; none where nothing of Megatron's reduces, or FSDP gathers parameters in forwards."""
-        reduces = reducing_modules(self._first.chunks)
-        sharded = any("fsdp" in type(one).__name__.lower() for one in reduces)
-        return SyncPoint.REDUCTION if reduces and not sharded else SyncPoint.UNMARKED
+        sharded = any("fsdp" in type(one).__name__.lower() for one in self._reducing)
+        return SyncPoint.REDUCTION if self._reducing and not sharded else SyncPoint.UNMARKED
 
     @property
     def device(self) -> torch.device:
@@ -656,7 +543,7 @@ class MegatronAdapter(HookedAdapter):
             check_combined()
         rank, ranks, replica = self._first.place()
         chunks = {number * ranks + rank: chunk for number, chunk in enumerate(self._first.chunks)}
-        order = self._order(rank, ranks, self._present.batch.microbatches)
+        order = self._order(rank, ranks, self.present.batch.microbatches)
         return Place(
             pipeline_rank=rank,
             replica=replica,
@@ -664,7 +551,7 @@ class MegatronAdapter(HookedAdapter):
             parameters={stage: sum(p.numel() for p in one.parameters()) for stage, one in chunks.items()},
             weights={stage: float(matmul_weight(one)) for stage, one in chunks.items()},
             dtypes=dtypes_of(p for chunk in chunks.values() for p in chunk.parameters()),
-            left_out=left_out_of(order, reducing_modules(self._first.chunks)),
+            left_out=left_out_of(order, self._reducing),
             modules=describe_modules(self._first.chunks, device_type=self.device.type),
             untested=untested_warning("megatron-core", megatron_version(), TESTED_MEGATRON),
             coupled=self._first.coupled,
@@ -689,10 +576,6 @@ class MegatronAdapter(HookedAdapter):
             "megatron": megatron_version(),
         }
 
-    def _make_hooks(self, listener: InstructionListener) -> Hooks:
-        first = self._first
-        return Hooks(first.module, first.chunks, listener, reads_ahead=self._reads_ahead)
-
     def read_ahead(self) -> bool:
         self._reads_ahead = True
         return True
@@ -706,10 +589,6 @@ class MegatronAdapter(HookedAdapter):
         """Interval at which the script writes its own; None on ranks without a writer."""
         return None if self._writers is None else self._writers.every
 
-    @property
-    def _present(self) -> OnePass:
-        return (self._hooks and self._hooks.present) or self._first
-
     def _order(self, rank: int, ranks: int, microbatches: int) -> Order:
         first = self._first
         chunks, group = len(first.chunks), None
@@ -722,12 +601,105 @@ class MegatronAdapter(HookedAdapter):
             chunks=chunks,
             group=group,
             combined=first.combined,
-            reduces=bool(reducing_modules(first.chunks)),
+            reduces=bool(self._reducing),
         )
         if group is not None:
             table = first.module.get_schedule_table(microbatches, chunks, group)
             check_table(table, order, ranks=ranks, chunks=chunks)
         return order
+
+    def remove(self) -> None:
+        """Restore the module; safe to call twice, also from within a pass."""
+        super().remove()
+        if self._wrapping is not None:
+            self._wrapping.remove()
+            self._wrapping = None
+
+    def _hook(self) -> None:
+        module, model = self._first.module, self._first.chunks[0]
+        if any(other.model is model for other in wrappings_of(module)):
+            raise EngineError("perseus_ds is installed on this model already")
+        self._wrapping = Wrapping(module, self._around_pass, model=model)
+
+    def _around_pass(self, present: OnePass, call: Callable[[], object]) -> object:
+        try:
+            return self._run(
+                call,
+                trains=partial(self._is_ours, present),
+                batch=partial(self._batch_of, present),
+                prepare=self._listen,
+            )
+        finally:
+            self._restore()
+
+    def _is_ours(self, present: OnePass) -> bool:
+        """Return whether a pass trains the first model of this process, the only one that is served."""
+        if not present.trains or present.awaits_graph:
+            return False
+        if present.chunks[0] is self._first.chunks[0]:
+            return True
+        if not self._warned:
+            self._warned = True
+            say("a second model trains in this process: it runs at default clocks; the first one is served")
+        return False
+
+    def _batch_of(self, present: OnePass) -> Batch:
+        self.present, self._load = present, present.load
+        return replace(present.batch, loads=self._read_ahead(present))
+
+    def _read_ahead(self, present: OnePass) -> tuple[Load, ...] | None:
+        """Count the microbatches of a pass before it, where this rank is the first stage and has them."""
+        data = present.keywords.get(_DATA)
+        if not self._reads_ahead or not hasattr(data, "__next__") or present.place()[0] > 0:
+            return None
+        if self._ahead is None or not self._ahead.reads(data):
+            self._ahead = ReadAhead(cast("Iterator[object]", data))
+        cast("dict[str, object]", present.keywords)[_DATA] = self._ahead  # the call is made with them
+        return self._ahead.loads(present.batch.microbatches)
+
+    def _listen(self) -> None:
+        module = self._first.module
+        for name, kind in STEPS.items():
+            load = self._load_of if kind is Kind.FORWARD else None
+            self._replace(module, name, self._announce(kind, getattr(module, name), load=load))
+        if self.present.combined:
+            combined = check_combined()
+            self._replace(combined, COMBINED_STEP, self._around_combined(getattr(combined, COMBINED_STEP)))
+        for chunk in self._reducing:
+            first, last = chunk is self._reducing[0], chunk is self._reducing[-1]
+            original = cast("Function", getattr(chunk, _SYNC))
+            ours = self._announce(Kind.REDUCE_GRADS, original, begins=first, ends=last)
+            self._replace(chunk, _SYNC, ours)
+
+    def _around_combined(self, step: Function) -> Function:
+        """Announce a forward, a backward, or both at once, as soon as the call has waited for its inputs."""
+        signature = inspect.signature(step)
+
+        @wraps(step)
+        def announce(*args: object, **kwargs: object) -> object:
+            if not self.wanted:
+                return step(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
+            given = bound.arguments
+            forward, backward = given.get("f_model") is not None, given.get("b_model") is not None
+            kind = (
+                Kind.FORWARD_BACKWARD if forward and backward else Kind.FORWARD if forward else Kind.BACKWARD
+            )
+            begin = partial(self._before, kind, self._load_of if forward else None)
+            waits = [name for name, runs in (("pre_backward", backward), ("pre_forward", forward)) if runs]
+            last = next((name for name in waits if given.get(name) is not None), None)
+            if last is None:
+                begin()
+            else:
+                given[last] = _then(cast("Function", given[last]), begin)
+            result = step(*bound.args, **bound.kwargs)
+            self._after(kind)
+            return result
+
+        return mark_as_ours(announce)
+
+    def _load_of(self, *_: object) -> Load | None:
+        return self._load
 
 
 def _set_by_user(config: object) -> list[str]:

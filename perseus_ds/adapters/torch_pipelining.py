@@ -15,7 +15,6 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from perseus_ds.adapters import base
 from perseus_ds.adapters.base import (
     HookedAdapter,
     Release,
@@ -30,7 +29,7 @@ from perseus_ds.adapters.base import (
 )
 from perseus_ds.adapters.input_size import count_chunks
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint, untested_warning
+from perseus_ds.runtime.adapter import Batch, Place, SyncPoint, untested_warning
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Order, Schedule, first_forwards, last_backwards, textbook
 
@@ -336,138 +335,25 @@ def _place(mesh_info: object) -> tuple[int, int]:
     return place, size
 
 
-# Hooks on the instances of one schedule and its stages; no class, no module is touched.
-
-
-class Hooks(base.Hooks):
-    """Hooks on one schedule and its stages, which torch calls through the instances (2.13).
-
-    ``reduces`` is whether the reduction waits for other replicas and is in the order.
-    """
-
-    def __init__(self, schedule: PipelineSchedule, listener: InstructionListener, *, reduces: bool) -> None:
-        super().__init__(listener)
-        self._schedule = schedule
-        self._reduces = reduces
-        self._pair_thread: int | None = None
-        self._pair_began = False
-
-    def install(self) -> None:
-        schedule = self._schedule
-        if is_ours(schedule.step):
-            raise EngineError("perseus_ds is installed on this schedule already")
-        self._replace(schedule, "step", self._around_step(schedule.step))
-        self._replace(schedule, "_maybe_compute_loss", self._around_loss(schedule._maybe_compute_loss))  # noqa: SLF001  # the seam
-        if at_once(schedule) is not None:
-            ours = {kind: self._around_pair(handler) for kind, handler in _custom_functions(schedule).items()}
-            self._replace(schedule, _CUSTOM, ours)
-        for stage in stages_of(schedule):
-            # Of the last stage's forward only the beginning is announced: the loss belongs to it.
-            forward = self._announce(Kind.FORWARD, stage.forward_one_chunk, ends=not stage.is_last)
-            self._replace(stage, "forward_one_chunk", self._alone(forward, stage.forward_one_chunk))
-            backward = self._around_backward(stage.backward_one_chunk)
-            self._replace(stage, "backward_one_chunk", self._alone(backward, stage.backward_one_chunk))
-            weight = self._announce(Kind.BACKWARD_WEIGHT, stage.backward_weight_one_chunk)
-            self._replace(stage, "backward_weight_one_chunk", weight)
-            if self._reduces:
-                reduction = self._announce(Kind.REDUCE_GRADS, stage.perform_reduce_grad)
-                self._replace(stage, "perform_reduce_grad", reduction)
-
-    def _around_pair(self, handler: Handler) -> Handler:
-        """Announce a forward and a backward at once, from the first chunk on that this thread runs of them.
-
-        The user's function waits for the inputs of both, and may run one of them in another thread.
-        """
-
-        @wraps(handler)
-        def around_call(*args: object, **kwargs: object) -> object:
-            if not self._guard.wanted:
-                return handler(*args, **kwargs)
-            self._pair_thread, self._pair_began = threading.get_ident(), False
-            try:
-                result = handler(*args, **kwargs)
-            finally:
-                self._pair_thread = None
-            if self._pair_began:
-                self._guard.after(Kind.FORWARD_BACKWARD)
-            else:
-                self._guard.run(_refuse_pair, None)
-            return result
-
-        return mark_as_ours(around_call)
-
-    def _alone(self, announced: Handler, handler: Handler) -> Handler:
-        """Announce a chunk, unless the function that runs it beside another one is announced."""
-
-        @wraps(handler)
-        def around_call(*args: object, **kwargs: object) -> object:
-            if self._pair_thread is None:
-                return announced(*args, **kwargs)
-            if not self._pair_began and threading.get_ident() == self._pair_thread:
-                self._pair_began = True
-                self._guard.before(Kind.FORWARD_BACKWARD)
-            return handler(*args, **kwargs)
-
-        return mark_as_ours(around_call)
-
-    def _around_backward(self, handler: Handler) -> Handler:
-        """Announce a whole backward, or the first half where torch asks for that only."""
-        whole, half = (self._announce(kind, handler) for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT))
-
-        @wraps(handler)
-        def around_call(*args: object, **kwargs: object) -> object:
-            return (whole if kwargs.get("full_backward", True) else half)(*args, **kwargs)
-
-        return mark_as_ours(around_call)
-
-    def _around_loss(self, handler: Handler) -> Handler:
-        @wraps(handler)
-        def around_call(stage: Stage, *args: object, **kwargs: object) -> object:
-            result = handler(stage, *args, **kwargs)
-            if stage.is_last and self._pair_thread is None:
-                self._guard.after(Kind.FORWARD)
-            return result
-
-        return mark_as_ours(around_call)
-
-    def _around_step(self, step: Handler) -> Handler:
-        schedule = self._schedule
-        microbatches = schedule._n_microbatches  # noqa: SLF001  # the seam; torch fixes it
-        is_first = any(getattr(stage, "stage_index", None) == 0 for stage in stages_of(schedule))
-
-        @wraps(step)
-        def around_call(*args: object, **kwargs: object) -> object:
-            def batch() -> Batch:
-                counts = is_first and splits_rows(schedule)
-                loads = count_chunks([*args, kwargs], microbatches) if counts else None
-                return Batch(microbatches, loads=loads)
-
-            trains = partial(getattr, schedule, "_has_backward")
-            return self._run(partial(step, *args, **kwargs), trains=trains, batch=batch)
-
-        return mark_as_ours(around_call)
-
-
-def _refuse_pair() -> None:
-    raise EngineError(
-        f"the function registered for {AT_ONCE} runs both of its chunks in other threads",
-        hint="run one of them in the thread that calls it",
-    )
-
-
 # One schedule of torch.distributed.pipelining, as the runtime sees it.
 
 
 class PipeliningAdapter(HookedAdapter):
-    """A schedule and the model stages that this rank holds; ``inputs`` are the first batch's shapes."""
+    """A schedule and the model stages that this rank holds; ``inputs`` are the first batch's shapes.
+
+    torch 2.13 calls all that hooks replace through these instances: no class, no module is touched.
+    """
 
     name = "pipelining"
 
     def __init__(self, schedule: PipelineSchedule, inputs: str = "") -> None:
+        super().__init__()
         self._schedule = schedule
         self._stages = sorted(stages_of(schedule), key=lambda stage: stage.stage_index)
         self._inputs = inputs
         self._data_parallel = data_parallel_of(self._stages)
+        self._pair_thread: int | None = None
+        self._pair_began = False
 
     @property
     def sync_point(self) -> SyncPoint:
@@ -509,9 +395,6 @@ class PipeliningAdapter(HookedAdapter):
             traits["at_once"] = getattr(overlap, "__qualname__", type(overlap).__name__)
         return traits
 
-    def _make_hooks(self, listener: InstructionListener) -> Hooks:
-        return Hooks(self._schedule, listener, reduces=self._data_parallel.reduces)
-
     def _order(self) -> Order:
         first, reduces = self._stages[0], self._data_parallel.reduces
         written = actions_of(self._schedule)
@@ -528,3 +411,105 @@ class PipeliningAdapter(HookedAdapter):
         if self._data_parallel.replicas == 1:
             return frozenset()
         return last_backwards(order) if self._data_parallel.name == "DDP" else first_forwards(order)
+
+    def _hook(self) -> None:
+        schedule, reduces = self._schedule, self._data_parallel.reduces
+        if is_ours(schedule.step):
+            raise EngineError("perseus_ds is installed on this schedule already")
+        self._replace(schedule, "step", self._around_step(schedule.step))
+        self._replace(schedule, "_maybe_compute_loss", self._around_loss(schedule._maybe_compute_loss))  # noqa: SLF001  # the seam
+        if at_once(schedule) is not None:
+            ours = {kind: self._around_pair(handler) for kind, handler in _custom_functions(schedule).items()}
+            self._replace(schedule, _CUSTOM, ours)
+        for stage in self._stages:
+            # Of the last stage's forward only the beginning is announced: the loss belongs to it.
+            forward = self._announce(Kind.FORWARD, stage.forward_one_chunk, ends=not stage.is_last)
+            self._replace(stage, "forward_one_chunk", self._alone(forward, stage.forward_one_chunk))
+            backward = self._around_backward(stage.backward_one_chunk)
+            self._replace(stage, "backward_one_chunk", self._alone(backward, stage.backward_one_chunk))
+            weight = self._announce(Kind.BACKWARD_WEIGHT, stage.backward_weight_one_chunk)
+            self._replace(stage, "backward_weight_one_chunk", weight)
+            if reduces:
+                reduction = self._announce(Kind.REDUCE_GRADS, stage.perform_reduce_grad)
+                self._replace(stage, "perform_reduce_grad", reduction)
+
+    def _around_pair(self, handler: Handler) -> Handler:
+        """Announce a forward and a backward at once, from the first chunk on that this thread runs of them.
+
+        The user's function waits for the inputs of both, and may run one of them in another thread.
+        """
+
+        @wraps(handler)
+        def around_call(*args: object, **kwargs: object) -> object:
+            if not self.wanted:
+                return handler(*args, **kwargs)
+            self._pair_thread, self._pair_began = threading.get_ident(), False
+            try:
+                result = handler(*args, **kwargs)
+            finally:
+                self._pair_thread = None
+            if self._pair_began:
+                self._after(Kind.FORWARD_BACKWARD)
+            else:
+                self._do(_refuse_pair, None)
+            return result
+
+        return mark_as_ours(around_call)
+
+    def _alone(self, announced: Handler, handler: Handler) -> Handler:
+        """Announce a chunk, unless the function that runs it beside another one is announced."""
+
+        @wraps(handler)
+        def around_call(*args: object, **kwargs: object) -> object:
+            if self._pair_thread is None:
+                return announced(*args, **kwargs)
+            if not self._pair_began and threading.get_ident() == self._pair_thread:
+                self._pair_began = True
+                self._before(Kind.FORWARD_BACKWARD)
+            return handler(*args, **kwargs)
+
+        return mark_as_ours(around_call)
+
+    def _around_backward(self, handler: Handler) -> Handler:
+        """Announce a whole backward, or the first half where torch asks for that only."""
+        whole, half = (self._announce(kind, handler) for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT))
+
+        @wraps(handler)
+        def around_call(*args: object, **kwargs: object) -> object:
+            return (whole if kwargs.get("full_backward", True) else half)(*args, **kwargs)
+
+        return mark_as_ours(around_call)
+
+    def _around_loss(self, handler: Handler) -> Handler:
+        @wraps(handler)
+        def around_call(stage: Stage, *args: object, **kwargs: object) -> object:
+            result = handler(stage, *args, **kwargs)
+            if stage.is_last and self._pair_thread is None:
+                self._after(Kind.FORWARD)
+            return result
+
+        return mark_as_ours(around_call)
+
+    def _around_step(self, step: Handler) -> Handler:
+        schedule = self._schedule
+        microbatches = schedule._n_microbatches  # noqa: SLF001  # the seam; torch fixes it
+        is_first = any(getattr(stage, "stage_index", None) == 0 for stage in self._stages)
+
+        @wraps(step)
+        def around_call(*args: object, **kwargs: object) -> object:
+            def batch() -> Batch:
+                counts = is_first and splits_rows(schedule)
+                loads = count_chunks([*args, kwargs], microbatches) if counts else None
+                return Batch(microbatches, loads=loads)
+
+            trains = partial(getattr, schedule, "_has_backward")
+            return self._run(partial(step, *args, **kwargs), trains=trains, batch=batch)
+
+        return mark_as_ours(around_call)
+
+
+def _refuse_pair() -> None:
+    raise EngineError(
+        f"the function registered for {AT_ONCE} runs both of its chunks in other threads",
+        hint="run one of them in the thread that calls it",
+    )

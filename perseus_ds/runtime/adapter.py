@@ -1,4 +1,4 @@
-"""Protocol that a training framework supplies for a job to be served, and the guard around our hooks.
+"""Protocol that a training framework supplies for a job to be served, and the calls that it makes.
 
 An adapter knows its framework and nothing of us; the runtime knows this file and no framework. Every adapter
 passes `AdapterContract` (tests/contract/adapter_contract.py).
@@ -6,20 +6,14 @@ passes `AdapterContract` (tests/contract/adapter_contract.py).
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import torch
 
-from perseus_ds.errors import as_perseus_error
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
-
-T = TypeVar("T")
-log = logging.getLogger("perseus_ds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +84,7 @@ class SyncPoint(Enum):
 
 
 class InstructionListener(Protocol):
-    """Receiver of calls around instructions, on the training thread, through a `GuardedListener`.
+    """Receiver of calls around instructions, on the training thread, through a guard.
 
     Within an iteration the n-th instruction that is announced is the n-th of the rank's order.
     """
@@ -150,107 +144,6 @@ class PassingListener:
 
     def fail(self, error: Exception) -> bool:
         return self._listener.fail(error)
-
-
-class GuardedListener:
-    """The one guard: all of ours that runs on the host's thread is called through it, counting included.
-
-    Instructions are announced while an iteration is ``wanted``. What fails is logged once: the listener
-    restores the clocks, ``remove`` takes the hooks out, and from then on nothing is called. An error reaches
-    the host only where the user wants that, and never in place of the host's own.
-    """
-
-    def __init__(self, listener: InstructionListener, remove: Callable[[], None]) -> None:
-        self._listener = listener
-        self._remove = remove
-        self._failed = False
-        self.wanted = False
-
-    def run(self, act: Callable[[], T], default: T) -> T:
-        """Do something of ours; where it fails, or something has failed before, return ``default``."""
-        if self._failed:
-            return default
-        try:
-            return act()
-        except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host
-            failure = error
-        self._give_up(failure)
-        return default
-
-    def iteration(
-        self, batch: Callable[[], Batch], run: Callable[[], T], *, prepare: Callable[[], None] | None = None
-    ) -> T:
-        """Run a training iteration of the host; ``prepare`` is called before one that is wanted."""
-        self.begin(batch)
-        if self.wanted and prepare is not None:
-            self.run(prepare, None)
-        try:
-            result = run()
-        except BaseException:
-            self.broke()
-            raise
-        self.end()
-        return result
-
-    def begin(self, batch: Callable[[], Batch]) -> None:
-        """A training iteration starts that ends with a call of its own."""
-        self.wanted = False
-        if self._failed:
-            return
-        try:
-            self.wanted = self._listener.iteration_begins(batch())
-        except Exception as error:  # noqa: BLE001  # see run()
-            failure = error
-        else:
-            return
-        self._give_up(failure)
-
-    def end(self) -> None:
-        self.wanted = False
-        self.run(self._listener.iteration_ends, None)
-
-    def broke(self) -> None:
-        """The host's own code raised within it: its exception is the one that passes."""
-        self.wanted = False
-        with suppress(Exception):
-            self.run(self._listener.iteration_broke, None)
-
-    def other_begins(self) -> None:
-        self.run(self._listener.other_schedule_begins, None)
-
-    def before(self, kind: Kind, load: Callable[[], Load | None] | None = None) -> None:
-        """An instruction is about to be issued; ``load`` counts what it works on."""
-        if self.wanted:
-            try:
-                self._listener.before(kind, None if load is None else load())
-            except Exception as error:  # noqa: BLE001  # see run()
-                failure = error
-            else:
-                return
-            self._give_up(failure)
-
-    def after(self, kind: Kind) -> None:
-        """It was issued."""
-        if self.wanted:
-            try:
-                self._listener.after(kind)
-            except Exception as error:  # noqa: BLE001  # see run()
-                failure = error
-            else:
-                return
-            self._give_up(failure)
-
-    def _give_up(self, error: Exception) -> None:
-        """Leave for good: clocks first, then the line and the hooks, each whatever becomes of the others."""
-        self.wanted, self._failed, raises = False, True, False
-        try:
-            raises = self._listener.fail(error)
-        except Exception:  # noqa: BLE001  # the listener is what fails
-            log.warning("off, training goes on at default clocks: %s", as_perseus_error(error))
-        with suppress(Exception):
-            self._remove()
-        if raises:
-            raise error
 
 
 class Adapter(Protocol):

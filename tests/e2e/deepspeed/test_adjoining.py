@@ -8,7 +8,7 @@ from deepspeed_hosts import MICROBATCHES, one_f_one_b
 from ranks import losses, run_ranks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perseus_ds.adapters.deepspeed import DeepSpeedAdapter, Hooks
+from perseus_ds.adapters.deepspeed import DeepSpeedAdapter
 
 pytestmark = pytest.mark.e2e
 
@@ -31,7 +31,7 @@ class Between(TorchDispatchMode):
 
 def trained(_: int) -> tuple[int, list[str]]:
     engine, noting = one_f_one_b(2), Noting()
-    Hooks(engine, noting).install()
+    DeepSpeedAdapter(engine, None).install(noting)
     with Between(noting) as counted:
         losses(engine, 2)
     return counted.within, counted.between

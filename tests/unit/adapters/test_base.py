@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from adapter_contract import CallNotes
 
-from perseus_ds.adapters.base import Hooks, on_construction, on_first_call
+from perseus_ds.adapters.base import HookedAdapter, on_construction, on_first_call
 from perseus_ds.errors import ConfigError
 from perseus_ds.runtime.adapter import Batch
 
@@ -49,16 +49,16 @@ def test_who_asks_for_our_errors_has_them_raised() -> None:
 
 
 def test_hooks_restore_what_they_replaced_in_the_order_of_the_stack() -> None:
-    class Stepping(Hooks):
-        def install(self) -> None:
+    class Stepping(HookedAdapter):
+        def _hook(self) -> None:
             for name in ("step", "step", "other"):
                 self._replace(engine, name, lambda *_: 0)
 
     engine = Engine()
     vars(engine)["step"] = own = engine.step  # somebody else's, from before
-    hooks = Stepping(CallNotes())
+    hooks = Stepping()
     for _ in range(2):
-        hooks.install()
+        hooks.install(CallNotes())
         assert engine.step(3) == 0
         hooks.remove()
         hooks.remove()
@@ -68,16 +68,16 @@ def test_hooks_restore_what_they_replaced_in_the_order_of_the_stack() -> None:
 def test_what_others_replaced_meanwhile_is_theirs() -> None:
     """A user's wrapper around ours stays when ours are removed, and when an engine begins to be served."""
 
-    class Stepping(Hooks):
-        def install(self) -> None:
+    class Stepping(HookedAdapter):
+        def _hook(self) -> None:
             step = engine.step
             batch = partial(Batch, 1)
             run = partial(self._run, trains=lambda: True, batch=batch)
             self._replace(engine, "step", lambda number: run(partial(step, number)))
 
     engine, notes = Engine(), CallNotes()
-    hooks = Stepping(notes)
-    hooks.install()
+    hooks = Stepping()
+    hooks.install(notes)
     vars(engine)["step"] = theirs = partial(engine.step)
     assert engine.step(3) == 3
     hooks.remove()

@@ -17,7 +17,7 @@ from perseus_ds.adapters.megatron import (
     PASSES,
     REQUIRED_NAMES,
     STEPS,
-    Hooks,
+    MegatronAdapter,
     OnePass,
     Wrapping,
     Writers,
@@ -176,8 +176,8 @@ def test_a_second_model_runs_unmeasured_between_the_passes_of_the_first(
     schedules: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second, heard = nn.Linear(1, 1), nn.Linear(1, 1), CallNotes()
-    hooks = Hooks(schedules, [first], heard)
-    hooks.install()
+    hooks = MegatronAdapter(OnePass(schedules, PASSES[0], {"model": first}))
+    hooks.install(heard)
     train = getattr(schedules, PASSES[0])
     train(model=first, num_microbatches=1)
     measured = list(heard.calls)

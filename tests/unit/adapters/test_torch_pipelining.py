@@ -8,6 +8,7 @@ from enum import Enum
 from math import prod
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,11 +16,12 @@ import torch.distributed as dist
 from adapter_contract import CallNotes
 from torch import nn
 
+from perseus_ds.adapters import torch_pipelining
 from perseus_ds.adapters.torch_pipelining import (
     SCHEDULE_NAMES,
     STAGE_NAMES,
     DataParallel,
-    Hooks,
+    PipeliningAdapter,
     Stage,
     check,
     data_parallel_of,
@@ -69,7 +71,7 @@ def test_no_two_ranks_of_a_sharded_stage_are_one_replica(
 class NotedStage:
     """As much of a stage as hooks touch."""
 
-    is_last = True
+    is_last, stage_index = True, 0
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -117,7 +119,8 @@ ALL = "begins 2 <F F0 loss F> <B B0 B> <I I1 I> <W W1 W> <AR AR AR> ends"
 
 def hooked(*, reduces: bool = True) -> tuple[Schedule, list[str]]:
     schedule: Any = Schedule()
-    Hooks(schedule, CallNotes(schedule._stage.ran), reduces=reduces).install()
+    with patch.object(torch_pipelining, "data_parallel_of", lambda _: DataParallel("FSDP2", reduces=reduces)):
+        PipeliningAdapter(schedule).install(CallNotes(schedule._stage.ran))
     return schedule, schedule._stage.ran
 
 

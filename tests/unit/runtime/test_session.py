@@ -17,7 +17,7 @@ from perseus_ds.errors import DeviceLostError, EngineError, PerseusError, Silent
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.adapter import Batch, GuardedListener
+from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, fixed_clock
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.phases import ActivePlan, IterationSettings, Phase, Planning, Running, WarmUp
@@ -124,7 +124,6 @@ class Job:
         )
         for name in ("device", "threads"):
             self.session.on_leaving(lambda name=name: self.given_back.append(name))  # type: ignore[misc]
-        self.hook = GuardedListener(self.session, lambda: self.given_back.append("hook"))
         while opens and not self.plans.opened:
             self.iteration(4, GOOD)
 
@@ -262,8 +261,7 @@ def test_everything_is_given_back_before_a_word_is_written(error: Exception | No
     journal = tmp_path / "run" / "events.jsonl"
     job.session.on_leaving(lambda: job.given_back.append(f"journal: {journal.exists()}"))
     job.sequencer.before.side_effect = error
-    job.hook.wanted = True
-    job.hook.before(Kind.FORWARD)
+    job.session.before(Kind.FORWARD)
     job.session.leave()
     assert job.given_back[:3] == ["journal: False", "threads", "device"]
     (event,) = read_events(journal)
@@ -289,8 +287,7 @@ def test_an_error_within_an_instruction_never_reaches_the_host(
     job = Job(log=EventLog(0))
     capsys.readouterr()
     getattr(job.sequencer, call).side_effect = error
-    job.hook.wanted = True
-    getattr(job.hook, call)(Kind.FORWARD)
+    getattr(job.session, call)(Kind.FORWARD)
     assert job.given_back == ["threads", "device"]
     job.status_exchange.fail.assert_called_once_with()
     [said] = capsys.readouterr().err.splitlines()
@@ -309,10 +306,9 @@ def test_it_leaves_even_where_everybody_else_is_gone() -> None:
 def test_an_error_is_raised_where_the_user_wants_that() -> None:
     job = Job(on_error="raise")
     job.sequencer.before.side_effect = lost
-    job.hook.wanted = True
     with pytest.raises(PerseusError, match="gone"):
-        job.hook.before(Kind.FORWARD)
-    assert job.given_back == ["threads", "device", "hook"]
+        job.session.before(Kind.FORWARD)
+    assert job.given_back == ["threads", "device"]
 
 
 @pytest.mark.parametrize(
