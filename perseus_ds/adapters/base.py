@@ -250,7 +250,8 @@ class HookedAdapter:
         except BaseException:
             self._break()
             raise
-        self._end()
+        self.wanted = False
+        self._do(self._listener.iteration_ends, None)
         return result
 
     def _do(self, act: Callable[[], T], default: T) -> T:
@@ -270,10 +271,6 @@ class HookedAdapter:
                 self.wanted = self._listener.iteration_begins(batch())
             except Exception as error:  # noqa: BLE001  # see _do()
                 self._give_up(error)
-
-    def _end(self) -> None:
-        self.wanted = False
-        self._do(self._listener.iteration_ends, None)
 
     def _break(self) -> None:
         """Note that the host's own code raised in an iteration: its exception is the one that passes."""

@@ -25,6 +25,7 @@ from perseus_ds.adapters.base import (
 )
 from perseus_ds.adapters.deepspeed_settings import (
     TESTED_DEEPSPEED,
+    crashes_with_timers,
     deepspeed_version,
     is_pipeline,
     is_switched_on,
@@ -145,12 +146,6 @@ def commands(pipe_schedule: PipeSchedule) -> Iterator[object]:
 _trains: dict[tuple[object, ...], bool] = {}
 
 
-def crashes_with_timers(release: str) -> bool:
-    """Return whether this DeepSpeed ends every pipeline job that has its own timers on (0.18.3 to 0.19.8)."""
-    numbers = tuple(int(part) for part in release.split("+", maxsplit=1)[0].split(".")[:3] if part.isdigit())
-    return (0, 18, 3) <= numbers <= (0, 19, 8)
-
-
 def watch(module: ModuleType) -> None:
     """Look at every PipelineEngine after it is built; called once DeepSpeed's pipeline module is there."""
     on_construction(module.PipelineEngine, attach)
@@ -268,57 +263,6 @@ NEXT_BATCH = "_next_batch"
 """The method that takes a microbatch from the data iterator; without it shapes alone are counted."""
 
 
-class Inputs:
-    """Sizes of the inputs of one engine's forwards.
-
-    The first stage's microbatches are counted as they leave the data iterator, before they are copied to the
-    device. What a later stage receives is known by its shape alone.
-
-    Source: ``_exec_load_micro_batch``, ``_next_batch``, ``_exec_forward_pass``, deepspeed@0.19.8.
-    """
-
-    def __init__(self, engine: PipelineEngine) -> None:
-        self._engine = engine
-        self._loaded: list[Load | None] = []
-        self._ahead: ReadAhead | None = None
-        self._is_first = False
-
-    def load_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Load | None:
-        """Return the load of a forward that is about to be issued."""
-        if self._loaded and self._is_first:
-            return self._loaded.pop(0)
-        return _load_of_shape(args, kwargs)
-
-    def begin(self, microbatches: int, *, reads_ahead: bool) -> tuple[Load, ...] | None:
-        """Begin a training iteration; return its loads where they are read ahead, and this rank has data.
-
-        Within the iteration alone the engine's data iterator is another one (`end`).
-        """
-        self._loaded.clear()
-        engine = self._engine
-        ask, data = getattr(engine, "is_first_stage", None), getattr(engine, "data_iterator", None)
-        self._is_first = bool(ask()) if callable(ask) else False
-        if not reads_ahead or data is None or not self._is_first:
-            return None
-        if self._ahead is None or not self._ahead.reads(data):
-            self._ahead = ReadAhead(data)
-        engine.data_iterator = self._ahead
-        return self._ahead.loads(microbatches)
-
-    def end(self) -> None:
-        """Give the engine its own iterator back, unless microbatches that were read are left."""
-        engine, ahead = self._engine, self._ahead
-        if ahead is None or not ahead.is_empty:
-            return
-        self._ahead = None
-        if engine.data_iterator is ahead:
-            engine.data_iterator = ahead.data
-
-    def count(self, batch: object) -> None:
-        inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
-        self._loaded.append(count_load(inputs))
-
-
 def _load_of_shape(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Load | None:
     """Count a forward's first input, which lies in its buffer by now.
 
@@ -404,8 +348,9 @@ class DeepSpeedAdapter(EngineAdapter):
         super().__init__(engine, pipe_schedule)
         self._module = cast("torch.nn.Module", vars(engine)["_modules"]["module"])
         self._silent = frozenset() if getattr(self._module, "tied_comms", None) else {Kind.REDUCE_TIED}
-        self._inputs = Inputs(engine)
-        self._reads_ahead = False
+        self._loaded: list[Load | None] = []
+        self._ahead: ReadAhead | None = None
+        self._is_first = self._reads_ahead = False
 
     def place(self) -> Place:
         """Read stage, replica and this rank's own stream."""
@@ -456,16 +401,32 @@ class DeepSpeedAdapter(EngineAdapter):
         kind = KINDS.get(command, Kind.UNKNOWN)
         if kind in self._silent:
             return handler
-        return self._announce(kind, handler, load=self._inputs.load_of if kind is Kind.FORWARD else None)
+        return self._announce(kind, handler, load=self._load_of if kind is Kind.FORWARD else None)
 
     def _around_next_batch(self, next_batch: Handler) -> Handler:
         @wraps(next_batch)
         def count_batch(*args: object, **kwargs: object) -> object:
             batch = next_batch(*args, **kwargs)
-            self._do(partial(self._inputs.count, batch), None)
+            self._do(partial(self._count, batch), None)
             return batch
 
         return mark_as_ours(count_batch)
+
+    def _count(self, batch: object) -> None:
+        """Count a microbatch of the first stage as it leaves the data iterator, still on the host.
+
+        What a later stage receives is known by its shape alone.
+
+        Source: ``_exec_load_micro_batch``, ``_next_batch``, ``_exec_forward_pass``, deepspeed@0.19.8.
+        """
+        inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
+        self._loaded.append(count_load(inputs))
+
+    def _load_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Load | None:
+        """Return the load of a forward that is about to be issued."""
+        if self._loaded and self._is_first:
+            return self._loaded.pop(0)
+        return _load_of_shape(args, kwargs)
 
     def _around_schedule(self, exec_schedule: Callable[[PipeSchedule], None]) -> Handler:
         @wraps(exec_schedule)
@@ -477,15 +438,35 @@ class DeepSpeedAdapter(EngineAdapter):
                     batch=partial(self._batch_of, pipe_schedule),
                 )
             finally:
-                if self._reads_ahead:
-                    self._inputs.end()
+                self._stop_reading()
 
         return mark_as_ours(around_schedule)
 
     def _batch_of(self, pipe_schedule: PipeSchedule) -> Batch:
+        """Begin a training iteration, whose loads are read ahead where this rank has the data.
+
+        Within the iteration alone the engine's data iterator is another one.
+        """
+        engine, microbatches, loads = self._engine, pipe_schedule.micro_batches, None
         self.present = pipe_schedule
-        microbatches = pipe_schedule.micro_batches
-        return Batch(microbatches, loads=self._inputs.begin(microbatches, reads_ahead=self._reads_ahead))
+        self._loaded.clear()
+        ask, data = getattr(engine, "is_first_stage", None), getattr(engine, "data_iterator", None)
+        self._is_first = callable(ask) and bool(ask())
+        if self._reads_ahead and data is not None and self._is_first:
+            if self._ahead is None or not self._ahead.reads(data):
+                self._ahead = ReadAhead(data)
+            engine.data_iterator = self._ahead
+            loads = self._ahead.loads(microbatches)
+        return Batch(microbatches, loads=loads)
+
+    def _stop_reading(self) -> None:
+        """Give the engine its own iterator back, unless microbatches that were read are left."""
+        engine, ahead = self._engine, self._ahead
+        if ahead is None or not ahead.is_empty:
+            return
+        self._ahead = None
+        if engine.data_iterator is ahead:
+            engine.data_iterator = ahead.data
 
 
 def chunks_of(module: object, *, rank: int, ranks: int) -> Mapping[int, tuple[int, float]]:

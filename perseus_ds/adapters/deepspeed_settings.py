@@ -22,6 +22,12 @@ def deepspeed_version() -> str:
     return str(imported).strip() if imported else version("deepspeed")
 
 
+def crashes_with_timers(release: str) -> bool:
+    """Return whether this DeepSpeed ends every pipeline job that has its own timers on (0.18.3 to 0.19.8)."""
+    numbers = tuple(int(part) for part in release.split("+", maxsplit=1)[0].split(".")[:3] if part.isdigit())
+    return (0, 18, 3) <= numbers <= (0, 19, 8)
+
+
 def raw_config(engine: object) -> Mapping[str, object]:
     """The DeepSpeed configuration as the user wrote it; empty where the engine keeps none.
 

@@ -370,8 +370,8 @@ class ZeroAdapter(EngineAdapter):
 
     def _end_step(self, last: Kind | None) -> None:
         if last is not None and self._running:
-            self._running = False
-            self._end()
+            self._running = self.wanted = False
+            self._listener.iteration_ends()
 
 
 def _do_nothing(*_: object, **__: object) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
-from perseus_ds.adapters.deepspeed_settings import read_settings
+from perseus_ds.adapters.deepspeed_settings import crashes_with_timers, read_settings
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, load, parse, read_block, read_source
 from perseus_ds.config.load import read_deepspeed_json, refuse_two_blocks
 from perseus_ds.errors import ConfigError, PerseusError
@@ -19,8 +19,6 @@ from perseus_ds.runtime.usable import check_usable
 GROUP, NAME = "torch.backends", "perseus_ds"
 SWITCH = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _MIN_TORCH = (2, 5)
-_TIMERS_CRASH = ((0, 18, 3), (0, 19, 8))
-"""Versions of DeepSpeed that end every pipeline job with timers: "timer has already been started"."""
 _SEVERAL = 2  # replicas: nearly every job has them, and its JSON does not say
 
 
@@ -113,7 +111,7 @@ def _findings(content: Mapping[str, object], deepspeed_version: str | None) -> I
     }
     if on.get("autotuning"):
         yield Finding("autotuning is on: the plugin stays off", "train first, tune elsewhere")
-    crashes = _TIMERS_CRASH[0] <= _release(deepspeed_version or "") <= _TIMERS_CRASH[1]
+    crashes = crashes_with_timers(deepspeed_version or "")
     on["wall_clock_breakdown"] = content.get("wall_clock_breakdown") is True
     for key in ("wall_clock_breakdown", "flops_profiler"):
         if crashes and on.get(key) and not read_settings(content, replicas=_SEVERAL).never_a_pipeline:

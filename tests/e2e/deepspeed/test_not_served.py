@@ -11,7 +11,7 @@ import pytest
 from jobs import block, lines
 from ranks import build, config, losses, run_ranks
 
-from perseus_ds.adapters.deepspeed import crashes_with_timers
+from perseus_ds.adapters.deepspeed_settings import crashes_with_timers
 
 pytestmark = pytest.mark.e2e
 

@@ -19,13 +19,12 @@ from perseus_ds.adapters.deepspeed import (
     EngineAdapter,
     check,
     coupled_by_experts,
-    crashes_with_timers,
     is_training,
     order_of,
     unknown_of,
     weight_of,
 )
-from perseus_ds.adapters.deepspeed_settings import TESTED_DEEPSPEED, raw_config
+from perseus_ds.adapters.deepspeed_settings import TESTED_DEEPSPEED, crashes_with_timers, raw_config
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime import place as joining
 from perseus_ds.runtime.adapter import Place
