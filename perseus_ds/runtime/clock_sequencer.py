@@ -79,16 +79,12 @@ class ClockSequencer:
         self._now_s = now_s
         self._moment = moment
         self.latency_s = latency_s
-        self._schedule = DEFAULT_CLOCK
-        self._resume: Asks = ()
         self._requested = Ask(None)
-        self.position = 0
 
     def begin(self, schedule: ClockSchedule) -> None:
         """Request what an iteration opens with, but for a clock that the last one has requested."""
-        self.position = 0
-        self._schedule = schedule
-        self._resume = ()
+        self.position, self._schedule = 0, schedule
+        self._resume: Asks = ()
         self.request(schedule.opening)
 
     def change_to(self, schedule: ClockSchedule) -> None:

@@ -27,7 +27,8 @@ class ConflictMonitor:
 
     What to do about a conflict is the guard's decision (it puts the clock back itself); a session leaves when
     `check` hands it the reason. Each loss of control and each return is reported, in turns, however soon one
-    follows the other. ``controlled``: clocks were ours from the check before to the last one.
+    follows the other. ``controlled``: clocks were ours from the check before to the last one; ``known``: and
+    the driver had stored them throughout.
     ``uncontrolled_s`` is when they were last seen not to be (device time).
     """
 
@@ -46,11 +47,14 @@ class ConflictMonitor:
         self._losses = self._reported_losses = self._late = 0
         self._reported_lost = False
         self._without: set[int] = set()
-        self.controlled = True
+        self.controlled = self.known = True
         self.uncontrolled_s = -math.inf
 
-    def check(self) -> PerseusError | None:
-        """Note new conflicts; return why control was given up, if it was."""
+    def check(self, *, stored: bool = True) -> PerseusError | None:
+        """Note new conflicts, and whether the driver has ``stored`` the requested clock by now.
+
+        Returns why control was given up, if it was.
+        """
         in_control = self._gpu.in_control()
         losses = returns = late = 0
         for sighting in self._gpu.conflicts():
@@ -66,19 +70,15 @@ class ConflictMonitor:
             self.uncontrolled_s = self._gpu.now_s()
         self._in_control, self._losses, self._lost_now = in_control, losses, losses > returns
         self._late = late
+        self.known = stored and self._stored and self.controlled
+        self._not_stored += self._stored and not stored
+        self._stored = stored
+        self.mask |= 0 if stored else _BITS[ConflictKind.NOT_STORED]
         return self._gpu.given_up()
 
     @property
     def refused_mhz(self) -> frozenset[int]:
         return self._gpu.refused_mhz()
-
-    def note_stored(self, *, now: bool) -> bool:
-        """Note whether the driver has stored the requested clock; return whether it had throughout."""
-        throughout = now and self._stored
-        self._not_stored += self._stored and not now
-        self._stored = now
-        self.mask |= 0 if now else _BITS[ConflictKind.NOT_STORED]
-        return throughout
 
     def expect_held(self, clock_mhz: int, able: Capabilities) -> None:
         """Take note of the highest clock that this GPU held under the job's load (0: none is known)."""
@@ -93,7 +93,7 @@ class ConflictMonitor:
 
     def note_failure(self, error: PerseusError) -> None:
         """Note a lost device, and record this rank's conflicts while it can."""
-        self.check()
+        self.check(stored=self._stored)
         if isinstance(error, DeviceLostError):
             self._lost = (Sighting(ConflictKind.GPU_LOST, error.message, 1),)
             self.mask |= _BITS[ConflictKind.GPU_LOST]

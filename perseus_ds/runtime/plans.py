@@ -263,15 +263,6 @@ def budget_of(
     return ChangeBudget(objective.changes_per_s, per_node)
 
 
-@dataclass(frozen=True, slots=True)
-class Playable:
-    """Plans that can be run, the number of timelines left out, and the reason for the first of them."""
-
-    instructions: tuple[InstructionTimelines, ...]
-    left_out: int = 0
-    reason: str = ""
-
-
 def _prepared(context: JobContext) -> str | None:
     """Write the timelines that this job's device can run to the run directory; None where there are none.
 
@@ -281,26 +272,30 @@ def _prepared(context: JobContext) -> str | None:
     given = context.config.objective.timelines
     if given is None:
         return None
-    found = playable(
+    kept, reasons = playable(
         read_timelines(Path(given)),
         context.capabilities,
         memory=context.simulated,
         stages=context.job.schedule.stages,
     )
-    if found.left_out:
-        context.log.line_once(f"{given}: {found.left_out} timelines are left out: {found.reason}")
-    if not found.instructions:
+    if reasons:
+        context.log.line_once(f"{given}: {len(reasons)} timelines are left out: {reasons[0]}")
+    if not kept:
         return None
     path = context.directory.given_timelines
-    write_timelines(found.instructions, path)
+    write_timelines(tuple(kept), path)
     return str(path)
 
 
 def playable(
     given: Sequence[InstructionTimelines], able: Capabilities, *, memory: bool, stages: int
-) -> Playable:
-    """Leave out what asks for clocks that the device has not, or whose memory clock is not set by us."""
-    kept, reasons = [], []
+) -> tuple[list[InstructionTimelines], list[str]]:
+    """Leave out what asks for clocks that the device has not, or whose memory clock is not set by us.
+
+    Returns: what is kept, and the reason for each timeline that is left out.
+    """
+    kept: list[InstructionTimelines] = []
+    reasons: list[str] = []
     for one in given:
         told = [_why_not(line, able, memory=memory) for line in one.timelines]
         if one.stage >= stages:
@@ -309,7 +304,7 @@ def playable(
         lines = tuple(line for line, why in zip(one.timelines, told, strict=True) if why is None)
         if lines:
             kept.append(replace(one, timelines=lines))
-    return Playable(tuple(kept), len(reasons), reasons[0] if reasons else "")
+    return kept, reasons
 
 
 def _why_not(line: ClockSegments, able: Capabilities, *, memory: bool) -> str | None:
@@ -414,14 +409,6 @@ class LongPlanning:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundPlan:
-    """The plan that rank 0 found, or why none can be made; both are empty where it can."""
-
-    text: str = ""
-    why_not: str = ""
-
-
 class BatchPlans:
     """State what batches of a size are run by, and bring their plan when it is ready.
 
@@ -454,13 +441,13 @@ class BatchPlans:
         job = self.sizes.join(microbatches)
         if job is None:
             return BaselineOnly()
-        found: _FoundPlan = self._context.channel.broadcast_result(lambda: self._look(job))
-        if found.text:
-            return self.running(job, found.text)
-        if found.why_not:
+        text, why_not = self._context.channel.broadcast_result(lambda: self._look(job))
+        if text:
+            return self.running(job, text)
+        if why_not:
             self._context.log.event(
                 "unplanned",
-                f"batches of {microbatches} microbatches run at default clocks: {found.why_not}",
+                f"batches of {microbatches} microbatches run at default clocks: {why_not}",
                 microbatches=microbatches,
             )
             return BaselineOnly()
@@ -532,19 +519,17 @@ class BatchPlans:
         """Name the batches that a line is about, where there are several."""
         return f"batches of {job.schedule.microbatches} microbatches: " if self.sizes.several else ""
 
-    def _look(self, job: Job) -> _FoundPlan:
-        context = self._context
-        plan, _ = found_plan(job, context.directory)
+    def _look(self, job: Job) -> tuple[str, str]:
+        """Return the plan that there is, or why none can be made; both are empty where one can."""
+        directory = self._context.directory
+        plan, _ = found_plan(job, directory)
         if plan is not None:
-            return _FoundPlan(plan[1])
-        why_not = f"no plan in {context.directory.path} is for them"
-        if context.config.mode == "run":
-            return _FoundPlan(why_not=f"mode is run, and {why_not}")
-        try:
-            _check_profile(context, job)
-        except PerseusError as error:
-            return _FoundPlan(why_not=f"{why_not}, and no profile to make one from: {error}")
-        return _FoundPlan()
+            return plan[1], ""
+        why_not = f"no plan in {directory.path} is for them"
+        if self._context.config.mode == "run":
+            return "", f"mode is run, and {why_not}"
+        why = _why_no_profile(directory, job)
+        return "", "" if why is None else f"{why_not}, and no profile to make one from: {why}"
 
     def _start_next(self) -> None:
         if self.planner is None and self._wanted and self._context.job.rank == 0:
@@ -566,13 +551,6 @@ class BatchPlans:
         """Read what the planner has written, for all ranks."""
         assert self.planner is not None
         return read_bounded(self.planner.file, most_bytes=MOST_BYTES).decode()
-
-
-def _check_profile(context: JobContext, job: Job) -> None:
-    directory = context.directory
-    profile = read_profile(directory.profile)
-    if wrong := differences(job.profile_fingerprint, profile.fingerprint):
-        raise PerseusError(f"{directory.profile} is of another job: {wrong}")
 
 
 # How a job opens: with a plan that fits, with a profile that fits, or with nothing.
@@ -616,7 +594,9 @@ def decide(
     found, why = found_plan(job, directory)
     if found is not None:
         return _running(*found)
-    no_profile = _why_no_profile(directory, job) if config.profile.reuse else ""
+    no_profile: str | None = ""
+    if config.profile.reuse and directory.profile.exists():
+        no_profile = _why_no_profile(directory, job)
     if no_profile is None:
         return StartDecision(StartAction.PLAN, f"the profile {directory.profile} fits this job; {why}")
     return StartDecision(StartAction.PROFILE, "; ".join(filter(None, [why, no_profile])))
@@ -627,11 +607,10 @@ def _running(file: Path, text: str) -> StartDecision:
 
 
 def _why_no_profile(directory: RunDirectory, job: Job) -> str | None:
-    """Explain why a profile that is there does not serve; empty without a profile, None where it serves."""
-    file = directory.profile
+    """Explain why there is no profile that serves; None where there is."""
     try:
-        profile = read_profile(file)
+        profile = read_profile(directory.profile)
     except PerseusError as error:
-        return str(error) if file.exists() else ""
+        return str(error)
     wrong = differences(job.profile_fingerprint, profile.fingerprint)
-    return f"{file} is of another job: {wrong}" if wrong else None
+    return f"{directory.profile} is of another job: {wrong}" if wrong else None

@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import partial, wraps
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
@@ -60,15 +59,6 @@ _FOLLOWED = "another rank of the job reported an error, see its log"
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class End(Enum):
-    """Reason why a session ends, and who logs and hears of it."""
-
-    ENDED = "the job is over, or gives its engine back: the event alone"
-    FAILED = "this rank cannot go on: it logs the line and informs the others"
-    FOLLOWED = "another rank could not, and has logged why: the event alone"
-    PARTED = "batches of ranks differ, as all of them know: the line on rank 0"
 
 
 def guarded(call: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[Session, P], T]:
@@ -219,11 +209,11 @@ class Session:
         recorder, watch, plans = self.recorder, self.books.watch, self._plans
         job: JobStatus | None = None
         watch.catch_up()
-        if (error := self._conflicts.check() or self.requests.error or watch.error) is not None:
+        given_up = self._conflicts.check(stored=self.requests.stored)
+        if (error := given_up or self.requests.error or watch.error) is not None:
             raise error
-        known = self._conflicts.note_stored(now=self.requests.stored) and self._conflicts.controlled
         index, passed = recorder.finish(), recorder.passed()
-        self.books.enter(index, self.settings.mode, passed, known=known)
+        self.books.enter(index, self.settings.mode, passed, known=self._conflicts.known)
         for line in filter(None, (recorder.trouble() if recorder.troubled else "", watch.trouble())):
             self._context.log.event("not_measured", line)
         if not self._alone:
@@ -258,12 +248,12 @@ class Session:
 
     def fail(self, error: Exception) -> bool:
         """Leave, since something before or around this failed; return whether the user wants it raised."""
-        self._leave(End.FAILED, as_perseus_error(error))
+        self._leave(as_perseus_error(error), failed=True)
         return self._raises
 
     def leave(self) -> None:
         """Give everything back; safe to call twice."""
-        self._leave(End.ENDED)
+        self._leave(None)
 
     def end(self, *, well: bool) -> None:
         """Leave for good: the job is over, ``well`` if nothing went wrong; safe to call twice."""
@@ -389,42 +379,37 @@ class Session:
 
     def _leave_with_all(self, sizes: tuple[int, int] | None) -> None:
         """Leave at the same iteration as all others: one rank failed, or batches have different ``sizes``."""
-        if sizes is None:
-            end, error = End.FOLLOWED, EngineError(_FOLLOWED)
-        else:
+        error = EngineError(_FOLLOWED)
+        if sizes is not None:
             hint = "every replica has to train as many microbatches"
-            end, error = End.PARTED, EngineError(different_sizes(*sizes), hint=hint)
-        self._leave(end, error)
+            error = EngineError(different_sizes(*sizes), hint=hint)
+        self._leave(error, aloud=sizes is not None)
         if self._raises:
             raise error
 
-    def _leave(self, end: End, error: PerseusError | None = None) -> None:
+    def _leave(self, error: PerseusError | None, *, failed: bool = False, aloud: bool = False) -> None:
         """Give everything back, clocks first of all, then inform and log; once.
 
         Each step goes on after a failure of the one before it. What an error shows of the device is noted
-        before the device is closed; nothing else comes before the restoration.
+        before the device is closed; nothing else comes before the restoration. A rank that ``failed`` logs
+        its error and informs the others; an error that all know of rank 0 logs where it is said ``aloud``.
         """
         if self.left:
             return
         self.left, self.error = True, error
-        failed = end is End.FAILED
         if failed and error is not None:
             self._try(partial(self._conflicts.note_failure, error))
         for act in reversed(self._undo):
             self._try(act)
         if failed and not self._alone:
             self._try(self._status_exchange.fail)
-        self._try(lambda: self._log_end(end, error))
-
-    def _log_end(self, end: End, error: PerseusError | None) -> None:
-        log = self._context.log
+        log, line = self._context.log, f"off, training goes on at default clocks: {error}"
+        if failed:
+            self._try(lambda: log.line_here(line))
         if error is None:
-            log.event("ended")
-            return
-        line = f"off, training goes on at default clocks: {error}"
-        if end is End.FAILED:
-            log.line_here(line)
-        log.event("disabled", line if end is End.PARTED else None, reason=str(error))
+            self._try(lambda: log.event("ended"))
+        else:
+            self._try(lambda: log.event("disabled", line if aloud else None, reason=str(error)))
 
     def _try(self, act: Callable[[], None]) -> None:
         """Do one step of several on the way out: its failure is logged and keeps no other from its turn."""

@@ -107,8 +107,8 @@ class Job:
         self.recorder, self.sequencer, self.books = MagicMock(index=0), MagicMock(latency_s=0.0), MagicMock()
         self.recorder.passed.return_value, self.recorder.trouble.return_value = [], ""
         self.books.watch = MagicMock(error=None, trouble=lambda: "")
-        self.conflicts = MagicMock(check=lambda: None, note_stored=lambda now: now)
-        self.requests.stored = self.conflicts.controlled = True
+        self.conflicts = MagicMock(check=lambda stored: None, known=True)
+        self.requests.stored = True
         self.session = Session(
             context,
             StartDecision(StartAction.RUN, "a plan fits"),
