@@ -146,6 +146,16 @@ class PassingListener:
         return self._listener.fail(error)
 
 
+class WithoutInstructions(PassingListener):
+    """A listener in front of the session's that keeps instructions from it; an emulation needs them."""
+
+    def before(self, kind: Kind, load: Load | None = None) -> None:
+        """Keep it."""
+
+    def after(self, kind: Kind) -> None:
+        """Keep it."""
+
+
 class Adapter(Protocol):
     """A training engine of one framework, in this process.
 

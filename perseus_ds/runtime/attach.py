@@ -16,198 +16,27 @@ from pathlib import Path
 from typing import TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-import torch
 import torch.distributed as dist
 
 from perseus_ds import __version__
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, StragglerSettings, parse, read_block
 from perseus_ds.config.load import refuse_two_blocks, resolved, text_digest
-from perseus_ds.device.gpu import DeviceRequest
-from perseus_ds.device.simulated.gpu import SimulatedGpu
-from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory, release
 from perseus_ds.run_directory.records import RankPlace, read_summary, write_places
-from perseus_ds.runtime.accounting import RankBooks
-from perseus_ds.runtime.adapter import Adapter, InstructionListener
+from perseus_ds.runtime.adapter import Adapter
+from perseus_ds.runtime.assembly import Undo, assemble
 from perseus_ds.runtime.channel import ControlChannel
-from perseus_ds.runtime.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.clock_thread import ClockThread
-from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
 from perseus_ds.runtime.context import JobContext, SwitchLatency
-from perseus_ds.runtime.cuda_timer import stopwatch_for
-from perseus_ds.runtime.emulation import Emulation, learn_job, works_of
-from perseus_ds.runtime.emulation_links import TimeMessages
-from perseus_ds.runtime.energy_monitor import EnergyWatch
-from perseus_ds.runtime.event_log import EventLog, Scalars, log_line
+from perseus_ds.runtime.emulation import emulation_of
+from perseus_ds.runtime.event_log import EventLog, log_line
 from perseus_ds.runtime.job import Job, members_of, recognise
-from perseus_ds.runtime.kernel_tracing import KernelTracing
-from perseus_ds.runtime.metrics import Publisher, RankMetrics
-from perseus_ds.runtime.phases import WarmUp
-from perseus_ds.runtime.planned_run import Audits
-from perseus_ds.runtime.plans import BatchPlans, BatchSizes, StartAction, StartDecision, decide
-from perseus_ds.runtime.recorder import Arrivals, Recorder
+from perseus_ds.runtime.plans import StartAction, StartDecision, decide
 from perseus_ds.runtime.rendezvous import RendezvousResult, flags, leave_refusal, rendezvous
 from perseus_ds.runtime.session import Session
-from perseus_ds.runtime.shared_device import SharedDevice, shared_device
-from perseus_ds.runtime.status import NoticeWatch, StatusExchange, StatusLayout
+from perseus_ds.runtime.shared_device import SharedDevice, request_of, shared_device
 from perseus_ds.runtime.usable import check_usable, run_directory_of
-from perseus_ds.runtime.user_loads import READ_AHEAD, UserLoads, given_by_all
-from perseus_ds.runtime.whole_iterations import WithoutInstructions
-from perseus_ds.straggler.notices import Notices
-
-# Put a session together: every part with what ends it, in the order in which data goes through them.
-
-Undo = list[Callable[[], None]]
-
-
-def assembled(
-    context: JobContext,
-    adapter: Adapter,
-    device: SharedDevice,
-    start: StartDecision,
-    *,
-    emulation: Emulation | None,
-    undo: Undo,
-) -> Session:
-    """Build one rank's parts, and install the hooks; ``undo`` gets what ends each part."""
-    gpu, job, config, log = device.choice.gpu, context.job, context.config, context.log
-    virtual = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
-    stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
-    undo.append(stopwatch.close)
-    watch = EnergyWatch(gpu, context.capabilities, repeat=None if virtual is None else virtual.every)
-    undo.append(watch.close)
-    monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=context.directory)
-    undo.append(monitor.write)
-    requests = device.requests(stopwatch.enter_thread)
-    books = RankBooks(
-        watch,
-        sightings=monitor.sightings,
-        overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
-        clock_requests=requests.counts,
-    )
-    recorder = Recorder(
-        stopwatch,
-        job.order,
-        skipped_steps=getattr(adapter, "skipped_steps", lambda: 0),
-        adjoining=emulation is None and getattr(adapter, "adjoining", False),
-        replayed=job.replayed,
-    )
-    arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=stopwatch.behind)
-    sizes, audits = BatchSizes(adapter, job, channel=context.channel, log=log), Audits(books)
-    plans = BatchPlans(context, sizes, audits, arrivals, waits=virtual is not None)
-    exchange = _exchange(
-        context, arrivals=arrivals, requests=requests, watch=watch, monitor=monitor, undo=undo
-    )
-    undo.append(plans.close)
-    session = Session(
-        context,
-        start,
-        WarmUp(context, None if start.action is StartAction.OBSERVE else gpu),
-        device=device,
-        requests=requests,
-        sequencer=ClockSequencer(requests, gpu.now_s, moment=stopwatch.moment),
-        recorder=recorder,
-        books=books,
-        conflict_monitor=monitor,
-        status_exchange=exchange,
-        plans=plans,
-        scalars=None if adapter.scalars_every is None else Scalars(adapter, log),
-    )
-    if config.metrics.enabled:
-        _publish(session, context, adapter.local_rank, audits, undo)
-    watch.start()
-    _install(session, context, adapter, sizes, emulation=emulation, undo=undo)
-    for act in undo:
-        session.on_leaving(act)
-    return session
-
-
-def _exchange(
-    context: JobContext,
-    *,
-    arrivals: Arrivals,
-    requests: ClockThread,
-    watch: EnergyWatch,
-    monitor: ConflictMonitor,
-    undo: Undo,
-) -> StatusExchange:
-    """Build what tells all ranks of each other, and on rank 0 of notices."""
-    job, directory, notices = context.job, context.directory, None
-    if job.rank == 0:
-        read = Notices(directory.notices, replicas=sum(map(len, job.sets)))
-        notices = NoticeWatch(read, context.log, sets=job.sets, directory=directory.path)
-        notices.start()
-        undo.append(notices.close)
-    replicas = job.replicas if context.config.straggler.enabled else 1
-    return StatusExchange(
-        context.channel,
-        StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
-        arrivals=arrivals,
-        watch=watch,
-        asked=requests.asked,
-        reckoning=context.reckoning,
-        conflict_monitor=monitor,
-        notices=notices,
-    )
-
-
-def _publish(session: Session, context: JobContext, local_rank: int, audits: Audits, undo: Undo) -> None:
-    """Leave this rank's numbers for monitoring, beside the training."""
-    settings = context.config.metrics
-    figures = RankMetrics(
-        context.job,
-        context.directory,
-        session.device.choice.gpu,
-        session.books,
-        session.requests,
-        iteration=lambda: session.recorder.index,
-        active_plan=lambda: session.active_plan,
-        summaries=audits.summaries,
-    )
-    folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
-    path = folder / f"{figures.host}.rank{context.job.rank:05d}.prom"
-    publisher = Publisher(figures, path, say=context.log.line_here)
-    undo.append(publisher.close)
-    if settings.port is not None:
-        publisher.serve(settings.port + local_rank)
-
-
-def _install(
-    session: Session,
-    context: JobContext,
-    adapter: Adapter,
-    sizes: BatchSizes,
-    *,
-    emulation: Emulation | None,
-    undo: Undo,
-) -> None:
-    """Have the engine call the session, through what emulates, traces and reads loads where there is any."""
-    job, config, log = context.job, context.config, context.log
-    listener: InstructionListener = WithoutInstructions(session) if job.replayed else session
-    if emulation is not None:
-        listener = emulated = emulation.rank(listener, job)
-        sizes.on_joined(partial(learn_job, emulated))
-        undo.append(emulation.close)
-    if config.trace_kernels:
-        listener = KernelTracing(
-            listener,
-            order=job.order,
-            iterations=config.trace_kernels,
-            path=context.directory.kernels_of(job.rank) if job.replica == 0 else None,
-            fingerprint=job.fingerprint,
-            log=log,
-        )
-    if config.straggler.loads == READ_AHEAD and not getattr(adapter, "read_ahead", bool)():
-        log.event("loads_not_read_ahead", f"read_ahead has no effect with {adapter.name}")
-    function = given_by_all(context.channel, config.straggler.loads, log)
-    if function is not None:
-        listener = user_loads = UserLoads(listener, function, log=log, rank=job.rank)
-        undo.append(user_loads.close)
-    adapter.install(listener)
-    undo.append(adapter.remove)
-
 
 # Begin a session on one engine: device, control channel, the job's identity, start decision, hooks.
 
@@ -252,11 +81,8 @@ def _begin(
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
     job = recognise(adapter, members, channel=channel, config=config)
-    emulation = None
-    if isinstance(gpu, SimulatedGpu):
-        works = works_of(job.weights, gpu.settings)
-        messages = None if gpu.virtual_time is None else TimeMessages(meeting.name, meeting.reach)
-        emulation = Emulation(gpu, works, [member.place for member in members], messages)
+    places = [member.place for member in members]
+    emulation = emulation_of(gpu, job, places, name=meeting.name, reach=meeting.reach)
     config = _answerable(config, adapter, job, log)
 
     def decided() -> StartDecision:
@@ -282,7 +108,7 @@ def _begin(
         )
     context = JobContext(job, config, SwitchLatency(gpu.capabilities()), channel, directory, log)
     session = _on_all(
-        channel, lambda: assembled(context, adapter, device, start, emulation=emulation, undo=undo)
+        channel, lambda: assemble(context, adapter, device, start, emulation=emulation, undo=undo)
     )
     channel.settle()
     return session, context
@@ -317,36 +143,9 @@ def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog
 
 
 def _opened(adapter: Adapter, config: PerseusConfig, rank: int, undo: Undo) -> SharedDevice:
-    device = shared_device(_request(adapter, config, rank=rank))
+    device = shared_device(request_of(adapter, config, rank=rank))
     undo.append(device.release)
     return device
-
-
-def _request(adapter: Adapter, config: PerseusConfig, *, rank: int) -> DeviceRequest:
-    uuid = pci_bus_id = None
-    if adapter.device.type == "cuda":
-        properties = torch.cuda.get_device_properties(adapter.device)
-        uuid, pci_bus_id = address_of(properties, hip=torch.version.hip is not None)
-    simulated = simulated_settings(config.simulated, rank=rank) if config.device == "simulated" else None
-    return DeviceRequest(
-        setting=config.device,
-        local_rank=adapter.local_rank,
-        uuid=uuid,
-        pci_bus_id=pci_bus_id,
-        simulated=simulated,
-        lock=config.mode != "observe",
-        allow_unguarded_container=config.allow_unguarded_container,
-        restore_clock_mhz=config.restore_clock_mhz,
-    )
-
-
-def address_of(properties: object, *, hip: bool) -> tuple[str | None, str | None]:
-    """Return a device's UUID, or on HIP its PCI bus id: UUIDs are not amdsmi's before ROCm 7.12."""
-    numbers = [getattr(properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
-    if not hip or -1 in numbers:
-        return f"GPU-{getattr(properties, 'uuid')}", None  # noqa: B009  # torch's record is not typed
-    domain, bus, number = numbers
-    return None, f"{domain:04x}:{bus:02x}:{number:02x}.0"
 
 
 def _shape(job: Job) -> str:

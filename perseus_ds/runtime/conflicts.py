@@ -11,7 +11,6 @@ from perseus_ds.errors import DeviceLostError, PerseusError
 from perseus_ds.files import read_json
 from perseus_ds.run_directory.paths import RunDirectory, write_json
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.summaries import conflict_rows
 
 CONTROL = (ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK)
 
@@ -20,6 +19,11 @@ _BITS = {kind: 1 << place for place, kind in enumerate(ConflictKind)}
 
 KINDS = len(_BITS)
 """Number of kinds of conflict that can be reported."""
+
+
+def conflict_rows(sightings: Sequence[Sighting]) -> list[dict[str, object]]:
+    """Report what was seen of others at work on one rank's GPU, a row for each kind."""
+    return [{"kind": one.kind.name.lower(), "line": one.line, "count": one.count} for one in sightings]
 
 
 class ConflictMonitor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu, Task
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.operators import work_of_operator
@@ -19,6 +20,7 @@ from perseus_ds.kernels.trace import KernelTrace, read_trace
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener, Place
 from perseus_ds.runtime.emulation_links import LOADS, Links, Neighbours, Route, TimeMessages, routes_of
 from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Instruction, Kind, Load
 
 _UNKNOWN = -1.0
@@ -309,6 +311,19 @@ class Emulation:
     def close(self) -> None:
         if self.messages is not None:
             self.messages.close()
+
+
+def emulation_of(gpu: Gpu, job: Job, places: Sequence[Place], *, name: str, reach: Reach) -> Emulation | None:
+    """Return what stands in for a simulated GPU's work; None where the GPU is real.
+
+    Raises:
+        PerseusError: the work of the job's stages cannot be known (`works_of`).
+    """
+    if not isinstance(gpu, SimulatedGpu):
+        return None
+    works = works_of(job.weights, gpu.settings)
+    messages = None if gpu.virtual_time is None else TimeMessages(name, reach)
+    return Emulation(gpu, works, places, messages)
 
 
 def learn_job(emulated: EmulatedRank, job: Job) -> None:

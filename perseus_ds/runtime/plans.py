@@ -30,6 +30,7 @@ from perseus_ds.plan.record import (
 )
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
+from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.context import JobContext
@@ -421,16 +422,15 @@ class BatchPlans:
     def __init__(
         self,
         context: JobContext,
-        sizes: BatchSizes,
-        audits: Audits,
+        adapter: Adapter,
+        books: RankBooks,
         arrivals: Arrivals,
         *,
         waits: bool,
     ) -> None:
-        self._context = context
-        self.sizes = sizes
-        self._audits, self._arrivals = audits, arrivals
-        self._waits = waits
+        self._context, self._arrivals, self._waits = context, arrivals, waits
+        self.sizes = BatchSizes(adapter, context.job, channel=context.channel, log=context.log)
+        self.audits = Audits(books)
         self._wanted: list[Job] = []
         self.taken = 0
         self.planner: BackgroundPlanner | None = None
@@ -470,7 +470,7 @@ class BatchPlans:
             replace(self._context, job=job),
             text,
             named=self._named(job),
-            audits=self._audits,
+            audits=self.audits,
             arrivals=self._arrivals,
             waits=self._waits,
             loads_known=self.sizes.loads_known.get(job.schedule.microbatches, False),
@@ -483,7 +483,7 @@ class BatchPlans:
             "plan": active_plan.plan,
             "straggler_time_s": active_plan.awaited_s,
             "slack_s": active_plan.slack_s,
-        } | self._audits.shown(microbatches)
+        } | self.audits.shown(microbatches)
 
     def ready(self) -> int:
         """Return how many plans are made, as rank 0 knows it.

@@ -7,10 +7,15 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
+import torch
+
+from perseus_ds.config import PerseusConfig
 from perseus_ds.device.gpu import DeviceRequest
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
+from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.guard.open import Choice, choose
+from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.clock_thread import Ask, ClockThread
 
 _PATIENCE_S = 2.0
@@ -45,10 +50,19 @@ class SharedDevice:
     def requests(self, enter: Callable[[], None] = lambda: None) -> ClockThread:
         """Return the queue, begun at first use by a thread that calls ``enter`` before anything else."""
         if self._requests is None:
-            gpu = self.choice.gpu
-            clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
-            self._requests = ClockThread(gpu, clock, enter=enter)
+            self._requests = ClockThread(self.choice.gpu, self.virtual_time, enter=enter)
         return self._requests
+
+    @property
+    def virtual_time(self) -> VirtualTime | None:
+        """The time of a simulated device; None where it is the host's."""
+        gpu = self.choice.gpu
+        return gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
+
+    def overrun_share(self) -> float:
+        """Return the share of computations that took this host longer than the device that it simulates."""
+        gpu = self.choice.gpu
+        return gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0
 
     def take(self, who: object) -> bool:
         """Give an engine the clocks; return whether another one has had them since."""
@@ -113,6 +127,34 @@ class SharedDevice:
 def _finish_all() -> None:
     for device in _closing:
         device.finish()
+
+
+def request_of(adapter: Adapter, config: PerseusConfig, *, rank: int) -> DeviceRequest:
+    """Return which device a rank asks for, and how."""
+    uuid = pci_bus_id = None
+    if adapter.device.type == "cuda":
+        properties = torch.cuda.get_device_properties(adapter.device)
+        uuid, pci_bus_id = address_of(properties, hip=torch.version.hip is not None)
+    simulated = simulated_settings(config.simulated, rank=rank) if config.device == "simulated" else None
+    return DeviceRequest(
+        setting=config.device,
+        local_rank=adapter.local_rank,
+        uuid=uuid,
+        pci_bus_id=pci_bus_id,
+        simulated=simulated,
+        lock=config.mode != "observe",
+        allow_unguarded_container=config.allow_unguarded_container,
+        restore_clock_mhz=config.restore_clock_mhz,
+    )
+
+
+def address_of(properties: object, *, hip: bool) -> tuple[str | None, str | None]:
+    """Return a device's UUID, or on HIP its PCI bus id: UUIDs are not amdsmi's before ROCm 7.12."""
+    numbers = [getattr(properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
+    if not hip or -1 in numbers:
+        return f"GPU-{getattr(properties, 'uuid')}", None  # noqa: B009  # torch's record is not typed
+    domain, bus, number = numbers
+    return None, f"{domain:04x}:{bus:02x}:{number:02x}.0"
 
 
 def shared_device(request: DeviceRequest, *, patience_s: float = _OPEN_S) -> SharedDevice:

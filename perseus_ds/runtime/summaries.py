@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
-from perseus_ds.device.gpu import Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
 from perseus_ds.run_directory.paths import RunDirectory, write_json
 from perseus_ds.run_directory.records import MeasuredSide, RecordedIteration, Span, Spent, Summary
 from perseus_ds.runtime.accounting import Mode, RankReport, Side, Total, at_one_size, robust_mean
+from perseus_ds.runtime.conflicts import conflict_rows
 from perseus_ds.runtime.job import Job
 from perseus_ds.schedule import Instruction, dag_of
 
@@ -121,11 +121,6 @@ def course_rows(total: Total) -> list[list[float]]:
         [part[0].first, fmean(one.time_s for one in part), fmean(one.energy_j for one in part)]
         for part in parts
     ]
-
-
-def conflict_rows(sightings: Sequence[Sighting]) -> list[dict[str, object]]:
-    """Report what was seen of others at work on one rank's GPU, a row for each kind."""
-    return [{"kind": one.kind.name.lower(), "line": one.line, "count": one.count} for one in sightings]
 
 
 def _total(total: Total) -> dict[str, float]:

@@ -13,20 +13,8 @@ from dataclasses import replace
 from typing import cast
 
 from perseus_ds.profile.iterations import IterationModel
-from perseus_ds.runtime.adapter import PassingListener
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.recorder import Iteration
-from perseus_ds.schedule import Kind, Load
-
-
-class WithoutInstructions(PassingListener):
-    """A listener in front of the session's that keeps instructions from it; an emulation needs them."""
-
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        """Keep it."""
-
-    def after(self, kind: Kind) -> None:
-        """Keep it."""
 
 
 class WholeIterations:
