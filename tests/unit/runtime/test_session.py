@@ -238,7 +238,7 @@ def test_an_iteration_without_control_counts_for_neither_side() -> None:
     job = Job()
     job.books.enter.reset_mock()
     for controlled in (True, False, True):
-        job.conflicts.controlled = controlled
+        job.conflicts.known = controlled
         job.iteration(4, GOOD)
     assert [call.kwargs["known"] for call in job.books.enter.call_args_list] == [True, False, True]
 
