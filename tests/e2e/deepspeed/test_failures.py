@@ -25,7 +25,7 @@ from jobs import (
 from ranks import batches, build, config, losses, run_ranks
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
-from perseus_ds.errors import DeviceLostError, PerseusError
+from perseus_ds.errors import DeviceLostError
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile
 
@@ -102,24 +102,6 @@ def test_what_one_driver_refuses_no_rank_measures_or_plans(tmp_path: Path) -> No
     assert not {1095, 1110} & {mhz for one in plans.options.values() for mhz in one.clock_mhz}
     losses = said[0].value.losses
     assert [one.value.losses for one in said] == plain_losses(len(losses))
-
-
-def raise_of_it(rank: int, content: Mapping[str, Any]) -> str:
-    engine = build(content, stages=STAGES, inner=UNEVEN)
-    try:
-        losses(engine, FAILS_AT)
-        if rank == FAILING_RANK:
-            setattr(SimulatedGpu, "energy_j", lost)  # noqa: B010  # this process ends with its job
-        losses(engine, STEPS)
-    except (PerseusError, RuntimeError) as error:  # the others' communication breaks with the job
-        return str(error)
-    return ""
-
-
-def test_a_lost_device_ends_the_job_where_the_user_wants_that(lifecycle: Lifecycle, tmp_path: Path) -> None:
-    run_dir = copy_of(lifecycle.run_dir, tmp_path / "raised")
-    said = run_ranks(4, raise_of_it, config(perseus=block(run_dir, on_error="raise")))
-    assert "fallen off" in said[FAILING_RANK].value
 
 
 class UserBugError(Exception):

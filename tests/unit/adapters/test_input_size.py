@@ -31,16 +31,10 @@ BATCHES: dict[str, tuple[Any, Load | None]] = {
     "inputs of a tuple": ((IDS, torch.zeros(2, 9)), Load(12.0, 72.0)),
     "a mapping": ({"input_ids": IDS, "labels": IDS}, Load(12.0, 72.0)),
     "padding shortens attention": ({"input_ids": IDS, "attention_mask": MASK}, Load(12.0, 40.0)),
-    "a mask of another kind": (
-        {"input_ids": IDS, "attention_mask": torch.ones(1, 1, 6, 6)},
-        Load(12.0, 72.0),
-    ),
+    "a mask of another kind": ({"input_ids": IDS, "attention_mask": SQUARE}, Load(12.0, 72.0)),
     "boundaries": ({"tokens": torch.zeros(1, 12), "cu_seqlens": BOUNDARIES}, PACKED),
     "boundaries padded at their end": ({"cu_seqlens": torch.tensor([[0, 3, 10, 12, 0, 0]])}, PACKED),
-    "packed_seq_params": (
-        {"tokens": IDS, "packed_seq_params": PackedSeqParams("thd", BOUNDARIES, 7)},
-        PACKED,
-    ),
+    "packed_seq_params": ({"tokens": IDS, "packed_seq_params": PARAMS}, PACKED),
     "lengths on the host": ((UserDict({"lengths": [3, 7, 2]}),), PACKED),
     "arguments and keywords": ([[], {"input_ids": IDS}], Load(12.0, 72.0)),
     "images": ({"pixel_values": torch.zeros(2, 3, 32, 32)}, Load(8.0, 32.0)),

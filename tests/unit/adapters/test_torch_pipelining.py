@@ -1,20 +1,15 @@
-"""The replica of a rank, read off real FSDP2 modules; the job's ranks are torch's fake ones."""
+"""Announcements around a stage's calls, and torch's orders in our words; replicas: `tests/e2e/pipelining`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
-from math import prod
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
-import torch.distributed as dist
 from adapter_contract import CallNotes
-from torch import nn
 
 from perseus_ds.adapters import torch_pipelining
 from perseus_ds.adapters.torch_pipelining import (
@@ -22,48 +17,11 @@ from perseus_ds.adapters.torch_pipelining import (
     STAGE_NAMES,
     DataParallel,
     PipeliningAdapter,
-    Stage,
     check,
-    data_parallel_of,
     single_order,
     written_order,
 )
 from perseus_ds.errors import EngineError
-
-
-@contextmanager
-def job(rank: int, ranks: int) -> Iterator[None]:
-    from torch.testing._internal.distributed.fake_pg import FakeStore  # it makes the backend known
-
-    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-
-
-def found(shape: tuple[int, ...], names: tuple[str, ...]) -> DataParallel:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    module = nn.Linear(8, 8)
-    fully_shard(module, mesh=init_device_mesh("cpu", shape, mesh_dim_names=names))
-    return data_parallel_of([cast("Stage", SimpleNamespace(submod=module))])
-
-
-@pytest.mark.parametrize(
-    ("shape", "names"), [((4,), ("shard",)), ((2, 3), ("replicate", "shard"))], ids=["sharded", "both"]
-)
-def test_no_two_ranks_of_a_sharded_stage_are_one_replica(
-    shape: tuple[int, ...], names: tuple[str, ...]
-) -> None:
-    """Gradients of all are reduced together if stages are replicated as well."""
-    ranks = prod(shape)
-    for rank in range(ranks):
-        with job(rank, ranks):
-            one = found(shape, names)
-        assert (one.replica, one.replicas, one.reduces) == (rank, ranks, True)
-
 
 # Instructions that are announced around a stage's calls; the rest is the contract's (`test_contract_alone`).
 

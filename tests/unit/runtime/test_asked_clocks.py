@@ -1,7 +1,5 @@
 """Core and memory clock of one device: what is new is asked for, and both are given back."""
 
-import pytest
-
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceUnsupportedError
@@ -38,15 +36,6 @@ def test_both_clocks_are_set_and_given_back() -> None:
     assert in_force(gpu, clock) == default
 
 
-def test_what_is_asked_for_already_is_not_asked_again() -> None:
-    gpu, clock, requests = opened("rtx-3080-ti")
-    for _ in range(3):
-        requests.put((Ask(1200, memory_mhz=5001),), clock.now_s())
-        clock.pass_s(1.0)
-    assert requests.counts.changes == 1
-    assert gpu.true_now().memory_mhz == 5001
-
-
 def test_a_memory_clock_that_cannot_be_set_is_kept_as_the_error() -> None:
     gpu, clock, requests = opened("a100-sxm4-80gb")
     requests.put((Ask(1200, memory_mhz=810),), clock.now_s())
@@ -54,12 +43,3 @@ def test_a_memory_clock_that_cannot_be_set_is_kept_as_the_error() -> None:
     assert isinstance(requests.error, DeviceUnsupportedError)
     assert "memory clock" in str(requests.error)
     assert gpu.achieved().clock_mhz == 1200
-
-
-@pytest.mark.parametrize("gpu", ["rtx-3080-ti", "a100-sxm4-80gb"])
-def test_nothing_asked_for_is_nothing_given_back(gpu: str) -> None:
-    device, _, requests = opened(gpu)
-    requests.close()
-    assert requests.counts.changes == 0
-    assert requests.error is None
-    assert device.truth.locks == 0

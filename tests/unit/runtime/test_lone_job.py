@@ -19,7 +19,6 @@ from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.device.simulated.gpu import SimulatedGpu, Task
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import AnyWork
-from perseus_ds.errors import PerseusError
 from perseus_ds.files import KEY, digest_of
 from perseus_ds.plan import dumps, read_plans
 from perseus_ds.plan.clock_requests import play
@@ -125,24 +124,6 @@ def test_it_leaves_the_loop_and_the_clock_as_they_were(done: Done) -> None:
     assert len(names_of(done.run_dir)) == before
 
 
-@pytest.mark.thorough
-def test_batches_of_another_size_get_a_plan_from_the_same_profile(done: Done) -> None:
-    begins, loop = len(names_of(done.run_dir)), Loop()
-    session = begun(loop, block_of(done.run_dir))
-    train(loop, done.run_dir, lambda names: "running" in names[begins:])
-    loop.microbatches = 6
-
-    def other_runs(names: list[str]) -> bool:
-        return any(
-            event["event"] == "running" and event["microbatches"] == 6
-            for event in events_of(done.run_dir)[begins:]
-        )
-
-    train(loop, done.run_dir, other_runs)
-    assert "profiling" not in names_of(done.run_dir)[begins:]
-    session.end(well=True)
-
-
 def test_a_plan_of_a_cooler_room_is_named_by_the_field_that_differs(done: Done) -> None:
     begins, loop = len(names_of(done.run_dir)), Loop()
     session = begun(loop, block_of(done.run_dir))
@@ -237,19 +218,6 @@ def test_evaluations_and_broken_iterations_spoil_no_measurement(tmp_path: Path) 
     names = train(loop, run_dir, lambda names: "measured" in names)
     assert [name for name in dict.fromkeys(names) if name in COURSE] == COURSE
     session.end(well=True)
-
-
-def test_a_host_that_cannot_be_served_is_named_and_nothing_is_begun(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def none() -> LoopAdapter:
-        raise PerseusError("this loop runs backwards")
-
-    loop = Loop()
-    activate(loop, none, block=block_of(tmp_path / "run"))
-    assert "runs backwards" in capfd.readouterr().err
-    assert session_of(loop) is None
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.thorough

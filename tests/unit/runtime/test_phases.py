@@ -11,14 +11,13 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.profile import Interval, Point
 from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedules
+from perseus_ds.runtime.clock_sequencer import ClockSchedules
 from perseus_ds.runtime.phases import (
     ActivePlan,
     BaselineOnly,
     IterationSettings,
     Opened,
     Phase,
-    Planning,
     Profiling,
     Running,
     WarmUp,
@@ -182,10 +181,6 @@ def test_an_evaluation_after_every_second_iteration_does_not_hold_up_the_profile
     assert [clock_mhz for clock_mhz, _ in windows] == [1000, 900]
 
 
-def test_planning_trains_on_until_somebody_brings_the_plan() -> None:
-    assert walk(Planning(), [GOOD, None, GOOD, GOOD]) == ["default -"] * 4
-
-
 def running(audits: list[int], *, every: int = 5, audit: int = 2, settling: int = 1) -> Running:
     active_plan = ActivePlan(
         ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02)), PLANS.plan(1)
@@ -198,18 +193,7 @@ def running(audits: list[int], *, every: int = 5, audit: int = 2, settling: int 
 
 
 def test_running_has_an_early_audit_and_then_one_every_so_often() -> None:
-    rows = walk(running([]), [GOOD] * 24)
-    shown = "".join(row.split()[1] if row.startswith("plan") else row.split()[1].lower() for row in rows)
-    assert shown.replace("default", "") == "-PPPP-bb--PPPPPP-bb--PPP"
-
-
-def test_audits_run_at_default_clocks_and_changes_count_for_neither() -> None:
-    rows = walk(running([]), [GOOD] * 24)
-    assert {row for row in rows if row.endswith("B")} == {"default B"}
-    assert {row for row in rows if row.endswith("P")} == {"plan P"}
-    modes = "".join(row[-1] for row in rows)
-    assert "PB" not in modes
-    assert "BP" not in modes
+    assert letters(walk(running([]), [GOOD] * 24)) == "-PPPP-bb--PPPPPP-bb--PPP"
 
 
 def letters(rows: Sequence[str]) -> str:
@@ -247,11 +231,6 @@ def test_without_audits_the_plan_runs_on() -> None:
     audits: list[int] = []
     assert walk(running(audits, every=0), [GOOD] * 50) == ["plan -"] + ["plan P"] * 49
     assert audits == []
-
-
-def test_rest_rests() -> None:
-    assert walk(BaselineOnly(), [None, GOOD, GOOD]) == ["default B"] * 3
-    assert BaselineOnly().settings.clocks is DEFAULT_CLOCK
 
 
 def test_alone_the_plan_runs_on_without_audits() -> None:

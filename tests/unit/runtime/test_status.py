@@ -85,11 +85,6 @@ def test_one_replica_alone_has_no_place_for_replicas() -> None:
     assert job_status == JobStatus(failed=False, plans_ready=0, iteration_s=2.0)
 
 
-@pytest.mark.parametrize(("replicas", "places"), [(1, 13), (2, 19), (128, 397), (2048, 6157)])
-def test_the_vector_grows_with_replicas_and_not_with_ranks(replicas: int, places: int) -> None:
-    assert len(StatusLayout(kinds=KINDS, replicas=replicas, replica=0).vector(RankStatus())) == places
-
-
 def test_all_know_whether_all_ran_batches_of_one_size() -> None:
     alike = told_by(*enumerate([RankStatus(microbatches=4), RankStatus(microbatches=4)]))
     assert (alike.microbatches, alike.sizes) == (4, None)
