@@ -372,13 +372,14 @@ class ClockThread:
             at_s = issued_s if moment is None else moment()
             if not asks or self._closing or not math.isfinite(at_s):
                 return
-            dated = [DatedClock(at_s + one.delay_s, one.clock_mhz, one.memory_mhz) for one in asks]
+            dated = []
+            for one in asks:
+                dated.append(DatedClock(at_s + one.delay_s, one.clock_mhz, one.memory_mhz))
+                self.asked.put(dated[-1])
             if self._local is not None:
                 self._local.ask(dated, more=self._reached < self._handed)
             else:
                 self._clocks.ask(dated)
-            for one in dated:
-                self.asked.put(one)
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
 

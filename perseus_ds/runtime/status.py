@@ -93,30 +93,6 @@ _PARTING_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class RankStatus:
-    """Status of one rank; unknown values are None.
-
-    ``plans_ready`` is how many plans rank 0 has finished so far, ``microbatches`` the size of the batch that
-    ran. ``own_s`` is how long its iteration took without the wait for other replicas (minus infinity where
-    another rank reports for this replica). ``capped`` is whether its device was held down by a power or
-    thermal cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report
-    that nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone
-    knows.
-    ``power_w`` is what the job may take, which rank 0 alone knows.
-    """
-
-    failed: bool = False
-    plans_ready: int = 0
-    microbatches: int | None = None
-    duration_s: float | None = None
-    conflicts: Sequence[int] = ()
-    own_s: float | None = None
-    capped: bool = False
-    announced: NDArray[np.float64] | None = None
-    power_w: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class JobStatus:
     """Status of all ranks in the iteration before.
 
@@ -156,23 +132,43 @@ class StatusLayout:
         if self.replicas:
             self._blank[self._rows[0]] = -np.inf
 
-    def vector(self, rank_status: RankStatus) -> NDArray[np.float64]:
-        """Write down what this rank reports."""
-        numbers, status = self._blank.copy(), rank_status
+    def vector(
+        self,
+        *,
+        failed: bool = False,
+        plans_ready: int = 0,
+        microbatches: int | None = None,
+        duration_s: float | None = None,
+        conflicts: Sequence[int] = (),
+        own_s: float | None = None,
+        capped: bool = False,
+        announced: NDArray[np.float64] | None = None,
+        power_w: float | None = None,
+    ) -> NDArray[np.float64]:
+        """Write down what this rank reports; unknown values are None.
+
+        ``plans_ready`` is how many plans rank 0 has finished so far, ``microbatches`` the size of the batch
+        that ran. ``own_s`` is how long the iteration took without the wait for other replicas (minus infinity
+        where another rank reports for this replica). ``capped`` is whether its device was held down by a
+        power or thermal cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something
+        to report that nobody knows yet, else 0. Rank 0 alone knows slowdowns ``announced`` from outside, and
+        what the job may take.
+        """
+        numbers = self._blank.copy()
         # an unknown duration is the longest, so that it stays unknown: NaN has no order
-        numbers[0], numbers[1] = status.failed, status.plans_ready
-        numbers[2] = math.inf if status.duration_s is None else status.duration_s
-        if status.microbatches is not None:
-            numbers[MOST], numbers[FEWEST] = status.microbatches, -status.microbatches
-        numbers[_POWER_W] = status.power_w or 0.0
-        if any(status.conflicts):
-            numbers[_HEAD : _HEAD + len(status.conflicts)] = status.conflicts
+        numbers[0], numbers[1] = failed, plans_ready
+        numbers[2] = math.inf if duration_s is None else duration_s
+        if microbatches is not None:
+            numbers[MOST], numbers[FEWEST] = microbatches, -microbatches
+        numbers[_POWER_W] = power_w or 0.0
+        if any(conflicts):
+            numbers[_HEAD : _HEAD + len(conflicts)] = conflicts
         if self.replicas:
-            own, capped, announced = self._rows
-            numbers[own.start + self._replica] = math.inf if status.own_s is None else status.own_s
-            numbers[capped.start + self._replica] = status.capped
-            if status.announced is not None:
-                numbers[announced] = status.announced
+            own, caps, slowdowns = self._rows
+            numbers[own.start + self._replica] = math.inf if own_s is None else own_s
+            numbers[caps.start + self._replica] = capped
+            if announced is not None:
+                numbers[slowdowns] = announced
         return numbers
 
     def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
@@ -250,19 +246,18 @@ class StatusExchange:
             if self._notices.complaints:
                 self._notices.report()
             announced, power_w = self._notices.announced, self._notices.power_w
-        rank_status = RankStatus(
+        lasted = last is not None and not last.skipped and last.end_s > last.start_s
+        numbers = self._layout.vector(
             plans_ready=plans_ready,
             microbatches=microbatches,
-            duration_s=None
-            if last is None or last.skipped or last.end_s <= last.start_s
-            else last.duration_s,
+            duration_s=last.duration_s if last is not None and lasted else None,
             conflicts=self._conflict_monitor.report(),
             own_s=own_s,
             capped=capped,
             announced=announced,
             power_w=power_w,
         )
-        self._channel.post(self._layout.vector(rank_status))
+        self._channel.post(numbers)
         return job_status
 
     def someone_failed(self) -> bool:
@@ -281,9 +276,7 @@ class StatusExchange:
         """Inform the others that this rank is leaving, if they can be reached."""
         try:
             self._channel.collect(patience_s=_PARTING_S)
-            self._channel.post(
-                self._layout.vector(RankStatus(failed=True, conflicts=self._conflict_monitor.report()))
-            )
+            self._channel.post(self._layout.vector(failed=True, conflicts=self._conflict_monitor.report()))
         except PerseusError:
             return  # silence is understood as well: the others' next wait is bounded
 

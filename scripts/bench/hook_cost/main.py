@@ -30,7 +30,7 @@ from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer
 from perseus_ds.runtime.clock_thread import ClockThread
 from perseus_ds.runtime.recorder import HostStopwatch, Recorder
-from perseus_ds.runtime.status import RankStatus, StatusLayout
+from perseus_ds.runtime.status import StatusLayout
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -95,7 +95,7 @@ def hear_and_tell(channel: ControlChannel, replicas: int) -> Callable[[], None]:
         numbers = channel.collect()
         if numbers is not None:
             layout.job_status(numbers)
-        channel.post(layout.vector(RankStatus(duration_s=1.0, own_s=1.0, announced=np.ones(replicas))))
+        channel.post(layout.vector(duration_s=1.0, own_s=1.0, announced=np.ones(replicas)))
 
     return turn
 

@@ -15,7 +15,7 @@ from time import thread_time_ns
 import numpy as np
 
 from perseus_ds.device.gpu import ConflictKind
-from perseus_ds.runtime.status import RankStatus, StatusLayout
+from perseus_ds.runtime.status import StatusLayout
 from perseus_ds.straggler.controller import (
     ReplicaStatus,
     StragglerController,
@@ -48,13 +48,12 @@ def decisions_us(replicas: int, rounds: int, *, slowdown: float) -> tuple[list[f
 
 def packing_us(layout: StatusLayout, replicas: int, rounds: int) -> float:
     """Thread CPU time to write one rank's vector and to read the common one."""
-    rank_status = RankStatus(
-        own_s=1.0, duration_s=1.0, conflicts=(0,) * len(ConflictKind), announced=np.ones(replicas)
-    )
+    conflicts, announced = (0,) * len(ConflictKind), np.ones(replicas)
     found = []
     for _ in range(rounds):
         began = thread_time_ns()
-        layout.job_status(layout.vector(rank_status))
+        vector = layout.vector(own_s=1.0, duration_s=1.0, conflicts=conflicts, announced=announced)
+        layout.job_status(vector)
         found.append((thread_time_ns() - began) / 1e3)
     return statistics.median(found)
 
@@ -67,7 +66,7 @@ def one_size(ranks: int, stages: int, rounds: int) -> dict[str, object]:
     slow_us, slow = decisions_us(replicas, rounds, slowdown=1.2)
     assert calm.sync_time_s is None
     assert len(slow.waiting) == replicas - 1
-    vector_bytes = layout.vector(RankStatus()).nbytes
+    vector_bytes = layout.vector().nbytes
     return {
         "ranks": ranks,
         "replicas": replicas,
