@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from perseus_ds.runtime.accounting import RankBooks
@@ -13,7 +12,7 @@ from perseus_ds.runtime.clock_thread import ClockThread
 from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.cuda_timer import stopwatch_for
-from perseus_ds.runtime.emulation import Emulation, learn_job
+from perseus_ds.runtime.emulation import Emulation
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import Scalars
 from perseus_ds.runtime.kernel_tracing import KernelTracing
@@ -154,8 +153,7 @@ def _install(
     job, config, log = context.job, context.config, context.log
     listener: InstructionListener = WithoutInstructions(session) if job.replayed else session
     if emulation is not None:
-        listener = emulated = emulation.rank(listener, job)
-        plans.sizes.on_joined(partial(learn_job, emulated))
+        listener = emulation.rank(listener, job, plans.sizes.jobs)
         undo.append(emulation.close)
     if config.trace_kernels:
         listener = KernelTracing(

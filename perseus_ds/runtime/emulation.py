@@ -180,7 +180,8 @@ class EmulatedRank(PassingListener):
     would around kernels. Batches that the session does not want still take their time. A computation that
     takes the host longer keeps the GPU busy to its own end; `Truth` counts that as an overrun. A microbatch
     of another load is as much more or less work (`LoadShare`), in all that is done to it. ``links`` carry its
-    time to other ranks; without them the host's clock is everyone's.
+    time to other ranks; without them the host's clock is everyone's. ``jobs`` are those in batches of each
+    size, as they become known.
     """
 
     def __init__(
@@ -191,8 +192,10 @@ class EmulatedRank(PassingListener):
         *,
         loads: LoadShare | None = None,
         links: Links | None = None,
+        jobs: Mapping[int, Job | None] | None = None,
     ) -> None:
         super().__init__(listener)
+        self._jobs = {} if jobs is None else jobs
         self._gpu, self._works, self._loads, self._links = gpu, works, loads or LoadShare(), links
         self._orders: dict[int, tuple[Sequence[Instruction], Sequence[Route]]] = {}
         self._computations: Sequence[Instruction] = ()
@@ -208,6 +211,10 @@ class EmulatedRank(PassingListener):
 
     def iteration_begins(self, batch: Batch) -> bool:
         """Want every instruction, whether the session does or not."""
+        job = self._jobs.get(batch.microbatches)
+        if job is not None and batch.microbatches not in self._orders:
+            exchanges = routes_of(job.schedule, job.pipeline_rank)
+            self.learn(job.order, exchanges, microbatches=batch.microbatches)
         self._computations, routes = self._orders.get(batch.microbatches, (self._computations, ()))
         self._position = 0
         if self._links is not None:
@@ -288,8 +295,8 @@ class Emulation:
     places: Sequence[Place]
     messages: TimeMessages | None
 
-    def rank(self, session: InstructionListener, job: Job) -> EmulatedRank:
-        """Return what stands in front of the session."""
+    def rank(self, session: InstructionListener, job: Job, jobs: Mapping[int, Job | None]) -> EmulatedRank:
+        """Return what stands in front of the session; ``jobs`` holds ``job`` in batches of each size."""
         settings, clock, messages = self.gpu.settings, self.gpu.virtual_time, self.messages
         neighbours, links, loads = neighbours_of(self.places, job.rank), None, LoadShare()
         if clock is not None and messages is not None:
@@ -304,9 +311,7 @@ class Emulation:
                 others=neighbours.others,
                 rank=job.rank,
             )
-        emulated = EmulatedRank(session, self.gpu, self.works, loads=loads, links=links)
-        learn_job(emulated, job)
-        return emulated
+        return EmulatedRank(session, self.gpu, self.works, loads=loads, links=links, jobs=jobs)
 
     def close(self) -> None:
         if self.messages is not None:
@@ -324,12 +329,6 @@ def emulation_of(gpu: Gpu, job: Job, places: Sequence[Place], *, name: str, reac
     works = works_of(job.weights, gpu.settings)
     messages = None if gpu.virtual_time is None else TimeMessages(name, reach)
     return Emulation(gpu, works, places, messages)
-
-
-def learn_job(emulated: EmulatedRank, job: Job) -> None:
-    """Add the order and the exchanges of a job's batches."""
-    routes = routes_of(job.schedule, job.pipeline_rank)
-    emulated.learn(job.order, routes, microbatches=job.schedule.microbatches)
 
 
 def neighbours_of(places: Sequence[Place], rank: int) -> Neighbours:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -42,8 +42,6 @@ from perseus_ds.runtime.recorder import Arrivals
 
 # The job in batches of every size that has trained: each its own schedule, joined once from all ranks.
 
-Joined = Callable[[Job], None]
-
 MOST = 4
 """Sizes that are served: a profile, plans and figures of many more would never settle."""
 
@@ -68,11 +66,6 @@ class BatchSizes:
         self.jobs: dict[int, Job | None] = {job.schedule.microbatches: job}
         self.loads_known: dict[int, bool] = {}
         self._places: dict[int, Place | PerseusError] = {}
-        self._joined: list[Joined] = []
-
-    def on_joined(self, act: Joined) -> None:
-        """Have something done with every job that is joined from now on."""
-        self._joined.append(act)
 
     @property
     def several(self) -> bool:
@@ -128,8 +121,6 @@ class BatchSizes:
             )
             return None
         job = self._first.with_schedule(schedule, places[self._first.rank].left_out)
-        for act in self._joined:
-            act(job)
         self._log.event("batch_size", microbatches=microbatches, fingerprint=dict(job.fingerprint))
         return job
 
