@@ -377,116 +377,45 @@ def _unpacked(packed: torch.Tensor) -> object:
     return pickle.loads(packed.numpy().tobytes())  # noqa: S301  # from a rank of this job, as torch's own
 
 
-# How long each replica's iteration will take, exchanged when it begins, off training's groups.
+# This rank's part in pacing replicas by loads: predict, exchange predictions, choose plans by all of them.
 
 _LOADS_PATIENCE_S, _VIRTUAL_PATIENCE_S = 5.0, 60.0
 _WAITED_S = 0.0005
 _LOOK_EVERY_S = 0.00005
 
 
-class LoadExchange:
-    """An all-reduce for each iteration, in which each replica's logging_rank writes its own place.
+class IterationPacer:
+    """Exchanges the replicas' predictions when an iteration begins, and chooses their plans by them.
 
-    Of each place the greatest of all ranks comes back, so that a rank with nothing to report takes part with
-    minus infinity. ``waits``: on devices of which time passes only while they are used, the others are waited
-    for when an iteration begins. Else for half a millisecond; the iteration goes on without.
+    That is an all-reduce in which each replica's reporting rank (it ``speaks``) writes its own place. Of each
+    place the greatest of all ranks comes back, so that a rank with nothing to report takes part with minus
+    infinity. ``waits``: on devices of which time passes only while they are used, the others are waited for
+    when an iteration begins. Else for half a millisecond; the iteration goes on without.
 
-    Shape: a vector [replicas].
+    All ranks take in the reports of an iteration when it ends at the latest, so that all keep the same
+    `ReplicaPlans`. An iteration in which ranks are lost goes on as it was; they are reported when it `ends`.
     """
 
-    def __init__(self, group: dist.ProcessGroup, *, replicas: int, replica: int, waits: bool) -> None:
+    def __init__(
+        self,
+        replica_plans: ReplicaPlans,
+        group: dist.ProcessGroup,
+        forecast: Forecast,
+        *,
+        replicas: int,
+        replica: int,
+        waits: bool,
+        speaks: bool,
+    ) -> None:
+        self._replica_plans, self._forecast = replica_plans, forecast
         self._group = group
         self._greatest = dist.AllreduceOptions()
         self._greatest.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's stub is too narrow
         self._numbers = np.full(replicas, -np.inf)
         self._tensor = torch.from_numpy(self._numbers)
-        self._replica, self._waits = replica, waits
+        self._replica, self._waits, self._speaks = replica, waits, speaks
         self._work: dist.Work | None = None
         self._looked = False
-
-    def begin(self, predicted_s: float | None) -> None:
-        """Report how long this rank's replica will take; None is nothing to report.
-
-        An iteration that broke off leaves its exchange behind, which is waited for: gloo aborts the process
-        where work that is under way is destroyed.
-
-        Cost: about 0.05 ms on the training thread.
-
-        Raises:
-            SilentRankError: the others cannot be reached.
-        """
-        if self._work is not None:
-            self.take()
-        self._numbers[:] = -np.inf
-        if predicted_s is not None and np.isfinite(predicted_s):
-            self._numbers[self._replica] = predicted_s
-        self._work, self._looked = None, False
-        self._work = _reached(lambda: self._group.allreduce([self._tensor], self._greatest))
-
-    def arrived(self) -> bool:
-        """Return whether all have reported; waits a little when it is asked first.
-
-        Raises:
-            SilentRankError: some rank has not in time, where that is waited for.
-        """
-        if self._work is None:
-            return False
-        if self._waits:
-            self._wait(_VIRTUAL_PATIENCE_S)
-        elif not self._looked:
-            until_s = time.monotonic() + _WAITED_S
-            while not self._work.is_completed() and time.monotonic() < until_s:
-                time.sleep(_LOOK_EVERY_S)
-        self._looked = True
-        return bool(self._work.is_completed())
-
-    def take(self) -> NDArray[np.float64]:
-        """Return what all have reported; waits for it. Not finite where a replica reported nothing.
-
-        Raises:
-            SilentRankError: some rank did not report in time.
-        """
-        self._wait(_VIRTUAL_PATIENCE_S if self._waits else _LOADS_PATIENCE_S)
-        return self._numbers.copy()
-
-    def close(self) -> None:
-        """Leave what hangs to die with the process, as `ControlChannel.close` does."""
-        if self._work is not None and not self._work.is_completed():
-            for thing in (self._group, self._work, self._tensor, self._numbers):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-    def _wait(self, patience_s: float) -> None:
-        work = self._work
-        assert work is not None
-        _reached(lambda: work.wait(timedelta(seconds=patience_s)))
-
-
-def _reached(act: Callable[[], T]) -> T:
-    try:
-        return act()
-    except RuntimeError as error:
-        first = str(error).splitlines()[0]
-        raise SilentRankError(f"a rank fell silent while reporting its loads: {first}") from error
-
-
-# This rank's part in pacing replicas by loads: predict, report, and choose plans by all reports.
-
-
-class IterationPacer:
-    """Exchanges the replicas' predictions when an iteration begins, and chooses their plans by them.
-
-    ``speaks``: this rank reports for its replica. All ranks take in the reports of an iteration when it ends
-    at the latest, so that all keep the same `ReplicaPlans`. An iteration in which ranks are lost goes on as
-    it was; they are reported when it `ends`.
-    """
-
-    def __init__(
-        self, replica_plans: ReplicaPlans, exchange: LoadExchange, forecast: Forecast, *, speaks: bool
-    ) -> None:
-        self._replica_plans = replica_plans
-        self._exchange = exchange
-        self._forecast = forecast
-        self._speaks = speaks
         self._index: int | None = None
         self._lost: EngineError | None = None
 
@@ -495,7 +424,7 @@ class IterationPacer:
         usable = self._speaks and loads is not None and len(loads) == self._forecast.microbatches
         self._index = index
         try:
-            self._exchange.begin(self._forecast.of(loads) if loads is not None and usable else None)
+            self._post(self._forecast.of(loads) if loads is not None and usable else -np.inf)
         except EngineError as error:
             self._lost, self._index = error, None
 
@@ -504,7 +433,7 @@ class IterationPacer:
         if self._index is None:
             return False
         try:
-            return self._exchange.arrived() and self._take(self._index)
+            return self._arrived() and self._take(self._index)
         except EngineError as error:
             self._lost, self._index = error, None
             return False
@@ -521,9 +450,53 @@ class IterationPacer:
             self._take(self._index)
 
     def close(self) -> None:
-        """Take part no more."""
-        self._exchange.close()
+        """Take part no more; what hangs is left to die with the process, as `ControlChannel.close` does."""
+        if self._work is not None and not self._work.is_completed():
+            for thing in (self._group, self._work, self._tensor, self._numbers):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+    def _post(self, predicted_s: float) -> None:
+        """Send this rank's report on its way.
+
+        An iteration that broke off leaves its exchange behind, which is waited for: gloo aborts the process
+        where work that is under way is destroyed.
+
+        Cost: about 0.05 ms on the training thread.
+        """
+        if self._work is not None:
+            self._wait()
+        self._numbers[:] = -np.inf
+        if np.isfinite(predicted_s):
+            self._numbers[self._replica] = predicted_s
+        self._work, self._looked = None, False
+        try:
+            self._work = self._group.allreduce([self._tensor], self._greatest)
+        except RuntimeError as error:
+            raise _silent("reporting its loads", error) from error
+
+    def _arrived(self) -> bool:
+        """Return whether all have reported; waits a little when it is asked first."""
+        if self._work is None:
+            return False
+        if self._waits:
+            self._wait()
+        elif not self._looked:
+            until_s = time.monotonic() + _WAITED_S
+            while not self._work.is_completed() and time.monotonic() < until_s:
+                time.sleep(_LOOK_EVERY_S)
+        self._looked = True
+        return bool(self._work.is_completed())
 
     def _take(self, index: int) -> bool:
+        """Wait for what all have reported, and pace by it."""
         self._index = None
-        return self._replica_plans.pace(index, self._exchange.take())
+        self._wait()
+        return self._replica_plans.pace(index, self._numbers.copy())
+
+    def _wait(self) -> None:
+        assert self._work is not None
+        patience_s = _VIRTUAL_PATIENCE_S if self._waits else _LOADS_PATIENCE_S
+        try:
+            self._work.wait(timedelta(seconds=patience_s))
+        except RuntimeError as error:
+            raise _silent("reporting its loads", error) from error

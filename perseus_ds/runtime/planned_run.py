@@ -27,7 +27,7 @@ from perseus_ds.plan import (
 from perseus_ds.profile import Computation, LoadFit, Profile, differ
 from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
 from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
-from perseus_ds.runtime.channel import IterationPacer, LoadExchange
+from perseus_ds.runtime.channel import IterationPacer
 from perseus_ds.runtime.clock_sequencer import ClockSchedules
 from perseus_ds.runtime.context import JobContext, profile_in
 from perseus_ds.runtime.event_log import StragglerReporter, log_troubles
@@ -517,13 +517,15 @@ class PlannedRun:
             )
             reporter = StragglerReporter(context.log, [plans] * job.replicas, job.gpus, job.names)
             if forecast is not None:
-                exchange = LoadExchange(
+                pacer = IterationPacer(
+                    replica_plans,
                     context.channel.side_group(),
+                    forecast,
                     replicas=job.replicas,
                     replica=job.replica,
                     waits=self._waits,
+                    speaks=job.pipeline_rank == 0,
                 )
-                pacer = IterationPacer(replica_plans, exchange, forecast, speaks=job.pipeline_rank == 0)
         self._active_plan = ActivePlan(
             ClockSchedules(plans, pipeline_rank=job.pipeline_rank, change=change),
             plan,

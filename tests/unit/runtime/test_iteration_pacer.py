@@ -20,7 +20,7 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import EngineError
 from perseus_ds.plan import select
 from perseus_ds.profile import LoadFit, Profile
-from perseus_ds.runtime.channel import IterationPacer, LoadExchange, control_group
+from perseus_ds.runtime.channel import IterationPacer, control_group
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, ClockSequencer
 from perseus_ds.runtime.clock_thread import Ask, ClockThread
 from perseus_ds.runtime.phases import ActivePlan
@@ -71,8 +71,7 @@ def test_its_error_is_that_of_what_loads_leave_open() -> None:
 
 
 def pacer(group: dist.ProcessGroup, plans: ReplicaPlans) -> IterationPacer:
-    exchange = LoadExchange(group, replicas=REPLICAS, replica=0, waits=True)
-    return IterationPacer(plans, exchange, forecast(), speaks=True)
+    return IterationPacer(plans, group, forecast(), replicas=REPLICAS, replica=0, waits=True, speaks=True)
 
 
 class Noting(ReplicaPlans):
