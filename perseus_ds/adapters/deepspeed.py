@@ -438,7 +438,8 @@ class DeepSpeedAdapter(EngineAdapter):
                     batch=partial(self._batch_of, pipe_schedule),
                 )
             finally:
-                self._stop_reading()
+                if self._ahead is not None:
+                    self._stop_reading(self._ahead)
 
         return mark_as_ours(around_schedule)
 
@@ -459,14 +460,12 @@ class DeepSpeedAdapter(EngineAdapter):
             loads = self._ahead.loads(microbatches)
         return Batch(microbatches, loads=loads)
 
-    def _stop_reading(self) -> None:
+    def _stop_reading(self, ahead: ReadAhead) -> None:
         """Give the engine its own iterator back, unless microbatches that were read are left."""
-        engine, ahead = self._engine, self._ahead
-        if ahead is None or not ahead.is_empty:
-            return
-        self._ahead = None
-        if engine.data_iterator is ahead:
-            engine.data_iterator = ahead.data
+        if ahead.is_empty:
+            self._ahead = None
+            if self._engine.data_iterator is ahead:
+                self._engine.data_iterator = ahead.data
 
 
 def chunks_of(module: object, *, rank: int, ranks: int) -> Mapping[int, tuple[int, float]]:
