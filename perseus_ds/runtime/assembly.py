@@ -153,7 +153,7 @@ def _install(
     job, config, log = context.job, context.config, context.log
     listener: InstructionListener = WithoutInstructions(session) if job.replayed else session
     if emulation is not None:
-        listener = emulation.rank(listener, job, plans.sizes.jobs)
+        listener = emulation.rank(listener, job, plans.jobs)
         undo.append(emulation.close)
     if config.trace_kernels:
         listener = KernelTracing(

@@ -32,98 +32,11 @@ from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
 from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, Place
-from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.context import JobContext
-from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.phases import ActivePlan, BaselineOnly, Phase, Planning
 from perseus_ds.runtime.planned_run import Audits, PlannedRun
 from perseus_ds.runtime.recorder import Arrivals
-
-# The job in batches of every size that has trained: each its own schedule, joined once from all ranks.
-
-MOST = 4
-"""Sizes that are served: a profile, plans and figures of many more would never settle."""
-
-
-class BatchSizes:
-    """Facts about every number of microbatches: this rank's place, and the job once it is joined.
-
-    A rank meets a new size by itself and notes its own order. It is joined when all ranks know that all of
-    them ran it (`JobStatus.microbatches`): no rank waits for one that runs something else. Until then, where
-    the orders make no schedule, and beyond ``MOST`` sizes, such batches run at default clocks and count for
-    nothing.
-
-    ``jobs`` are those joined, None where a size cannot be served. ``loads_known``: this rank knew the loads
-    of the last batch of a size before it began.
-    """
-
-    def __init__(self, adapter: Adapter, job: Job, *, channel: ControlChannel, log: EventLog) -> None:
-        self._adapter = adapter
-        self._first = job
-        self._channel = channel
-        self._log = log
-        self.jobs: dict[int, Job | None] = {job.schedule.microbatches: job}
-        self.loads_known: dict[int, bool] = {}
-        self._places: dict[int, Place | PerseusError] = {}
-
-    @property
-    def several(self) -> bool:
-        """Return whether batches of more than one size have trained: lines then name which are meant."""
-        return len(self.jobs) > 1
-
-    def meet(self, size: int) -> None:
-        """Note this rank's own order in batches of a size that is not joined yet."""
-        if size not in self.jobs and size not in self._places and not self._full:
-            try:
-                self._places[size] = self._adapter.place()
-            except PerseusError as error:
-                self._places[size] = error
-
-    def join(self, microbatches: int) -> Job | None:
-        """Join a size that all ranks have met; collective the first time.
-
-        Raises:
-            SilentRankError: a rank fell silent.
-        """
-        if microbatches in self.jobs:
-            return self.jobs[microbatches]
-        if self._full:
-            self._log.event_once(
-                "batch_size_refused",
-                f"batches of more than {MOST} numbers of microbatches: others than the first {MOST} run at "
-                "default clocks",
-                microbatches=microbatches,
-            )
-            return None
-        everyone = cast("list[Place | PerseusError]", self._channel.gather(self._places[microbatches]))
-        self.jobs[microbatches] = self._job_of(microbatches, everyone)
-        return self.jobs[microbatches]
-
-    @property
-    def _full(self) -> bool:
-        """Return whether no further size is served; alike on all ranks once all have joined a size."""
-        return len(self.jobs) >= MOST
-
-    def _job_of(self, microbatches: int, everyone: list[Place | PerseusError]) -> Job | None:
-        """Pure, and so alike on all ranks."""
-        try:
-            for one in everyone:
-                if isinstance(one, PerseusError):
-                    raise one
-            places = [one for one in everyone if isinstance(one, Place)]
-            schedule = self._adapter.schedule(places)
-        except PerseusError as error:
-            self._log.event(
-                "batch_size_refused",
-                f"batches of {microbatches} microbatches run at default clocks: {error}",
-                microbatches=microbatches,
-            )
-            return None
-        job = self._first.with_schedule(schedule, places[self._first.rank].left_out)
-        self._log.event("batch_size", microbatches=microbatches, fingerprint=dict(job.fingerprint))
-        return job
-
 
 # Which file holds a job's plan: batches of several sizes leave one each, and find it again.
 
@@ -401,8 +314,18 @@ class LongPlanning:
         return True
 
 
+MOST = 4
+"""Sizes that are served: a profile, plans and figures of many more would never settle."""
+
+
 class BatchPlans:
-    """State what batches of a size are run by, and bring their plan when it is ready.
+    """The job in batches of every size (number of microbatches) that has trained, and what each is run by.
+
+    A rank meets a new size by itself and notes its own order. It is joined when all ranks know that all of
+    them ran it (`JobStatus.microbatches`): no rank waits for one that runs something else. Until then, where
+    the orders make no schedule, and beyond ``MOST`` sizes, such batches run at default clocks and count for
+    nothing. ``jobs`` are those joined, None where a size cannot be served. ``loads_known``: this rank knew
+    the loads of the last batch of a size before it began.
 
     All ranks keep this alike and are asked at the same iteration; rank 0 alone reads and plans. One plan is
     made at a time, in the order in which they were asked for. Where it ``waits``, planning takes no time: on
@@ -419,17 +342,48 @@ class BatchPlans:
         *,
         waits: bool,
     ) -> None:
-        self._context, self._arrivals, self._waits = context, arrivals, waits
-        self.sizes = BatchSizes(adapter, context.job, channel=context.channel, log=context.log)
+        self._context, self._adapter = context, adapter
+        self._arrivals, self._waits = arrivals, waits
         self.audits = Audits(books)
+        self.jobs: dict[int, Job | None] = {context.job.schedule.microbatches: context.job}
+        self.loads_known: dict[int, bool] = {}
+        self._places: dict[int, Place | PerseusError] = {}
         self._wanted: list[Job] = []
         self.taken = 0
         self.planner: BackgroundPlanner | None = None
         self._long = LongPlanning()
 
+    def meet(self, size: int) -> None:
+        """Note this rank's own order in batches of a size that is not joined yet."""
+        if size not in self.jobs and size not in self._places and not self._full:
+            try:
+                self._places[size] = self._adapter.place()
+            except PerseusError as error:
+                self._places[size] = error
+
+    def join(self, microbatches: int) -> Job | None:
+        """Join a size that all ranks have met; collective the first time.
+
+        Raises:
+            SilentRankError: a rank fell silent.
+        """
+        if microbatches in self.jobs:
+            return self.jobs[microbatches]
+        if self._full:
+            self._context.log.event_once(
+                "batch_size_refused",
+                f"batches of more than {MOST} numbers of microbatches: others than the first {MOST} run at "
+                "default clocks",
+                microbatches=microbatches,
+            )
+            return None
+        everyone = self._context.channel.gather(self._places[microbatches])
+        self.jobs[microbatches] = self._job_of(microbatches, cast("list[Place | PerseusError]", everyone))
+        return self.jobs[microbatches]
+
     def phase_for(self, microbatches: int) -> Phase:
         """Look for a plan, or ask for one; collective."""
-        job = self.sizes.join(microbatches)
+        job = self.join(microbatches)
         if job is None:
             return BaselineOnly()
         text, why_not = self._context.channel.broadcast_result(lambda: self._look(job))
@@ -464,7 +418,7 @@ class BatchPlans:
             audits=self.audits,
             arrivals=self._arrivals,
             waits=self._waits,
-            loads_known=self.sizes.loads_known.get(job.schedule.microbatches, False),
+            loads_known=self.loads_known.get(job.schedule.microbatches, False),
         )
         return run.phase()
 
@@ -506,9 +460,34 @@ class BatchPlans:
             self.planner.close()
             self.planner = None
 
+    @property
+    def _full(self) -> bool:
+        """Return whether no further size is served; alike on all ranks once all have joined a size."""
+        return len(self.jobs) >= MOST
+
+    def _job_of(self, microbatches: int, everyone: list[Place | PerseusError]) -> Job | None:
+        """Pure, and so alike on all ranks."""
+        log, first = self._context.log, self._context.job
+        try:
+            for one in everyone:
+                if isinstance(one, PerseusError):
+                    raise one
+            places = [one for one in everyone if isinstance(one, Place)]
+            schedule = self._adapter.schedule(places)
+        except PerseusError as error:
+            log.event(
+                "batch_size_refused",
+                f"batches of {microbatches} microbatches run at default clocks: {error}",
+                microbatches=microbatches,
+            )
+            return None
+        job = first.with_schedule(schedule, places[first.rank].left_out)
+        log.event("batch_size", microbatches=microbatches, fingerprint=dict(job.fingerprint))
+        return job
+
     def _named(self, job: Job) -> str:
         """Name the batches that a line is about, where there are several."""
-        return f"batches of {job.schedule.microbatches} microbatches: " if self.sizes.several else ""
+        return f"batches of {job.schedule.microbatches} microbatches: " if len(self.jobs) > 1 else ""
 
     def _look(self, job: Job) -> tuple[str, str]:
         """Return the plan that there is, or why none can be made; both are empty where one can."""

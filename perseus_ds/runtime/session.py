@@ -149,9 +149,9 @@ class Session:
     def iteration_begins(self, batch: Batch) -> bool:
         """Run the present phase; False where batches of this size are not known yet, or after the end."""
         self._began_s = time.monotonic()
-        size, sizes, sequencer = batch.microbatches, self._plans.sizes, self._sequencer
-        sizes.loads_known[size] = batch.loads is not None
-        job = sizes.jobs.get(size)
+        size, plans, sequencer = batch.microbatches, self._plans, self._sequencer
+        plans.loads_known[size] = batch.loads is not None
+        job = plans.jobs.get(size)
         changed = bool(self._phases) and size != self._present
         self._present = size
         phase = self._opening or self._phases.get(size)
@@ -160,7 +160,7 @@ class Session:
             self._task = settings.task
             self.requests.run(settings.task)
         if job is None:
-            sizes.meet(size)
+            plans.meet(size)
             self.other_schedule_begins()
             return False
         if changed:
@@ -271,7 +271,7 @@ class Session:
         try:
             if size is not None and size != self._joined:
                 self._joined = size
-                plans.sizes.join(size)
+                plans.join(size)
             if self._opening is not None:
                 self._open(self._opening.next(index, passed, job), index + 1)
             else:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.plans import MOST, BatchSizes
+from perseus_ds.runtime.plans import MOST, BatchPlans
 from perseus_ds.schedule import textbook
 
 
@@ -27,13 +28,14 @@ def test_four_sizes_are_served_and_others_run_at_default_clocks(tmp_path: Path) 
     adapter: Any = SimpleNamespace(
         place=placed, schedule=lambda _: textbook("1f1b", stages=1, microbatches=size)
     )
-    channel: Any = SimpleNamespace(gather=lambda mine: [mine])
     first = Job(0, 1, 0, 0, textbook("1f1b", stages=1, microbatches=1), {})
-    sizes = BatchSizes(adapter, first, channel=channel, log=log)
+    context: Any = SimpleNamespace(job=first, channel=SimpleNamespace(gather=lambda mine: [mine]), log=log)
+    arrivals: Any = None
+    plans = BatchPlans(context, adapter, MagicMock(), arrivals, waits=False)
     served = []
     for size in (1, 2, 4, 8, 16, 32, 16, 8):
-        sizes.meet(size)
-        job = sizes.join(size)
+        plans.meet(size)
+        job = plans.join(size)
         served.append(None if job is None else job.schedule.microbatches)
     assert served == [1, 2, 4, 8, None, None, None, 8]
     assert met == [2, 4, 8]

@@ -58,7 +58,7 @@ class Plans:
         self.first, self.opened = first, False
         self.asked: list[int] = []
         self.made: dict[int, Phase] = {}
-        self.sizes = MagicMock()
+        self.jobs, self.loads_known, self.meet, self.join = (MagicMock() for _ in range(4))
         self.planner = None
 
     def running(self, *_: object) -> Phase:
@@ -230,7 +230,7 @@ def test_a_power_cap_is_held_by_the_plans_of_all_sizes_and_logged_once() -> None
 
 def test_a_batch_of_a_size_that_nobody_knows_yet_is_not_listened_to() -> None:
     job = Job()
-    job.plans.sizes.jobs = {4: MagicMock()}
+    job.plans.jobs = cast("Any", {4: MagicMock()})
     assert [job.session.iteration_begins(Batch(size)) for size in (6, 4)] == [False, True]
 
 

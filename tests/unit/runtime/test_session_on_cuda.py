@@ -141,8 +141,7 @@ class CudaJob:
         job = SimpleNamespace(
             order=ORDER, left_out=frozenset(), schedule=SimpleNamespace(microbatches=BATCH.microbatches)
         )
-        sizes = SimpleNamespace(jobs={BATCH.microbatches: job}, loads_known={})
-        plans = SimpleNamespace(sizes=sizes, planner=None, taken=0)
+        plans = SimpleNamespace(jobs={BATCH.microbatches: job}, loads_known={}, planner=None, taken=0)
         self.session = Session(
             context,
             StartDecision(StartAction.RUN, "the script"),
