@@ -24,7 +24,7 @@ from perseus_ds.config.load import refuse_two_blocks, resolved, text_digest
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory, release
-from perseus_ds.run_directory.records import RankPlace, read_summary, write_places
+from perseus_ds.run_directory.records import read_summary, write_places
 from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.assembly import Undo, assemble
 from perseus_ds.runtime.channel import ControlChannel
@@ -166,12 +166,8 @@ def _count(number: int, noun: str, plural: str = "s") -> str:
 
 def _write_places(job: Job, directory: RunDirectory, log: EventLog) -> None:
     """Write where every rank is, for who shares out power or names a GPU; without it training goes on."""
-    places = [
-        RankPlace(pipeline, rank, address.host, address.gpu)
-        for (pipeline, rank), address in zip(job.places, job.addresses, strict=True)
-    ]
     try:
-        write_places(places, directory.places)
+        write_places(job.places, directory.places)
     except OSError as error:
         log.line(f"{directory.places} is not written: {error.strerror}")
 

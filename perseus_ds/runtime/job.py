@@ -16,6 +16,7 @@ from perseus_ds.device.gpu import FIELDS, Gpu
 from perseus_ds.errors import DeviceUnsupportedError
 from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.reserve import reserve_in_words
+from perseus_ds.run_directory.records import RankPlace
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.schedule import Instruction, Order, Schedule
@@ -105,8 +106,8 @@ class Job:
 
     ``left_out`` is what of this rank's order is not measured (`Place`). ``gpus`` are the devices of each
     replica. Replicas coupled in every layer count as one; ``sets`` are the framework's numbers of those
-    in each (`in_sets`). ``addresses`` are the device of every rank, ``places`` its pipeline as
-    the framework numbers it and its rank there. ``replayed``: iterations are seen as wholes (`Place`).
+    in each (`in_sets`). ``places`` are where every rank is, in which pipeline as the framework
+    numbers it. ``replayed``: iterations are seen as wholes (`Place`).
     ``weights`` are what model stages compute.
     """
 
@@ -119,8 +120,7 @@ class Job:
     left_out: frozenset[Instruction] = frozenset()
     gpus: tuple[tuple[GpuAddress, ...], ...] = ()
     sets: Sets = ((0,),)
-    addresses: tuple[GpuAddress, ...] = ()
-    places: tuple[tuple[int, int], ...] = ()
+    places: tuple[RankPlace, ...] = ()
     replayed: bool = False
     weights: Mapping[int, float] = field(default_factory=dict)
 
@@ -247,8 +247,10 @@ def recognise(
         left_out=here.left_out,
         gpus=tuple(map(tuple, _by_replica(members, lambda member: member.address).values())),
         sets=_sets(members),
-        addresses=tuple(member.address for member in members),
-        places=tuple((member.pipeline, member.place.pipeline_rank) for member in members),
+        places=tuple(
+            RankPlace(one.pipeline, one.place.pipeline_rank, one.address.host, one.address.gpu)
+            for one in members
+        ),
         replayed=any(member.place.replayed for member in members),
         weights=weights_of(members),
     )

@@ -103,7 +103,7 @@ class RankMetrics:
         self._now_s = now_s
         self._limit_w, self._limit_read_s = _power_limit_w(gpu), now_s()
         slurm = os.environ.get("SLURM_JOB_ID")
-        self.host = job.addresses[job.rank].host if job.addresses else os.uname().nodename
+        self.host = job.places[job.rank].host if job.places else os.uname().nodename
         self._of_job = {"job": directory.path.resolve().name, "host": self.host}
         self._of_job |= {"slurm_job_id": slurm} if slurm else {}
         self._of_gpu = {
