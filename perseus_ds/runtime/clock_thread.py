@@ -252,7 +252,8 @@ class ClockThread:
     due at the moment when the device was there, plus its delay, however late the thread woke. A device with a
     ``virtual`` time needs no thread: its host is the device. A guard asks at each moment from a process of
     its own; without one `LocalClocks` does, by an alarm. The first error is kept for the training thread to
-    find at its next iteration; after it nothing is asked for any more.
+    find at its next iteration; after it nothing is asked for any more. ``stored`` tells if no higher clock is
+    overdue, as far as is known here; a guard reports it by its device.
     """
 
     def __init__(
@@ -273,6 +274,7 @@ class ClockThread:
         guarded = gpu.dated_clocks()
         self._local = None if guarded else LocalClocks(gpu, virtual or HostAlarm(gpu, threads))
         self._clocks: DatedClocks = guarded or cast("DatedClocks", self._local)
+        self.stored: Callable[[], bool] = (lambda: True) if self._local is None else self._local.look
         self.error: PerseusError | None = None
         self.asked = AskedClocks()
         self._queue: SimpleQueue[_Order | DeviceTask | None] | None = None
@@ -289,11 +291,6 @@ class ClockThread:
         """Note how long a change of clock takes, and so when a higher one is overdue."""
         if self._local is not None:
             self._local.expect(latency_s)
-
-    @property
-    def stored(self) -> bool:
-        """True if no higher clock is overdue, as far as is known here; a guard reports it by its device."""
-        return self._local is None or self._local.look()
 
     def put(self, asks: Sequence[Ask], issued_s: float, moment: Moment | None = None) -> None:
         """Hand over all that is asked for at one point of the stream.

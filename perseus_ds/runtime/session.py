@@ -209,7 +209,7 @@ class Session:
         recorder, watch, plans = self.recorder, self.books.watch, self._plans
         job: JobStatus | None = None
         watch.catch_up()
-        given_up = self._conflicts.check(stored=self.requests.stored)
+        given_up = self._conflicts.check(stored=self.requests.stored())
         if (error := given_up or self.requests.error or watch.error) is not None:
             raise error
         index, passed = recorder.finish(), recorder.passed()

@@ -108,7 +108,6 @@ class Job:
         self.recorder.passed.return_value, self.recorder.trouble.return_value = [], ""
         self.books.watch = MagicMock(error=None, trouble=lambda: "")
         self.conflicts = MagicMock(check=lambda stored: None, known=True)
-        self.requests.stored = True
         self.session = Session(
             context,
             StartDecision(StartAction.RUN, "a plan fits"),
