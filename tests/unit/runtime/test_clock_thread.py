@@ -47,7 +47,7 @@ class At:
     host: VirtualHost
     at_s: float
 
-    def wait(self) -> float:
+    def __call__(self) -> float:
         self.host.native(lambda: self.at_s)
         return self.at_s
 
