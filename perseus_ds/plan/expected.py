@@ -148,7 +148,7 @@ def _play_baseline(plan: FrequencyPlan, dag: Dag, factor: Floats) -> _PlayedIter
     plans, waiting_w = plan.of, plan.of.baseline.blocking_power_w
     rank_of = plans.schedule.rank_of_stages()
     lasts_s = _lasts_s(plan, dag, dict.fromkeys(plans.computations(), (Portion(0, 1.0),)), {}, factor)
-    time_s = (dag.starts_of_many(lasts_s, plans.fixed_s) + lasts_s).max(axis=0)
+    time_s = dag.longest(lasts_s, plans.fixed_s)
     energy_j = np.full(plans.schedule.ranks, waiting_w * float(time_s.mean()))
     for row, node in enumerate(dag.nodes):
         if node.kind.is_computation:
@@ -428,8 +428,7 @@ def time_errors(
     drawn = factor[:, np.arange(draws) % factor.shape[1]]
     sides = [(portions, times) for portions in (highest, plan.portions()) for times in ({}, off)]
     lasts_s = np.hstack([_lasts_s(plan, dag, portions, times, drawn) for portions, times in sides])
-    ends_s = (dag.starts_of_many(lasts_s, plan.of.fixed_s) + lasts_s).max(axis=0)
-    before_s, before_off_s, after_s, after_off_s = ends_s.reshape(4, draws)
+    before_s, before_off_s, after_s, after_off_s = dag.longest(lasts_s, plan.of.fixed_s).reshape(4, draws)
     return TimeErrors(
         before_s=float((before_off_s - before_s).mean()),
         after_s=float((after_off_s - after_s).mean()),

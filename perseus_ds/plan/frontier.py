@@ -304,13 +304,12 @@ def _lowered(
     """
     columns = problem.columns
     duration_s, _ = blended(problem.activities, plans.choice, plans.other, plans.share)
-    start_s = problem.dag.starts_of_many(duration_s.T, problem.fixed_s)
-    end_s = start_s[columns] + duration_s.T[columns]
+    start_s, end_s = (of[columns] for of in problem.dag.spans(duration_s.T, problem.fixed_s))
     idle_times = idles(problem.schedule, problem.fixed_s)
     low_s = np.zeros((len(columns) + len(problem.ranks), len(plans)))
     for idle in idle_times:
         own = slice(problem.ranks[idle.rank].start, problem.ranks[idle.rank].stop)
-        begin_s, until_s = idle.span_s(start_s[columns[own]], end_s[own], plans.time_s)
+        begin_s, until_s = idle.span_s(start_s[own], end_s[own], plans.time_s)
         low_s[idle.column] = clock.low_s(until_s - begin_s)
     column, plan = np.nonzero(low_s)
     waits = Waits(plan.astype(np.int32), column.astype(np.int32), low_s[column, plan])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -410,15 +410,14 @@ def baseline_of(
 
     Cost: one pass over the schedule's graph.
     """
-    dag = dag_of(schedule)
-    lasts_s, energy_j, working_s = [], 0.0, 0.0
-    for key in ((node.stage, node.kind) for node in dag.nodes):
-        lasts_s.append(float(options[key].time_s[0]) if key in options else fixed_s[key])
-        energy_j += float(options[key].energy_j[0]) if key in options else 0.0
-        working_s += lasts_s[-1] if key in options else 0.0
-    starts_s = dag.earliest_starts(lasts_s, fixed_s)
-    iteration_time_s = max(start + time_s for start, time_s in zip(starts_s, lasts_s, strict=True))
+    dag, every_s = dag_of(schedule), dict(fixed_s) | {key: own.time_s[0] for key, own in options.items()}
+    keys = [(node.stage, node.kind) for node in dag.nodes]
+    computed = [key for key in keys if key in options]
+    lasts_s = np.array([[every_s[key]] for key in keys])
+    iteration_time_s = float(dag.longest(lasts_s, fixed_s)[0])
+    working_s = float(sum(every_s[key] for key in computed))
     waiting_j = blocking_power_w * (schedule.ranks * iteration_time_s - working_s)
+    energy_j = float(sum(options[key].energy_j[0] for key in computed))
     return Baseline(iteration_time_s, energy_j + waiting_j, blocking_power_w)
 
 
@@ -547,6 +546,21 @@ class PlanSet:
         plan, share = self.splits.plan[rows], self.splits.share[rows]
         found[plan] = share * found[plan] + (1.0 - share) * values[self.splits.option[rows]]
         return found
+
+    def lasts_s(self, of: Callable[[Options], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Return how long every node of the schedule's graph lasts, by durations ``of`` its options.
+
+        Shape: [nodes, plans].
+        """
+        nodes, column = dag_of(self.schedule).nodes, {i: at for at, i in enumerate(self.computations())}
+        lasts_s = np.empty((len(nodes), len(self)))
+        for row, node in enumerate(nodes):
+            key = node.stage, node.kind
+            if node in column:
+                lasts_s[row] = self.blended(column[node], of(self.options[key]))
+            else:
+                lasts_s[row] = self.fixed_s[key]
+        return lasts_s
 
     def plan(self, index: int) -> FrequencyPlan:
         """Return one point of the frontier."""

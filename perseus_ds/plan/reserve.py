@@ -59,7 +59,7 @@ class Draws:
         problem, activities = self.problem, self.problem.activities
         fastest_s = np.array([table.duration_s.min() for table in activities.tables])[activities.table_of]
         planned_s, least_s = (
-            _ends_s(problem.dag, lasts_s, problem.fixed_s).mean()
+            problem.dag.longest(lasts_s, problem.fixed_s).mean()
             for lasts_s in (self._lasts_s(plans.at(np.zeros(1, np.int32))), fastest_s[:, None] * self.factor)
         )
         return float(100.0 * (planned_s / least_s - 1.0))
@@ -115,10 +115,6 @@ def drawn_factors(
     return factor
 
 
-def _ends_s(dag: Dag, lasts_s: Floats, fixed_s: Mapping[Computation, float]) -> Floats:
-    return np.asarray((dag.starts_of_many(lasts_s, fixed_s) + lasts_s).max(axis=0))
-
-
 def scatter_pct(
     dag: Dag,
     options: Mapping[Computation, Options],
@@ -139,7 +135,7 @@ def scatter_pct(
     draws = max(_LEAST_DRAWS, min(_SCATTER_DRAWS, _MOST_SCATTER_NUMBERS // len(nodes)))
     normal = np.random.default_rng(0).standard_normal((int(batch.max()) + 1, draws))[batch]
     drawn_s = mean_s[:, None] * log_normal(share[:, None], normal)
-    end_s = _ends_s(dag, drawn_s, fixed_s)
+    end_s = dag.longest(drawn_s, fixed_s)
     return float(100.0 * end_s.std() / end_s.mean())
 
 

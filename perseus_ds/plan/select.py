@@ -142,10 +142,9 @@ def with_plan_at(plans: PlanSet, time_s: float) -> PlanSet:
         planned_s[instruction] = float(shares @ tables[key].duration_s[[fast, slow]])
         cost_j += float(shares @ tables[key].cost_j[[fast, slow]])
         parts.append((fast, slow, share))
-    dag = dag_of(plans.schedule)
-    durations_s = [planned_s.get(node, plans.fixed_s.get((node.stage, node.kind), 0.0)) for node in dag.nodes]
-    starts_s = dag.earliest_starts(durations_s, plans.fixed_s)
-    lasts_s = max(start + own for start, own in zip(starts_s, durations_s, strict=True))
+    dag, fixed_s = dag_of(plans.schedule), plans.fixed_s
+    own_s = np.array([[planned_s.get(n, fixed_s.get((n.stage, n.kind), 0.0))] for n in dag.nodes])
+    lasts_s = float(dag.longest(own_s, fixed_s)[0])
     if not (early_s < lasts_s <= time_s and cost_j < plans.effective_energy_j[after - 1]):
         return plans
     return _inserted(plans, after, lasts_s, cost_j, parts)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import SolverError
-from perseus_ds.plan.record import AS_LONG, PlanSet
+from perseus_ds.plan.record import AS_LONG, Options, PlanSet, baseline_of
 from perseus_ds.plan.waits import columns_of, idles
 from perseus_ds.schedule import Dag, dag_of
 
@@ -45,51 +47,31 @@ def check_figures(plans: PlanSet) -> None:
         raise SolverError(f"waits go down to {clock.clock_mhz} MHz, which is not down")
     if (high_w, low_w) != (said.blocking_power_w, plans.blocking_power_w):
         raise SolverError("plans and baseline do not agree on what waiting takes")
-    found_s, found_j = _baseline(plans)
+    found = baseline_of(plans.schedule, plans.options, plans.fixed_s, said.blocking_power_w)
     for what, unit, value, recomputed in (
-        ("an iteration time", "s", said.iteration_time_s, found_s),
-        ("an energy", "J", said.energy_j, found_j),
+        ("an iteration time", "s", said.iteration_time_s, found.iteration_time_s),
+        ("an energy", "J", said.energy_j, found.energy_j),
     ):
         if not abs(value - recomputed) <= _RELATIVE * abs(recomputed):
             raise SolverError(
                 f"the baseline states {what} of {value:.9g} {unit}; recomputed it is {recomputed:.9g} {unit}"
             )
     dag, times_s = dag_of(plans.schedule), plans.iteration_time_s
-    time_s, effective_j = _durations(plans, dag)
-    start_s = dag.starts_of_many(time_s, plans.fixed_s)
-    _same("iteration time", "s", times_s, (start_s + time_s).max(axis=0))
+    start_s, end_s = dag.spans(plans.lasts_s(lambda own: own.planned_s(plans.reserve_pct)), plans.fixed_s)
+    _same("iteration time", "s", times_s, end_s.max(axis=0))
+    effective_j = _summed(plans, lambda own: own.cost_j(plans.blocking_power_w))
     _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans))
-    _check_low_waits(plans, dag, start_s, time_s)
+    _check_low_waits(plans, dag, start_s, end_s)
     _not_above("time of the plan before", "iteration time", "s", times_s[:-1], times_s[1:])
-    keys = [(node.stage, node.kind) for node in dag.nodes]
-    fastest_s = [plans.options[k].time_s.min() if k in plans.options else plans.fixed_s[k] for k in keys]
-    t_min_s = float((np.array(dag.earliest_starts(fastest_s, plans.fixed_s)) + fastest_s).max())
+    every_s = dict(plans.fixed_s) | {key: float(own.time_s.min()) for key, own in plans.options.items()}
+    fastest_s = np.array([[every_s[node.stage, node.kind]] for node in dag.nodes])
+    t_min_s = float(dag.longest(fastest_s, plans.fixed_s)[0])
     if not abs(plans.t_min_s - t_min_s) <= _RELATIVE * t_min_s:
         raise SolverError(f"T_min is {t_min_s:.9g} s, stated as {plans.t_min_s:.9g} s")
     if not plans.t_min_s <= times_s[0] * (1.0 + _RELATIVE):
         raise SolverError("the fastest plan is faster than T_min")
     if not times_s[-1] <= plans.t_star_s * (1.0 + _RELATIVE):
         raise SolverError("the slowest plan is slower than T*")
-
-
-def _baseline(plans: PlanSet) -> tuple[float, float]:
-    """Recompute what every saving is measured by: seconds and joules of all at the highest clock.
-
-    Apart from how the planner does it: what each rank works, and blocking power for what is left of the time.
-    """
-    at = {key: int(np.argmax(own.clock_mhz)) for key, own in plans.options.items()}
-    dag = dag_of(plans.schedule)
-    keys = [(node.stage, node.kind) for node in dag.nodes]
-    time_s = [plans.options[key].time_s[at[key]] if key in at else plans.fixed_s[key] for key in keys]
-    column_s = np.array(time_s)[:, None]
-    iteration_time_s = float((dag.starts_of_many(column_s, plans.fixed_s) + column_s).max())
-    energy_j = 0.0
-    for order in plans.schedule.orders:
-        worked = [(i.stage, i.kind) for i in order if i.kind.is_computation]
-        busy_s = sum(float(plans.options[key].time_s[at[key]]) for key in worked)
-        energy_j += sum(float(plans.options[key].energy_j[at[key]]) for key in worked)
-        energy_j += plans.baseline.blocking_power_w * (iteration_time_s - busy_s)
-    return iteration_time_s, energy_j
 
 
 def _check_options(plans: PlanSet) -> None:
@@ -151,22 +133,15 @@ def _changes(plans: PlanSet, index: int) -> NDArray[np.int64]:
     return np.array(changes)
 
 
-def _durations(plans: PlanSet, dag: Dag) -> tuple[Floats, Floats]:
-    """Duration of every node in every plan, and the sum of e - P_b t over the computations.
+def _summed(plans: PlanSet, of: Callable[[Options], Floats]) -> Floats:
+    """Sum a column of their options over all computations, as every plan runs them.
 
-    Shape: [nodes, plans] and [plans].
+    Shape: [plans].
     """
-    column = {instruction: index for index, instruction in enumerate(plans.computations())}
-    time_s = np.empty((len(dag.nodes), len(plans)))
-    effective_j = np.zeros(len(plans))
-    for index, node in enumerate(dag.nodes):
-        if node not in column:
-            time_s[index] = plans.fixed_s[node.stage, node.kind]
-            continue
-        options = plans.options[node.stage, node.kind]
-        time_s[index] = plans.blended(column[node], options.planned_s(plans.reserve_pct))
-        effective_j += plans.blended(column[node], options.cost_j(plans.blocking_power_w))
-    return time_s, effective_j
+    total = np.zeros(len(plans))
+    for column, i in enumerate(plans.computations()):
+        total += plans.blended(column, of(plans.options[i.stage, i.kind]))
+    return total
 
 
 def _high_waits_j(plans: PlanSet) -> Floats:
@@ -174,14 +149,12 @@ def _high_waits_j(plans: PlanSet) -> Floats:
     clock = plans.wait_clock
     if clock is None:
         return np.zeros(len(plans))
-    busy_s = np.zeros(len(plans))
-    for column, i in enumerate(plans.computations()):
-        busy_s += plans.blended(column, plans.options[i.stage, i.kind].time_s)
-    high_s = plans.schedule.ranks * plans.iteration_time_s - busy_s - plans.waits.total_s(len(plans))
+    busy_s = _summed(plans, lambda options: options.time_s) + plans.waits.total_s(len(plans))
+    high_s = plans.schedule.ranks * plans.iteration_time_s - busy_s
     return np.asarray((clock.high_power_w - clock.power_w) * high_s)
 
 
-def _check_low_waits(plans: PlanSet, dag: Dag, start_s: Floats, time_s: Floats) -> None:
+def _check_low_waits(plans: PlanSet, dag: Dag, start_s: Floats, end_s: Floats) -> None:
     """Refuse a wait that is too short to be low, low for another time, or no wait at all."""
     clock, place = plans.wait_clock, {node: index for index, node in enumerate(dag.nodes)}
     columns, ranks = [place[i] for i in plans.computations()], columns_of(plans.schedule)
@@ -192,7 +165,7 @@ def _check_low_waits(plans: PlanSet, dag: Dag, start_s: Floats, time_s: Floats) 
         if clock is None:
             break
         own = [columns[column] for column in ranks[idle.rank]]
-        begin_s, until_s = idle.span_s(start_s[own], start_s[own] + time_s[own], plans.iteration_time_s)
+        begin_s, until_s = idle.span_s(start_s[own], end_s[own], plans.iteration_time_s)
         possible_s[idle.column] = clock.low_s(until_s - begin_s + rounding_s)
     for column, plan in np.argwhere((said_s != 0.0) & ~(np.abs(said_s - possible_s) <= 2.0 * rounding_s)):
         raise SolverError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -89,6 +89,21 @@ def cycle(graph: Graph) -> list[int]:
     circle = [node for node, _ in found]
     lowest = circle.index(min(circle))
     return [*circle[lowest:], *circle[: lowest + 1]]
+
+
+def spans(graph: Graph, delay: Sequence[float], lasts: Seconds) -> tuple[Seconds, Seconds]:
+    """Return when each node starts and ends if nothing waits longer than it must.
+
+    Shape: ``delay`` [edges]; ``lasts`` [nodes, sets], as both that are returned.
+    Cost: linear in nodes and edges, in vectors of all sets.
+    """
+    first, before, arc = graph.first_before.tolist(), graph.before.tolist(), graph.before_arc.tolist()
+    start, end = np.zeros(lasts.shape), np.empty(lasts.shape)
+    for node in graph.order.tolist():
+        for row in range(first[node], first[node + 1]):
+            np.maximum(start[node], end[before[row]] + delay[arc[row]], out=start[node])
+        np.add(start[node], lasts[node], out=end[node])
+    return start, end
 
 
 _BEGIN = 0  # the place of what all wait for
@@ -217,34 +232,20 @@ class Dag:
             graph.add_edge(names[edge[0]], names[edge[1]], **named)
         return graph
 
-    def starts_of_many(self, durations: Seconds, fixed_s: Mapping[tuple[int, Kind], float]) -> Seconds:
-        """Return when each node starts, for many sets of durations at once.
+    def spans(self, durations: Seconds, fixed_s: Mapping[tuple[int, Kind], float]) -> tuple[Seconds, Seconds]:
+        """Return when each node starts and ends, for many sets of durations at once.
 
-        Shape: ``durations`` [nodes, sets], also returned.
+        Shape: ``durations`` [nodes, sets], as both that are returned.
         """
-        start = np.empty_like(durations)
-        for node, begin, _ in self.in_turn(durations.__getitem__, fixed_s):
-            start[node] = begin
-        return start
+        self.topological()
+        return spans(self.graph, self.delays_s(fixed_s), durations)
 
-    def in_turn(
-        self, lasts_s: Callable[[int], Seconds | float], fixed_s: Mapping[tuple[int, Kind], float]
-    ) -> Iterator[tuple[int, Seconds, Seconds]]:
-        """Yield every node's position, starts and ends, each node after all that it waits for.
+    def longest(self, durations: Seconds, fixed_s: Mapping[tuple[int, Kind], float]) -> Seconds:
+        """Return when all is over.
 
-        Starts are kept only until their node is over.
-
-        Shape: ``lasts_s`` of a node [sets], or one for all; starts and ends likewise.
+        Shape: ``durations`` [nodes, sets]; returns [sets].
         """
-        order, follows = self._follows(fixed_s)
-        zero, start = np.zeros(()), dict[int, Seconds]()
-        for node in order:
-            begin = start.pop(node, zero)
-            end = np.asarray(begin + lasts_s(node))
-            yield node, begin, end
-            for follower, delay_s in follows[node]:
-                ready = end + delay_s
-                start[follower] = np.maximum(start[follower], ready) if follower in start else ready
+        return np.asarray(self.spans(durations, fixed_s)[1].max(axis=0))
 
     def earliest_starts(
         self, durations: Sequence[float], fixed_s: Mapping[tuple[int, Kind], float] | None = None
@@ -253,22 +254,15 @@ class Dag:
 
         Units: those of ``durations``, one per node, and of ``fixed_s``, the durations of buffered transfers.
         """
-        order, follows = self._follows(fixed_s or {})
+        follows: list[list[tuple[int, float]]] = [[] for _ in self.nodes]
+        for (before, after), delay_s in zip(self.edges, self.delays_s(fixed_s or {}), strict=True):
+            follows[before].append((after, delay_s))
         start = [0.0] * len(self.nodes)
-        for node in order:
+        for node in self.topological():
             end = start[node] + durations[node]
             for follower, delay_s in follows[node]:
                 start[follower] = max(start[follower], end + delay_s)
         return start
-
-    def _follows(
-        self, fixed_s: Mapping[tuple[int, Kind], float]
-    ) -> tuple[list[int], list[list[tuple[int, float]]]]:
-        """Return the nodes in topological order, and each node's followers with their delays."""
-        follows: list[list[tuple[int, float]]] = [[] for _ in self.nodes]
-        for (before, after), delay_s in zip(self.edges, self.delays_s(fixed_s), strict=True):
-            follows[before].append((after, delay_s))
-        return self.topological(), follows
 
 
 # Joining the orders of all ranks into one graph: running order, transfers, and the data between stages.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.errors import SolverError
-from perseus_ds.schedule.dag import Graph, cycle, packed
+from perseus_ds.schedule.dag import Graph, cycle, packed, spans
 from perseus_ds.solver.compiled import tiered
 from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem, undominated
 
@@ -105,16 +105,8 @@ def longest_seconds(problem: Problem, graph: Graph, duration_s: Floats) -> Float
     """Length of the longest path in seconds, summed in floats and apart from the solver's whole numbers.
 
     Shape: ``duration_s`` [plans, activities]; returns [plans].
-    Cost: linear in activities and precedences, in vectors of all plans.
     """
-    first, before, arc = graph.first_before.tolist(), graph.before.tolist(), graph.before_arc.tolist()
-    end_s, delay_s = duration_s.T.copy(), problem.delay_s.tolist()
-    for activity in graph.order.tolist():
-        start_s = np.zeros(len(duration_s))
-        for row in range(first[activity], first[activity + 1]):
-            np.maximum(start_s, end_s[before[row]] + delay_s[arc[row]], out=start_s)
-        end_s[activity] += start_s
-    return np.asarray(end_s.max(axis=0))
+    return np.asarray(spans(graph, problem.delay_s.tolist(), duration_s.T)[1].max(axis=0))
 
 
 # The problem in whole numbers: ticks for time, and each table's hull as rungs that a rising price climbs.

@@ -48,7 +48,8 @@ class FrontierIndex:
 
         Cost: (nodes + edges) x plans, as vectors.
         """
-        expected_s = _longest_path_s(plans)
+        lasts_s = plans.lasts_s(lambda options: options.time_s)  # as measured
+        expected_s = dag_of(plans.schedule).longest(lasts_s, plans.fixed_s)
         power_w = plans.effective_energy_j / expected_s + plans.blocking_total_w
         power_w *= 1.0 if plans.power_ratio is None else plans.power_ratio
         order = np.lexsort((plans.effective_energy_j, expected_s))
@@ -128,20 +129,3 @@ class FrontierIndex:
     def _slower(self) -> NDArray[np.int64]:
         """Return the plans behind the objective's, each cheaper than the ones before."""
         return self._cheaper[self.expected_s[self._cheaper] > self.objective_s]
-
-
-def _longest_path_s(plans: PlanSet) -> _Floats:
-    """Every plan's iteration time with the durations as measured."""
-    dag, longest_s = dag_of(plans.schedule), np.zeros(len(plans))
-    column = {instruction: place for place, instruction in enumerate(plans.computations())}
-
-    def lasts_s(node: int) -> _Floats | float:
-        instruction = dag.nodes[node]
-        key = (instruction.stage, instruction.kind)
-        if instruction not in column:
-            return plans.fixed_s[key]
-        return plans.blended(column[instruction], plans.options[key].time_s)
-
-    for _, _, end_s in dag.in_turn(lasts_s, plans.fixed_s):
-        longest_s = np.maximum(longest_s, end_s)
-    return longest_s

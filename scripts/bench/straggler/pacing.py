@@ -62,7 +62,7 @@ class Work:
         """When iterations end on stage 0."""
         flat = took_s.reshape(len(took_s), -1)
         first = [n for n, node in enumerate(self._dag.nodes) if node.stage == 0]
-        ends_s = (self._dag.starts_of_many(flat, {}) + flat).reshape(took_s.shape)[first]
+        ends_s = self._dag.spans(flat, {})[1].reshape(took_s.shape)[first]
         latest_s: Floats = ends_s.max(axis=0)
         return latest_s
 

@@ -75,7 +75,7 @@ def test_three_ways_to_the_earliest_ends_agree(
         ends = paths.ends(durations)
         assert [ends[paths.place(node)] for node in range(12)] == pytest.approx(expected.tolist())
         assert paths.over(ends) == pytest.approx(max(expected))
-        together = dag.starts_of_many(np.column_stack([durations, 0.0 * durations]), fixed_s)[:, 0]
+        together = dag.spans(np.column_stack([durations, 0.0 * durations]), fixed_s)[0][:, 0]
         assert together + durations == pytest.approx(expected)
 
 
