@@ -25,6 +25,9 @@ from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, solve_frontier
 from perseus_ds.solver.network import Graph, longest_seconds
 from perseus_ds.solver.problem import (
+    UNLIMITED,
+    Allowance,
+    Budget,
     Floats,
     Indices,
     Ints,
@@ -40,8 +43,6 @@ from perseus_ds.solver.sweep import pop, push
 
 AS_LONG = 1.0 + 1e-9
 """Times that differ by less are one."""
-UNLIMITED = 2**40
-"""More changes than any lane has."""
 FEWEST, MOST, ACTIVITIES = 24, 64, 50_000
 """Times at least that are searched at, more where they make so many activities; between them changes move."""
 REACH = 3
@@ -57,9 +58,8 @@ activity; one in how many exchanges is tried at random afterwards."""
 FIRST_WORK, WORK = (1_000_000, 200_000, 500_000), (20_000, 2_000, 4_000)
 """Activities that iterations, answers and exchanges of one plan may make, for the shortest time, which most
 users run, and for others."""
-LADDER, DENSE, STEP = 100, 8, 1.15
-"""Activities up to which stricter budgets are searched too, so that a looser one is never worse: all of so
-few changes, then each of so many times more."""
+LADDER = 100
+"""Activities up to which stricter budgets are searched too, so that a looser one is never worse."""
 MOVED, ROUNDS, LARGE = 3, 4, 2_000
 """Plans for the shortest time that get their changes moved, and how often each. From so many activities on it
 is one, and twice; nothing is exchanged, and few answers are made to fit."""
@@ -83,60 +83,6 @@ class Lanes:
 
     def __len__(self) -> int:
         return len(self.orders)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Allowance:
-    """Changes of level that each lane, and all of a group together, may make; None is without limit.
-
-    Units: changes per second.
-    Shape: ``group_of`` [lanes].
-    """
-
-    lane_per_s: float | None = None
-    group_per_s: float | None = None
-    group_of: Indices | None = None
-
-    def within(self, time_s: float, lanes: int) -> Budget:
-        """Return the whole changes in an iteration of that length."""
-        lane, group = (
-            UNLIMITED if per_s is None else int(min(per_s * time_s * (1.0 + 1e-12), UNLIMITED))
-            for per_s in (self.lane_per_s, self.group_per_s)
-        )
-        return Budget(lane, group, np.zeros(lanes, np.int32) if self.group_of is None else self.group_of)
-
-
-class Budget(NamedTuple):
-    """Changes of each lane, and of all lanes of a group, in one iteration at most.
-
-    Shape: ``group_of`` [lanes].
-    """
-
-    lane: int
-    group: int
-    group_of: Indices
-
-    def spare(self, changes: Ints) -> Ints:
-        """Return how many changes each lane may still make; those of a group are shared out evenly."""
-        left = self.lane - changes
-        if self.group < UNLIMITED:
-            together = np.bincount(self.group_of, weights=changes)
-            each = (self.group - together) // np.bincount(self.group_of)
-            left = np.minimum(left, each[self.group_of].astype(np.int64))
-        return left
-
-    def ladder(self) -> list[Budget]:
-        """Return stricter budgets of its kind, the strictest first: the same ones for all that are looser."""
-        most, rungs = self.lane if self.lane < UNLIMITED else self.group, [0]
-        while (rung := rungs[-1] + 1 if rungs[-1] < DENSE else round(STEP * rungs[-1])) <= most:
-            rungs.append(rung)
-        if self.lane < UNLIMITED:
-            return [self._replace(lane=rung) for rung in rungs]
-        return [self._replace(group=rung) for rung in rungs]
-
-    def allows(self, changes: Ints) -> bool:
-        """Return whether so many changes of each lane are within the budget."""
-        return bool((self.spare(changes) >= 0).all())
 
 
 class Timelines(NamedTuple):

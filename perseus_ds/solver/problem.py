@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,3 +161,65 @@ def long_enough(fast: Floats, fast_s: Floats, slow_s: Floats, least_s: float) ->
     more = np.where((fast > 0.0) & (fast < 1.0), np.maximum(fast, alone), fast)
     more = np.ceil(more * GRAIN) / GRAIN
     return np.where((more <= 0.0) | ((1.0 - more) * slow_s >= least_s), more, 1.0)
+
+
+# How often the machine of a lane (activities that share it, in turn) may change its level.
+
+UNLIMITED = 2**40
+"""More changes than any lane has."""
+DENSE, STEP = 8, 1.15
+"""Stricter budgets than a given one: all of so few changes, then each of so many times more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allowance:
+    """Changes of level that each lane, and all of a group together, may make; None is without limit.
+
+    Units: changes per second.
+    Shape: ``group_of`` [lanes].
+    """
+
+    lane_per_s: float | None = None
+    group_per_s: float | None = None
+    group_of: Indices | None = None
+
+    def within(self, time_s: float, lanes: int) -> Budget:
+        """Return the whole changes in an iteration of that length."""
+        lane, group = (
+            UNLIMITED if per_s is None else int(min(per_s * time_s * (1.0 + 1e-12), UNLIMITED))
+            for per_s in (self.lane_per_s, self.group_per_s)
+        )
+        return Budget(lane, group, np.zeros(lanes, np.int32) if self.group_of is None else self.group_of)
+
+
+class Budget(NamedTuple):
+    """Changes of each lane, and of all lanes of a group, in one iteration at most.
+
+    Shape: ``group_of`` [lanes].
+    """
+
+    lane: int
+    group: int
+    group_of: Indices
+
+    def spare(self, changes: Ints) -> Ints:
+        """Return how many changes each lane may still make; those of a group are shared out evenly."""
+        left = self.lane - changes
+        if self.group < UNLIMITED:
+            together = np.bincount(self.group_of, weights=changes)
+            each = (self.group - together) // np.bincount(self.group_of)
+            left = np.minimum(left, each[self.group_of].astype(np.int64))
+        return left
+
+    def ladder(self) -> list[Budget]:
+        """Return stricter budgets of its kind, the strictest first: the same ones for all that are looser."""
+        most, rungs = self.lane if self.lane < UNLIMITED else self.group, [0]
+        while (rung := rungs[-1] + 1 if rungs[-1] < DENSE else round(STEP * rungs[-1])) <= most:
+            rungs.append(rung)
+        if self.lane < UNLIMITED:
+            return [self._replace(lane=rung) for rung in rungs]
+        return [self._replace(group=rung) for rung in rungs]
+
+    def allows(self, changes: Ints) -> bool:
+        """Return whether so many changes of each lane are within the budget."""
+        return bool((self.spare(changes) >= 0).all())

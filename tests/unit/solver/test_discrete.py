@@ -10,10 +10,10 @@ import pytest
 
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.solver.check import check_plans
-from perseus_ds.solver.discrete import Allowance, Budget, Lanes, Timelines, changes_of, levels_of, timelines
+from perseus_ds.solver.discrete import Lanes, Timelines, changes_of, levels_of, timelines
 from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.network import graph_of, longest_seconds
-from perseus_ds.solver.problem import OptionTable, Plans, Problem, blended
+from perseus_ds.solver.problem import Allowance, Budget, OptionTable, Plans, Problem, blended
 
 STAGES, MICROBATCHES = 3, 5
 CLOCKS = 4
