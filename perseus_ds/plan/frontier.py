@@ -11,14 +11,7 @@ import numpy as np
 from perseus_ds.errors import InfeasibleError, PlanError, SlowChangeError
 from perseus_ds.plan.expected import savings_within_pct
 from perseus_ds.plan.problem import FREE, PlanProblem, Switching, clocks_mhz, in_order, problem_of
-from perseus_ds.plan.record import (
-    MANY,
-    ChangeBudget,
-    InstructionTimelines,
-    PlanSet,
-    baseline_of,
-    changes_of,
-)
+from perseus_ds.plan.record import ChangeBudget, InstructionTimelines, PlanSet, baseline_of
 from perseus_ds.plan.reserve import (
     ALLOWED_PCT,
     BY_LOAD_PCT,
@@ -46,7 +39,7 @@ from perseus_ds.solver.frontier import (
     worth_keeping,
 )
 from perseus_ds.solver.one_level import one_level
-from perseus_ds.solver.problem import Allowance, Floats, Plans, blended, undominated
+from perseus_ds.solver.problem import Floats, Plans, blended, changes_between, undominated
 from perseus_ds.solver.splits import split
 
 ONE_WAIT = 2
@@ -244,7 +237,7 @@ def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, sw
     )
     if budget.per_gpu_per_s == 0.0:
         return one_level(problem.activities, frontier, times_s, lanes.orders, lanes.level_of)
-    allowance = Allowance(budget.per_gpu_per_s, budget.per_node_per_s, budget.node_of(len(lanes)))
+    allowance = budget.allowance(len(lanes))
     most = 2 * np.array([len(order) for order in lanes.orders])  # into a computation, and once within it
     if allowance.within(frontier.t_min_s, len(lanes)).allows(most):
         return _freely(problem, frontier, times_s, switching)
@@ -351,7 +344,8 @@ def _affordable(
     first, last = (
         clocks_mhz(problem, options[:, problem.columns]) for options in (plans.choice, plans.other)
     )
-    changes = changes_of(problem.ranks, first, last)
+    changes = np.array([changes_between(first[:, own], last[:, own]) for own in problem.ranks])
+    allowance = budget.allowance(len(changes))
     idle_of = {idle.column: idle for idle in idle_times}
     kept = np.zeros(len(waits), dtype=np.bool_)
     for row in np.argsort(-waits.low_s, kind="stable").tolist():
@@ -360,9 +354,8 @@ def _affordable(
         if idle.position != BEGINNING:
             following = problem.ranks[idle.rank][idle.until or 0]
             more = 1 + int(last[plan, idle.column] == first[plan, following])
-        only = slice(plan, plan + 1)
-        left = budget.left(changes[:, only], plans.time_s[only])[idle.rank, 0]
-        if left == MANY or left >= more:
+        limits = allowance.within(float(plans.time_s[plan]), len(changes))
+        if limits.left(changes[:, plan])[idle.rank] >= more:
             changes[idle.rank, plan] += more
             kept[row] = True
     return Waits(waits.plan[kept], waits.column[kept], waits.low_s[kept])

@@ -19,6 +19,7 @@ from perseus_ds.plan.waits import Idle, WaitClock, Waits, idles
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory.paths import read_record, write_record
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
+from perseus_ds.solver.problem import Allowance
 
 # Computations that change their clock while they run: to which option, after how much work.
 
@@ -343,49 +344,10 @@ class ChangeBudget:
             return None
         return replace(self, per_gpu_per_s=gpu, per_node_per_s=node)
 
-    def node_of(self, ranks: int) -> NDArray[np.int32]:
-        """The node of every rank of a pipeline."""
-        return (np.arange(ranks) // self.gpus_per_node).astype(np.int32)
-
-    def left(self, changes: NDArray[np.int64], time_s: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return how many changes each GPU may still make; negative where it makes too many.
-
-        What is left of a node's is what each of its GPUs could take alone.
-
-        Shape: ``changes`` [ranks, plans], ``time_s`` [plans]; returns [ranks, plans].
-        """
-        left = np.full(changes.shape, MANY)
-        if self.per_gpu_per_s is not None:
-            left = allowed(self.per_gpu_per_s, time_s) - changes
-        if self.per_node_per_s is not None:
-            node = self.node_of(len(changes))
-            together = np.zeros((int(node.max()) + 1, changes.shape[1]), np.int64)
-            np.add.at(together, node, changes)
-            left = np.minimum(left, (allowed(self.per_node_per_s, time_s) - together)[node])
-        return left
-
-
-MANY = np.int64(2**62)
-
-
-def allowed(per_s: float, time_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the whole changes in an iteration of that length."""
-    return np.floor(per_s * time_s * (1.0 + 1e-12)).astype(np.int64)
-
-
-def changes_of(
-    ranks: Sequence[Sequence[int]], first_mhz: NDArray[np.int64], last_mhz: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return how often each rank's clock changes in an iteration, the way back to its first clock included.
-
-    Shape: ``ranks`` columns of each in running order; clocks that computations begin and end at
-    [plans, computations]; returns [ranks, plans].
-    """
-    changes = np.zeros((len(ranks), len(first_mhz)), np.int64)
-    for rank, columns in enumerate(ranks):
-        begin, end = first_mhz[:, columns], last_mhz[:, columns]
-        changes[rank] = (begin != end).sum(axis=1) + (begin != np.roll(end, 1, axis=1)).sum(axis=1)
-    return changes
+    def allowance(self, ranks: int) -> Allowance:
+        """Return the same of a pipeline's ranks, as the solver reads it."""
+        node_of = (np.arange(ranks) // self.gpus_per_node).astype(np.int32)
+        return Allowance(self.per_gpu_per_s, self.per_node_per_s, node_of)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,11 +106,12 @@ def check_budget(plans: PlanSet) -> None:
     Raises:
         SolverError: a plan that changes more often than its budget allows.
     """
+    ranks = plans.schedule.ranks
     for index in range(len(plans) if plans.budget.limits else 0):
-        changes, time_s = _changes(plans, index), plans.iteration_time_s[index : index + 1]
-        if (plans.budget.left(changes[:, None], time_s) < 0).any():
+        changes, time_s = _changes(plans, index), float(plans.iteration_time_s[index])
+        if not plans.budget.allowance(ranks).within(time_s, ranks).allows(changes):
             raise SolverError(
-                f"plan {index} changes the clock of a GPU {changes.max()} times in {time_s[0]:.6g} s,"
+                f"plan {index} changes the clock of a GPU {changes.max()} times in {time_s:.6g} s,"
                 " more often than its budget allows"
             )
 

@@ -35,6 +35,7 @@ from perseus_ds.solver.problem import (
     Plans,
     Problem,
     blended,
+    changes_between,
     long_enough,
     undominated,
 )
@@ -239,7 +240,7 @@ def changes_of(problem: Problem, lanes: Lanes, found: Timelines) -> Ints:
     counts = []
     for order in lanes.orders:
         begin, end = (level_of[first[order] + option[:, order]] for option in found[:2])
-        counts.append((begin != np.roll(end, 1, axis=1)).sum(axis=1) + (begin != end).sum(axis=1))
+        counts.append(changes_between(begin, end))
     return np.column_stack(counts)
 
 
@@ -342,7 +343,7 @@ class _Search:
             last = Timelines._make(column[:1] for column in found[-1])
             choice, other = last.choice[0], last.other[0]
             if turn % 2 == 0:  # else what was split makes use of the time that parts too short have left
-                spare = budget.spare(changes_of(problem, self._lanes, last)[0])
+                spare = budget.left(changes_of(problem, self._lanes, last)[0], shared=True)
                 choice, other = self._freedom(last, price_w, spare)
             found.append(_best_moments(self._frontier, choice, other, times_s, self._least_part_s))
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,14 +202,15 @@ class Budget(NamedTuple):
     group: int
     group_of: Indices
 
-    def spare(self, changes: Ints) -> Ints:
-        """Return how many changes each lane may still make; those of a group are shared out evenly."""
-        left = self.lane - changes
-        if self.group < UNLIMITED:
-            together = np.bincount(self.group_of, weights=changes)
-            each = (self.group - together) // np.bincount(self.group_of)
-            left = np.minimum(left, each[self.group_of].astype(np.int64))
-        return left
+    def left(self, changes: Ints, *, shared: bool = False) -> Ints:
+        """Return how many changes each lane may still make, alone or with those of its group ``shared`` out.
+
+        Negative where it, or its group, makes too many.
+        """
+        of_group = self.group - np.bincount(self.group_of, weights=changes).astype(np.int64)
+        if shared:
+            of_group //= np.bincount(self.group_of)
+        return np.minimum(self.lane - changes, of_group[self.group_of])
 
     def ladder(self) -> list[Budget]:
         """Return stricter budgets of its kind, the strictest first: the same ones for all that are looser."""
@@ -222,4 +223,12 @@ class Budget(NamedTuple):
 
     def allows(self, changes: Ints) -> bool:
         """Return whether so many changes of each lane are within the budget."""
-        return bool((self.spare(changes) >= 0).all())
+        return bool((self.left(changes) >= 0).all())
+
+
+def changes_between(begin: NDArray[np.integer[Any]], end: NDArray[np.integer[Any]]) -> Ints:
+    """Count a lane's changes in an iteration, the way back to its beginning included.
+
+    Shape: levels that its activities begin and end at [plans, activities]; returns [plans].
+    """
+    return np.asarray((begin != np.roll(end, 1, axis=1)).sum(axis=1) + (begin != end).sum(axis=1))

@@ -12,7 +12,7 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError, SolverError
 from perseus_ds.plan import PlanSet, build, clock_requests, verify
 from perseus_ds.plan.problem import Split, Switching, Wait
-from perseus_ds.plan.record import ChangeBudget, changes_of
+from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulator
@@ -143,12 +143,6 @@ def test_up_and_down_may_differ_tenfold(change: ClockChange) -> None:
     plans = built(Switching(change, budget=ChangeBudget(5.0)))
     assert verify(plans) == len(plans)
     assert 0.0 < plans.plan(0).saving_pct < built(Switching()).plan(0).saving_pct
-
-
-def test_changes_are_counted_around_the_iteration() -> None:
-    first = np.array([[1400, 1400, 1000], [1400, 1400, 1400]])
-    last = np.array([[1400, 1200, 1000], [1400, 1400, 1400]])
-    assert changes_of([range(3)], first, last).tolist() == [[3, 0]]
 
 
 @pytest.mark.slow

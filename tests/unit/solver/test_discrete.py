@@ -89,7 +89,8 @@ def test_what_a_budget_allows_and_spares() -> None:
     assert budget.allows(np.array([3, 2, 3]))
     assert not budget.allows(np.array([4, 0, 0]))
     assert not budget.allows(np.array([3, 3, 0]))
-    assert budget.spare(np.array([1, 0, 3])).tolist() == [2, 2, 0]
+    assert budget.left(np.array([1, 0, 3])).tolist() == [2, 3, 0]
+    assert budget.left(np.array([1, 0, 3]), shared=True).tolist() == [2, 2, 0]
     assert Allowance(10.0).within(0.35, 3).lane == 3
     assert Allowance(10.0).within(0.3, 3).lane == 3  # rounding loses none
 
