@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
 from perseus_ds.plan.select import plan_numbered
@@ -22,7 +21,6 @@ from perseus_ds.simulation.kernel import (
     Change,
     Floats,
     Gpus,
-    Ints,
     PlannedRequests,
     Program,
     Tables,
@@ -129,66 +127,12 @@ def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> Job
     return JobProgram(program, nodes, rows, np.array(reduction_s), np.array(step_s), by_rank=bool(cut))
 
 
-# Which clocks a plan asks for, and when: in the kernel's words.
-
-AFTER_OPENING_S = 1e-6
-"""An iteration opens with its clock; what is asked for then comes after it."""
-
-
-class PlanRequests(NamedTuple):
-    """All that a plan asks for: by rank as an iteration begins, then by node as (offset, clock).
-
-    An offset counts from a computation's start; infinite is at its end, negative that long after it. What a
-    rank asks for some time after an iteration's begin stands behind all nodes.
-    """
-
-    opening_mhz: Sequence[int]
-    of_row: Mapping[int, Sequence[tuple[float, int]]]
-
-
-def requests_of(
-    plans: PlanSet, plan: float, job: JobProgram, *, change: ClockChange, on_pace: bool
-) -> PlanRequests:
-    """Ask as a job does: every clock ahead by its own latency."""
-    place = {node: index for index, node in enumerate(job.nodes)}
-    chosen = plan_numbered(plans, plan)
-    opening_mhz: list[int] = []
-    of_row: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
-    for rank in range(job.ranks):
-        own = [instruction for _, instruction in plans.computations_of(rank)]
-        requests = clock_requests(chosen, rank, change, on_pace=on_pace)
-        opening_mhz.append(opening_clocks(chosen, rank, requests)[0])
-        for request in requests:
-            offset_s, row = request.offset_s, len(place) + rank
-            if request.position == OPENING:
-                offset_s = max(offset_s, AFTER_OPENING_S)
-            else:
-                row = place[own[request.position]]
-                if request.over:
-                    offset_s = -offset_s if offset_s else math.inf
-            of_row[row].append((offset_s, request.clock_mhz))
-    return PlanRequests(opening_mhz, of_row)
-
-
-def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> PlannedRequests:
-    """Put several plans' requests into arrays; clocks become places in the grid."""
-    place = {int(clock): index for index, clock in enumerate(clocks_mhz)}
-    rows = len(job.nodes) + job.ranks
-    asked = [plan.of_row.get(row, ()) for plan in plans for row in range(rows)]
-    ends = np.cumsum([0, *map(len, asked)])
-    every = [request for one in asked for request in one]
-    return PlannedRequests(
-        first=ends[np.arange(len(plans))[:, None] * rows + np.arange(rows + 1)].astype(np.int64),
-        offset_s=np.array([offset_s for offset_s, _ in every], dtype=np.float64),
-        clock=np.array([place[clock_mhz] for _, clock_mhz in every], dtype=np.int64),
-        opening=np.array([[place[clock] for clock in plan.opening_mhz] for plan in plans], dtype=np.int64),
-    )
-
-
 # What stays the same while a job is emulated: programs, tables, machines, and what plans ask for.
 
 Asking = tuple[float, bool]
 """A plan, and whether it is asked for as on pace: lower clocks ahead."""
+AFTER_OPENING_S = 1e-6
+"""An iteration opens with its clock; what is asked for then comes after it."""
 
 DEFAULT_CLOCKS = -1
 """In place of a plan: the highest clock throughout."""
@@ -215,18 +159,8 @@ class World:
         self.tables = tables_of(profile, self.job.rows, waiting_w=waiting_w, clocks_mhz=planned_mhz)
         self.highest_mhz = max(profile.clocks_mhz)
         self.change = Change(**asdict(cluster.change))
-        self._asked: dict[Asking, PlanRequests] = {}
-        self._packed: dict[tuple[Asking, ...], PlannedRequests] = {}
-
-    def requests(self, plans: tuple[Asking, ...]) -> PlannedRequests:
-        """Return what some plans ask for, in this order."""
-        if plans not in self._packed:
-            for asking in plans:
-                if asking not in self._asked:
-                    self._asked[asking] = self._requests_of(*asking)
-            asked = [self._asked[asking] for asking in plans]
-            self._packed[plans] = packed(asked, self.job, self.tables.clock_mhz)
-        return self._packed[plans]
+        self.requests = functools.cache(self._requests)
+        self._asked = functools.cache(self._asked_by)
 
     def load_factors(self, iteration: int) -> Floats | float:
         """Return how many times its mean each computation of an iteration takes, for its load.
@@ -238,11 +172,48 @@ class World:
             return 1.0
         return loads.factors(self._profile, self.job.nodes, iteration, pipelines=self.cluster.pipelines)
 
-    def _requests_of(self, plan: float, on_pace: bool) -> PlanRequests:  # noqa: FBT001
+    def _requests(self, plans: tuple[Asking, ...]) -> PlannedRequests:
+        """Return what some plans ask for, in this order; clocks are places in the grid."""
+        place = {int(clock): index for index, clock in enumerate(self.tables.clock_mhz)}
+        opening_mhz, of_rows = zip(*(self._asked(*asking) for asking in plans), strict=True)
+        rows = len(self.job.nodes) + self.job.ranks
+        asked = [of_row.get(row, ()) for of_row in of_rows for row in range(rows)]
+        ends = np.cumsum([0, *map(len, asked)])
+        every = [request for one in asked for request in one]
+        return PlannedRequests(
+            first=ends[np.arange(len(plans))[:, None] * rows + np.arange(rows + 1)].astype(np.int64),
+            offset_s=np.array([offset_s for offset_s, _ in every], dtype=np.float64),
+            clock=np.array([place[clock_mhz] for _, clock_mhz in every], dtype=np.int64),
+            opening=np.array([[place[clock] for clock in own] for own in opening_mhz], dtype=np.int64),
+        )
+
+    def _asked_by(
+        self,
+        plan: float,
+        on_pace: bool,  # noqa: FBT001
+    ) -> tuple[list[int], Mapping[int, Sequence[tuple[float, int]]]]:
+        """Ask as a job does, every clock ahead by its own latency.
+
+        Return the clock of each rank as an iteration begins, then (offset, clock) by row of
+        `PlannedRequests`.
+        """
         if plan == DEFAULT_CLOCKS:
-            return PlanRequests([self.highest_mhz] * self.job.ranks, {})
+            return [self.highest_mhz] * self.job.ranks, {}
         change = self.cluster.reckoned or self.cluster.change
-        return requests_of(self.plans, plan, self.job, change=change, on_pace=on_pace)
+        place, chosen = {node: at for at, node in enumerate(self.job.nodes)}, plan_numbered(self.plans, plan)
+        opening_mhz, of_row = list[int](), defaultdict[int, list[tuple[float, int]]](list)
+        for rank in range(self.job.ranks):
+            own = [instruction for _, instruction in self.plans.computations_of(rank)]
+            requests = clock_requests(chosen, rank, change, on_pace=on_pace)
+            opening_mhz.append(opening_clocks(chosen, rank, requests)[0])
+            for request in requests:
+                offset_s, row = max(request.offset_s, AFTER_OPENING_S), len(place) + rank
+                if request.position != OPENING:
+                    offset_s, row = request.offset_s, place[own[request.position]]
+                    if request.over:
+                        offset_s = -offset_s if offset_s else math.inf
+                of_row[row].append((offset_s, request.clock_mhz))
+        return opening_mhz, of_row
 
 
 def _as_planned_w(plans: PlanSet) -> Mapping[int, float] | float:
@@ -282,14 +253,11 @@ def tables_of(
         time_s = np.interp(clocks, measured, [point.time_s for point in points]) / share
         power_w = np.interp(clocks, measured, [point.energy_j / point.time_s for point in points]) * share
         filled.append((time_s, power_w))
-    if isinstance(waiting_w, Mapping):
-        known_mhz, known_w = zip(*sorted(waiting_w.items()), strict=True)
-        waits_w = np.asarray(np.interp(clocks, known_mhz, known_w))
-    else:
-        waits_w = np.full(len(clocks), float(waiting_w))
+    waits = sorted(waiting_w.items()) if isinstance(waiting_w, Mapping) else [(0, waiting_w)]
+    known_mhz, known_w = zip(*waits, strict=True)
     return Tables(
         clock_mhz=clocks,
-        waiting_w=waits_w,
+        waiting_w=np.asarray(np.interp(clocks, known_mhz, known_w)),
         time_s=np.array([time_s for time_s, _ in filled]),
         power_w=np.array([power_w for _, power_w in filled]),
     )
