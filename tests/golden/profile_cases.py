@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError
@@ -20,7 +21,6 @@ from perseus_ds.plan import ChangeBudget, PlanSet, Switching, build
 from perseus_ds.profile import Point, Profile, read_profile
 from perseus_ds.schedule import Kind, Schedule, dag_of, textbook
 from perseus_ds.simulation.gpt3 import gpt3_profile
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 from perseus_ds.solver.check import check_frontier, check_plans
 from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.frontier import plan_times, solve_frontier

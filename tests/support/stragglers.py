@@ -8,12 +8,12 @@ from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.select import plan_numbered
 from perseus_ds.schedule import dag_of, textbook
-from perseus_ds.simulation import textbook_profile
 from perseus_ds.simulation.emulator import Answers
 from perseus_ds.straggler.controller import ReplicaStatus, StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from cli_program import Program
+from textbook_gpu import textbook_profile
 
 from perseus_ds.plan import build, write_plans
 from perseus_ds.plan.clock_requests import play
@@ -30,7 +31,6 @@ from perseus_ds.run_directory.records import (
     write_timelines,
 )
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 pytestmark = pytest.mark.timeout(120)  # what hangs, hangs for good
 

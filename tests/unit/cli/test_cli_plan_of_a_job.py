@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from cli_program import Program
+from textbook_gpu import textbook_profile
 
 from perseus_ds.plan import PlanRequest, PlanSet, build, read_plans, write_request
 from perseus_ds.profile import Profile, write_profile
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation import textbook_profile
 
 OF_BOTH = {"gpu": "A100", "stages": "2"}
 FINGERPRINT = {

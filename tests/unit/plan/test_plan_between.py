@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
@@ -13,7 +14,6 @@ from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.select import with_plan_at, with_plan_within
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 PROFILE = textbook_profile([1.0, 1.2, 0.9])
 WAITING = replace(PROFILE, blocking_w={1410: 70.0, 300: 40.0})

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange, queue_call
 from perseus_ds.plan import OPENING, ClockRequest, build, clock_requests, opening_clocks
@@ -13,7 +14,6 @@ from perseus_ds.plan.clock_requests import Part, Played, play, requests_of
 from perseus_ds.plan.problem import Split, Switching
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.schedule import Instruction, Kind, textbook
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 LOW_MHZ = 300
 CHANGES = [

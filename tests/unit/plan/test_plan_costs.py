@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from schedules import two_plans
+from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
@@ -18,7 +19,6 @@ from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.select import costs_of, largest_change, power_table
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 pytestmark = pytest.mark.thorough
 

@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from schedules import hand_made
+from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError, PlanError, SolverError
@@ -33,7 +34,6 @@ from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import Splits
 from perseus_ds.plan.waits import Waits
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 Content = dict[str, Any]
 Damage = Callable[[Content], object]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import OPENING, PlanSet, build, clock_requests, verify
@@ -11,7 +12,6 @@ from perseus_ds.plan.clock_requests import play
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.waits import BEGINNING, Idle, idles
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 FIXED = {(0, Kind.LOAD): 0.1, (0, Kind.REDUCE_GRADS): 0.2, (0, Kind.STEP): 0.3, (1, Kind.STEP): 0.3}
 

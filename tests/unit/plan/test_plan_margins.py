@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
@@ -13,7 +14,6 @@ from perseus_ds.plan import PlanSet, Switching, build, dumps, loads, select, ver
 from perseus_ds.plan.reserve import margins_s
 from perseus_ds.profile import Profile, smoothed
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 TRUE = textbook_profile([1.0, 0.97, 1.04, 1.01])
 SCHEDULE = textbook("1f1b", stages=4, microbatches=6)

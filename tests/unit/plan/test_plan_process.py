@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import Calibration, ClockChange
@@ -23,7 +24,6 @@ from perseus_ds.plan import (
 )
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 pytestmark = pytest.mark.thorough
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
@@ -21,7 +22,6 @@ from perseus_ds.simulation.emulator import (
     EmulatedLoads,
     Emulator,
 )
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 pytestmark = pytest.mark.thorough
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange, ClockPair
@@ -28,7 +29,6 @@ from perseus_ds.plan.record import (
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.simulation.emulator import ClusterShape, Emulator
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 pytestmark = pytest.mark.thorough
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from textbook_gpu import HIGHEST_MHZ, textbook_profile
 
 from perseus_ds.errors import SolverError
 from perseus_ds.plan import PlanSet, build, doubt, verify
@@ -11,7 +12,6 @@ from perseus_ds.plan.check import check_bounds_by_lp, check_times_by_networkx
 from perseus_ds.plan.clock_requests import play, play_baseline
 from perseus_ds.plan.problem import Switching
 from perseus_ds.schedule import Kind, textbook
-from perseus_ds.simulation.textbook_gpu import HIGHEST_MHZ, textbook_profile
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 from stragglers import STAGES, index, planned
+from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
@@ -26,7 +27,6 @@ from perseus_ds.runtime.clock_thread import Ask, ClockThread
 from perseus_ds.runtime.phases import ActivePlan
 from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Kind, Load
-from perseus_ds.simulation import textbook_profile
 from perseus_ds.straggler.pacing import Forecast
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 

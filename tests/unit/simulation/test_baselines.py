@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.errors import InfeasibleError, SolverError
 from perseus_ds.profile import Point, Profile, read_profile
 from perseus_ds.schedule import Kind, textbook
-from perseus_ds.simulation import textbook_profile
 from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.problem import OptionTable, Problem
 

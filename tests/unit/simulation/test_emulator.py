@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, PlanError
@@ -18,7 +19,6 @@ from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.profile.records import Computation
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
-from perseus_ds.simulation import textbook_profile
 from perseus_ds.simulation.cluster import tables_of
 from perseus_ds.simulation.emulator import (
     CAUSES,

@@ -41,7 +41,7 @@ SOLVED = """
 import hashlib, json, sys
 from perseus_ds.plan import build
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation import textbook_profile
+from textbook_gpu import textbook_profile
 import perseus_ds.solver.compiled as tiers
 if sys.argv[1] == "compiled":
     tiers.PATIENCE = 0.0
@@ -57,7 +57,8 @@ print(json.dumps({"digests": digests, "plans": len(plans)}))
 def run(program: str, *words: str, path: Path, **environment: str) -> str:
     """What a fresh process prints; ``path`` comes first on its path."""
     own = {"PYTHONDONTWRITEBYTECODE": "1"} | environment
-    own["PYTHONPATH"] = os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")])
+    support = Path(__file__).parents[2] / "support"
+    own["PYTHONPATH"] = os.pathsep.join([str(path), str(support), os.environ.get("PYTHONPATH", "")])
     told = subprocess.run(
         [sys.executable, "-c", program, *words],
         cwd=path,

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.plan import build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation import textbook_profile
 from perseus_ds.solver.frontier import REACH
 
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulator, parse_straggler
-from perseus_ds.simulation.textbook_gpu import textbook_profile
 from perseus_ds.straggler.replica_plans import Pace
 
 CHANGE = ClockChange(call_s=0.004, settle_up_s=0.006, settle_down_s=0.016)
