@@ -141,7 +141,7 @@ class Frontier:
             InfeasibleError: a time below T_min.
         """
         left, right, share = self.bracket(time_s)
-        return self._durations(left) * (1.0 - share) + self._durations(right) * share
+        return self.durations_of(left) * (1.0 - share) + self.durations_of(right) * share
 
     def bracket(self, time_s: float) -> tuple[int, int, float]:
         """Name the snapshots before and after a time, and the share of the way between them.
@@ -156,10 +156,14 @@ class Frontier:
         share = (time_s - kept_s[left]) / (kept_s[right] - kept_s[left]) if right > left else 0.0
         return left, right, float(share)
 
-    def _durations(self, snapshot: int) -> Floats:
+    def durations_of(self, snapshot: int | Sequence[int]) -> Floats:
+        """Durations in seconds at a snapshot.
+
+        Shape: returns [activities], or [snapshots, activities] of several.
+        """
         count = len(self.whole.problem)
         event, to = self.event[snapshot], self.network.to
-        window = event[to[self.network.ahead[:count]]] - event[to[self.network.back[:count]]]
+        window = event[..., to[self.network.ahead[:count]]] - event[..., to[self.network.back[:count]]]
         return self.whole.tick.real(np.clip(window, self.whole.fastest, self.whole.slowest))
 
     def refuse_below(self, time_s: Floats | float) -> None:
@@ -316,10 +320,10 @@ def dual_values(
     return totals_j, through_w[:, starts].sum(axis=1)
 
 
-def bounds_at(frontier: Frontier, times_s: Floats) -> Floats:
-    """Return the best bound that the snapshots around each time prove."""
+def bounds_at(frontier: Frontier, times_s: Floats, *, problem: Problem | None = None) -> Floats:
+    """Return the best bound that the snapshots around each time prove, of their problem or another."""
     around = [frontier.bracket(float(time_s))[:2] for time_s in times_s]
-    lines = _lines(frontier, {at for snapshots in around for at in snapshots})
+    lines = _lines(problem or frontier.whole.problem, frontier, {at for both in around for at in both})
     best = [
         max(lines[at][0] - lines[at][1] * time_s for at in snapshots)
         for snapshots, time_s in zip(around, times_s, strict=True)
@@ -339,7 +343,7 @@ def total_bounds(frontier: Frontier, times_s: Floats, base_power_w: float) -> Fl
     around = {at for at in (turn - 1, turn) if 0 <= at < len(frontier.kept)}
     times_s = np.maximum(times_s, t_min_s)
     near = [set(frontier.bracket(float(time_s))[:2]) | around for time_s in times_s]
-    lines = _lines(frontier, set().union(*near))
+    lines = _lines(frontier.whole.problem, frontier, set().union(*near))
     (high_j, high_w), (low_j, low_w) = lines[min(around)], lines[max(around)]
     always_j = -np.inf
     if high_w >= base_power_w >= low_w:
@@ -354,10 +358,9 @@ def total_bounds(frontier: Frontier, times_s: Floats, base_power_w: float) -> Fl
     return np.array([max(always_j, *(least_j(at, time_s) for at in own)) for own, time_s in pairs])
 
 
-def _lines(frontier: Frontier, snapshots: Iterable[int]) -> dict[int, tuple[float, float]]:
+def _lines(problem: Problem, frontier: Frontier, snapshots: Iterable[int]) -> dict[int, tuple[float, float]]:
     """Return what each snapshot's flow proves at time zero, and how much that falls per second."""
-    problem, every = frontier.whole.problem, sorted(snapshots)
-    members = members_of(problem)
+    members, every = members_of(problem), sorted(snapshots)
     lines: dict[int, tuple[float, float]] = {}
     for some in (every[first : first + AT_ONCE] for first in range(0, len(every), AT_ONCE)):
         through_w, across_w = activity_flow(frontier, some), precedence_flow(frontier, some)
