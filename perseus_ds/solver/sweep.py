@@ -482,7 +482,7 @@ def _settle(state: State, depth: int, sent: int) -> None:
 
 @inner
 def _send(state: State, which: int, units: int) -> None:
-    """Move ``units`` over one step, at most its room."""
+    """Move ``units`` over one step: one at least, since a step on a path has room, and at most its room."""
     move = state.moves[which]
     if units < move.room and move.is_within:  # the arc stays within its rung: no gap changes
         move.room -= units
