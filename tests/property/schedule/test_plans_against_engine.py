@@ -1,11 +1,9 @@
 """Plans of schedules with chunks, split backwards and buffered transfers, against ranks that simply run."""
 
-from pathlib import Path
-
 import pytest
 from schedules import run
 
-from perseus_ds.plan import PlanSet, build, read_plans, verify, write_plans
+from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.clock_requests import play, play_baseline
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, Schedule, textbook, with_rendezvous
@@ -91,19 +89,3 @@ def test_waiting_is_paid_for_every_rank_not_for_every_stage(plans: PlanSet) -> N
     spent_j = sum(one.energy_j for one in played) + BLOCKING_W * waiting_s
     assert plans.plan(0).energy_j == pytest.approx(spent_j)
     assert plans.blocking_total_w == BLOCKING_W * len(plans.schedule.orders)
-
-
-def test_the_file_keeps_all_of_it(plans: PlanSet, tmp_path: Path) -> None:
-    write_plans(plans, tmp_path / "plan.json")
-    again = read_plans(tmp_path / "plan.json")
-    assert again.schedule == plans.schedule
-    assert again.fixed_s == plans.fixed_s
-    assert (again.choice == plans.choice).all()
-    assert verify(again) == len(plans)
-
-
-def test_every_rank_gets_the_clocks_of_its_own_order(plans: PlanSet) -> None:
-    columns = [plans.computations_of(rank) for rank in range(plans.schedule.ranks)]
-    assert sorted(column for rows in columns for column, _ in rows) == list(range(plans.choice.shape[1]))
-    for rows, order in zip(columns, plans.schedule.orders, strict=True):
-        assert [i for _, i in rows] == [i for i in order if i.kind.is_computation]

@@ -198,14 +198,3 @@ def brute_force(problem: Problem) -> list[tuple[float, float]]:
         )
         for choice in itertools.product(*(range(len(table)) for table in tables))
     ]
-
-
-def lower_hull(table: OptionTable) -> list[tuple[float, float]]:
-    """Corners of the convex curve through the options, the least cost first, then ever faster and dearer."""
-    points = sorted({*zip(table.duration_s.tolist(), table.cost_j.tolist(), strict=True)})
-    here = min(points, key=lambda point: (point[1], point[0]))
-    corners = [here]
-    while faster := [point for point in points if point[0] < here[0]]:
-        here = min(faster, key=lambda point: ((point[1] - here[1]) / (here[0] - point[0]), point[0]))
-        corners.append(here)
-    return corners

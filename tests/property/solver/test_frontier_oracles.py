@@ -153,14 +153,3 @@ def test_pipelines_pass_the_checkers(source: str) -> None:
     assert gap.mean() <= 0.0015
     assert (np.diff(kept.time_s) > 0).all()
     assert (np.diff(kept.cost_j) < 0).all()
-
-
-def test_fewer_snapshots_still_prove_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_ds.solver.frontier.MEMORY", 50_000)
-    problem = noisy_pipeline(3, stages=3, microbatches=5, points=9)
-    frontier = solve_frontier(problem)
-    assert len(frontier.kept) < len(frontier)
-    assert {0, len(frontier) - 1} <= set(frontier.kept.tolist())
-    check_frontier(problem, frontier)
-    plans = discretise(frontier, np.linspace(frontier.t_min_s, frontier.t_star_s, 7))
-    check_plans(problem, plans, frontier=frontier)

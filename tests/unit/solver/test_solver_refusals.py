@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from perseus_ds.errors import InfeasibleError, SolverError
-from perseus_ds.solver.check import check_frontier
 from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.problem import OptionTable, Problem
@@ -17,13 +16,6 @@ def problem(
 ) -> Problem:
     before, after = np.array(pairs, dtype=np.int32).reshape(-1, 2).T
     return Problem((table,), np.zeros(count, dtype=np.int32), before, after, np.full(len(pairs), delay_s))
-
-
-def test_one_activity_is_its_own_frontier() -> None:
-    frontier = solve_frontier(problem(1, []))
-    assert frontier.time_s.tolist() == [1.0, 2.0]
-    assert frontier.cost_j.tolist() == [5.0, 1.0]
-    assert frontier.price_w.tolist() == [4.0]
 
 
 def test_two_in_a_row_share_the_time_and_a_delay_adds_to_it() -> None:
@@ -48,14 +40,6 @@ def test_progress_ends_at_one() -> None:
     heard: list[float] = []
     solve_frontier(problem(3, [(0, 1), (1, 2)]), progress=heard.append)
     assert heard[-1] == 1.0
-
-
-def test_until_keeps_the_fast_end() -> None:
-    chain = problem(4, [(0, 1), (2, 3)])
-    frontier = solve_frontier(chain, until_s=2.5)
-    assert frontier.time_s[0] == 2.0
-    assert frontier.time_s[-1] >= 2.5
-    check_frontier(chain, frontier)
 
 
 def test_a_cycle_is_walked_in_the_message() -> None:
