@@ -1,157 +1,86 @@
-"""Estimates against the ground truth of a simulated GPU: noise on, in virtual time."""
+"""Windows whose truth is known: what the counter saw is split into time and power of each computation.
 
-from dataclasses import dataclass, replace
+Recorded windows of a simulated GPU, with its noise, are golden results.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
-from perseus_ds.device.simulated.physics import BLOCKED, Work, duration_s, energy_j
-from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import CounterTrace, Interval, Window
-from perseus_ds.profile.estimate import estimate
-from perseus_ds.schedule import Instruction, Kind
+from perseus_ds.profile.estimate import WHOLE, Sampling, best_sampling, estimate
+from perseus_ds.profile.loads import differ, spread, variation
+from perseus_ds.schedule import Instruction, Kind, Load, last_backwards, textbook
 
-# One rank's window of 1F1B-like iterations on a simulated GPU in virtual time, and what was really true.
-
-LETTERS = {"F": Kind.FORWARD, "B": Kind.BACKWARD}
-READS_PER_PERIOD = 2
-
-
-@dataclass(frozen=True)
-class Played:
-    """The window as a rank sees it, and the GPU that knows better."""
-
-    window: Window
-    gpu: SimulatedGpu
-    works: dict[Kind, Work]
+PERIOD_S = 0.1  # of the counter
+TRACE = CounterTrace([1.0, 2.0, 4.0], [100.0, 200.0, 300.0])
 
 
-def play(
-    order: str,
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "energy_j"),
+    [(1.0, 4.0, 200.0), (1.5, 2.0, 50.0), (1.5, 3.0, 100.0), (2.0, 2.0, 0.0)],
+)
+def test_energy_is_interpolated_between_steps(start_s: float, end_s: float, energy_j: float) -> None:
+    assert TRACE.energy_between(start_s, end_s) == pytest.approx(energy_j)
+
+
+def test_parts_add_up() -> None:
+    parts = TRACE.energy_between(1.2, 1.9) + TRACE.energy_between(1.9, 3.7)
+    assert parts == pytest.approx(TRACE.energy_between(1.2, 3.7))
+
+
+@pytest.mark.parametrize(("start_s", "end_s"), [(0.9, 2.0), (2.0, 4.1), (0.0, 9.0)])
+def test_what_was_not_watched_is_refused(start_s: float, end_s: float) -> None:
+    assert not TRACE.covers(start_s, end_s)
+    with pytest.raises(IncompleteProfileError, match="3 times"):
+        TRACE.energy_between(start_s, end_s)
+
+
+@pytest.mark.parametrize("trace", [CounterTrace([], []), CounterTrace([1.0], [5.0])], ids=["none", "one"])
+def test_a_counter_that_hardly_moved_covers_nothing(trace: CounterTrace) -> None:
+    assert not trace.covers(1.0, 1.0)
+    with pytest.raises(IncompleteProfileError):
+        trace.energy_between(1.0, 1.0)
+
+
+def window(
+    intervals: Sequence[Interval],
+    power_w: float | Callable[[Interval], float] = 100.0,
     *,
-    clock_mhz: int,
-    forward_s: float = 0.4,
-    backward_s: float = 0.8,
-    wait_s: float = 0.15,
-    settings: SimulatedSettings | None = None,
-) -> Played:
-    """Run instructions one after another (F, B; a dot waits) and watch the counter as a thread would."""
-    time = VirtualTime()
-    gpu = SimulatedGpu(settings or SimulatedSettings(), time=time)
-    works = {Kind.FORWARD: Work(forward_s, intensity=0.7), Kind.BACKWARD: Work(backward_s, intensity=0.85)}
-    gpu.lock_clock(clock_mhz)
-    watch = _Watch(gpu, time)
-    watch.pass_s(1.0)
-    start_s = time.now_s()
-    intervals = [_run(letter, gpu, works, watch, wait_s) for letter in order]
-    end_s = time.now_s()
-    watch.pass_s(0.3)
-    kept = tuple(interval for interval in intervals if interval is not None)
-    trace = CounterTrace(watch.times_s, watch.energies_j)
-    return Played(Window(clock_mhz, start_s, end_s, kept, trace, achieved_mhz=clock_mhz), gpu, works)
-
-
-class _Watch:
-    """Reads the counter twice per period of virtual time and keeps its changes."""
-
-    def __init__(self, gpu: SimulatedGpu, time: VirtualTime) -> None:
-        period_s = gpu.capabilities().counter_period_s
-        assert period_s is not None
-        self._gpu, self._time = gpu, time
-        self._every_s = period_s / READS_PER_PERIOD
-        self._next_s = time.now_s()
-        self._last_j: float | None = None
-        self.times_s: list[float] = []
-        self.energies_j: list[float] = []
-
-    def pass_s(self, elapsed_s: float) -> None:
-        end_s = self._time.now_s() + elapsed_s
-        while self._next_s <= end_s:
-            self._time.pass_s(max(0.0, self._next_s - self._time.now_s()))
-            self._read()
-            self._next_s += self._every_s
-        self._time.pass_s(end_s - self._time.now_s())
-
-    def _read(self) -> None:
-        energy_j = self._gpu.energy_j()
-        if self._last_j is not None and energy_j != self._last_j:
-            self.times_s.append(self._time.now_s())
-            self.energies_j.append(energy_j)
-        self._last_j = energy_j
-
-
-def _run(
-    letter: str, gpu: SimulatedGpu, works: dict[Kind, Work], watch: _Watch, wait_s: float
-) -> Interval | None:
-    if letter == ".":
-        watch.pass_s(wait_s)
-        return None
-    kind = LETTERS[letter]
-    task = gpu.begin(works[kind])
-    gpu.release(task)
-    start_s = gpu.now_s()
-    while task.ended_s is None:
-        watch.pass_s(min(1e-3, max(1e-6, gpu._timeline.finish_s() - gpu.now_s())))
-        gpu.true_now()
-    gpu.wait(task)
-    return Interval(Instruction(0, kind, 0), start_s, task.ended_s)
-
-
-WITHIN = 0.02
-ORDER = "FFF..F.B.F.B.F.BB.B" * 3
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("clock_mhz", [1410, 1200, 900, 705])
-def test_time_and_energy_are_the_true_ones(clock_mhz: int) -> None:
-    played = play(ORDER, clock_mhz=clock_mhz)
-    found = estimate(played.window)
-    assert set(found.points) == {(0, Kind.FORWARD), (0, Kind.BACKWARD)}
-    for kind, work in played.works.items():
-        point = found.points[0, kind]
-        assert point.clock_mhz == clock_mhz
-        assert point.time_s == pytest.approx(duration_s(played.gpu.model, clock_mhz, work), rel=WITHIN)
-        assert point.energy_j == pytest.approx(energy_j(played.gpu.model, clock_mhz, work), rel=WITHIN)
-
-
-def test_instructions_shorter_than_the_counters_period_keep_the_sum_of_all() -> None:
-    """The split is uncertain then (the counter samples a quarter of its period); the whole is right."""
-    waiting_s = 0.03
-    played = play("FB." * 60, clock_mhz=1200, forward_s=0.025, backward_s=0.05, wait_s=waiting_s)
-    found, model = estimate(played.window), played.gpu.model
-    told_j = sum(point.energy_j for point in found.points.values()) + found.blocking_power_w * waiting_s
-    true_j = sum(energy_j(model, 1200, work) for work in played.works.values())
-    true_j += BLOCKED.power_w(model, 1200, model.memory_clocks_mhz[0]) * waiting_s
-    assert told_j == pytest.approx(true_j, rel=0.05)
-
-
-def synthetic(intervals: list[Interval], *, end_s: float, steps: int = 100, power_w: float = 100.0) -> Window:
-    times = [end_s * step / steps for step in range(steps + 1)]
-    trace = CounterTrace(times, [power_w * time for time in times])
-    return Window(1000, 0.0, end_s, tuple(intervals), trace)
+    waiting_w: float = 100.0,
+    end_s: float | None = None,
+) -> Window:
+    """What an exact counter says of computations at their power and of waiting between them."""
+    end_s = intervals[-1].end_s if end_s is None else end_s
+    ticks_s = np.linspace(0.0, end_s, 1 + round(end_s / PERIOD_S))
+    energy_j = waiting_w * ticks_s
+    for one in intervals:
+        above_w = (power_w if isinstance(power_w, float) else power_w(one)) - waiting_w
+        energy_j += above_w * np.clip(ticks_s - one.start_s, 0.0, one.duration_s)
+    return Window(1000, 0.0, end_s, tuple(intervals), CounterTrace(ticks_s, energy_j))
 
 
 def row(kind: Kind, *durations_s: float, gap_s: float = 0.0) -> list[Interval]:
     intervals, now_s = [], 0.0
-    for lasts_s in durations_s:
-        intervals.append(Interval(Instruction(0, kind, 0), now_s, now_s + lasts_s))
-        now_s += lasts_s + gap_s
+    for duration_s in durations_s:
+        intervals.append(Interval(Instruction(0, kind, 0), now_s, now_s + duration_s))
+        now_s += duration_s + gap_s
     return intervals
 
 
 def test_one_hiccup_does_not_move_the_time() -> None:
-    found = estimate(synthetic(row(Kind.FORWARD, *[1.0] * 19, 30.0, gap_s=0.5), end_s=60.0))
+    found = estimate(window(row(Kind.FORWARD, *[1.0] * 19, 30.0, gap_s=0.5), end_s=60.0))
     assert found.points[0, Kind.FORWARD].time_s == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("durations_s", [(1.0,), (1.0, 1.2), (1.0, 1.2, 1.1), (1.0, 1.2, 1.1, 1.1)])
 def test_few_measurements_tell_their_mean(durations_s: tuple[float, ...]) -> None:
     """Two of them leave nothing between their quantiles: a window of a job without accumulation."""
-    point = estimate(synthetic(row(Kind.FORWARD, *durations_s, gap_s=0.5), end_s=10.0)).points[
-        0, Kind.FORWARD
-    ]
+    point = estimate(window(row(Kind.FORWARD, *durations_s, gap_s=0.5), end_s=10.0)).points[0, Kind.FORWARD]
     assert point.time_s == pytest.approx(sum(durations_s) / len(durations_s))
     assert point.energy_j == pytest.approx(100.0 * point.time_s)
     assert point.samples == len(durations_s)
@@ -162,7 +91,7 @@ def test_few_measurements_tell_their_mean(durations_s: tuple[float, ...]) -> Non
 def test_the_spread_of_few_measurements_is_not_taken_for_less(runs: int) -> None:
     random = Random(runs)
     found = [
-        estimate(synthetic(row(Kind.FORWARD, *[random.gauss(1.0, 0.02) for _ in range(runs)]), end_s=30.0))
+        estimate(window(row(Kind.FORWARD, *[random.gauss(1.0, 0.02) for _ in range(runs)]), end_s=30.0))
         for _ in range(200)
     ]
     squared = [(one.points[0, Kind.FORWARD].time_sd_s or 0.0) ** 2 for one in found]
@@ -174,7 +103,7 @@ def test_steps_that_were_skipped_are_not_the_step(skipped: int) -> None:
     """A gradient that overflows ends an iteration without its step; a window holds a few iterations."""
     steps_s = [0.002] * skipped + [0.05] * (8 - skipped)
     steps = [Interval(Instruction(0, Kind.STEP, 0), 20.0 + i, 20.0 + i + s) for i, s in enumerate(steps_s)]
-    found = estimate(synthetic([*row(Kind.FORWARD, *[1.0] * 5), *steps], end_s=30.0))
+    found = estimate(window([*row(Kind.FORWARD, *[1.0] * 5), *steps], end_s=30.0))
     assert found.fixed_s[0, Kind.STEP] == pytest.approx(0.05)
 
 
@@ -188,52 +117,39 @@ def test_what_no_clock_changes_is_told_without_its_waiting() -> None:
         Interval(Instruction(0, Kind.SEND_ACTIVATION, 0), 40.0 + i, 40.0 + i + 0.1 * (i + 1))
         for i in range(3)
     ]
-    window = synthetic([*row(Kind.FORWARD, *[1.0] * 5), *loads, *sends], end_s=50.0)
-    found = estimate(window)
+    found = estimate(window([*row(Kind.FORWARD, *[1.0] * 5), *loads, *sends], end_s=50.0))
     assert found.fixed_s == {(0, Kind.LOAD): pytest.approx(0.1)}
     assert found.transfers_s[0, Kind.SEND_ACTIVATION] == pytest.approx((0.1, 0.2, 0.3))
 
 
 def test_too_few_steps_of_the_counter_are_refused() -> None:
-    window = synthetic(row(Kind.FORWARD, 0.1, 0.1), end_s=0.4, steps=4)
+    seen = window(row(Kind.FORWARD, 0.1, 0.1), end_s=0.4)
     with pytest.raises(IncompleteProfileError, match=r"5 times") as refused:
-        estimate(window)
+        estimate(seen)
     assert refused.value.hint is not None
     assert "min_window_s" in refused.value.hint
 
 
 def test_a_window_without_computations_is_refused() -> None:
     with pytest.raises(IncompleteProfileError, match="1000 MHz"):
-        estimate(synthetic(row(Kind.LOAD, 1.0), end_s=10.0))
+        estimate(window(row(Kind.LOAD, 1.0), end_s=10.0))
 
 
 def test_what_the_host_did_between_iterations_is_no_power_of_a_computation() -> None:
     """Steps of the counter in which the GPU did something else for the host would pass for dear waiting."""
-    step_s, waiting_w, working_w, elsewhere_w = 0.1, 60.0, 300.0, 900.0
-    times_s = [round(step_s * step, 9) for step in range(121)]
-    outside = [(3.0, 4.0), (7.25, 8.0), (11.0, 11.5)]
+    outside = ((3.0, 4.0), (7.25, 8.0), (11.0, 11.5))
     intervals = [Interval(Instruction(0, Kind.FORWARD, n), 0.5 * n, 0.5 * n + 0.3) for n in range(24)]
     ran = [one for one in intervals if not any(one.end_s > a and one.start_s < b for a, b in outside)]
-
-    def power_w(at_s: float) -> float:
-        if any(start_s <= at_s < end_s for start_s, end_s in outside):
-            return elsewhere_w
-        return working_w if any(one.start_s <= at_s < one.end_s for one in ran) else waiting_w
-
-    grain = 100
-    energies_j, total_j = [0.0], 0.0
-    for step in range(120):
-        total_j += sum(power_w(step_s * (step + (k + 0.5) / grain)) for k in range(grain)) * step_s / grain
-        energies_j.append(total_j)
-    trace = CounterTrace(times_s, energies_j)
-    found = estimate(Window(1200, 0.0, 12.0, tuple(ran), trace, outside=tuple(outside)))
-    assert found.points[0, Kind.FORWARD].energy_j == pytest.approx(0.3 * working_w, rel=0.02)
-    assert found.blocking_power_w == pytest.approx(waiting_w, rel=0.02)
+    elsewhere = [Interval(Instruction(0, Kind.LOAD, 0), *when) for when in outside]
+    seen = window([*ran, *elsewhere], lambda one: 300.0 if one in ran else 900.0, waiting_w=60.0, end_s=12.0)
+    found = estimate(replace(seen, intervals=tuple(ran), outside=outside))
+    assert found.points[0, Kind.FORWARD].energy_j == pytest.approx(0.3 * 300.0, rel=0.02)
+    assert found.blocking_power_w == pytest.approx(60.0, rel=0.02)
 
 
 def test_the_error_of_a_time_is_that_of_a_mean_and_that_of_an_energy_contains_it() -> None:
     """Half last 0.9 s, half 1.1 s: 0.1 s apart from the mean, of 16 values and 15 degrees of freedom."""
-    found = estimate(synthetic(row(Kind.FORWARD, *[0.9, 1.1] * 8, gap_s=0.5), end_s=30.0))
+    found = estimate(window(row(Kind.FORWARD, *[0.9, 1.1] * 8, gap_s=0.5), end_s=30.0))
     point = found.points[0, Kind.FORWARD]
     assert point.time_se_s == pytest.approx(0.1 * (16 / 15) ** 0.5 / 16**0.5)
     assert point.energy_se_j == pytest.approx(100.0 * point.time_se_s, rel=1e-6), "exactly 100 W"
@@ -267,8 +183,162 @@ def test_computations_that_no_step_tells_apart_draw_alike() -> None:
 def test_where_nobody_waits_rounding_is_no_power_of_waiting() -> None:
     """Computations side by side and a counter with noise: what is left of a step is a few bits."""
     random = Random(1)
-    intervals = row(Kind.FORWARD, *[0.4 + 0.001 * (n * 7919 % 13) / 13 for n in range(42)])
-    window = synthetic(intervals, end_s=intervals[-1].end_s, power_w=300.0)
-    noisy_j = [float(energy_j) + random.gauss(0.0, 0.1) for energy_j in window.counter.energy_j]
-    window = replace(window, counter=CounterTrace(window.counter.time_s.tolist(), noisy_j))
-    assert estimate(window).blocking_power_w < 1000.0
+    seen = window(row(Kind.FORWARD, *[0.4 + 0.001 * (n * 7919 % 13) / 13 for n in range(42)]), 300.0)
+    noisy_j = [float(energy_j) + random.gauss(0.0, 0.1) for energy_j in seen.counter.energy_j]
+    seen = replace(seen, counter=CounterTrace(seen.counter.time_s.tolist(), noisy_j))
+    assert estimate(seen).blocking_power_w < 1000.0
+
+
+# A rank that runs several model stages, with split backwards, measures each of them by itself.
+
+WAITING_W = 80.0
+TRUTH = {  # watts and seconds of rank 0 of a ZBV pipeline: the first stage and the last, which is heavier
+    (0, Kind.FORWARD): (300.0, 0.31),
+    (0, Kind.BACKWARD_INPUT): (280.0, 0.37),
+    (0, Kind.BACKWARD_WEIGHT): (330.0, 0.29),
+    (3, Kind.FORWARD): (320.0, 0.53),
+    (3, Kind.BACKWARD_INPUT): (290.0, 0.61),
+    (3, Kind.BACKWARD_WEIGHT): (310.0, 0.43),
+}
+ORDER = textbook("zbv", stages=4, microbatches=6).orders[0]
+
+
+def run_order(*, waits_in: frozenset[Instruction] = frozenset(), wait_s: float = 0.0) -> Window:
+    """Run the order four times with gaps that differ; instructions in ``waits_in`` wait at their end."""
+    computed, runs, now_s = list[Interval](), list[Interval](), 0.0
+    for step, instruction in enumerate(ORDER * 4):
+        end_s = now_s + TRUTH[instruction.stage, instruction.kind][1]
+        computed.append(Interval(instruction, now_s, end_s))
+        runs.append(Interval(instruction, now_s, end_s + (wait_s if instruction in waits_in else 0.0)))
+        now_s = runs[-1].end_s + 0.01 * (step % 7)
+    seen = window(computed, lambda one: TRUTH[one.computation][0], waiting_w=WAITING_W, end_s=now_s)
+    return replace(seen, intervals=tuple(runs))
+
+
+def test_every_stage_and_kind_gets_its_own_time_and_power() -> None:
+    found = estimate(run_order())
+    assert set(found.points) == set(TRUTH)
+    for computation, (watts, seconds) in TRUTH.items():
+        assert found.points[computation].time_s == pytest.approx(seconds)
+        assert found.points[computation].energy_j == pytest.approx(watts * seconds, rel=0.02)
+    assert found.blocking_power_w == pytest.approx(WAITING_W, rel=0.02)
+
+
+def without(seen: Window, left_out: frozenset[Instruction]) -> Window:
+    """Have it known that some instructions contain a wait."""
+    return replace(seen, intervals=tuple(replace(i, waits=i.instruction in left_out) for i in seen.intervals))
+
+
+def test_what_contains_a_wait_is_left_out_of_time_and_power() -> None:
+    last = last_backwards(ORDER)
+    waiting = run_order(waits_in=last, wait_s=2.0)
+    left, kept = estimate(without(waiting, last)), estimate(waiting)
+    for computation in {(i.stage, i.kind) for i in last}:
+        watts, seconds = TRUTH[computation]
+        assert left.points[computation].time_s == pytest.approx(seconds)
+        assert left.points[computation].energy_j == pytest.approx(watts * seconds, rel=0.02)
+        assert left.points[computation].samples == 5 * 4
+        assert kept.points[computation].time_s > 1.2 * seconds
+
+
+def test_a_computation_that_always_waits_keeps_its_runs() -> None:
+    every = frozenset(i for i in ORDER if i.kind is Kind.BACKWARD_WEIGHT and i.stage == 0)
+    found = estimate(without(run_order(), every))
+    assert found.points[0, Kind.BACKWARD_WEIGHT].samples == 6 * 4
+
+
+# A counter that looks at a quarter of its period: what it did not see is not blamed on what ran then.
+
+POWER_W = {Kind.FORWARD: 380.0, Kind.BACKWARD: 400.0}
+
+
+def one_wait_behind_every_forward(iterations: int = 40) -> list[Interval]:
+    """Backwards follow forwards after a wait: a counter read late takes waiting for forwards, always."""
+    intervals, now_s = [], 0.05
+    for index in range(iterations):
+        for kind, lasts_s, wait_s in ((Kind.FORWARD, 0.283, 0.171), (Kind.BACKWARD, 0.561, 0.0)):
+            intervals.append(Interval(Instruction(0, kind, index), now_s, now_s + lasts_s))
+            now_s += lasts_s + wait_s
+    return intervals
+
+
+def seen_by(sampling: Sampling, intervals: list[Interval]) -> Window:
+    """What such a counter says, without noise."""
+    ticks_s = np.arange(0.0, intervals[-1].end_s, PERIOD_S)
+    steps_j = np.full(len(ticks_s) - 1, WAITING_W * PERIOD_S)
+    for kind, power_w in POWER_W.items():
+        busy_s = sampling.busy_s([i for i in intervals if i.kind is kind], ticks_s)
+        steps_j += (power_w - WAITING_W) * busy_s
+    trace = CounterTrace(ticks_s.tolist(), np.concatenate([[0.0], steps_j.cumsum()]).tolist())
+    return Window(1000, 0.0, intervals[-1].end_s, tuple(intervals), trace)
+
+
+@pytest.mark.parametrize("lag", [-0.2, 0.0, 0.14, 0.3])
+@pytest.mark.parametrize("width", [0.25, 0.5])
+def test_powers_are_the_true_ones_whenever_in_its_period_the_counter_looks(width: float, lag: float) -> None:
+    found = estimate(seen_by(Sampling(width, lag), one_wait_behind_every_forward()))
+    for (_, kind), point in found.points.items():
+        assert point.energy_j / point.time_s == pytest.approx(POWER_W[kind], rel=0.003)
+    assert found.blocking_power_w == pytest.approx(WAITING_W, rel=0.02)
+
+
+def test_what_chance_explains_as_well_changes_nothing() -> None:
+    assert best_sampling(lambda one: 100.0 if one == WHOLE else 99.0, steps=50) == WHOLE
+    assert best_sampling(lambda one: 100.0 if one == WHOLE else 50.0, steps=50) != WHOLE
+
+
+# Batches of different shapes are compared at one size, and variation that nobody explains is seen.
+
+
+def test_sizes_differ_by_more_than_rounding() -> None:
+    assert differ(np.array([100.0, 110.0]))
+    assert not differ(np.array([0.0, 5.0]))
+    assert not differ(np.array([100.0, 101.0]))
+
+
+def sized(sizes: list[int], *, told: bool, clock: float = 1.0) -> Window:
+    """One forward after another, in proportion to its size, at 100 W."""
+    lasting = row(Kind.FORWARD, *(size / 100.0 * clock for size in sizes))
+    runs = [replace(one, load=Load(size) if told else None) for one, size in zip(lasting, sizes, strict=True)]
+    return replace(window(runs), loads={0: Load(100.0)})
+
+
+def test_windows_of_other_batches_at_other_clocks_tell_the_clocks_alone() -> None:
+    """Small batches at one clock, large ones at a slower one: without sizes they would differ threefold."""
+    high = estimate(sized([50, 100, 100, 50], told=True)).points[0, Kind.FORWARD]
+    low = estimate(sized([200, 100, 200, 100], told=True, clock=1.2)).points[0, Kind.FORWARD]
+    assert low.time_s / high.time_s == pytest.approx(1.2)
+    assert low.energy_j / high.energy_j == pytest.approx(1.2, rel=0.01)
+
+
+def test_what_varies_beyond_its_size_is_seen() -> None:
+    sizes = [50, 100, 150, 100] * 3
+    assert estimate(sized(sizes, told=True)).spread < 0.01
+    assert estimate(sized(sizes, told=False)).spread > 0.5
+    assert spread(np.full(10, 2.0)) == 0.0
+
+
+def test_what_a_window_is_brought_to_can_be_brought_to_the_mean_of_what_was_seen() -> None:
+    """Microbatches of twice the size, and of half and twice it: as much more work on average."""
+    seen = estimate(sized([100, 300, 100, 300], told=True))
+    assert seen.larger[0, Kind.FORWARD] == pytest.approx(2.0)
+    point = seen.points[0, Kind.FORWARD]
+    assert seen.larger[0, Kind.FORWARD] * point.time_s == pytest.approx(2.0), "the mean of 1 and 3 s"
+
+
+def test_sizes_vary_within_an_iteration_or_not_at_all() -> None:
+    random = np.random.default_rng(1)
+    numbers = np.tile(np.arange(4.0), 1000)
+    assert variation(random.normal(100.0, 20.0, 4000), numbers) == pytest.approx(0.2, rel=0.05)
+    assert variation(np.repeat([100.0, 140.0], 4), numbers[:8]) == 0.0, "batches of one size each"
+    assert variation(np.zeros(10), numbers[:10]) == 0.0
+    assert variation(np.array([100.0, 140.0]), np.zeros(2)) == 0.0, "one microbatch in an iteration"
+
+
+def test_durations_are_brought_to_the_size_of_their_own_stage() -> None:
+    """Forwards of 2 s on 200 elements: 1 s where stage 1 counts 100, whatever stage 0 counts."""
+    names = [Instruction(1, Kind.FORWARD, n) for n in range(8)]
+    runs = [Interval(name, 2.0 * n, 2.0 * n + 2.0, Load(200)) for n, name in enumerate(names)]
+    seen = estimate(replace(window(runs), loads={0: Load(400.0), 1: Load(100.0)}))
+    assert seen.points[1, Kind.FORWARD].time_s == pytest.approx(1.0)
+    assert seen.larger[1, Kind.FORWARD] == pytest.approx(2.0)

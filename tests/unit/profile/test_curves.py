@@ -1,4 +1,4 @@
-"""Points drawn to their curves: closer to the truth than measured, and as far off as they say."""
+"""Points drawn to their curves: closer to the truth than measured, as far off as they say, and monotone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.profile import Point, Profile, smoothed
-from perseus_ds.profile.curves import fitted, time_basis
+from perseus_ds.profile.curves import UNKNOWN, MeasuredCurve, isotonic_fit, monotone, posterior, power_basis
 from perseus_ds.schedule import Kind
 
 MODELS = ("a100-sxm4-80gb", "a100-pcie-80gb", "a40", "h100-sxm", "h200")
@@ -129,36 +129,6 @@ def test_stages_that_are_alike_lend_each_other_their_level() -> None:
     assert np.mean(many) < 0.7 * np.mean(one)
 
 
-def level_of_first(sizes: list[float], shares: list[float], seed: int) -> tuple[float, float]:
-    """Level of the first stage's curve, whose truth is its size, and its standard error as a share of it."""
-    draw, clock = np.random.default_rng(seed), np.linspace(1.0, 0.5, 8)
-    keys = [(stage, Kind.FORWARD) for stage in range(len(sizes))]
-    errors = {key: np.full(len(clock), share) for key, share in zip(keys, shares, strict=True)}
-    values = {
-        key: size * (1.0 + errors[key] * draw.standard_normal(len(clock)))
-        for key, size in zip(keys, sizes, strict=True)
-    }
-    curves, _ = fitted(dict.fromkeys(keys, clock), values, errors, time_basis, known_errors=True)
-    level, variance = (float(one.mean()) for one in (curves[keys[0]].mean, curves[keys[0]].covariance))
-    return level, variance**0.5 / level
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("seed", [0, 1])
-def test_others_lend_their_level_as_surely_as_it_is_known_whatever_their_size(seed: int) -> None:
-    """A stage known to 20 % beside eight known to 3 %, then with four of these far larger or smaller."""
-    shares = [0.2, *[0.03] * 8]
-    assert level_of_first([1.0] * 9, shares, seed)[1] <= 0.03
-    assert level_of_first([*[1.0] * 5, 100.0, 100.0, 0.01, 0.01], shares, seed)[1] <= 0.033
-
-
-@pytest.mark.thorough
-def test_a_level_lent_by_two_that_are_unsure_is_as_unsure() -> None:
-    """Were the others' median taken for the truth, levels would be off by 2.6 times what they state."""
-    found = np.array([level_of_first([1.0] * 3, [0.2] * 3, seed) for seed in range(12)])
-    assert np.sqrt(np.mean(((found[:, 0] - 1.0) / found[:, 1]) ** 2)) <= 2.0
-
-
 @pytest.mark.thorough
 def test_errors_of_a_curve_go_together() -> None:
     """Its level is off alike at all clocks: twelve points do not make that twelve times as small."""
@@ -166,3 +136,83 @@ def test_errors_of_a_curve_go_together() -> None:
     covariance = found.time @ found.time.T
     assert float(covariance.mean()) > 0.3 * float(np.diag(covariance).mean())
     np.testing.assert_allclose(found.shares()[0], np.sqrt(np.diag(covariance)))
+
+
+# What curves are explained by: measured points alone, whatever stands at the clocks between them.
+
+PLACE = np.linspace(0.5, 1.0, 13)
+MEASURED = [0, 4, 7, 10, 12]
+DISCREPANCIES = {(0.0, 0.0): 0.3, (0.003, 0.0): 0.5, (0.01, 0.003): 0.2}
+
+
+def curve(made_up: float, *, share: float = 0.01) -> MeasuredCurve:
+    """Power over the clock; what was not measured stands at a number of its own."""
+    values = 0.4 + 0.5 * PLACE + np.where(PLACE > 0.7, (PLACE - 0.7) ** 2, 0.0)
+    values[[at for at in range(len(PLACE)) if at not in MEASURED]] = made_up
+    errors = UNKNOWN * np.abs(values)
+    errors[MEASURED] = share * values[MEASURED]
+    return MeasuredCurve(PLACE, values, errors)
+
+
+def test_a_prediction_comes_from_measured_points_and_is_less_sure_between_them() -> None:
+    ways, whole = power_basis(PLACE), curve(0.8)
+    known = posterior([(ways, DISCREPANCIES)], whole)
+    assert known.mean == pytest.approx(posterior([(ways, DISCREPANCIES)], curve(1.1)).mean, abs=1e-9)
+    truth = 0.4 + 0.5 * PLACE + np.where(PLACE > 0.7, (PLACE - 0.7) ** 2, 0.0)
+    sure = np.sqrt(np.diag(known.covariance))
+    assert np.all(np.abs(known.mean - truth) < 3.0 * sure)
+    assert sure[2] > sure[0]
+    assert sure.max() < 0.02
+
+
+# Durations that never fall with the clock, where errors allow it.
+
+CLOCKS_MHZ = tuple(range(1410, 1110, -15))
+SHARE = 0.005
+
+
+def capped(seed: int, *, top: float = 1.0) -> Profile:
+    """Clocks above 1290 MHz are not held and last alike; ``top`` the highest so much longer."""
+    draw, points = np.random.default_rng(seed), {}
+    for key in [(stage, kind) for stage in range(2) for kind in (Kind.FORWARD, Kind.BACKWARD)]:
+        times = np.array([0.1 * 1290 / min(mhz, 1290) for mhz in CLOCKS_MHZ])
+        times[0] *= top
+        times *= 1.0 + SHARE * draw.standard_normal(len(times))
+        points[key] = tuple(
+            Point(mhz, float(time_s), 300.0 * float(time_s), SHARE * float(time_s), 2 * SHARE * 30.0)
+            for mhz, time_s in zip(CLOCKS_MHZ, times, strict=True)
+        )
+    return Profile(points, blocking_power_w=80.0)
+
+
+def test_what_falls_is_pooled_by_its_weights_and_the_rest_stays() -> None:
+    values, weights = np.array([1.0, 3.0, 2.0, 2.0, 5.0, 4.0]), np.array([1.0, 1.0, 1.0, 2.0, 1.0, 3.0])
+    expected = [1.0, 2.25, 2.25, 2.25, 4.25, 4.25]
+    np.testing.assert_allclose(isotonic_fit(values, weights), expected)
+    both = isotonic_fit(np.column_stack([values, values[::-1]]), weights)
+    np.testing.assert_allclose(both[:, 0], expected)
+    assert np.all(np.diff(both, axis=0) >= 0.0)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(4))
+def test_no_clock_seems_faster_than_the_highest_above_a_power_cap(seed: int) -> None:
+    found = smoothed(capped(seed))
+    for key in found.points:
+        times_s = [point.time_s for point in found.of(*key)]
+        assert times_s == sorted(times_s)
+        assert times_s[0] == pytest.approx(0.1, rel=2 * SHARE)
+
+
+def test_a_highest_clock_that_surely_is_slower_stays_so() -> None:
+    """Nine standard errors of every point: some GPUs dither under their cap, and lose time by it."""
+    slow = smoothed(capped(0, top=1.0 + 9.0 * SHARE))
+    for key in slow.points:
+        first, second = slow.of(*key)[:2]
+        assert first.time_s > second.time_s
+
+
+def test_what_is_surely_slower_is_told_by_the_errors() -> None:
+    times_s, errors_s = np.array([1.02, 1.0, 1.1]), np.full(3, 0.01)
+    np.testing.assert_allclose(monotone(times_s, errors_s), [1.01, 1.01, 1.1])
+    np.testing.assert_array_equal(monotone(times_s, errors_s / 5.0), times_s)
