@@ -4,7 +4,6 @@ import faulthandler
 import gc
 import multiprocessing
 import os
-import subprocess
 import sys
 import traceback
 import warnings
@@ -20,6 +19,16 @@ from cli_program import CSV, Answer, Program
 from ranks import begin_as_a_program
 
 from perseus_ds.cli import main
+from perseus_ds.cli.job_config import HookStatus
+
+
+@pytest.fixture
+def armed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start-up hook in place, and none of our variables set."""
+    status = HookStatus("python", "perseus_ds._autoload:arm", "1", "2.7.1", "0.19.8", "", "")
+    monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: status)
+    for name in ("PERSEUS_CONFIG", "PERSEUS_MODE", "PERSEUS_DEVICE", "PERSEUS_RUN_DIR"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -85,31 +94,14 @@ def cuda_torch(torch_built_for: Callable[[str], None]) -> None:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> fake_nvml.FakeNvml:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_nvml.FakeNvml:
     """A node with two fake NVIDIA GPUs, for processes that we start: none of ours touches a real one."""
     why_not = fake_nvml.missing_compiler()
     if why_not is not None:
         pytest.skip(why_not)
-    return fake_nvml.FakeNvml(tmp_path / "gpus")
-
-
-@pytest.fixture
-def afresh_on_node(node: fake_nvml.FakeNvml) -> Program:
-    """Call ``perseus-ds`` on that node as users do: Python starts, and imports what it needs."""
-
-    def call(*words: object) -> Answer:
-        program = [sys.executable, "-m", "perseus_ds"]
-        done = subprocess.run(
-            [*program, *map(str, words)],
-            env=node.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        return Answer(done.returncode, done.stdout, done.stderr)
-
-    return call
+    node = fake_nvml.FakeNvml(tmp_path / "gpus")
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", node.environment()["PERSEUS_GUARD_DIR"])
+    return node
 
 
 @pytest.fixture

@@ -8,19 +8,13 @@ from pathlib import Path
 import pytest
 from cli_program import Program
 
-from perseus_ds.cli.job_config import HookStatus
 from perseus_ds.config import parse, read_block
 from perseus_ds.errors import PerseusError
 from perseus_ds.runtime.usable import check_usable
 
-ARMED = HookStatus("python", "perseus_ds._autoload:arm", "1", "2.7.1", "0.19.8", "", "")
-
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: ARMED)
-    for name in ("PERSEUS_CONFIG", "PERSEUS_MODE", "PERSEUS_DEVICE", "PERSEUS_RUN_DIR"):
-        monkeypatch.delenv(name, raising=False)
+def here(armed: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("{}")
     os.mkfifo("pipe")

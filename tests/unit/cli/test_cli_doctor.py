@@ -1,23 +1,23 @@
 """``perseus-ds doctor`` and ``clocks reset``, on a node with fake GPUs."""
 
 import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import fake_nvml
 import pytest
 from cli_program import Program
 
+from perseus_ds.cli.doctor import torch_has_gpus, visible_gpus
+from perseus_ds.guard import journal
 from perseus_ds.guard.claim import OwnershipLock
+from perseus_ds.guard.journal import Journal
 
 pytestmark = pytest.mark.usefixtures("cuda_torch")
 
-
-def test_doctor_in_json(on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    found = json.loads(on_node("doctor", "--json").out)
-    assert [device["identity"]["index"] for device in found["devices"]] == [0, 1]
-    assert found["devices"][0]["capabilities"]["clocks_mhz"][0] == 1410
-    assert {backend["name"] for backend in found["backends"]} >= {"nvml", "simulated", "null"}
-    assert found["automatic"]["backend"] == "nvml"
-    assert {"hook", "missing_right", "findings"} <= set(found)
+UUID = fake_nvml.UUID.format(0)
 
 
 def test_doctor_sets_nothing(on_node: Program, node: fake_nvml.FakeNvml) -> None:
@@ -40,16 +40,16 @@ def test_doctor_checks_clock_counter_and_the_cost_of_reads(
 
 
 @pytest.mark.thorough
-def test_doctor_times_clock_changes_when_asked_to(afresh_on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_doctor_times_clock_changes_when_asked_to(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     for index in range(2):
         node.state.gpu[index].call_us, node.state.gpu[index].settle_us = 4000, 20_000
-    answer = afresh_on_node("doctor", "--calibrate", "--json")
+    answer = on_node("doctor", "--calibrate", "--json")
     assert (answer.code, answer.err) == (0, "")
     assert all(node.state.gpu[index].sets > 0 for index in range(2))
     assert node.locked_mhz() == [0, 0]
-    found = json.loads(answer.out)["calibration"]
-    assert [one["index"] for one in found] == [0, 1]
-    for one in found:
+    timed = json.loads(answer.out)["calibration"]
+    assert [one["index"] for one in timed] == [0, 1]
+    for one in timed:
         assert one["calibration"]["call_s"] > 0.003
         assert one["calibration"]["up_s"] is None or one["calibration"]["up_s"] > 0.02
 
@@ -65,11 +65,8 @@ def test_doctor_calibrates_no_gpu_that_is_in_use(on_node: Program, node: fake_nv
 
 
 @pytest.mark.thorough
-def test_doctor_calibrates_no_gpu_that_a_job_holds(
-    on_node: Program, node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PERSEUS_GUARD_DIR", node.environment()["PERSEUS_GUARD_DIR"])
-    lease = OwnershipLock(fake_nvml.UUID.format(0), "train.py (pid 77)")
+def test_doctor_calibrates_no_gpu_that_a_job_holds(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    lease = OwnershipLock(UUID, "train.py (pid 77)")
     answer = on_node("doctor", "--calibrate")
     lease.release()
     assert answer.code == 0
@@ -93,37 +90,15 @@ def test_doctor_tells_an_idle_gpu_from_a_slow_one(on_node: Program, node: fake_n
     assert said.count("not reached") == 1
 
 
-def test_doctor_says_what_operators_have_set_of_power(on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    node.state.gpu[0].limit_mw = node.state.gpu[0].default_limit_mw = 400_000
-    node.state.gpu[1].limit_mw, node.state.gpu[1].default_limit_mw = 300_000, 400_000
-    found = json.loads(on_node("doctor", "--json").out)
-    [unusual] = found["findings"]
-    assert "GPU 1" in unusual["what"]
-    assert "300 W" in unusual["what"]
-    [_, second] = found["devices"]
-    assert (second["power"]["limit_w"], second["power"]["default_limit_w"]) == (300.0, 400.0)
-
-
-def test_doctor_says_what_is_throttled(on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    node.state.gpu[0].reasons = 0x4
-    [one] = json.loads(on_node("doctor", "--json").out)["findings"]
-    assert "GPU 0 " in one["what"]
-    assert "SW_POWER_CAP" in one["what"]
-
-
-def test_clocks_reset_finds_nothing_to_do(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_clocks_reset_leaves_what_no_journal_knows_unless_all_are_meant(
+    on_node: Program, node: fake_nvml.FakeNvml
+) -> None:
     node.state.gpu[0].locked_mhz = 900
     answer = on_node("clocks", "reset")
-    assert answer.code == 0
-    assert "--all" in answer.out
+    assert (answer.code, "--all" in answer.out) == (0, True)
     assert node.locked_mhz() == [900, 0]
-
-
-def test_clocks_reset_all_resets_every_gpu(afresh_on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    node.state.gpu[0].locked_mhz = 900
-    answer = afresh_on_node("clocks", "reset", "--all")
-    assert (answer.code, answer.err) == (0, "")
-    assert len(answer.out.splitlines()) == 2
+    answer = on_node("clocks", "reset", "--all")
+    assert (answer.code, answer.err, len(answer.out.splitlines())) == (0, "", 2)
     assert node.locked_mhz() == [0, 0]
 
 
@@ -134,3 +109,296 @@ def test_doctor_names_an_interface_that_is_not_here(
     assert "GLOO_SOCKET_IFNAME=no-such-card" in on_node("doctor").out
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     assert "GLOO_SOCKET_IFNAME" not in on_node("doctor").out
+
+
+# The GPUs that a job would use, and those that it would not.
+
+
+ALL = [0, 1]
+
+
+def found(on_node: Program, *words: object) -> dict[str, Any]:
+    answer = on_node("doctor", "--json", *words)
+    return dict(json.loads(answer.out))
+
+
+def findings(on_node: Program, *words: object) -> list[str]:
+    return [f"{one['what']} / {one['remedy']}" for one in found(on_node, *words)["findings"]]
+
+
+def block(tmp_path: Path, **keys: object) -> Path:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps({"perseus": {"enabled": True, **keys}}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        ("", []),
+        ("-1", []),
+        ("0,0", []),
+        ("1,0", ALL),
+        ("0,5,1", [0]),
+        ("GPU-deadbeef", []),
+        (" 1 ,0 ", ALL),
+        ("MIG-GPU-x/1/0", []),
+        ("0;1", [0]),
+        ("1", [1]),
+        ("{1}", [1]),
+        ("{1},{0}", ALL),
+        ("{0},{0}", []),
+    ],
+)
+def test_the_gpus_that_cuda_visible_devices_leaves(
+    monkeypatch: pytest.MonkeyPatch, value: str, left: list[int]
+) -> None:
+    uuids = {index: fake_nvml.UUID.format(index) for index in ALL}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value.format(*uuids.values()))
+    assert visible_gpus(ALL, uuids) == set(left)
+
+
+@pytest.mark.parametrize(("value", "left"), [("", []), ("MIG-GPU-x/1/0", []), ("1", [1])])
+def test_jobs_without_a_gpu_are_warned(
+    on_node: Program, monkeypatch: pytest.MonkeyPatch, value: str, left: list[int]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    diagnosis = found(on_node)
+    assert [one["identity"]["index"] for one in diagnosis["devices"] if one["visible"]] == left
+    assert [f"CUDA_VISIBLE_DEVICES={value}" in one["what"] for one in diagnosis["findings"]] == [True] * (
+        not left
+    )
+    assert diagnosis["automatic"]["backend"] == ("nvml" if left else "null")
+
+
+AILMENTS: list[tuple[int, dict[str, int], list[str]]] = [
+    (0, {"any_error": 15}, ["lost", "reboot"]),
+    (1, {"any_error": 15}, ["lost", "reboot"]),
+    (0, {"mig": 1}, ["MIG"]),
+    (1, {"mig": 1}, ["MIG"]),
+    (0, {"reasons": 0x4}, ["SW_POWER_CAP"]),
+    (1, {"limit_mw": 300_000, "default_limit_mw": 400_000}, ["300 W"]),
+    (1, {"locked_mhz": 720}, ["720 MHz", "restore_clock_mhz", "reset --all"]),
+]
+
+
+@pytest.mark.parametrize("ailment", AILMENTS, ids=str)
+def test_what_ails_a_gpu_is_one_finding_where_jobs_use_it(
+    on_node: Program,
+    node: fake_nvml.FakeNvml,
+    monkeypatch: pytest.MonkeyPatch,
+    ailment: tuple[int, dict[str, int], list[str]],
+) -> None:
+    index, state, words = ailment
+    for name, value in state.items():
+        setattr(node.state.gpu[index], name, value)
+    diagnosis = found(on_node)
+    assert diagnosis["automatic"]["backend"] == "nvml"
+    [one] = diagnosis["findings"]
+    assert f"GPU {index} " in one["what"]
+    assert all(word in f"{one['what']} {one['remedy']}" for word in words)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(1 - index))
+    assert findings(on_node) == []
+
+
+def test_a_driver_that_does_not_start_is_named(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.init_error = 18
+    [one] = findings(on_node)
+    assert "versions" in one
+
+
+def test_gpus_of_several_models_are_judged_by_what_the_job_uses(
+    on_node: Program, node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.state.gpu[0].name, node.state.gpu[0].energy_error = b"NVIDIA GeForce GTX 1070", 3
+    assert ["energy" in one for one in findings(on_node)] == [True]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    [order] = found(on_node)["findings"]
+    assert "CUDA_DEVICE_ORDER" in order["remedy"]
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert findings(on_node) == []
+
+
+@pytest.mark.parametrize("call", ["SupportedMemoryClocks", "SupportedGraphicsClocks"])
+def test_a_driver_that_lists_no_clocks_is_one_finding(
+    on_node: Program, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    import pynvml
+
+    def refuses(*_: object) -> None:
+        raise pynvml.NVMLError(3)
+
+    monkeypatch.setattr(pynvml, f"nvmlDeviceGet{call}", refuses)
+    [one] = found(on_node)["findings"]
+    assert "0, 1" in one["what"]
+    assert "clocks" in one["what"]
+    assert "root" not in one["remedy"]
+    assert "CAP_SYS_ADMIN" not in one["remedy"]
+
+
+def test_missing_rights_are_one_finding_for_all_gpus(
+    on_node: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("perseus_ds.device.nvml.missing_right", lambda: "user 1000")
+    [one] = found(on_node)["findings"]
+    assert "0, 1" in one["what"]
+    assert "CAP_SYS_ADMIN" in one["remedy"]
+    assert findings(on_node, "--config", block(tmp_path, mode="observe")) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "has_gpus"),
+    [
+        ("cuda: Optional[str] = None\nhip: Optional[str] = None\n", False),
+        ("cuda = None\n", False),
+        ("cuda = None\nhip = '7.0'\n", True),
+        ("cuda = '11.8'\n", True),
+        ("__version__ = 'of a build that states neither'\n", None),
+    ],
+)
+def test_a_torch_without_cuda_is_known_by_its_files(
+    torch_built_for: Callable[[str], None], version: str, *, has_gpus: bool | None
+) -> None:
+    torch_built_for(version)
+    assert torch_has_gpus() is has_gpus
+
+
+def test_a_torch_without_cuda_trains_on_the_cpu(
+    on_node: Program, torch_built_for: Callable[[str], None]
+) -> None:
+    torch_built_for("cuda = None\n")
+    diagnosis = found(on_node)
+    assert diagnosis["automatic"]["backend"] == "null"
+    assert ["CUDA" in one["what"] for one in diagnosis["findings"]] == [True]
+
+
+def test_doctor_judges_the_device_that_the_configuration_names(
+    on_node: Program, node: fake_nvml.FakeNvml, torch_built_for: Callable[[str], None], tmp_path: Path
+) -> None:
+    """A simulated job minds neither a lost GPU nor a torch without CUDA; its savings are simulated."""
+    node.state.gpu[1].any_error = 15
+    torch_built_for("cuda = None\n")
+    config = block(tmp_path, device="simulated")
+    diagnosis = found(on_node, "--config", config)
+    assert diagnosis["device"] == "simulated"
+    [one] = diagnosis["findings"]
+    assert "simulated" in one["what"]
+    assert "simulated" not in one["remedy"]
+    assert "automatic takes" not in on_node("doctor", "--config", config).out
+
+
+def test_doctor_without_a_gpu_recommends_nothing_that_the_configuration_has(
+    perseus: Program, tmp_path: Path
+) -> None:
+    for device in ("simulated", "null"):
+        for one in found(perseus, "--config", block(tmp_path, device=device))["findings"]:
+            assert device not in one["remedy"]
+
+
+# Clocks that stand locked: ``doctor`` names them, ``clocks reset`` restores them, as in an epilog.
+
+TAKEN_OUT = "GPU-12345678-0000-0000-0000-000000000007"
+
+
+def left(boot_id: str | None = None, uuid: str = UUID, restore_clock_mhz: int | None = None) -> None:
+    boot = boot_id or journal.boot_id()
+    journal.write(Journal(uuid, "A100", restore_clock_mhz, "train.py (pid 77)", 77, boot))
+
+
+def test_nothing_is_said_of_gpus_that_run_free_or_of_an_earlier_boot(
+    on_node: Program, node: fake_nvml.FakeNvml
+) -> None:
+    assert findings(on_node) == []
+    assert not Path(os.environ["PERSEUS_GUARD_DIR"]).exists(), "who looks makes no folder"
+    left(boot_id="another")
+    assert findings(on_node) == []
+
+
+def test_the_journal_of_a_dead_guard(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    left()
+    node.state.gpu[0].locked_mhz = 720
+    [said] = findings(on_node)
+    assert UUID in said
+    assert "train.py" in said
+    assert "clocks reset" in said
+    assert node.locked_mhz() == [720, 0]
+    assert on_node("clocks", "reset").code == 0
+    assert findings(on_node) == []
+
+
+def test_a_journal_that_cannot_be_relied_on(on_node: Program) -> None:
+    left()
+    Path(os.environ["PERSEUS_GUARD_DIR"], f"{UUID}.json").write_text("{")
+    [said] = findings(on_node)
+    assert UUID in said
+    assert "journal" in said
+
+
+@pytest.mark.thorough
+def test_a_journal_of_a_gpu_that_is_gone_stays(on_node: Program) -> None:
+    left(uuid=TAKEN_OUT)
+    assert len(findings(on_node)) == 1
+    assert on_node("clocks", "reset").code == 0
+    assert len(findings(on_node)) == 1
+
+
+def test_what_a_living_job_holds_is_neither_told_nor_reset(
+    on_node: Program, node: fake_nvml.FakeNvml
+) -> None:
+    left()
+    node.state.gpu[0].locked_mhz = 900
+    lease = OwnershipLock(UUID, "train.py (pid 77)")
+    assert findings(on_node) == []
+    for words in ((), ("--all",)):
+        answer = on_node("clocks", "reset", *words)
+        assert (answer.code, UUID in answer.out) == (0, True)
+        assert node.locked_mhz() == [900, 0]
+    lease.release()
+
+
+@pytest.mark.thorough
+def test_a_gpu_that_comes_back_is_put_right_by_its_journal(
+    on_node: Program, node: fake_nvml.FakeNvml
+) -> None:
+    own = node.state.gpu[0].uuid
+    left(uuid=own.decode(), restore_clock_mhz=1200)
+    node.state.gpu[0].locked_mhz, node.state.gpu[0].uuid = 900, TAKEN_OUT.encode()
+    assert on_node("clocks", "reset").code == 0
+    node.state.gpu[0].uuid = own
+    answer = on_node("clocks", "reset")
+    assert (answer.code, own.decode() in answer.out) == (0, True)
+    assert node.locked_mhz() == [1200, 0]
+    assert list(journal.journaled_uuids()) == []
+
+
+@pytest.mark.slow
+def test_a_driver_that_refuses_is_a_failure(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    left()
+    node.state.gpu[0].reset_error = 15
+    answer = on_node("clocks", "reset")
+    assert (answer.code, "Traceback" in answer.err) == (1, False)
+    assert fake_nvml.UUID.format(0) in answer.out
+
+
+@pytest.mark.parametrize("words", [("clocks", "reset"), ("doctor",)])
+def test_the_root_of_all_is_no_folder_for_journals(
+    on_node: Program, node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    environment = node.environment() | {"PERSEUS_GUARD_DIR": "/"}
+    monkeypatch.setattr(node, "environment", lambda: environment)
+    answer = on_node(*words)
+    assert "Traceback" not in answer.err
+    assert "PERSEUS_GUARD_DIR=/" in answer.err + answer.out
+
+
+@pytest.mark.slow
+def test_a_failure_beside_a_living_job_has_a_code_of_its_own(
+    on_node: Program, node: fake_nvml.FakeNvml
+) -> None:
+    for index in (0, 1):
+        left(uuid=fake_nvml.UUID.format(index))
+    node.state.gpu[1].reset_error = 15
+    lease = OwnershipLock(fake_nvml.UUID.format(0), "train.py (pid 77)")
+    answer = on_node("clocks", "reset")
+    lease.release()
+    assert answer.code == 3

@@ -1,5 +1,9 @@
 """The program as a whole: commands, help, exit codes, and what it imports."""
 
+import json
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,3 +86,57 @@ def test_an_error_of_the_system_is_one_line(
 
 def test_only_the_called_command_has_its_arguments() -> None:
     assert "--frontier-csv" not in parser("show").format_help()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "PLAN", "--power", "--plan", 0),
+        ("show", "PLAN", "--power", "--graph", "graph.dot"),
+        ("show", "PLAN", "--power", "--min-energy"),
+        ("show", "PLAN", "--power", "--max-slowdown", 0),
+        ("kernels", "trace", "--run-dir", "R", "-o", "out.json", "--iterations", 3),
+        ("kernels", "show", "KERNELS", "--json", "--classes", 3),
+    ],
+    ids=lambda words: " ".join(map(str, words)),
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    refused: Callable[..., str], plan_file: Path, profile_csv: Path, words: tuple[object, ...]
+) -> None:
+    files = {"PLAN": plan_file, "PROFILE": profile_csv}
+    flag = next(word for word in reversed(words) if str(word).startswith("--"))
+    assert str(flag) in refused(*(files.get(str(word), word) for word in words))
+
+
+# What a start of the program loads.
+
+HEAVY = {"torch", "deepspeed", "numba", "scipy", "matplotlib", "omegaconf", "rich", "networkx"}
+PROGRAM = """
+import contextlib, io, json, sys
+from perseus_ds.cli import main
+from perseus_ds.cli.main import COMMANDS
+loaded = {}
+for words in [["--help"], *([command, "--help"] for command in sorted(COMMANDS))]:
+    before = set(sys.modules)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        main(words)
+    loaded[" ".join(words)] = sorted(set(sys.modules) - before)
+print(json.dumps(loaded))
+"""
+
+
+@pytest.mark.thorough
+def test_help_loads_no_heavy_library_and_the_list_of_commands_nothing_but_python() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120
+    )
+    loaded: dict[str, list[str]] = json.loads(told.stdout)
+    heavy = {words: sorted(HEAVY.intersection(modules)) for words, modules in loaded.items()}
+    assert heavy.pop("kernels --help") in ([], ["scipy"])  # it chooses by HiGHS
+    assert not any(heavy.values()), heavy
+    ours = ("perseus_ds.plan", "perseus_ds.solver", "perseus_ds.report")
+    assert not [one for one in loaded["doctor --help"] if one.startswith(ours)]
+    assert not {"numpy", "pydantic"}.intersection(loaded["--help"])
+    assert "perseus_ds.simulation.emulator" not in loaded["plan --help"]
+    assert any("numpy" in modules for modules in loaded.values())  # the list can show what is loaded
+    assert len(loaded) > 10

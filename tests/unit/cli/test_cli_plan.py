@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 from cli_program import CSV, Program
+from textbook_gpu import textbook_profile
 
-from perseus_ds.plan import read_plans
+from perseus_ds.files import KEY, digest_of
+from perseus_ds.plan import PlanRequest, build, dumps, read_plans, write_request
 from perseus_ds.profile import Profile, read_profile, write_profile
+from perseus_ds.schedule import textbook
 
 SIZES = ("--stages", 2, "--microbatches", 3)
 
@@ -108,22 +111,20 @@ def test_times_that_may_be_milliseconds_are_doubted(perseus: Program, tmp_path: 
     assert "ms" in answer.err
 
 
-def _csv(tmp_path: Path, old: str, new: str) -> Path:
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (CSV.replace("1,backward,1000", "7,backward,1000"), "--stages 8"),
+        ("".join(line for line in CSV.splitlines(keepends=True) if "1,backward" not in line), "backward"),
+    ],
+    ids=["an unknown stage", "a missing computation"],
+)
+def test_a_profile_of_other_stages_is_one_line(
+    refused: Callable[..., str], tmp_path: Path, text: str, named: str
+) -> None:
     path = tmp_path / "bad.csv"
-    assert old in CSV
-    path.write_text(CSV.replace(old, new, 1))
-    return path
-
-
-def test_an_unknown_stage_is_one_line(refused: Callable[..., str], tmp_path: Path) -> None:
-    line = refused("plan", _csv(tmp_path, "1,backward,1000", "7,backward,1000"), *SIZES)
-    assert "--stages 8" in line
-
-
-def test_a_missing_computation_is_named(refused: Callable[..., str], tmp_path: Path) -> None:
-    path = tmp_path / "half.csv"
-    path.write_text("\n".join(line for line in CSV.splitlines() if not line.startswith("1,backward")) + "\n")
-    assert "backward" in refused("plan", path, *SIZES)
+    path.write_text(text)
+    assert named in refused("plan", path, *SIZES)
 
 
 def test_the_reserve_is_said(perseus: Program, profile_csv: Path) -> None:
@@ -184,3 +185,179 @@ def test_few_clocks_that_scatter_are_doubted_in_a_line(perseus: Program, tmp_pat
 def test_clocks_too_few_to_see_any_scatter_are_told(perseus: Program, profile_csv: Path) -> None:
     answer = perseus("plan", profile_csv, *SIZES, "--blocking-power-w", 70, "--json")
     assert json.loads(answer.out)["few_clocks"] == {"clocks": 3, "scatter_pct": None}
+
+
+SPLIT = CSV.replace("backward", "backward_input") + "\n".join(
+    row.replace("backward", "backward_weight") for row in CSV.splitlines() if "backward" in row
+)
+
+
+def test_two_stages_on_one_gpu(perseus: Program, tmp_path: Path) -> None:
+    split_csv = tmp_path / "split.csv"
+    split_csv.write_text(SPLIT + "\n")
+    words = (*SIZES, "--blocking-power-w", 70, "--schedule", "zbv")
+    answer = perseus("plan", split_csv, *words, "--json", "-o", tmp_path / "plan.json")
+    assert answer.code == 0
+    found = json.loads(answer.out)
+    assert (found["stages"], found["ranks"]) == (2, 1)
+    assert found["t_min_s"] == pytest.approx(3 * (0.05 + 0.06 + 2 * (0.10 + 0.12)))  # one GPU does it all
+    table = perseus("show", tmp_path / "plan.json").out.splitlines()
+    assert [row.split()[0] for row in table if "stage 1" in row] == ["F", "I", "W"]
+
+
+REFUSED = {
+    "whole backwards, but the schedule splits them": (
+        ("--schedule", "zbv"),
+        "the profile has no backward input of stage 1",
+    ),
+    "one chunk too many": (
+        ("--schedule", "interleaved", "--set", "chunks=3"),
+        "2 stages do not fill ranks of 3",
+    ),
+    "chunks where there are none": (("--set", "chunks=2"), "1f1b with 2 chunks on every rank does not exist"),
+    "a group where there is none": (("--set", "group=2"), "1f1b has no groups of microbatches"),
+    "too few microbatches": (("--schedule", "dualpipe-v", "--set", "chunks=1"), "dualpipe-v with 1 chunks"),
+}
+
+
+@pytest.mark.parametrize(("words", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_fit_is_refused(
+    words: tuple[object, ...], why: str, refused: Callable[..., str], profile_csv: Path
+) -> None:
+    assert why in refused("plan", profile_csv, *SIZES, *words)
+
+
+# A profile in a run directory: the job's own plan, unless flags say otherwise.
+
+OF_BOTH = {"gpu": "A100", "stages": "2"}
+FINGERPRINT = {
+    **OF_BOTH,
+    "microbatches": "3",
+    "schedule": "gpipe 0a1b",
+    "reserve_pct": "1.5",
+    "clock_changes": "split auto, waits never",
+}
+SCHEDULE = textbook("gpipe", stages=2, microbatches=3)
+REQUEST = PlanRequest(
+    SCHEDULE, fingerprint=FINGERPRINT, blocking_power_w=61.5, reserve_pct=1.5, split="automatic"
+)
+
+
+def measured(gpu: str = "A100") -> Profile:
+    own = textbook_profile([1.0, 1.2])
+    few = {key: points[::8] for key, points in own.points.items()}
+    return Profile(few, blocking_power_w=61.5, fingerprint={**OF_BOTH, "gpu": gpu})
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    write_profile(measured(), tmp_path / "profile.json")
+    write_request(tmp_path / "plan_request.json", REQUEST)
+    return tmp_path
+
+
+@pytest.mark.thorough
+def test_without_flags_it_is_the_jobs_plan(run_dir: Path, perseus: Program) -> None:
+    answer = perseus("plan", run_dir / "profile.json", "-o", run_dir / "plan.json")
+    assert answer.code == 0
+    assert "12 instructions" in answer.err
+    assert "reserve_pct 1.5" in answer.err
+    jobs = run_dir / "jobs.json"
+    words = [str(run_dir / name) for name in ("profile.json", "plan_request.json", "jobs.json")]
+    from perseus_ds.plan.__main__ import main as plan_beside_the_training  # the job's planner
+
+    assert plan_beside_the_training(words) == 0
+    mine, theirs = (replace(read_plans(path), solve_time_s=0.0) for path in (run_dir / "plan.json", jobs))
+    assert dumps(mine) == dumps(theirs)
+
+
+FLAGS: list[tuple[tuple[object, ...], str, dict[str, str]]] = [
+    (("--set", "reserve_pct=3"), "reserve_pct 3", {"reserve_pct": "3"}),
+    (("--set", "reserve_pct=automatic"), "reserve_pct automatic", {"reserve_pct": "auto"}),
+    (
+        ("--set", "split=never"),
+        "split never",
+        {"clock_changes": "split never, waits never"},
+    ),
+    (("--blocking-power-w", 70), "blocking_power_w 70", {}),
+    (("--set", "switch_latency_ms=2"), "takes 2", {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "changed"),
+    [pytest.param(*one, marks=[pytest.mark.thorough] * ("--split" not in one[0])) for one in FLAGS],
+)
+def test_what_flags_change_is_told_in_one_line(
+    run_dir: Path, perseus: Program, words: tuple[object, ...], told: str, changed: dict[str, str]
+) -> None:
+    answer = perseus("plan", run_dir / "profile.json", *words, "-o", run_dir / "plan.json")
+    assert told in answer.err.splitlines()[0]
+    assert read_plans(run_dir / "plan.json").fingerprint == {**FINGERPRINT, **changed}
+
+
+@pytest.mark.thorough
+def test_another_schedule_is_no_plan_for_the_job(run_dir: Path, perseus: Program) -> None:
+    answer = perseus("plan", run_dir / "profile.json", "--microbatches", 5, "-o", run_dir / "plan.json")
+    assert "20 instructions" in answer.err
+    assert "12 instructions" in answer.err
+    plans = read_plans(run_dir / "plan.json")
+    assert plans.fingerprint == OF_BOTH
+    expected = build(
+        measured(), textbook("gpipe", stages=2, microbatches=5), blocking_power_w=61.5, reserve_pct=1.5
+    )
+    assert plans.baseline == expected.baseline
+
+
+def test_a_request_of_another_job_is_not_used(
+    run_dir: Path, perseus: Program, refused: Callable[..., str]
+) -> None:
+    write_profile(measured(gpu="H100"), run_dir / "profile.json")
+    answer = perseus("plan", run_dir / "profile.json", "--stages", 2, "--microbatches", 3)
+    assert "plan_request.json" in answer.err
+    (run_dir / "plan_request.json").unlink()
+    said = refused("plan", run_dir / "profile.json")
+    assert said.endswith("--microbatches)")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"orders": 3}', '{"orders":["0F0"],"microbatches":NaN}'])
+def test_a_broken_request_is_refused_in_one_line(
+    run_dir: Path, refused: Callable[..., str], text: str
+) -> None:
+    (run_dir / "plan_request.json").write_text(text)
+    assert refused("plan", run_dir / "profile.json").startswith(str(run_dir / "plan_request.json"))
+
+
+# ``verify``, and the flags that say how clocks change.
+
+
+def test_a_plan_file_is_proved(perseus: Program, plan_file: Path) -> None:
+    answer = perseus("verify", plan_file)
+    assert answer.code == 0
+    assert "recomputed" in answer.out
+    assert "networkx" in answer.out
+    found = json.loads(perseus("verify", plan_file, "--json").out)
+    assert found["plans"] > 1
+    assert found["times_checked"] == found["bounds_checked"] != []
+
+
+def test_a_bound_that_is_too_good_is_refused(refused: Callable[..., str], plan_file: Path) -> None:
+    content = json.loads(plan_file.read_text())
+    bounds = content["frontier"]["effective_bound_j"]
+    bounds[0] -= 0.02 * content["baseline"]["energy_j"]
+    plan_file.write_text(json.dumps(content | {KEY: digest_of(content)}))
+    line = refused("verify", plan_file)
+    assert line.startswith(str(plan_file))
+    assert "plan 0" in line
+
+
+def test_low_waits_need_the_power_of_waiting(refused: Callable[..., str], profile_csv: Path) -> None:
+    line = refused("plan", profile_csv, *SIZES, "--blocking-power-w", 70, "--set", "waits=automatic")
+    assert line.startswith(str(profile_csv))
+    assert "blocking_w" in line
+
+
+def test_a_latency_longer_than_a_computation_is_said(perseus: Program, profile_csv: Path) -> None:
+    answer = perseus("plan", profile_csv, *SIZES, "--blocking-power-w", 70, "--set", "switch_latency_ms=80")
+    assert answer.code == 0
+    assert "80 ms" in answer.err

@@ -13,14 +13,7 @@ from cli_program import Program
 from perseus_ds.cli.job_config import HookStatus, read_job_config
 from perseus_ds.cli.run import deepspeed_json_of
 
-ARMED = HookStatus("python", "perseus_ds._autoload:arm", "1", "2.7.1", "0.19.8", "", "")
-
-
-@pytest.fixture(autouse=True)
-def armed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: ARMED)
-    for name in ("PERSEUS_CONFIG", "PERSEUS_MODE", "PERSEUS_DEVICE", "PERSEUS_RUN_DIR"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("armed")
 
 
 def _config(tmp_path: Path, **content: object) -> Path:

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.profile import Point, Profile, smoothed
-from perseus_ds.profile.curves import UNKNOWN, MeasuredCurve, isotonic_fit, monotone, posterior, power_basis
+from perseus_ds.profile.curves import (
+    UNKNOWN,
+    MeasuredCurve,
+    fitted,
+    isotonic_fit,
+    monotone,
+    posterior,
+    power_basis,
+    time_basis,
+)
 from perseus_ds.schedule import Kind
 
 MODELS = ("a100-sxm4-80gb", "a100-pcie-80gb", "a40", "h100-sxm", "h200")
@@ -127,6 +136,36 @@ def test_stages_that_are_alike_lend_each_other_their_level() -> None:
         many.append(np.abs(off(smoothed(noisy), replace(true, points=twin))[0]).mean())
         one.append(np.abs(off(smoothed(first), replace(true, points=alone))[0]).mean())
     assert np.mean(many) < 0.7 * np.mean(one)
+
+
+def level_of_first(sizes: list[float], shares: list[float], seed: int) -> tuple[float, float]:
+    """Level of the first stage's curve, whose truth is its size, and its standard error as a share of it."""
+    draw, clock = np.random.default_rng(seed), np.linspace(1.0, 0.5, 8)
+    keys = [(stage, Kind.FORWARD) for stage in range(len(sizes))]
+    errors = {key: np.full(len(clock), share) for key, share in zip(keys, shares, strict=True)}
+    values = {
+        key: size * (1.0 + errors[key] * draw.standard_normal(len(clock)))
+        for key, size in zip(keys, sizes, strict=True)
+    }
+    curves, _ = fitted(dict.fromkeys(keys, clock), values, errors, time_basis, known_errors=True)
+    level, variance = (float(one.mean()) for one in (curves[keys[0]].mean, curves[keys[0]].covariance))
+    return level, variance**0.5 / level
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [0, 1])
+def test_others_lend_their_level_as_surely_as_it_is_known_whatever_their_size(seed: int) -> None:
+    """A stage known to 20 % beside eight known to 3 %, then with four of these far larger or smaller."""
+    shares = [0.2, *[0.03] * 8]
+    assert level_of_first([1.0] * 9, shares, seed)[1] <= 0.03
+    assert level_of_first([*[1.0] * 5, 100.0, 100.0, 0.01, 0.01], shares, seed)[1] <= 0.033
+
+
+@pytest.mark.thorough
+def test_a_level_lent_by_two_that_are_unsure_is_as_unsure() -> None:
+    """Were the others' median taken for the truth, levels would be off by 2.6 times what they state."""
+    found = np.array([level_of_first([1.0] * 3, [0.2] * 3, seed) for seed in range(12)])
+    assert np.sqrt(np.mean(((found[:, 0] - 1.0) / found[:, 1]) ** 2)) <= 2.0
 
 
 @pytest.mark.thorough
