@@ -1,4 +1,4 @@
-"""A small profile in the Zeus format, and what a call of the program leaves."""
+"""Small profiles, and what a call of the program and a recorded iteration leave."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from perseus_ds.plan.clock_requests import Played
+from perseus_ds.profile import Point
+from perseus_ds.run_directory.records import RecordedIteration, Span
+
 CSV = """stage,instruction,frequency,time,energy
 0,forward,1400,0.05,15
 0,forward,1200,0.055,12
@@ -29,6 +33,27 @@ CSV = """stage,instruction,frequency,time,energy
 1,backward,1200,0.132,29
 1,backward,1000,0.156,26
 """
+
+
+BLOCKING_W = 70.0
+
+
+def points(time_s: float) -> tuple[Point, ...]:
+    """A computation at five clocks: time grows slower than the clock falls, power with about its square."""
+    return tuple(
+        Point(mhz, time_s * (0.2 + 0.8 * 1410 / mhz), time_s * (90 + 260 * (mhz / 1410) ** 3))
+        for mhz in (1410, 1290, 1170, 1050, 930)
+    )
+
+
+def recorded(
+    name: str, played: list[Played], iteration_time_s: float, **more: tuple[int, ...]
+) -> RecordedIteration:
+    """A plan's iteration as a job records it; ``more``: the rank of each stage."""
+    spans = tuple(
+        Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s) for p in played
+    )
+    return RecordedIteration(name, iteration_time_s, BLOCKING_W, simulated=True, spans=spans, **more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,42 +5,33 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from cli_program import BLOCKING_W, points, recorded
 
 from perseus_ds.plan import PlanSet, build, write_plans
-from perseus_ds.plan.clock_requests import Played, play, play_baseline
-from perseus_ds.profile import Point, Profile, write_profile
+from perseus_ds.plan.clock_requests import play, play_baseline
+from perseus_ds.profile import Profile, write_profile
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import (
     MeasuredSide,
     RecordedIteration,
-    Span,
     Summary,
     write_summary,
     write_timelines,
 )
 from perseus_ds.schedule import Kind, textbook
 
-BLOCKING_W = 70.0
 FINGERPRINT = {"gpu": "A100-SXM4-80GB", "simulated": "0123456789abcdef", "stages": "2"}
-
-
-def _points(time_s: float) -> tuple[Point, ...]:
-    """Time grows slower than the clock falls, power with about its square."""
-    return tuple(
-        Point(mhz, time_s * (0.2 + 0.8 * 1410 / mhz), time_s * (90 + 260 * (mhz / 1410) ** 3))
-        for mhz in (1410, 1290, 1170, 1050, 930)
-    )
 
 
 @pytest.fixture(scope="session")
 def profile() -> Profile:
-    points = {
-        (stage, kind): _points(base_s * (1.0 + 0.3 * stage))
+    measured = {
+        (stage, kind): points(base_s * (1.0 + 0.3 * stage))
         for stage in range(2)
         for kind, base_s in ((Kind.FORWARD, 0.05), (Kind.BACKWARD, 0.1))
     }
-    return Profile(points, blocking_power_w=BLOCKING_W, fingerprint=FINGERPRINT)
+    return Profile(measured, blocking_power_w=BLOCKING_W, fingerprint=FINGERPRINT)
 
 
 @pytest.fixture(scope="session")
@@ -53,8 +44,8 @@ def plans(profile: Profile) -> PlanSet:
 def timelines(plans: PlanSet) -> list[RecordedIteration]:
     plan = plans.plan(1)
     return [
-        _timeline("perseus", play(plan), plan.iteration_time_s),
-        _timeline("baseline", play_baseline(plans), plans.baseline.iteration_time_s),
+        recorded("perseus", play(plan), plan.iteration_time_s),
+        recorded("baseline", play_baseline(plans), plans.baseline.iteration_time_s),
     ]
 
 
@@ -96,10 +87,3 @@ def _summary() -> Summary:
         predicted_saving_pct=12.5,
         facts={"gpu": "A100-SXM4-80GB", "gpus": 4, "plan": 1},
     )
-
-
-def _timeline(name: str, played: list[Played], iteration_time_s: float) -> RecordedIteration:
-    spans = tuple(
-        Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s) for p in played
-    )
-    return RecordedIteration(name, iteration_time_s, BLOCKING_W, simulated=True, spans=spans)

@@ -6,27 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_program import points, recorded
 
-from perseus_ds.plan import PlanSet
+from perseus_ds.plan import FrequencyPlan, PlanSet, build
 from perseus_ds.plan.clock_requests import play
+from perseus_ds.profile import Profile
 from perseus_ds.report.figures import EnergyPrices, event_row, fact_rows, straggler_rows
+from perseus_ds.report.page import clocks_mhz
 from perseus_ds.report.read import critical_path
 from perseus_ds.report.timeline import energy_j, rank_rows, write_trace
 from perseus_ds.run_directory.records import MeasuredSide, RecordedIteration, Span, Summary
-from perseus_ds.schedule import Instruction, textbook
-
-
-def timeline(plans: PlanSet, index: int = 0) -> RecordedIteration:
-    spans = tuple(
-        Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s)
-        for p in play(plans.plan(index))
-    )
-    time_s = max(span.start_s + span.duration_s for span in spans)
-    return RecordedIteration("perseus", time_s, plans.blocking_power_w, simulated=True, spans=spans)
+from perseus_ds.schedule import Instruction, Kind, textbook
 
 
 def test_a_critical_path_has_no_gap_from_the_first_instruction_to_the_last(plans: PlanSet) -> None:
-    found = timeline(plans)
+    found = recorded("perseus", play(plans.plan(0)), plans.plan(0).iteration_time_s)
     place = {span.instruction: span for span in found.spans}
     path = critical_path(found, plans.schedule)
     assert place[path[0]].start_s == 0.0
@@ -103,7 +97,7 @@ def valid(event: dict[str, object]) -> bool:
 
 
 def test_the_trace_is_valid_and_its_power_is_the_energy(plans: PlanSet, tmp_path: Path) -> None:
-    found = timeline(plans)
+    found = recorded("perseus", play(plans.plan(0)), plans.plan(0).iteration_time_s)
     path = critical_path(found, plans.schedule)
     content = json.loads(write_trace([found], tmp_path / "t.json", critical={"perseus": path}).read_text())
     events = content["traceEvents"]
@@ -178,3 +172,39 @@ def test_facts_within_facts_have_rows_of_their_own_and_no_syntax() -> None:
         ("simulated",): ["yes"],
         ("rows",): ["(a", "1", "s)"],
     }
+
+
+# A V schedule with split backwards: a lane per rank, a stripe per chunk, every kind.
+
+KINDS = {Kind.FORWARD: 0.05, Kind.BACKWARD_INPUT: 0.055, Kind.BACKWARD_WEIGHT: 0.045}
+
+
+@pytest.fixture(scope="module")
+def zbv() -> FrequencyPlan:
+    profile = Profile({(s, k): points(t * (1 + 0.1 * s)) for s in range(8) for k, t in KINDS.items()})
+    schedule = textbook("zbv", stages=8, microbatches=8)
+    return build(profile, schedule, blocking_power_w=70.0).plan(0)
+
+
+def test_a_lane_for_every_rank_with_both_its_chunks(zbv: FrequencyPlan) -> None:
+    ranks = zbv.of.schedule.rank_of_stages()
+    rank_of_stage = tuple(ranks[stage] for stage in range(8))
+    found = recorded("perseus", play(zbv), zbv.iteration_time_s, rank_of_stage=rank_of_stage)
+    assert [(lane.name, lane.stages) for lane in rank_rows(found)] == [
+        ("rank 0", (0, 7)),
+        ("rank 1", (1, 6)),
+        ("rank 2", (2, 5)),
+        ("rank 3", (3, 4)),
+    ]
+    assert energy_j(found) == pytest.approx(zbv.energy_j)
+
+
+def test_clocks_of_three_kinds_have_a_row_per_model_stage(zbv: FrequencyPlan) -> None:
+    found = clocks_mhz(zbv.of, [zbv.index])[0]
+    assert found.shape == (3 * 8, 8)
+    portions = zbv.portions()
+    for one, shares in portions.items():
+        options = zbv.of.options[one.stage, one.kind]
+        row = list(KINDS).index(one.kind) * 8 + one.stage
+        mhz = sum(share * options.mean_mhz(option) for option, share in shares)
+        assert found[row, one.microbatch] == round(mhz)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,16 +13,18 @@ from cli_program import page_data, unpacked
 
 from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet
-from perseus_ds.profile import Profile
+from perseus_ds.profile import Profile, write_csv, write_profile
 from perseus_ds.report import EnergyPrices, write_report
 from perseus_ds.report.figures import figures
 from perseus_ds.report.page import (
     MAX_LINES,
     clocks_mhz,
     page_of,
+    profile_sections,
     sampled_plans,
 )
 from perseus_ds.report.read import load_run
+from perseus_ds.run_directory.events import append_event
 
 _VOID = {"meta", "link", "path", "input"}
 WriteRun = Callable[..., Path]
@@ -180,3 +183,23 @@ def test_prices_that_would_be_ignored_are_refused(
     folder = write_run().parent
     assert main(["report", *(str(folder / one) for one in what), option, "2"]) == 1
     assert option in capsys.readouterr().err
+
+
+def test_clocks_that_did_not_hold_are_named_with_the_reason(write_run: WriteRun) -> None:
+    run_dir = write_run()
+    append_event(run_dir / "events.jsonl", "not_held", {"clocks_mhz": [1800, 1700]})
+    [found] = [one for one in profile_sections(load_run(run_dir), {}) if one["heading"] == "The profile"]
+    assert "1800, 1700" in str(found["words"])
+
+
+@pytest.mark.parametrize("name", ["profile.json", "profile.csv"])
+def test_a_profile_alone_has_a_page(
+    name: str, profile: Profile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    (write_csv if name.endswith("csv") else write_profile)(profile, file)
+    assert main(["report", str(file)]) == 0
+    assert "profile.html" in capsys.readouterr().out
+    page = unescape((tmp_path / "profile.html").read_text())
+    assert "no errors" in page
+    assert "predicted, s" not in page

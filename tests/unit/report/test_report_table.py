@@ -42,17 +42,19 @@ def test_fits_a_log_file(write_run: Callable[..., Path]) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_says_what_is_missing_and_why(write_run: Callable[..., Path]) -> None:
-    run_dir = write_run("profile", events=[{"event": "attached", "mode": "profile"}])
-    text = table(run_dir)
-    assert "plan.json: mode" in text
-    assert "measured" not in text
-
-
-def test_a_disabled_job_says_so(write_run: Callable[..., Path]) -> None:
-    run_dir = write_run("profile", events=[{"event": "disabled", "reason": "the GPU was lost"}])
-    found = " ".join(table(run_dir).split())
-    assert re.search(r"summary\.json: .*GPU.*lost", found)
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        ({"event": "attached", "mode": "profile"}, r"plan\.json: mode"),
+        ({"event": "disabled", "reason": "the GPU was lost"}, r"summary\.json: .*GPU.*lost"),
+    ],
+)
+def test_says_what_is_missing_and_why(
+    write_run: Callable[..., Path], event: dict[str, object], why: str
+) -> None:
+    found = " ".join(table(write_run("profile", events=[event])).split())
+    assert re.search(why, found)
+    assert "measured" not in found
 
 
 @pytest.mark.parametrize("there", [True, False])
