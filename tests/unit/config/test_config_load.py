@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.config import load, read_source
+from perseus_ds.config import load, read_block, read_source
+from perseus_ds.config.load import text_digest
 from perseus_ds.errors import ConfigError
 
 ENCODED = '{"perseus": {"enabled": true, "run_dir": "runs/\u00fc>?~\u00ff"}} // and a comment'
@@ -39,7 +40,6 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a block that is none": (b'{"perseus": 3}', ": perseus is 3 (expected a block like"),
     "no text": (b"\xff\xfe\x00", "utf-8"),
     "deep lists": (b"[" * 100_000, "is nested too deeply"),
-    "deep blocks": (b'{"perseus":' * 20_000 + b"1" + b"}" * 20_000, "is nested too deeply"),
     "a megabyte": (b" " * (1 << 20), "has 1048576 bytes, 262144 are allowed"),
     "a reference to itself": (b'{"perseus": {"enabled": true, "run_dir": "${run_dir}"}}', "perseus"),
 }
@@ -110,3 +110,57 @@ def test_what_only_looks_like_base64_is_none() -> None:
     word = base64.b64encode(b'{"train_batch_size": 4}').decode()
     with pytest.raises(ConfigError, match="No such"):
         read_source(f"{word[:8]}.{word[8:]}")
+
+
+# A block in a file of its own: JSON or YAML, and one line for whatever it is not.
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("perseus.json", '{"run_dir": "x", "audit": {"iterations": 3}}'),
+        ("perseus.json", '{"run_dir": "x", /* as DeepSpeed reads it */ "audit": {"iterations": 3}}'),
+        ("perseus.yaml", "run_dir: x\naudit: {iterations: 3}\n"),
+        ("perseus.yml", "run_dir: x\naudit:\n  iterations: 3\n"),
+    ],
+)
+def test_json_and_yaml_say_the_same(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert read_block(tmp_path / name) == {"run_dir": "x", "audit": {"iterations": 3}}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("torn.json", b'{"run_dir": "x', "JSON"),
+        ("empty.json", b"", "is empty"),
+        ("comment.json", b"// later", "is empty"),
+        ("comment.yaml", b"# later\n", "is empty"),
+        ("twice.json", b'{"audit": {"iterations": 3, "iterations": 4}}', "'iterations' stands"),
+        ("twice.yaml", b"mode: off\nmode: run\n", "duplicate key mode"),
+        ("ranks.yaml", b'simulated: {ranks: {3: {}, "3": {}}}\n', "Conflicting"),
+        ("torn.yaml", b"run_dir: [x", "JSON"),
+        ("list.json", b"[1]", "block"),
+        ("list.yaml", b"- 1\n", "block"),
+        ("binary.json", b"\x80\xff", "JSON"),
+        ("huge.json", b" " * (1 << 21), "bytes"),
+    ],
+)
+def test_anything_else_is_one_line_that_names_the_file(
+    tmp_path: Path, name: str, content: bytes, why: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        read_block(tmp_path / name)
+    assert str(tmp_path / name) in refused.value.message
+    assert why in refused.value.message
+    assert "\n" not in str(refused.value)
+
+
+def test_two_files_have_one_mark_if_they_say_the_same(tmp_path: Path) -> None:
+    for name, text in (("one", "{}"), ("same", "{}"), ("other", "{ }")):
+        (tmp_path / name).write_text(text)
+    marks = [text_digest(tmp_path / name) for name in ("one", "same", "other")]
+    assert marks[0] == marks[1] != marks[2]
+    assert text_digest(tmp_path / "nowhere") is None
+    assert text_digest(tmp_path) is None

@@ -1,10 +1,17 @@
+"""The block: what is accepted, and what is refused in one line with its key."""
+
+from __future__ import annotations
+
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
-from perseus_ds.config import FLAGS, PerseusConfig, is_enabled, load, parse
+from perseus_ds.config import FLAGS, PerseusConfig, is_enabled, load, parse, read_block
 from perseus_ds.config.load import REMOVED_KEYS
 from perseus_ds.errors import ConfigError
 
@@ -16,11 +23,8 @@ REFUSED: list[tuple[dict[str, object], str, str]] = [
     ({"mode": "runn"}, "mode", "'automatic'"),
     ({"mode": True}, "mode", "YAML"),
     ({"on_error": "ignore"}, "on_error", "'raise'"),
-    ({"run_dir": 3}, "run_dir", "string"),
     ({"profile": 5}, "profile", "object"),
     ({"simulated": True}, "simulated", "object"),
-    ({"profile": {"min_window_s": "5"}}, "profile.min_window_s", "number"),
-    ({"profile": {"min_window_s": True}}, "profile.min_window_s", "number"),
     ({"profile": {"max_clocks": 3.5}}, "profile.max_clocks", "integer"),
     ({"objective": {"reserve_pct": "much"}}, "objective.reserve_pct", "number or 'automatic'"),
     ({"objective": {"deadline_s": 3}}, "objective.deadline_s", "policy"),
@@ -63,11 +67,13 @@ def test_environment_variables_inside_values(monkeypatch: pytest.MonkeyPatch) ->
     assert parse({"run_dir": "${oc.env:PERSEUS_TEST_DIR}/run"}, {}).run_dir == "there/run"
 
 
-@pytest.mark.parametrize("flag", [True, False])
-def test_a_run_directory_may_be_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, *, flag: bool) -> None:
+def test_every_path_may_be_in_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
-    block, flags = ({}, {"PERSEUS_RUN_DIR": "~/x"}) if flag else ({"run_dir": "~/x"}, {})
-    assert parse(block, flags).run_dir == "/home/ada/x"
+    block = {"run_dir": "~/r", "objective": {"timelines": "~/t"}, "metrics": {"folder": "~/m"}}
+    config = parse(block, {})
+    paths = config.run_dir, config.objective.timelines, config.metrics.folder
+    assert paths == ("/home/ada/r", "/home/ada/t", "/home/ada/m")
+    assert parse({}, {"PERSEUS_RUN_DIR": "~/x"}).run_dir == "/home/ada/x"
     assert parse({"run_dir": "./~/x"}, {}).run_dir == "./~/x"
     assert parse({"run_dir": "cost$"}, {}).run_dir == "cost$"
 
@@ -98,12 +104,6 @@ def test_braces_of_another_kind_are_refused_with_the_form_that_works(
         parse(block(text), {})
     assert caught.value.message.startswith(key)
     assert form in str(caught.value)
-
-
-def test_every_path_may_be_in_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ada")
-    config = parse({"objective": {"timelines": "~/t"}, "metrics": {"folder": "~/m"}}, {})
-    assert (config.objective.timelines, config.metrics.folder) == ("/home/ada/t", "/home/ada/m")
 
 
 @pytest.mark.parametrize(
@@ -164,3 +164,66 @@ def test_a_removed_key_is_refused_with_what_to_do_instead(key: str) -> None:
         parse({"enabled": True} | block, {})
     assert f"perseus.{key}" in refused.value.message
     assert refused.value.hint == REMOVED_KEYS[key]
+
+
+# Every number of the block has a range: whatever lies outside is one line with the key and the range.
+
+POLICY = {"max_slowdown_pct": "max_slowdown", "deadline_s": "deadline", "power_cap_w": "power_cap"}
+NUMBERS: tuple[object, ...] = (-1e308, -1e-9, 1e308, math.inf, -math.inf, math.nan)
+NO_NUMBERS: tuple[object, ...] = (True, "1", [], {}, [1])
+
+
+def keys(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Every key of the block that is no block itself, with its type."""
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        wanted = hints[field.name]
+        if isinstance(wanted, type) and is_dataclass(wanted):
+            yield from keys(wanted, (*path, field.name))
+        elif field.name != "simulated":
+            yield (*path, field.name), wanted
+
+
+def is_number(wanted: object) -> bool:
+    return "float" in str(wanted) or "int" in str(wanted)
+
+
+def block_of(path: tuple[str, ...], value: object) -> dict[str, Any]:
+    block: dict[str, Any] = {path[-1]: value}
+    if path[-1] in POLICY:
+        block["policy"] = POLICY[path[-1]]
+    for name in reversed(path[:-1]):
+        block = {name: block}
+    return block
+
+
+MALFORMED = [
+    (path, value)
+    for path, wanted in keys(PerseusConfig)
+    for value in (NUMBERS + NO_NUMBERS if is_number(wanted) else (1.5, [], {}, math.nan))
+]
+CASES = [
+    pytest.param(path, value, id=f"{'.'.join(path)}={value}", marks=[pytest.mark.thorough] * bool(number % 4))
+    for number, (path, value) in enumerate(MALFORMED)
+]
+
+
+@pytest.mark.parametrize(("path", "value"), CASES)
+def test_a_malformed_block_is_one_line_with_key_and_range(path: tuple[str, ...], value: object) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse({"enabled": True, **block_of(path, value)}, {})
+    line = str(refused.value)
+    assert line.startswith(f"perseus.{'.'.join(path)} is ")
+    assert "(expected " in line
+    assert "\n" not in line
+    assert len(line) < 250
+
+
+@pytest.mark.parametrize(
+    "text", ['{"perseus": {"audit": {"iterations": 1e999}}}', '{"audit": {"iterations": 1e999}}']
+)
+def test_a_number_beyond_all_numbers_is_one_line_that_names_the_file(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="number"):
+        load(file, {}) if "perseus" in text else read_block(file)
