@@ -20,7 +20,7 @@ from perseus_ds.profile import read_profile, write_profile
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "profile.csv"
-SIZES = ["--stages", "4", "--microbatches", "8", "--blocking-power-w", "70"]
+SIZES = "--stages 4 --microbatches 8 --blocking-power-w 70"
 
 BLOCKS: list[Mapping[str, Any]] = [
     {},
@@ -87,51 +87,33 @@ def _keys(block: Mapping[str, Any]) -> list[str]:
 
 def _commands(folder: Path) -> dict[str, Any]:
     """Exit code and the JSON's keys of each command."""
-    plan = str(folder / "plan.json")
     calls = {
-        "plan": ["plan", str(EXAMPLE), *SIZES, "-o", plan, "--json"],
-        "plan with a frontier": [
-            "plan",
-            str(EXAMPLE),
-            *SIZES,
-            "-o",
-            plan,
-            "--frontier-csv",
-            str(folder / "f.csv"),
-        ],
-        "show": ["show", plan, "--format", "json"],
-        "show a plan": ["show", plan, "--plan", "0", "--format", "csv"],
-        "show beside a straggler": ["show", plan, "--straggler", "2.2"],
-        "show within a slowdown": ["show", plan, "--max-slowdown", "5"],
-        "show before a deadline": ["show", plan, "--deadline", "2.2"],
-        "verify": ["verify", plan],
-        "simulate": ["simulate", plan, str(EXAMPLE), "--json"],
-        "doctor": ["doctor", "--json"],
-        "guardd status without a service": ["guardd", "status"],
+        "plan": f"plan profile.csv {SIZES} -o plan.json --json",
+        "plan with a frontier": f"plan profile.csv {SIZES} -o plan.json --frontier-csv f.csv",
+        "show": "show plan.json --format json",
+        "show a plan": "show plan.json --plan 0 --format csv",
+        "show beside a straggler": "show plan.json --straggler 2.2",
+        "show within a slowdown": "show plan.json --max-slowdown 5",
+        "show before a deadline": "show plan.json --deadline 2.2",
+        "verify": "verify plan.json",
+        "simulate": "simulate plan.json profile.csv --json",
+        "doctor": "doctor --json",
+        "guardd status without a service": "guardd status",
         # refused
-        "plan without sizes": ["plan", str(EXAMPLE)],
-        "plan of no file": ["plan", str(folder / "none.csv"), *SIZES],
-        "plan of too many stages": [
-            "plan",
-            str(EXAMPLE),
-            "--stages",
-            "9",
-            "--microbatches",
-            "8",
-            "--blocking-power-w",
-            "70",
-        ],
-        "show no file": ["show", str(folder / "none.json")],
-        "show no such plan": ["show", plan, "--plan", "100000"],
-        "verify no plan": ["verify", str(EXAMPLE)],
-        "report of no run": ["report", str(folder / "none")],
-        "notify no run": ["notify", str(folder / "none"), "--pipeline", "0", "--slowdown", "1.2"],
-        "run nothing": ["run"],
-        "no such command": ["fly"],
+        "plan without sizes": "plan profile.csv",
+        "plan of no file": f"plan none.csv {SIZES}",
+        "plan of too many stages": "plan profile.csv --stages 9 --microbatches 8 --blocking-power-w 70",
+        "show no file": "show none.json",
+        "show no such plan": "show plan.json --plan 100000",
+        "verify no plan": "verify profile.csv",
+        "report of no run": "report none",
+        "notify no run": "notify none --pipeline 0 --slowdown 1.2",
+        "run nothing": "run",
+        "no such command": "fly",
     }
     found = {}
     for name, words in calls.items():
-        code, out, error = _called(words, folder)
+        code, out, error = _called(words.split(), folder)
         row: dict[str, Any] = {"exit code": code}
         if code == 0 and out.lstrip().startswith(("{", "[")):
             row["keys"] = _shape(json.loads(out))
@@ -143,7 +125,8 @@ def _commands(folder: Path) -> dict[str, Any]:
 
 
 def _called(words: list[str], folder: Path) -> tuple[object, str, str]:
-    """Run a command in this process; return its exit code and what it printed."""
+    """Run a command beside the example's profile; return its exit code and what it printed."""
+    (folder / "profile.csv").write_bytes(EXAMPLE.read_bytes())
     out, error = io.StringIO(), io.StringIO()
     with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         try:
@@ -175,7 +158,7 @@ DAMAGES: Mapping[str, Callable[[str], str]] = {
 
 def _damaged(folder: Path) -> dict[str, Any]:
     """Whether a damaged profile and plan are refused in words that name the file."""
-    _called(["plan", str(EXAMPLE), *SIZES, "-o", str(folder / "plan.json")], folder)
+    _called(f"plan profile.csv {SIZES} -o plan.json".split(), folder)
     write_profile(read_profile(EXAMPLE), folder / "profile.json")
     found = {}
     for name, read in (("plan.json", read_plans), ("profile.json", read_profile)):
