@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import mmap
 import os
 import re
 import secrets
 import shutil
 import subprocess
-import time
 from importlib.util import find_spec
 from pathlib import Path
+
+from fake_nvml import FakeDriver, numbers_of
 
 SOURCE = Path(__file__).with_name("libamd_smi.c")
 CACHE = Path(__file__).parents[2] / ".cache" / "fake_amdsmi"
@@ -20,39 +20,26 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw").zfill(4
 NODE = f"{os.environ.setdefault('FAKE_AMDSMI_RUN', secrets.token_hex(4))}-{WORKER}"
 UUID = f"{NODE}-1000-8000-{{:012d}}"  # guards of two test runs do not meet
 
-OPEN, READ, SET, RESET, CLOSE = (1 << bit for bit in range(5))
-EVERY_CALL = OPEN | READ | SET | RESET | CLOSE
 CODES = (*range(1, 21), *range(30, 35), *range(39, 56), (1 << 32) - 2, (1 << 32) - 1)  # amdsmi.h 7.0
-
-
-def _numbers(struct: str) -> list[tuple[str, type[ctypes.c_uint64]]]:
-    """Read the names of a struct's numbers from the C source, in its order."""
-    body = SOURCE.read_text().partition(f"}} {struct};")[0].rpartition("typedef struct {")[2]
-    names = ", ".join(re.findall(r"uint64_t ([^;]+);", body)).split(", ")
-    return [(name, ctypes.c_uint64) for name in names]
 
 
 class GpuState(ctypes.Structure):
     """One GPU of the file; the names are those of the C source."""
 
-    _fields_ = tuple(_numbers("gpu_t"))
+    _fields_ = tuple(numbers_of("gpu_t", SOURCE))
 
 
 class State(ctypes.Structure):
     """The whole file."""
 
-    _fields_ = (*_numbers("state_t"), ("gpu", GpuState * 8))
+    _fields_ = (*numbers_of("state_t", SOURCE), ("gpu", GpuState * 8))
 
 
-class FakeAmdsmi:
-    """A node with AMD GPUs: a file that the library maps."""
+class FakeAmdsmi(FakeDriver):
+    """A node with AMD GPUs."""
 
     def __init__(self, path: Path, gpus: int = 2) -> None:
-        self.path = path
-        path.write_bytes(bytes(ctypes.sizeof(State)))
-        with path.open("r+b") as file:
-            self.state = State.from_buffer(mmap.mmap(file.fileno(), 0))
-        self.state.gpus = gpus
+        super().__init__(path, State, gpus)
         for index in range(gpus):
             gpu = self.state.gpu[index]
             gpu.low_mhz, gpu.high_mhz, gpu.memory_mhz, gpu.load_pct = 500, 2100, 1300, 90
@@ -60,17 +47,6 @@ class FakeAmdsmi:
     def limits_mhz(self) -> list[int]:
         """Read what is limited, without asking the library."""
         return [self.state.gpu[index].limit_mhz for index in range(self.state.gpus)]
-
-    def strike(
-        self, calls: int = EVERY_CALL, *, pct: int = 0, for_s: float = 0.0, code: int | None = None
-    ) -> None:
-        """Have kinds of calls fail: so many of a hundred, and all from now on for so long.
-
-        Without a code each call fails with another one.
-        """
-        self.state.struck_pct, self.state.struck_code = pct, code or 0
-        self.state.struck_until_us = int((time.monotonic() + for_s) * 1e6) if for_s else 0
-        self.state.struck_calls = calls
 
     def environment(self) -> dict[str, str]:
         """What a process needs to see this node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import mmap
 import os
 import re
 import secrets
@@ -24,9 +25,9 @@ EVERY_CALL = OPEN | READ | SET | RESET | CLOSE
 CODES = (*range(1, 30), 999)  # nvml.h 13, enum nvmlReturn_t
 
 
-def _numbers(struct: str) -> list[tuple[str, type[ctypes.c_uint64]]]:
+def numbers_of(struct: str, source: Path = SOURCE) -> list[tuple[str, type[ctypes.c_uint64]]]:
     """Read the names of a struct's numbers from the C source, in its order."""
-    body = SOURCE.read_text().partition(f"}} {struct};")[0].rpartition("typedef struct {")[2]
+    body = source.read_text().partition(f"}} {struct};")[0].rpartition("typedef struct {")[2]
     names = ", ".join(re.findall(r"uint64_t ([^;]+);", body)).split(", ")
     return [(name, ctypes.c_uint64) for name in names]
 
@@ -38,7 +39,7 @@ class GpuState(ctypes.Structure):
         ("name", ctypes.c_char * 96),
         ("uuid", ctypes.c_char * 96),
         ("pci", ctypes.c_char * 32),
-        *_numbers("gpu_t"),
+        *numbers_of("gpu_t"),
     )
 
 
@@ -47,20 +48,40 @@ class State(ctypes.Structure):
 
     _fields_ = (
         ("magic", ctypes.c_char * 8),
-        *_numbers("state_t"),
+        *numbers_of("state_t"),
         ("driver", ctypes.c_char * 80),
         ("gpu", GpuState * 16),
     )
 
 
-class FakeNvml:
-    """A node with GPUs: a file that the library maps."""
+class FakeDriver:
+    """A file that a fake library maps, seen as a structure of its kind."""
+
+    def __init__(self, path: Path, kind: type[ctypes.Structure], gpus: int) -> None:
+        self.path = path
+        path.write_bytes(bytes(ctypes.sizeof(kind)))
+        with path.open("r+b") as file:
+            self.state = kind.from_buffer(mmap.mmap(file.fileno(), 0))
+        self.state.gpus = gpus
+
+    def strike(
+        self, calls: int = EVERY_CALL, *, pct: int = 0, for_s: float = 0.0, code: int | None = None
+    ) -> None:
+        """Have kinds of calls fail: so many of a hundred, and all from now on for so long.
+
+        Without a code each call fails with another one.
+        """
+        self.state.struck_pct, self.state.struck_code = pct, code or 0
+        self.state.struck_until_us = int((time.monotonic() + for_s) * 1e6) if for_s else 0
+        self.state.struck_calls = calls
+
+
+class FakeNvml(FakeDriver):
+    """A node with NVIDIA GPUs."""
 
     def __init__(self, path: Path, gpus: int = 2, **numbers: int) -> None:
-        self.path = path
-        path.write_bytes(bytes(ctypes.sizeof(State)))
-        self.state = self._map()
-        self.state.magic, self.state.gpus, self.state.driver = b"fakenvml", gpus, b"999.01"
+        super().__init__(path, State, gpus)
+        self.state.magic, self.state.driver = b"fakenvml", b"999.01"
         for index in range(gpus):
             gpu = self.state.gpu[index]
             gpu.name, gpu.uuid = b"Fake A100", UUID.format(index).encode()
@@ -81,17 +102,6 @@ class FakeNvml:
         self.state.gpu[index].refuse_code = code
         self.state.gpu[index].refuse_until_us = int((time.monotonic() + seconds) * 1e6)
 
-    def strike(
-        self, calls: int = EVERY_CALL, *, pct: int = 0, for_s: float = 0.0, code: int | None = None
-    ) -> None:
-        """Have kinds of calls fail: so many of a hundred, and all from now on for so long.
-
-        Without a code each call fails with another one.
-        """
-        self.state.struck_pct, self.state.struck_code = pct, code or 0
-        self.state.struck_until_us = int((time.monotonic() + for_s) * 1e6) if for_s else 0
-        self.state.struck_calls = calls
-
     def environment(self, *, old_driver: bool = False) -> dict[str, str]:
         """Give a process this node."""
         return {
@@ -111,12 +121,6 @@ class FakeNvml:
                         words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
                         found[int(entry.name)] = words
         return found
-
-    def _map(self) -> State:
-        import mmap
-
-        with self.path.open("r+b") as file:
-            return State.from_buffer(mmap.mmap(file.fileno(), 0))
 
 
 def missing_compiler() -> str | None:
