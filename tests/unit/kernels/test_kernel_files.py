@@ -2,6 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
@@ -19,6 +21,32 @@ from perseus_ds.schedule import Kind
 pytestmark = pytest.mark.thorough
 
 GEMM = KernelClass("gemm", ((8, 8), (8, 8)), "float16")
+
+
+words = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=1, max_size=8)
+positive = st.floats(1e-9, 1e9)
+shapes = st.lists(st.lists(st.integers(1, 9999), min_size=1, max_size=4).map(tuple), max_size=3).map(tuple)
+kernels = st.builds(KernelClass, words, shapes, words, st.just("") | words)
+clocks = st.none() | st.integers(1, 9999)
+pairs = st.lists(st.builds(ClockPair, clocks, clocks), max_size=3, unique=True)
+
+
+@st.composite
+def points(draw: st.DrawFn) -> tuple[KernelPoint, ...]:
+    """Measurements at the default pair and others."""
+    chosen = dict.fromkeys([DEFAULT_PAIR, *draw(pairs)])
+    numbers = [*(positive,) * 4, st.integers(1, 99)]
+    return tuple(KernelPoint(pair, *map(draw, numbers)) for pair in chosen)
+
+
+@given(st.dictionaries(kernels, st.tuples(points(), points() | st.just(())), min_size=1, max_size=4))
+def test_a_profile_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, measured: dict[KernelClass, tuple[tuple[KernelPoint, ...], ...]]
+) -> None:
+    path = tmp_path_factory.mktemp("profile") / "k.json"
+    profile = KernelProfile(tuple(MeasuredKernel(kernel, *both) for kernel, both in measured.items()))
+    write_kernel_profile(profile, path)
+    assert read_kernel_profile(path) == profile
 
 
 def test_a_profile_keeps_what_is_not_a_point(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@ import gzip
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perseus_ds.errors import ProfileError
 from perseus_ds.profile import Point, Profile, read_csv, read_profile, write_csv
@@ -24,6 +26,29 @@ def test_reads_other_columns_over_and_any_order_of_columns(tmp_path: Path) -> No
     file = tmp_path / "profile.csv"
     file.write_text("\ufeffenergy,note,time,frequency,instruction,stage\r\n61,,0.2,1410.0, Backward ,3\r\n")
     assert read_csv(file).points == {(3, Kind.BACKWARD): (Point(1410, 0.2, 61.0),)}
+
+
+points = st.lists(
+    st.builds(
+        lambda clock_mhz, time_s, power_w: Point(clock_mhz, time_s, power_w * time_s),
+        st.integers(10, 3000),
+        st.floats(1e-9, 1e8),
+        st.floats(6.0, 2999.0),
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda point: point.clock_mhz,
+)
+named = [kind for kind in Kind if kind.is_computation and kind is not Kind.UNKNOWN_COMPUTE]
+computations = st.tuples(st.integers(0, 20), st.sampled_from(named))
+
+
+@given(st.dictionaries(computations, points.map(tuple), min_size=1, max_size=6).map(Profile))
+def test_reads_back_what_it_wrote(tmp_path_factory: pytest.TempPathFactory, profile: Profile) -> None:
+    file = tmp_path_factory.mktemp("csv") / "profile.csv"
+    write_csv(profile, file)
+    again = read_csv(file)
+    assert {key: again.of(*key) for key in again.points} == {key: profile.of(*key) for key in profile.points}
 
 
 BAD_ROWS = {

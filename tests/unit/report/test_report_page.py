@@ -203,3 +203,21 @@ def test_a_profile_alone_has_a_page(
     page = unescape((tmp_path / "profile.html").read_text())
     assert "no errors" in page
     assert "predicted, s" not in page
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours. Source: WCAG 2.1, definitions of contrast ratio and relative luminance."""
+    parts = np.array([[int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)] for colour in (one, other)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    low, high = sorted(linear @ [0.2126, 0.7152, 0.0722])
+    return float((high + 0.05) / (low + 0.05))
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_text_stands_out_from_what_is_under_it(text: str, scheme: int) -> None:
+    colours = dict(
+        re.findall(r"--(\w+): (#[0-9a-f]{6})", re.findall(r":root \{(.*?)\}", text, re.DOTALL)[scheme])
+    )
+    pairs = [(name, on) for name in ("ink", "faint", "accent", "before", "warn") for on in ("paper", "panel")]
+    pairs += [(f"q{step}", f"p{step}") for step in range(10)]
+    assert [pair for pair in pairs if contrast(*map(colours.__getitem__, pair)) < 4.5] == []

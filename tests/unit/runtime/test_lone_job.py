@@ -70,6 +70,11 @@ def test_what_it_wrote_fits_together(done: Done) -> None:
     assert done.clocks_mhz == planned_mhz | {max(profile.clocks_mhz)}, "the plan's, and audits at the highest"
 
 
+def test_durations_of_a_simulated_gpu_are_told_as_such(done: Done) -> None:
+    told = {event["event"] for event in events_of(done.run_dir) if "(simulated)" in str(event.get("line"))}
+    assert {"profiling", "profiled", "running"} <= told
+
+
 def test_the_measured_saving_is_the_true_one(done: Done) -> None:
     summary = read_summary(done.run_dir / "summary.json")
     assert summary.saving_pct == pytest.approx(17.45, abs=1.0), (
