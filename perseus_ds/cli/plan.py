@@ -199,6 +199,7 @@ def request_of(options: argparse.Namespace, given: dict[str, Any], profile: Prof
             given.get("changes_per_s", base.budget.per_gpu_per_s),
             given.get("node_changes_per_s", base.budget.per_node_per_s),
             given.get("gpus_per_node", base.budget.gpus_per_node),
+            dated=base.budget.dated and "changes_per_s" not in given,
         ),
         objective=replace(base.objective or Objective(), **policy) if policy else base.objective,
         **{key: given[key] for key in ("reserve_pct", "split", "waits", "timelines") if key in given},

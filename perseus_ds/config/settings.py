@@ -72,6 +72,11 @@ class Objective(_Section):
     node_changes_per_s: PerSecond | None = None
     timelines: Folder | None = None
 
+    @property
+    def allows_dates(self) -> bool:
+        """Tell if clocks may change within an iteration that is seen as a whole: it may last longer."""
+        return self.policy == "max_slowdown" and bool(self.max_slowdown_pct) and self.changes_per_s != 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileSettings(_Section):

@@ -85,7 +85,9 @@ def _built(profile: Profile, request: PlanRequest) -> PlanSet:
     try:
         return made(switching=switching, timelines=timelines)
     except SlowChangeError:
-        return made(switching=replace(switching, budget=replace(request.budget, per_gpu_per_s=0.0)))
+        return made(
+            switching=replace(switching, budget=replace(request.budget, per_gpu_per_s=0.0, dated=False))
+        )
 
 
 def _with_expected(plans: PlanSet, plan: FrequencyPlan, profile: Profile, change: ClockChange) -> PlanSet:

@@ -134,6 +134,8 @@ class _DueClock(NamedTuple):
 
 GUARD = 0.02
 """Delay of a lower clock, as a share of the computation before it: durations vary by as much."""
+DATE_GUARD_S = 0.02
+"""Delay of a lower clock and lead of a higher one at a date, where nobody sees what runs then."""
 OPENING = BEGINNING
 """The position of what is asked for while a rank waits for its first computation."""
 
@@ -166,13 +168,16 @@ def clock_requests(
     than planned would be slowed for its last part. Where everything does, ``on_pace`` False, or where loads
     vary, it is asked for at that end. The last requests are for the next iteration's first computation, as
     far as they cannot wait until that iteration has begun. Two requests are apart by at least the time that a
-    call takes; what that delays comes late. ``played`` is the plan as `play` runs it, where it is known.
+    call takes; what that delays comes late. Within a ``dated`` budget all count from the iteration's begin.
+    ``played`` is the plan as `play` runs it, where it is known.
 
     Shape: ``position`` from ``OPENING`` to the rank's computations less one.
     Cost: one pass over the schedule's graph.
     """
     mine = {instruction for _, instruction in plan.of.computations_of(rank)}
     own = [one for one in played or play(plan) if one.parts and one.instruction in mine]
+    if plan.of.budget.dated:
+        return dates_of(own, change)
     on_pace = on_pace and plan.of.load_variation <= GUARD  # else microbatches differ by more than that
     low, wait_clock = plan.low_waits(rank), plan.of.wait_clock
     return requests_of(own, plan.iteration_time_s, change, low=low, wait_clock=wait_clock, on_pace=on_pace)
@@ -202,6 +207,24 @@ def requests_of(
         free_s = ask_s + change.call_s
         requests.append(_placed(own, ask_s, iteration_time_s, clocks))
     return tuple(sorted(requests, key=lambda one: (one.position, one.over, one.offset_s)))
+
+
+def dates_of(own: Sequence[Played], change: ClockChange) -> tuple[ClockRequest, ...]:
+    """List the requests of one rank whose computations nobody sees, from the moment that an iteration begins.
+
+    A lower clock is in force ``DATE_GUARD_S`` after its computation begins, a higher one as much before: so
+    far an iteration may be ahead of its plan or behind and lose no time. What would be over by then is
+    left out. The last clock is that of the next iteration's begin.
+    """
+    dates: list[ClockRequest] = []
+    for before, one in pairwise(own):
+        if (clocks := one.parts[0].clocks) != (last := before.parts[-1].clocks):
+            late_s = DATE_GUARD_S if clocks[0] < last[0] else -max(DATE_GUARD_S, GUARD * one.start_s)
+            ask_s = max(one.start_s + late_s - _latency_s(change, last, clocks), 0.0)
+            while dates and dates[-1].offset_s + change.call_s > ask_s:
+                dates.pop()
+            dates.append(ClockRequest(OPENING, False, ask_s, *clocks))
+    return tuple(dates)
 
 
 def _placed(own: Sequence[Played], ask_s: float, iteration_time_s: float, clocks: Clocks) -> ClockRequest:

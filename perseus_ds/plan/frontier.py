@@ -24,7 +24,7 @@ from perseus_ds.plan.reserve import (
 )
 from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock, Waits, idles
 from perseus_ds.profile import Profile, smoothed
-from perseus_ds.schedule import Schedule, validate
+from perseus_ds.schedule import Kind, Schedule, validate
 from perseus_ds.solver.check import check_frontier, check_plans
 from perseus_ds.solver.discrete import Lanes, timelines
 from perseus_ds.solver.discretise import discretise
@@ -235,8 +235,9 @@ def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, sw
         orders=tuple(problem.columns[rank.start : rank.stop] for rank in problem.ranks),
         level_of=tuple(levels),
     )
-    if budget.per_gpu_per_s == 0.0:
-        return one_level(problem.activities, frontier, times_s, lanes.orders, lanes.level_of)
+    if budget.dated or budget.per_gpu_per_s == 0.0:
+        kept = _kept_fast(problem) if budget.dated else ()
+        return one_level(problem.activities, frontier, times_s, lanes.orders, lanes.level_of, kept=kept)
     allowance = budget.allowance(len(lanes))
     most = 2 * np.array([len(order) for order in lanes.orders])  # into a computation, and once within it
     if allowance.within(frontier.t_min_s, len(lanes)).allows(most):
@@ -246,6 +247,27 @@ def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, sw
         return timelines(problem.activities, frontier, times_s, lanes, allowance, least_part_s=least_part_s)
     except InfeasibleError as error:
         raise PlanError(f"budget of changes: {error.message}", hint=error.hint) from error
+
+
+_SHARES = 0.125, 0.5, 1.0
+
+
+def _kept_fast(problem: PlanProblem) -> list[list[tuple[int, int]]]:
+    """Return ways to keep the highest clock at both ends of an iteration: computations of each rank.
+
+    While a pipeline fills and drains each of its ranks is on the critical path. A rank's part of that ends
+    with its first backward, and begins with its last forward. Shares of it mostly suffice.
+
+    Shape: [ways, ranks], at the begin and at the end.
+    """
+    whole = []
+    for rank in problem.ranks:
+        kinds = [problem.dag.nodes[at].kind for at in problem.columns[rank.start : rank.stop]]
+        forward = [at for at, kind in enumerate(kinds) if kind is Kind.FORWARD]
+        other = next((at for at, kind in enumerate(kinds) if kind is not Kind.FORWARD), len(kinds) - 1)
+        whole.append((other + 1, len(kinds) - (forward[-1] if forward else 0)))
+    ways = [[(max(1, int(s * a)), max(1, int(s * b))) for a, b in whole] for s in _SHARES]
+    return [way for at, way in enumerate(ways) if way not in ways[:at]]
 
 
 def _with_timelines(

@@ -303,7 +303,8 @@ class ChangeBudget:
     """At most so many changes of clock per second; None is without limit.
 
     The calls of a node's GPUs queue in one driver: ``per_node_per_s`` is for ``gpus_per_node`` ranks of a
-    pipeline together, in their order.
+    pipeline together, in their order. ``dated``: a GPU may go down once in an iteration and up again, at
+    moments that count from its begin, since nothing is seen within.
 
     Raises:
         PlanError: a value that is not a number, or is negative.
@@ -312,6 +313,7 @@ class ChangeBudget:
     per_gpu_per_s: float | None = None
     per_node_per_s: float | None = None
     gpus_per_node: int = GPUS_PER_NODE
+    dated: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("per_gpu_per_s", 0), ("per_node_per_s", 0), ("gpus_per_node", 1)):
@@ -322,7 +324,7 @@ class ChangeBudget:
 
     def __str__(self) -> str:
         """Return what it forbids, as fingerprints state it; empty where that is nothing."""
-        said = ""
+        said = ", at two moments of an iteration" if self.dated else ""
         if self.per_gpu_per_s is not None:
             said += f", {self.per_gpu_per_s:g} changes per second and GPU"
         if self.per_node_per_s is not None:
@@ -332,7 +334,7 @@ class ChangeBudget:
     @property
     def limits(self) -> bool:
         """Return whether it forbids anything."""
-        return (self.per_gpu_per_s, self.per_node_per_s) != (None, None)
+        return self.dated or (self.per_gpu_per_s, self.per_node_per_s) != (None, None)
 
     def less(self, changes: int, time_s: float) -> ChangeBudget | None:
         """Leave so many changes of every GPU in an iteration to others; None where too few are left."""
@@ -348,6 +350,10 @@ class ChangeBudget:
         """Return the same of a pipeline's ranks, as the solver reads it."""
         node_of = (np.arange(ranks) // self.gpus_per_node).astype(np.int32)
         return Allowance(self.per_gpu_per_s, self.per_node_per_s, node_of)
+
+
+DATES = 2
+"""Changes of one GPU's clock in an iteration that is seen as a whole: down, and up again."""
 
 
 @dataclass(frozen=True, slots=True)

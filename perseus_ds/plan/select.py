@@ -417,6 +417,26 @@ def largest_change(lasts_s: NDArray[np.float64], level: NDArray[np.float64], wit
     return largest
 
 
+# A faster plan by an audit, where a model alone tells how long computations last.
+
+_AIM = 0.9  # of what is allowed: a tenth is left for the error of a measurement
+
+
+def faster_plan(plans: PlanSet, plan: int, measured_pct: float, allowed_pct: float) -> int:
+    """Return the plan to run after one that was measured so much slower than default clocks.
+
+    It is the same if that is allowed. Else the next is as much faster as the measurement asks for: by the
+    same time, or in proportion, whichever is more; the fastest if none is.
+    """
+    if measured_pct <= allowed_pct:
+        return plan
+    aim_pct, planned_pct = _AIM * allowed_pct, plans.plan(plan).slowdown_pct
+    most_pct = min(planned_pct - (measured_pct - aim_pct), planned_pct * aim_pct / measured_pct)
+    within_s = plans.baseline.iteration_time_s * (1.0 + most_pct / 100.0)
+    fits = np.flatnonzero(plans.iteration_time_s <= within_s)
+    return int(fits[np.argmin(plans.energy_j[fits])]) if len(fits) else 0
+
+
 # What power a pipeline takes at every plan: the table that schedulers choose from.
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import SolverError
-from perseus_ds.plan.record import AS_LONG, Options, PlanSet, baseline_of
+from perseus_ds.plan.record import AS_LONG, DATES, Options, PlanSet, baseline_of
 from perseus_ds.plan.waits import columns_of, idles
 from perseus_ds.schedule import Dag, dag_of
 
@@ -109,7 +109,8 @@ def check_budget(plans: PlanSet) -> None:
     ranks = plans.schedule.ranks
     for index in range(len(plans) if plans.budget.limits else 0):
         changes, time_s = _changes(plans, index), float(plans.iteration_time_s[index])
-        if not plans.budget.allowance(ranks).within(time_s, ranks).allows(changes):
+        limits = plans.budget.allowance(ranks).within(time_s, ranks)
+        if not (limits._replace(lane=DATES) if plans.budget.dated else limits).allows(changes):
             raise SolverError(
                 f"plan {index} changes the clock of a GPU {changes.max()} times in {time_s:.6g} s,"
                 " more often than its budget allows"

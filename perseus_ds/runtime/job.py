@@ -304,7 +304,9 @@ def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusC
         **_model_traits(schedule, members),
         **schedule_traits(schedule),
         "reserve_pct": reserve_in_words(config.objective.reserve_pct),
-        "clock_changes": _clock_changes(config.objective),
+        "clock_changes": _clock_changes(
+            config.objective, replayed=any(member.place.replayed for member in members)
+        ),
         **({"inputs": inputs} if inputs else {}),
         **({"iterations": "replayed"} if any(member.place.replayed for member in members) else {}),
         **{key: _join_words(member.traits.get(key, "") for member in members) for key in traits},
@@ -347,9 +349,10 @@ def _join_words(words: Iterable[str]) -> str:
     return ", ".join(sorted(set(filter(None, words))))
 
 
-def _clock_changes(objective: Objective) -> str:
+def _clock_changes(objective: Objective, *, replayed: bool) -> str:
     """Return what a plan may do with clocks: one made for another answer is not used."""
-    budget = ChangeBudget(objective.changes_per_s, objective.node_changes_per_s)
+    dated = replayed and objective.allows_dates
+    budget = ChangeBudget(objective.changes_per_s, objective.node_changes_per_s, dated=dated)
     words = f"split {objective.split}, waits {objective.waits}{budget}"
     words = words.replace("automatic", "auto")  # as files of all releases have it
     return words if objective.timelines is None else f"{words}, timelines {objective.timelines}"

@@ -24,6 +24,7 @@ from perseus_ds.plan import (
     select,
     too_little_reserve,
 )
+from perseus_ds.plan.select import faster_plan
 from perseus_ds.profile import Computation, LoadFit, Profile, differ
 from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
 from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
@@ -65,9 +66,10 @@ def log_doubts(context: JobContext, plans: PlanSet, named: str) -> None:
         most_pct = 100.0 * (1.0 - float(plans.lower_bound_j[0]) / plans.baseline.energy_j)
         policy = context.config.objective.policy
         more = ", where one clock saves hardly anything: set objective.policy to max_slowdown"
+        kept = "changes its clock at two moments at most of" if plans.budget.dated else "keeps one clock for"
         log.event(
             "one_clock",
-            f"{named}every GPU keeps one clock for an iteration; with one for each computation at most "
+            f"{named}every GPU {kept} an iteration; with a clock for each computation at most "
             f"{most_pct:.1f} % would be saved without slowdown{more if policy == 'no_slowdown' else ''}",
             most_saving_pct=most_pct,
         )
@@ -385,9 +387,11 @@ def _log_findings(
     paced = isinstance(answers, Mapping) and bool(answers.get("paced_iterations"))
     if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, paced=paced):
         context.log.event("contradicted", f"{named}{line}")
-    if line := slower(
-        summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct
-    ):
+    if not plan.of.budget.dated and (
+        line := slower(
+            summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct
+        )
+    ):  # one with dates gives way to a faster one
         context.log.event("slower", f"{named}{line}", slowdown_pct=summary.slowdown_pct)
 
 
@@ -466,7 +470,8 @@ class PlannedRun:
     def audited(self) -> ActivePlan | None:
         """Publish an audit, and end what makes the job slower: answers to stragglers, pacing by loads.
 
-        Returns the plan without pacing where a paced job was measured slower; collective.
+        Returns the plan without pacing where a paced job was measured slower, or a faster plan with dates;
+        collective.
         """
         context, active_plan = self._context, self._active_plan
         costs_too_much = self._audits.audit(
@@ -474,9 +479,9 @@ class PlannedRun:
         )
         if costs_too_much:
             active_plan.end_answers()
-        if not self._paced:
-            return None
         summary = self._audits.summaries.get(context.job.schedule.microbatches)
+        if not self._paced:
+            return self._faster(summary) if self._plans.budget.dated else None
         expected_pct = max(0.0, self._expected.slowdown_pct)
         allowed_pct = expected_pct + context.config.straggler.max_cost_pct
         why: str = context.channel.broadcast_result(
@@ -488,20 +493,46 @@ class PlannedRun:
         self._audits.books.forget_plan(context.job)
         return self._choose(paced=False)
 
-    def _choose(self, *, paced: bool | None = None) -> ActivePlan:
+    def _faster(self, summary: Summary | None) -> ActivePlan | None:
+        """Choose a faster plan with dates where iterations last longer than allowed; collective."""
+        context, plan = self._context, self._plan
+
+        def following_plan() -> int:
+            if (
+                summary is None
+                or summary.facts["plan"] != plan.index
+                or summary.facts.get(BESIDE_A_STRAGGLER)
+            ):
+                return plan.index
+            allowed_pct = context.config.objective.max_slowdown_pct or 0.0
+            return faster_plan(self._plans, plan.index, summary.slowdown_pct, allowed_pct)
+
+        following: int = context.channel.broadcast_result(following_plan)
+        if following == plan.index:
+            return None
+        context.log.event(
+            "faster_plan",
+            f"{self._named}iterations are slower than objective.max_slowdown_pct: plan {following} follows",
+            plan=following,
+        )
+        self._audits.books.forget_plan(context.job)
+        return self._choose(paced=False, following=following)
+
+    def _choose(self, *, paced: bool | None = None, following: int | None = None) -> ActivePlan:
         """Choose plans, and whether replicas are paced by loads where that was not decided; collective.
 
         This stage's part of every plan is prepared, and the watch over replicas where there are several.
         """
         context, plans, behind = self._context, self._plans, self._arrivals.behind
         job, answers, objective = context.job, context.config.straggler, context.config.objective
-        plan = self._plan = select(plans, objective)
+        plan = self._plan = select(plans, objective) if following is None else plans.plan(following)
         if paced is None:
             paced = is_paced(context, self._fits, loads_known=self._loads_known, named=self._named)
         self._paced, self._expected = paced, expected_of(context, plan)
         log_running(context, plan, self._expected, self._named)
         self._arrivals.expect(plans.fixed_s)
         index, change = FrontierIndex.of(plans, objective), context.reckoning.change
+        index = replace(index, objective=plan.index)
         replica_plans: ReplicaPlans | None = None
         reporter: StragglerReporter | None = None
         pacer: IterationPacer | None = None

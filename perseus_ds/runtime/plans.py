@@ -136,7 +136,7 @@ def plan_request(context: JobContext, job: Job) -> PlanRequest:
         reserve_pct=objective.reserve_pct,
         split="never" if job.replayed else objective.split,
         waits="never" if job.replayed else objective.waits,
-        budget=ChangeBudget(0.0)
+        budget=_of_whole_iterations(objective)
         if job.replayed
         else budget_of(
             objective,
@@ -148,6 +148,10 @@ def plan_request(context: JobContext, job: Job) -> PlanRequest:
         objective=objective,
         change=context.reckoning.change,
     )
+
+
+def _of_whole_iterations(objective: Objective) -> ChangeBudget:
+    return ChangeBudget(dated=True) if objective.allows_dates else ChangeBudget(0.0)
 
 
 def budget_of(

@@ -1,4 +1,4 @@
-"""Plans in which every lane (a GPU) keeps one level (a clock) for all that it runs.
+"""Plans in which every lane (a GPU) keeps one level (a clock) for all that it runs, but perhaps for its ends.
 
 From all levels highest, the lane is lowered that saves most for each second that the longest path grows by.
 Of all plans on the way those are kept that no other beats. A lane's part of the longest path bounds how much
@@ -29,35 +29,25 @@ def one_level(
     times_s: Floats,
     orders: Sequence[Indices],
     level_of: Sequence[Indices],
+    *,
+    kept: Sequence[Sequence[tuple[int, int]]] = (),
 ) -> Plans:
     """Choose a level for every lane, for every wanted time; drop plans that another beats.
 
-    ``orders`` are the activities of each lane, ``level_of`` the level of each option of every table.
+    ``orders`` are the activities of each lane, ``level_of`` the level of each option of every table. Each of
+    ``kept`` is a further way to run lanes: so many of each lane's first and last activities stay at the
+    highest level.
 
-    Cost: one or a few passes over the graph for each level of each lane.
+    Shape: ``kept`` [ways, lanes].
+    Cost: one or a few passes over the graph for each level of each lane, in each way.
     """
-    graph = frontier.whole.graph
-    paths = LongestPaths(graph, problem.delay_s.tolist())
     lanes = [_Lane.of(problem, order, level_of) for order in orders]
-    choice, level = np.zeros(len(problem), np.int32), [0] * len(lanes)
-    for lane in lanes:
-        choice[lane.order] = lane.option[0]
-    lasts_s, _ = blended(problem, choice, choice, np.ones(len(problem)))
-    found, time_s, cost_j = list[Indices](), list[float](), list[float]()
-    while True:
-        ends_s = paths.ends(lasts_s)
-        found.append(choice.copy())
-        time_s.append(paths.over(ends_s))
-        cost_j.append(sum(one.cost_j[at] for one, at in zip(lanes, level, strict=True)))
-        own_s = np.array(ends_s)[[paths.place(node) for node in range(len(problem))]]
-        on_path = _longest(graph, problem.delay_s[graph.before_arc], own_s)
-        which = _best(paths, lanes, level, lasts_s=lasts_s, on_path=on_path, time_s=time_s[-1])
-        if which is None:
-            break
-        level[which] += 1
-        lane, at = lanes[which], level[which]
-        choice[lane.order], lasts_s[lane.order] = lane.option[at], lane.duration_s[at]
-    every_s, every_j, options = np.array(time_s), np.array(cost_j), np.array(found)
+    found = _lowered(problem, frontier, lanes)
+    for ends in kept:
+        found += _lowered(
+            problem, frontier, [lane.keeping(*own) for lane, own in zip(lanes, ends, strict=True)]
+        )
+    every_s, every_j, options = (np.array(column) for column in zip(*found, strict=True))
     best = undominated(every_s, every_j)
     within = np.searchsorted(every_s[best], np.unique(times_s) * (1.0 + _ROUNDING), side="right") - 1
     best = best[np.unique(np.maximum(within, 0))]
@@ -65,17 +55,43 @@ def one_level(
     return Plans(every_s, every_j, bound_j, options, options, np.ones(options.shape)).at(best)
 
 
+def _lowered(
+    problem: Problem, frontier: Frontier, lanes: Sequence[_Lane]
+) -> list[tuple[float, float, Indices]]:
+    """Return time, cost and options of every plan on the way down."""
+    graph = frontier.whole.graph
+    paths = LongestPaths(graph, problem.delay_s.tolist())
+    choice, level = np.zeros(len(problem), np.int32), [0] * len(lanes)
+    for lane in lanes:
+        choice[lane.order] = lane.option[0]
+    lasts_s, _ = blended(problem, choice, choice, np.ones(len(problem)))
+    found = list[tuple[float, float, Indices]]()
+    while True:
+        ends_s = paths.ends(lasts_s)
+        time_s, cost_j = paths.over(ends_s), sum(one.cost_j[at] for one, at in zip(lanes, level, strict=True))
+        found.append((time_s, cost_j, choice.copy()))
+        own_s = np.array(ends_s)[[paths.place(node) for node in range(len(problem))]]
+        on_path = _longest(graph, problem.delay_s[graph.before_arc], own_s)
+        which = _best(paths, lanes, level, lasts_s=lasts_s, on_path=on_path, time_s=time_s)
+        if which is None:
+            return found
+        level[which] += 1
+        lane, at = lanes[which], level[which]
+        choice[lane.order], lasts_s[lane.order] = lane.option[at], lane.duration_s[at]
+
+
 class _Lane(NamedTuple):
     """Activities of a lane, and at each level their options, durations and whole cost; the fastest first.
 
     A level that is slower and saves nothing is left out.
 
-    Shape: ``order`` [activities]; ``option``, ``duration_s`` [levels, activities]; ``cost_j`` [levels].
+    Shape: ``order`` [activities]; ``option``, ``duration_s``, ``each_j`` [levels, activities].
     """
 
     order: Indices
     option: Indices
     duration_s: Floats
+    each_j: Floats
     cost_j: list[float]
 
     @classmethod
@@ -84,12 +100,21 @@ class _Lane(NamedTuple):
         levels = sorted(set.intersection(*(set(level_of[table].tolist()) for table in set(tables))))
         at = [{table: level_of[table].tolist().index(one) for table in set(tables)} for one in levels]
         option = np.array([[options[table] for table in tables] for options in at], np.int32)
-        duration_s, cost_j = (
+        duration_s, each_j = (
             np.array([[own[t][o] for t, o in zip(tables, row, strict=True)] for row in option])
             for own in zip(*((one.duration_s, one.cost_j) for one in problem.tables), strict=True)
         )
-        kept = undominated(duration_s.sum(axis=1), cost_j.sum(axis=1))
-        return cls(order, option[kept], duration_s[kept], cost_j[kept].sum(axis=1).tolist())
+        kept = undominated(duration_s.sum(axis=1), each_j.sum(axis=1))
+        return cls(order, option[kept], duration_s[kept], each_j[kept], each_j[kept].sum(axis=1).tolist())
+
+    def keeping(self, first: int, last: int) -> _Lane:
+        """Return it with so many activities at the highest level at each level of the others."""
+        at = np.arange(len(self.order))
+        ends = (at < first) | (at >= len(at) - last)
+        option, duration_s, each_j = (
+            np.where(ends, own[0], own) for own in (self.option, self.duration_s, self.each_j)
+        )
+        return _Lane(self.order, option, duration_s, each_j, each_j.sum(axis=1).tolist())
 
 
 def _best(
