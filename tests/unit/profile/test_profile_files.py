@@ -11,7 +11,7 @@ from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.profile import LoadFit, Point, Profile, read_profile, write_profile
 from perseus_ds.schedule import Kind, Load
 
-CALIBRATION = Calibration(0.004, 0.037, 0.035, 0.046, 0.1, 1, 1, "there is one memory clock only")
+CALIBRATION = Calibration(0.004, 0.037, 0.035, 0.046, 0.1, 1, 1)
 PROFILE = Profile(
     points={
         (0, Kind.FORWARD): (Point(1410, 0.1, 30.0, 1e-3, 0.2, 40, 1395, 4, 0.004), Point(1200, 0.12, 27.0)),
