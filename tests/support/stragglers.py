@@ -76,8 +76,8 @@ class Pipeline:
             slower = self._duration_s(node, plan, cap_mhz) * slow[self._dag.nodes[node].stage]
             return slower * (1.0 + self._noise * draw[node])
 
-        ends_s = (end_s for _, _, end_s in self._dag.in_turn(lasts_s, self.plans.fixed_s))
-        return np.maximum.reduce(list(ends_s))
+        every_s = np.array([lasts_s(node) for node in range(len(self._dag.nodes))])
+        return self._dag.longest(every_s, self.plans.fixed_s)
 
     def _duration_s(self, node: int, plan: float, cap_mhz: int | None) -> float:
         instruction = self._dag.nodes[node]

@@ -28,7 +28,7 @@ import torch
 from perseus_ds.device.gpu import DeviceRequest, EventReason, Gpu
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
-from perseus_ds.runtime.cuda_events import CudaEvent, TorchCuda, enter_thread
+from perseus_ds.runtime.cuda_events import RELAXED, CudaEvent, TorchCuda
 from perseus_ds.runtime.cuda_timer import CudaStopwatch
 from perseus_ds.runtime.recorder import Recorder
 from perseus_ds.runtime.threads import HostThreads
@@ -345,7 +345,8 @@ def waiting_thread(bench: Bench) -> Finding:
     cpu_s: list[float] = []
 
     def waiting() -> None:
-        enter_thread(bench.cuda, device)
+        bench.cuda.set_device(device)  # first: another call would make a context on GPU 0
+        bench.cuda.exchange_capture_mode(RELAXED)
         while (event := events.get()) is not None:
             event.synchronize()
         cpu_s.append(time.thread_time())
