@@ -19,7 +19,7 @@ from guarded_job import ATTACHED, DETACHED
 PROGRAM = str(Path(__file__).with_name("guarded_job.py"))
 LOCKED = "locked"
 TARGETS = ("trainer", "group", "launcher", "guard")
-PATIENCE_S = 90.0
+PATIENCE_S = 200.0
 
 
 class Job:

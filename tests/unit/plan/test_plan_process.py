@@ -140,9 +140,9 @@ import numpy as np
 from perseus_ds.plan.__main__ import NICE, step_back_after
 main, seen, matrix = threading.get_native_id(), [], np.ones((1500, 1500))
 before = os.getpriority(os.PRIO_PROCESS, main)
-wanted = min({times} * NICE, 19 - before)
+wanted, imported_s = min({times} * NICE, 19 - before), time.process_time()
 def look():  # on a busy host the watch has its turn late
-    while time.process_time() < 0.4 or (seen[-1] != wanted and time.process_time() < 20.0):
+    while (spent_s := time.process_time() - imported_s) < 0.4 or (seen[-1] != wanted and spent_s < 20.0):
         time.sleep(0.01)
         seen.append(os.getpriority(os.PRIO_PROCESS, main) - before)
 step_back_after({after_s})
