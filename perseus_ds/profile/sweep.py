@@ -1,4 +1,4 @@
-"""Which clocks a sweep measures, and the iterations at default clocks that dilute it."""
+"""Clocks that a sweep measures, and the iterations at default clocks that dilute it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Work:
 
 
 BLOCKED = Work(1.0, memory_bound=0.0, intensity=0.0)
-"""What a GPU without work does: it waits inside a kernel."""
+"""Work of a GPU that has none: it waits inside a kernel."""
 
 _HELD_WITHIN_MHZ = 0.01
 

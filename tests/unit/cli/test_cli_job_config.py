@@ -137,7 +137,7 @@ def test_doctor_and_run_name_what_training_refuses(perseus: Program, tmp_path: P
 # The start-up hook: in place or not, why, and what to do.
 
 HERE = {"torch": "2.7.1+cu128", "deepspeed": "0.19.8"}
-"""What is installed, as far as these tests go."""
+"""Packages that are installed, as far as these tests go."""
 CASES: dict[str, tuple[dict[str, str | None], dict[str, str], str]] = {  # installed, environment, reason
     "armed": ({}, {}, ""),
     "torch 2.5": ({"torch": "2.5.0"}, {}, ""),

@@ -19,7 +19,7 @@ MORE = [
     {"trace_kernels": "3"},
 ]
 BEYOND_A_SCHEMA = {"objective": {"policy": "deadline"}}
-"""What one key asks of another."""
+"""Conditions that one key sets for another."""
 
 
 def test_page_and_schema_are_written_by_the_tool() -> None:

@@ -52,7 +52,7 @@ def test_a_gpu_goes_down_once_and_up_again_for_the_next_iteration() -> None:
 
 
 def test_a_clock_keeps_clear_of_the_computations_that_want_the_higher_one() -> None:
-    """By 20 ms, and by 2 % of the time since the begin: what is counted from there is off by as much."""
+    """Dates keep 20 ms and 2 % of the time since the beginning clear: by so much may planned times be off."""
     plan = chosen(0.1)
     for rank in range(STAGES):
         mine = {instruction for _, instruction in plan.of.computations_of(rank)}

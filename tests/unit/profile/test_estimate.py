@@ -54,7 +54,7 @@ def window(
     waiting_w: float = 100.0,
     end_s: float | None = None,
 ) -> Window:
-    """What an exact counter says of computations at their power and of waiting between them."""
+    """Return a window with an exact counter: computations at their power, and waiting between them."""
     end_s = intervals[-1].end_s if end_s is None else end_s
     ticks_s = np.linspace(0.0, end_s, 1 + round(end_s / PERIOD_S))
     energy_j = waiting_w * ticks_s
@@ -263,7 +263,7 @@ def one_wait_behind_every_forward(iterations: int = 40) -> list[Interval]:
 
 
 def seen_by(sampling: Sampling, intervals: list[Interval]) -> Window:
-    """What such a counter says, without noise."""
+    """Return a window as such a counter sees it, without noise."""
     ticks_s = np.arange(0.0, intervals[-1].end_s, PERIOD_S)
     steps_j = np.full(len(ticks_s) - 1, WAITING_W * PERIOD_S)
     for kind, power_w in POWER_W.items():
@@ -297,7 +297,7 @@ def test_sizes_differ_by_more_than_rounding() -> None:
 
 
 def sized(sizes: list[int], *, told: bool, clock: float = 1.0) -> Window:
-    """One forward after another, in proportion to its size, at 100 W."""
+    """Return a window of forwards one after another, each as long as its size asks, at 100 W."""
     lasting = row(Kind.FORWARD, *(size / 100.0 * clock for size in sizes))
     runs = [replace(one, load=Load(size) if told else None) for one, size in zip(lasting, sizes, strict=True)]
     return replace(window(runs), loads={0: Load(100.0)})

@@ -1,4 +1,4 @@
-"""Which clocks a sweep measures, what it costs, and how that is diluted."""
+"""Clocks that a sweep measures, what it costs, and how that is diluted."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_minutes_are_said_as_minutes() -> None:
 def test_the_usual_sweep_is_short_and_slows_training_little(
     least: int, iteration_s: float, minutes: float
 ) -> None:
-    """Where work slows down as its clock does, which is the most that it can."""
+    """Take work that slows down as its clock does, which is the most that it can."""
     slower = [1410 / mhz for mhz in clocks_held(GRID, 5)]
     found = cost_of(slower, window=WindowLength(iteration_s, 6.0, least), most_slower_pct=8.0)
     assert found.slower_pct <= 8.0

@@ -23,7 +23,7 @@ FILES = ("profile.json", "plan.json", SUMMARY, TIMELINES, EVENTS)
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], str]:
-    """What the report says of a damaged file that lies alone in its run directory: one line."""
+    """Return a function that reports a damaged file alone in its run directory, and returns the one line."""
 
     def call(file: Path) -> str:
         code = main(["report", str(file.parent)])
