@@ -560,7 +560,7 @@ class Running(Phase):
 
     The iteration in which clocks change counts for neither side. Nor do those in which the GPU still has the
     other side's temperature (``settling`` of them, at most a fifth of an audit's distance). Those beside a
-    straggler count for sides of their own, those under a power cap for none. The first audit
+    straggler count for sides of their own, those under a power cap for none. The first audit of a plan
     comes early, so that a measured figure does; their distance varies. ``audited`` publishes an audit, and
     returns another plan where it asks for one.
     """
@@ -603,6 +603,8 @@ class Running(Phase):
                 plan.close()
                 plan = self.active_plan = other
                 changed = True
+                self._coming = self._stretches()
+                self._enter(next(self._coming))
         state = self._present, plan, changed, plan.power_capped, plan.has_slack
         if state != self._state:
             self._state, self.settings = state, self._settings_of(changed=changed)

@@ -387,11 +387,12 @@ def _log_findings(
     paced = isinstance(answers, Mapping) and bool(answers.get("paced_iterations"))
     if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, paced=paced):
         context.log.event("contradicted", f"{named}{line}")
-    if not plan.of.budget.dated and (
+    gives_way = plan.of.budget.dated and plan.index > 0
+    if not gives_way and (
         line := slower(
             summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct
         )
-    ):  # one with dates gives way to a faster one
+    ):
         context.log.event("slower", f"{named}{line}", slowdown_pct=summary.slowdown_pct)
 
 

@@ -181,15 +181,21 @@ def test_an_evaluation_after_every_second_iteration_does_not_hold_up_the_profile
     assert [clock_mhz for clock_mhz, _ in windows] == [1000, 900]
 
 
-def running(audits: list[int], *, every: int = 5, audit: int = 2, settling: int = 1) -> Running:
-    active_plan = ActivePlan(
-        ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02)), PLANS.plan(1)
-    )
+def active_plan(index: int = 1) -> ActivePlan:
+    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02))
+    return ActivePlan(schedules, PLANS.plan(index))
 
-    def audited() -> None:
+
+def running(
+    audits: list[int], *, every: int = 5, audit: int = 2, settling: int = 1, others: int = 0
+) -> Running:
+    """Return a running plan; the first ``others`` audits bring another one."""
+
+    def audited() -> ActivePlan | None:
         audits.append(1)
+        return active_plan(0) if len(audits) <= others else None
 
-    return Running(active_plan, audited, every_iterations=every, audit_iterations=audit, settling=settling)
+    return Running(active_plan(), audited, every_iterations=every, audit_iterations=audit, settling=settling)
 
 
 def test_running_has_an_early_audit_and_then_one_every_so_often() -> None:
@@ -249,10 +255,7 @@ def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
 
 
 def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration() -> None:
-    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02))
-    slow, fast = (ActivePlan(schedules, PLANS.plan(index)) for index in (1, 0))
-    answers = iter([fast])
-    phase = Running(slow, lambda: next(answers, None), every_iterations=6, audit_iterations=2)
+    phase = running([], every=6, others=1)
     rows = []
     for index in range(24):
         rows.append((phase.active_plan.plan, LETTERS[phase.settings.mode]))
@@ -261,3 +264,10 @@ def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration(
     assert rows[first] == (0, "-")
     assert rows[first + 1] == (0, "P")
     assert {plan for plan, _ in rows[first:]} == {0}
+
+
+@pytest.mark.parametrize(("others", "expected"), [(0, 1), (1, 2)])
+def test_a_plan_that_an_audit_chooses_has_its_own_early_audit(others: int, expected: int) -> None:
+    audits: list[int] = []
+    walk(running(audits, every=1000, others=others), [GOOD] * 24)
+    assert len(audits) == expected
