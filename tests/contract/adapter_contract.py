@@ -26,8 +26,6 @@ from perseus_ds.schedule import Kind, Load, Schedule
 
 @dataclass(slots=True)
 class NotedIteration:
-    """One iteration: its instructions in order, how it ended, and whether some ``after`` was missing."""
-
     batch: Batch
     kinds: list[Kind] = field(default_factory=list)
     loads: list[Load | None] = field(default_factory=list)
@@ -479,7 +477,6 @@ class AdapterContract:
     def _trained(
         self, listener: InstructionListener | None, *, evaluates: bool = True
     ) -> tuple[list[Sequence[str]], str]:
-        """Losses and weights of a few iterations of a new engine, with an evaluation among them."""
         host = self.host(ranks=self.ranks)
         losses = [host.train()]
         before = host.attributes()
@@ -496,7 +493,6 @@ class AdapterContract:
 
 
 def _gathered(place: T) -> list[T]:
-    """The answer of every rank, on every rank."""
     import torch.distributed as dist  # in a rank's own process
 
     everyone: list[Any] = [None] * dist.get_world_size()
@@ -505,7 +501,6 @@ def _gathered(place: T) -> list[T]:
 
 
 def _shares(weights: Mapping[int, float]) -> dict[int, float]:
-    """What part of the whole each stage is."""
     return {stage: weight / sum(weights.values()) for stage, weight in weights.items()}
 
 

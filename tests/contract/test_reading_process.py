@@ -74,7 +74,6 @@ def watch(node: FakeNvml) -> Iterator[EnergyWatch]:
 
 
 def reader_of(node: FakeNvml) -> int:
-    """The one process on this node beside ourselves."""
     (pid,) = [pid for pid, words in node.processes().items() if energy_monitor.__name__ in words]
     return pid
 

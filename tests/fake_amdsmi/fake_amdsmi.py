@@ -24,20 +24,14 @@ CODES = (*range(1, 21), *range(30, 35), *range(39, 56), (1 << 32) - 2, (1 << 32)
 
 
 class GpuState(ctypes.Structure):
-    """One GPU of the file; the names are those of the C source."""
-
     _fields_ = tuple(numbers_of("gpu_t", SOURCE))
 
 
 class State(ctypes.Structure):
-    """The whole file."""
-
     _fields_ = (*numbers_of("state_t", SOURCE), ("gpu", GpuState * 8))
 
 
 class FakeAmdsmi(FakeDriver):
-    """A node with AMD GPUs."""
-
     def __init__(self, path: Path, gpus: int = 2) -> None:
         super().__init__(path, State, gpus)
         for index in range(gpus):
@@ -49,7 +43,6 @@ class FakeAmdsmi(FakeDriver):
         return [self.state.gpu[index].limit_mhz for index in range(self.state.gpus)]
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to see this node."""
         return {
             "FAKE_AMDSMI_STATE": str(self.path),
             "FAKE_AMDSMI_NODE": NODE,
@@ -66,7 +59,6 @@ def missing() -> str | None:
 
 
 def build() -> Path:
-    """Compile once per source text and binding; return the folder that ``ROCM_HOME`` is to name."""
     text = SOURCE.read_text(encoding="ascii") + _unsupported()
     folder = CACHE / hashlib.sha256(text.encode()).hexdigest()[:16]
     library = folder / "lib" / "libamd_smi.so"

@@ -38,8 +38,6 @@ COSTS_S = {
 
 
 class CudaError(RuntimeError):
-    """As torch raises it."""
-
     def __init__(self, what: str) -> None:
         super().__init__(f"CUDA error: {what}")
 
@@ -109,11 +107,9 @@ class Device:
         return offset_s + self.rate * host_s
 
     def shift(self, offset_s: float) -> None:
-        """Show another time from now on."""
         self._offsets.append((self._cuda.host.now_s(), offset_s))
 
     def set_clock(self, clock_mhz: int) -> None:
-        """Run at another clock from now on; what runs already goes on at it."""
         now_s = self._cuda.host.now_s()
         with self._cuda.state:
             self.clock_mhz = clock_mhz
@@ -402,7 +398,6 @@ class FakeCuda:
 
     @contextmanager
     def stream(self) -> Iterator[Stream]:
-        """Make a stream of its own the current one."""
         mine = self._mine
         before, mine.stream = mine.stream, Stream(self._device())
         try:

@@ -141,7 +141,6 @@ class VirtualHost:
         self.native(lambda: until_s)
 
     def native(self, ready: Ready) -> None:
-        """Wait in a call that releases the GIL."""
         me = self._me()
         self._release(me)
         self._park(me, ready)
@@ -151,7 +150,6 @@ class VirtualHost:
         self._acquire(me)
 
     def holding(self, ready: Ready) -> None:
-        """Wait in a call that keeps the GIL."""
         self._park(self._me(), ready)
 
     def spend(self, for_s: float) -> None:
@@ -174,7 +172,6 @@ class VirtualHost:
 
     @property
     def thread(self) -> str:
-        """The name of the calling thread."""
         return self._me().name
 
     def close(self) -> None:

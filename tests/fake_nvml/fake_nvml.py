@@ -33,8 +33,6 @@ def numbers_of(struct: str, source: Path = SOURCE) -> list[tuple[str, type[ctype
 
 
 class GpuState(ctypes.Structure):
-    """One GPU of the file; the names are those of the C source."""
-
     _fields_ = (
         ("name", ctypes.c_char * 96),
         ("uuid", ctypes.c_char * 96),
@@ -44,8 +42,6 @@ class GpuState(ctypes.Structure):
 
 
 class State(ctypes.Structure):
-    """The whole file."""
-
     _fields_ = (
         ("magic", ctypes.c_char * 8),
         *numbers_of("state_t"),
@@ -77,8 +73,6 @@ class FakeDriver:
 
 
 class FakeNvml(FakeDriver):
-    """A node with NVIDIA GPUs."""
-
     def __init__(self, path: Path, gpus: int = 2, **numbers: int) -> None:
         super().__init__(path, State, gpus)
         self.state.magic, self.state.driver = b"fakenvml", b"999.01"
@@ -103,7 +97,6 @@ class FakeNvml(FakeDriver):
         self.state.gpu[index].refuse_until_us = int((time.monotonic() + seconds) * 1e6)
 
     def environment(self, *, old_driver: bool = False) -> dict[str, str]:
-        """Give a process this node."""
         return {
             **os.environ,
             "FAKE_NVML_STATE": str(self.path),
@@ -129,7 +122,6 @@ def missing_compiler() -> str | None:
 
 
 def build(*, old_driver: bool = False) -> Path:
-    """Compile once per source text."""
     name = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16] + ("-old" if old_driver else "")
     folder = CACHE / name
     library = folder / "libnvidia-ml.so.1"

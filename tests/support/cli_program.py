@@ -58,8 +58,6 @@ def recorded(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one call of the program left."""
-
     code: int
     out: str
     err: str
@@ -86,12 +84,10 @@ def check_file(path: Path, name: str) -> None:
 
 
 def page_data(page: str) -> dict[str, Any]:
-    """The numbers inside a page."""
     (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     content: dict[str, Any] = json.loads(found)
     return content
 
 
 def unpacked(column: Mapping[str, str]) -> NDArray[Any]:
-    """A column as numbers."""
     return np.frombuffer(zlib.decompress(base64.b64decode(column["packed"])), "<" + column["as"])

@@ -21,12 +21,10 @@ MICROBATCHES = 4
 
 
 def uneven(stages: int) -> tuple[int, ...]:
-    """Widths of layers, so that every stage computes more than the one before."""
     return tuple(8 * (1 + stage) for stage in range(stages))
 
 
 def one_f_one_b(stages: int) -> PipelineEngine:
-    """DeepSpeed's own schedule: older releases build it within train_batch, the newest in a method."""
     engine = build(config(MICROBATCHES), stages=stages, inner=uneven(stages))
     if not hasattr(engine, "_train_schedule"):
         made = pipe.TrainSchedule(engine.micro_batches, engine.num_stages, engine.stage_id)
@@ -151,14 +149,12 @@ class PreferenceEngine(OwnEngine):
 
 
 def preference(stages: int, *, perseus: dict[str, Any] | None = None) -> PipelineEngine:
-    """A schedule with two transfers for each microbatch, in the engine that it needs."""
     engine = build(config(MICROBATCHES, perseus=perseus), stages=stages, inner=uneven(stages))
     engine.__class__ = PreferenceEngine
     return engine
 
 
 def users_own(stages: int, *, perseus: dict[str, Any] | None = None) -> PipelineEngine:
-    """A user's schedule in a user's engine."""
     engine = build(config(MICROBATCHES, perseus=perseus), stages=stages, inner=uneven(stages))
     engine.__class__ = OwnEngine
     return engine
@@ -194,8 +190,6 @@ def zero_engine(
 
 
 class ZeroHost:
-    """One engine, its data and its loop."""
-
     def __init__(self, engine: Any, *, torch_style: bool = False) -> None:  # noqa: ANN401
         self.engine = engine
         self._torch_style = torch_style

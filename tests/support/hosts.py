@@ -42,7 +42,6 @@ class Host:
 
     @property
     def address(self) -> str:
-        """Where the other hosts reach it."""
         return f"{NETS[0]}.{self.number + 1}"
 
     def cable(self, net: int) -> str:
@@ -78,11 +77,9 @@ class Hosts:
         return _HIDDEN
 
     def outside(self, host: int = 0) -> Path:
-        """The disk of a host, as this process sees it."""
         return Path(f"/proc/{self.hosts[host].inside.pid}/root") / _HIDDEN.relative_to("/")
 
     def link(self, host: int, *, up: bool, net: int = 0) -> None:
-        """Plug a host's cable in, or pull it."""
         _within(self.switch, "ip", "link", "set", self.hosts[host].cable(net), "up" if up else "down")
 
     def reboot(self, host: int) -> None:
@@ -206,7 +203,6 @@ def _plug_in(switch: subprocess.Popen[str], host: Host) -> None:
 
 
 def _begun(*words: str) -> subprocess.Popen[str]:
-    """Start a process that stands still within new namespaces."""
     try:
         process = subprocess.Popen(
             [*words, "--", "sh", "-c", "echo in; exec sleep 1000"],
@@ -223,7 +219,6 @@ def _begun(*words: str) -> subprocess.Popen[str]:
 
 
 def entering(process: subprocess.Popen[str], *, clock: bool = False) -> tuple[str, ...]:
-    """What precedes a command that is to run where a process stands; ``clock``: by its clock, too."""
     return (
         "nsenter",
         "--target",
@@ -252,7 +247,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fake_nvml"))
 
 
 def node_at(folder: Path, stages: int = STAGES, **numbers: int) -> FakeNvml:
-    """A node with a GPU for every stage, whose calls and counters are quick unless said otherwise."""
     why_not = fake_nvml.missing_compiler()
     if why_not is not None:
         pytest.skip(why_not)
@@ -261,7 +255,6 @@ def node_at(folder: Path, stages: int = STAGES, **numbers: int) -> FakeNvml:
 
 
 def block(run_dir: Path, **changes: object) -> dict[str, Any]:
-    """A perseus block for this node whose whole course takes seconds."""
     return {
         "enabled": True,
         "run_dir": str(run_dir),
@@ -274,7 +267,6 @@ def block(run_dir: Path, **changes: object) -> dict[str, Any]:
 
 
 def holding(run_dir: Path) -> dict[str, object]:
-    """A job that holds the highest clock for as long as it lasts."""
     return block(run_dir, mode="profile", profile={"min_window_s": 1e4, "max_clocks": 2, "settle_s": 0.0})
 
 
@@ -305,7 +297,6 @@ def lived(
     more: int = 3,
     computes_s: float = 0.0,
 ) -> list[Said]:
-    """Run a job on a node until something is in its run directory."""
     return run_ranks(stages, live, content, done, more, computes_s, environment=node.environment())
 
 
@@ -440,7 +431,6 @@ class Launched:
 
 @contextmanager
 def launched(folder: Path) -> Iterator[Launched]:
-    """Start programs, and leave none."""
     folder.mkdir(parents=True, exist_ok=True)
     one = Launched(folder)
     try:
@@ -450,7 +440,6 @@ def launched(folder: Path) -> Iterator[Launched]:
 
 
 def torchrun(one: Launched, network: Hosts, *words: str, nnodes: str = "2") -> None:
-    """Start torchrun on every host, and wait for nothing."""
     for host in network.hosts:
         one.start(
             host,
@@ -465,7 +454,6 @@ def torchrun(one: Launched, network: Hosts, *words: str, nnodes: str = "2") -> N
 
 
 def srun(one: Launched, network: Hosts, *words: str, port: int) -> None:
-    """Start one process for each rank, with the variables that Slurm's srun sets and none of torchrun's."""
     ranks = len(network.hosts) * network.ranks_each
     for rank in range(ranks):
         host = network.hosts[rank // network.ranks_each]

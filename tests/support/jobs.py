@@ -122,14 +122,12 @@ def train_until(
 
 
 def give_way(run_dir: Path) -> None:
-    """Rest while a plan is made: training flat out would only keep its planner waiting."""
     last = next((name for name in reversed(names(run_dir)) if name in {"planning", "running"}), "")
     if last == "planning":
         time.sleep(0.2)
 
 
 def agreed(mine: bool, already: bool = False) -> bool:  # noqa: FBT001, FBT002
-    """Rank 0's report, for everyone."""
     if already:
         return False
     said = torch.tensor([float(mine)])
@@ -138,23 +136,19 @@ def agreed(mine: bool, already: bool = False) -> bool:  # noqa: FBT001, FBT002
 
 
 def events(run_dir: Path) -> list[dict[str, Any]]:
-    """The journal so far."""
     file = run_dir / "events.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def names(run_dir: Path) -> list[str]:
-    """The names of the journal's events, in order."""
     return [event["event"] for event in events(run_dir)]
 
 
 def happened(name: str) -> Done:
-    """Wait for an event."""
     return lambda run_dir: name in names(run_dir)
 
 
 def lines(said: Said) -> list[str]:
-    """What the plugin printed on one rank."""
     return [line for line in said.output.splitlines() if line.startswith("perseus: ")]
 
 

@@ -57,8 +57,6 @@ class Loop:
 
 
 class LoopAdapter:
-    """What the runtime asks of a loop."""
-
     name = "loop"
     sync_point = SyncPoint.UNMARKED
     device = torch.device("cpu")
@@ -114,12 +112,10 @@ def block_of(run_dir: Path, **more: object) -> dict[str, object]:
 
 
 def begun(loop: Loop, block: Mapping[str, object]) -> Session:
-    """Serve a loop from its next iteration on."""
     return begin(LoopAdapter(loop), parse(block, {}), engine=1, meeting=RendezvousResult())[0]
 
 
 def train(loop: Loop, run_dir: Path, done: Callable[[list[str]], bool]) -> list[str]:
-    """Iterate until the journal says so; the names of its events."""
     for _ in range(ENDLESS):
         loop.step()
         if done(names := names_of(run_dir)):
@@ -128,24 +124,20 @@ def train(loop: Loop, run_dir: Path, done: Callable[[list[str]], bool]) -> list[
 
 
 def gpu() -> SimulatedGpu:
-    """The one that the last job opened."""
     return opened_gpus()[-1]
 
 
 def events_of(run_dir: Path) -> list[dict[str, object]]:
-    """The journal."""
     file = run_dir / "events.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def names_of(run_dir: Path) -> list[str]:
-    """What its events are called."""
     return [str(event["event"]) for event in events_of(run_dir)]
 
 
 @contextmanager
 def alone(store: Path) -> Iterator[None]:
-    """This process is the whole job."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     try:
         yield
@@ -244,6 +236,10 @@ class Post:
     def box(self, source: int, to: int, tag: int) -> SimpleQueue[float]:
         """One and the same for both ends; a defaultdict may make two of them when both come at once."""
         return self._boxes.setdefault((source, to, tag), SimpleQueue())
+
+    @property
+    def empty(self) -> bool:
+        return all(box.empty() for box in self._boxes.values())
 
     def of(self, rank: int) -> PostOfRank:
         return PostOfRank(self, rank)

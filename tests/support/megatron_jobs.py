@@ -97,7 +97,6 @@ class Job:
         self.run_pass = schedules.get_forward_backward_func()
 
     def step(self) -> list[str]:
-        """Train one iteration; the exact losses on the last stage, none elsewhere."""
         for chunk in self.chunks:
             chunk.zero_grad_buffer()
         self.optimizer.zero_grad()
@@ -106,7 +105,6 @@ class Job:
         return losses
 
     def call(self, run_pass: Callable[..., Any] | None = None, **changes: Any) -> list[str]:  # noqa: ANN401
-        """Run one pass alone."""
         interleaved = self.shape.chunks > 1
         keywords = {
             "forward_step_func": partial(forward_step, loss=_loss) if self.shape.packed else _forward_step,
@@ -120,7 +118,6 @@ class Job:
         return [float(one["loss"]).hex() for one in found]
 
     def weights(self) -> str:
-        """A digest of every bit of the model."""
         digest = hashlib.sha256()
         for chunk in self.chunks:
             for parameter in chunk.parameters():
@@ -129,7 +126,6 @@ class Job:
 
 
 def adapter_of(job: Job) -> MegatronAdapter:
-    """As `attach` would make it: by the keywords of a first pass."""
     keywords: dict[str, Any] = {}
     job.call(lambda **found: keywords.update(found) or [])
     name = getattr(job.run_pass, "__name__", "")

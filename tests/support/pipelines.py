@@ -26,8 +26,6 @@ SCHEDULES: Mapping[str, tuple[type, int, str]] = {
 
 
 class Layer(nn.Module):
-    """A few multiplications."""
-
     def __init__(self, inner: int = WIDTH) -> None:
         super().__init__()
         self.up = nn.Linear(WIDTH, inner)
@@ -82,7 +80,6 @@ class Pipeline:
         return Layer(inner)
 
     def train(self) -> list[str]:
-        """Run one step; the exact losses where this rank holds the last stage."""
         losses: list[torch.Tensor] = []
         inputs = torch.randn(self._batch, WIDTH, generator=self._data)
         self.schedule.step(*self._arguments(inputs), target=self._target(inputs), losses=losses)
@@ -91,12 +88,10 @@ class Pipeline:
         return [float(loss).hex() for loss in losses]
 
     def evaluate(self) -> None:
-        """Run one forward pass."""
         inputs = torch.randn(self._batch, WIDTH, generator=self._data)
         self.schedule.eval(*self._arguments(inputs), target=self._target(inputs))
 
     def weights(self) -> str:
-        """Digest the exact bits of all weights of this rank."""
         digest = hashlib.sha256()
         for stage in self.stages:
             for parameter in stage.submod.parameters():

@@ -105,8 +105,6 @@ Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Said:
-    """What one rank returned and printed."""
-
     rank: int
     value: Any
     output: str
@@ -214,8 +212,6 @@ def _rank(
 
 
 class Layer(nn.Module):
-    """A few multiplications."""
-
     def __init__(self, width: int = 8, inner: int = 8) -> None:
         super().__init__()
         self.up = nn.Linear(width, inner)
@@ -229,7 +225,6 @@ class Layer(nn.Module):
 def config(
     microbatches: int = 4, *, perseus: Mapping[str, object] | None = None, **others: object
 ) -> dict[str, Any]:
-    """A DeepSpeed configuration, with a perseus block if given."""
     content: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 2,
         "gradient_accumulation_steps": microbatches,
@@ -267,7 +262,6 @@ def build(
 
 
 def batches(seed: int = 3) -> Batches:
-    """Random inputs and targets, for ever, alike in every run."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         inputs = torch.randn(2, 8, generator=generator)
@@ -275,7 +269,6 @@ def batches(seed: int = 3) -> Batches:
 
 
 def losses(engine: PipelineEngine, steps: int, *, seed: int = 3) -> list[str]:
-    """Train and return the exact loss of every step."""
     data = batches(seed)
     return [float(engine.train_batch(data)).hex() for _ in range(steps)]
 

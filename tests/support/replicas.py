@@ -110,7 +110,6 @@ class Book:
     spent_j: float = 0.0
 
     def begin(self, engine: PipelineEngine) -> ActivePlan | None:
-        """Note what the coming iteration is run by, if it is run by a plan."""
         session = session_of(engine)
         active_plan = None if session is None else session.active_plan
         if session is not None and active_plan is not None:
@@ -121,7 +120,6 @@ class Book:
         return active_plan
 
     def end(self, active_plan: ActivePlan | None) -> None:
-        """Note how the iteration ended, and what was exchanged about the one before."""
         now = opened_gpus()[-1].true_now() if opened_gpus() else None
         if active_plan is not None and now is not None:
             self.energy_j.append(now.energy_j - self.spent_j)
@@ -172,12 +170,10 @@ def straggle(
 
 
 def slowness(spells: Sequence[tuple[int, int, float]], iteration: int) -> float:
-    """How many times slower everything on a GPU is, for no reason that it gives."""
     return next((factor for start, end, factor in spells if start <= iteration < end), 1.0)
 
 
 def _attach(rank: int, content: Mapping[str, Any], stages: int) -> None:
-    """Train once, so that the journal tells the job's fingerprint."""
     build(content, stages=stages).train_batch(batches())
 
 
@@ -190,7 +186,6 @@ def planned_job(
     profiled: bool = False,
     **settings: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
-    """Write the plan of a job in virtual time, and where wanted its profile; return its configuration."""
     block = {
         "enabled": True,
         "run_dir": str(folder / "run"),
@@ -280,7 +275,6 @@ class Case:
 
 
 def all_cases() -> Iterator[Case]:
-    """Yield every case of the campaign."""
     for layout, noise_pct in product(LAYOUTS, NOISES_PCT):
         yield Case(layout, noise_pct=noise_pct)
         yield from (Case(layout, cap, spell, noise_pct) for cap, spell in product(CAPS, SPELLS))
@@ -314,7 +308,6 @@ class Comparison:
     accused: int
 
     def is_met(self, case: Case) -> bool:
-        """Return whether the job is no slower, and its stragglers are named."""
         slower = self.counted_pct > MOST_SLOWER_PCT + min(self.error_pct, MOST_SLOWER_PCT)
         if slower or self.accused:
             return False
@@ -324,7 +317,6 @@ class Comparison:
 
 
 def compare(case: Case, folder: Path, *, seed: int = 0, iterations: int = PLANNED) -> Comparison:
-    """Train by the plan and at default clocks."""
     ours = _course(case, folder, "automatic", seed, iterations)
     default = _course(case, folder, "observe", seed, iterations)
     slower_pct = 100.0 * (ours.time_s / default.time_s - 1.0)
@@ -368,7 +360,6 @@ def _course(case: Case, folder: Path, mode: str, seed: int, iterations: int) -> 
 
 
 def _trained(rank: int, block: dict[str, Any], case: Case, iterations: int) -> Course:
-    """Train until so many iterations have run by the plan, or at default clocks where there is none."""
     engine, step = _job(block, case.layout)
     observes = block["mode"] == "observe"
     begins_s: list[float] = []
@@ -393,7 +384,6 @@ def _trained(rank: int, block: dict[str, Any], case: Case, iterations: int) -> C
 
 
 def _job(block: dict[str, Any], layout: str) -> tuple[Any, Callable[[], object]]:
-    """Return what a session is attached to, and one training iteration."""
     if layout.startswith("ZeRO"):
         host = ZeroHost(zero_engine(1, microbatches=4, perseus=block))
         return host.engine, host.train

@@ -105,7 +105,6 @@ class _Machine:
         return True
 
     def _meet(self, rank: int, word: Word) -> bool:
-        """Post what is sent and received, and go on when all other ends are posted too."""
         mine = self._queued[rank] if word[1] == "CM" else [word]
         moved = False
         for transfer in mine:
@@ -130,7 +129,6 @@ class _Machine:
         self._at[rank] += 1
 
     def _ready(self, word: Word) -> float | None:
-        """When a computation's input is there; None while it is not."""
         giver = self._giver(word)
         if giver is None:
             return 0.0

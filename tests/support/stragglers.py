@@ -126,12 +126,10 @@ class Played:
 
     @property
     def job_s(self) -> NDArray[np.float64]:
-        """Iteration time of the job: all wait for the slowest."""
         longest: NDArray[np.float64] = self.own_s.max(axis=1)
         return longest
 
     def switches(self) -> int:
-        """How often the aims changed."""
         return sum(decision.changed for decision in self.decisions)
 
 
@@ -195,7 +193,6 @@ Troubles = Callable[[int, int], Trouble]
 
 @cache
 def planned(weights: tuple[float, ...] = STAGES, variation: float | None = NOISE) -> PlanSet:
-    """A real frontier, planned with the reserve that jobs keep."""
     schedule = textbook("1f1b", stages=len(weights), microbatches=8)
     profile = textbook_profile(weights, variation=variation)
     return build(profile, schedule, blocking_power_w=BLOCKING_W, reserve_pct=1.0)
@@ -203,21 +200,17 @@ def planned(weights: tuple[float, ...] = STAGES, variation: float | None = NOISE
 
 @cache
 def index() -> FrontierIndex:
-    """The same, ready for look-up."""
     return FrontierIndex.of(planned(), Objective())
 
 
 def play(
     iterations: int, trouble: Troubles, *, replicas: int = 4, noise: float = NOISE, seed: int = 0
 ) -> Played:
-    """Play a job of ``replicas``, each with its own noise."""
     pipelines = [Pipeline(planned(), noise=noise, seed=1000 * seed + place) for place in range(replicas)]
     return Cluster(pipelines).play(iterations, trouble)
 
 
 def slow_between(first: int, last: int, *, replica: int = 1, slowdown: float = 1.2) -> Troubles:
-    """One replica is slow in iterations ``first`` to ``last - 1``."""
-
     def trouble(one: int, iteration: int) -> Trouble:
         return Trouble(slowdown if one == replica and first <= iteration < last else 1.0)
 

@@ -51,7 +51,6 @@ def lengths_of(replica: int, *, period: int | None = None) -> LoadFunction:
 
 
 def trained(rank: int, content: Mapping[str, Any], steps: int) -> list[str]:
-    """Train on what `lengths_of` says of this rank's replica; return losses, to the last bit."""
     del rank
     engine, data = build(content, stages=STAGES, inner=UNEVEN[-STAGES:]), batches()
     user_loads.LIMIT_S = 60.0  # other work may hold this host up
@@ -62,7 +61,6 @@ def trained(rank: int, content: Mapping[str, Any], steps: int) -> list[str]:
 def course(
     run_dir: Path, pacing: str, *, simulated: Mapping[str, object] = SIMULATED, read_ahead: bool = False
 ) -> dict[str, Any]:
-    """Block of a job that profiles in short windows and audits as long as it runs its plan."""
     return block(
         run_dir,
         simulated=simulated,
@@ -82,19 +80,16 @@ class BothWays:
 
     @property
     def summaries(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What was measured without, and with."""
         without, with_it = (self.run_dir / f"{name}_summary.json" for name in ("without", "with"))
         return json.loads(without.read_text()), json.loads(with_it.read_text())
 
     @property
     def events(self) -> set[str]:
-        """What happened with it."""
         written = (self.run_dir / "with_events.jsonl").read_text()
         return {json.loads(line)["event"] for line in written.splitlines()}
 
     @property
     def answers(self) -> dict[str, Any]:
-        """What pacing did."""
         found: dict[str, Any] = self.summaries[1]["facts"]["answers"]
         return found
 
@@ -132,7 +127,6 @@ def both_ways(
     pacing: str = "automatic",
     course: Course = course,
 ) -> BothWays:
-    """Train twice, at first with pacing, then without, from one profile and plan."""
     ranks, said = STAGES * replicas, []
     for name, how in (("with_", pacing), ("without_", "never")):
         said.append(run_ranks(ranks, train, config(perseus=course(run_dir, how)), steps))

@@ -71,12 +71,10 @@ class _DevicePlay:
         self._coming: list[tuple[float, int]] = []
 
     def ask(self, option: int) -> None:
-        """Ask for a pair now."""
         self._coming.append((self.now_s + self._latency_s, option))
         self._apply()
 
     def work(self, share: float) -> None:
-        """Do a share of the present launch, at whatever pairs are in force meanwhile."""
         while share > 0.0:
             time_s, energy_j = self._cost()
             until_s = self._coming[0][0] if self._coming else np.inf

@@ -51,7 +51,6 @@ def order(stage: int, *, stages: int, microbatches: int) -> list[tuple[str, int]
 
 
 def pipeline(tables: dict[tuple[int, str], OptionTable], *, stages: int, microbatches: int) -> Problem:
-    """A 1F1B iteration whose (stage, kind) have the given tables."""
     orders = [order(stage, stages=stages, microbatches=microbatches) for stage in range(stages)]
     nodes = [(stage, *step) for stage, steps in enumerate(orders) for step in steps]
     number = {node: index for index, node in enumerate(nodes)}
@@ -85,7 +84,6 @@ def noisy_table(rng: np.random.Generator, *, points: int, scale_s: float = 0.05)
 
 
 def noisy_pipeline(seed: int, *, stages: int, microbatches: int, points: int) -> Problem:
-    """A 1F1B pipeline with a noisy curve of its own for every stage and kind."""
     rng = np.random.default_rng(seed)
     tables = {
         (stage, kind): noisy_table(rng, points=points, scale_s=rng.uniform(0.8, 1.2) * scale_s)
@@ -96,7 +94,6 @@ def noisy_pipeline(seed: int, *, stages: int, microbatches: int, points: int) ->
 
 
 def random_problem(seed: int, *, activities: int, points: int = 4, density: float = 0.3) -> Problem:
-    """A random graph with delays, fixed activities, and small decimal numbers so that paths tie."""
     rng = np.random.default_rng(seed)
     tables = []
     for _ in range(max(1, activities // 2)):
@@ -189,7 +186,6 @@ def longest_path(problem: Problem, durations: np.ndarray) -> float:
 
 
 def brute_force(problem: Problem) -> list[tuple[float, float]]:
-    """Every choice's (time, cost)."""
     tables = [problem.tables[table] for table in problem.table_of]
     return [
         (

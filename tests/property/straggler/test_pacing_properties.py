@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stragglers import index
 
-from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 REPLICAS = 5
@@ -28,21 +27,3 @@ def test_nobody_is_paced_beyond_the_longest(reported: np.ndarray, error: float) 
     assert (stretch[~known] == 1.0).all()
     if known.any():
         assert (reported[known] * stretch[known]).max() <= reported[known].max() * (1.0 + 1e-9)
-
-
-@settings(max_examples=30)
-@given(st.lists(reports, min_size=1, max_size=4), reports, errors)
-def test_the_same_is_answered_alike_and_nothing_is_ever_undefined(
-    iterations: list[np.ndarray], own: np.ndarray, error: float
-) -> None:
-    one, other = (ReplicaPlans(index(), REPLICAS, forecast_error=error) for _ in range(2))
-    status = ReplicaStatus(own, np.zeros(REPLICAS, np.bool_), np.ones(REPLICAS))
-    for n, reported in enumerate(iterations):
-        for plans in (one, other):
-            plans.will_run(n)
-            plans.pace(n, reported)
-        assert one.plans == other.plans
-        for plans in (one, other):
-            plans.observe(n, status)
-        assert one.plans == other.plans
-        assert math.isfinite(one.account["cost_pct"])

@@ -9,12 +9,10 @@ from numpy.typing import NDArray
 
 from perseus_ds.straggler.controller import (
     LEAST_SLACK,
-    Cause,
     ReplicaStatus,
     StragglerController,
     StragglerDecision,
 )
-from perseus_ds.straggler.estimate import SHORT_SPELL
 
 Numbers = NDArray[np.float64]
 Round = tuple[ReplicaStatus, Numbers]
@@ -50,25 +48,6 @@ def rounds(draw: st.DrawFn, *, hostile: bool = True) -> list[Round]:
 def vigil_for(observed: list[Round]) -> StragglerController:
     replicas = len(observed[0][0].own_s)
     return StragglerController(np.linspace(1.0, 1.1, replicas), np.linspace(0.95, 1.1, replicas))
-
-
-def as_values(decision: StragglerDecision) -> tuple[object, ...]:
-    return (
-        decision.sync_time_s,
-        decision.stragglers,
-        decision.limit_s.tobytes(),
-        decision.waiting,
-        decision.unconfirmed,
-        decision.changed,
-    )
-
-
-@settings(max_examples=40)
-@given(rounds())
-def test_the_same_rounds_give_the_same_verdicts(observed: list[Round]) -> None:
-    one, other = vigil_for(observed), vigil_for(observed)
-    for each in observed:
-        assert as_values(one.observe(*each)) == as_values(other.observe(*each))
 
 
 @settings(max_examples=40)
@@ -148,50 +127,3 @@ def test_no_one_is_slower_than_the_meeting_and_nothing_spirals(slowness: list[fl
     assert not any(decision.changed for decision in decisions[100:]), "a fixed point"
     has_slack = slow * objective_s < need_s / (1.0 + 2.0 * LEAST_SLACK)
     assert set(np.flatnonzero(has_slack)) <= set(last.waiting)
-
-
-@settings(max_examples=40)
-@given(st.integers(2, 8), st.integers(0, 7), st.floats(1.1, 3.0), st.integers(20, 60))
-def test_a_straggler_is_answered_after_two_iterations_and_released_after_one(
-    replicas: int, who: int, slowdown: float, lasts: int
-) -> None:
-    assert lasts > SHORT_SPELL
-    who %= replicas
-    controller = StragglerController(np.ones(replicas), np.ones(replicas))
-    usual, slow = np.ones(replicas), np.ones(replicas)
-    slow[who] = slowdown
-    nobody = np.zeros(replicas, dtype=np.bool_)
-
-    def hear(own_s: Numbers) -> StragglerDecision:
-        return controller.observe(ReplicaStatus(own_s, nobody, usual), usual)
-
-    for _ in range(30):
-        assert hear(usual).sync_time_s is None
-    assert hear(slow).sync_time_s is None, "one slow iteration is a hiccup"
-    for _ in range(lasts):
-        decision = hear(slow)
-        assert [one.replica for one in decision.stragglers] == [who]
-        assert decision.stragglers[0].cause is Cause.MEASURED
-        assert len(decision.waiting) == replicas - 1
-    decision = hear(usual)
-    assert decision.sync_time_s is None
-    assert decision.stragglers == ()
-    assert np.isnan(decision.limit_s).all()
-
-
-@settings(max_examples=40)
-@given(rounds(hostile=False), st.floats(1e-3, 1e3))
-def test_only_durations_count_in_whatever_unit(observed: list[Round], unit: float) -> None:
-    """There is no time of day in a round; even another unit of time changes no decision."""
-    replicas = len(observed[0][0].own_s)
-    seconds, others = (
-        StragglerController(np.ones(replicas), np.ones(replicas)),
-        StragglerController(np.full(replicas, unit), np.full(replicas, unit)),
-    )
-    for each, _ in observed:
-        one = seconds.observe(each, np.ones(replicas))
-        other = others.observe(
-            ReplicaStatus(each.own_s * unit, each.capped, each.announced), np.full(replicas, unit)
-        )
-        assert one.waiting == other.waiting
-        assert [s.replica for s in one.stragglers] == [s.replica for s in other.stragglers]

@@ -76,8 +76,6 @@ def test_calibration_ends_with_the_first_clock_that_is_not_reached(time: Virtual
 
 
 class NotingGpu(SimulatedGpu):
-    """A GPU that notes when a clock was asked for."""
-
     def lock_clock(self, clock_mhz: int) -> None:
         self.__dict__.setdefault("asked_s", []).append(self.now_s())
         super().lock_clock(clock_mhz)

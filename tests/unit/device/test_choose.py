@@ -72,8 +72,6 @@ def test_a_backend_opens_or_gives_a_reason(backend: Backend) -> None:
 
 
 class Lockable(NullGpu):
-    """A GPU that could be locked."""
-
     def __init__(self, request: DeviceRequest | None = None) -> None:
         super().__init__()
 

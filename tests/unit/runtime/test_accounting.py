@@ -188,12 +188,6 @@ def test_a_thousand_samples_travel_in_forty_bytes_each() -> None:
 # A mean that hiccups do not move, and an error that covers the truth as often as it says.
 
 
-def test_a_hiccup_does_not_move_it() -> None:
-    assert robust_mean([1.0] * 9 + [30.0]).mean == 1.0
-    assert robust_mean([2.0]).mean == 2.0
-    assert robust_mean([]).mean == 0.0
-
-
 def test_values_that_share_an_error_count_as_one() -> None:
     """Of 16 values each four are alike: as the means of the four groups, of which the middle two are kept."""
     groups = [1.0, 2.0, 4.0, 5.0]
@@ -203,17 +197,9 @@ def test_values_that_share_an_error_count_as_one() -> None:
 
 
 def test_a_single_value_has_no_error() -> None:
-    assert robust_mean([2.0]).freedom == 0
+    assert (robust_mean([2.0]).mean, robust_mean([2.0]).freedom) == (2.0, 0)
     assert math.isinf(robust_mean([2.0]).se)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("count", [6, 10, 40])
-def test_the_error_covers_the_truth_as_often_as_it_says(count: int) -> None:
-    random = np.random.default_rng(count)
-    found = [robust_mean(list(random.normal(10.0, 2.0, count))) for _ in range(2000)]
-    within = [abs(one.mean - 10.0) <= stdtrit(one.freedom, 0.975) * one.se for one in found]
-    assert 0.93 <= np.mean(within) <= 0.985
+    assert robust_mean([]).mean == 0.0
 
 
 def test_the_error_of_eight_values_by_hand() -> None:
@@ -349,17 +335,13 @@ def test_what_ran_while_control_was_lost_counts_for_neither_side() -> None:
     assert own.report(JOB).durations_s[Mode.PERSEUS] == [1.0]
 
 
-def test_an_iteration_that_follows_something_else_counts_for_neither_side() -> None:
+def test_what_follows_something_else_or_skipped_its_step_counts_for_neither_side() -> None:
     own = books()
-    for index, resumed in enumerate((True, False)):
-        own.enter(
-            index,
-            Mode.BASELINE,
-            [ran_iteration(index, lasts_s=5.0 - 4.0 * (not resumed), resumed=resumed)],
-            known=True,
-        )
-    assert own.report(JOB).durations_s[Mode.BASELINE] == [1.0]
-    own.enter(2, Mode.PERSEUS, [ran_iteration(2, lasts_s=2.0)], known=True)
+    for index, why in enumerate(({"resumed": True}, {}, {"skipped": True})):
+        one = ran_iteration(index, lasts_s=5.0 if why else 1.0, **why)
+        own.enter(index, Mode.BASELINE, [one], known=True)
+    assert (own.report(JOB).durations_s[Mode.BASELINE], own.report(JOB).skipped) == ([1.0], 1)
+    own.enter(3, Mode.PERSEUS, [ran_iteration(3, lasts_s=2.0)], known=True)
     own.forget_plan(JOB)
     assert own.report(JOB).durations_s == {Mode.BASELINE: [1.0], Mode.PERSEUS: []}
 
@@ -371,20 +353,6 @@ def test_each_sides_temperature_is_the_mean_over_its_iterations() -> None:
     assert own.report(JOB).temperature_c == {Mode.BASELINE: 52.0, Mode.NEITHER: 99.0, Mode.PERSEUS: 60.0}
     own.forget_plan(JOB)
     assert Mode.PERSEUS not in own.report(JOB).temperature_c
-
-
-def test_one_whose_step_was_skipped_counts_for_neither_side_and_is_counted() -> None:
-    own = books()
-    for index, skipped in enumerate((False, True, False)):
-        own.enter(
-            index,
-            Mode.PERSEUS,
-            [ran_iteration(index, lasts_s=1.0 - 0.5 * skipped, skipped=skipped)],
-            known=True,
-        )
-    report = own.report(JOB)
-    assert report.durations_s[Mode.PERSEUS] == [1.0]
-    assert report.skipped == 1
 
 
 def test_mean_durations_are_kept_apart_and_half_iterations_left_out() -> None:
@@ -399,53 +367,22 @@ def test_mean_durations_are_kept_apart_and_half_iterations_left_out() -> None:
 
 # A saving compares batches of one size, whatever batches fell on either side.
 
-RANDOM = np.random.default_rng(5)
-
-
-def side(sizes: list[float], *, energy: float, time: float = 1.0) -> Side:
-    """Two ranks; time grows a little slower than the batch, energy in proportion."""
-    ranks = []
-    for _ in range(2):
-        samples = deque(
-            Sample(i, 1, time * (0.1 + 0.9 * size), energy * size * RANDOM.normal(1.0, 0.002), size)
-            for i, size in enumerate(sizes)
-        )
-        ranks.append(Total(len(sizes), samples))
-    found = Side.of(ranks)
-    assert found is not None
-    return found
-
-
-def test_larger_batches_on_one_side_do_not_look_like_a_loss() -> None:
-    baseline = side([0.8, 1.0, 1.2] * 4, energy=1000.0)
-    planned = side([1.0, 1.2, 1.4] * 8, energy=800.0, time=1.01)
-    raw = [one.measured() for one in (baseline, planned)]
-    assert raw[1].energy_j / raw[0].energy_j > 0.9
-    before, after = (one.measured() for one in at_one_size([baseline, planned]))
-    assert after.energy_j / before.energy_j == pytest.approx(0.8, abs=0.005)
-    assert after.iteration_time_s / before.iteration_time_s == pytest.approx(1.01, abs=0.005)
-
-
-def test_batches_of_one_size_and_untold_ones_are_left_as_they_are() -> None:
-    for sizes in ([1.0] * 6, [0.0] * 6):
-        sides = [side(sizes, energy=1000.0), side(sizes, energy=800.0)]
-        assert at_one_size(sides) == sides
-
 
 def test_both_sides_are_brought_to_the_mean_of_all_sizes() -> None:
     """Sizes 1 and 3, four samples each: both sides stand at 2, where time and energy are twice those of 1."""
 
-    def of(size: float, energy_j: float) -> Side:
-        samples = deque(
-            Sample(i, 1, n * 1.0, n * energy_j, n) for i, n in enumerate([0.9 * size, 1.1 * size] * 2)
-        )
+    def of(energy_j: float, *sizes: float) -> Side:
+        samples = deque(Sample(i, 1, n * 1.0, n * energy_j, n) for i, n in enumerate(sizes * 2))
         found = Side.of([Total(4, samples)])
         assert found is not None
         return found
 
-    before, after = (side.measured() for side in at_one_size([of(1.0, 100.0), of(3.0, 80.0)]))
+    before, after = (side.measured() for side in at_one_size([of(100.0, 0.9, 1.1), of(80.0, 2.7, 3.3)]))
     assert (before.iteration_time_s, after.iteration_time_s) == pytest.approx((2.0, 2.0))
     assert (before.energy_j, after.energy_j) == pytest.approx((200.0, 160.0))
+    for size in (1.0, 0.0):
+        alike = [of(100.0, size, size), of(80.0, size, size)]
+        assert at_one_size(alike) == alike, "of one size, or of sizes that nobody counts"
 
 
 def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:

@@ -22,29 +22,21 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 class StandsStill(SimulatedGpu):
-    """A GPU whose counter does not move."""
-
     def energy_j(self) -> float:
         return 4711.0
 
 
 class CountsDown(SimulatedGpu):
-    """A GPU whose counter runs backwards."""
-
     def energy_j(self) -> float:
         return 1e9 - super().energy_j()
 
 
 class CountsNothing(SimulatedGpu):
-    """A GPU whose counter reads no number."""
-
     def energy_j(self) -> float:
         return math.nan
 
 
 class Leaps(SimulatedGpu):
-    """A GPU whose counter leaps ahead every two seconds."""
-
     def energy_j(self) -> float:
         return super().energy_j() + 1e9 * (self.now_s() // 2.0)
 

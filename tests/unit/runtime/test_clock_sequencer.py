@@ -14,8 +14,6 @@ LEAD_S = 0.02
 
 
 class Kept:
-    """Requests as they are put."""
-
     def __init__(self) -> None:
         self.all: list[Ask] = []
 
@@ -57,7 +55,6 @@ def planned(*clocks_mhz: int | tuple[int, ...], duration_s: float = 1.0) -> Cloc
 
 
 def iteration(sequencer: ClockSequencer, kept: Kept, computations: int) -> list[list[str]]:
-    """Run one iteration; what was asked for before and after each computation."""
     said = []
     for _ in range(computations):
         sequencer.before(Kind.FORWARD)
@@ -103,6 +100,8 @@ def test_the_next_iteration_finds_its_first_clock_asked_for(sequencer: ClockSequ
 
 
 def test_one_clock_all_over_is_asked_for_once(sequencer: ClockSequencer, kept: Kept) -> None:
+    sequencer.begin(fixed_clock(None))
+    assert kept.said == [], "the default is nothing new"
     for _ in range(3):
         sequencer.begin(planned(900, 900, 900))
         iteration(sequencer, kept, 3)
@@ -130,12 +129,3 @@ def test_a_broken_off_iteration_starts_again_at_its_first_step(sequencer: ClockS
     sequencer.begin(clock_policy)
     assert kept.said == ["1000"]
     assert iteration(sequencer, kept, 2)[1][0] == "900"
-
-
-def test_steady_asks_once_and_default_is_nothing_new(sequencer: ClockSequencer, kept: Kept) -> None:
-    sequencer.begin(fixed_clock(None))
-    assert kept.said == []
-    sequencer.begin(fixed_clock(700))
-    sequencer.begin(fixed_clock(700))
-    assert kept.said == ["700"]
-    assert iteration(sequencer, kept, 2) == [["|"], ["|"]]

@@ -101,17 +101,6 @@ def test_the_host_running_ahead_skips_nothing(gpu: NotingGpu, requests: ClockThr
     assert gpu.asked == [900, 800, 700, 600]
 
 
-def test_all_that_is_asked_at_one_point_comes_at_its_own_moment(host: VirtualHost) -> None:
-    """The third was once counted from the moment at which the second was made, and so on."""
-    gpu = DatingGpu(host)
-    requests = ClockThread(gpu, threads=host)
-    asks = [Ask(clock_mhz, 0.1 * place) for place, clock_mhz in enumerate((900, 800, 1000, 900), start=1)]
-    requests.put(tuple(asks), host.now_s(), At(host, 0.05))
-    host.sleep(SECOND)
-    assert gpu.dated == [(150, 900), (250, 800), (350, 1000), (450, 900)]
-    assert (requests.counts.late, requests.counts.overtaken) == (0, 0)
-
-
 def test_so_does_what_is_asked_at_different_points(host: VirtualHost) -> None:
     """A delay counts from when the device was there, however long the thread was busy then."""
     gpu = DatingGpu(host)
@@ -351,18 +340,6 @@ def test_closing_resets_nothing_that_was_never_set(gpu: NotingGpu) -> None:
     requests.put(*at(None))
     requests.close()
     assert gpu.asked == []
-
-
-def test_closing_does_not_wait_for_a_device_that_hangs(host: VirtualHost) -> None:
-    gpu = DatingGpu(host)
-    gpu.calls_s = [30.0]
-    requests = ClockThread(gpu, threads=host, patience_s=0.5)
-    requests.put((Ask(900),), host.now_s())
-    host.sleep(SECOND)
-    requests.close()
-    assert host.now_s() <= 1.6 * SECOND
-    host.sleep(60.0)
-    assert gpu.asked == [900, None]
 
 
 def test_closing_after_the_device_was_lost_keeps_its_error(gpu: NotingGpu) -> None:

@@ -21,8 +21,6 @@ ORDER = tuple(Instruction(0, kind, n) for n in range(4) for kind in (Kind.FORWAR
 
 
 class HostGpu(NotingGpu):
-    """Lives by the double's host."""
-
     def __init__(self, host: VirtualHost) -> None:
         super().__init__()
         self._host = host
@@ -221,17 +219,6 @@ class TestSteps:
         assert [one.void for one in found] == [True, True, True, False, False, False, False]
         assert "memory" in training.stopwatch.trouble()
 
-    def test_a_lost_device_loses_marks_and_raises_nothing(self, host: VirtualHost) -> None:
-        training = Training(host, cuda := FakeCuda(host))
-        training.run(5)
-        cuda.break_with("an illegal memory access was encountered")
-        training.recorder.begin()
-        training.recorder.started(Kind.FORWARD)
-        training.recorder.ended()
-        training.recorder.finish()
-        assert all(one.void for one in training.recorder.passed()[-1:])
-        assert "illegal" in training.stopwatch.trouble()
-
 
 MODES = pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
 
@@ -305,14 +292,6 @@ class TestCaptures:
         graph.replay()
         with pytest.raises(EngineError, match="CUDA graph"):
             training.recorder.finish()
-
-    def test_the_class_of_graphs_gets_its_own_methods_back(self, host: VirtualHost) -> None:
-        cuda = FakeCuda(host)
-        own = cuda.graph_type.capture_begin, cuda.graph_type.capture_end
-        training = Training(host, cuda)
-        assert cuda.graph_type.capture_begin is not own[0]
-        training.stopwatch.close()
-        assert (cuda.graph_type.capture_begin, cuda.graph_type.capture_end) == own
 
 
 class TestMoments:

@@ -26,8 +26,6 @@ from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
 
 
 class Kept(logging.Handler):
-    """A handler of the application's own."""
-
     def __init__(self) -> None:
         super().__init__()
         self.records: list[logging.LogRecord] = []
@@ -137,8 +135,6 @@ def test_a_file_that_cannot_be_written_costs_one_line(
 
 
 class Monitored:
-    """As much of an adapter as scalars need."""
-
     name = "deepspeed"
 
     def __init__(self, every: int | None = 4) -> None:

@@ -75,8 +75,6 @@ def pacer(group: dist.ProcessGroup, plans: ReplicaPlans) -> IterationPacer:
 
 
 class Noting(ReplicaPlans):
-    """Plans that note what they are paced by."""
-
     def __init__(self) -> None:
         super().__init__(index(), REPLICAS, forecast_error=0.01)
         self.reported: list[list[float]] = []

@@ -47,8 +47,6 @@ def _address(rank: int) -> GpuAddress:
 
 
 def recognised(ranks: Sequence[Member], config: PerseusConfig | None = None) -> Job:
-    """As every rank makes it; all have to agree on what is the job's."""
-
     def schedule(places: Sequence[Place]) -> Schedule:
         return join_orders(places, name="test")
 

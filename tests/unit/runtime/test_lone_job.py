@@ -213,19 +213,6 @@ def test_profile_stays_at_the_highest_clock_afterwards(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_evaluations_and_broken_iterations_spoil_no_measurement(tmp_path: Path) -> None:
-    loop, run_dir = Loop(), tmp_path / "run"
-    session = begun(loop, block_of(run_dir))
-    for _ in range(12):
-        loop.step()
-        loop.evaluate()
-    session.iteration_broke()
-    names = train(loop, run_dir, lambda names: "measured" in names)
-    assert [name for name in dict.fromkeys(names) if name in COURSE] == COURSE
-    session.end(well=True)
-
-
-@pytest.mark.thorough
 def test_a_job_whose_process_group_is_made_anew_is_served_anew(tmp_path: Path) -> None:
     first, second, run_dir = Loop(), Loop(), tmp_path / "run"
     activate(first, partial(LoopAdapter, first), block=block_of(run_dir))

@@ -203,7 +203,6 @@ def test_running_has_an_early_audit_and_then_one_every_so_often() -> None:
 
 
 def letters(rows: Sequence[str]) -> str:
-    """Small where default clocks are run."""
     return "".join(row[-1] if row.startswith("plan") else row[-1].lower() for row in rows)
 
 
@@ -236,15 +235,6 @@ def test_every_audit_is_told_once() -> None:
 def test_without_audits_the_plan_runs_on() -> None:
     audits: list[int] = []
     assert walk(running(audits, every=0), [GOOD] * 50) == ["plan -"] + ["plan P"] * 49
-    assert audits == []
-
-
-def test_alone_the_plan_runs_on_without_audits() -> None:
-    audits: list[int] = []
-    phase = running(audits)
-    phase.next(0, [], None)
-    phase.alone()
-    assert walk(phase, [None] * 50) == ["plan -"] * 1 + ["plan P"] * 49
     assert audits == []
 
 

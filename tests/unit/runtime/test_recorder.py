@@ -74,12 +74,6 @@ def test_an_iteration_is_from_its_first_instruction_to_its_last() -> None:
     assert recorder.passed() == []
 
 
-def test_what_the_device_has_not_passed_is_kept_back() -> None:
-    recorder = Recorder(LaggingStopwatch())
-    run(recorder, Kind.FORWARD)
-    assert recorder.passed() == []
-
-
 def test_more_than_one_behind_is_waited_for() -> None:
     stopwatch = LaggingStopwatch()
     recorder = Recorder(stopwatch)
@@ -224,29 +218,20 @@ def arrivals(reduction_s: float = 0.25) -> Arrivals:
     return found
 
 
-def own_s(one: Iteration) -> float | None:
-    return arrivals().own_s(one.index, [one])
-
-
-def test_the_wait_at_the_reduction_is_not_a_replicas_own() -> None:
-    assert own_s(iteration(0, reducing_s=0.25)) == pytest.approx(8.75)
-    assert own_s(iteration(0, reducing_s=5.25)) == pytest.approx(8.75)
-
-
-def test_a_reduction_quicker_than_ever_is_no_negative_wait() -> None:
-    assert own_s(iteration(0, reducing_s=0.125)) == pytest.approx(8.625)
-
-
-def test_the_meeting_of_tied_weights_is_a_replicas_own() -> None:
-    assert own_s(iteration(0, reducing_s=0.25, tied_s=1.0)) == pytest.approx(9.75)
-
-
-def test_what_is_resumed_is_unknown() -> None:
-    assert own_s(iteration(0, reducing_s=0.25, whole=False)) is None
-
-
-def test_one_whose_step_was_skipped_is_unknown() -> None:
-    assert own_s(replace(iteration(0, reducing_s=0.25), skipped=True)) is None
+@pytest.mark.parametrize(
+    ("one", "own_s"),
+    [
+        (iteration(0, reducing_s=0.25), 8.75),
+        (iteration(0, reducing_s=5.25), 8.75),
+        (iteration(0, reducing_s=0.125), 8.625),
+        (iteration(0, reducing_s=0.25, tied_s=1.0), 9.75),
+        (iteration(0, reducing_s=0.25, whole=False), None),
+        (replace(iteration(0, reducing_s=0.25), skipped=True), None),
+    ],
+    ids=["no wait", "a wait", "quicker than ever", "tied weights", "resumed", "its step was skipped"],
+)
+def test_the_wait_at_the_reduction_is_not_a_replicas_own(one: Iteration, own_s: float | None) -> None:
+    assert arrivals().own_s(0, [one]) == (None if own_s is None else pytest.approx(own_s))
 
 
 def test_each_iteration_is_told_once_and_older_ones_never() -> None:

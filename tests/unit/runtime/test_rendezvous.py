@@ -105,7 +105,6 @@ def test_who_comes_too_late_hears_that_the_others_gave_up(ranks: Callable[..., A
 
 
 def met(answers: Answers) -> list[Mapping[str, object]]:
-    """Return the result of each rank, where all met on one list."""
     assert len({(one.name, str(one.refusal)) for one in answers.values()}) == 1
     return [one.settings for one in answers.values()]
 

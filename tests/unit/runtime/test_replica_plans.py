@@ -178,7 +178,6 @@ def test_the_expected_saving_is_against_default_clocks_beside_the_same_straggler
 
 
 def asked_mhz(active_plan: ActivePlan) -> set[int | None]:
-    """The clocks that one rank asks for in an iteration."""
     schedule = active_plan.begin(1 << 20, None, settled=False)
     return {ask.clock_mhz for asks in (schedule.opening, *schedule.during, *schedule.over) for ask in asks}
 

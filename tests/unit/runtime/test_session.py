@@ -80,8 +80,6 @@ class Plans:
 
 
 class Job:
-    """A session whose first batches, of 4 microbatches, have passed the opening and run ``first``."""
-
     def __init__(
         self,
         first: Phase | None = None,

@@ -169,7 +169,6 @@ class CudaJob:
         self.session.iteration_ends()
 
     def side(self, mode: Mode) -> tuple[float, float]:
-        """Mean seconds and joules of an iteration of one side."""
         samples = self.books.totals[BATCH.microbatches][mode].samples
         assert samples
         return sum(s.time_s for s in samples) / len(samples), sum(s.energy_j for s in samples) / len(samples)
@@ -219,20 +218,6 @@ def test_a_plan_runs_and_both_sides_are_measured_as_they_were(host: VirtualHost,
     assert job.side(Mode.PERSEUS) == (pytest.approx(1.2, rel=0.01), pytest.approx(spent_j, rel=0.02))
     job.close()
     assert job.cuda.devices[1].clock_mhz == TOP_MHZ
-
-
-@pytest.mark.thorough
-def test_a_module_whose_driver_hangs_for_half_a_minute_costs_one_line(
-    host: VirtualHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    job = CudaJob(host, tmp_path, character=Character(module_w=250.0, hangs=(60.0, 90.0)))
-    begun_s = host.now_s()
-    for _ in range(200):
-        job.iteration(0.1)
-    expected_s = 100 * 0.8 + 100 * 1.2
-    assert host.now_s() - begun_s < expected_s + 5.0, "training waited for the driver"
-    assert capsys.readouterr().err.count("integrated") == 1
-    assert job.side(Mode.BASELINE)[1] == pytest.approx(0.8 * 595.0, rel=0.02)
 
 
 @pytest.mark.thorough

@@ -32,8 +32,6 @@ BOUND_BY_PERMISSIONS = ["setpriv", "--bounding-set", "-dac_override"] if os.gete
 
 @dataclass(frozen=True)
 class IterationResult:
-    """Return the job's output."""
-
     microbatches: int
     said: str
 

@@ -18,7 +18,6 @@ Said = dict[str, Any]
 
 
 def told_by(*words: tuple[int, Said], replicas: int = 2) -> JobStatus:
-    """Return the job's status after ranks of these replicas have reported."""
     layouts = [StatusLayout(kinds=KINDS, replicas=replicas, replica=replica) for replica, _ in words]
     vectors = [layout.vector(**said) for layout, (_, said) in zip(layouts, words, strict=True)]
     return layouts[0].job_status(np.maximum.reduce(vectors))

@@ -29,7 +29,6 @@ JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), {})
 
 
 def total(iterations: int, *, energy_j: float, time_s: float = 6.0) -> Total:
-    """So many iterations, energy in all."""
     each_j = energy_j / max(1, iterations)
     return Total(iterations, deque(Sample(index, 1, time_s, each_j) for index in range(iterations)))
 

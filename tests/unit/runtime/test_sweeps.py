@@ -12,7 +12,6 @@ def window(clock_mhz: int, energy_j: float) -> Pooled:
 
 
 def drifting(sweeps: MeasuredSweep, *, first: int) -> int:
-    """Measure all clocks while batches grow steadily: each window's work a twentieth longer."""
     window = first
     while not sweeps.finished:
         clock_mhz = sweeps.clock_mhz

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from textbook_gpu import textbook_profile
 
-from perseus_ds.errors import InfeasibleError, SolverError
+from perseus_ds.errors import SolverError
 from perseus_ds.profile import Point, Profile, read_profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.solver.frontier import solve_frontier
@@ -64,26 +64,6 @@ def test_a_bare_pipeline_takes_what_one_counts_by_hand(stages: int) -> None:
     waiting_j = 3.0 * stages * (length_s - 15.0)
     assert priced.energy_j[0] == pytest.approx(150.0 * stages + waiting_j)
     assert priced.energy_j[1] == pytest.approx(180.0 * stages + 2 * waiting_j)
-
-
-def test_beside_a_straggler_the_cheapest_plan_that_fits_waits_for_the_rest() -> None:
-    instance = small()
-    priced = baselines.price(instance, baselines.uniform_clock(instance))
-    until_s = float(priced.time_s[3])
-    assert priced.beside_j(until_s) == pytest.approx(
-        (priced.effective_j[:4] + 3 * BLOCKING_W * until_s).min()
-    )
-    with pytest.raises(InfeasibleError, match="fastest"):
-        priced.beside_j(0.9 * float(priced.time_s[0]))
-
-
-def test_one_limit_for_all_holds_every_computation_below_it() -> None:
-    instance = small()
-    power_w = instance.energy_j / instance.time_s
-    for plan in baselines.zeus_global(instance):
-        limit_w = power_w[instance.row, plan].max()
-        faster = plan > 0
-        assert (power_w[instance.row, plan - 1][faster] > limit_w - 1e-9).all()
 
 
 def test_per_stage_clocks_let_all_forwards_take_alike() -> None:
@@ -154,15 +134,6 @@ def test_the_published_walk_is_optimal_for_its_own_curves() -> None:
     assert lengths[-1] == frontier.t_min_s
     found_j = np.array([walk.cost_j(ticks) for ticks in steps])
     np.testing.assert_allclose(found_j, frontier.cost_at(np.array(lengths)), rtol=1e-6)
-
-
-def test_rounding_takes_the_slowest_clock_that_is_no_slower_than_planned() -> None:
-    walk = PublishedWalk(small())
-    curve = walk.curve[0]
-    for ticks in range(curve.shortest, curve.longest + 1):
-        place = list(curve.option).index(curve.rounded(ticks))
-        assert curve.option_ticks[place] <= ticks
-        assert place + 1 == len(curve.option) or curve.option_ticks[place + 1] > ticks
 
 
 @pytest.mark.thorough

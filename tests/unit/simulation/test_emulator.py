@@ -244,15 +244,6 @@ def test_tensor_parallel_peers_do_the_same_as_one(plans: PlanSet) -> None:
     np.testing.assert_allclose(eight.energy_j, 8 * one.energy_j, rtol=1e-9)
 
 
-def test_calls_that_queue_in_a_node_come_late(plans: PlanSet) -> None:
-    (free_s, free_j), (queued_s, queued_j) = (
-        means(played(plans, ClusterShape(tensor=8, change=ClockChange(call_s=0.006, queue_s=queue_s)), 4))
-        for queue_s in (0.0, 0.006)
-    )
-    assert queued_s > free_s
-    assert queued_j > free_j
-
-
 def test_books_balance_with_the_power_trace_and_with_time(plans: PlanSet) -> None:
     change = ClockChange(call_s=0.005, settle_up_s=0.02, settle_down_s=0.01, queue_s=0.002)
     cluster = ClusterShape(pipelines=3, tensor=2, change=change, waiting_w={300: 40.0, 1410: 90.0})
@@ -338,11 +329,6 @@ def test_batches_of_other_lengths(plans: PlanSet) -> None:
     longer = Emulator(plans, PROFILE, ClusterShape(), conditions=Conditions(work=(1.0, 1.5))).play(4)
     # a split computation changes its clock after a planned time, whatever the batch's length: a little off
     assert longer.job_s.tolist() == pytest.approx([longer.job_s[0], 1.5 * longer.job_s[0]] * 2, rel=2e-3)
-
-
-def test_the_same_seed_is_the_same_job(plans: PlanSet) -> None:
-    one, other = (played(plans, ClusterShape(pipelines=5), 4, noise=0.02, seed=7) for _ in range(2))
-    assert (one.energy_j == other.energy_j).all()
 
 
 @pytest.mark.parametrize(

@@ -108,13 +108,3 @@ def test_what_the_profile_fitted_is_what_a_load_costs(tmp_path: Path) -> None:
     conditions = Conditions(loads=EmulatedLoads.read(file(tmp_path, "length\n1\n3\n")))
     job = Emulator(planned(profile, 2), profile, ClusterShape(), conditions=conditions)
     np.testing.assert_allclose(job.play(1, always=DEFAULT_CLOCKS).job_s, 4.0)
-
-
-def test_nobody_is_called_slow_for_what_the_data_do() -> None:
-    """Sixteen replicas of log-normal lengths: an iteration is up to half as long again as the mean one."""
-    profile = profile_of(1.0, 1.0)
-    conditions = Conditions(loads=EmulatedLoads.lognormal(0.6, seed=1))
-    job = Emulator(planned(profile, 4), profile, ClusterShape(pipelines=16), conditions=conditions)
-    found = job.play(60)
-    assert (found.own_s.max(axis=1) / found.own_s.mean(axis=1)).mean() > 1.3
-    assert not any(decision.stragglers for decision in found.decisions)

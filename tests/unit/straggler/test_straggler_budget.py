@@ -11,7 +11,6 @@ MOST_PCT = 0.2
 
 
 def lost_pct(played: Played) -> float:
-    """Truly lost, in percent of 1 000 iterations, in whichever of them most was."""
     alike = played.job_s / played.free_s.max(axis=1) - 1.0
     return float(100.0 * np.convolve(alike, np.ones(min(HORIZON, len(alike)))).max() / HORIZON)
 
@@ -49,11 +48,4 @@ def test_a_replica_that_flaps_in_long_spells_is_not_answered_beyond_the_bound() 
     slowed = (played.plan[:, 0] != played.plan[0, 0]).nonzero()[0]
     assert len(slowed) > 20
     assert slowed[-1] < 400, "answers end when their time is spent"
-    assert lost_pct(played) <= MOST_PCT
-
-
-@pytest.mark.thorough
-def test_a_straggler_that_stays_costs_no_more_than_the_bound() -> None:
-    played = play(1500, lambda replica, n: Trouble(1.2 if replica == 1 and n >= 50 else 1.0))
-    assert (played.plan[1000, 0] != played.plan[0, 0]).all()
     assert lost_pct(played) <= MOST_PCT

@@ -34,16 +34,6 @@ def ran(own_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> ReplicaStatus:
     return ReplicaStatus(own_s, np.zeros(len(own_s), np.bool_), np.ones(len(own_s)))
 
 
-def test_all_meet_at_the_longest_of_the_iteration() -> None:
-    plans, load = begun(), np.array([1.0, 1.1, 1.3, 0.9])
-    assert plans.pace(0, loads(load.tolist()))
-    takes_s = load * planned_s(plans)
-    longest_s = 1.3 * index().objective_s
-    assert plans.plans[2] == index().objective
-    assert (takes_s <= longest_s).all()
-    assert takes_s[[0, 1]] == pytest.approx(longest_s, rel=0.06)
-
-
 def test_the_next_iteration_begins_at_the_objective_s_plan() -> None:
     plans = begun()
     plans.pace(0, loads([1.0, 1.1, 1.3, 0.9]))
@@ -97,12 +87,6 @@ def play(
         slowed += float((planned_s(plans) / index().objective_s).mean())
         plans.observe(n, ran(own_s))
     return 100.0 * (job / free - 1.0), slowed / rounds, plans
-
-
-def test_nobody_is_called_slow_because_of_its_load() -> None:
-    _, _, plans = play(300, error=0.01, told=0.01)
-    assert plans.decision is not None
-    assert plans.decision.stragglers == ()
 
 
 def test_the_job_is_hardly_slower() -> None:

@@ -133,17 +133,6 @@ def test_two_stragglers_meet_at_the_slower_one() -> None:
     assert played.decisions[-1].sync_time_s == pytest.approx(1.1 * planned().iteration_time_s[0], rel=0.005)
 
 
-def test_a_straggler_while_others_are_slowed_already() -> None:
-    def trouble(replica: int, n: int) -> Trouble:
-        return Trouble(1.1 if replica == 1 and n >= 50 else 1.3 if replica == 3 and n >= 150 else 1.0)
-
-    played = play(250, trouble)
-    assert (played.plan[154:, 1] != played.plan[0, 1]).all(), "what was the straggler waits now"
-    assert (played.plan[154:, 3] == played.plan[0, 3]).all(), "and what waited runs at full speed"
-    assert excess_pct(played, slice(160, None)) <= 0.5
-    assert energy_above_best_pct(played, slice(160, None), 0) <= 1.0
-
-
 def test_a_slow_stage_in_the_middle_is_its_replicas_slowness() -> None:
     def trouble(replica: int, n: int) -> Trouble:
         return Trouble(slow_stages=(1.0, 1.3, 1.0, 1.0) if replica == 1 and 100 <= n < 300 else None)
