@@ -48,7 +48,6 @@ class Container:
 
     @property
     def trainer(self) -> int:
-        """Its number on the node."""
         pid = _child_of(self.process.pid)
         return pid if self._first else _child_of(pid)
 
@@ -61,7 +60,6 @@ class Container:
         os.kill(_child_of(self.process.pid), signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill and remove the rest of it."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.stdout.close()

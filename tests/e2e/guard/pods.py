@@ -97,7 +97,6 @@ class Pod:
 
     @property
     def said(self) -> str:
-        """Output so far."""
         return self._log.read_text()
 
     def kill(self) -> None:

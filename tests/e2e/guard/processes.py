@@ -48,7 +48,6 @@ class Job:
         os.killpg(self.process.pid, signal.SIGINT)
 
     def wait(self) -> None:
-        """Wait until the trainer has ended, and end its forked workers: they would outlive the test."""
         self.process.stdout.close()
         self.process.wait(30)
         with contextlib.suppress(ProcessLookupError):
@@ -56,8 +55,6 @@ class Job:
 
 
 class Daemon:
-    """A running guardd."""
-
     def __init__(self, path: Path, *rules: str, floor_mhz: int = 0) -> None:
         self.path = path
         self.process = subprocess.Popen(
@@ -108,7 +105,6 @@ def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process has threads left: its first may end before those that hold its locks."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
         return state not in {"Z", "X"} or len([*Path(f"/proc/{pid}/task").iterdir()]) > 1

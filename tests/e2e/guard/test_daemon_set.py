@@ -53,11 +53,9 @@ class Cluster:
 
     @property
     def socket(self) -> Path:
-        """The service's, as the node has it."""
         return self.root / "run/perseus-guardd/guardd.sock"
 
     def journals(self) -> list[str]:
-        """Journals on the node while a clock is locked."""
         return [path.name for path in (self.root / "run/perseus_ds").glob("GPU-*.json")]
 
     @contextlib.contextmanager

@@ -36,16 +36,13 @@ class MemoryCgroup:
             raise
 
     def join(self) -> None:
-        """Move this process in."""
         (self.folder / "cgroup.procs").write_text(str(os.getpid()))
 
     def kills(self) -> int:
-        """Count the processes that the kernel has killed in it for want of memory."""
         counts = dict(line.split() for line in self._kills.read_text().splitlines())
         return int(counts["oom_kill"])
 
     def remove(self) -> None:
-        """Remove it, once the last process has left."""
         for pid in (self.folder / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)

@@ -77,7 +77,6 @@ Start = Callable[..., Guard]
 
 
 def wait_for(true: Callable[[], bool]) -> None:
-    """Until something is so."""
     until_s = time.monotonic() + LONG_S
     while not true():
         assert time.monotonic() < until_s, "it never was"

@@ -51,7 +51,6 @@ class Desk:
         self.writer.step()
 
     def put(self, clock_mhz: int | None) -> None:
-        """Ask without a step."""
         self.number += 1
         self.writer.request(self.number, clock_mhz)
 
