@@ -30,7 +30,6 @@ print("LOSSES", [trainer.step() for _ in range(5)])
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which pip put the package, with its entry points."""
     target = tmp_path_factory.mktemp("site")
     command = [
         sys.executable,

@@ -18,14 +18,12 @@ MOST = 100_000
 
 
 def rank_by_slurm() -> None:
-    """As scripts for Slurm do: the variables that torch reads, from those that srun sets."""
     if "SLURM_PROCID" in os.environ:
         theirs = {"RANK": "PROCID", "WORLD_SIZE": "NTASKS", "LOCAL_RANK": "LOCALID"}
         os.environ.update({name: os.environ[f"SLURM_{of}"] for name, of in theirs.items()})
 
 
 def main() -> None:
-    """Train until a file is there."""
     rank_by_slurm()
     import deepspeed  # after the environment is right
     import torch.distributed as dist

@@ -42,7 +42,6 @@ def test_a_job_is_profiled_planned_run_and_measured() -> None:
 
 
 def meet(rank: int, variable: str | None) -> tuple[list[object], list[object], object, list[float], str]:
-    """Messages of all that a rank gets over our channel, and why it listens where it does."""
     forget_interface(variable)
     reach = reach_of(os.environ["MASTER_ADDR"])
     channel = ControlChannel("meeting", reach, patience_s=30.0)

@@ -38,7 +38,6 @@ def on(network: Hosts, planned: Path) -> tuple[str, str]:
 
 
 def first_planned(one: Launched) -> list[int]:
-    """The steps of rank 0 at which a plan began to run."""
     mine = [step for step in one.steps if step.rank == 0]
     begins = [
         step

@@ -78,7 +78,6 @@ class Lost:
         return held and "profiling" in names(self.network.outside() / "run")
 
     def lives(self, act: Callable[[], None]) -> None:
-        """Train, do something once clocks are held, and go on until ranks end or a file is there."""
         perseus = holding(self.network.disk / "run")
         with (
             beside(when(self.holds, act)),
@@ -94,7 +93,6 @@ class Lost:
             time.sleep(0.2 * (blow is signal.SIGTERM))
 
     def freed_s(self, host: int) -> float:
-        """Seconds until a host's clocks were free."""
         return eventually(lambda: self.nodes[host].locked_mhz() == FREE, GENEROUS_S)
 
     def guards(self) -> list[dict[int, list[str]]]:

@@ -35,7 +35,6 @@ class Job:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The disk, as a library to be loaded before all others."""
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("no C compiler: the slow disk is a library that is preloaded")
     library = tmp_path_factory.mktemp("disk") / "slow_disk.so"
@@ -44,7 +43,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(folder: Path, library: Path | None) -> Job:
-    """Train two ranks on one host until a saving was measured; without a library by themselves, as long."""
     run_dir, notes, stop = folder / "disk" / "run", folder / "notes", folder / "stop"
     content = config() if library is None else config(perseus=block(run_dir))
     (folder / "content.json").write_text(json.dumps(content))
@@ -77,7 +75,6 @@ def _touched(notes: Path, ranks: set[int]) -> list[tuple[float, str]]:
 
 
 def _times_s(job: Job, name: str) -> list[float]:
-    """When something happened, by the journal, s since 1970."""
     times = (event["time"] for event in job.events if event["event"] == name)
     return [datetime.fromisoformat(one).timestamp() for one in times]
 

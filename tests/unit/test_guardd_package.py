@@ -37,7 +37,6 @@ def dpkg(root: Path, *words: object) -> None:
 
 
 def served(root: Path) -> str:
-    """Run the installed service for a moment."""
     words = ["guardd", "--socket", str(root / "guardd.sock"), "--allow", "gpus=own"]
     with subprocess.Popen(
         ["/usr/bin/python3", "-I", str(root / "opt/perseus/bin/perseus-ds"), *words],
@@ -62,7 +61,6 @@ def root(tmp_path: Path) -> Path:
 
 
 def perseus(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the installed program in the system's own Python: nothing of this checkout is there."""
     return subprocess.run(
         ["/usr/bin/python3", "-I", str(root / "opt/perseus/bin/perseus-ds"), *words],
         env={"PATH": "/usr/bin:/bin", "PERSEUS_GUARD_DIR": str(root / "guard")},

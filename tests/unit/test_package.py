@@ -13,7 +13,6 @@ PROGRAM = "import json, sys; {line}; print(json.dumps(sorted(sys.modules)))"
 
 
 def modules_after(line: str) -> set[str]:
-    """What a fresh interpreter has loaded after one line of code."""
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(line=line)],
         capture_output=True,

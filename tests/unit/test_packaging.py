@@ -48,7 +48,6 @@ def imported() -> set[str]:
 
 
 def brought_by(name: str) -> set[str]:
-    """What a distribution itself needs, extras apart."""
     return named([one for one in requires(name) or () if "extra ==" not in one])
 
 

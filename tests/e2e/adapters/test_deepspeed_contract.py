@@ -26,8 +26,6 @@ ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule", "_next_batch", "data_iterato
 
 
 class Data:
-    """The same batches in every run; raises the user's error on request."""
-
     def __init__(self) -> None:
         self._random = torch.Generator().manual_seed(3)
         self.error: Exception | None = None
@@ -43,8 +41,6 @@ class Data:
 
 
 class EngineHost:
-    """An engine and its data."""
-
     def __init__(self, engine: PipelineEngine) -> None:
         self.engine: Any = engine
         self.schedule = self.engine._train_schedule()

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.e2e
 def trained(
     rank: int, content: Mapping[str, Any], steps: int, given: Mapping[int, LoadFunction]
 ) -> list[str]:
-    """Two stages; ``given`` are the functions of ranks."""
     if rank in given:
         user_loads.LIMIT_S = 60.0  # other work may hold this host up
         perseus_ds.set_load(given[rank])

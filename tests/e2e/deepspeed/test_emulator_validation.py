@@ -122,7 +122,6 @@ def _train(
 
 
 def _reckoned(run_dir: Path) -> ClockChange:
-    """Return the job's calibration of clock changes: it looked every half millisecond."""
     (found,) = [event for event in events(run_dir) if event["event"] == "calibrated"]
     settle_s = found["together_s"] - found["call_s"]
     return ClockChange(found["call_s"], settle_s, settle_s)

@@ -49,7 +49,6 @@ def engine_of(module: nn.Module, content: Mapping[str, Any]) -> Any:  # noqa: AN
 
 
 def pipeline(perseus: Perseus) -> tuple[Any, Step]:
-    """Two stages with a layer of experts each."""
     layers = [LayerSpec(kind) for _ in range(2) for kind in (Layer, Experts)]
     module = PipelineModule(
         layers, num_stages=2, loss_fn=nn.functional.mse_loss, partition_method="uniform", seed_layers=True
@@ -60,7 +59,6 @@ def pipeline(perseus: Perseus) -> tuple[Any, Step]:
 
 
 def zero(perseus: Perseus) -> tuple[Any, Step]:
-    """An engine of plain layers and experts, three microbatches an iteration."""
     content = config(3, perseus=perseus, zero_optimization={"stage": 1})
     host = ZeroHost(engine_of(nn.Sequential(Layer(), Experts(), Layer(), Experts()), content))
     return host.engine, lambda: list(host.train())
@@ -69,7 +67,6 @@ def zero(perseus: Perseus) -> tuple[Any, Step]:
 def train(
     rank: int, job: Callable[[Perseus], tuple[Any, Step]], perseus: Perseus, steps: int
 ) -> tuple[list[list[str]], str]:
-    """Train so many steps, or until a saving was measured: every loss to the last bit, and the weights."""
     torch.manual_seed(7)
     (engine, step), losses = job(perseus), list[list[str]]()
     while len(losses) < steps:

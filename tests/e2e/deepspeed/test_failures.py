@@ -39,8 +39,6 @@ SOON_S = 60.0  # the channel's own patience is twice that: who gets there was le
 
 @dataclass(frozen=True)
 class Seen:
-    """Events of a rank; after ``left_after`` steps it was without us."""
-
     losses: list[str]
     left_after: int | None
     clock_mhz: float

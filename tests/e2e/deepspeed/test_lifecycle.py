@@ -134,7 +134,6 @@ def test_the_command_makes_the_jobs_own_plan_and_run_takes_it(lifecycle: Lifecyc
 
 
 def evaluated(rank: int, content: dict[str, Any]) -> list[str]:
-    """Evaluate after every third step."""
     engine, data, losses = build(content, stages=STAGES, inner=UNEVEN), batches(), []
     for _ in range(2 * STEPS // 3):
         losses += [float(engine.train_batch(data)).hex() for _ in range(3)]

@@ -30,7 +30,6 @@ def test_autotuning_switches_us_off(tmp_path: Path) -> None:
 
 
 def timed(rank: int, perseus: Mapping[str, Any] | None) -> str:
-    """Train with DeepSpeed's own timers on; return what it raises."""
     try:
         losses(build(config(perseus=perseus, wall_clock_breakdown=True), stages=2), 1)
     except (AssertionError, RuntimeError) as error:

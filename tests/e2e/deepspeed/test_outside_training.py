@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from ranks import batches, build, run_ranks
 from replicas import planned_job
 
@@ -19,8 +18,6 @@ FORWARD_S = (0.3, 0.4)
 STEPS = 130
 PAUSE_S = 6.0
 TIME_SCALE = 0.02
-STATE_NUMBERS = 24_000_000
-LEAST_SAVING_S = 0.04  # 96 MB
 
 
 def job(folder: Path) -> dict[str, Any]:
@@ -37,24 +34,12 @@ def job(folder: Path) -> dict[str, Any]:
 
 
 def with_pauses(rank: int, content: Mapping[str, Any], every: int) -> None:
-    """Train, and do something else for an iteration's length after every so many steps."""
     del rank
     engine, data = build(content, stages=len(FORWARD_S)), batches()
     for step in range(1, STEPS + 1):
         engine.train_batch(data)
         if every and step % every == 0:
             time.sleep(PAUSE_S * TIME_SCALE)
-
-
-def with_checkpoints(rank: int, content: Mapping[str, Any], every: int, folder: str) -> None:
-    """Train, and save the engine's own checkpoint (and a large state) after every so many steps."""
-    del rank
-    state = {"tokens seen": torch.zeros(STATE_NUMBERS)}
-    engine, data = build(content, stages=len(FORWARD_S)), batches()
-    for step in range(1, STEPS + 1):
-        engine.train_batch(data)
-        if step % every == 0:
-            engine.save_checkpoint(folder, tag="newest", client_state=state)
 
 
 def summary_of(folder: Path, body: Callable[..., None], *args: object) -> dict[str, Any]:
@@ -75,15 +60,5 @@ def test_a_pause_after_every_few_steps_changes_no_figure(
     found = summary_of(tmp_path, with_pauses, every)
     paused_s = PAUSE_S * (STEPS // every)
     assert found["outside"]["time_s"] > 0.6 * paused_s
-    assert found["saving_pct"] == pytest.approx(undisturbed["saving_pct"], abs=0.3)
-    assert found["slowdown_pct"] == pytest.approx(undisturbed["slowdown_pct"], abs=0.2)
-
-
-def test_a_checkpoint_after_every_fifth_step_changes_no_figure(
-    undisturbed: dict[str, Any], tmp_path: Path
-) -> None:
-    found = summary_of(tmp_path, with_checkpoints, 5, str(tmp_path / "saved"))
-    assert list((tmp_path / "saved" / "newest").glob("*model_states.pt"))
-    assert found["outside"]["time_s"] > STEPS // 5 * LEAST_SAVING_S / TIME_SCALE
     assert found["saving_pct"] == pytest.approx(undisturbed["saving_pct"], abs=0.3)
     assert found["slowdown_pct"] == pytest.approx(undisturbed["slowdown_pct"], abs=0.2)

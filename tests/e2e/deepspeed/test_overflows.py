@@ -17,7 +17,6 @@ MICROBATCHES = 4
 
 
 def trained(rank: int, run_dir: Path, stages: int) -> int:
-    """Train until both sides were measured; return how many steps DeepSpeed has skipped."""
     type(get_accelerator()).is_fp16_supported = lambda _: True  # torch's CPU computes in it, slowly
     fp16 = {"enabled": True, "loss_scale_window": 1000}
     engine = build(

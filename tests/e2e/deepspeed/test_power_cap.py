@@ -42,7 +42,6 @@ class Job:
 
     @property
     def book(self) -> Book:
-        """Rank 0's."""
         book = self.said[0].value
         assert isinstance(book, Book)
         return book
@@ -51,11 +50,9 @@ class Job:
         return [row[0] for row in self.book.plans[start:end]]
 
     def lasts_s(self, start: int, end: int) -> float:
-        """Return the true mean duration of an iteration."""
         return (self.book.end_s[end - 1] - self.book.end_s[start - 1]) / (end - start)
 
     def power_w(self, replica: int, start: int, end: int) -> float:
-        """Return the true mean power of a pipeline."""
         mine = [said.value.energy_j[start:end] for said in self.said if said.rank % REPLICAS == replica]
         return float(np.sum(mine)) / (self.lasts_s(start, end) * (end - start))
 
@@ -131,7 +128,6 @@ def test_only_the_true_straggler_is_named_and_the_slower_of_both_runs(job: Job) 
 
 
 def plainly(rank: int, iterations: int) -> list[str]:
-    """The same job without a perseus block."""
     return losses(build(config(gradient_clipping=1.0), stages=STAGES), iterations)
 
 

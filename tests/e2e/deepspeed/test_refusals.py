@@ -57,7 +57,6 @@ def microbatches(name: str) -> int:
 
 
 def go_through(rank: int, cases: Cases) -> dict[str, tuple[list[str], bool]]:
-    """Build and train one engine per case, in one process."""
     seen = {}
     for name, (perseus, _) in cases.items():
         print(f"== {name}\n", flush=True)  # noqa: T201

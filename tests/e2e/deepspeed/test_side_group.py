@@ -97,7 +97,6 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture
 def content(planned: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
-    """The same job with a run directory of its own."""
     plan = Path(planned["perseus"]["run_dir"]) / "plan.json"
     (tmp_path / "plan.json").write_text(plan.read_text())
     return planned | {"perseus": planned["perseus"] | {"run_dir": str(tmp_path)}}
@@ -142,8 +141,6 @@ def test_a_silent_rank_ends_the_answers_to_stragglers_and_nothing_else(
 
 
 def freezing(rank: int, content: dict[str, Any]) -> Book:
-    """A rank stands still for three seconds."""
-
     def freeze(rank: int, iteration: int) -> None:
         if rank == VICTIM and iteration == AT:
             subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])

@@ -16,7 +16,6 @@ from ranks import Said, build, losses, run_ranks
 from replicas import Book, planned_job, straggle
 
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.plan import PlanSet, read_plans
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -32,8 +31,6 @@ STRAGGLER = 1
 
 @dataclass(frozen=True)
 class Job:
-    """A job with a straggler, and its frontier."""
-
     replicas: int
     run_dir: Path
     content: dict[str, Any]
@@ -43,22 +40,18 @@ class Job:
 
     @property
     def book(self) -> Book:
-        """Rank 0's."""
         book = self.said[0].value
         assert isinstance(book, Book)
         return book
 
     @property
     def waiting(self) -> list[int]:
-        """All replicas but the slow one."""
         return [replica for replica in range(self.replicas) if replica != STRAGGLER]
 
     def played_by(self, replica: int) -> list[int]:
-        """Its plans, iteration by iteration."""
         return [row[replica] for row in self.book.plans]
 
     def energy_j(self, replica: int) -> list[float]:
-        """Return the true energy of its GPUs, iteration by iteration."""
         mine = [said.value.energy_j for said in self.said if said.rank % self.replicas == replica]
         return [float(total) for total in np.sum(mine, axis=0)]
 
@@ -173,18 +166,6 @@ def test_an_announced_straggler_is_answered_within_two_iterations(tmp_path: Path
     assert [one.value.plans for one in said[1:]] == [said[0].value.plans] * 3
 
 
-def slow_last_stage(rank: int, content: dict[str, Any]) -> Book:
-    return straggle(rank, content, STAGES, {STRAGGLER: [(9, 99, SLOWDOWN)]}, 20, slow_stage=STAGES - 1)
-
-
-@pytest.mark.slow
-def test_a_slow_stage_makes_its_whole_replica_a_straggler(tmp_path: Path) -> None:
-    said = run_ranks(4, slow_last_stage, planned_job(tmp_path, ranks=4, forward_s=FORWARD_S))
-    played = [row[0] for row in said[0].value.plans]
-    assert len(set(played[:12])) == 1
-    assert set(played[12:]).isdisjoint(played[:12])
-
-
 def in_real_time(rank: int, content: dict[str, Any]) -> Book:
     return straggle(rank, content, STAGES, {STRAGGLER: [(8, 99, 1.6)]}, 18)
 
@@ -204,33 +185,3 @@ def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: 
     ratio = (own_s[8:11, STRAGGLER] / own_s[8:11, 0]).mean()  # not answered yet
     assert ratio > 1.1  # 1.6 on an idle host
     assert max(plan[0] for plan in book.plans[8:]) > book.plans[0][0]
-
-
-def throttled(rank: int, content: dict[str, Any]) -> Book:
-    """A replica's GPUs get hot and hold their clocks at 1 050 MHz."""
-
-    def heat(rank: int, iteration: int) -> None:
-        if rank % 2 == STRAGGLER and iteration == 8:
-            opened_gpus()[-1].throttle(1050)
-
-    return straggle(rank, content, STAGES, {}, 44, act=heat)
-
-
-@pytest.mark.slow
-def test_a_hot_straggler_runs_at_full_speed_and_stays_named(tmp_path: Path) -> None:
-    said = run_ranks(4, throttled, planned_job(tmp_path, ranks=4, forward_s=FORWARD_S))
-    announced = [event for event in events(tmp_path / "run") if event["event"] == "straggler"]
-    assert announced[0]["stragglers"][0]["replica"] == STRAGGLER
-    assert "straggler_gone" not in names(tmp_path / "run")
-    assert len({row[STRAGGLER] for row in said[0].value.plans}) == 1
-
-
-def alone(rank: int, content: dict[str, Any]) -> Book:
-    return straggle(rank, content, STAGES, {}, 5)
-
-
-@pytest.mark.slow
-def test_a_restart_with_fewer_replicas_finds_the_plan_again(tmp_path: Path) -> None:
-    said = run_ranks(2, alone, planned_job(tmp_path, ranks=4, forward_s=FORWARD_S))
-    assert "fits" in lines(said[0])[0]
-    assert len(said[0].value.plans) == 5

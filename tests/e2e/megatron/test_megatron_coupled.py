@@ -38,7 +38,6 @@ def block(run_dir: Path, **audit: int) -> dict[str, Any]:
 
 
 def straggle(rank: int, run_dir: Path) -> Book:
-    """Profile, plan, and train at the plan; one GPU of the second set is slow for a while."""
     job = Job(TWO_SETS)
     perseus_ds.attach(job.schedules, config=block(run_dir))
     job.run_pass = job.schedules.get_forward_backward_func()

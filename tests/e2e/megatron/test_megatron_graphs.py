@@ -55,7 +55,6 @@ class GraphedJob(Job):
         full_cuda_graph.get_all_rng_states = dict
 
     def wrap(self) -> None:
-        """Have passes captured and replayed."""
         run_pass = self.schedules.get_forward_backward_func()
 
         def passes(**keywords: Any) -> object:  # noqa: ANN401
@@ -92,7 +91,6 @@ def _step(data: Iterator[Mapping[str, Any]], model: Any, **words: Any) -> Any:  
 
 
 def train(rank: int, config: Mapping[str, Any] | None, steps: int) -> tuple[list[list[str]], bool, list[str]]:
-    """Train until a saving was measured, or so often; the losses, and what of ours is left."""
     job, measured = GraphedJob(SHAPE), happened("measured")
     before = {name: getattr(job.schedules, name) for name in (*PASSES, *STEPS)}
     graph = FullCudaGraphWrapper.__call__

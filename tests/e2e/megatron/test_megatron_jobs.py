@@ -37,13 +37,11 @@ class Trained:
 
 
 def names_of(job: Job) -> dict[str, object]:
-    """Everything that we may replace."""
     chunks = {f"{number}": vars(chunk).get("finish_grad_sync") for number, chunk in enumerate(job.chunks)}
     return {name: getattr(job.schedules, name) for name in (*PASSES, *STEPS)} | chunks
 
 
 def train(rank: int, shape: Shape, config: Mapping[str, Any] | None, steps: int) -> Trained:
-    """Train until a saving was measured (or so often), evaluate in between, detach, train once more."""
     job, measured = Job(shape), happened("measured")
     before = names_of(job)
     if config is not None:
@@ -64,7 +62,6 @@ def train(rank: int, shape: Shape, config: Mapping[str, Any] | None, steps: int)
 
 
 def went_the_course(shape: Shape, run_dir: Path, **changes: object) -> dict[str, Any]:
-    """Train with us and without: the same to the last bit, and nothing of us is left. Return the summary."""
     config = block(run_dir, straggler={"enabled": False}, **changes)  # a busy host makes some
     said = run_ranks(shape.ranks, train, shape, config, 2000)
     served = [one.value for one in said]

@@ -26,7 +26,6 @@ BLOCK = partial(course, simulated=packed_simulation(SHAPE.microbatches), read_ah
 
 
 def trained(rank: int, content: Mapping[str, Any], steps: int) -> tuple[list[list[str]], str]:
-    """Losses of every step, and a digest of the weights."""
     del rank
     job = Job(SHAPE)
     if "perseus" in content:

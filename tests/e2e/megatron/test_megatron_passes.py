@@ -55,7 +55,6 @@ def train(job: Job) -> tuple[list[list[str]], str]:
 
 
 def both_ways(rank: int, shape: Shape) -> tuple[bool, Told]:
-    """Compare losses and weights without us and with us; return what was told and heard."""
     plain, job = train(Job(shape)), Job(shape)
     adapter, noting = adapter_of(job), Noting()
     place = adapter.place()

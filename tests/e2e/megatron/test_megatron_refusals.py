@@ -95,7 +95,6 @@ def test_only_the_file_has_the_module_looked_at_from_its_import_on(
 
 
 def two_models(rank: int, config: dict[str, Any] | None) -> list[list[str]]:
-    """Actor and critic: the first that trains is served, the other trains at default clocks."""
     models = Job(Shape(2)), Job(Shape(2), seed=2)
     if config is not None:
         perseus_ds.attach(models[0].schedules, config=config)

@@ -52,7 +52,6 @@ def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse
 
 
 def course_in(folder: Path) -> NodeCourse:
-    """A job from its beginning to its end, and the clocks that were seen meanwhile."""
     node, run_dir = node_at(folder, STAGES, call_us=300, idle_mhz=345), folder / "run"
     stored = [Counter[int]() for _ in range(STAGES)]
 

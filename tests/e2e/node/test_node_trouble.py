@@ -34,7 +34,6 @@ def node(tmp_path: Path) -> FakeNvml:
 
 
 def announced(said: list[Said], words: str) -> list[int]:
-    """The ranks that said something, once for every time."""
     return [one.rank for one in said for line in lines(one) if words in line]
 
 
@@ -52,8 +51,6 @@ def conflicts(run_dir: Path) -> list[tuple[object, ...]]:
 
 
 def afflicted(node: FakeNvml, run_dir: Path, blow: Callable[[], None], kind: str) -> list[Said]:
-    """Train until what befalls the victim's GPU was seen."""
-
     def held() -> bool:
         highest_mhz = node.state.gpu[0].boost_mhz or 1410  # calibration holds it too, for a moment
         return "profiling" in names(run_dir) and set(node.locked_mhz()) == {highest_mhz}
@@ -163,7 +160,6 @@ def service(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def planned(node: FakeNvml, run_dir: Path) -> Callable[[], bool]:
-    """A plan was measured, and its clocks are in force."""
     return lambda: happened("measured")(run_dir) and any(0 < mhz < 1410 for mhz in node.locked_mhz())
 
 
@@ -179,7 +175,6 @@ def test_a_restarted_service_costs_a_plan_a_few_iterations(
         service.start()
 
     def over(run_dir: Path) -> bool:
-        """The plan's clocks are there again, and both sides were measured once more."""
         if [kind for kind, _, _ in conflicts(run_dir)].count("control_back") < STAGES:
             return False
         measured.append(names(run_dir).count("measured"))
@@ -212,7 +207,6 @@ def test_a_guard_that_hangs_is_the_end_of_control_and_not_of_training(node: Fake
 
 
 def planners(run_dir: Path) -> list[int]:
-    """The processes that plan for this run directory."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():

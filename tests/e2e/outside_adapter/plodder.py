@@ -7,8 +7,6 @@ from torch import nn
 
 
 class Trainer:
-    """A small model, and a step of several microbatches."""
-
     def __init__(self, microbatches: int) -> None:
         torch.manual_seed(1)
         self.microbatches = microbatches
@@ -16,15 +14,12 @@ class Trainer:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the loss of one microbatch."""
         return nn.functional.mse_loss(self.model(inputs), torch.sin(inputs))
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add its gradients."""
         loss.backward()
 
     def step(self) -> list[str]:
-        """Train one iteration; the exact losses."""
         losses = []
         for _ in range(self.microbatches):
             loss = self.forward(torch.randn(2, 8))

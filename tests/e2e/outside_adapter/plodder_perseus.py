@@ -32,12 +32,10 @@ def watch(module: ModuleType) -> None:
 
 
 def serves(host: object) -> bool:
-    """Return whether this is a trainer of the framework's."""
     return type(host).__module__ == "plodder"
 
 
 def attach(trainer: Any, *, config: Mapping[str, object] | None = None) -> None:  # noqa: ANN401
-    """Serve this trainer from its first step on."""
     block = None if config is None else {"enabled": True, **config}
     if block is None and not os.environ.get("PERSEUS_CONFIG"):
         return
@@ -51,7 +49,6 @@ def attach(trainer: Any, *, config: Mapping[str, object] | None = None) -> None:
 
 
 def detach(trainer: object) -> None:
-    """Leave it."""
     deactivate(trainer)
 
 
@@ -68,7 +65,6 @@ class PlodderAdapter:
         self._trainer = trainer
 
     def place(self) -> Place:
-        """Every rank is a replica of its own; this framework has one."""
         model = self._trainer.model
         kinds = (Kind.FORWARD, Kind.BACKWARD)
         microbatches = range(self._trainer.microbatches)
@@ -83,17 +79,14 @@ class PlodderAdapter:
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
-        """Return the loop."""
         schedule = Schedule("plodder", self._trainer.microbatches, (places[0].order,))
         validate(schedule)
         return schedule
 
     def traits(self) -> Mapping[str, str]:
-        """Return the release."""
         return {"plodder": "1.0"}
 
     def install(self, listener: InstructionListener) -> None:
-        """Put hooks into this instance."""
         trainer = self._trainer
         if any(name in vars(trainer) for name in NAMES):
             raise EngineError("perseus_ds is installed on this trainer already")
@@ -102,7 +95,6 @@ class PlodderAdapter:
         trainer.step = self._around_step(listener, trainer.step)
 
     def remove(self) -> None:
-        """Take them out again."""
         for name in NAMES:
             vars(self._trainer).pop(name, None)
 

@@ -21,7 +21,6 @@ OURS = {"step", "_maybe_compute_loss", "forward_one_chunk", "backward_one_chunk"
 
 
 def train(rank: int, name: str, file: str | None) -> tuple[list[list[str]], bool, bool]:
-    """Train, detach, and train on; whether we listened before, and after."""
     if file is not None:
         os.environ["PERSEUS_CONFIG"] = file
         torch_pipelining.watch(schedules)

@@ -35,7 +35,6 @@ def train(pipeline: Pipeline) -> tuple[list[list[str]], str]:
 
 
 def both_ways(rank: int, name: str, microbatches: int) -> Heard:
-    """Compare losses and weights without us and with us; return what torch ran and we heard."""
     plain, pipeline = train(Pipeline(name, microbatches)), Pipeline(name, microbatches)
     called, held = calls_of(pipeline), [pipeline.schedule, *pipeline.stages]
     before = [dict(vars(one)) for one in held]

@@ -18,7 +18,6 @@ MOST_STEPS = 400
 
 
 def until_measured(rank: int, stage: int, perseus: Mapping[str, Any]) -> int:
-    """Train until a saving was measured; return after how many steps."""
     host, measured = ZeroHost(zero_engine(stage, microbatches=1, perseus=perseus)), happened("measured")
     for step in range(MOST_STEPS):
         host.train()

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.e2e
 
 
 def told(rank: int, stage: int, microbatches: int, overlap: int) -> tuple[str, SyncPoint | None]:
-    """Facts of a real engine's adapter: the computations left out, and where replicas meet."""
     host = ZeroHost(zero_engine(stage, microbatches=microbatches, overlap_comm=bool(overlap)))
     try:
         adapter = host.adapter()
@@ -60,7 +59,6 @@ SECTIONS: dict[str, dict[str, object]] = {
 
 
 def settings(rank: int, section: dict[str, object]) -> tuple[EngineSettings, EngineSettings]:
-    """Return the facts that a real engine states, and those read from its configuration."""
     model = nn.Sequential(Layer(8, 8))
     content = config(2, **section)
     engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=content)

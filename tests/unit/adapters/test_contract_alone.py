@@ -204,7 +204,6 @@ def microbatch(engine: Any, *, skips: bool = False, refers: bool = False) -> Non
 def trained_by(
     run_dir: Path, iterations: int, skipping: Collection[int] = (), *, refers: bool = False
 ) -> list[Any]:
-    """Events of a job of ZeRO that skips a microbatch in some iterations."""
     from deepspeed_hosts import zero_engine
 
     with quiet():

@@ -151,18 +151,6 @@ def test_what_trains_is_what_goes_backward_or_steps(text: str, trains: bool) -> 
     assert is_training(stream(text)) is trains
 
 
-def test_replicas_say_the_same_of_one_pipeline() -> None:
-    assert pipeline_of(3, 2, replicas=2) == pipeline_of(3, 2)
-
-
-def test_ranks_of_one_stage_that_run_different_schedules_are_refused() -> None:
-    from deepspeed.runtime.pipe.schedule import TrainSchedule
-
-    places = [place(0, TrainSchedule(2, 1, 0)), place(0, TrainSchedule(3, 1, 0), replica=1)]
-    with pytest.raises(EngineError, match="stage 0"):
-        joining.join_orders(places, name="x")
-
-
 # What we rely on in DeepSpeed is checked by name, and a refusal says what is missing and what was tested.
 
 COMMANDS = {type(name, (), {}): print for name in KINDS}
@@ -234,8 +222,6 @@ Row = tuple[str, float, int]
 
 
 class Monitor:
-    """Keeps what is written."""
-
     def __init__(self, *, enabled: bool = True) -> None:
         self.enabled = enabled
         self.rows: list[Row] = []

@@ -281,8 +281,6 @@ SHOWN = {"rank0_energy_per_iteration_j": 812.0, "rank0_power_w": 290.0, "plan": 
 
 
 class Rows(list[tuple[object, ...]]):
-    """Scalars that a writer was given."""
-
     def add_scalar(self, *row: object) -> None:
         self.append(row)
 

@@ -49,8 +49,6 @@ class NotedStage:
 
 
 class Schedule:
-    """As much of a schedule."""
-
     _n_microbatches = 2
 
     def __init__(self) -> None:

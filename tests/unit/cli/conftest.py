@@ -24,7 +24,6 @@ from perseus_ds.cli.job_config import HookStatus
 
 @pytest.fixture
 def armed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start-up hook in place, and none of our variables set."""
     status = HookStatus("python", "perseus_ds._autoload:arm", "1", "2.7.1", "0.19.8", "", "")
     monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: status)
     for name in ("PERSEUS_CONFIG", "PERSEUS_MODE", "PERSEUS_DEVICE", "PERSEUS_RUN_DIR"):
@@ -33,8 +32,6 @@ def armed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def perseus(capsys: pytest.CaptureFixture[str]) -> Program:
-    """Call ``perseus-ds`` with these words."""
-
     def call(*words: object) -> Answer:
         code = main([str(word) for word in words])
         return Answer(code, *capsys.readouterr())
@@ -89,7 +86,6 @@ def torch_built_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 @pytest.fixture
 def cuda_torch(torch_built_for: Callable[[str], None]) -> None:
-    """A torch with CUDA."""
     torch_built_for("cuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n")
 
 

@@ -287,14 +287,6 @@ def test_doctor_judges_the_device_that_the_configuration_names(
     assert "automatic takes" not in on_node("doctor", "--config", config).out
 
 
-def test_doctor_without_a_gpu_recommends_nothing_that_the_configuration_has(
-    perseus: Program, tmp_path: Path
-) -> None:
-    for device in ("simulated", "null"):
-        for one in found(perseus, "--config", block(tmp_path, device=device))["findings"]:
-            assert device not in one["remedy"]
-
-
 # Clocks that stand locked: ``doctor`` names them, ``clocks reset`` restores them, as in an epilog.
 
 TAKEN_OUT = "GPU-12345678-0000-0000-0000-000000000007"

@@ -20,7 +20,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"perseus-ds {perseus_ds.__version__}\n"
 
 
-@pytest.mark.parametrize("words", [[], ["fly"], ["plan"], ["show", "p", "--deadline", "-1"], ["clocks"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([], ["fly"], ["plan"], ["clocks"]),
+        ["show", "p", "--deadline", "-1"],
+        ["simulate", "p", "q", "--pipelines", "0"],
+    ],
+)
 def test_wrong_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(words)

@@ -22,7 +22,6 @@ Refused = Callable[..., str]
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """The directory of a job of four pipelines that runs: this process stands for its rank 0."""
     path = tmp_path / "run"
     attached(path, os.getpid())
     return path

@@ -32,7 +32,6 @@ def _job(tmp_path: Path, script: str) -> list[str]:
 
 
 def _started(*words: object) -> subprocess.CompletedProcess[str]:
-    """Call the command in a process of its own, whose place the job takes."""
     command = [sys.executable, "-m", "perseus_ds", "run", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

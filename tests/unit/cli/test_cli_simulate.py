@@ -72,20 +72,6 @@ def test_what_makes_no_sense_is_one_line(
     assert message in refused("simulate", plan_file, profile_csv, *words)
 
 
-def test_a_profile_of_another_shape_is_refused(
-    refused: Callable[..., str], plan_file: Path, tmp_path: Path, profile_csv: Path
-) -> None:
-    other = tmp_path / "other.csv"
-    other.write_text("\n".join(profile_csv.read_text().splitlines()[:7]) + "\n")
-    assert "2 stages" in refused("simulate", plan_file, other)
-
-
-def test_no_gpus_at_all_is_wrong_usage(perseus: Program, plan_file: Path, profile_csv: Path) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        perseus("simulate", plan_file, profile_csv, "--pipelines", 0)
-    assert stopped.value.code == 2
-
-
 @pytest.mark.thorough
 def test_unequal_lengths_of_microbatches_cost_time_at_default_clocks(
     perseus: Program, plan_file: Path, profile_csv: Path, tmp_path: Path

@@ -43,7 +43,6 @@ def test_modules_and_files_that_a_page_names_are_there(page: Path) -> None:
 
 
 def _resolves(name: str) -> bool:
-    """Whether a dotted name is a module, or a thing in one."""
     try:
         pkgutil.resolve_name(name)
     except (ImportError, AttributeError):

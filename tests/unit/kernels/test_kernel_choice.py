@@ -14,7 +14,6 @@ from perseus_ds.kernels.choose import (
     ChosenPairs,
     Goal,
     Level,
-    Scope,
     choose,
     cost_table,
     launch_costs,
@@ -109,18 +108,6 @@ def chosen_from(profile: KernelProfile, level: Level = Level.KERNEL, goal: Goal 
 def test_a_finer_level_saves_more() -> None:
     kernel, instruction, whole = (change_pct(chosen_from(exact(), level))[1] for level in Level)
     assert kernel < instruction <= whole <= 0
-
-
-def test_products_want_slow_memory_and_the_others_a_slow_core() -> None:
-    trace = trace_of()
-    table = cost_table(launch_costs(exact(), trace), trace)
-    pairs = choose(table, Goal(), Scope.LOCAL).pairs
-    for name, pair in zip(table.rows, pairs, strict=True):
-        if name.startswith("gemm"):
-            assert (pair.memory_mhz, pair.clock_mhz) in {(5001, None), (810, None)}
-        if name.startswith("gelu"):
-            assert pair.memory_mhz is None
-            assert pair.clock_mhz is not None
 
 
 def test_a_class_that_cannot_be_replayed_stays_at_the_default_pair_and_is_named() -> None:

@@ -33,7 +33,6 @@ pairs = st.lists(st.builds(ClockPair, clocks, clocks), max_size=3, unique=True)
 
 @st.composite
 def points(draw: st.DrawFn) -> tuple[KernelPoint, ...]:
-    """Measurements at the default pair and others."""
     chosen = dict.fromkeys([DEFAULT_PAIR, *draw(pairs)])
     numbers = [*(positive,) * 4, st.integers(1, 99)]
     return tuple(KernelPoint(pair, *map(draw, numbers)) for pair in chosen)

@@ -40,7 +40,6 @@ def own_of(plan: FrequencyPlan, rank: int) -> list[Played]:
 
 
 def asked_at_s(own: list[Played], request: ClockRequest) -> float:
-    """When in the iteration a request is made."""
     if request.position == OPENING:
         return request.offset_s
     computation = own[request.position]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from schedules import two_plans
 from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
@@ -16,7 +15,7 @@ from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.plan.problem import Switching, slow_first
 from perseus_ds.plan.record import ChangeBudget
-from perseus_ds.plan.select import costs_of, largest_change, power_table
+from perseus_ds.plan.select import costs_of, largest_change
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.schedule import textbook
 
@@ -40,7 +39,6 @@ def plans(request: pytest.FixtureRequest) -> PlanSet:
 
 @pytest.fixture(scope="module")
 def steady() -> PlanSet:
-    """Plans that split nothing and lower nothing."""
     return planned("never", "never")
 
 
@@ -76,13 +74,6 @@ def test_power_swings_between_what_the_stretches_take(steady: PlanSet) -> None:
             (costs.power_before, play_baseline(steady), steady.baseline.iteration_time_s),
         ):
             assert (found.least_w, found.peak_w) == pytest.approx(least_and_most_w(played, total_s), rel=1e-9)
-
-
-def test_low_waits_take_less_at_the_trough() -> None:
-    plans = planned("automatic")
-    lowest_w = [costs_of(plans.plan(index)).power.least_w for index in range(0, len(plans), 7)]
-    assert min(lowest_w) >= 3 * LOW_W
-    assert len(plans.waits)
 
 
 def test_waiting_is_what_working_leaves(plans: PlanSet) -> None:
@@ -155,17 +146,6 @@ def test_the_order_of_parts_changes_the_clock_least_often(seed: int) -> None:
 
 
 # Power of every plan, and the largest change of it.
-
-
-def test_the_table_of_power_falls_with_time_and_is_what_plans_take() -> None:
-    plans = two_plans()
-    table = power_table(plans)
-    assert len(table) > 1
-    assert [one.power_w for one in table] == sorted((one.power_w for one in table), reverse=True)
-    assert [one.iteration_time_s for one in table] == sorted(one.iteration_time_s for one in table)
-    for point in table:
-        assert point.power_w == pytest.approx(costs_of(plans.plan(point.plan)).power.mean_w)
-        assert point.energy_j == pytest.approx(point.power_w * point.iteration_time_s)
 
 
 @pytest.mark.parametrize("within_s", [0.05, 0.4, 1.0, 7.0])

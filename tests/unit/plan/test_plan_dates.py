@@ -159,7 +159,6 @@ def test_one_that_is_slower_gives_way_to_a_faster_one_by_the_worse_of_two_readin
 def test_the_fastest_plan_is_the_last_resort() -> None:
     plan = chosen(1.0)
     assert faster_plan(plan.of, plan.index, 9.0, 1.0) == 0
-    assert faster_plan(plan.of, 0, 9.0, 1.0) == 0
 
 
 def test_a_job_may_use_dates_where_it_may_be_slower() -> None:

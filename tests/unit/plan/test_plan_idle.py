@@ -59,7 +59,6 @@ def test_spans(idle: Idle, span_s: tuple[float, float]) -> None:
 
 @pytest.fixture(scope="module")
 def plans() -> PlanSet:
-    """Four stages that load, reduce and step, as jobs do, with low waits."""
     whole = textbook("1f1b", stages=4, microbatches=4)
     orders = tuple(
         (*order, Instruction.parse(f"{rank}AR0"), Instruction.parse(f"{rank}OS0"))

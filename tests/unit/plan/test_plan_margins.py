@@ -65,7 +65,6 @@ def test_a_plan_file_keeps_the_margins() -> None:
 
 
 def test_a_lower_clock_that_is_surely_faster_keeps_its_time() -> None:
-    """T_min is what the fastest clocks take: a file with another would be damaged."""
     points = {
         key: (own[0], replace(own[1], time_s=0.9 * own[1].time_s), *own[2:])
         for key, own in off_by(1e-3, 1).points.items()

@@ -18,7 +18,6 @@ from perseus_ds.plan.clock_requests import Part, Played, play, requests_of
 from perseus_ds.plan.problem import Split, Switching
 from perseus_ds.plan.record import (
     AtDefault,
-    ChangeBudget,
     ClockSegments,
     InstructionTimelines,
     Options,
@@ -64,7 +63,6 @@ def given(*lines: tuple[float, float]) -> list[InstructionTimelines]:
 
 @cache
 def planned(*lines: tuple[float, float], split: Split = "never") -> PlanSet:
-    """Plans with such timelines, made once."""
     return built(given(*lines) if lines else [], split)
 
 
@@ -207,35 +205,6 @@ def test_a_damaged_timeline_is_refused_in_one_line(path: list[str | int], values
         with pytest.raises(PlanError, match="is damaged") as refused:
             loads(json.dumps(content))
         assert "\n" not in refused.value.message
-
-
-def test_timelines_within_a_budget_are_refused() -> None:
-    limited = Switching(CHANGE, budget=ChangeBudget(5.0))
-    with pytest.raises(PlanError, match="budget"):
-        build(PROFILE, SCHEDULE, blocking_power_w=70.0, switching=limited, timelines=GOOD)
-
-
-def test_a_memory_clock_alone_is_asked_for_as_long_ahead_as_it_moves_up_or_down() -> None:
-    """Half at the lower memory clock, half at the device's own, at one core clock."""
-    slow_up = ClockChange(call_s=0.001, settle_up_s=0.03, settle_down_s=0.003)
-    lines = []
-    for one in GOOD:
-        fastest = PROFILE.of(one.stage, one.kind)[0]
-        steps = (
-            TimelineStep(0, 0.0, ClockPair(MEMORY_MHZ, 1410)),
-            TimelineStep(7, fastest.time_s / 2, ClockPair(None, 1410)),
-        )
-        lines.append(replace(one, timelines=(ClockSegments(fastest.time_s, fastest.energy_j * 0.7, steps),)))
-    switching = Switching(slow_up, split="never")
-    plans = build(PROFILE, SCHEDULE, blocking_power_w=70.0, switching=switching, timelines=lines)
-    plan = select(plans, Objective())
-    own = [one for one in play(plan) if one.instruction in {i for _, i in plan.of.computations_of(0)}]
-    both = max(at for at, one in enumerate(own) if len(one.parts) == 2)
-    assert own[both].parts[0].clocks == (1410, MEMORY_MHZ)
-    up = next(one for one in clock_requests(plan, 0, slow_up) if one.position == both and not one.over)
-    assert (up.clock_mhz, up.memory_mhz) == (1410, None)
-    early_s = 0.98 * own[both].parts[0].duration_s
-    assert up.offset_s == pytest.approx(early_s - 0.031)
 
 
 def test_the_emulator_says_that_it_knows_no_timelines() -> None:

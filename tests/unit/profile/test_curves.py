@@ -101,12 +101,6 @@ def test_an_exact_profile_stays_what_it_is() -> None:
         assert smoothed(true, scatter=True) is true
 
 
-@pytest.mark.thorough
-def test_points_are_drawn_once() -> None:
-    found = smoothed(measured(true_profile("a40", 12), 0))
-    assert smoothed(found) is found
-
-
 def test_three_clocks_are_no_curve() -> None:
     few = measured(true_profile("a40", 3), 0)
     assert smoothed(few) is few

@@ -225,7 +225,6 @@ def test_every_stage_and_kind_gets_its_own_time_and_power() -> None:
 
 
 def without(seen: Window, left_out: frozenset[Instruction]) -> Window:
-    """Have it known that some instructions contain a wait."""
     return replace(seen, intervals=tuple(replace(i, waits=i.instruction in left_out) for i in seen.intervals))
 
 

@@ -18,7 +18,6 @@ from perseus_ds.profile.sweep import (
     WindowLength,
     clocks_held,
     cost_of,
-    in_words,
     keyed_by_achieved_clock,
     next_clock,
 )
@@ -140,10 +139,6 @@ def test_two_clocks_by_hand() -> None:
     found = cost_of([1.0, 2.0], window=WindowLength(2.0, 4.0, 2), most_slower_pct=8.0)
     assert found == SweepCost(duration_s=2.0 * (25 + 2), lost_s=4.0)
     assert found.slower_pct <= 8.0
-
-
-def test_minutes_are_said_as_minutes() -> None:
-    assert [in_words(time_s) for time_s in (90.0, 240.0)] == ["90 s", "4 minutes"]
 
 
 @pytest.mark.parametrize(("least", "iteration_s", "minutes"), [(2, 2.0, 2.1), (1, 15.0, 7.3)])

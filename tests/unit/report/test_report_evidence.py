@@ -77,7 +77,6 @@ def test_stragglers_are_rows_from_their_coming_to_their_going() -> None:
 
 
 def valid(event: dict[str, object]) -> bool:
-    """The trace event format: what each phase must have, and of which type."""
     number = (int, float)
     if not (
         isinstance(event["name"], str) and isinstance(event["pid"], int) and isinstance(event["args"], dict)

@@ -64,7 +64,6 @@ def page(run_dir: Path, prices: EnergyPrices | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def paths(run_writer: WriteRun, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """What one whole run's report is."""
     return report(run_writer(tmp_path_factory.mktemp("report") / "run"))
 
 

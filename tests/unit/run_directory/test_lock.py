@@ -28,8 +28,6 @@ sys.stdin.read()
 
 
 class Job:
-    """A process that takes a run directory, and ends when told to."""
-
     def __init__(self, run_dir: Path, *, delay_s: float = 0.0) -> None:
         command = [sys.executable, "-c", TAKE, str(run_dir), str(delay_s)]
         self.process = subprocess.Popen(
@@ -37,13 +35,11 @@ class Job:
         )
 
     def answer(self) -> tuple[Path, int]:
-        """Its directory, and the process that has the one it asked for."""
         assert self.process.stdout is not None
         path, _, pid = self.process.stdout.readline().rpartition(" ")
         return Path(path), int(pid)
 
     def end(self) -> None:
-        """Let it exit."""
         self.process.communicate()
 
 

@@ -55,7 +55,6 @@ print(json.dumps({"digests": digests, "plans": len(plans)}))
 
 
 def run(program: str, *words: str, path: Path, **environment: str) -> str:
-    """What a fresh process prints; ``path`` comes first on its path."""
     own = {"PYTHONDONTWRITEBYTECODE": "1"} | environment
     support = Path(__file__).parents[2] / "support"
     own["PYTHONPATH"] = os.pathsep.join([str(path), str(support), os.environ.get("PYTHONPATH", "")])
@@ -73,7 +72,6 @@ def run(program: str, *words: str, path: Path, **environment: str) -> str:
 
 
 def kept(path: Path) -> list[str]:
-    """Which functions have machine code on disk."""
     return sorted(file.name.split("-")[0] for file in path.rglob("*.nbi"))
 
 

@@ -19,7 +19,6 @@ def in_a_row(activities: int) -> Problem:
 
 
 def chosen(problem: Problem, time_s: float) -> list[int]:
-    """The option of every activity."""
     (options,) = discretise(solve_frontier(problem), np.array([time_s])).choice.tolist()
     return list(options)
 

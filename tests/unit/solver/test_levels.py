@@ -18,7 +18,6 @@ def problem(stages: int, microbatches: int) -> Problem:
 
 
 def swept(ground: int) -> tuple[list[list[int]], int]:
-    """All its breakpoints, and the ground after them."""
     whole = whole_of(problem(3, 4))
     network, _ = network_of(whole)
     state, found = start_of(whole, network), room_for(64, network)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import numpy as np
 import pytest
 
 from perseus_ds.plan import PlanSet, build
@@ -49,14 +48,3 @@ def test_no_combination_of_clocks_is_much_better(microbatches: int) -> None:
         least_j = min(own_j for own_s, own_j in best if own_s <= time_s * (1.0 + 1e-9))
         assert cost_j <= least_j * 1.03
     assert len(plans) > 5
-
-
-def test_every_gpu_keeps_one_clock() -> None:
-    _, plans = planned(textbook("1f1b", stages=3, microbatches=6))
-    for index in range(len(plans)):
-        clocks: dict[int, set[int]] = {}
-        for one, portions in plans.plan(index).portions().items():
-            own = plans.options[one.stage, one.kind].clock_mhz
-            clocks.setdefault(one.stage, set()).update(int(own[option]) for option, _ in portions)
-        assert all(len(own) == 1 for own in clocks.values())
-    assert np.all(np.diff(plans.iteration_time_s) > 0.0)
