@@ -1,11 +1,16 @@
-"""The package as a whole: what importing it costs, and that its rooms keep their layers."""
+"""The package as a whole: what importing it costs, its layers, and its errors."""
 
+import inspect
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from perseus_ds import errors
+from perseus_ds.errors import PerseusError
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "deepspeed", "numpy", "scipy", "numba", "matplotlib", "omegaconf", "pydantic")
@@ -48,3 +53,20 @@ def test_the_rooms_keep_their_layers() -> None:
         cwd=ROOT,
     )
     assert told.returncode == 0, told.stdout + told.stderr
+
+
+KINDS = [
+    kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_message_and_hint_survive_a_process_border(kind: type[PerseusError]) -> None:
+    for error in (kind("what happened", hint="what to do"), kind("what happened")):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), again.message, again.hint) == (kind, error.message, error.hint)
+
+
+def test_prints_the_message_and_then_the_hint() -> None:
+    assert str(PerseusError("3", hint="expected 4")) == "3 (expected 4)"
+    assert str(PerseusError("3")) == "3"

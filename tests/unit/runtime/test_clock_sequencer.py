@@ -5,7 +5,10 @@ from typing import cast
 import pytest
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.plan.clock_requests import Part, Played, requests_of
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
+from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.errors import DeviceUnsupportedError
+from perseus_ds.plan.clock_requests import OPENING, Part, Played, requests_of
 from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer, fixed_clock
 from perseus_ds.runtime.clock_thread import Ask, ClockThread
 from perseus_ds.schedule import Instruction, Kind
@@ -129,3 +132,96 @@ def test_a_broken_off_iteration_starts_again_at_its_first_step(sequencer: ClockS
     sequencer.begin(clock_policy)
     assert kept.said == ["1000"]
     assert iteration(sequencer, kept, 2)[1][0] == "900"
+
+
+# A rank that waits for its first computation: what it asks for meanwhile is in force in time, every time.
+
+LATENCY_S, WAIT_S, WORK_S, ITERATION_S = 0.3, 1.0, 0.5, 2.5
+"""The change inside the first computation is asked for before it begins."""
+
+
+def own(*clocks_mhz: tuple[int, ...]) -> list[Played]:
+    """Computations one behind the other after a wait; several clocks share theirs equally."""
+    return [
+        Played(
+            Instruction(0, Kind.FORWARD, place),
+            WAIT_S + place * WORK_S,
+            WORK_S,
+            1.0,
+            tuple(Part(mhz, WORK_S / len(clocks), 1.0) for mhz in clocks),
+        )
+        for place, clocks in enumerate(clocks_mhz)
+    ]
+
+
+@pytest.mark.parametrize("rest_s", [None, 0.2, 30.0], ids=["no rest", "at rest in the wait", "long rest"])
+def test_the_first_computation_runs_at_its_clocks_in_every_iteration(rest_s: float | None) -> None:
+    """A change inside the first computation was cancelled when its iteration began: all of it ran slowly."""
+    clock = VirtualTime()
+    gpu = SimulatedGpu(SimulatedSettings(switch_latency_s=LATENCY_S), time=clock)
+    played = own((1200, 1410), (1410, 1200))
+    requests = requests_of(played, ITERATION_S, ClockChange.of_latency(LATENCY_S))
+    policy = ClockSchedule.of(requests, (requests[-1].clock_mhz, None), len(played))
+    sequencer = ClockSequencer(ClockThread(gpu, clock), gpu.now_s, moment=lambda: None)
+    for iteration in range(3):
+        begin_s = iteration * ITERATION_S
+        clock.pass_to(begin_s)
+        sequencer.begin(policy)
+        for one in played:
+            clock.pass_to(begin_s + one.start_s)
+            sequencer.before(Kind.FORWARD)
+            for place, part in enumerate(one.parts):
+                clock.pass_to(begin_s + one.start_s + (place + 0.5) * part.duration_s)
+                if iteration:
+                    assert gpu.achieved().clock_mhz == part.clock_mhz
+            clock.pass_to(begin_s + one.end_s)
+            sequencer.after(Kind.FORWARD)
+        if rest_s is not None:
+            sequencer.request((Ask(None, rest_s),))
+
+
+def test_what_can_wait_for_the_iteration_to_begin_does() -> None:
+    requests = requests_of(own((1200, 1410), (1410, 1200)), ITERATION_S, ClockChange.of_latency(WAIT_S / 2))
+    (asked,) = [one for one in requests if one.position == OPENING]
+    assert (asked.clock_mhz, asked.offset_s) == (1410, pytest.approx(WAIT_S / 2 + WORK_S / 2))
+
+
+# Core and memory clock of one device: what is new is asked for, and both are given back.
+
+SETTLE_S = 0.01
+
+
+def opened(gpu: str) -> tuple[SimulatedGpu, VirtualTime, ClockThread]:
+    clock = VirtualTime()
+    device = SimulatedGpu(SimulatedSettings(gpu=gpu, switch_latency_s=SETTLE_S), time=clock)
+    return device, clock, ClockThread(device, clock)
+
+
+def in_force(gpu: SimulatedGpu, clock: VirtualTime) -> tuple[int, int]:
+    clock.pass_s(3 * SETTLE_S)
+    return gpu.achieved().clock_mhz, gpu.true_now().memory_mhz
+
+
+def test_both_clocks_are_set_and_given_back() -> None:
+    gpu, clock, requests = opened("rtx-3080-ti")
+    default = in_force(gpu, clock)
+    sequencer = ClockSequencer(requests, gpu.now_s, moment=lambda: None)
+    sequencer.request((Ask(1200, memory_mhz=5001),))
+    assert in_force(gpu, clock) == (1200, 5001)
+    sequencer.request((Ask(1200, 0.5),))
+    assert in_force(gpu, clock) == (1200, 5001)
+    clock.pass_s(0.5)
+    assert in_force(gpu, clock) == (1200, default[1]), "the memory's own clock, after the delay"
+    sequencer.request((Ask(1200, memory_mhz=810),))
+    assert requests.counts.changes == 3
+    requests.close()
+    assert in_force(gpu, clock) == default
+
+
+def test_a_memory_clock_that_cannot_be_set_is_kept_as_the_error() -> None:
+    gpu, clock, requests = opened("a100-sxm4-80gb")
+    requests.put((Ask(1200, memory_mhz=810),), clock.now_s())
+    clock.pass_s(1.0)
+    assert isinstance(requests.error, DeviceUnsupportedError)
+    assert "memory clock" in str(requests.error)
+    assert gpu.achieved().clock_mhz == 1200

@@ -1,4 +1,4 @@
-"""Pacing to the longest replica: how slow each may be, by the loads reported when an iteration begins."""
+"""Pacing to the longest replica: how slow each may be, and who is behind its plan."""
 
 import math
 from statistics import NormalDist
@@ -9,7 +9,7 @@ from stragglers import index
 
 from perseus_ds.straggler.controller import ReplicaStatus
 from perseus_ds.straggler.pacing import margins_s
-from perseus_ds.straggler.replica_plans import ReplicaPlans
+from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
 
 REPLICAS = 4
 
@@ -159,3 +159,27 @@ def test_the_longest_never_waits_and_no_replica_is_made_faster_than_its_objectiv
     plans.pace(40, loads([1.0] * REPLICAS))
     assert plans.plans[1] == index().objective
     assert (planned_s(plans)[[0, 2, 3]] > 1.1 * index().objective_s).all()
+
+
+# Who is behind its plan, and what a straggler loses by clocks that are asked for ahead: nothing.
+
+
+def told(pace: Pace, *ratios: list[float]) -> list[bool]:
+    for ratio in ratios:
+        pace.observe(np.array(ratio))
+    return pace.behind.tolist()
+
+
+def test_twice_in_a_row_behind_is_behind_and_twice_on_time_is_not() -> None:
+    pace = Pace(2)
+    assert told(pace, [1.0, 1.1]) == [False, False]
+    assert told(pace, [1.0, 1.0], [1.0, 1.1]) == [False, False]
+    assert told(pace, [1.0, 1.1]) == [False, True]
+    assert told(pace, [1.0, 1.0]) == [False, True]
+    assert told(pace, [1.01, 1.01]) == [False, False]
+
+
+def test_what_is_not_known_says_nothing() -> None:
+    pace = Pace(1)
+    assert told(pace, [1.2], [np.nan], [0.0], [1.2]) == [True]
+    assert told(pace, [np.nan], [np.nan]) == [True]

@@ -1,4 +1,4 @@
-"""Loads that a rank reports and takes in, over a real gloo group of one rank."""
+"""The control channel over real gloo groups of one rank: results, errors, and the loads of an iteration."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.errors import EngineError
+from perseus_ds.errors import ConfigError, EngineError
 from perseus_ds.plan import select
 from perseus_ds.profile import LoadFit, Profile
-from perseus_ds.runtime.channel import IterationPacer, control_group
+from perseus_ds.runtime.channel import ControlChannel, IterationPacer, control_group
 from perseus_ds.runtime.clock_sequencer import ClockSchedules, ClockSequencer
 from perseus_ds.runtime.clock_thread import Ask, ClockThread
 from perseus_ds.runtime.phases import ActivePlan
@@ -29,6 +29,32 @@ from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Kind, Load
 from perseus_ds.straggler.pacing import Forecast
 from perseus_ds.straggler.replica_plans import ReplicaPlans
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[ControlChannel]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield ControlChannel()
+    dist.destroy_process_group()
+
+
+def refuse() -> object:
+    raise ConfigError("no such key")
+
+
+def test_what_rank_0_makes_is_what_comes(channel: ControlChannel) -> None:
+    assert channel.broadcast_result(lambda: {"plan": 3}) == {"plan": 3}
+    assert channel.gather_results(lambda: 7) == [7]
+
+
+def test_what_fails_is_raised_as_it_is(channel: ControlChannel) -> None:
+    with pytest.raises(ConfigError, match="key"):
+        channel.broadcast_result(refuse)
+    with pytest.raises(ConfigError, match="key"):
+        channel.gather_results(refuse)
+
+
+# Loads that a rank reports and takes in, over a real gloo group of one rank.
 
 MICROBATCHES = 8
 REPLICAS = 2

@@ -1,0 +1,440 @@
+"""The start decision, plans of each batch size, and the planner beside the training."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from schedules import two_plans
+
+from perseus_ds.config import Objective, PerseusConfig, ProfileSettings
+from perseus_ds.device.clock_change import Calibration, ClockPair
+from perseus_ds.device.gpu import Capabilities
+from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
+from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.errors import PlanError
+from perseus_ds.plan import PlanRequest, loads, read_plans, write_plans
+from perseus_ds.plan.record import ClockSegments, InstructionTimelines, TimelineStep
+from perseus_ds.profile import Point, Profile, read_profile, write_profile
+from perseus_ds.run_directory.events import read_events
+from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.runtime.adapter import Place
+from perseus_ds.runtime.event_log import EventLog
+from perseus_ds.runtime.job import Job, differences, schedule_traits
+from perseus_ds.runtime.plans import (
+    LONG_S,
+    MOST,
+    BackgroundPlanner,
+    BatchPlans,
+    LongPlanning,
+    StartAction,
+    StartDecision,
+    budget_of,
+    decide,
+    end_in_time,
+    file_for,
+    found_plan,
+    needed_plan,
+    playable,
+)
+from perseus_ds.schedule import Kind, textbook
+
+JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), two_plans().fingerprint)
+LARGER = replace(JOB, fingerprint={**JOB.fingerprint, "microbatches": "2"})
+SHRUNK = replace(JOB, fingerprint={**JOB.fingerprint, "replicas": "1"})
+OTHER = replace(JOB, fingerprint={**JOB.fingerprint, "gpu": "H100"})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(tmp_path)
+
+
+def leave_plan(directory: RunDirectory) -> None:
+    write_plans(two_plans(), directory.plan)
+
+
+def leave_profile(directory: RunDirectory) -> None:
+    points = {
+        (stage, kind): (Point(1400, 1.0, 300.0),)
+        for stage in (0, 1)
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
+    }
+    write_profile(Profile(points, fingerprint=dict(JOB.profile_fingerprint)), directory.profile)
+
+
+def opened(
+    directory: RunDirectory, job: Job = JOB, *, can_lock: bool = True, **settings: object
+) -> StartDecision:
+    config = replace(PerseusConfig(enabled=True), **settings)  # type: ignore[arg-type]
+    return decide(config, job, directory, can_lock=can_lock, why_not="" if can_lock else "no rights")
+
+
+@pytest.mark.parametrize(
+    ("mode", "job", "move"),
+    [
+        ("automatic", JOB, StartAction.RUN),
+        ("automatic", LARGER, StartAction.PLAN),
+        ("automatic", SHRUNK, StartAction.RUN),
+        ("automatic", OTHER, StartAction.PROFILE),
+        ("run", JOB, StartAction.RUN),
+        ("profile", JOB, StartAction.PROFILE),
+        ("observe", JOB, StartAction.OBSERVE),
+        ("observe", OTHER, StartAction.OBSERVE),
+    ],
+)
+def test_with_plan_and_profile(directory: RunDirectory, mode: str, job: Job, move: StartAction) -> None:
+    leave_plan(directory)
+    leave_profile(directory)
+    start = opened(directory, job, mode=mode)
+    assert start.action is move
+    assert bool(start.plans) == (move is StartAction.RUN or (mode == "observe" and job is JOB))
+
+
+@pytest.mark.parametrize(
+    ("mode", "move"),
+    [("automatic", StartAction.PROFILE), ("profile", StartAction.PROFILE), ("observe", StartAction.OBSERVE)],
+)
+def test_with_nothing(directory: RunDirectory, mode: str, move: StartAction) -> None:
+    assert opened(directory, mode=mode).action is move
+
+
+def test_with_a_profile_alone(directory: RunDirectory) -> None:
+    leave_profile(directory)
+    assert opened(directory).action is StartAction.PLAN
+    assert opened(directory, profile=ProfileSettings(reuse=False)).action is StartAction.PROFILE
+
+
+def test_a_device_that_locks_nothing_is_observed(directory: RunDirectory) -> None:
+    leave_plan(directory)
+    start = opened(directory, can_lock=False, mode="run")
+    assert start.action is StartAction.OBSERVE
+    assert "no rights" in start.reason
+    assert start.plans
+
+
+def test_the_plan_for_everyone_is_the_plan_of_the_file(directory: RunDirectory) -> None:
+    leave_plan(directory)
+    assert loads(opened(directory).plans).fingerprint == two_plans().fingerprint
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9, b'{"format": "other"}'])
+def test_a_damaged_plan_is_planned_again_or_refused(directory: RunDirectory, damage: bytes) -> None:
+    directory.plan.write_bytes(damage)
+    start = opened(directory)
+    assert start.action is StartAction.PROFILE
+    assert str(directory.plan) in start.reason
+    with pytest.raises(PlanError, match=r"plan\.json"):
+        opened(directory, mode="run")
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9])
+def test_a_damaged_profile_is_measured_again(directory: RunDirectory, damage: bytes) -> None:
+    directory.profile.write_bytes(damage)
+    assert opened(directory).action is StartAction.PROFILE
+
+
+def test_a_shared_directory_is_no_reason_to_stop(directory: RunDirectory) -> None:
+    leave_plan(directory)
+    directory.path.chmod(0o777)
+    directory.plan.chmod(0o666)
+    assert opened(directory).action is StartAction.RUN
+
+
+def test_a_link_to_a_plan_of_ours_is_followed(directory: RunDirectory, tmp_path: Path) -> None:
+    leave_plan(directory)
+    directory.plan.rename(tmp_path / "elsewhere.json")
+    directory.plan.symlink_to(tmp_path / "elsewhere.json")
+    assert opened(directory).action is StartAction.RUN
+
+
+def test_run_without_a_plan_says_what_to_do(directory: RunDirectory) -> None:
+    with pytest.raises(PlanError, match=r"perseus\.mode is 'run'") as refused:
+        opened(directory, mode="run")
+    assert "automatic" in str(refused.value.hint)
+
+
+def test_run_with_another_jobs_plan_says_where_they_differ(directory: RunDirectory) -> None:
+    leave_plan(directory)
+    with pytest.raises(PlanError, match=r"gpu .*A100.*H100"):
+        opened(directory, OTHER, mode="run")
+
+
+def test_differences_name_every_key() -> None:
+    ours = {"gpu": "A100", "stages": "2", "driver": "1"}
+    assert differences(ours, ours) == ""
+    gpu, driver = differences(ours, {"gpu": "H100", "stages": "2"}).split("; ")
+    assert "H100" in gpu.partition("A100")[0]
+    assert driver.startswith("driver ")
+
+
+def test_a_setting_of_power_differs_only_from_another_one() -> None:
+    ours = {"gpu": "A100", "power_limit": "300 W"}
+    assert differences(ours, {"gpu": "A100"}) == "", "older files and some drivers do not state it"
+    told = differences(ours, {"gpu": "A100", "power_limit": "400 W"})
+    assert told.startswith("power_limit ")
+    assert "400 W" in told.partition("300 W")[0]
+
+
+# Plans for batches of several sizes lie beside each other, and each is found again.
+
+
+def job(microbatches: int, gpu: str = "A100") -> Job:
+    schedule = textbook("1f1b", stages=2, microbatches=microbatches)
+    return Job(0, 2, 0, 0, schedule, {"gpu": gpu, "replicas": "1", **schedule_traits(schedule)})
+
+
+def leave(one: Job, file: Path) -> None:
+    write_plans(replace(two_plans(), fingerprint=dict(one.fingerprint)), file)
+
+
+def test_the_first_size_has_the_plan_and_others_lie_beside_it(directory: RunDirectory) -> None:
+    assert file_for(job(4), directory) == directory.plan
+    leave(job(4), directory.plan)
+    assert file_for(job(4), directory) == directory.plan
+    beside = file_for(job(8), directory)
+    assert beside.name == "plan.m8.json"
+    leave(job(8), beside)
+    for size in (4, 8):
+        found, why = found_plan(job(size), directory)
+        assert found is not None
+        file, text = found
+        assert file == (beside if size == 8 else directory.plan)
+        assert loads(text).fingerprint["microbatches"] == str(size)
+        assert why == ""
+
+
+def test_a_plan_of_a_table_is_refused_in_a_few_words(directory: RunDirectory) -> None:
+    write_plans(replace(two_plans(), fingerprint={}), directory.plan)
+    with pytest.raises(PlanError, match="table"):
+        needed_plan(job(4), directory)
+
+
+def test_another_jobs_plan_is_replaced(directory: RunDirectory) -> None:
+    leave(job(4, gpu="H100"), directory.plan)
+    assert file_for(job(8), directory) == directory.plan
+
+
+def test_a_plan_that_cannot_be_read_is_replaced(directory: RunDirectory) -> None:
+    directory.plan.write_text("torn")
+    assert file_for(job(8), directory) == directory.plan
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_where_none_fits_the_file_for_batches_of_this_size_says_why(
+    directory: RunDirectory, *, beside: bool
+) -> None:
+    leave(job(4), directory.plan)
+    if beside:
+        leave(job(8, gpu="H100"), directory.plan_of(8))
+    with pytest.raises(PlanError) as caught:
+        needed_plan(job(8), directory)
+    assert ("plan.m8.json" if beside else "plan.json") in caught.value.message
+    assert ("H100" if beside else "4 microbatches") in caught.value.message
+    why = found_plan(job(8), directory)[1]
+    assert caught.value.message in why
+    assert "automatic" not in why, "where the mode is automatic already"
+
+
+# Batches of several sizes: each joined once; beyond the fourth, default clocks and one line.
+
+
+def test_four_sizes_are_served_and_others_run_at_default_clocks(tmp_path: Path) -> None:
+    met: list[int] = []
+
+    def placed() -> Place:
+        met.append(size)
+        return Place(0, 0, (), {0: 1}, {0: 1.0}, "float32")
+
+    log = EventLog(0)
+    log.writes_to(RunDirectory(tmp_path))
+    adapter: Any = SimpleNamespace(
+        place=placed, schedule=lambda _: textbook("1f1b", stages=1, microbatches=size)
+    )
+    first = Job(0, 1, 0, 0, textbook("1f1b", stages=1, microbatches=1), {})
+    context: Any = SimpleNamespace(job=first, channel=SimpleNamespace(gather=lambda mine: [mine]), log=log)
+    arrivals: Any = None
+    plans = BatchPlans(context, adapter, MagicMock(), arrivals, waits=False)
+    served = []
+    for size in (1, 2, 4, 8, 16, 32, 16, 8):
+        plans.meet(size)
+        job = plans.join(size)
+        served.append(None if job is None else job.schedule.microbatches)
+    assert served == [1, 2, 4, 8, None, None, None, 8]
+    assert met == [2, 4, 8]
+    refused = [one for one in read_events(tmp_path / "events.jsonl") if one["event"] == "batch_size_refused"]
+    assert len(refused) == 1
+    assert str(MOST) in refused[0]["line"]
+
+
+# Timelines that a job is given: those that its GPU cannot run are left out, counted, with a reason.
+
+
+def line(*pairs: ClockPair) -> ClockSegments:
+    steps = tuple(TimelineStep(place, 0.1 * place, pair) for place, pair in enumerate(pairs))
+    return ClockSegments(1.0, 100.0, steps)
+
+
+WHOLE, LOW, SLOW_MEMORY = (
+    line(ClockPair()),
+    line(ClockPair(), ClockPair(None, 900)),
+    line(ClockPair(5001, 900)),
+)
+
+
+def sorted_out(
+    *lines: ClockSegments, gpu: str = "rtx-3080-ti", memory: bool = True, stage: int = 0
+) -> tuple[list[InstructionTimelines], list[str]]:
+    able = SimulatedGpu(SimulatedSettings(gpu=gpu), time=VirtualTime()).capabilities()
+    given = [InstructionTimelines(stage, Kind.FORWARD, lines)]
+    return playable(given, able, memory=memory, stages=2)
+
+
+def test_what_the_gpu_can_run_is_kept_as_it_is() -> None:
+    whole = [InstructionTimelines(0, Kind.FORWARD, (WHOLE, LOW, SLOW_MEMORY))]
+    assert sorted_out(WHOLE, LOW, SLOW_MEMORY) == (whole, [])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "memory", "reason"),
+    [
+        ("a100-sxm4-80gb", True, "1593 MHz"),
+        ("rtx-3080-ti", False, "simulated"),
+    ],
+)
+def test_memory_clocks_that_are_not_set_are_left_out(gpu: str, *, memory: bool, reason: str) -> None:
+    kept, (left_out,) = sorted_out(WHOLE, LOW, SLOW_MEMORY, gpu=gpu, memory=memory)
+    assert [one.timelines for one in kept] == [(WHOLE, LOW)]
+    assert reason in left_out
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        (ClockPair(None, 901), "901 MHz"),
+        (ClockPair(5002, 900), "5002 MHz"),
+    ],
+)
+def test_clocks_that_the_gpu_has_not_are_named(pair: ClockPair, reason: str) -> None:
+    kept, (left_out,) = sorted_out(line(ClockPair(), pair))
+    assert kept == []
+    assert reason in left_out
+
+
+def test_a_stage_that_is_not_there_is_left_out() -> None:
+    kept, (left_out,) = sorted_out(WHOLE, stage=2)
+    assert kept == []
+    assert "stage 2" in left_out
+
+
+# The number of changes asked of a node's driver that serves one GPU after the other.
+
+ABLE = Capabilities((1410, 1200), (1593,), True, None, 0.1, 0.037, 0.01)
+
+
+def calibrated(together_s: float) -> Calibration:
+    return Calibration(
+        call_s=0.01, up_s=0.037, down_s=0.03, together_s=together_s, counter_period_s=0.1, unreached=0
+    )
+
+
+def test_half_of_the_drivers_lock_is_ours_by_itself() -> None:
+    """Eight GPUs that change at once wait for seven calls of 10 ms: there are 100 changes a second."""
+    budget = budget_of(Objective(), calibrated(0.037 + 7 * 0.01), ABLE, ranks=8)
+    assert budget.per_node_per_s == pytest.approx(50.0)
+    assert budget.per_gpu_per_s is None
+
+
+@pytest.mark.parametrize("together_s", [0.037, 0.040])
+def test_where_nobody_waits_there_is_no_budget(together_s: float) -> None:
+    assert budget_of(Objective(), calibrated(together_s), ABLE, ranks=8).per_node_per_s is None
+    assert budget_of(Objective(), None, ABLE, ranks=8).per_node_per_s is None
+
+
+def test_what_the_user_says_holds() -> None:
+    asked = Objective(node_changes_per_s=7.0)
+    assert budget_of(asked, calibrated(0.2), ABLE, ranks=8).per_node_per_s == 7.0
+
+
+# The planner's own process: what it says goes into a file of ours, whatever lies there.
+
+PROFILE = Path(__file__).parents[3] / "docs" / "examples" / "profile.csv"
+
+
+def test_its_log_follows_no_link_and_its_last_line_is_said(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.path.mkdir()
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (run.path / "planner.log").symlink_to(precious)
+    request = PlanRequest(textbook("1f1b", stages=2, microbatches=2), {}, 70.0, 0.0)
+    planner = BackgroundPlanner(run, request, run.plan)
+    planner.wait()
+    with pytest.raises(PlanError, match=r"profile\.json"):
+        planner.ready()
+    assert precious.read_text() == "mine"
+    assert not (run.path / "planner.log").is_symlink()
+
+
+@pytest.mark.thorough
+def test_modules_of_the_job_s_folder_are_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise RuntimeError('no module of theirs is ours')")
+    monkeypatch.chdir(tmp_path)
+    run = RunDirectory(tmp_path / "run")
+    run.path.mkdir()
+    profile = read_profile(PROFILE)
+    write_profile(profile, run.profile)
+    schedule = textbook("1f1b", stages=profile.stages, microbatches=2)
+    request = PlanRequest(schedule, profile.fingerprint, blocking_power_w=70.0, reserve_pct=0.0)
+    planner = BackgroundPlanner(run, request, run.plan)
+    planner.wait()
+    assert planner.ready()
+    assert len(read_plans(run.plan)) > 1
+
+
+def test_nothing_is_said_within_a_minute() -> None:
+    long = LongPlanning()
+    assert not any(long.is_due(second) for second in range(int(LONG_S)))
+
+
+def test_a_planner_that_hangs_for_a_day_is_told_eleven_times() -> None:
+    long = LongPlanning()
+    told = [second for second in range(24 * 3600) if long.is_due(second)]
+    assert told == [60 * 2**doubling for doubling in range(11)]
+
+
+# Processes of ours that are to end, whatever they are about.
+
+DEAF = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+)
+
+
+def test_one_that_hears_nothing_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        end_in_time(process, patience_s=0.05)
+        assert process.wait(60.0) != 0
+
+
+class Stuck(subprocess.Popen[bytes]):
+    """A process that the kernel keeps, as a hung file system does: no signal ends it in time."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        assert timeout is not None, "waited for without a limit"
+        raise subprocess.TimeoutExpired("stuck", timeout)
+
+
+def test_one_that_nothing_ends_is_left_to_the_operating_system() -> None:
+    process = Stuck([sys.executable, "-c", ""])
+    end_in_time(process, patience_s=0.01)
+    assert subprocess.Popen.wait(process, 60.0) is not None
