@@ -160,7 +160,6 @@ def test_the_first_error_of_a_look_is_the_watchs(watch: EnergyWatch, node: FakeN
 def test_it_ends_with_a_trainer_that_is_killed_though_a_worker_lives(node: FakeNvml) -> None:
     program = TRAINER.format(uuid=UUID.format(0))
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as trainer:
-        assert trainer.stdout is not None
         pid = int(trainer.stdout.readline())
         assert lives(pid)
         trainer.kill()
@@ -187,7 +186,6 @@ def test_what_nobody_takes_waits(node: FakeNvml) -> None:
             if len(seen_s) == 1:
                 time.sleep(4.0)
                 ended_s = time.monotonic()
-        assert process.stdin is not None
         process.stdin.close()
     assert seen_s == sorted(seen_s)
     meanwhile = sum(at_s < ended_s for at_s in seen_s)

@@ -80,16 +80,6 @@ def test_files_that_differ_between_nodes_are_told_and_rank_0s_holds(tmp_path: Pa
     assert [one.value.losses for one in said] == plain()
 
 
-def test_a_block_and_a_file_at_once_are_refused_in_one_line(tmp_path: Path) -> None:
-    file = tmp_path / "perseus.json"
-    file.write_text("{}")
-    content = config(gradient_clipping=1.0, perseus=block(tmp_path / "run"))
-    said = served_by({0: str(file)}, content)
-    assert len(lines(said[0])) == 1
-    assert "keep one" in lines(said[0])[0]
-    assert [one.value.losses for one in said] == plain()
-
-
 def two_stages_by_two_tensor_ranks(rank: int, content: Mapping[str, Any]) -> list[float]:
     """Tensor-parallel peers hold the same layers here: what is tested is how they are counted."""
     del rank

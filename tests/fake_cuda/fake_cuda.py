@@ -298,7 +298,6 @@ class FakeGraph:
         self.cuda.captures.append(stream.capture)
 
     def capture_end(self) -> None:
-        assert self._stream is not None
         assert self._stream.capture is not None
         capture, self._stream.capture = self._stream.capture, None
         self.cuda.captures.remove(capture)

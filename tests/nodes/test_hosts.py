@@ -49,7 +49,6 @@ def meet(rank: int, variable: str | None) -> tuple[list[object], list[object], o
     told = channel.broadcast(["plan", rank])
     channel.post(np.array([0.0, float(rank)]))
     greatest = channel.collect()
-    assert greatest is not None
     channel.close()
     dist.barrier()
     return everyone, first, told, greatest.tolist(), reach.why

@@ -212,7 +212,6 @@ def _begun(*words: str) -> subprocess.Popen[str]:
         )
     except FileNotFoundError as error:
         pytest.skip(f"no hosts can be made here: {error}")
-    assert process.stdout is not None
     if process.stdout.readline() != "in\n":
         pytest.skip(f"no hosts can be made here: {process.communicate()[1].strip()}")
     return process

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -104,7 +103,6 @@ class Book:
     duration_s: list[float] = field(default_factory=list)
     energy_j: list[float] = field(default_factory=list)
     end_s: list[float] = field(default_factory=list)
-    wall_s: list[float] = field(default_factory=list)
     attached: bool = False
     seen: JobStatus | None = None
     spent_j: float = 0.0
@@ -161,9 +159,7 @@ def straggle(
         for gpu in opened_gpus():
             gpu.slowness = slowness(mine, len(book.plans))
         active_plan = book.begin(engine)
-        began_s = time.monotonic()
         book.losses.append(float(engine.train_batch(data)).hex())
-        book.wall_s.append(time.monotonic() - began_s)
         book.end(active_plan)
     book.attached = "_exec_schedule" in vars(engine)
     return book

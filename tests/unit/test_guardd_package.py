@@ -44,7 +44,6 @@ def served(root: Path) -> str:
         stderr=subprocess.PIPE,
         text=True,
     ) as service:
-        assert service.stderr is not None
         line = service.stderr.readline()
         service.terminate()
         assert service.wait(60) == 0

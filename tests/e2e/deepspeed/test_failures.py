@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,6 @@ pytestmark = pytest.mark.e2e
 STEPS = 16
 FAILING_RANK = 2
 FAILS_AT = 5
-SOON_S = 60.0  # the channel's own patience is twice that: who gets there was left hanging
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class Seen:
     losses: list[str]
     left_after: int | None
     clock_mhz: float
-    slowest_s: float
 
 
 def lost(gpu: SimulatedGpu, *args: object) -> None:
@@ -57,16 +54,14 @@ def clock_at_the_end_mhz() -> float:
 def lose_a_device(rank: int, content: Mapping[str, Any], fails: str) -> Seen:
     """From one step on a process's GPU has fallen off the bus."""
     engine, data = build(content, stages=STAGES, inner=UNEVEN), batches()
-    seen, left_after, slowest_s = list[str](), None, 0.0
+    seen, left_after = list[str](), None
     for step in range(STEPS):
         if step == FAILS_AT and rank == FAILING_RANK:
             setattr(SimulatedGpu, fails, lost)
-        began_s = time.monotonic()
         seen.append(float(engine.train_batch(data)).hex())
-        slowest_s = max(slowest_s, time.monotonic() - began_s)
         if left_after is None and "_exec_schedule" not in vars(engine):
             left_after = step
-    return Seen(seen, left_after, clock_at_the_end_mhz(), slowest_s)
+    return Seen(seen, left_after, clock_at_the_end_mhz())
 
 
 @pytest.mark.parametrize("mode", ["run", "profile"])
@@ -82,7 +77,6 @@ def test_a_lost_device_takes_all_ranks_out_together(
     assert [one.clock_mhz for one in seen] == [1410.0] * STAGES
     (left_after,) = {one.left_after for rank, one in enumerate(seen) if rank != FAILING_RANK}
     assert left_after is not None
-    assert max(one.slowest_s for one in seen) < SOON_S
     off = [line for one in said for line in lines(one) if "off, training" in line]
     assert ["fallen" in line for line in off] == [True]
 

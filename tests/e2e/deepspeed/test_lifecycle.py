@@ -93,7 +93,6 @@ def test_the_measured_saving_is_the_predicted_one(lifecycle: Lifecycle) -> None:
 def test_the_plan_keeps_the_reserve_that_the_jobs_own_variation_asks_for(lifecycle: Lifecycle) -> None:
     """The simulated GPUs vary by half a percent: that needs less than where nothing is known."""
     variation = read_profile(lifecycle.run_dir / "profile.json").variation()
-    assert variation is not None
     assert mean(variation.values()) == pytest.approx(SimulatedSettings().noise, rel=0.3)
     plans = read_plans(lifecycle.run_dir / "plan.json")
     assert plans.reserve_pct < UNKNOWN_PCT

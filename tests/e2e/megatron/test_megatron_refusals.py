@@ -92,19 +92,3 @@ def test_only_the_file_has_the_module_looked_at_from_its_import_on(
         check=True,
     )
     assert done.stdout.split()[0] == str(switched_on)
-
-
-def two_models(rank: int, config: dict[str, Any] | None) -> list[list[str]]:
-    models = Job(Shape(2)), Job(Shape(2), seed=2)
-    if config is not None:
-        perseus_ds.attach(models[0].schedules, config=config)
-    for job in models:
-        job.run_pass = job.schedules.get_forward_backward_func()
-    return [job.step() for _ in range(STEPS) for job in models]
-
-
-def test_of_two_models_the_first_that_trains_is_served(tmp_path: Path) -> None:
-    said = run_ranks(2, two_models, block(tmp_path / "run", mode="observe"))
-    assert [one.value for one in said] == [one.value for one in run_ranks(2, two_models, None)]
-    assert [event["event"] for event in events(tmp_path / "run")].count("attached") == 1
-    assert len([line for line in lines(said[0]) if "second model" in line]) == 1

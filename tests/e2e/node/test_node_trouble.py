@@ -143,7 +143,6 @@ class Service:
 
     def start(self) -> None:
         self.process = subprocess.Popen(self._words, env=self._environment, stdout=subprocess.PIPE)
-        assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"ready\n"
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:

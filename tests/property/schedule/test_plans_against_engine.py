@@ -66,7 +66,6 @@ def test_planned_times_are_those_of_an_engine(plans: PlanSet) -> None:
             lambda word, lasts=lasts: lasts.get(word, 0.0),
             lambda stage, letters: plans.fixed_s.get((stage, Kind(letters)), 0.0),
         )
-        assert ends is not None
         assert max(ends.values()) == pytest.approx(iteration_s)
         for one in played:
             assert ends[str(one.instruction)] == pytest.approx(one.end_s)

@@ -49,7 +49,6 @@ def ends_alike(schedule: Schedule, seed: int) -> None:
         return delays.setdefault((stage, kind), 0.25 if alike else chosen.uniform(0.0, 0.5))
 
     theirs = run(words(schedule), lasts, delay_s)
-    assert theirs is not None
     dag = dag_of(schedule)
     fixed_s = {(stage, Kind(letters)): seconds for (stage, letters), seconds in delays.items()}
     starts = dag.earliest_starts([lengths[str(node)] for node in dag.nodes], fixed_s)

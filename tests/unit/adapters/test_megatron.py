@@ -302,7 +302,6 @@ def script(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_both_writers_get_megatrons_own_names(script: SimpleNamespace) -> None:
     script.log = Rows()
     writers = Writers.find()
-    assert writers is not None
     assert writers.every == 5
     writers.write(SHOWN)
     assert script.board == [("iter-energy/gpu", 812.0, 70), ("power/gpu", 290.0, 70)]

@@ -164,7 +164,6 @@ def test_changes_are_budgeted_by_node(perseus: Program, profile_csv: Path, tmp_p
     words = ("--set", "node_changes_per_s=3", "--set", "gpus_per_node=2", "-o", tmp_path / "plan.json")
     assert perseus("plan", profile_csv, *SIZES, *words).code == 0
     budget = read_plans(tmp_path / "plan.json").budget
-    assert budget is not None
     assert (budget.per_node_per_s, budget.gpus_per_node) == (3.0, 2)
 
 

@@ -18,7 +18,6 @@ SCHEMA = json.loads((ROOT / "docs/reference/schemas/block.schema.json").read_tex
 @pytest.mark.parametrize("file", [*WHOLE, *BLOCKS], ids=lambda file: file.name)
 def test_every_example_passes_with_its_comments(file: Path) -> None:
     config = load(file, {}) if file in WHOLE else parse({"enabled": True, **read_block(file)}, {})
-    assert config is not None
     assert config.enabled
     simulated_settings(config.simulated)
     if file in WHOLE:

@@ -21,7 +21,6 @@ def file(tmp_path: Path) -> Path:
 def test_reads_the_block_over_comments_as_deepspeed_does(file: Path) -> None:
     file.write_text('{\n // of ours\n "perseus": {"enabled": true, "mode": "run"} # and more\n}')
     config = load(file, {"PERSEUS_RUN_DIR": "there"})
-    assert config is not None
     assert (config.mode, config.run_dir) == ("run", "there")
 
 
@@ -67,7 +66,6 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
 def test_base64_is_read_in_both_alphabets(encode: type(base64.b64encode)) -> None:
     config = load(encode(ENCODED.encode()).decode(), {})
-    assert config is not None
     assert config.run_dir == "runs/\u00fc>?~\u00ff"
 
 
@@ -76,7 +74,6 @@ def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.Mon
     name = base64.b64encode(b'{"perseus": {"enabled": true, "run_dir": "in_the_name"}}').decode()[:60]
     Path(name).write_text('{"perseus": {"enabled": true, "run_dir": "in_the_file"}}')
     config = load(name, {})
-    assert config is not None
     assert config.run_dir == "in_the_file"
 
 

@@ -280,7 +280,6 @@ def test_a_driver_that_hangs_is_known_by_its_silence_and_so_is_the_higher_clock_
     guarded_gpu = GuardedGpu(DeskGpu(), guard.client, lease_s=3.0)
     guarded_gpu.expect(call_s=0.0, latency_s=0.02)
     dated = guarded_gpu.dated_clocks()
-    assert dated is not None
     dated.ask([DatedClock(time.monotonic(), 900)])
     assert guarded_gpu.in_control()
     wait_for(lambda: gpu.calls == [900])

@@ -317,7 +317,6 @@ def truly_slower_pct(true: PlanProblem, believed: Profile) -> float:
 def test_errors_are_seen_and_what_they_still_cost(share: float, most_pct: float, *, told: bool) -> None:
     """Averaged out over neighbouring clocks, and with a margin, they cost little; more errors cost more."""
     found = error_of(off_by(share, told=told))
-    assert found is not None
     assert found.measured
     assert 0.1 < found.time_pct / (100.0 * share) < 0.6
     assert found.slowdown_pct is not None
@@ -326,7 +325,6 @@ def test_errors_are_seen_and_what_they_still_cost(share: float, most_pct: float,
 
 def test_a_profile_without_errors_has_none_that_matter() -> None:
     found = error_of(gpt3_profile())
-    assert found is not None
     assert found.time_pct < 0.02
     assert found.slowdown_pct is None
     assert not found.matters
@@ -335,7 +333,6 @@ def test_a_profile_without_errors_has_none_that_matter() -> None:
 def test_three_points_say_nothing_of_their_scatter() -> None:
     assert error_of(few(3, gpt3_profile())) is None
     doubt = few_clocks(few(3, gpt3_profile()))
-    assert doubt is not None
     assert (doubt.clocks, doubt.scatter_pct) == (3, None)
 
 
@@ -347,7 +344,6 @@ def test_few_clocks_with_errors_are_doubted_and_planned_with_a_margin(clocks: in
     for seed in range(4):
         read = off_by(0.02, clocks=clocks, seed=seed)
         doubt = few_clocks(read)
-        assert doubt is not None
         assert doubt.scatter_pct is not None
         assert 1.0 < doubt.scatter_pct < 4.0
         slower_pct.append(truly_slower_pct(true, smoothed(read, scatter=True)))
@@ -415,7 +411,6 @@ def within_by_draws_pct(plans: PlanSet, index: int, known: Profile) -> float:
 
 def test_as_wide_as_drawn_profiles_scatter(plans: PlanSet, known: Profile) -> None:
     within_pct = plans.saving_within_pct
-    assert within_pct is not None
     for index in (0, len(plans) // 2, len(plans) - 1):
         assert within_pct[index] == pytest.approx(within_by_draws_pct(plans, index, known), rel=0.08)
     assert plans_of(known_to(0.0)).saving_within_pct is None
@@ -425,7 +420,5 @@ def test_is_kept_where_plans_are_added_and_written(plans: PlanSet) -> None:
     at = len(plans) // 2
     more = with_plan_at(plans, float(plans.iteration_time_s[at : at + 2].mean()))
     kept, before = loads(dumps(more)).saving_within_pct, plans.saving_within_pct
-    assert kept is not None
-    assert before is not None
     assert np.delete(kept, at + 1).tolist() == before.tolist()
     assert min(kept[at], kept[at + 2]) <= kept[at + 1] <= max(kept[at], kept[at + 2])

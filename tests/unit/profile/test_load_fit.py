@@ -55,8 +55,6 @@ def test_windows_at_several_clocks_add_up_to_one_fit() -> None:
     other = LoadSums.of(loads[200:], 1.4 * seconds[200:])
     joined = fit_of(one.in_units_of(0.2) + other.in_units_of(0.28))
     whole = fit_of(LoadSums.of(loads, seconds))
-    assert joined is not None
-    assert whole is not None
     assert joined.samples == 400
     assert joined.factor(Load(9e3, 3e7)) == pytest.approx(whole.factor(Load(9e3, 3e7)), rel=1e-6)
 
@@ -66,8 +64,6 @@ def test_a_hiccup_of_the_host_moves_nothing() -> None:
     calm = fit_of(LoadSums.of(loads, seconds))
     seconds[[7, 99, 180]] *= 20.0
     shaken = fit_of(LoadSums.of(loads, seconds))
-    assert calm is not None
-    assert shaken is not None
     assert shaken.factor(Load(9e3, 3e7)) == pytest.approx(calm.factor(Load(9e3, 3e7)), rel=0.02)
     assert shaken.scatter < 0.02
 

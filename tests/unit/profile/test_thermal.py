@@ -42,7 +42,6 @@ def test_the_law_of_heat_is_found_from_whole_degrees(model: str) -> None:
     top = gpu.model.max_clock_mhz
     clocks = [c for c in gpu.model.clocks_mhz if c >= top // 2][::6]
     thermal = watched(gpu, time, [*clocks, top], each_s=15.0).thermal()
-    assert thermal is not None
     assert thermal.resistance_k_per_w == pytest.approx(gpu.model.thermal_k_per_w, rel=0.1)
     assert thermal.steady_state_c(200.0) == pytest.approx(
         gpu.model.ambient_c + 200.0 * gpu.model.thermal_k_per_w, abs=1.5
@@ -112,7 +111,6 @@ def test_an_unsure_pair_leaves_the_usual_and_a_contradiction_nothing() -> None:
 def test_points_are_brought_to_where_default_clocks_settle() -> None:
     warm, cool = points(304.5, 65.0), points(300.0, 50.0)
     found = temperature_correction(warm, cool, thermal=Thermal(30.0, 0.1, 0.001), steady_state_c={KEY: 60.0})
-    assert found is not None
     assert found.leakage == pytest.approx(0.1 * found.w_per_k)
     assert found.steady_state_c[KEY] == pytest.approx(50.0 + 10.0 / (1.0 - found.leakage))
     power_correction_w = found.power_correction_w(KEY, cool[KEY])

@@ -58,7 +58,6 @@ def test_a_run_without_a_measurement_does_not_show_the_one_before_as_its_own(wri
     assert "earlier run" in text
     measured(run_dir, "two", saved_j=50.0)
     again = figures(load_run(run_dir)).measured
-    assert again is not None
     assert again.saving_pct == pytest.approx(5.0)
 
 
@@ -88,7 +87,6 @@ def test_the_plan_is_that_of_the_batches_that_were_measured(
 ) -> None:
     run_dir = write_run("profile", "plan", events=[attached("one")])
     contents = load_run(with_two_sizes(run_dir, larger_plans, measured_size=size))
-    assert contents.chosen is not None
     assert (contents.chosen.of.schedule.microbatches, contents.chosen.index) == (size, 3)
     text = page_of(contents, figures(contents))
     assert f"time, {size} microbatches<" in text
@@ -102,7 +100,6 @@ def test_before_a_measurement_the_plan_is_that_of_the_batches_that_run(
     with_two_sizes(run_dir, larger_plans, measured_size=8)
     (run_dir / "summary.json").unlink()
     chosen = load_run(run_dir).chosen
-    assert chosen is not None
     assert (chosen.of.schedule.microbatches, chosen.index) == (8, 3)
     (run_dir / "plan.json").unlink()
     assert load_run(run_dir).chosen is not None

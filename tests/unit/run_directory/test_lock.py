@@ -35,7 +35,6 @@ class Job:
         )
 
     def answer(self) -> tuple[Path, int]:
-        assert self.process.stdout is not None
         path, _, pid = self.process.stdout.readline().rpartition(" ")
         return Path(path), int(pid)
 
@@ -131,7 +130,6 @@ def test_elsewhere_a_lock_counts_while_it_is_touched(tmp_path: Path, content: di
     age(lock, 0.8 * STALE_S)
     path, owner = claim(tmp_path / "run")
     assert path.name == "run-2"
-    assert owner is not None
     assert "host" not in content or owner.host == "far"
     age(lock, 1.2 * STALE_S)
     assert claim(tmp_path / "run") == (tmp_path / "run", None)

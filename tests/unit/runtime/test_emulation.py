@@ -312,7 +312,6 @@ def ends_by_the_graph(schedule: Schedule) -> dict[Instruction, float]:
     graph = dag_of(schedule)
     own = {Kind.FORWARD: 1.0, Kind.BACKWARD: 2.0}
     forward_s = SETTINGS.forward_s
-    assert forward_s is not None
     fixed = {Kind.REDUCE_GRADS: SETTINGS.reduce_grads_s, Kind.STEP: SETTINGS.step_s}
 
     def lasts_s(node: Instruction) -> float:

@@ -63,13 +63,11 @@ def test_a_replica_is_as_slow_as_its_slowest_stage() -> None:
         (1, {"own_s": 3.0}),
         (1, {"own_s": 2.0}),
     )
-    assert job_status.replicas is not None
     assert job_status.replicas.own_s.tolist() == [1.2, 3.0]
 
 
 def test_a_replica_of_which_one_stage_knows_nothing_is_unknown() -> None:
     job_status = told_by((0, {"own_s": 1.0}), (0, {"own_s": None}), (1, {"own_s": 3.0}))
-    assert job_status.replicas is not None
     assert not np.isfinite(job_status.replicas.own_s[0])
     assert job_status.replicas.own_s[1] == 3.0
 
@@ -77,14 +75,12 @@ def test_a_replica_of_which_one_stage_knows_nothing_is_unknown() -> None:
 def test_caps_and_announcements_reach_all() -> None:
     first = {"own_s": 1.0, "announced": np.array([1.0, 1.3])}
     job_status = told_by((0, first), (1, {"own_s": 1.0, "capped": True}), (1, {"own_s": 1.0}))
-    assert job_status.replicas is not None
     assert job_status.replicas.capped.tolist() == [False, True]
     assert job_status.replicas.announced.tolist() == [1.0, 1.3]
 
 
 def test_nothing_announced_is_no_slowdown() -> None:
     job_status = told_by((0, {}), (1, {}))
-    assert job_status.replicas is not None
     assert (job_status.replicas.announced <= 1.0).all()
 
 
@@ -176,8 +172,6 @@ class Rank:
     def own_s(self, index: int, *passed: int) -> float:
         self.turn(index, *passed)
         job_status = self.turn(index + 1)
-        assert job_status is not None
-        assert job_status.replicas is not None
         return float(job_status.replicas.own_s[1])
 
 
@@ -206,8 +200,6 @@ def test_caps_and_announcements_are_told() -> None:
     rank.watch.looks_between.return_value = [(5.0, Achieved(1000, 0))]
     rank.turn(0, 0)
     job_status = rank.turn(1, 1)
-    assert job_status is not None
-    assert job_status.replicas is not None
     assert job_status.replicas.capped.tolist() == [False, True]
     assert job_status.replicas.announced.tolist() == [1.3, 1.0]
     assert job_status.power_w == 1850.0

@@ -49,7 +49,6 @@ def test_energy_is_summed_over_gpus_and_time_is_the_slowest_ones() -> None:
         report(0, total(2, energy_j=2000.0), total(4, energy_j=3000.0, time_s=6.1)),
         report(1, total(2, energy_j=1000.0), total(4, energy_j=1000.0, time_s=6.3)),
     )
-    assert found is not None
     assert (found.baseline.energy_j, found.perseus.energy_j) == (1500.0, 1000.0)
     assert (found.baseline.iteration_time_s, found.perseus.iteration_time_s) == (6.0, 6.3)
     assert found.saving_pct == pytest.approx(100 / 3)
@@ -62,7 +61,6 @@ def test_ranks_that_settled_different_numbers_of_iterations_count_alike() -> Non
         report(0, total(2, energy_j=2000.0), total(2, energy_j=2000.0)),
         report(1, total(3, energy_j=3000.0), total(1, energy_j=1000.0)),
     )
-    assert found is not None
     assert found.saving_pct == 0.0
     assert (found.baseline.iterations, found.perseus.iterations) == (2, 1)
 
@@ -89,7 +87,6 @@ def test_iterations_beside_a_straggler_stand_apart() -> None:
         "perseus": side,
     }
     summary = summarise([waited(0, both), waited(1, both)], 5.0, simulated=True, facts={})
-    assert summary is not None
     assert summary.facts["measured_beside_a_straggler"]
     assert (summary.baseline.energy_j, summary.perseus.energy_j) == (1500.0, 1000.0)
 

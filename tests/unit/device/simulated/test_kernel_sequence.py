@@ -43,7 +43,6 @@ def test_a_sequence_takes_what_its_kernels_take(gpu: SimulatedGpu, clock_mhz: in
 
 def test_a_change_inside_slows_what_follows_it_alone(gpu: SimulatedGpu) -> None:
     clock = gpu.virtual_time
-    assert clock is not None
     highest_mhz = gpu.model.max_clock_mhz
     fast_s, slow_s = (duration_s(gpu.model, mhz, PRODUCT) for mhz in (highest_mhz, LOW))
     clock.at(clock.now_s() + fast_s, lambda: gpu.lock_clock(LOW))
