@@ -74,7 +74,7 @@ def _begin(
     channel = ControlChannel(meeting.name, meeting.reach)
     channel.connect()
     log = EventLog(channel.rank, engine=engine)
-    device = _on_all(channel, lambda: _opened(adapter, config, channel.rank, undo))
+    device = _on_all(channel, lambda: _open_device(adapter, config, channel.rank, undo))
     gpu = device.choice.gpu
     path, why_elsewhere = channel.broadcast_result(lambda: _own_directory(config, undo))
     directory = RunDirectory(path)
@@ -85,11 +85,11 @@ def _begin(
     emulation = emulation_of(gpu, job, places, name=meeting.name, reach=meeting.reach)
     config = _answerable(config, adapter, job, log)
 
-    def decided() -> StartDecision:
+    def choose_start() -> StartDecision:
         able = gpu.capabilities()
         return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
 
-    start = channel.broadcast_result(decided)
+    start = channel.broadcast_result(choose_start)
     _log_attached(log, job, config, device, start)
     if job.rank == 0:
         _write_places(job, directory, log)
@@ -142,7 +142,7 @@ def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog
     return replace(config, straggler=StragglerSettings(enabled=False))
 
 
-def _opened(adapter: Adapter, config: PerseusConfig, rank: int, undo: Undo) -> SharedDevice:
+def _open_device(adapter: Adapter, config: PerseusConfig, rank: int, undo: Undo) -> SharedDevice:
     device = shared_device(request_of(adapter, config, rank=rank))
     undo.append(device.release)
     return device

@@ -64,13 +64,13 @@ def _device(reach: Reach, *, lazy: bool) -> ProcessGroupGloo.Device:
         RuntimeError: gloo does not take it.
     """
     if reach.interface:
-        return _created(ProcessGroupGloo.create_device, lazy=lazy, interface=reach.interface)
+        return _make_device(ProcessGroupGloo.create_device, lazy=lazy, interface=reach.interface)
     if reach.address:
-        return _created(ProcessGroupGloo.create_device, lazy=lazy, hostname=reach.address)
-    return _created(ProcessGroupGloo.create_default_device, lazy=lazy)
+        return _make_device(ProcessGroupGloo.create_device, lazy=lazy, hostname=reach.address)
+    return _make_device(ProcessGroupGloo.create_default_device, lazy=lazy)
 
 
-def _created(
+def _make_device(
     create: Callable[..., ProcessGroupGloo.Device], *, lazy: bool, **where: str
 ) -> ProcessGroupGloo.Device:
     """Create a device; over a lazy one ranks connect when one has something for another."""
@@ -193,7 +193,7 @@ class ControlChannel:
         if self._group is None:
             return [mine]
         self._see_all_well()
-        own = _packed(mine)
+        own = _to_tensor(mine)
         try:
             sizes = [int(size) for size in self._all(torch.tensor([len(own)]))]
             padded = torch.nn.functional.pad(own, (0, max(sizes) - len(own)))
@@ -204,7 +204,7 @@ class ControlChannel:
                 self._come(self._group.gather([received] if received else [], [padded]), padded, received)
         except RuntimeError as error:
             raise _silent("gathering", error) from error
-        return [_unpacked(one[:size]) for one, size in zip(received, sizes, strict=False)]
+        return [_from_tensor(one[:size]) for one, size in zip(received, sizes, strict=False)]
 
     def _all(self, mine: torch.Tensor) -> list[torch.Tensor]:
         """Return what every rank has in a tensor of this shape."""
@@ -242,7 +242,7 @@ class ControlChannel:
         if self._group is None:
             return thing
         self._see_all_well()
-        own = _packed(thing if self.rank == 0 else None)
+        own = _to_tensor(thing if self.rank == 0 else None)
         try:
             size = torch.tensor([len(own)])
             self._come(self._group.broadcast([size]), size)
@@ -252,7 +252,7 @@ class ControlChannel:
             self._come(self._group.allreduce([got]), got)  # rank 0 waits with those who have not got it
         except RuntimeError as error:
             raise _silent("broadcasting", error) from error
-        return _unpacked(packed)
+        return _from_tensor(packed)
 
     def gather_results(self, act: Callable[[], T]) -> list[T]:
         """Do something on every rank and gather what came of it; what fails on one fails on all.
@@ -369,11 +369,11 @@ def _silent(doing: str, error: RuntimeError) -> SilentRankError:
     return SilentRankError(f"a rank fell silent while {doing}: {str(error).splitlines()[0]}")
 
 
-def _packed(thing: object) -> torch.Tensor:
+def _to_tensor(thing: object) -> torch.Tensor:
     return torch.frombuffer(bytearray(pickle.dumps(thing)), dtype=torch.uint8)
 
 
-def _unpacked(packed: torch.Tensor) -> object:
+def _from_tensor(packed: torch.Tensor) -> object:
     return pickle.loads(packed.numpy().tobytes())  # noqa: S301  # from a rank of this job, as torch's own
 
 
@@ -433,7 +433,7 @@ class IterationPacer:
         if self._index is None:
             return False
         try:
-            return self._arrived() and self._take(self._index)
+            return self._all_reported() and self._take(self._index)
         except EngineError as error:
             self._lost, self._index = error, None
             return False
@@ -474,7 +474,7 @@ class IterationPacer:
         except RuntimeError as error:
             raise _silent("reporting its loads", error) from error
 
-    def _arrived(self) -> bool:
+    def _all_reported(self) -> bool:
         """Return whether all have reported; waits a little when it is asked first."""
         if self._work is None:
             return False

@@ -51,12 +51,12 @@ def joined(
     if not latencies_s or not isinstance(alone, Calibration):
         _log_declared(log, able, [alone, *everyone])
         return able, None
-    found = _pooled(alone, known, together_s=max(latencies_s))
+    found = _pool(alone, known, together_s=max(latencies_s))
     _log_found(log, able, found)
-    return _reckoned(able, found), found
+    return _with_measured(able, found), found
 
 
-def _reckoned(able: Capabilities, found: Calibration) -> Capabilities:
+def _with_measured(able: Capabilities, found: Calibration) -> Capabilities:
     """Put measured values for declared ones; read rarely, a counter seems slower, never quicker."""
     period_s = min(filter(None, (able.counter_period_s, found.counter_period_s)), default=None)
     latency_s = found.together_s or able.switch_latency_s
@@ -64,7 +64,7 @@ def _reckoned(able: Capabilities, found: Calibration) -> Capabilities:
     return replace(able, switch_latency_s=latency_s, switch_call_s=call_s, counter_period_s=period_s)
 
 
-def _pooled(alone: Calibration, known: Sequence[Calibration], *, together_s: float) -> Calibration:
+def _pool(alone: Calibration, known: Sequence[Calibration], *, together_s: float) -> Calibration:
     periods_s = [one.counter_period_s for one in known if one.counter_period_s is not None]
     return replace(
         alone,

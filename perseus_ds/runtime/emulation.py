@@ -79,12 +79,12 @@ class LoadShare:
         if self._batch is not None and present.microbatch < len(self._batch):
             load = self._batch[present.microbatch]
         elif self._messages is not None and present.kind is Kind.FORWARD:
-            load = self._counted(present, load)
+            load = self._agree_on_load(present, load)
         if load is not None:
             self._shares[place] = self._share_of(present.stage, load)
         return self._shares.get(place, 1.0)
 
-    def _counted(self, present: Instruction, load: Load | None) -> Load | None:
+    def _agree_on_load(self, present: Instruction, load: Load | None) -> Load | None:
         """Return a forward's load as the first stage counted it, for whose activation it waits anyway."""
         if self._is_first and present.stage == 0:
             if len(self._exchanged) < self._expected:

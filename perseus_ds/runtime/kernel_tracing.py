@@ -229,11 +229,11 @@ def replay_of(kernel: KernelClass, *, device: torch.device) -> Callable[[int], N
         except Exception as error:  # noqa: BLE001  # whatever an operator raises, it is not this overload
             reason = str(error).splitlines()[0][:120]
             continue
-        return _repeated(launch, device)
+        return _repeat(launch, device)
     raise ProfileError(f"{kernel.name} cannot be replayed: {reason}")
 
 
-def _repeated(launch: Callable[[], object], device: torch.device) -> Callable[[int], None]:
+def _repeat(launch: Callable[[], object], device: torch.device) -> Callable[[int], None]:
     on_cuda = device.type == "cuda"
     chunk = _capture_chunk(launch) if on_cuda else None
 

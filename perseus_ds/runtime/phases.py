@@ -500,10 +500,10 @@ class Profiling(Phase, ABC):
         elif index >= self._runs.stop:
             self._pace.record_expected(1)
             if self._passed >= self._runs.stop - 1:
-                return self._judged(index)
+                return self._judge(index)
         return self
 
-    def _judged(self, index: int) -> Phase:
+    def _judge(self, index: int) -> Phase:
         """Take the window, all of which has passed; iteration ``index`` has just ended."""
         missing = self._iterations - len(self._window)
         if missing > 0:

@@ -246,14 +246,14 @@ class Audits:
         """
         reports = cast("list[RankReport]", context.channel.gather_to_first(self.books.report(context.job)))
 
-        def decided() -> bool:
-            summary = self._published(context, reports, (plan, expected), named, answers)
+        def decide() -> bool:
+            summary = self._publish(context, reports, (plan, expected), named, answers)
             if summary is None:
                 return False
             self.summaries[context.job.schedule.microbatches] = summary
             return self._costs_too_much(context, summary, named)
 
-        return context.channel.broadcast_result(decided)
+        return context.channel.broadcast_result(decide)
 
     def _costs_too_much(self, context: JobContext, summary: Summary, named: str) -> bool:
         """Report answers to stragglers that cost more time than they may; once."""
@@ -292,7 +292,7 @@ class Audits:
             }
         return scalars
 
-    def _published(
+    def _publish(
         self,
         context: JobContext,
         reports: Sequence[RankReport],

@@ -55,7 +55,7 @@ def needed_plan(job: Job, directory: RunDirectory) -> tuple[Path, str]:
     )
     for file in _files(job, directory):
         try:
-            return file, _fitting(file, job)
+            return file, _read_fitting(file, job)
         except PerseusError as error:
             refusal = error
     raise refusal
@@ -82,7 +82,7 @@ def _files(job: Job, directory: RunDirectory) -> list[Path]:
     return [file for file in both if file.exists()]
 
 
-def _fitting(file: Path, job: Job) -> str:
+def _read_fitting(file: Path, job: Job) -> str:
     plans = read_plans(file)
     if not (wrong := differences(job.fingerprint, plans.fingerprint)):
         return dumps(plans)
@@ -144,7 +144,7 @@ def plan_request(context: JobContext, job: Job) -> PlanRequest:
             context.capabilities,
             ranks=job.ranks,
         ),
-        timelines=_prepared(context),
+        timelines=_prepare_timelines(context),
         objective=objective,
         change=context.reckoning.change,
     )
@@ -172,7 +172,7 @@ def budget_of(
     return ChangeBudget(objective.changes_per_s, per_node)
 
 
-def _prepared(context: JobContext) -> str | None:
+def _prepare_timelines(context: JobContext) -> str | None:
     """Write the timelines that this job's device can run to the run directory; None where there are none.
 
     Raises:
@@ -400,14 +400,14 @@ class BatchPlans:
                 microbatches=microbatches,
             )
             return BaselineOnly()
-        return self.planning(job)
+        return self.ask_for_plan(job)
 
-    def planning(self, job: Job) -> Phase:
+    def ask_for_plan(self, job: Job) -> Phase:
         """Ask for a plan, made from the profile in the run directory."""
         self._wanted.append(job)
         self._context.log.event(
             "planning",
-            f"{self._named(job)}planning beside the training",
+            f"{self._name(job)}planning beside the training",
             microbatches=job.schedule.microbatches,
         )
         self._start_next()
@@ -418,7 +418,7 @@ class BatchPlans:
         run = PlannedRun(
             replace(self._context, job=job),
             text,
-            named=self._named(job),
+            named=self._name(job),
             audits=self.audits,
             arrivals=self._arrivals,
             waits=self._waits,
@@ -489,7 +489,7 @@ class BatchPlans:
         log.event("batch_size", microbatches=microbatches, fingerprint=dict(job.fingerprint))
         return job
 
-    def _named(self, job: Job) -> str:
+    def _name(self, job: Job) -> str:
         """Name the batches that a line is about, where there are several."""
         return f"batches of {job.schedule.microbatches} microbatches: " if len(self.jobs) > 1 else ""
 
@@ -516,7 +516,7 @@ class BatchPlans:
         if self._long.is_due(lasted_s):
             self._context.log.event(
                 "still_planning",
-                f"{self._named(self._wanted[0])}still planning after {lasted_s:.0f} s: it has low priority "
+                f"{self._name(self._wanted[0])}still planning after {lasted_s:.0f} s: it has low priority "
                 "and waits while this host's processors are busy; until then clocks are the default",
                 lasted_s=lasted_s,
             )
@@ -564,10 +564,10 @@ def decide(
     if config.mode == "profile":
         return StartDecision(StartAction.PROFILE, "mode is profile")
     if config.mode == "run":
-        return _running(*needed_plan(job, directory))
+        return _start_with(*needed_plan(job, directory))
     found, why = found_plan(job, directory)
     if found is not None:
-        return _running(*found)
+        return _start_with(*found)
     no_profile: str | None = ""
     if config.profile.reuse and directory.profile.exists():
         no_profile = _why_no_profile(directory, job)
@@ -576,7 +576,7 @@ def decide(
     return StartDecision(StartAction.PROFILE, "; ".join(filter(None, [why, no_profile])))
 
 
-def _running(file: Path, text: str) -> StartDecision:
+def _start_with(file: Path, text: str) -> StartDecision:
     return StartDecision(StartAction.RUN, f"the plan {file} fits this job", text)
 
 

@@ -102,7 +102,7 @@ class SignIn:
         if self._rank == 0:
             met = self._wait([self._key(one) for one in self._everyone], patience_s)
         else:
-            met = self._called(patience_s)
+            met = self._wait_for_go(patience_s)
         if not met:
             self._store.set(self._key("given up"), "1")
             return [one for one in self._everyone if not self._store.check([self._key(one)])]
@@ -143,7 +143,7 @@ class SignIn:
             hint="install the same release on every host",
         )
 
-    def _called(self, patience_s: float) -> bool:
+    def _wait_for_go(self, patience_s: float) -> bool:
         """Wait for rank 0's word; where it stands on a later list, the names on this one are old."""
         until_s = time.monotonic() + patience_s
         poll_s = _POLL_S * max(1.0, len(self._everyone) / _OFTEN)

@@ -46,7 +46,7 @@ from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration, Recorder
 from perseus_ds.runtime.shared_device import SharedDevice
 from perseus_ds.runtime.status import JobStatus, StatusExchange
-from perseus_ds.runtime.sweep import Observing, Windows, profiling
+from perseus_ds.runtime.sweep import Observing, Windows, begin_profile
 from perseus_ds.schedule import Kind, Load
 
 _REST_AFTER_LATENCIES = 4.0
@@ -324,10 +324,10 @@ class Session:
                 case StartAction.RUN:
                     first = plans.running(job, self._start.plans)
                 case StartAction.PLAN:
-                    first = plans.planning(job)
+                    first = plans.ask_for_plan(job)
                 case StartAction.PROFILE:
                     windows = Windows(self._context, self.books.watch, self._conflicts)
-                    phase = profiling(windows, phase.iteration_s, ran=ran)
+                    phase = begin_profile(windows, phase.iteration_s, ran=ran)
                 case StartAction.OBSERVE:
                     self._predict()
                     windows = Windows(self._context, self.books.watch, self._conflicts)

@@ -46,7 +46,7 @@ from perseus_ds.runtime.window import (
     WindowLoads,
     held_alone,
     held_clocks,
-    pooled,
+    pool_window,
     profile_of,
     same_clock,
     window_estimate,
@@ -162,7 +162,7 @@ class Windows:
         self._loads = WindowLoads(context)
         self._warmth = ThermalHistory()
 
-    def settling(self, iteration_s: float, sweep_iterations: int, *, ran: int) -> int:
+    def settling_iterations(self, iteration_s: float, sweep_iterations: int, *, ran: int) -> int:
         """Return how many iterations more the GPUs need to warm up; they have worked since the first."""
         needed = math.ceil(self.context.config.profile.settle_s / iteration_s) - ran
         return max(1, min(needed, sweep_iterations // 2))
@@ -179,9 +179,9 @@ class Windows:
         self._void += sum(one.void or one.skipped for one in window)
         refused = clock_mhz in self._monitor.refused_mhz - {max(self.context.capabilities.clocks_mhz)}
         try:
-            window = window if self.whole is None else self.whole.filled(window)
+            window = window if self.whole is None else self.whole.fill(window)
             told, loads = self._loads.shared(window)
-            seen = pooled(
+            seen = pool_window(
                 self.context,
                 clock_mhz,
                 None if refused else lambda: self._estimate(clock_mhz, told, loads),
@@ -210,7 +210,7 @@ class Windows:
             self._steady_mhz = max(self._steady_mhz, clock_mhz)
         return found
 
-    def warming(self, warm: Pooled, cool: Pooled) -> TemperatureCorrection:
+    def correct_temperatures(self, warm: Pooled, cool: Pooled) -> TemperatureCorrection:
         """Return what temperatures show: alike on all ranks, from what all know."""
         again = cool.points if same_clock(warm, cool) else {}
         found = temperature_correction(
@@ -309,7 +309,7 @@ class Weighing(Profiling):
         self._again = again
         self._trials = RankTrials(choice.grid_mhz[0], low_mhz, rank=job.pipeline_rank, ranks=ranks)
         length = WindowLength(iteration_s, (8.0 if again else 2.0) * CHANGE_S, 4 if again else 2)
-        settling = windows.settling(iteration_s, length.at() * self._trials.count, ran=ran)
+        settling = windows.settling_iterations(iteration_s, length.at() * self._trials.count, ran=ran)
         slower = [1.0, *[self._trials.high_mhz / low_mhz] * (1 + ranks)]
         context = windows.context
         cost = cost_of(slower, window=length, most_slower_pct=context.config.profile.max_slower_pct)
@@ -388,7 +388,7 @@ class Sweeping(Profiling):
     def begun(cls, windows: Windows, iteration_s: float, *, ran: int) -> Sweeping:
         """Begin at the highest clock; ``ran`` iterations have passed."""
         context, choice = windows.context, ClockChoice(windows.context, iteration_s)
-        settling = windows.settling(iteration_s, choice.window.at() * choice.count, ran=ran)
+        settling = windows.settling_iterations(iteration_s, choice.window.at() * choice.count, ran=ran)
         cost, sweep = choice.cost(settling), MeasuredSweep(choice.grid_mhz[:1])
         context.log.event(
             "profiling",
@@ -432,7 +432,7 @@ class Sweeping(Profiling):
         """Measure the way back, then write the profile."""
         sweeps = self._sweep
         if self._there is not None:
-            warming = self._windows.warming(self._there.windows[0], sweeps.windows[-1])
+            warming = self._windows.correct_temperatures(self._there.windows[0], sweeps.windows[-1])
             varying = self._there.spread > _VARIES
             return self._written(self._there.joined(sweeps) if varying else self._there, warming)
         if sweeps.spread > _VARIES:
@@ -469,7 +469,9 @@ class Observing(Profiling):
         self._windows = windows
         length = window_length(windows.context, iteration_s)
         sweeps = MeasuredSweep(windows.context.capabilities.clocks_mhz[:1])
-        super().__init__(sweeps, length, settling=windows.settling(iteration_s, length.at(), ran=ran))
+        super().__init__(
+            sweeps, length, settling=windows.settling_iterations(iteration_s, length.at(), ran=ran)
+        )
         self._sweep = sweeps
 
     def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
@@ -497,7 +499,7 @@ class Observing(Profiling):
         return BaselineOnly()
 
 
-def profiling(windows: Windows, iteration_s: float, *, ran: int) -> Phase:
+def begin_profile(windows: Windows, iteration_s: float, *, ran: int) -> Phase:
     """Return the first phase of a profile; ``ran`` iterations have passed."""
     if windows.whole is not None:
         return Weighing(windows, windows.whole, iteration_s, ran=ran)

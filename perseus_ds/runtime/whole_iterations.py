@@ -30,7 +30,7 @@ class WholeIterations:
         everyone = cast("list[list[float]]", self._context.channel.gather(own))
         return [max(several) for several in zip(*everyone, strict=True)]
 
-    def filled(self, window: Sequence[Iteration]) -> list[Iteration]:
+    def fill(self, window: Sequence[Iteration]) -> list[Iteration]:
         """Return the window with the computations of this rank, without its first iteration; collective.
 
         In that one the clock changed, which stretches its beginning alone.

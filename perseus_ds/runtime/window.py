@@ -91,7 +91,7 @@ CHANGE_S = 1.0
 """Time that a clock may take to change and settle: computations that begin within it are not measured."""
 
 
-def pooled(
+def pool_window(
     context: JobContext,
     clock_mhz: int,
     estimated: Callable[[], Estimate] | None,
@@ -240,7 +240,7 @@ def profile_of(
         if clock in held
     }
 
-    def warmed(key: Computation, point: Point) -> Point:
+    def correct(key: Computation, point: Point) -> Point:
         """Correct for the temperature, and bring to the mean work of all windows (all but powers)."""
         times = fmean(window.larger.get(key, 1.0) for window in windows)
         spread_s = None if context.job.replayed else point.time_sd_s  # nobody saw single ones
@@ -255,7 +255,7 @@ def profile_of(
 
     return Profile(
         points={
-            key: keyed_by_achieved_clock([warmed(key, point) for point in points], grid_mhz)
+            key: keyed_by_achieved_clock([correct(key, point) for point in points], grid_mhz)
             for key, points in sweep.points.items()
         },
         blocking_power_w=blocking_w[sweep.clocks_mhz[0]],
@@ -350,7 +350,7 @@ class WindowLoads:
             IncompleteProfileError: all of it was of one load, and others were seen before.
         """
         own = self._context.job.replica
-        everyone = cast("list[Counted | None]", self._context.channel.gather(_counted(own, window)))
+        everyone = cast("list[Counted | None]", self._context.channel.gather(_count_loads(own, window)))
         counted = [one for one in everyone if one is not None]
         loads = [load for one in counted for load in one.each()]
         self._see(loads)
@@ -414,7 +414,7 @@ class WindowLoads:
                 )
 
 
-def _counted(replica: int, window: Sequence[Iteration]) -> Counted | None:
+def _count_loads(replica: int, window: Sequence[Iteration]) -> Counted | None:
     """Return the counts of this rank on the first stage; None on other stages, or if loads are unknown."""
     loads = {
         (one.index, interval.instruction.microbatch): interval.load
