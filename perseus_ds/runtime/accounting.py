@@ -385,7 +385,7 @@ class Side:
             max(map(_alike, rows, periods_s or [None] * len(known))),
         )
 
-    def measured(self) -> MeasuredSide:
+    def averages(self) -> MeasuredSide:
         """Means of the middle half, with their errors."""
         time_s = robust_mean(list(self.time_s))
         energy_j = robust_mean(list(self.energy_j), alike=self.alike)

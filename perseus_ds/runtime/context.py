@@ -42,7 +42,7 @@ class SwitchLatency:
         return replace(change, settle_down_s=min(change.settle_down_s, down_s))
 
 
-def joined(
+def join_calibrations(
     able: Capabilities, alone: Answer, everyone: Sequence[Answer], log: EventLog
 ) -> tuple[Capabilities, Calibration | None]:
     """Return what this rank should reckon with, after rank 0's GPU was measured alone and all at once."""

@@ -363,7 +363,7 @@ class CudaStopwatch(Stopwatch):
             event.hold()
         return partial(self._wait_for, mark, event)
 
-    def passed(self, mark: Mark) -> bool:
+    def has_passed(self, mark: Mark) -> bool:
         """Ask the event, unless a graph is being captured."""
         anchor = cast("AnchorEvent", mark)
         if self._events.capturing:

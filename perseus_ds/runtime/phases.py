@@ -32,7 +32,7 @@ from perseus_ds.runtime.accounting import Mode, beside
 from perseus_ds.runtime.channel import IterationPacer
 from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedule, ClockSchedules, fixed_clock
 from perseus_ds.runtime.clock_thread import DeviceTask
-from perseus_ds.runtime.context import Answer, JobContext, joined
+from perseus_ds.runtime.context import Answer, JobContext, join_calibrations
 from perseus_ds.runtime.event_log import StragglerReporter
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.kernel_tracing import SETTLING
@@ -401,7 +401,7 @@ class Calibrating(Phase):
                 self._begin_stage()
                 return self
         context = self._context
-        found, calibration = joined(
+        found, calibration = join_calibrations(
             context.capabilities, self._alone, [answer for answer, _ in answers], context.log
         )
         context.reckoning.able, context.reckoning.calibration = found, calibration
@@ -451,8 +451,8 @@ class Profiling(Phase, ABC):
     A window lasts as many iterations as ``length`` asks for at its clock. Before the first clock
     ``settling`` iterations run at default clocks, in which the GPU warms up. Before each there are as many as
     ``pace`` asks for, and one at least, in which the last window becomes known. An iteration after something
-    else ran on the engine (an evaluation) is not measured: clocks change within it. A window that `measured`
-    finds too short to show anything is measured again, twice as long.
+    else ran on the engine (an evaluation) is not measured: clocks change within it. A window that
+    `take_window` finds too short to show anything is measured again, twice as long.
     """
 
     sets_clocks = True
@@ -473,11 +473,11 @@ class Profiling(Phase, ABC):
         self._prepare()
 
     @abstractmethod
-    def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+    def take_window(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         """Take in a window; return False where it was too short to show anything."""
 
     @abstractmethod
-    def finished(self) -> Phase:
+    def next_phase(self) -> Phase:
         """Return what follows the last window."""
 
     def next(self, index: int, passed: Sequence[Iteration], job: JobStatus | None) -> Phase:
@@ -510,10 +510,10 @@ class Profiling(Phase, ABC):
             self._run(index + 1, missing + 1)
             return self
         window, self._window = self._window[: self._iterations], []
-        if not self.measured(self._clocks.clock_mhz, window):
+        if not self.take_window(self._clocks.clock_mhz, window):
             self._longer *= 2
         elif self._clocks.finished:
-            return self.finished()
+            return self.next_phase()
         self._prepare()
         if not self._resting:
             self._run(index + 1, self._iterations)

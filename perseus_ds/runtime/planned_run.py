@@ -462,13 +462,13 @@ class PlannedRun:
         log_doubts(context, self._plans, self._named)
         return Running(
             active_plan,
-            self.audited,
+            self.audit,
             every_iterations=audit.every_iterations,
             audit_iterations=audit.iterations,
             settling=math.ceil(audit.settle_s / self._plan.iteration_time_s),
         )
 
-    def audited(self) -> ActivePlan | None:
+    def audit(self) -> ActivePlan | None:
         """Publish an audit, and end what makes the job slower: answers to stragglers, pacing by loads.
 
         Returns the plan without pacing where a paced job was measured slower, or a faster plan with dates;

@@ -392,7 +392,7 @@ class BatchPlans:
             return BaselineOnly()
         text, why_not = self._context.channel.broadcast_result(lambda: self._look(job))
         if text:
-            return self.running(job, text)
+            return self.run_plan(job, text)
         if why_not:
             self._context.log.event(
                 "unplanned",
@@ -413,7 +413,7 @@ class BatchPlans:
         self._start_next()
         return Planning()
 
-    def running(self, job: Job, text: str) -> Phase:
+    def run_plan(self, job: Job, text: str) -> Phase:
         """Run a plan that is there."""
         run = PlannedRun(
             replace(self._context, job=job),
@@ -449,14 +449,14 @@ class BatchPlans:
             self._tell_if_long(self.planner.lasted_s)
         return self.taken + ready
 
-    def arrived(self) -> tuple[int, Phase]:
+    def take_next(self) -> tuple[int, Phase]:
         """Take the next plan, which all ranks know to be there: the size of its batches, and their phase."""
         job = self._wanted.pop(0)
         text: str = self._context.channel.broadcast_result(self._text)
         self.taken += 1
         self.close()
         self._start_next()
-        return job.schedule.microbatches, self.running(job, text)
+        return job.schedule.microbatches, self.run_plan(job, text)
 
     def close(self) -> None:
         """End what still runs beside the training."""

@@ -299,7 +299,7 @@ class MeasuredSweep:
         """
         return MeasuredSweep(self.clocks_mhz[: len(self.windows)][::-1])
 
-    def joined(self, back: MeasuredSweep) -> MeasuredSweep:
+    def join(self, back: MeasuredSweep) -> MeasuredSweep:
         """Average the windows of both ways, clock by clock; what was refused on the way back is left out."""
         refused_mhz = self.refused_mhz | back.refused_mhz
         ways = zip(self.clocks_mhz, self.windows, strict=False)

@@ -48,7 +48,7 @@ class Stopwatch(ABC):
         return self.mark()
 
     def end(self) -> Mark:
-        """Note where an iteration ends: what `passed` and `wait` take."""
+        """Note where an iteration ends: what `has_passed` and `wait` take."""
         return self.mark()
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Stopwatch(ABC):
         """Note the point of the last mark, to be waited for; None where the host is the device."""
 
     @abstractmethod
-    def passed(self, mark: Mark) -> bool:
+    def has_passed(self, mark: Mark) -> bool:
         """Return whether the device has reached an iteration's end."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class HostStopwatch(Stopwatch):
     def moment(self) -> None:
         """Return nothing: there is no stream."""
 
-    def passed(self, mark: Mark) -> bool:
+    def has_passed(self, mark: Mark) -> bool:
         """Return True: the host is the device."""
         del mark
         return True
@@ -257,7 +257,7 @@ class Recorder:
         )
         self.interrupted = False
 
-    def started(self, kind: Kind, load: Load | None = None) -> None:
+    def mark_start(self, kind: Kind, load: Load | None = None) -> None:
         """An instruction is about to be issued."""
         marks = self._marks
         if marks is not None:
@@ -266,7 +266,7 @@ class Recorder:
             shares = self._adjoining and 0 < len(marks.starts) == len(marks.ends)
             marks.starts.append(marks.ends[-1] if shares else self._mark())
 
-    def ended(self) -> None:
+    def mark_end(self) -> None:
         """The instruction was issued."""
         if self._marks is not None:
             self._marks.ends.append(self._mark())
@@ -315,7 +315,7 @@ class Recorder:
             )
         return self._stopwatch.trouble()
 
-    def passed(self) -> list[Iteration]:
+    def take_passed(self) -> list[Iteration]:
         """Iterations that the device has finished since the last call, oldest first.
 
         One more than one iteration behind is waited for, so that every rank has seen iteration n when
@@ -324,7 +324,7 @@ class Recorder:
         done: list[Iteration] = []
         while self._waiting:
             index, end, marks = self._waiting[0]
-            if not self._stopwatch.passed(end):
+            if not self._stopwatch.has_passed(end):
                 if len(self._waiting) == 1:
                     break
                 self._stopwatch.wait(end)

@@ -184,7 +184,7 @@ class Session:
     def before(self, kind: Kind, load: Load | None = None) -> None:
         """Mark the start of an instruction and ask for its clock."""
         try:
-            self.recorder.started(kind, load)
+            self.recorder.mark_start(kind, load)
             if self._paced is not None and kind.is_computation:
                 schedule = self._paced.paced_schedule()
                 if schedule is not None:
@@ -197,7 +197,7 @@ class Session:
     def after(self, kind: Kind) -> None:
         """Mark its end and ask for the next clock."""
         try:
-            self.recorder.ended()
+            self.recorder.mark_end()
             self._sequencer.after(kind)
         except Exception as error:
             if self.fail(error):
@@ -212,7 +212,7 @@ class Session:
         given_up = self._conflicts.check(stored=self.requests.stored())
         if (error := given_up or self.requests.error or watch.error) is not None:
             raise error
-        index, passed = recorder.finish(), recorder.passed()
+        index, passed = recorder.finish(), recorder.take_passed()
         self.books.enter(index, self.settings.mode, passed, known=self._conflicts.known)
         for line in filter(None, (recorder.trouble() if recorder.troubled else "", watch.trouble())):
             self._context.log.event("not_measured", line)
@@ -280,7 +280,7 @@ class Session:
                 if size is not None and size not in self._phases:
                     self._phases[size] = plans.phase_for(size)
                 if job is not None and job.plans_ready > plans.taken:
-                    arrived_size, phase = plans.arrived()
+                    arrived_size, phase = plans.take_next()
                     self._phases[arrived_size] = phase
             if job is not None and not (job.power_w is None and self._power_w is None):
                 self._hold_power_cap(index, job.power_w)
@@ -322,7 +322,7 @@ class Session:
             self._explain_time(phase.iteration_s)
             match self._start.action:
                 case StartAction.RUN:
-                    first = plans.running(job, self._start.plans)
+                    first = plans.run_plan(job, self._start.plans)
                 case StartAction.PLAN:
                     first = plans.ask_for_plan(job)
                 case StartAction.PROFILE:

@@ -34,7 +34,7 @@ def summarise(
         facts[BESIDE_A_STRAGGLER] = True
     if sides[0] is None or sides[1] is None:
         return None
-    baseline, perseus = (side.measured() for side in at_one_size([sides[0], sides[1]]))
+    baseline, perseus = (side.averages() for side in at_one_size([sides[0], sides[1]]))
     outside = Spent(
         time_s=max(report.outside.time_s for report in reports),
         energy_j=sum(report.outside.energy_j for report in reports),
@@ -48,7 +48,7 @@ def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
     They are kept out of the summary's two sides: how long they take is the straggler's doing.
     """
     sides = {
-        mode.value.split()[0]: side.measured()
+        mode.value.split()[0]: side.averages()
         for mode in (Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE)
         if (side := _side(reports, mode)) is not None
     }

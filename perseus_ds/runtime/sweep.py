@@ -180,7 +180,7 @@ class Windows:
         refused = clock_mhz in self._monitor.refused_mhz - {max(self.context.capabilities.clocks_mhz)}
         try:
             window = window if self.whole is None else self.whole.fill(window)
-            told, loads = self._loads.shared(window)
+            told, loads = self._loads.share(window)
             seen = pool_window(
                 self.context,
                 clock_mhz,
@@ -324,7 +324,7 @@ class Weighing(Profiling):
         )
         super().__init__(self._trials, length, settling=settling, pace=choice.pace())
 
-    def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+    def take_window(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         """Take in a trial, without the iterations in whose first second the clock changed."""
         del clock_mhz
         lasts_s = self._whole.lasts_s(window)
@@ -337,7 +337,7 @@ class Weighing(Profiling):
         self._trials.lasts_s.append(fmean(settled))
         return True
 
-    def finished(self) -> Phase:
+    def next_phase(self) -> Phase:
         """Take the ranks' times from the trials, and measure every clock."""
         high_s, low_s, *slowed_s = self._trials.lasts_s
         misfit = self._whole.model.fit(high_s, slowed_s, low_s / high_s)
@@ -403,7 +403,7 @@ class Sweeping(Profiling):
         )
         return cls(windows, choice, sweep, choice.pace(), ran=ran, settling=settling)
 
-    def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+    def take_window(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         """Take in a window; on the way there every window chooses the next clock."""
         sweeps, choice = self._sweep, self._choice
         if not self._windows.record(sweeps, clock_mhz, window):
@@ -428,13 +428,13 @@ class Sweeping(Profiling):
         )
         return True
 
-    def finished(self) -> Phase:
+    def next_phase(self) -> Phase:
         """Measure the way back, then write the profile."""
         sweeps = self._sweep
         if self._there is not None:
             warming = self._windows.correct_temperatures(self._there.windows[0], sweeps.windows[-1])
             varying = self._there.spread > _VARIES
-            return self._written(self._there.joined(sweeps) if varying else self._there, warming)
+            return self._written(self._there.join(sweeps) if varying else self._there, warming)
         if sweeps.spread > _VARIES:
             self._windows.context.log.event(
                 "varying",
@@ -474,7 +474,7 @@ class Observing(Profiling):
         )
         self._sweep = sweeps
 
-    def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+    def take_window(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         """Report what the window shows."""
         if not self._windows.record(self._sweep, clock_mhz, window):
             return False
@@ -494,7 +494,7 @@ class Observing(Profiling):
         )
         return True
 
-    def finished(self) -> Phase:
+    def next_phase(self) -> Phase:
         """Go on at default clocks."""
         return BaselineOnly()
 

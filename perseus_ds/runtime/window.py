@@ -342,7 +342,7 @@ class WindowLoads:
         self._seen: list[Load] = []
         self._refused = 0
 
-    def shared(self, window: Sequence[Iteration]) -> tuple[list[Iteration], dict[int, Load]]:
+    def share(self, window: Sequence[Iteration]) -> tuple[list[Iteration], dict[int, Load]]:
         """Return a window with its loads, and by model stage the load to bring it to; collective.
 
         Raises:

@@ -72,16 +72,16 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
         for instruction in order:
             began = perf_counter_ns()
             sequencer.before(instruction.kind)
-            recorder.started(instruction.kind)
+            recorder.mark_start(instruction.kind)
             between = perf_counter_ns()
             if instruction.kind.is_computation:
                 sleep(pause_s)
             resumed = perf_counter_ns()
-            recorder.ended()
+            recorder.mark_end()
             sequencer.after(instruction.kind)
             found.append((perf_counter_ns() - resumed + between - began) / 1e3)
         recorder.finish()
-        recorder.passed()
+        recorder.take_passed()
     requests.close()
     gpu.close()
     return found

@@ -433,7 +433,7 @@ def cost_of_marks(bench: Bench) -> Finding:
             host_s[-1] += timed(bench, recorder.begin)
         for _ in range(instructions):
             if recorder is not None:
-                host_s[-1] += timed(bench, lambda: recorder.started(Kind.FORWARD))
+                host_s[-1] += timed(bench, lambda: recorder.mark_start(Kind.FORWARD))
             bench.launch(1.0)
             if recorder is not None:
                 host_s[-1] += timed(bench, recorder.ended)
@@ -451,7 +451,7 @@ def cost_of_marks(bench: Bench) -> Finding:
             iteration(recorder if marked else None)
             torch.cuda.synchronize()
             took_s[marked].append(bench.threads.now_s() - begun_s)
-            recorder.passed()
+            recorder.take_passed()
     pairs = np.array(took_s[True]).reshape(-1, 2).sum(1) / np.array(took_s[False]).reshape(-1, 2).sum(1) - 1.0
     change, error = float(pairs.mean()), float(pairs.std(ddof=1)) / math.sqrt(len(pairs))
     marks = 2 * instructions + 3

@@ -251,7 +251,7 @@ def test_two_audits_that_are_wrong_alike_are_two_measurements() -> None:
     found = {}
     for lasts_s in (4.0, 4.05):
         side = Side.of([total(energies_j, lasts_s)], [PERIOD_S])
-        found[lasts_s] = side.measured()
+        found[lasts_s] = side.averages()
     assert found[4.0].energy_se_j == pytest.approx(1.0)
     assert found[4.0].freedom == pytest.approx(1.0)
     assert found[4.0].time_freedom == pytest.approx(3.0)  # of time the middle half is kept: no counter's
@@ -261,7 +261,7 @@ def test_two_audits_that_are_wrong_alike_are_two_measurements() -> None:
 def test_one_audit_that_may_be_wrong_as_a_whole_states_no_error() -> None:
     samples = deque(Sample(first, 1, 4.0, 9.0) for first in range(4))
     side = Side.of([Total(4, samples)], [PERIOD_S])
-    assert side.measured().energy_se_j is None
+    assert side.averages().energy_se_j is None
 
 
 # What one rank enters in its books: each iteration by what it counts for, once the device has passed it.
@@ -333,7 +333,7 @@ def test_both_sides_are_brought_to_the_mean_of_all_sizes() -> None:
         assert found is not None
         return found
 
-    before, after = (side.measured() for side in at_one_size([of(100.0, 0.9, 1.1), of(80.0, 2.7, 3.3)]))
+    before, after = (side.averages() for side in at_one_size([of(100.0, 0.9, 1.1), of(80.0, 2.7, 3.3)]))
     assert (before.iteration_time_s, after.iteration_time_s) == pytest.approx((2.0, 2.0))
     assert (before.energy_j, after.energy_j) == pytest.approx((200.0, 160.0))
     for size in (1.0, 0.0):
@@ -357,8 +357,8 @@ def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:
         return found
 
     raw = [of(0.55, 1.0), of(0.7, 1.01)]
-    assert raw[1].measured().iteration_time_s / raw[0].measured().iteration_time_s > 1.2
-    before, after = (one.measured() for one in at_one_size(raw))
+    assert raw[1].averages().iteration_time_s / raw[0].averages().iteration_time_s > 1.2
+    before, after = (one.averages() for one in at_one_size(raw))
     assert after.iteration_time_s / before.iteration_time_s == pytest.approx(1.01, abs=0.005)
     assert after.energy_j / before.energy_j == pytest.approx(1.0, abs=0.02)
 
@@ -370,7 +370,7 @@ def test_ranks_that_joined_short_iterations_differently_are_held_against_each_ot
     thirds = deque(Sample(first, 3, 1.0, 100.0) for first in (0, 3, 6, 20, 23))
     others = deque(Sample(first, count, 1.1, 50.0) for first, count in ((0, 4), (4, 3), (7, 3), (20, 3)))
     found = Side.of([Total(15, thirds), Total(13, others)])
-    measured = found.measured()
+    measured = found.averages()
     assert (measured.iteration_time_s, measured.energy_j, measured.iterations) == (1.1, 150.0, 13)
     assert len(found.time_s) == 2
     assert Side.of([Total(15, thirds), Total()]) is None

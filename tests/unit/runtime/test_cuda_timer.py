@@ -54,13 +54,13 @@ class Training:
     def iteration(self, *, work_s: float = 0.0431, rest_s: float = 0.0) -> list[Iteration]:
         self.recorder.begin()
         for one in self.order:
-            self.recorder.started(one.kind)
+            self.recorder.mark_start(one.kind)
             self.cuda.launch(work_s)
-            self.recorder.ended()
+            self.recorder.mark_end()
         if rest_s:
             self.cuda.launch(0.0, fixed_s=rest_s)
         self.recorder.finish()
-        found = self.recorder.passed()
+        found = self.recorder.take_passed()
         self.recorder.ours_s = self.recorder.host_s()
         return found
 
@@ -99,7 +99,7 @@ class TestTime:
             begun_s = host.now_s()
             training.iteration()
             host.sleep(60.0)
-            done = training.recorder.passed()
+            done = training.recorder.take_passed()
             worst += [abs(one.start_s - begun_s) for one in done]
         assert max(worst[5:]) < 200e-6
 
@@ -158,12 +158,12 @@ class TestSteps:
         training = Training(host, cuda := FakeCuda(host, ppm=20.0))
         found = training.run(10)
         cuda.synchronize()
-        found += training.recorder.passed()
+        found += training.recorder.take_passed()
         step(cuda.devices[0])
         for _ in range(30):
             found += training.iteration()
             cuda.synchronize()
-            found += training.recorder.passed()
+            found += training.recorder.take_passed()
         assert [one.index for one in found] == list(range(40))
         return found
 
@@ -189,18 +189,18 @@ class TestSteps:
         found = training.run(5)
         training.recorder.begin()
         for n, one in enumerate(ORDER):
-            training.recorder.started(one.kind)
+            training.recorder.mark_start(one.kind)
             cuda.launch(0.0431)
-            training.recorder.ended()
+            training.recorder.mark_end()
             if n == 3:
                 cuda.synchronize()
                 cuda.devices[0].suspend(30.0)
         training.recorder.finish()
-        found += training.recorder.passed()
+        found += training.recorder.take_passed()
         training.recorder.ours_s = training.recorder.host_s()
         found += training.run(5)
         cuda.synchronize()
-        found += training.recorder.passed()
+        found += training.recorder.take_passed()
         assert [one.index for one in found if one.void] == [5]
         assert all(d == pytest.approx(0.0431, abs=1e-5) for d in durations(found))
 
@@ -248,7 +248,7 @@ class TestCaptures:
         while graphs < 1000:
             training.recorder.begin()
             for n, one in enumerate(ORDER):
-                training.recorder.started(one.kind)
+                training.recorder.mark_start(one.kind)
                 moments.put(training.stopwatch.moment())
                 if next(places) % 3 == 0:
                     with cuda.graph(mode) as graph:
@@ -259,9 +259,9 @@ class TestCaptures:
                     graph.replay()
                     graphs += 1
                 cuda.launch(0.004)
-                training.recorder.ended()
+                training.recorder.mark_end()
             training.recorder.finish()
-            training.recorder.passed()
+            training.recorder.take_passed()
             training.recorder.ours_s = training.recorder.host_s()
         assert cuda.counts.broken == 0
         if hip:
@@ -275,15 +275,15 @@ class TestCaptures:
         graph = None
         for _ in range(6):
             training.recorder.begin()
-            training.recorder.started(Kind.FORWARD)
+            training.recorder.mark_start(Kind.FORWARD)
             if graph is None:
                 with cuda.graph() as graph:
                     for _ in range(10):
                         cuda.launch(0.01)
             graph.replay()
-            training.recorder.ended()
+            training.recorder.mark_end()
             training.recorder.finish()
-            found += training.recorder.passed()
+            found += training.recorder.take_passed()
             training.recorder.ours_s = training.recorder.host_s()
         assert [one.void for one in found] == [True, False, False, False, False]
         assert durations(found) == [pytest.approx(0.1, abs=1e-5)] * 4
@@ -342,7 +342,7 @@ class TestMoments:
         training.recorder.finish()
         end_s = host.now_s() + 8 * 0.0431
         cuda.synchronize()
-        (*_, last) = training.recorder.passed()
+        (*_, last) = training.recorder.take_passed()
         before = sum(cuda.counts.calls["main"].values())
         moment = training.stopwatch.moment()
         assert sum(cuda.counts.calls["main"].values()) - before <= 1

@@ -107,7 +107,7 @@ class Windows(Profiling):
         super().__init__(self.sweep, length, settling=settling, pace=pace)
         self.windows, self.short = windows, short
 
-    def measured(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+    def take_window(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         self.windows.append((clock_mhz, [one.index for one in window]))
         if len(self.windows) <= self.short:
             return False
@@ -115,7 +115,7 @@ class Windows(Profiling):
         self.sweep.record(Pooled({(0, Kind.FORWARD): point}, {}, 0.0))
         return True
 
-    def finished(self) -> Phase:
+    def next_phase(self) -> Phase:
         return BaselineOnly()
 
 

@@ -170,7 +170,7 @@ def test_there_and_back_what_grows_steadily_changes_no_clocks_share() -> None:
     back = there.back()
     assert back.clock_mhz == 700
     drifting(back, first=half)
-    both = there.joined(back)
+    both = there.join(back)
     points = both.points[0, Kind.FORWARD]
     assert [point.clock_mhz for point in points] == [1400, 1050, 700]
     assert [point.time_s / points[0].time_s for point in points] == pytest.approx([1.0, 4 / 3, 2.0])
@@ -187,7 +187,7 @@ def test_what_is_refused_on_the_way_back_is_in_neither() -> None:
     back.record(None)
     assert (back.clock_mhz, back.finished) == (1400, False)
     drifting(back, first=half)
-    both = there.joined(back)
+    both = there.join(back)
     assert both.clocks_mhz == (1400, 700)
     assert both.refused_mhz == {1050}
     assert [point.clock_mhz for point in both.points[0, Kind.FORWARD]] == [1400, 700]

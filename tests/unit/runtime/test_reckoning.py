@@ -10,7 +10,7 @@ from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.context import Answer, SwitchLatency, joined
+from perseus_ds.runtime.context import Answer, SwitchLatency, join_calibrations
 from perseus_ds.runtime.event_log import EventLog
 
 MINE = Calibration(0.004, 0.020, 0.018, None, 0.1, 0)
@@ -29,7 +29,9 @@ ABLE = NotingGpu().capabilities()
 
 def test_the_longest_wait_of_all_ranks_is_the_lead(log: EventLog, tmp_path: Path) -> None:
     slow = Calibration(0.010, 0.046, 0.040, None, 0.1, 0)
-    able, found = joined(ABLE, MINE, [Calibration(0.004, 0.030, 0.025, None, 0.1, 0), slow, NOTHING], log)
+    able, found = join_calibrations(
+        ABLE, MINE, [Calibration(0.004, 0.030, 0.025, None, 0.1, 0), slow, NOTHING], log
+    )
     assert able.switch_latency_s == 0.046
     assert found == Calibration(0.004, 0.020, 0.018, 0.046, 0.1, 1)
     [event] = read_events(tmp_path / "events.jsonl")
@@ -39,7 +41,7 @@ def test_the_longest_wait_of_all_ranks_is_the_lead(log: EventLog, tmp_path: Path
 
 def test_a_lower_clock_is_asked_for_no_earlier_than_it_takes_alone(log: EventLog) -> None:
     """While the others wait for the driver it may come sooner, and would slow what still runs."""
-    able, found = joined(ABLE, MINE, [MINE, Calibration(0.004, 0.046, 0.040, None, 0.1, 0)], log)
+    able, found = join_calibrations(ABLE, MINE, [MINE, Calibration(0.004, 0.046, 0.040, None, 0.1, 0)], log)
     change = SwitchLatency(able, found).change
     assert change.latency_s(1005, 1410) == pytest.approx(0.046)
     assert change.latency_s(1410, 1005) == pytest.approx(0.018)
@@ -48,7 +50,7 @@ def test_a_lower_clock_is_asked_for_no_earlier_than_it_takes_alone(log: EventLog
 
 def test_a_rank_by_itself_counts_what_it_missed_once(log: EventLog) -> None:
     alone = replace(MINE, unreached=1)
-    _, found = joined(ABLE, alone, [alone], log)
+    _, found = join_calibrations(ABLE, alone, [alone], log)
     assert found.unreached == 1
 
 
@@ -64,7 +66,7 @@ def test_a_rank_by_itself_counts_what_it_missed_once(log: EventLog) -> None:
 def test_what_cannot_be_measured_is_as_declared_and_said_once(
     log: EventLog, capsys: pytest.CaptureFixture[str], answer: Answer, why: str
 ) -> None:
-    able, found = joined(ABLE, answer, [answer, replace(NOTHING, unreached=0)], log)
+    able, found = join_calibrations(ABLE, answer, [answer, replace(NOTHING, unreached=0)], log)
     assert able == ABLE
     assert found is None
     said = capsys.readouterr().err.splitlines()

@@ -33,24 +33,24 @@ class LaggingStopwatch(Stopwatch):
     def moment(self) -> None:
         return None
 
-    def passed(self, mark: Mark) -> bool:
+    def has_passed(self, mark: Mark) -> bool:
         return cast("float", mark) <= self.passed_s
 
     def wait(self, mark: Mark) -> None:
-        if not self.passed(mark):
+        if not self.has_passed(mark):
             self.has_slack += 1
             self.passed_s = cast("float", mark)
 
     def seconds(self, marks: Sequence[Mark]) -> list[float]:
-        assert all(self.passed(mark) for mark in marks), "read before the device was there"
+        assert all(self.has_passed(mark) for mark in marks), "read before the device was there"
         return cast("list[float]", list(marks))
 
 
 def run(recorder: Recorder, *kinds: Kind) -> int:
     recorder.begin()
     for kind in kinds:
-        recorder.started(kind)
-        recorder.ended()
+        recorder.mark_start(kind)
+        recorder.mark_end()
     return recorder.finish()
 
 
@@ -62,7 +62,7 @@ def test_an_iteration_is_from_its_first_instruction_to_its_last() -> None:
     recorder.ours_s = recorder.host_s()
     stopwatch.now_s += 40.0
     assert run(recorder, Kind.FORWARD, Kind.BACKWARD) == 1
-    first, second = recorder.passed()
+    first, second = recorder.take_passed()
     assert (first.start_s, first.end_s, first.duration_s, first.outside_s) == (1.0, 4.0, 3.0, None)
     assert (second.start_s, second.end_s, second.own_s, second.outside_s) == (46.0, 51.0, 1.0, 41.0)
     assert second.duration_s == 6.0, "with the one second that we took after the first"
@@ -71,7 +71,7 @@ def test_an_iteration_is_from_its_first_instruction_to_its_last() -> None:
         Interval(Instruction(0, Kind.FORWARD, 0), 47.0, 48.0),
         Interval(Instruction(0, Kind.BACKWARD, 0), 49.0, 50.0),
     )
-    assert recorder.passed() == []
+    assert recorder.take_passed() == []
 
 
 def test_more_than_one_behind_is_waited_for() -> None:
@@ -79,7 +79,7 @@ def test_more_than_one_behind_is_waited_for() -> None:
     recorder = Recorder(stopwatch)
     for index in range(4):
         run(recorder, Kind.FORWARD)
-        assert [iteration.index for iteration in recorder.passed()] == ([index - 1] if index else [])
+        assert [iteration.index for iteration in recorder.take_passed()] == ([index - 1] if index else [])
     assert stopwatch.has_slack == 3
 
 
@@ -91,7 +91,7 @@ def test_what_follows_an_interruption_is_resumed() -> None:
     recorder.interrupt()
     run(recorder, Kind.FORWARD)
     run(recorder, Kind.FORWARD)
-    assert [iteration.resumed for iteration in recorder.passed()] == [True, True, False]
+    assert [iteration.resumed for iteration in recorder.take_passed()] == [True, True, False]
 
 
 def test_where_something_runs_before_every_iteration_they_count_and_no_step_holds_it() -> None:
@@ -103,7 +103,7 @@ def test_where_something_runs_before_every_iteration_they_count_and_no_step_hold
         stopwatch.now_s += 10.0
         run(recorder, Kind.FORWARD)
         recorder.ours_s = recorder.host_s()
-    passed = recorder.passed()
+    passed = recorder.take_passed()
     assert [one.resumed for one in passed] == [True, True, False, False]
     assert {interval.kind for one in passed for interval in one.intervals} == {Kind.FORWARD}
 
@@ -114,10 +114,10 @@ def test_what_begins_before_clocks_have_settled_tells_nothing_of_them() -> None:
     recorder = Recorder(stopwatch)
     recorder.begin(settling_s=2.5)
     for _ in range(3):
-        recorder.started(Kind.FORWARD)
-        recorder.ended()
+        recorder.mark_start(Kind.FORWARD)
+        recorder.mark_end()
     recorder.finish()
-    assert [interval.waits for interval in recorder.passed()[0].intervals] == [True, False, False]
+    assert [interval.waits for interval in recorder.take_passed()[0].intervals] == [True, False, False]
 
 
 def test_an_iteration_that_was_not_listened_to_has_no_instructions() -> None:
@@ -127,7 +127,7 @@ def test_an_iteration_that_was_not_listened_to_has_no_instructions() -> None:
     run(recorder, Kind.FORWARD)
     recorder.interrupt()
     recorder.finish()
-    assert recorder.passed()[1].intervals == ()
+    assert recorder.take_passed()[1].intervals == ()
 
 
 def test_an_instruction_that_broke_off_does_not_reach_the_next_iteration() -> None:
@@ -135,10 +135,10 @@ def test_an_instruction_that_broke_off_does_not_reach_the_next_iteration() -> No
     stopwatch.passed_s = 100.0
     recorder = Recorder(stopwatch)
     recorder.begin()
-    recorder.started(Kind.FORWARD)
+    recorder.mark_start(Kind.FORWARD)
     recorder.interrupt()
     run(recorder, Kind.BACKWARD)
-    (iteration,) = recorder.passed()
+    (iteration,) = recorder.take_passed()
     assert [interval.kind for interval in iteration.intervals] == [Kind.BACKWARD]
 
 
@@ -148,7 +148,7 @@ def test_what_was_heard_gets_its_name_from_the_order() -> None:
     order = tuple(map(Instruction.parse, ("0F0", "3F0", "3I0", "0I0", "3W0", "0W0")))
     recorder = Recorder(stopwatch, order)
     run(recorder, *(instruction.kind for instruction in order), Kind.STEP)
-    (iteration,) = recorder.passed()
+    (iteration,) = recorder.take_passed()
     assert [str(interval.instruction) for interval in iteration.intervals] == [*map(str, order), "0OS0"]
 
 
@@ -161,7 +161,7 @@ def test_a_step_that_nobody_marks_lies_between_two_iterations() -> None:
     recorder.ours_s = recorder.host_s()
     stopwatch.now_s += 10.0
     run(recorder, Kind.FORWARD)
-    first, second = recorder.passed()
+    first, second = recorder.take_passed()
     assert [interval.kind for interval in first.intervals] == [Kind.FORWARD]
     assert second.intervals[0] == Interval(step, 4.0, 16.0)
     assert second.start_s == 4.0
@@ -173,11 +173,11 @@ def test_an_iteration_says_that_its_step_was_skipped() -> None:
     stopwatch.passed_s = 100.0
     for more in (0, 1, 0, 2):
         recorder.begin()
-        recorder.started(Kind.STEP)
+        recorder.mark_start(Kind.STEP)
         skipped[0] += more
-        recorder.ended()
+        recorder.mark_end()
         recorder.finish()
-    assert [one.skipped for one in recorder.passed()] == [False, True, False, True]
+    assert [one.skipped for one in recorder.take_passed()] == [False, True, False, True]
 
 
 def test_a_step_that_is_marked_is_counted_once() -> None:
@@ -186,7 +186,7 @@ def test_a_step_that_is_marked_is_counted_once() -> None:
     stopwatch.passed_s = 100.0
     run(recorder, Kind.FORWARD, Kind.STEP)
     run(recorder, Kind.FORWARD, Kind.STEP)
-    assert [interval.kind for interval in recorder.passed()[1].intervals] == [Kind.FORWARD, Kind.STEP]
+    assert [interval.kind for interval in recorder.take_passed()[1].intervals] == [Kind.FORWARD, Kind.STEP]
 
 
 def test_what_is_done_to_a_microbatch_has_one_load() -> None:

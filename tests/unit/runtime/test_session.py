@@ -60,7 +60,7 @@ class Plans:
         self.jobs, self.loads_known, self.meet, self.join = (MagicMock() for _ in range(4))
         self.planner = None
 
-    def running(self, *_: object) -> Phase:
+    def run_plan(self, *_: object) -> Phase:
         self.opened = True
         return self.first
 
@@ -72,7 +72,7 @@ class Plans:
         self.asked.append(microbatches)
         return Planning()
 
-    def arrived(self) -> tuple[int, Phase]:
+    def take_next(self) -> tuple[int, Phase]:
         size = self.asked[len(self.made)]
         self.made[size] = At(100 * size)
         return size, self.made[size]
@@ -102,7 +102,7 @@ class Job:
         )
         self.status_exchange.someone_failed.return_value = False
         self.recorder, self.sequencer, self.books = MagicMock(index=0), MagicMock(latency_s=0.0), MagicMock()
-        self.recorder.passed.return_value, self.recorder.trouble.return_value = [], ""
+        self.recorder.take_passed.return_value, self.recorder.trouble.return_value = [], ""
         self.books.watch = MagicMock(error=None, trouble=lambda: "")
         self.conflicts = MagicMock(check=lambda stored: None, known=True)
         self.session = Session(

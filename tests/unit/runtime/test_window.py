@@ -45,7 +45,7 @@ class Ranks:
 
     def first_stage(self, replica: int, loads: list[Load | None]) -> None:
         context = self.context(replica)
-        WindowLoads(context).shared(window(0, loads))
+        WindowLoads(context).share(window(0, loads))
         self.given.append(context.channel.gather.call_args.args[0])
 
 
@@ -54,7 +54,7 @@ def test_a_later_stage_uses_what_the_first_one_counted() -> None:
     ranks.first_stage(1, [Load(99.0, 1.0)] * 4)
     ranks.first_stage(0, list(COUNTED))
     shape: list[Load | None] = [Load(640.0, 640.0)] * 4
-    told, means = WindowLoads(ranks.context(0)).shared(window(1, shape))
+    told, means = WindowLoads(ranks.context(0)).share(window(1, shape))
     seen = [i.load for one in told for i in one.intervals if i.kind is Kind.BACKWARD]
     assert seen == COUNTED
     assert all(i.load is None for one in told for i in one.intervals if i.kind is Kind.STEP)
@@ -65,7 +65,7 @@ def test_loads_that_are_all_alike_are_shared_as_one() -> None:
     ranks = Ranks()
     ranks.first_stage(0, [Load(99.0, 1.0)] * 4)
     assert len(ranks.given[0].loads) == 1
-    told, _ = WindowLoads(ranks.context(0)).shared(window(1, [None] * 4))
+    told, _ = WindowLoads(ranks.context(0)).share(window(1, [None] * 4))
     seen = {i.load for one in told for i in one.intervals if i.kind is Kind.BACKWARD}
     assert seen == {Load(99.0, 1.0)}
 
@@ -74,15 +74,15 @@ def test_a_window_of_one_load_is_taken_longer_where_there_are_others() -> None:
     """It would not show how durations follow loads; where longer windows do not either, it stands."""
     loads = WindowLoads(Ranks().context(0))
     large, small = (window(0, [Load(size)] * 4) for size in (99.0, 33.0))
-    loads.shared(large)
-    loads.shared(large)
+    loads.share(large)
+    loads.share(large)
     for _ in range(3):
         with pytest.raises(IncompleteProfileError, match="one load"):
-            loads.shared(small)
-    loads.shared(small)
+            loads.share(small)
+    loads.share(small)
     both = WindowLoads(Ranks().context(0))
-    both.shared(large)
-    _, means = both.shared([*small, *large])
+    both.share(large)
+    _, means = both.share([*small, *large])
     assert means == {0: Load(99.0)}, "brought to the first window's"
 
 
@@ -90,7 +90,7 @@ def test_where_no_first_stage_counts_each_rank_keeps_what_it_saw() -> None:
     ranks = Ranks()
     ranks.first_stage(0, [None] * 4)
     shape: list[Load | None] = [Load(10.0), Load(30.0)] * 2
-    told, means = WindowLoads(ranks.context(0)).shared(window(1, shape))
+    told, means = WindowLoads(ranks.context(0)).share(window(1, shape))
     assert told == window(1, shape)
     assert means == {1: Load(20.0)}
 
