@@ -7,32 +7,22 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import cast
 
-from perseus_ds.config import Objective, PerseusConfig
-from perseus_ds.device.clock_change import Calibration, ClockChange
-from perseus_ds.device.gpu import Capabilities
+from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import appended, read_bounded
 from perseus_ds.plan import PlanRequest, dumps, read_plans, write_request
 from perseus_ds.plan.file import MOST_BYTES
-from perseus_ds.plan.record import (
-    GPUS_PER_NODE,
-    ChangeBudget,
-    ClockSegments,
-    InstructionTimelines,
-    read_timelines,
-    write_timelines,
-)
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
 from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, Place
-from perseus_ds.runtime.context import JobContext
+from perseus_ds.runtime.context import JobContext, plan_request
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.phases import ActivePlan, BaselineOnly, Phase, Planning
 from perseus_ds.runtime.planned_run import Audits, PlannedRun
@@ -112,124 +102,6 @@ def _is_of_another_size(job: Job, directory: RunDirectory) -> bool:
 def _differ_in_size_alone(ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
     same = {key: value for key, value in ours.items() if key not in _OF_A_SIZE}
     return not differences(same, theirs) and theirs.get("microbatches") != ours["microbatches"]
-
-
-# What planning is asked for a job: its schedule, its objective, waiting power, the timelines given.
-
-_DRIVER_SHARE = 0.5  # of a node's driver lock, which reads of energy and clocks need too
-_LEAST_QUEUE_S = 0.002  # below, waiting for each other is what a host's own noise is
-
-
-def plan_request(context: JobContext, job: Job) -> PlanRequest:
-    """Ask for a plan, from the profile in the run directory; ``job`` is of one size of batches.
-
-    Raises:
-        ProfileError: there is no profile that can be read, or timelines that were given cannot be.
-    """
-    objective = context.config.objective
-    profile = read_profile(context.directory.profile)
-    assert profile.blocking_power_w is not None
-    return PlanRequest(
-        job.schedule,
-        fingerprint=job.fingerprint,
-        blocking_power_w=profile.blocking_power_w,
-        reserve_pct=objective.reserve_pct,
-        split="never" if job.replayed else objective.split,
-        waits="never" if job.replayed else objective.waits,
-        budget=_of_whole_iterations(objective)
-        if job.replayed
-        else budget_of(
-            objective,
-            profile.calibration,
-            context.capabilities,
-            ranks=job.ranks,
-        ),
-        timelines=_prepare_timelines(context),
-        objective=objective,
-        change=context.reckoning.change,
-    )
-
-
-def _of_whole_iterations(objective: Objective) -> ChangeBudget:
-    return ChangeBudget(dated=True) if objective.allows_dates else ChangeBudget(0.0)
-
-
-def budget_of(
-    objective: Objective,
-    calibration: Calibration | None,
-    able: Capabilities,
-    *,
-    ranks: int,
-) -> ChangeBudget:
-    """Return what the user allows; by itself half of a driver's lock, where GPUs wait for it in turns.
-
-    ``calibration`` is of the job's GPUs, alone and all at once.
-    """
-    per_node = objective.node_changes_per_s
-    if per_node is None and calibration is not None:
-        queue_s = ClockChange.of(able, calibration, gpus=min(ranks, GPUS_PER_NODE)).queue_s
-        per_node = _DRIVER_SHARE / queue_s if queue_s >= _LEAST_QUEUE_S else None
-    return ChangeBudget(objective.changes_per_s, per_node)
-
-
-def _prepare_timelines(context: JobContext) -> str | None:
-    """Write the timelines that this job's device can run to the run directory; None where there are none.
-
-    Raises:
-        ProfileError: the file cannot be read.
-    """
-    given = context.config.objective.timelines
-    if given is None:
-        return None
-    kept, reasons = playable(
-        read_timelines(Path(given)),
-        context.capabilities,
-        memory=context.simulated,
-        stages=context.job.schedule.stages,
-    )
-    if reasons:
-        context.log.line_once(f"{given}: {len(reasons)} timelines are left out: {reasons[0]}")
-    if not kept:
-        return None
-    path = context.directory.given_timelines
-    write_timelines(tuple(kept), path)
-    return str(path)
-
-
-def playable(
-    given: Sequence[InstructionTimelines], able: Capabilities, *, memory: bool, stages: int
-) -> tuple[list[InstructionTimelines], list[str]]:
-    """Leave out what asks for clocks that the device has not, or whose memory clock is not set by us.
-
-    Returns: what is kept, and the reason for each timeline that is left out.
-    """
-    kept: list[InstructionTimelines] = []
-    reasons: list[str] = []
-    for one in given:
-        told = [_why_not(line, able, memory=memory) for line in one.timelines]
-        if one.stage >= stages:
-            told = [f"there is no stage {one.stage}"] * len(one.timelines)
-        reasons += [reason for reason in told if reason is not None]
-        lines = tuple(line for line, why in zip(one.timelines, told, strict=True) if why is None)
-        if lines:
-            kept.append(replace(one, timelines=lines))
-    return kept, reasons
-
-
-def _why_not(line: ClockSegments, able: Capabilities, *, memory: bool) -> str | None:
-    for step in line.steps:
-        clock_mhz, memory_mhz = step.pair.clock_mhz, step.pair.memory_mhz
-        if clock_mhz is not None and clock_mhz not in able.clocks_mhz:
-            return f"{clock_mhz} MHz is not a clock of this GPU"
-        if memory_mhz is None:
-            continue
-        if able.memory_why_not is not None:
-            return f"its memory clock cannot be set: {able.memory_why_not}"
-        if not memory:
-            return "memory clocks are set on simulated GPUs only"
-        if memory_mhz not in able.memory_clocks_mhz:
-            return f"{memory_mhz} MHz is not a memory clock of this GPU"
-    return None
 
 
 # Plan beside the training: a process of its own, polled, never waited for.

@@ -436,7 +436,7 @@ def cost_of_marks(bench: Bench) -> Finding:
                 host_s[-1] += timed(bench, lambda: recorder.mark_start(Kind.FORWARD))
             bench.launch(1.0)
             if recorder is not None:
-                host_s[-1] += timed(bench, recorder.ended)
+                host_s[-1] += timed(bench, recorder.mark_end)
         if recorder is not None:
             host_s[-1] += timed(bench, recorder.finish) + timed(bench, recorder.host_s)
 

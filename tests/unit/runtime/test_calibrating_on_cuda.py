@@ -18,10 +18,9 @@ from perseus_ds.device.clock_change import Calibration, calibrate
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.clock_thread import ClockThread, DeviceTask
-from perseus_ds.runtime.context import JobContext, SwitchLatency
+from perseus_ds.runtime.context import JobContext, SwitchLatency, budget_of
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.phases import Opened, Phase, WarmUp
-from perseus_ds.runtime.plans import budget_of
 from perseus_ds.runtime.status import JobStatus
 
 KERNELS, KERNEL_S = 10, 0.02

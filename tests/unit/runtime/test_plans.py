@@ -25,6 +25,7 @@ from perseus_ds.profile import Point, Profile, read_profile, write_profile
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Place
+from perseus_ds.runtime.context import budget_of, playable
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job, differences, schedule_traits
 from perseus_ds.runtime.plans import (
@@ -35,13 +36,11 @@ from perseus_ds.runtime.plans import (
     LongPlanning,
     StartAction,
     StartDecision,
-    budget_of,
     decide,
     end_in_time,
     file_for,
     found_plan,
     needed_plan,
-    playable,
 )
 from perseus_ds.schedule import Kind, textbook
 
