@@ -311,7 +311,7 @@ class Diagnosis:
     def _of_node(self) -> Iterator[Finding]:
         """Return what the GPUs lack or suffer from, and what could leave their clocks locked."""
         if self.lock and self.visible:
-            yield from _unguarded(self.chosen)
+            yield from _find_unguarded(self.chosen)
         for index, refusal in self.refused.items():
             if index in self.visible:
                 remedy = refusal.hint or "leave it out of jobs"
@@ -350,7 +350,7 @@ class Diagnosis:
                 )
 
 
-def _unguarded(backend: str) -> Iterator[Finding]:
+def _find_unguarded(backend: str) -> Iterator[Finding]:
     """Return what would leave clocks locked, should the job be killed with its guards."""
     why_not, why = containment.why_unguarded(), containment.why_killed_together()
     if why_not is not None and backend not in {"guardd", "null"}:
@@ -373,7 +373,7 @@ def local_gpus() -> tuple[list[SeenGpu], dict[int | None, DeviceError]]:
     for index in range(number):
         try:
             with _open(index) as gpu:
-                read = (_known(gpu.achieved), _known(gpu.energy_j), _known(gpu.operator_settings))
+                read = (_try_read(gpu.achieved), _try_read(gpu.energy_j), _try_read(gpu.operator_settings))
                 gpus.append(SeenGpu(gpu.identify(), gpu.capabilities(), *read))
         except DeviceError as error:
             refused[index] = error
@@ -385,7 +385,7 @@ def _open(index: int) -> Gpu:
     return nvml.open_gpu(DeviceRequest("nvml", local_rank=index, lock=False))
 
 
-def _known(read: Callable[[], T]) -> T | None:
+def _try_read(read: Callable[[], T]) -> T | None:
     with suppress(DeviceError):
         return read()
     return None
@@ -459,13 +459,13 @@ def quick_checks(indices: Sequence[int]) -> dict[int, QuickCheck]:
             return check_gpu(gpu)
 
     with ThreadPoolExecutor(max(1, len(indices))) as pool:
-        found = pool.map(lambda index: _known(partial(check, index)), indices)
+        found = pool.map(lambda index: _try_read(partial(check, index)), indices)
         return {index: one for index, one in zip(indices, found, strict=True) if one is not None}
 
 
 def check_gpu(gpu: Gpu) -> QuickCheck:
     """Read one GPU for half a second."""
-    achieved = _known(gpu.achieved)
+    achieved = _try_read(gpu.achieved)
     reads_s: list[float] = []
     steps: list[tuple[float, float]] = []  # the counter, and power integrated until its step (J)
     spent_j, last = 0.0, None
@@ -508,7 +508,7 @@ def calibrate_gpus(gpus: Sequence[SeenGpu], backend: str) -> dict[int, Calibrati
                 )
                 continue
             try:
-                taken[seen.index] = leases.enter_context(_taken(seen.index, backend))
+                taken[seen.index] = leases.enter_context(_take(seen.index, backend))
             except DeviceError as error:
                 timed[seen.index] = str(error)
         for index, answer in zip(taken, calibrate_together(list(taken.values())), strict=True):
@@ -532,7 +532,7 @@ def _timing_lines(found: Calibration | str) -> Iterator[str]:
     yield f"measured: {times}; counter every {period}"
 
 
-def _taken(index: int, backend: str) -> Gpu:
+def _take(index: int, backend: str) -> Gpu:
     """Take a GPU as a training job would, after seeing that nobody works on it, and before trusting that."""
     with choose(DeviceRequest("nvml", local_rank=index, lock=False)).gpu as reader:
         busy = reader.busy()

@@ -168,7 +168,7 @@ def run_trace(options: argparse.Namespace) -> int:
 def run_measure(options: argparse.Namespace) -> int:
     """Measure, write, state what was left out."""
     trace = read_trace(options.trace)
-    gpu, find = _real() if options.simulated is None else _simulated(options.simulated)
+    gpu, find = _real() if options.simulated is None else _simulate(options.simulated)
     settings = MeasurementSettings(window_s=options.window_s, windows=options.windows)
     with gpu, bar("measuring") as progress:
         profile = measure_kernels(
@@ -186,7 +186,7 @@ def run_measure(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _simulated(model: str) -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
+def _simulate(model: str) -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
     settings = SimulatedSettings(gpu=model, noise=_NOISE, counter_noise=_NOISE / 2)
     gpu = SimulatedGpu(settings, time=VirtualTime())
     return gpu, partial(simulated_runner, gpu)

@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
             request.schedule,
             blocking_power_w=request.blocking_power_w,
             reserve_pct=request.reserve_pct,
-            switching=_switching(request, given, profile),
+            switching=_switching_of(request, given, profile),
             timelines=() if request.timelines is None else read_timelines(Path(request.timelines)),
             fingerprint=request.fingerprint,
             progress=progress,
@@ -256,7 +256,7 @@ def _schedule(
     return textbook(name, stages=stages, microbatches=microbatches, **sizes)
 
 
-def _switching(request: PlanRequest, given: dict[str, Any], profile: Profile) -> Switching:
+def _switching_of(request: PlanRequest, given: dict[str, Any], profile: Profile) -> Switching:
     """Take the profile's calibration, or a latency: a call and, as long, its settling."""
     switching = Switching.of(profile)
     if _LATENCY in given:

@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.format == "json":
         print_result(json.dumps(_as_json(plan), indent=1))
     else:
-        wait = "" if options.straggler is None else f"{sentences(_waiting(plan, options.straggler))}\n"
+        wait = "" if options.straggler is None else f"{sentences(_while_waiting(plan, options.straggler))}\n"
         print_result(f"{_headline(plan, stored)}\n{wait}\n{clock_grid(plan)}")
     return DONE
 
@@ -189,7 +189,7 @@ def _headline(plan: FrequencyPlan, stored: PlanSet) -> str:
     )
 
 
-def _waiting(plan: FrequencyPlan, straggler_s: float) -> str:
+def _while_waiting(plan: FrequencyPlan, straggler_s: float) -> str:
     """State what the plan is worth while others are waited for: both sides over the straggler's time.
 
     Source: arXiv 2312.06902, equation 3.

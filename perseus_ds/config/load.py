@@ -171,13 +171,13 @@ def _refusal(
         hint = f"did you mean {close[0]}? " if close else ""
         return ConfigError(f"{key} is not a known key", hint=f"{hint}known: {', '.join(known)}")
     same = [one for one in found if [*map(str, one["loc"])][: len(names)] == names]
-    allowed = " or ".join(dict.fromkeys(_allowed(one["msg"]) for one in same))
+    allowed = " or ".join(dict.fromkeys(_strip_prefix(one["msg"]) for one in same))
     yaml_words = isinstance(first["input"], bool) and "'" in allowed
     quoted = "; in YAML on, off, yes and no are no words unless quoted" if yaml_words else ""
     return ConfigError(f"{key} is {first['input']!r:.80}", hint=f"expected {allowed}{quoted}")
 
 
-def _allowed(message: str) -> str:
+def _strip_prefix(message: str) -> str:
     return message.removeprefix("Input should be ").removeprefix("Value error, ").removeprefix("String ")
 
 
@@ -211,14 +211,14 @@ def resolved(block: Mapping[str, object]) -> dict[str, object]:
     Raises:
         ConfigError: naming the key whose variable is not set, or that holds ``${...}`` of another kind.
     """
-    return {str(name): _resolved(value, f"perseus.{name}") for name, value in block.items()}
+    return {str(name): _replace_variables(value, f"perseus.{name}") for name, value in block.items()}
 
 
-def _resolved(value: object, key: str) -> object:
+def _replace_variables(value: object, key: str) -> object:
     if isinstance(value, Mapping):
-        return {str(name): _resolved(inner, f"{key}.{name}") for name, inner in value.items()}
+        return {str(name): _replace_variables(inner, f"{key}.{name}") for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_resolved(inner, f"{key}.{place}") for place, inner in enumerate(value)]
+        return [_replace_variables(inner, f"{key}.{place}") for place, inner in enumerate(value)]
     if not isinstance(value, str) or "${" not in value:
         return value
     from omegaconf import OmegaConf  # noqa: PLC0415  # a tenth of a second that only its users pay
@@ -273,7 +273,7 @@ def read_deepspeed_json(source: str | Path) -> dict[str, object]:
     Source: deepspeed/runtime/config.py @ 0.19.8, which reads with hjson and refuses duplicate keys.
     """
     name, text = read_source(source)
-    content = _parsed(name, text)
+    content = _parse(name, text)
     if not isinstance(content, dict):
         raise ConfigError(f"{name} is not a DeepSpeed configuration", hint="expected a JSON object")
     return content
@@ -288,7 +288,7 @@ def read_block(path: str | Path) -> dict[str, object]:
     file = Path(path)
     name, is_yaml = f"{ENABLED_BY_FILE}={file}", file.suffix in {".yaml", ".yml"}
     text = _text_of(file, name)
-    content = _parsed(name, text, is_yaml=is_yaml)
+    content = _parse(name, text, is_yaml=is_yaml)
     if not isinstance(content, dict):
         raise ConfigError(f"{name} is not a block", hint='expected {"run_dir": ...}')
     if not content and "{" not in text:
@@ -298,7 +298,7 @@ def read_block(path: str | Path) -> dict[str, object]:
     return {str(key): value for key, value in content.items()}
 
 
-def _parsed(name: str, text: str, *, is_yaml: bool = False) -> object:
+def _parse(name: str, text: str, *, is_yaml: bool = False) -> object:
     """Read YAML, or JSON with comments; what cannot be read becomes one line that names the file."""
     try:
         return _yaml(text) if is_yaml else _json(text)

@@ -25,7 +25,7 @@ OnError = Literal["disable", "raise"]
 Switch = Literal["automatic", "never"]
 
 
-def _expanded(path: str) -> str:
+def _expand(path: str) -> str:
     """Expand the home directory at the beginning of a path.
 
     Raises:
@@ -47,7 +47,7 @@ Seconds = Annotated[float, Field(gt=0.0, le=1e6)]
 Watts = Annotated[float, Field(gt=0.0, le=1e9)]
 PerSecond = Annotated[float, Field(ge=0.0, le=1e6)]
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
-Folder = Annotated[Text, AfterValidator(_expanded)]
+Folder = Annotated[Text, AfterValidator(_expand)]
 
 
 class _Section:

@@ -113,11 +113,11 @@ def cost_table(costs: CostTable, trace: KernelTrace, level: Level = Level.KERNEL
             name = level.row_of(sequence, trace.classes[kernel])
             groups.setdefault(name, Counter())[kernel] += count * sequence.times
 
-    def summed(values: Floats) -> Floats:
+    def sum_groups(values: Floats) -> Floats:
         rows = [np.array([*counts.values()], float) @ values[[*counts]] for counts in groups.values()]
         return np.array(rows)
 
-    return CostTable(tuple(groups), costs.pairs, summed(costs.time_s), summed(costs.energy_j))
+    return CostTable(tuple(groups), costs.pairs, sum_groups(costs.time_s), sum_groups(costs.energy_j))
 
 
 GAP = 1e-4
@@ -360,8 +360,8 @@ def _smooth(points: Sequence[KernelPoint]) -> tuple[KernelPoint, ...]:
     memory, memory_auto = _periods([point.pair.memory_mhz for point in points])
     columns = [core**0, core, core**2, core**3, memory, memory**2, core * memory, core_auto, memory_auto]
     terms = np.stack(columns, axis=1)
-    time_s = _drawn(terms, *np.array([(point.time_s, point.time_se_s) for point in points]).T)
-    energy_j = _drawn(terms, *np.array([(point.energy_j, point.energy_se_j) for point in points]).T)
+    time_s = _draw(terms, *np.array([(point.time_s, point.time_se_s) for point in points]).T)
+    energy_j = _draw(terms, *np.array([(point.energy_j, point.energy_se_j) for point in points]).T)
     return tuple(
         replace(point, time_s=t, energy_j=e)
         for point, t, e in zip(points, time_s.tolist(), energy_j.tolist(), strict=True)
@@ -375,7 +375,7 @@ def _periods(clocks_mhz: Sequence[int | None]) -> tuple[Floats, Floats]:
     return period, np.array([1.0 if mhz is None else 0.0 for mhz in clocks_mhz])
 
 
-def _drawn(terms: Floats, values: Floats, errors: Floats) -> Floats:
+def _draw(terms: Floats, values: Floats, errors: Floats) -> Floats:
     """Draw ``values`` towards the surface through their logarithms by the noise's part of the misfit."""
     logs = np.log(values)
     solved, _, rank, _ = np.linalg.lstsq(terms, logs, rcond=None)

@@ -101,7 +101,7 @@ def measure(
     try:
         seen_s = [_next_step(gpu, declared_s)[0] for _ in range(_STEPS)]
         period_s = median(later - earlier for earlier, later in pairwise(seen_s))
-        return tuple(_measured(gpu, period_s, run, pair, settings) for pair in pairs)
+        return tuple(_measure(gpu, period_s, run, pair, settings) for pair in pairs)
     finally:
         _set_pair(gpu, DEFAULT_PAIR)
 
@@ -119,7 +119,7 @@ def _set_pair(gpu: Gpu, pair: ClockPair) -> None:
     gpu.sync()
 
 
-def _measured(
+def _measure(
     gpu: Gpu, period_s: float, run: KernelRunner, pair: ClockPair, settings: MeasurementSettings
 ) -> KernelPoint:
     """Warm up until the power of two windows agrees, then measure."""

@@ -204,7 +204,7 @@ def segments_within(sequence: Launches, budget_s: float) -> Segments:
             slow = between
     share = (budget_s - fast.time_s) / (slow.time_s - fast.time_s)
     bound_j = (fast.energy_j - share * (fast.energy_j - slow.energy_j)) * (1.0 - 1e-12)
-    spliced = _spliced(sequence, fast, slow, budget_s)
+    spliced = _splice(sequence, fast, slow, budget_s)
     found += [one for one in spliced if one.time_s <= budget_s and sequence.are_held(one)]
     best = min(found, key=_energy)
     return sequence.segments(best.per_launch, min(bound_j, best.energy_j))
@@ -217,7 +217,7 @@ def _energy(segments: Segments) -> float:
 _CUTS_TRIED = 64
 
 
-def _spliced(sequence: Launches, fast: Segments, slow: Segments, budget_s: float) -> Iterator[Segments]:
+def _splice(sequence: Launches, fast: Segments, slow: Segments, budget_s: float) -> Iterator[Segments]:
     """Begin with one and end with the other, cut where energy is least within the time."""
     costs, kernels = sequence.costs, sequence.kernels
     for head, tail in ((fast.per_launch, slow.per_launch), (slow.per_launch, fast.per_launch)):

@@ -134,7 +134,7 @@ def estimate(window: Window) -> Estimate:
     """
     ran = [interval for interval in window.intervals if interval.kind.is_computation]
     clean = {one.computation for one in ran if not one.waits}
-    computed = _sorted(one for one in ran if not one.waits or one.computation not in clean)
+    computed = _group(one for one in ran if not one.waits or one.computation not in clean)
     if not computed:
         raise IncompleteProfileError(f"no forward or backward ran in the window at {window.clock_mhz} MHz")
     left_out = [one for one in ran if one.waits and one.computation in clean]
@@ -149,7 +149,7 @@ def estimate(window: Window) -> Estimate:
         key: _point(window, brought[key].seconds, power_w=powers_w[index], error_w=errors_w[index])
         for index, key in enumerate(computed)
     }
-    others = _sorted(one for one in window.intervals if not one.kind.is_computation)
+    others = _group(one for one in window.intervals if not one.kind.is_computation)
     return Estimate(
         clock_mhz=window.clock_mhz,
         points=points,
@@ -165,7 +165,7 @@ def estimate(window: Window) -> Estimate:
     )
 
 
-def _sorted(intervals: Iterable[Interval]) -> _Classes:
+def _group(intervals: Iterable[Interval]) -> _Classes:
     """Put together what is measured as one; the same kind of neighbouring stages side by side."""
     classes: _Classes = defaultdict(list)
     for interval in intervals:

@@ -105,7 +105,7 @@ def _clock_mhz(key: str) -> int:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _name_file(path: Path) -> Iterator[None]:
     try:
         yield
     except ProfileError as error:
@@ -125,7 +125,7 @@ def read_profile(path: str | Path) -> Profile:
     if not _TABLES.isdisjoint(suffix.lower() for suffix in path.suffixes):
         return read_csv(path)
     content = read_record(path, FORMAT, _ProfileFile, remedy="profile the job again")
-    with _named(path):
+    with _name_file(path):
         return content.profile()
 
 
@@ -199,7 +199,7 @@ def read_csv(path: Path) -> Profile:
         points[computation][point.clock_mhz] = point
     if not points:
         raise ProfileError(f"{path}: no row", hint="expected one row per stage, instruction and frequency")
-    with _named(path):
+    with _name_file(path):
         return Profile({computation: tuple(by_clock.values()) for computation, by_clock in points.items()})
 
 

@@ -65,19 +65,19 @@ class IterationModel:
         factors = np.vstack([np.ones(ranks), 1.0 + (slower - 1.0) * np.eye(ranks)])
         seen_s = np.array([whole_s, *slowed_s])
 
-        def missing(rank_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        def shortfall(rank_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             longest = [self._longest(rank_s * factor) for factor in factors]
             return seen_s - [length_s for length_s, _ in longest], np.array(
                 [work for _, work in longest]
             ) * factors
 
         self.rank_s = self._alike_s * whole_s / self._longest(self._alike_s)[0]
-        missing_s, work = missing(self.rank_s)
+        missing_s, work = shortfall(self.rank_s)
         for _ in range(_ROUNDS):
             step_s = np.linalg.lstsq(work, missing_s, rcond=None)[0]
             for part in _PARTS:
                 rank_s = np.maximum(self.rank_s + part * step_s, 0.5 * self.rank_s)
-                left_s, work_there = missing(rank_s)
+                left_s, work_there = shortfall(rank_s)
                 if left_s @ left_s < missing_s @ missing_s:
                     break
             else:

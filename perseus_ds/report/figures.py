@@ -114,7 +114,7 @@ def figures(contents: RunData) -> Figures:
         simulated=contents.simulated,
         rows=() if summary is None else tuple(_rows(summary)),
         measured=measured,
-        predicted=planned if planned is None or summary is None else _predicted(planned, summary),
+        predicted=planned if planned is None or summary is None else _predict(planned, summary),
         planned=planned,
         gap_pct=None if plan is None else float(plan.of.gap_pct[plan.index]),
     )
@@ -174,7 +174,7 @@ def _rows(summary: Summary) -> Iterator[Row]:
             yield Row(f"energy per {unit}, J", *known)
 
 
-def _predicted(planned: Saving, summary: Summary) -> Saving:
+def _predict(planned: Saving, summary: Summary) -> Saving:
     """Take what the job expected of its plan; summaries of older jobs know less."""
     names = ("predicted_slowdown_pct", "predicted_saving_within_pct", "predicted_slowdown_within_pct")
     stated = [summary.facts.get(name) for name in names]

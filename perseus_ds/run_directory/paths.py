@@ -183,7 +183,7 @@ def claim(asked: Path) -> tuple[Path, LockOwner | None]:
     own = _this_process()
     first = None
     for number in range(1, _MOST_DIRECTORIES):
-        path = asked if number == 1 else _numbered(asked, number)
+        path = asked if number == 1 else _with_number(asked, number)
         other = _lock(path, own)
         if other is None:
             return path, first
@@ -208,7 +208,7 @@ def touch(path: Path) -> None:
             os.utime(lock)
 
 
-def _numbered(asked: Path, number: int) -> Path:
+def _with_number(asked: Path, number: int) -> Path:
     """A directory beside the one asked for; within it where the folder of both cannot be written to."""
     absolute = Path(os.path.abspath(asked))  # noqa: PTH100  # links stay: only a name is needed
     named = asked if asked.name == absolute.name else absolute
@@ -280,7 +280,7 @@ def _age_s(lock: Path) -> float:
 def _lives(owner: LockOwner | None, own: LockOwner, age_s: float) -> bool:
     if owner is None or not own.namespace or owner.namespace != own.namespace:
         return age_s < STALE_S
-    if (started := _started(owner.pid)) is not None:
+    if (started := _start_of(owner.pid)) is not None:
         return owner.started == started
     try:
         os.kill(owner.pid, 0)
@@ -325,10 +325,10 @@ def _this_process() -> LockOwner:
         namespace = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         namespace = ""
-    return LockOwner(socket.gethostname(), os.getpid(), _started(os.getpid()) or 0, namespace)
+    return LockOwner(socket.gethostname(), os.getpid(), _start_of(os.getpid()) or 0, namespace)
 
 
-def _started(pid: int) -> int | None:
+def _start_of(pid: int) -> int | None:
     """Return when a process started, in clock ticks; None where it has ended or cannot be seen."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

@@ -157,7 +157,7 @@ class SlowdownEstimate:
             return False
         self._window[known, :-1] = self._window[known, 1:]
         self._window[known, -1] = ratio[known]
-        changed = self._weight > 0.0 and self._changed(np.where(known, ratio, np.nan), awaited)
+        changed = self._weight > 0.0 and self._detect_change(np.where(known, ratio, np.nan), awaited)
         if changed or self._now - self._reviewed >= review_every or (self.count < WINDOW).any():
             self._review()
             return True
@@ -185,7 +185,7 @@ class SlowdownEstimate:
         self.count = np.isfinite(self._window).sum(axis=1)
         self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
 
-    def _changed(self, ratio: _Floats, awaited: _Replicas) -> bool:
+    def _detect_change(self, ratio: _Floats, awaited: _Replicas) -> bool:
         """Start windows and baselines anew where a change is proved."""
         sigmas = self._sigmas(ratio)
         slower, faster = self._slower.observe(sigmas), self._faster.observe(-sigmas)

@@ -88,9 +88,7 @@ class Notices:
                 del known[name]
         for name in sorted(name for name in found if self._seen.get(name) != found[name]):
             self._read(name, found[name])
-        return self._announced(
-            tuple(line for name, line in self._warnings.items() if before.get(name) != line)
-        )
+        return self._combine(tuple(line for name, line in self._warnings.items() if before.get(name) != line))
 
     def clear(self) -> None:
         """Remove all notices, but for somebody else's: the next job takes these as this one did."""
@@ -120,7 +118,7 @@ class Notices:
         self._warnings.pop(name, None)
         self._notices[name] = notice
 
-    def _announced(self, warnings: tuple[str, ...]) -> Announced:
+    def _combine(self, warnings: tuple[str, ...]) -> Announced:
         now_s, slowdown, power_w = time.time(), np.ones(self._replicas), None
         for name, (value, until_s) in self._notices.items():
             if until_s is not None and now_s >= until_s:

@@ -82,7 +82,7 @@ class ReplicaPlans:
 
     def observe(self, about: int, observed: ReplicaStatus) -> bool:
         """Judge iteration ``about``; return whether some replica runs another plan from now on."""
-        planned_s, load = self._promised(about, observed.own_s)
+        planned_s, load = self._expect(about, observed.own_s)
         self.decision = self._controller.observe(
             observed, planned_s, load=load, costs=about >= self._restricted_from
         )
@@ -162,7 +162,7 @@ class ReplicaPlans:
     def _every(self, value: float) -> _Replicas:
         return np.full(self._replicas, float(value))
 
-    def _promised(self, about: int, own_s: _Replicas) -> tuple[_Replicas, _Replicas | None]:
+    def _expect(self, about: int, own_s: _Replicas) -> tuple[_Replicas, _Replicas | None]:
         """Return what was expected of an iteration at the usual load, and what the load was (None: usual)."""
         unknown = np.full(len(own_s), np.nan)
         run_s, predicted = self._run_s.pop(about, unknown), self._predicted_s.pop(about, None)
