@@ -68,7 +68,7 @@ def write_atomically(path: Path, text: str | bytes, *, mode: int = 0o644, sync: 
 
 
 @contextmanager
-def appended(path: Path) -> Iterator[TextIO]:
+def open_to_append(path: Path) -> Iterator[TextIO]:
     """Open a file to append to; no link is followed, and a pipe or a device is refused and not waited for.
 
     A file with a second name is refused too: what is appended would be appended to that.

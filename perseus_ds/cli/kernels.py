@@ -46,7 +46,7 @@ from perseus_ds.kernels.measure import (
 from perseus_ds.kernels.plan import LATENCIES_S, KernelPlan, kernel_plan, read_kernel_plan, write_kernel_plan
 from perseus_ds.kernels.profile import read_kernel_profile, write_kernel_profile
 from perseus_ds.kernels.segment import timelines_of
-from perseus_ds.kernels.trace import KernelClass, merged, read_trace, write_trace
+from perseus_ds.kernels.trace import KernelClass, merge, read_trace, write_trace
 from perseus_ds.plan.record import write_timelines
 from perseus_ds.run_directory.paths import RunDirectory
 
@@ -153,7 +153,7 @@ def run_trace(options: argparse.Namespace) -> int:
             f"{directory.kernels}: no rank has written a trace",
             hint=f"the job must train {iterations + 3} iterations or more",
         )
-    trace = merged([read_trace(file) for file in files])
+    trace = merge([read_trace(file) for file in files])
     write_trace(trace, options.output)
     overhead = "" if trace.overhead_pct is None else f"; traced iterations took {trace.overhead_pct:+.0f} %"
     print_result(

@@ -57,7 +57,7 @@ def grid(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int =
     return "\n".join([*([bold(head)] if any(headings) else []), *lines])
 
 
-def counted(number: int, noun: str, plural: str = "s") -> str:
+def count_of(number: int, noun: str, plural: str = "s") -> str:
     """Return "1 stage", "4 stages"."""
     return f"{number} {noun}{'' if number == 1 else plural}"
 

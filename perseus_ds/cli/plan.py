@@ -29,7 +29,7 @@ from perseus_ds.cli.output import (
     DONE,
     bar,
     count,
-    counted,
+    count_of,
     grid,
     log_stderr,
     names_profile,
@@ -250,7 +250,7 @@ def _schedule(
         raise PlanError(f"the job's schedule {name} has one size", hint=f"--schedule {' or '.join(TEXTBOOK)}")
     if profile.stages != stages:
         raise PlanError(
-            f"{options.profile} has {counted(profile.stages, 'stage')}, --stages is {stages}",
+            f"{options.profile} has {count_of(profile.stages, 'stage')}, --stages is {stages}",
             hint=f"give --stages {profile.stages}",
         )
     return textbook(name, stages=stages, microbatches=microbatches, **sizes)
@@ -378,9 +378,9 @@ def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Figures
 def render(plans: PlanSet, figures: Figures) -> str:
     """Lay the figures out for a terminal, 80 columns wide."""
     ranks, schedule, baseline = plans.schedule.ranks, plans.schedule, plans.baseline
-    gpus = "" if schedule.stages == ranks else f" on {counted(ranks, 'GPU')}"
+    gpus = "" if schedule.stages == ranks else f" on {count_of(ranks, 'GPU')}"
     head = (
-        f"{counted(schedule.stages, 'stage')}{gpus}, {counted(schedule.microbatches, 'microbatch', 'es')},"
+        f"{count_of(schedule.stages, 'stage')}{gpus}, {count_of(schedule.microbatches, 'microbatch', 'es')},"
         f" {schedule.name}; blocking power (one GPU that waits) {plans.blocking_power_w:g} W\n"
         f"all clocks at maximum: {baseline.iteration_time_s:.6g} s, {baseline.energy_j:.6g} J;"
         f" fastest plan (T_min) {plans.t_min_s:.6g} s\n"

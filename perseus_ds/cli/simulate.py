@@ -50,7 +50,7 @@ Figures = dict[str, Any]
 _MOST_DECISIONS = 12
 
 
-def compared(before: Emulated, after: Emulated) -> Figures:
+def compare(before: Emulated, after: Emulated) -> Figures:
     """Set two runs of one job side by side, as ``--json`` prints them: nothing here is measured.
 
     ``answers_cost_pct`` is the time that answers to stragglers cost, in percent of 1 000 iterations.
@@ -169,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
         before = emulator.play(iterations, stragglers, always=DEFAULT_CLOCKS, progress=progress)
     with bar("the plan") as progress:
         after = emulator.play(iterations, stragglers, answered=scenario.answered, progress=progress)
-    figures = compared(before, after)
+    figures = compare(before, after)
     print_result(json.dumps(figures, indent=1) if options.json else render(figures))
     return DONE
 

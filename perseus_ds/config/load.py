@@ -109,7 +109,7 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
     }
     if str(flags.get("trace_kernels", "")).isdecimal():
         flags["trace_kernels"] = int(str(flags["trace_kernels"]))
-    config = parse_keys(resolved({**block, **flags}), PerseusConfig, flags=flags)
+    config = parse_keys(resolve({**block, **flags}), PerseusConfig, flags=flags)
     check_objective(config.objective)
     return config
 
@@ -205,7 +205,7 @@ def check_objective(objective: Objective, prefix: str = "perseus.objective.") ->
             )
 
 
-def resolved(block: Mapping[str, object]) -> dict[str, object]:
+def resolve(block: Mapping[str, object]) -> dict[str, object]:
     """Replace ``${oc.env:NAME}`` and ``${oc.env:NAME,default}`` inside every text.
 
     Raises:

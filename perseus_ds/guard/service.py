@@ -150,7 +150,7 @@ class Service:
         """
         for one in repair(open_gpu=self._server.open_gpu):
             log_event("repaired", str(one), gpu=one.uuid, clock_mhz=one.clock_mhz, why=one.outcome.value)
-        with listening(self._path, self._group) as listener, ending_signals() as signalled:
+        with listen(self._path, self._group) as listener, ending_signals() as signalled:
             sys.setswitchinterval(_SWITCH_S)
             raise_priority()
             try:
@@ -274,7 +274,7 @@ def policy_of(rules: Path) -> Policy:
 
 
 @contextlib.contextmanager
-def listening(path: Path, group: str | None) -> Iterator[socket.socket]:
+def listen(path: Path, group: str | None) -> Iterator[socket.socket]:
     """Listen on a socket at a path, for the members of a group; nobody else's file is ever removed for it.
 
     A `DeviceError`: another service listens there, something else lies there, or the socket cannot be made. A

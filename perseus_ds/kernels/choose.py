@@ -308,7 +308,7 @@ class Saving:
     energy_se_pct: float = 0.0
 
 
-def predicted(chosen: ChosenPairs) -> Saving:
+def predict(chosen: ChosenPairs) -> Saving:
     """Return what a choice saves by the numbers that it was made from, of which it picks lucky ones."""
     table = chosen.table
     pairs = (chosen.time_s, table.time_s[:, 0].sum()), (chosen.energy_j, table.energy_j[:, 0].sum())

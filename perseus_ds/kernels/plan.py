@@ -19,7 +19,7 @@ from perseus_ds.kernels.choose import (
     choose,
     cost_table,
     launch_costs,
-    predicted,
+    predict,
     second_costs,
     smoothed,
     validate_on_second_sample,
@@ -116,7 +116,7 @@ def kernel_plan(
     for goal, level, scope in goals:
         chosen = choose(cost_table(costs, trace, level), goal, scope)
         validated = validate_on_second_sample(chosen, *(cost_table(one, trace, level) for one in second))
-        saving = validated or predicted(chosen)
+        saving = validated or predict(chosen)
         totals.append(
             KernelTotal(
                 level.value,

@@ -132,7 +132,7 @@ class KernelTrace:
         raise ProfileError(f"the trace has no {kind.name.lower()} of stage {stage}")
 
 
-def merged(traces: Sequence[KernelTrace]) -> KernelTrace:
+def merge(traces: Sequence[KernelTrace]) -> KernelTrace:
     """Join the traces of a job's ranks; an instruction that several ranks traced is kept once.
 
     Raises:

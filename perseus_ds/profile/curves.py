@@ -110,7 +110,7 @@ def posterior(groups: Sequence[tuple[BasisFamily, Discrepancies]], seen: Measure
     means, weights, covariance = [], [], np.zeros((len(seen.relative_clock), len(seen.relative_clock)))
     for of_group, share, one in zip(_softmax(np.array(logs)), shares, found, strict=True):
         weight = of_group * share[:, None] * _softmax(one.logs)
-        mean, within = one.known(weight)
+        mean, within = one.estimate(weight)
         means.append(mean.reshape(-1, len(seen.relative_clock)))
         weights.append(weight.ravel())
         covariance += within
@@ -179,7 +179,7 @@ class _Regression:
         scale = np.log(np.diagonal(self.lower, axis1=1, axis2=2)).sum(axis=1)
         self.logs = np.asarray(logs - scale[:, None], np.float64)
 
-    def known(self, share: Floats) -> tuple[Floats, Floats]:
+    def estimate(self, share: Floats) -> tuple[Floats, Floats]:
         """Mean of every way, and the sum of their covariances by these shares.
 
         Shape: ``share`` [discrepancies, ways]; [discrepancies, ways, points], [points, points].
@@ -258,7 +258,7 @@ _Columns = Mapping[Computation, Floats]
 _Curves = dict[Computation, GaussianPosterior]
 
 
-def fitted(
+def fit_curves(
     clock: _Columns,
     values: _Columns,
     shares: _Columns,
@@ -517,7 +517,7 @@ def smoothed(profile: Profile, *, scatter: bool = False) -> Profile:
     time_s, energy_j = (
         {key: _column(own, name) for key, own in points.items()} for name in ("time_s", "energy_j")
     )
-    fit = partial(fitted, clock, known_errors=stated or shares is None)
+    fit = partial(fit_curves, clock, known_errors=stated or shares is None)
     cycles, _ = fit({key: own * clock[key] for key, own in time_s.items()}, time_shares, time_basis)
     smooth_s = {
         key: monotone(own.mean / clock[key], np.sqrt(np.diag(own.covariance)) / clock[key])

@@ -138,7 +138,7 @@ def as_script(content: object) -> str:
     return json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def packed(values: ArrayLike, kind: str) -> dict[str, str]:
+def pack(values: ArrayLike, kind: str) -> dict[str, str]:
     """Pack a column, or a table row by row, as little-endian numbers of ``kind`` (u1, u2, u4 or f4).
 
     They are compressed, in base64; the page's own script unpacks them.
@@ -147,7 +147,7 @@ def packed(values: ArrayLike, kind: str) -> dict[str, str]:
     return {"as": kind, "packed": base64.b64encode(zlib.compress(column.tobytes(), 9)).decode()}
 
 
-def rounded(values: ArrayLike, digits: int = 7) -> list[float]:
+def round_all(values: ArrayLike, digits: int = 7) -> list[float]:
     """Return numbers as short as a reader needs them."""
     return [float(f"{value:.{digits}g}") for value in np.asarray(values, np.float64).ravel().tolist()]
 
@@ -230,11 +230,11 @@ def _frontier(contents: RunData, data: Data) -> Iterator[Section]:
         "plans": len(plans),
         "plan": sampled,
         "chosen": sampled.index(plan.index),
-        "time": rounded(plans.iteration_time_s[rows]),
-        "energy": rounded(plans.energy_j[rows]),
-        "bound": rounded(plans.lower_bound_j[rows]),
-        "baseline": rounded((baseline.iteration_time_s, baseline.energy_j)),
-        "measured": [rounded(point) for point in measured],
+        "time": round_all(plans.iteration_time_s[rows]),
+        "energy": round_all(plans.energy_j[rows]),
+        "bound": round_all(plans.lower_bound_j[rows]),
+        "baseline": round_all((baseline.iteration_time_s, baseline.energy_j)),
+        "measured": [round_all(point) for point in measured],
     }
     legend = [
         ("accent line", "plans on real clocks"),
@@ -294,7 +294,7 @@ def _clocks(plan: FrequencyPlan, sampled: Sequence[int], data: Data) -> Section:
         "microbatches": clocks.shape[2],
         "low": low,
         "high": high,
-        "differences": packed(differences, "u2"),
+        "differences": pack(differences, "u2"),
     }
     own = clocks[list(sampled).index(plan.index)].astype(float)
     own[own == 0] = np.nan
@@ -371,7 +371,7 @@ def _panel(timeline: RecordedIteration, kinds: Sequence[Kind], critical: frozens
         "joules": energy_j(timeline),
         "waiting_w": timeline.blocking_power_w,
         "lanes": [lane.name for lane in rows],
-        **{column: packed(values, packing) for column, packing, values in columns},
+        **{column: pack(values, packing) for column, packing, values in columns},
     }
 
 
@@ -421,7 +421,7 @@ def _stage_data(profile: Profile, stage: int) -> Data:
     """Return a row of points for every kind of a stage: MHz, s, J and their standard errors."""
     kinds = {
         kind.words: [
-            [one.clock_mhz, *rounded([one.time_s, one.energy_j, one.time_se_s, one.energy_se_j], 6)]
+            [one.clock_mhz, *round_all([one.time_s, one.energy_j, one.time_se_s, one.energy_se_j], 6)]
             for one in profile.of(stage, kind)
         ]
         for own, kind in profile.points

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files import appended, parse_json, read_bounded, reason_of
+from perseus_ds.files import open_to_append, parse_json, read_bounded, reason_of
 
 MOST_BYTES = 256 << 20
 _MOST_TEXT = 1 << 20
@@ -49,7 +49,7 @@ def append_event(path: Path, event: str, facts: Mapping[str, object], *, at: dat
     path.parent.mkdir(parents=True, exist_ok=True)
     moment = (at or datetime.now(UTC)).isoformat(timespec="milliseconds")
     line = {"time": moment, "event": event, **facts}
-    with appended(path) as file:
+    with open_to_append(path) as file:
         descriptor = file.fileno()
         if (whole := _whole_bytes(descriptor)) < os.fstat(descriptor).st_size:
             os.ftruncate(descriptor, whole)

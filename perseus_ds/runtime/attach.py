@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from perseus_ds import __version__
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, StragglerSettings, parse, read_block
-from perseus_ds.config.load import refuse_two_blocks, resolved, text_digest
+from perseus_ds.config.load import refuse_two_blocks, resolve, text_digest
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory, release
@@ -363,7 +363,7 @@ def _settings(block: object) -> dict[str, object]:
     if _rank() == 0:
         try:
             found = read_block(os.environ[ENABLED_BY_FILE]) if block is None else block
-            settings["block"] = resolved(found) if isinstance(found, Mapping) else found
+            settings["block"] = resolve(found) if isinstance(found, Mapping) else found
         except Exception as error:  # noqa: BLE001  # all others wait for it
             refused = as_perseus_error(error)
             settings["error"] = [refused.message, refused.hint]

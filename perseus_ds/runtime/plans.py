@@ -15,7 +15,7 @@ from typing import cast
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import PerseusError, PlanError
-from perseus_ds.files import appended, read_bounded
+from perseus_ds.files import open_to_append, read_bounded
 from perseus_ds.plan import PlanRequest, dumps, read_plans, write_request
 from perseus_ds.plan.file import MOST_BYTES
 from perseus_ds.profile import read_profile
@@ -139,7 +139,7 @@ class BackgroundPlanner:
         asked = directory.path / f"plan_request{mark}.json"
         write_request(asked, request)
         write_whole(self._log, "")
-        with appended(self._log) as log:
+        with open_to_append(self._log) as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
                 [sys.executable, "-P", "-m", "perseus_ds.plan", *map(str, (directory.profile, asked, file))],
                 stdout=log,

@@ -112,7 +112,7 @@ class FrontierIndex:
         first_s: _Floats = self.expected_s[first]
         return first_s + (plans - first) * (self.expected_s[second] - first_s)
 
-    def stretched(self, stretch: _Floats) -> _Plans:
+    def at_stretch(self, stretch: _Floats) -> _Plans:
         """Return for each of many replicas the plan that takes so many times longer than the objective's.
 
         No replica is made faster than the objective's plan, and none runs a plan that costs more than that.

@@ -118,7 +118,7 @@ class ReplicaPlans:
         elif self._answered and np.isfinite(self._pacing.error):
             max_s = self._controller.longest_allowed_s(predicted_s)
             stretch = self._pacing.stretches(predicted_s * pace, max_s=max_s)
-            self._present = self._index.stretched(stretch)
+            self._present = self._index.at_stretch(stretch)
         self._run_s[index] = self._index.predicted_s(self._present)
         return not np.array_equal(self._present, self._decided)
 

@@ -7,7 +7,7 @@ import pytest
 from jobs import block, happened, names, plain_losses, train_until
 from ranks import config, run_ranks
 
-from perseus_ds.kernels.trace import merged, read_trace
+from perseus_ds.kernels.trace import merge, read_trace
 from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e
@@ -21,7 +21,7 @@ def test_a_job_is_traced_and_trains_as_ever(tmp_path: Path) -> None:
     losses = [one.value.losses for one in said]
     assert losses == plain_losses(len(losses[0]), stages=2, ranks=2)
     assert "kernels_traced" in names(tmp_path)
-    trace = merged([read_trace(file) for file in sorted((tmp_path / "kernels").glob("rank*.json"))])
+    trace = merge([read_trace(file) for file in sorted((tmp_path / "kernels").glob("rank*.json"))])
     assert trace.iterations == TRACED
     assert trace.overhead_pct is not None
     assert {(one.stage, one.kind) for one in trace.sequences} == {

@@ -19,7 +19,7 @@ import pytest
 from perseus_ds.errors import ConfigError, DevicePermissionError, DeviceUnavailableError
 from perseus_ds.guard.log import log_event
 from perseus_ds.guard.protocol import KIND
-from perseus_ds.guard.service import ServiceLog, listening
+from perseus_ds.guard.service import ServiceLog, listen
 
 # The service's socket: whose it is, and whose file is never removed for it.
 
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_it_is_ours_and_its_groups_and_nobody_elses(path: Path) -> None:
-    with listening(path, str(os.getgid())), socket.socket(socket.AF_UNIX, KIND) as client:
+    with listen(path, str(os.getgid())), socket.socket(socket.AF_UNIX, KIND) as client:
         found = path.lstat()
         assert stat.S_IMODE(found.st_mode) == 0o660
         assert (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
@@ -39,8 +39,8 @@ def test_it_is_ours_and_its_groups_and_nobody_elses(path: Path) -> None:
 
 
 def test_a_second_service_is_refused_and_the_first_goes_on(path: Path) -> None:
-    with listening(path, None), socket.socket(socket.AF_UNIX, KIND) as client:
-        with pytest.raises(DeviceUnavailableError, match="another guardd"), listening(path, None):
+    with listen(path, None), socket.socket(socket.AF_UNIX, KIND) as client:
+        with pytest.raises(DeviceUnavailableError, match="another guardd"), listen(path, None):
             pass
         client.connect(str(path))
 
@@ -49,27 +49,27 @@ def test_the_socket_of_a_service_that_is_gone_is_taken_over(path: Path) -> None:
     path.parent.mkdir()
     with socket.socket(socket.AF_UNIX, KIND) as dead:
         dead.bind(str(path))
-    with listening(path, None), socket.socket(socket.AF_UNIX, KIND) as client:
+    with listen(path, None), socket.socket(socket.AF_UNIX, KIND) as client:
         client.connect(str(path))
 
 
 def test_what_is_no_socket_is_left_alone(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("precious")
-    with pytest.raises(DevicePermissionError, match="no socket"), listening(path, None):
+    with pytest.raises(DevicePermissionError, match="no socket"), listen(path, None):
         pass
     assert path.read_text() == "precious"
 
 
 def test_a_socket_that_somebody_put_in_its_place_is_not_removed(path: Path) -> None:
-    with listening(path, None):
+    with listen(path, None):
         path.unlink()
         path.write_text("another's")
     assert path.exists()
 
 
 def test_a_group_that_is_not_there_is_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="no-such-group"), listening(path, "no-such-group"):
+    with pytest.raises(ConfigError, match="no-such-group"), listen(path, "no-such-group"):
         pass
     assert not path.exists()
 

@@ -17,7 +17,7 @@ from perseus_ds.kernels.choose import (
     choose,
     cost_table,
     launch_costs,
-    predicted,
+    predict,
     second_costs,
     smoothed,
     validate_on_second_sample,
@@ -92,7 +92,7 @@ def profile_of(
 
 def change_pct(chosen: ChosenPairs) -> tuple[float, float]:
     """Change of time and energy by the numbers that the choice was made from."""
-    saving = predicted(chosen)
+    saving = predict(chosen)
     return saving.time_pct, saving.energy_pct
 
 

@@ -3,7 +3,7 @@ import pytest
 from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.trace import (
     KernelClass,
-    merged,
+    merge,
     split_trace_by_instruction,
     trace_of,
     unattributed_pct,
@@ -84,7 +84,7 @@ def test_kernels_of_no_operator_are_summed_within_instructions() -> None:
     assert unattributed_pct(ON_CPU) is None
     trace = trace_of([split_trace_by_instruction(events)], unattributed_pct=40.0)
     assert "40" in trace.shortfall
-    assert merged([trace, trace_of([split_trace_by_instruction(ON_CPU)])]).unattributed_pct == 40.0
+    assert merge([trace, trace_of([split_trace_by_instruction(ON_CPU)])]).unattributed_pct == 40.0
 
 
 def test_a_device_whose_kernels_all_lack_an_operator_is_not_taken_for_a_cpu() -> None:
@@ -118,7 +118,7 @@ def test_the_usual_sequence_is_kept_and_others_are_counted() -> None:
 def test_ranks_are_joined_by_class() -> None:
     first = trace_of([split_trace_by_instruction(ON_CPU)], overhead_pct=5.0)
     other = [dict(one, name=str(one["name"]).replace("perseus.1", "perseus.0")) for one in ON_CPU]
-    both = merged([first, trace_of([split_trace_by_instruction(other)], overhead_pct=7.0), first])
+    both = merge([first, trace_of([split_trace_by_instruction(other)], overhead_pct=7.0), first])
     assert both.classes == first.classes
     assert {(one.stage, one.kind) for one in both.sequences} == {
         (stage, kind) for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD)
@@ -132,4 +132,4 @@ def test_a_trace_without_kernels_or_marks_is_refused() -> None:
     with pytest.raises(ProfileError, match="forward"):
         trace_of([split_trace_by_instruction([mark("1F0", 0, 100)])])
     with pytest.raises(ProfileError, match="rank"):
-        merged([])
+        merge([])

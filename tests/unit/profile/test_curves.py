@@ -14,7 +14,7 @@ from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.profile.curves import (
     UNKNOWN,
     MeasuredCurve,
-    fitted,
+    fit_curves,
     isotonic_fit,
     monotone,
     posterior,
@@ -141,7 +141,7 @@ def level_of_first(sizes: list[float], shares: list[float], seed: int) -> tuple[
         key: size * (1.0 + errors[key] * draw.standard_normal(len(clock)))
         for key, size in zip(keys, sizes, strict=True)
     }
-    curves, _ = fitted(dict.fromkeys(keys, clock), values, errors, time_basis, known_errors=True)
+    curves, _ = fit_curves(dict.fromkeys(keys, clock), values, errors, time_basis, known_errors=True)
     level, variance = (float(one.mean()) for one in (curves[keys[0]].mean, curves[keys[0]].covariance))
     return level, variance**0.5 / level
 
