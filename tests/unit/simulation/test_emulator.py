@@ -32,7 +32,6 @@ from perseus_ds.simulation.emulator import (
     parse_straggler,
     read_scenario,
 )
-from perseus_ds.straggler.controller import Cause
 
 pytestmark = pytest.mark.thorough
 
@@ -288,33 +287,6 @@ def test_every_straggler_holds_back_its_own_pipeline_alone(
     assert found.job_s[0] == pytest.approx(found.own_s[0, 1] if slower else plain.job_s[0])
 
 
-def test_a_straggler_is_answered_by_the_products_own_decisions(plans: PlanSet) -> None:
-    emulator = Emulator(plans, PROFILE, ClusterShape(pipelines=4), conditions=Conditions(noise=0.005))
-    slow = parse_straggler("slow:pipeline=2,factor=1.25,from=8,to=24")
-    found, unanswered = emulator.play(40, [slow]), emulator.play(40, [slow], answered=False)
-    during, after = slice(12, 24), slice(28, 40)
-    best = emulator.frontier_index.within(float(found.own_s[during, 2].mean()))
-    assert np.abs(found.plan[during, 0] - best).max() <= 3
-    assert (found.plan[during, 2] == emulator.frontier_index.fastest).all()
-    assert (found.plan[after] == emulator.frontier_index.objective).all()
-    assert found.job_s[during].mean() == pytest.approx(unanswered.job_s[during].mean(), rel=0.005)
-    assert found.energy_j[during].sum() < 0.93 * unanswered.energy_j[during].sum()
-
-
-def test_a_capped_pipeline_is_locked_at_a_clock_that_it_holds(plans: PlanSet) -> None:
-    found = played(plans, ClusterShape(pipelines=3), 40, "cap:pipeline=0,mhz=1100,from=4", noise=0.002)
-    causes = {one.cause for decision in found.decisions for one in decision.stragglers if one.replica == 0}
-    assert Cause.CAPPED in causes
-
-
-def test_what_is_announced_is_answered_though_nothing_is_slow(plans: PlanSet) -> None:
-    found = played(plans, ClusterShape(pipelines=3), 8, "announced:pipeline=1,factor=1.3,from=2")
-    assert [(one.replica, one.cause) for one in found.decisions[-1].stragglers] == [(1, Cause.ANNOUNCED)]
-    assert found.decisions[-1].waiting == (0, 2)
-    assert found.plan[:4, 0].tolist() == [found.plan[0, 0]] * 4
-    assert (found.plan[4:, 0] != found.plan[0, 0]).all(), "iteration 2 decides what 4 plays"
-
-
 def test_a_lost_pipeline_uses_nothing_and_comes_back(plans: PlanSet) -> None:
     found = played(plans, ClusterShape(pipelines=2), 6, "lost:pipeline=1,from=2,to=4")
     assert np.isnan(found.own_s[2:4, 1]).all()
@@ -323,12 +295,6 @@ def test_a_lost_pipeline_uses_nothing_and_comes_back(plans: PlanSet) -> None:
     assert half == pytest.approx(whole / 2, rel=1e-6)
     with pytest.raises(ConfigError, match="all pipelines"):
         played(plans, ClusterShape(pipelines=2), 2, "lost:pipeline=1", "lost:pipeline=0")
-
-
-def test_batches_of_other_lengths(plans: PlanSet) -> None:
-    longer = Emulator(plans, PROFILE, ClusterShape(), conditions=Conditions(work=(1.0, 1.5))).play(4)
-    # a split computation changes its clock after a planned time, whatever the batch's length: a little off
-    assert longer.job_s.tolist() == pytest.approx([longer.job_s[0], 1.5 * longer.job_s[0]] * 2, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +344,6 @@ def test_a_scenario_is_read_and_what_is_typed_counts_more(tmp_path: Path) -> Non
     cluster, conditions = found.cluster(PROFILE), found.conditions()
     assert (cluster.pipelines, cluster.tensor, cluster.change.stall_s) == (8, 2, 0.003)
     assert cluster.change.call_s > 0.0
-    assert conditions.loads is not None
     assert {one.tokens for one in conditions.loads.of(0, pipelines=5, microbatches=9)[0]} <= {512, 2048}
     assert read_scenario(None, {}).cluster(PROFILE) == ClusterShape()
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from stragglers import Played, Trouble, play
+from stragglers import Played, play, slow
 
 from perseus_ds.straggler.controller import HORIZON, Cause, ReplicaStatus, SlowdownBudget, StragglerController
 
@@ -57,7 +57,7 @@ MOST_PCT = 0.2
 
 
 def lost_pct(played: Played) -> float:
-    alike = played.job_s / played.free_s.max(axis=1) - 1.0
+    alike = played.job_s / played.free.job_s - 1.0
     return float(100.0 * np.convolve(alike, np.ones(min(HORIZON, len(alike)))).max() / HORIZON)
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_known_costs_nothing(own_s: tuple[float, float]) -> None:
 @pytest.mark.thorough
 def test_a_replica_that_flaps_in_long_spells_is_not_answered_beyond_the_bound() -> None:
     """Spells of 14 iterations in 28, each worth an answer by itself, would cost 1.4 %."""
-    played = play(700, lambda replica, n: Trouble(1.2 if replica == 1 and n // 14 % 2 else 1.0))
+    played = play(700, *(slow(n, n + 14) for n in range(14, 700, 28)))
     slowed = (played.plan[:, 0] != played.plan[0, 0]).nonzero()[0]
     assert len(slowed) > 20
     assert slowed[-1] < 400, "answers end when their time is spent"

@@ -133,7 +133,6 @@ def test_a_straggler_is_found_all_the_same_where_loads_are_missing_for_long() ->
     for n in range(60):
         plans.will_run(n)
         plans.observe(n, ran((slowed if n >= 20 else 1.0) * planned_s(plans)))
-    assert plans.decision is not None
     assert [one.replica for one in plans.decision.stragglers] == [1]
 
 
