@@ -1,7 +1,6 @@
 """A GPU taken and given back: the journal at every call, what a guard left, what looks locked."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 from lone_job import UUID, DeskGpu
@@ -11,12 +10,6 @@ from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsuppo
 from perseus_ds.guard import journal
 from perseus_ds.guard.claim import GpuClaim, OwnershipLock
 from perseus_ds.guard.journal import Journal, boot_id
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path / "guard"))
-    return tmp_path / "guard"
 
 
 def test_no_clock_is_set_without_a_journal_and_none_is_freed_before_it_is_put_back() -> None:

@@ -4,7 +4,6 @@ import json
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,6 @@ from perseus_ds.guard.protocol import KIND, MAX_BYTES, encode, refusal
 
 INDEX = 1
 TAKE = {"do": "take", "uuid": f"null-{INDEX}", "owner": "test", "backend": "nvml", "lease_s": 30}
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path))
 
 
 class LostGpu(NullGpu):

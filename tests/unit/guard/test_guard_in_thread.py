@@ -31,11 +31,6 @@ LONG_S = 30.0
 PEER = Peer(0, 1000, 1000)
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path))
-
-
 class Guard:
     """A guard that serves one client in a thread."""
 

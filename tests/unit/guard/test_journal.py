@@ -15,12 +15,6 @@ from perseus_ds.guard.journal import BadJournalError, Journal, guard_dir
 ENTRY = Journal("GPU-1", "A100", 900, "job (pid 1)", 1, "boot")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path / "guard"))
-    return tmp_path / "guard"
-
-
 def test_a_journal_comes_back_until_it_is_removed() -> None:
     journal.write(ENTRY)
     assert journal.read("GPU-1") == ENTRY

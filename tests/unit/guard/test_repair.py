@@ -19,8 +19,7 @@ HEALTHY = f"GPU-{INDEX}-3"
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path / "guard"))
+def _left(folder: Path) -> None:
     for uuid in (*LOST, HEALTHY):
         journal.write(Journal(uuid, "A100", None, "a job that died", 1, boot_id()))
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -63,11 +62,6 @@ class Desk:
     @property
     def kinds(self) -> list[ConflictKind]:
         return [kind for kind, _ in self.said]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path / "guard"))
 
 
 @pytest.fixture

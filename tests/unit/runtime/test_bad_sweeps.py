@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lone_job import KINDS, Loop, alone, begun, block_of, events_of, gpu, names_of, train
+from lone_job import KINDS, Loop, begun, block_of, events_of, gpu, names_of, train
 
 from perseus_ds.device.gpu import Achieved, Capabilities, EventReason
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.schedule import Kind
 
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with alone(tmp_path_factory.mktemp("group") / "store"):
-        yield
+pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class StandsStill(SimulatedGpu):

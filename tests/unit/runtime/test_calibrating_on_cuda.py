@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +10,7 @@ from typing import Any, cast
 import pytest
 from clocked_gpu import ClockedGpu, Temper
 from fake_cuda import FakeCuda
-from virtual_host import NEVER_S, VirtualHost, closing
+from virtual_host import NEVER_S, VirtualHost
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import Calibration, calibrate
@@ -118,12 +117,6 @@ class Rank:
 
 def events(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture
-def host() -> Iterator[VirtualHost]:
-    with closing(VirtualHost()) as host:
-        yield host
 
 
 def lone(host: VirtualHost, folder: Path, temper: Temper) -> Rank:

@@ -52,12 +52,6 @@ class At:
         return self.at_s
 
 
-@pytest.fixture
-def host() -> Iterator[VirtualHost]:
-    with closing(VirtualHost()) as host:
-        yield host
-
-
 Put = tuple[tuple[Ask, ...], float, HandMoment | None]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from statistics import pstdev
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ import pytest
 import torch
 from fake_cuda import CONTEXT_BYTES, GLOBAL, RELAXED, THREAD_LOCAL, Device, FakeCuda
 from lone_job import NotingGpu
-from virtual_host import VirtualHost, closing
+from virtual_host import VirtualHost
 
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.cuda_events import Captures, TorchCuda, relax_capture_mode
@@ -66,12 +66,6 @@ class Training:
 
     def run(self, iterations: int, **kwargs: float) -> list[Iteration]:
         return [one for _ in range(iterations) for one in self.iteration(**kwargs)]
-
-
-@pytest.fixture
-def host() -> Iterator[VirtualHost]:
-    with closing(VirtualHost()) as host:
-        yield host
 
 
 def durations(iterations: list[Iteration]) -> list[float]:

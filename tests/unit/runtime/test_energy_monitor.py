@@ -6,13 +6,12 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from lone_job import NotingGpu
 from personality_gpu import Character, PersonalityGpu, Power
-from virtual_host import VirtualHost, closing
+from virtual_host import VirtualHost
 
 import perseus_ds
 from perseus_ds.device.gpu import Achieved, EventReason
@@ -125,12 +124,6 @@ def test_a_thread_looks_by_itself_until_it_is_closed(host: VirtualHost) -> None:
 
 
 # The energy that is booked is this GPU's: whatever its counter counts, wherever it stops or begins again.
-
-
-@pytest.fixture
-def host() -> Iterator[VirtualHost]:
-    with closing(VirtualHost()) as host:
-        yield host
 
 
 def busy(now_s: float) -> float:

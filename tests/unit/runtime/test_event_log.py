@@ -180,10 +180,8 @@ def test_a_monitor_that_fails_ends_the_scalars_alone(capsys: pytest.CaptureFixtu
 
 
 def test_each_trouble_is_reported_once_with_its_ranks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    log: EventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = EventLog(0)
-    log.writes_to(RunDirectory(tmp_path))
     for _ in range(2):
         log_troubles(
             log, {0: ["its own"], 1: ["it stands still"], 2: [], 3: ["it stands still", "it counts"]}
@@ -202,14 +200,7 @@ GPUS = [GpuAddress("node1", f"0000:{bus:02x}:00.0") for bus in range(5)]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunDirectory:
-    return RunDirectory(tmp_path)
-
-
-@pytest.fixture
-def reporter(folder: RunDirectory) -> StragglerReporter:
-    log = EventLog(0)
-    log.writes_to(folder)
+def reporter(log: EventLog) -> StragglerReporter:
     return StragglerReporter(log, [PLANS, PLANS], [GPUS, GPUS[2:]])
 
 
@@ -222,7 +213,7 @@ def decided(
 
 
 def test_coming_and_going_are_a_line_each(
-    reporter: StragglerReporter, folder: RunDirectory, capsys: pytest.CaptureFixture[str]
+    reporter: StragglerReporter, directory: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     last = len(PLANS) - 1
     sync_time_s = 1.5 * PLANS.baseline.iteration_time_s
@@ -237,7 +228,7 @@ def test_coming_and_going_are_a_line_each(
     assert f"with plan {last} of {len(PLANS)}: " in said[0]
     assert "replica 1" in said[1]
     assert "up again" in said[1]
-    events = list(read_events(folder.events))
+    events = list(read_events(directory.events))
     assert [event["event"] for event in events] == ["straggler", "straggler_gone"]
     assert events[0]["plans"] == [last, 0]
     (straggler,) = events[0]["stragglers"]
@@ -253,19 +244,21 @@ def test_coming_and_going_are_a_line_each(
 
 
 def test_another_plan_beside_the_same_straggler_is_for_the_journal(
-    reporter: StragglerReporter, folder: RunDirectory, capsys: pytest.CaptureFixture[str]
+    reporter: StragglerReporter, directory: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sync_time_s = 1.5 * PLANS.baseline.iteration_time_s
     reporter.report(decided(SLOW, sync_time_s=sync_time_s), [1, 0])
     capsys.readouterr()
     reporter.report(decided(SLOW, sync_time_s=sync_time_s), [0, 0])
     assert capsys.readouterr().err == ""
-    assert [event["plans"] for event in read_events(folder.events)] == [[1, 0], [0, 0]]
+    assert [event["plans"] for event in read_events(directory.events)] == [[1, 0], [0, 0]]
 
 
-def test_slow_but_waited_for_by_nobody_is_no_news(reporter: StragglerReporter, folder: RunDirectory) -> None:
+def test_slow_but_waited_for_by_nobody_is_no_news(
+    reporter: StragglerReporter, directory: RunDirectory
+) -> None:
     reporter.report(decided(SLOW), [0, 0])
-    assert not folder.events.exists()
+    assert not directory.events.exists()
 
 
 def test_an_announcement_that_nothing_confirms_is_said_once(
@@ -279,13 +272,13 @@ def test_an_announcement_that_nothing_confirms_is_said_once(
 
 
 def test_one_that_stays_slow_stays_named_when_answers_end(
-    reporter: StragglerReporter, folder: RunDirectory
+    reporter: StragglerReporter, directory: RunDirectory
 ) -> None:
     reporter.report(decided(SLOW, sync_time_s=9.0), [1, 0])
     for _ in range(2):
         reporter.report(replace(decided(SLOW), ended=True), [0, 0])
     assert [one.replica for one, _ in reporter.awaited] == [1]
-    assert [event["event"] for event in read_events(folder.events)] == ["straggler", "answers_ended"]
+    assert [event["event"] for event in read_events(directory.events)] == ["straggler", "answers_ended"]
 
 
 def test_only_rank_0_speaks_and_says_things_once(capsys: pytest.CaptureFixture[str]) -> None:

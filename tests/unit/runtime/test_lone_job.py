@@ -6,14 +6,14 @@ import atexit
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from lone_job import Loop, LoopAdapter, alone, begun, block_of, events_of, gpu, names_of, train
+from lone_job import Loop, LoopAdapter, begun, block_of, events_of, gpu, names_of, train
 
 from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.device.simulated.gpu import SimulatedGpu, Task
@@ -31,10 +31,7 @@ from perseus_ds.runtime.kernel_tracing import SETTLING
 COURSE = ["attached", "warming_up", "calibrated", "profiling", "profiled", "planning", "running", "measured"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with alone(tmp_path_factory.mktemp("group") / "store"):
-        yield
+pytestmark = pytest.mark.usefixtures("process_group")
 
 
 @dataclass

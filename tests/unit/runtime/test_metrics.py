@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from lone_job import Loop, NotingGpu, alone, begun, block_of, names_of, train
+from lone_job import Loop, NotingGpu, begun, block_of, names_of, train
 from ranks import free_port
 from virtual_host import VirtualHost
 
@@ -30,15 +30,9 @@ from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.metrics import Metric, Publisher, RankMetrics
 from perseus_ds.schedule import textbook
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("process_group")]
 CounterMetricFamily = pytest.importorskip("prometheus_client.core").CounterMetricFamily
 Values = Mapping[str, list[tuple[str, float]]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with alone(tmp_path_factory.mktemp("group") / "store"):
-        yield
 
 
 def parsed(text: str) -> Values:

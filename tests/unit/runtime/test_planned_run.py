@@ -180,10 +180,9 @@ def beside_a_straggler(slower_pct: float) -> RankReport:
 
 @pytest.mark.parametrize(("slower_pct", "ends"), [(3.0, True), (0.1, False)])
 def test_an_audit_ends_answers_that_cost_more_than_they_may(
-    tmp_path: Path, *, slower_pct: float, ends: bool
+    directory: RunDirectory, log: EventLog, *, slower_pct: float, ends: bool
 ) -> None:
-    plans, directory, log = two_plans(), RunDirectory(tmp_path), EventLog(0)
-    log.writes_to(directory)
+    plans = two_plans()
     reports = [beside_a_straggler(slower_pct)] * 2
     channel = SimpleNamespace(gather_to_first=lambda _: reports, broadcast_result=lambda act: act())
     job = Job(0, 2, 0, 0, plans.schedule, {"gpu": "A100"})

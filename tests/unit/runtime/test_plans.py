@@ -50,11 +50,6 @@ SHRUNK = replace(JOB, fingerprint={**JOB.fingerprint, "replicas": "1"})
 OTHER = replace(JOB, fingerprint={**JOB.fingerprint, "gpu": "H100"})
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> RunDirectory:
-    return RunDirectory(tmp_path)
-
-
 def leave_plan(directory: RunDirectory) -> None:
     write_plans(two_plans(), directory.plan)
 
@@ -244,15 +239,13 @@ def test_where_none_fits_the_file_for_batches_of_this_size_says_why(
 # Batches of several sizes: each joined once; beyond the fourth, default clocks and one line.
 
 
-def test_four_sizes_are_served_and_others_run_at_default_clocks(tmp_path: Path) -> None:
+def test_four_sizes_are_served_and_others_run_at_default_clocks(log: EventLog, tmp_path: Path) -> None:
     met: list[int] = []
 
     def placed() -> Place:
         met.append(size)
         return Place(0, 0, (), {0: 1}, {0: 1.0}, "float32")
 
-    log = EventLog(0)
-    log.writes_to(RunDirectory(tmp_path))
     adapter: Any = SimpleNamespace(
         place=placed, schedule=lambda _: textbook("1f1b", stages=1, microbatches=size)
     )

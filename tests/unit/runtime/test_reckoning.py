@@ -9,19 +9,11 @@ from lone_job import NotingGpu
 from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.run_directory.events import read_events
-from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.context import Answer, SwitchLatency, join_calibrations
 from perseus_ds.runtime.event_log import EventLog
 
 MINE = Calibration(0.004, 0.020, 0.018, None, 0.1, 0)
 NOTHING = Calibration(0.004, None, None, None, 0.1, 1)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> EventLog:
-    log = EventLog(0)
-    log.writes_to(RunDirectory(tmp_path))
-    return log
 
 
 ABLE = NotingGpu().capabilities()

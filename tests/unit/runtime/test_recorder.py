@@ -17,9 +17,9 @@ from perseus_ds.schedule import Instruction, Kind, Load
 class LaggingStopwatch(Stopwatch):
     """The host's time runs; the device has passed what the test says, and being waited for passes a mark."""
 
-    def __init__(self) -> None:
+    def __init__(self, passed_s: float = -1.0) -> None:
         self.now_s = 0.0
-        self.passed_s = -1.0
+        self.passed_s = passed_s
         self.has_slack = 0
 
     def mark(self) -> Mark:
@@ -55,9 +55,8 @@ def run(recorder: Recorder, *kinds: Kind) -> int:
 
 
 def test_an_iteration_is_from_its_first_instruction_to_its_last() -> None:
-    stopwatch = LaggingStopwatch()
+    stopwatch = LaggingStopwatch(100.0)
     recorder = Recorder(stopwatch)
-    stopwatch.passed_s = 100.0
     assert run(recorder, Kind.FORWARD) == 0
     recorder.ours_s = recorder.host_s()
     stopwatch.now_s += 40.0
@@ -84,9 +83,7 @@ def test_more_than_one_behind_is_waited_for() -> None:
 
 
 def test_what_follows_an_interruption_is_resumed() -> None:
-    stopwatch = LaggingStopwatch()
-    stopwatch.passed_s = 100.0
-    recorder = Recorder(stopwatch)
+    recorder = Recorder(LaggingStopwatch(100.0))
     run(recorder, Kind.FORWARD)
     recorder.interrupt()
     run(recorder, Kind.FORWARD)
@@ -95,8 +92,7 @@ def test_what_follows_an_interruption_is_resumed() -> None:
 
 
 def test_where_something_runs_before_every_iteration_they_count_and_no_step_holds_it() -> None:
-    stopwatch = LaggingStopwatch()
-    stopwatch.passed_s = 100.0
+    stopwatch = LaggingStopwatch(100.0)
     recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), Instruction(0, Kind.STEP, 0)))
     for _ in range(4):
         recorder.interrupt()
@@ -109,9 +105,7 @@ def test_where_something_runs_before_every_iteration_they_count_and_no_step_hold
 
 
 def test_what_begins_before_clocks_have_settled_tells_nothing_of_them() -> None:
-    stopwatch = LaggingStopwatch()
-    stopwatch.passed_s = 100.0
-    recorder = Recorder(stopwatch)
+    recorder = Recorder(LaggingStopwatch(100.0))
     recorder.begin(settling_s=2.5)
     for _ in range(3):
         recorder.mark_start(Kind.FORWARD)
@@ -121,9 +115,7 @@ def test_what_begins_before_clocks_have_settled_tells_nothing_of_them() -> None:
 
 
 def test_an_iteration_that_was_not_listened_to_has_no_instructions() -> None:
-    stopwatch = LaggingStopwatch()
-    stopwatch.passed_s = 100.0
-    recorder = Recorder(stopwatch)
+    recorder = Recorder(LaggingStopwatch(100.0))
     run(recorder, Kind.FORWARD)
     recorder.interrupt()
     recorder.finish()
@@ -131,9 +123,7 @@ def test_an_iteration_that_was_not_listened_to_has_no_instructions() -> None:
 
 
 def test_an_instruction_that_broke_off_does_not_reach_the_next_iteration() -> None:
-    stopwatch = LaggingStopwatch()
-    stopwatch.passed_s = 100.0
-    recorder = Recorder(stopwatch)
+    recorder = Recorder(LaggingStopwatch(100.0))
     recorder.begin()
     recorder.mark_start(Kind.FORWARD)
     recorder.interrupt()
@@ -143,20 +133,17 @@ def test_an_instruction_that_broke_off_does_not_reach_the_next_iteration() -> No
 
 
 def test_what_was_heard_gets_its_name_from_the_order() -> None:
-    stopwatch = LaggingStopwatch()
-    stopwatch.passed_s = 100.0
     order = tuple(map(Instruction.parse, ("0F0", "3F0", "3I0", "0I0", "3W0", "0W0")))
-    recorder = Recorder(stopwatch, order)
+    recorder = Recorder(LaggingStopwatch(100.0), order)
     run(recorder, *(instruction.kind for instruction in order), Kind.STEP)
     (iteration,) = recorder.take_passed()
     assert [str(interval.instruction) for interval in iteration.intervals] == [*map(str, order), "0OS0"]
 
 
 def test_a_step_that_nobody_marks_lies_between_two_iterations() -> None:
-    stopwatch = LaggingStopwatch()
+    stopwatch = LaggingStopwatch(100.0)
     step = Instruction(0, Kind.STEP, 0)
     recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), step))
-    stopwatch.passed_s = 100.0
     run(recorder, Kind.FORWARD)
     recorder.ours_s = recorder.host_s()
     stopwatch.now_s += 10.0
@@ -168,9 +155,8 @@ def test_a_step_that_nobody_marks_lies_between_two_iterations() -> None:
 
 
 def test_an_iteration_says_that_its_step_was_skipped() -> None:
-    stopwatch, skipped = LaggingStopwatch(), [3]
+    stopwatch, skipped = LaggingStopwatch(100.0), [3]
     recorder = Recorder(stopwatch, skipped_steps=lambda: skipped[0])
-    stopwatch.passed_s = 100.0
     for more in (0, 1, 0, 2):
         recorder.begin()
         recorder.mark_start(Kind.STEP)
@@ -181,9 +167,9 @@ def test_an_iteration_says_that_its_step_was_skipped() -> None:
 
 
 def test_a_step_that_is_marked_is_counted_once() -> None:
-    stopwatch = LaggingStopwatch()
-    recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), Instruction(0, Kind.STEP, 0)))
-    stopwatch.passed_s = 100.0
+    recorder = Recorder(
+        LaggingStopwatch(100.0), (Instruction(0, Kind.FORWARD, 0), Instruction(0, Kind.STEP, 0))
+    )
     run(recorder, Kind.FORWARD, Kind.STEP)
     run(recorder, Kind.FORWARD, Kind.STEP)
     assert [interval.kind for interval in recorder.take_passed()[1].intervals] == [Kind.FORWARD, Kind.STEP]

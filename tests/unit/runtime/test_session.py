@@ -314,12 +314,14 @@ def test_an_error_is_raised_where_the_user_wants_that() -> None:
 )
 @pytest.mark.parametrize("on_error", ["warn", "raise"])
 def test_all_leave_where_one_failed_or_trains_batches_of_another_size(
-    told: tuple[JobStatus, str, int], on_error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    told: tuple[JobStatus, str, int],
+    on_error: str,
+    log: EventLog,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The rank that failed has said why; where batches differ all know it, and rank 0 says it."""
     status, words, lines = told
-    log = EventLog(0)
-    log.writes_to(RunDirectory(tmp_path))
     job = Job(on_error=on_error, log=log)
     capsys.readouterr()
     if on_error == "raise":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 import pytest
 from fake_cuda import CONTEXT_BYTES, FakeCuda
 from personality_gpu import Character, PersonalityGpu
-from virtual_host import VirtualHost, closing
+from virtual_host import VirtualHost
 
 from perseus_ds.device.gpu import Capabilities, ConflictKind
 from perseus_ds.run_directory.paths import RunDirectory
@@ -177,12 +177,6 @@ class CudaJob:
         self.requests.close()
         self.watch.close()
         self.stopwatch.close()
-
-
-@pytest.fixture
-def host() -> Iterator[VirtualHost]:
-    with closing(VirtualHost()) as host:
-        yield host
 
 
 @pytest.mark.thorough
