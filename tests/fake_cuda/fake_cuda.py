@@ -4,7 +4,7 @@
 kernels, streams, graphs. Sources of each rule: CUDA runtime API (events, streams,
 capture modes), PyTorch's ``torch/csrc/cuda/Event.cpp`` (what keeps the GIL), ``ProcessGroupNCCL.cpp`` (a
 query behind a device-wide wait), PyTorch pull requests 104487, 148594, 176251 (captures broken by other
-threads, HIP). `tests/contract/test_fake_cuda.py` says what it holds.
+threads, HIP).
 """
 
 from __future__ import annotations
@@ -71,13 +71,12 @@ class Capture:
 
 @dataclass
 class Counts:
-    """What the double saw. ``held_s`` is the longest that GIL and context lock were both held."""
+    """What the double saw."""
 
     events_alive: int = 0
     events_peak: int = 0
     events_made: int = 0
     broken: int = 0
-    held_s: float = 0.0
     calls: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     spun_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     host_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -215,12 +214,8 @@ class FakeEvent:
         cuda.unsafe("query")
         self._check_generation()
         self._check_captured()
-        until_s = self._device.synchronizing_until_s
-        began_s = cuda.host.now_s()
-        if until_s > began_s:  # behind a device-wide wait of another thread: with the GIL
+        if self._device.synchronizing_until_s > cuda.host.now_s():  # with the GIL
             cuda.host.holding(lambda: self._device.synchronizing_until_s)
-            cuda.counts.held_s = max(cuda.counts.held_s, cuda.host.now_s() - began_s)
-        cuda.check_sticky()
         return self._reached()
 
     def synchronize(self) -> None:
@@ -234,11 +229,10 @@ class FakeEvent:
             cuda.host.native(lambda: self._until_s(generation))
         if not self.blocking:
             cuda.counts.spun_s[cuda.host.thread] += cuda.host.now_s() - began_s
-        cuda.check_sticky()
         self._check_generation()
 
     def _until_s(self, generation: int) -> float:
-        gone = self._device.generation != generation or self._cuda.sticky
+        gone = self._device.generation != generation
         return 0.0 if gone or self.op is None else self.op.end_s
 
     def elapsed_time(self, end: FakeEvent) -> float:
@@ -250,7 +244,6 @@ class FakeEvent:
             event._check_captured()
         if not (self.timing and end.timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        cuda.check_sticky()
         if self.op is None or end.op is None:
             raise CudaError("invalid resource handle")
         if not (self._reached() and end._reached()):
@@ -334,7 +327,6 @@ class FakeCuda:
         ]
         self.counts = Counts()
         self.captures: list[Capture] = []
-        self.sticky = ""
         self.graph_type = type("FakeGraph", (FakeGraph,), {"cuda": self})
         self._threads: dict[str, _ThreadState] = defaultdict(_ThreadState)
 
@@ -343,7 +335,6 @@ class FakeCuda:
     def event(self, *, timing: bool = False, blocking: bool = False) -> FakeEvent:
         self.called("event")
         self.unsafe("event")
-        self.check_sticky()
         device = self._device()
         if device.out_of_memory:
             raise CudaError("out of memory")
@@ -375,7 +366,6 @@ class FakeCuda:
     def launch(self, work_s: float, *, fixed_s: float = 0.0) -> Op:
         """Queue a kernel on the current stream; a full queue blocks, with the GIL released."""
         self.called("launch")
-        self.check_sticky()
         stream = self.current_stream()
         if stream.capture is not None:
             stream.capture.ops.append((work_s, fixed_s))
@@ -428,13 +418,6 @@ class FakeCuda:
         device.synchronizing_until_s = idle_s()
         self.host.native(idle_s)
         device.synchronizing_until_s = -NEVER_S
-        self.check_sticky()
-
-    # -- what a test does to it
-
-    def break_with(self, what: str) -> None:
-        """Fail for good: every call raises from now on."""
-        self.sticky = what
 
     # -- bookkeeping
 
@@ -469,10 +452,6 @@ class FakeCuda:
                 capture.broken = capture.broken or f"{name} by {thread}"
                 if not self.hip:
                     raise CudaError("operation not permitted when stream is capturing")
-
-    def check_sticky(self) -> None:
-        if self.sticky:
-            raise CudaError(self.sticky)
 
 
 class _ThreadState:
