@@ -7,8 +7,7 @@ from pathlib import Path
 
 from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, InstructionListener, WithoutInstructions
-from perseus_ds.runtime.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.clock_thread import ClockThread
+from perseus_ds.runtime.clocks import ClockSequencer, ClockThread
 from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.cuda_timer import stopwatch_for

@@ -17,7 +17,7 @@ from perseus_ds.errors import DeviceError, PerseusError
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
 from perseus_ds.run_directory.records import Summary
 from perseus_ds.runtime.accounting import RankBooks
-from perseus_ds.runtime.clock_thread import ClockThread
+from perseus_ds.runtime.clocks import ClockThread
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.phases import ActivePlan
 from perseus_ds.runtime.threads import HostThreads

@@ -30,8 +30,7 @@ from perseus_ds.plan import FrequencyPlan
 from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode, beside
 from perseus_ds.runtime.channel import IterationPacer
-from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedule, ClockSchedules, fixed_clock
-from perseus_ds.runtime.clock_thread import DeviceTask
+from perseus_ds.runtime.clocks import DEFAULT_CLOCK, ClockSchedule, ClockSchedules, DeviceTask, fixed_clock
 from perseus_ds.runtime.context import Answer, JobContext, join_calibrations
 from perseus_ds.runtime.event_log import StragglerReporter
 from perseus_ds.runtime.job import GpuAddress

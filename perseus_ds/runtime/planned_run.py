@@ -29,7 +29,7 @@ from perseus_ds.profile import Computation, LoadFit, Profile, differ
 from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
 from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
 from perseus_ds.runtime.channel import IterationPacer
-from perseus_ds.runtime.clock_sequencer import ClockSchedules
+from perseus_ds.runtime.clocks import ClockSchedules
 from perseus_ds.runtime.context import JobContext, profile_in
 from perseus_ds.runtime.event_log import StragglerReporter, log_troubles
 from perseus_ds.runtime.job import Job

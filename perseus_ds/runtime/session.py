@@ -26,8 +26,7 @@ from perseus_ds.plan import loads, select
 from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.channel import different_sizes
-from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSequencer
-from perseus_ds.runtime.clock_thread import Ask, ClockThread, DeviceTask
+from perseus_ds.runtime.clocks import DEFAULT_CLOCK, Ask, ClockSequencer, ClockThread, DeviceTask
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import Scalars

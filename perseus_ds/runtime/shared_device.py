@@ -16,7 +16,7 @@ from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.guard.open import Choice, choose
 from perseus_ds.runtime.adapter import Adapter
-from perseus_ds.runtime.clock_thread import Ask, ClockThread
+from perseus_ds.runtime.clocks import Ask, ClockThread
 
 _PATIENCE_S = 2.0
 _OPEN_S = 60.0

@@ -27,8 +27,7 @@ from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.plan import ClockRequest, PlanSet, build
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.channel import ControlChannel
-from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer
-from perseus_ds.runtime.clock_thread import ClockThread
+from perseus_ds.runtime.clocks import ClockSchedule, ClockSequencer, ClockThread
 from perseus_ds.runtime.recorder import HostStopwatch, Recorder
 from perseus_ds.runtime.status import StatusLayout
 from perseus_ds.schedule import Instruction, Kind, textbook

@@ -16,7 +16,7 @@ from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import Calibration, calibrate
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.channel import ControlChannel
-from perseus_ds.runtime.clock_thread import ClockThread, DeviceTask
+from perseus_ds.runtime.clocks import ClockThread, DeviceTask
 from perseus_ds.runtime.context import JobContext, SwitchLatency, budget_of
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.phases import Opened, Phase, WarmUp

@@ -22,8 +22,7 @@ from perseus_ds.errors import ConfigError, EngineError
 from perseus_ds.plan import select
 from perseus_ds.profile import LoadFit, Profile
 from perseus_ds.runtime.channel import ControlChannel, IterationPacer, control_group
-from perseus_ds.runtime.clock_sequencer import ClockSchedules, ClockSequencer
-from perseus_ds.runtime.clock_thread import Ask, ClockThread
+from perseus_ds.runtime.clocks import Ask, ClockSchedules, ClockSequencer, ClockThread
 from perseus_ds.runtime.phases import ActivePlan
 from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Kind, Load

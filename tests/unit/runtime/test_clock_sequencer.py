@@ -9,8 +9,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceUnsupportedError
 from perseus_ds.plan.clock_requests import OPENING, Part, Played, requests_of
-from perseus_ds.runtime.clock_sequencer import ClockSchedule, ClockSequencer, fixed_clock
-from perseus_ds.runtime.clock_thread import Ask, ClockThread
+from perseus_ds.runtime.clocks import Ask, ClockSchedule, ClockSequencer, ClockThread, fixed_clock
 from perseus_ds.schedule import Instruction, Kind
 
 LEAD_S = 0.02

@@ -24,7 +24,7 @@ from perseus_ds.errors import ConfigError, DeviceUnavailableError
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import read_summary
 from perseus_ds.runtime.accounting import RankBooks
-from perseus_ds.runtime.clock_thread import ClockThread
+from perseus_ds.runtime.clocks import ClockThread
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.metrics import Metric, Publisher, RankMetrics

@@ -11,7 +11,7 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.profile import Interval, Point
 from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.clock_sequencer import ClockSchedules
+from perseus_ds.runtime.clocks import ClockSchedules
 from perseus_ds.runtime.phases import (
     ActivePlan,
     BaselineOnly,

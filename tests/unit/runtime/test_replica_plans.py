@@ -14,7 +14,7 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, select
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode
-from perseus_ds.runtime.clock_sequencer import ClockSchedules
+from perseus_ds.runtime.clocks import ClockSchedules
 from perseus_ds.runtime.event_log import EventLog, StragglerReporter
 from perseus_ds.runtime.phases import ActivePlan, Running
 from perseus_ds.runtime.status import JobStatus

@@ -18,7 +18,7 @@ from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.clock_sequencer import ClockSchedules, fixed_clock
+from perseus_ds.runtime.clocks import ClockSchedules, fixed_clock
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.phases import ActivePlan, IterationSettings, Phase, Planning, Running, WarmUp
 from perseus_ds.runtime.plans import StartAction, StartDecision

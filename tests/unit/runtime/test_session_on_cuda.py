@@ -20,8 +20,7 @@ from perseus_ds.device.gpu import Capabilities, ConflictKind
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.clock_sequencer import DEFAULT_CLOCK, ClockSchedule, ClockSequencer
-from perseus_ds.runtime.clock_thread import Ask, ClockThread
+from perseus_ds.runtime.clocks import DEFAULT_CLOCK, Ask, ClockSchedule, ClockSequencer, ClockThread
 from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.cuda_timer import CudaStopwatch
 from perseus_ds.runtime.energy_monitor import EnergyWatch

@@ -12,7 +12,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.guard.open import Choice
-from perseus_ds.runtime.clock_thread import Ask
+from perseus_ds.runtime.clocks import Ask
 from perseus_ds.runtime.shared_device import SharedDevice, address_of, shared_device
 
 

@@ -16,7 +16,7 @@ from perseus_ds.errors import DeviceLostError, DeviceUnsupportedError
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.open import NullGpu
 from perseus_ds.guard.writer import ClockWriter
-from perseus_ds.runtime.clock_thread import Act, Ask, ClockThread, LocalClocks
+from perseus_ds.runtime.clocks import Act, Ask, ClockThread, LocalClocks
 
 SECOND = 1.0
 
