@@ -15,7 +15,7 @@ from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "support"))
+sys.path.extend(str(Path(__file__).parents[3] / one) for one in ("tests/support", "scripts/demo_job"))
 
 from replicas import PLANNED, all_cases, compare
 
