@@ -8,7 +8,6 @@ from pathlib import Path
 from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, InstructionListener, WithoutInstructions
 from perseus_ds.runtime.clocks import ClockSequencer, ClockThread
-from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.cuda_timer import stopwatch_for
 from perseus_ds.runtime.emulation import Emulation
@@ -21,7 +20,7 @@ from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Arrivals, Recorder
 from perseus_ds.runtime.session import Session
 from perseus_ds.runtime.shared_device import SharedDevice
-from perseus_ds.runtime.status import NoticeWatch, StatusExchange, StatusLayout
+from perseus_ds.runtime.status import KINDS, ConflictMonitor, NoticeWatch, StatusExchange, StatusLayout
 from perseus_ds.runtime.user_loads import READ_AHEAD, UserLoads, given_by_all
 from perseus_ds.straggler.notices import Notices
 

@@ -27,7 +27,6 @@ from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.channel import different_sizes
 from perseus_ds.runtime.clocks import DEFAULT_CLOCK, Ask, ClockSequencer, ClockThread, DeviceTask
-from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import Scalars
 from perseus_ds.runtime.phases import (
@@ -44,7 +43,7 @@ from perseus_ds.runtime.planned_run import power_cap_line
 from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration, Recorder
 from perseus_ds.runtime.shared_device import SharedDevice
-from perseus_ds.runtime.status import JobStatus, StatusExchange
+from perseus_ds.runtime.status import ConflictMonitor, JobStatus, StatusExchange
 from perseus_ds.runtime.sweep import Observing, Windows, begin_profile
 from perseus_ds.schedule import Kind, Load
 

@@ -10,8 +10,8 @@ from perseus_ds.plan import FrequencyPlan, Options, Portion
 from perseus_ds.run_directory.paths import RunDirectory, write_json
 from perseus_ds.run_directory.records import MeasuredSide, RecordedIteration, Span, Spent, Summary
 from perseus_ds.runtime.accounting import Mode, RankReport, Side, Total, at_one_size, robust_mean
-from perseus_ds.runtime.conflicts import conflict_rows
 from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.status import conflict_rows
 from perseus_ds.schedule import Instruction, dag_of
 
 _SIDES = (Mode.BASELINE, Mode.PERSEUS)

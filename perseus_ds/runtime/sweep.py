@@ -33,12 +33,12 @@ from perseus_ds.profile.temperature import (
     ThermalHistory,
     temperature_correction,
 )
-from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext, plan_request
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.phases import BaselineOnly, Phase, Profiled, Profiling
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
+from perseus_ds.runtime.status import ConflictMonitor
 from perseus_ds.runtime.whole_iterations import WholeIterations
 from perseus_ds.runtime.window import (
     CHANGE_S,

@@ -29,12 +29,12 @@ from perseus_ds.profile import (
 from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.profile.sweep import keyed_by_achieved_clock
 from perseus_ds.profile.temperature import TemperatureCorrection, ThermalHistory
-from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import log_troubles, whose
 from perseus_ds.runtime.pooling import Measured, MeasuredSweep, Pooled, joined_loads, pool
 from perseus_ds.runtime.recorder import Iteration
+from perseus_ds.runtime.status import ConflictMonitor
 from perseus_ds.schedule import Kind, Load, mean_load
 
 # Which clocks a GPU held under a job's load, and whether somebody else set them: from what was read back.

@@ -10,8 +10,8 @@ from perseus_ds.device.gpu import ConflictKind, Sighting
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.conflicts import KINDS, ConflictMonitor
 from perseus_ds.runtime.event_log import EventLog
+from perseus_ds.runtime.status import KINDS, ConflictMonitor
 
 LOST, BACK = ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK
 CAPPED = Sighting(

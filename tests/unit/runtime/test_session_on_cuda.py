@@ -21,7 +21,6 @@ from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.clocks import DEFAULT_CLOCK, Ask, ClockSchedule, ClockSequencer, ClockThread
-from perseus_ds.runtime.conflicts import ConflictMonitor
 from perseus_ds.runtime.cuda_timer import CudaStopwatch
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
@@ -30,7 +29,7 @@ from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration, Recorder
 from perseus_ds.runtime.session import Session
 from perseus_ds.runtime.shared_device import SharedDevice
-from perseus_ds.runtime.status import JobStatus, StatusExchange
+from perseus_ds.runtime.status import ConflictMonitor, JobStatus, StatusExchange
 from perseus_ds.schedule import Instruction, Kind
 
 HOUR_S = 3600.0

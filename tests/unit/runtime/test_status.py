@@ -19,10 +19,10 @@ from perseus_ds.errors import EngineError
 from perseus_ds.profile import Interval
 from perseus_ds.run_directory.paths import claim, release
 from perseus_ds.runtime.channel import FAILED, ControlChannel
-from perseus_ds.runtime.conflicts import KINDS as ALL_KINDS
 from perseus_ds.runtime.context import SwitchLatency
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.recorder import Arrivals, Iteration
+from perseus_ds.runtime.status import KINDS as ALL_KINDS
 from perseus_ds.runtime.status import JobStatus, NoticeWatch, StatusExchange, StatusLayout
 from perseus_ds.schedule import Instruction, Kind
 from perseus_ds.straggler.notices import Announced, Notices
