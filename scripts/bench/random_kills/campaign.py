@@ -262,6 +262,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, object]:
         "left_whose_journal_was_removed": sum(one.left_at_last and one.without_journal for one in outcomes),
         "restore_median_s": alone[len(alone) // 2] if alone else None,
         "restore_longest_s": alone[-1] if alone else None,
+        "restore_median_s_no_errors_calls_of_at_most_10_ms": quiet[len(quiet) // 2] if quiet else None,
         "restore_longest_s_no_errors_calls_of_at_most_10_ms": quiet[-1] if quiet else None,
         "jobs_that_went_on": sum(one.went_on for one in outcomes),
         "with_errors": sum(one.case.errors_pct > 0 or one.case.errors_s > 0 for one in outcomes),
