@@ -262,6 +262,17 @@ class TestCaptures:
             assert not cuda.counts.in_capture
         assert len(waited) > 2500
 
+    def test_calls_of_ours_break_no_capture_and_the_hosts_own_mode_comes_back(
+        self, host: VirtualHost
+    ) -> None:
+        cuda = FakeCuda(host)
+        cuda.exchange_capture_mode(THREAD_LOCAL)
+        with relax_capture_mode(cuda):
+            assert cuda.exchange_capture_mode(RELAXED) == RELAXED
+        assert cuda.exchange_capture_mode(GLOBAL) == THREAD_LOCAL
+        Training(host, cuda).stopwatch.enter_thread()
+        assert cuda.exchange_capture_mode(GLOBAL) == RELAXED
+
     def test_one_with_a_capture_counts_for_nothing_and_replays_are_measured(self, host: VirtualHost) -> None:
         order = (Instruction(0, Kind.FORWARD, 0),)
         training = Training(host, cuda := FakeCuda(host), order=order)
