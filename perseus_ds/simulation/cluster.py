@@ -1,31 +1,16 @@
-"""The machines of an emulated job: how many pipelines, GPUs per rank and per node, and how clocks change."""
+"""An emulated job as its kernel reads it: waiting GPUs, the program of a pipeline, tables by clock."""
 
 from __future__ import annotations
 
-import functools
-import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
-from perseus_ds.errors import PlanError
-from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
-from perseus_ds.plan.select import plan_numbered
+from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Computation, Profile, smoothed
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
-from perseus_ds.simulation.kernel import (
-    CAUSES,
-    PENDING,
-    Change,
-    Floats,
-    Gpus,
-    PlannedRequests,
-    Program,
-    Tables,
-)
-from perseus_ds.simulation.scenario import ClusterShape, Conditions
+from perseus_ds.simulation.kernel import CAUSES, PENDING, Floats, Gpus, Program, Tables
 
 
 def idle_gpus(count: int, *, per_node: int, clock: int) -> Gpus:
@@ -127,97 +112,11 @@ def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> Job
     return JobProgram(program, nodes, rows, np.array(reduction_s), np.array(step_s), by_rank=bool(cut))
 
 
-# What stays the same while a job is emulated: programs, tables, machines, and what plans ask for.
-
-Asking = tuple[float, bool]
-"""A plan, and whether it is asked for as on pace: lower clocks ahead."""
-AFTER_OPENING_S = 1e-6
-"""An iteration opens with its clock; what is asked for then comes after it."""
-
-DEFAULT_CLOCKS = -1
-"""In place of a plan: the highest clock throughout."""
+# Durations and powers of a job's computations and of waiting, at every clock of one grid.
 
 
-class World:
-    """Constants of an emulated job: programs, tables, machines, what plans ask for."""
-
-    def __init__(
-        self, plans: PlanSet, profile: Profile, cluster: ClusterShape, conditions: Conditions
-    ) -> None:
-        if any(options.timelines for options in plans.options.values()):
-            raise PlanError(
-                "the plan has timelines of kernels: an emulated GPU knows computations at whole clocks",
-                hint="emulate a plan made without --timelines",
-            )
-        self.plans, self.cluster, self.conditions = plans, cluster, conditions
-        self._profile = profile
-        self.job = job_program(plans.schedule, plans.fixed_s)
-        waiting_w = _as_planned_w(plans) if cluster.waiting_w is None else cluster.waiting_w
-        planned_mhz = {int(mhz) for options in plans.options.values() for mhz in options.clock_mhz}
-        if plans.wait_clock is not None:
-            planned_mhz.add(plans.wait_clock.clock_mhz)
-        self.tables = tables_of(profile, self.job.rows, waiting_w=waiting_w, clocks_mhz=planned_mhz)
-        self.highest_mhz = max(profile.clocks_mhz)
-        self.change = Change(**asdict(cluster.change))
-        self.requests = functools.cache(self._requests)
-        self._asked = functools.cache(self._asked_by)
-
-    def load_factors(self, iteration: int) -> Floats | float:
-        """Return how many times its mean each computation of an iteration takes, for its load.
-
-        Shape: [pipelines, nodes].
-        """
-        loads = self.conditions.loads
-        if loads is None:
-            return 1.0
-        return loads.factors(self._profile, self.job.nodes, iteration, pipelines=self.cluster.pipelines)
-
-    def _requests(self, plans: tuple[Asking, ...]) -> PlannedRequests:
-        """Return what some plans ask for, in this order; clocks are places in the grid."""
-        place = {int(clock): index for index, clock in enumerate(self.tables.clock_mhz)}
-        opening_mhz, of_rows = zip(*(self._asked(*asking) for asking in plans), strict=True)
-        rows = len(self.job.nodes) + self.job.ranks
-        asked = [of_row.get(row, ()) for of_row in of_rows for row in range(rows)]
-        ends = np.cumsum([0, *map(len, asked)])
-        every = [request for one in asked for request in one]
-        return PlannedRequests(
-            first=ends[np.arange(len(plans))[:, None] * rows + np.arange(rows + 1)].astype(np.int64),
-            offset_s=np.array([offset_s for offset_s, _ in every], dtype=np.float64),
-            clock=np.array([place[clock_mhz] for _, clock_mhz in every], dtype=np.int64),
-            opening=np.array([[place[clock] for clock in own] for own in opening_mhz], dtype=np.int64),
-        )
-
-    def _asked_by(
-        self,
-        plan: float,
-        on_pace: bool,  # noqa: FBT001
-    ) -> tuple[list[int], Mapping[int, Sequence[tuple[float, int]]]]:
-        """Ask as a job does, every clock ahead by its own latency.
-
-        Return the clock of each rank as an iteration begins, then (offset, clock) by row of
-        `PlannedRequests`.
-        """
-        if plan == DEFAULT_CLOCKS:
-            return [self.highest_mhz] * self.job.ranks, {}
-        change = self.cluster.reckoned or self.cluster.change
-        place, chosen = {node: at for at, node in enumerate(self.job.nodes)}, plan_numbered(self.plans, plan)
-        opening_mhz, of_row = list[int](), defaultdict[int, list[tuple[float, int]]](list)
-        for rank in range(self.job.ranks):
-            own = [instruction for _, instruction in self.plans.computations_of(rank)]
-            requests = clock_requests(chosen, rank, change, on_pace=on_pace)
-            opening_mhz.append(opening_clocks(chosen, rank, requests)[0])
-            for request in requests:
-                offset_s, row = max(request.offset_s, AFTER_OPENING_S), len(place) + rank
-                if request.position != OPENING:
-                    offset_s, row = request.offset_s, place[own[request.position]]
-                    if request.over:
-                        offset_s = -offset_s if offset_s else math.inf
-                of_row[row].append((offset_s, request.clock_mhz))
-        return opening_mhz, of_row
-
-
-def _as_planned_w(plans: PlanSet) -> Mapping[int, float] | float:
-    """Power of a waiting GPU (W) as the plans know it: by clock where some of their waits go down."""
+def as_planned_w(plans: PlanSet) -> Mapping[int, float] | float:
+    """Return the power of a waiting GPU (W) as plans know it: by clock where some of their waits go down."""
     clock = plans.wait_clock
     if clock is None:
         return plans.blocking_power_w

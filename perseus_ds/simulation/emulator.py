@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
 from perseus_ds.errors import ConfigError, PlanError
-from perseus_ds.plan import PlanSet
+from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
 from perseus_ds.plan.reserve import scatter_pct
+from perseus_ds.plan.select import plan_numbered
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import dag_of
-from perseus_ds.simulation.cluster import DEFAULT_CLOCKS, Asking, JobProgram, World, idle_gpus
+from perseus_ds.simulation.cluster import as_planned_w, idle_gpus, job_program, tables_of
 from perseus_ds.simulation.kernel import (
     CAUSES,
+    Change,
     EmulatedIteration,
     Floats,
     Ints,
@@ -56,32 +59,37 @@ __all__ = [
     "read_scenario",
 ]
 
+Asking = tuple[float, bool]
+"""A plan, and whether it is asked for as on pace: lower clocks ahead."""
+AFTER_OPENING_S = 1e-6
+"""An iteration opens with its clock; what is asked for then comes after it."""
+
+DEFAULT_CLOCKS = -1
+"""In place of a plan: the highest clock throughout."""
+
 # What an emulated job did, iteration by iteration.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emulated:
-    """Times and energies of the whole job, decisions, and one pipeline's last iteration node by node.
+    """Times and energies of the whole job, iteration by iteration, and decisions.
 
     ``job_s`` is from release to release of the first rank; ``own_s`` without the wait for other pipelines
     (NaN: it took no part). Energy is that of all GPUs. ``answers_cost_pct`` is the time that answers to
     stragglers cost in the last 1 000 iterations, in percent of these.
 
     Shape: ``job_s``, ``changes`` [iterations]; ``own_s``, ``plan`` [iterations, pipelines]; ``energy_j``
-    [iterations, causes]; ``begun_s``, ``ended_s`` [pipelines, nodes] of the last iteration, from its start.
+    [iterations, causes].
     """
 
-    job: JobProgram
     gpus: int
     job_s: Floats
     own_s: Floats
     plan: Floats
     energy_j: Floats
     changes: Ints
-    decisions: tuple[StragglerDecision, ...]
     trace: PowerTrace
-    begun_s: Floats
-    ended_s: Floats
+    decisions: tuple[StragglerDecision, ...] = ()
     answers_cost_pct: float = 0.0
 
     @property
@@ -117,162 +125,41 @@ def means(found: Emulated) -> tuple[float, float]:
     return float(np.mean(found.job_s[after])), float(np.mean(found.energy_j[after].sum(axis=1)))
 
 
-# A job under way: the state of its GPUs, and one iteration after the other.
-
-
-class JobRun:
-    """GPUs, clocks and books of one job."""
-
-    def __init__(self, world: World, iterations: int) -> None:
-        if iterations < 1:
-            raise ConfigError(f"{iterations} iterations do not make a job", hint="at least 1")
-        cluster, conditions, ranks = world.cluster, world.conditions, world.job.ranks
-        self._world = world
-        self._count = cluster.gpus(ranks)
-        self._top = len(world.tables.clock_mhz) - 1
-        self._gpus = idle_gpus(self._count, per_node=cluster.gpus_per_node, clock=self._top)
-        bin_s = conditions.trace_bin_s  # room for twice the time that the job needs if nothing goes wrong
-        bins = int(2.0 * iterations * float(world.plans.iteration_time_s[-1]) / bin_s) + 1 if bin_s else 0
-        self._trace = PowerTrace(bin_s or 1.0, np.zeros(bins))
-        self._start_s = np.zeros((cluster.pipelines, ranks))
-        self._random = np.random.default_rng(conditions.seed)
-        self._now: EmulatedIteration | None = None
-        self._job_s = np.zeros(iterations)
-        self._own_s = np.full((iterations, cluster.pipelines), np.nan)
-        self._plan = np.zeros((iterations, cluster.pipelines))
-        self._energy_j = np.zeros((iterations, len(CAUSES)))
-        self._changes = np.zeros(iterations, dtype=np.int64)
-
-    def iterate(
-        self, n: int, plans: Sequence[Asking], stragglers: Sequence[Straggler]
-    ) -> tuple[Floats, NDArray[np.bool_]]:
-        """Run iteration ``n`` of all pipelines up to their common release.
-
-        Return what ranks inform each other of: own times (NaN: unknown), who is capped.
-        """
-        used = tuple(sorted(set(plans)))
-        job, requests = self._world.job, self._world.requests(used)
-        place = np.array([used.index(plan) for plan in plans], dtype=np.int64)
-        before_j, before = self._gpus.energy_j.sum(axis=0), int(self._gpus.changes.sum())
-        now = self._now = self._iteration(n, place, stragglers)
-        for first, end in self._world.cluster.islands(job.ranks):
-            play_pipelines(self._with(requests, first, end), now)
-        alive = now.alive
-        if not alive.any():
-            raise ConfigError("all pipelines are lost at once", hint="leave one that goes on")
-        arrived_s = now.arrival_s[alive]  # each rank meets its peers, or all meet the last of all
-        met_s = arrived_s.max(axis=0) if job.by_rank else np.full(job.ranks, arrived_s.max())
-        released_s = float((met_s + job.reduction_s).max()) + job.step_s  # all meet for the norm
-        release_s = np.broadcast_to(released_s, now.arrival_s.shape).copy()
-        settle(self._with(requests, 0, len(alive)), now.cap, release_s.ravel())
-        self._plan[n] = [plan for plan, _ in plans]
-        arrival_s = arrived_s[:, 0] if job.by_rank else arrived_s.max(axis=1)
-        self._own_s[n, alive] = arrival_s - now.start_s[alive, 0] + released_s[0] - met_s[0]
-        self._job_s[n] = float((release_s - self._start_s)[:, 0].max())
-        self._energy_j[n] = self._gpus.energy_j.sum(axis=0) - before_j
-        self._changes[n] = int(self._gpus.changes.sum()) - before
-        self._start_s = release_s
-        return self._own_s[n], now.capped
-
-    def result(self, decisions: tuple[StragglerDecision, ...], *, answers_cost_pct: float = 0.0) -> Emulated:
-        """Close the books."""
-        assert self._now is not None
-        begun_s = float(self._now.start_s.min())
-        return Emulated(
-            job=self._world.job,
-            gpus=self._count,
-            job_s=self._job_s,
-            own_s=self._own_s,
-            plan=self._plan,
-            energy_j=self._energy_j,
-            changes=self._changes,
-            decisions=decisions,
-            trace=self._trace,
-            begun_s=self._now.begun_s - begun_s,
-            ended_s=self._now.ended_s - begun_s,
-            answers_cost_pct=answers_cost_pct,
-        )
-
-    def _iteration(
-        self, n: int, place: NDArray[np.int64], stragglers: Sequence[Straggler]
-    ) -> EmulatedIteration:
-        cluster, conditions, job = self._world.cluster, self._world.conditions, self._world.job
-        by_rank, by_node = (cluster.pipelines, job.ranks), (cluster.pipelines, len(job.nodes))
-        noise = conditions.noise * self._random.standard_normal(by_node) if conditions.noise else 0.0
-        work, loaded = conditions.work[n % len(conditions.work)], self._world.load_factors(n)
-        now = EmulatedIteration(
-            plan=place,
-            alive=np.ones(cluster.pipelines, dtype=np.bool_),
-            input_s=np.zeros(cluster.pipelines),
-            factor=np.broadcast_to(np.maximum(0.05, 1.0 + noise) * work * loaded, by_node).copy(),
-            slow=np.ones(self._count),
-            cap=np.full(self._count, self._top, dtype=np.int64),
-            start_s=self._start_s,
-            link_s=np.zeros(by_rank),
-            arrival_s=np.zeros(by_rank),
-            capped=np.zeros(cluster.pipelines, dtype=np.bool_),
-            begun_s=np.full(by_node, np.nan),
-            ended_s=np.full(by_node, np.nan),
-        )
-        for one in stragglers:
-            _hold_back(now, one, cluster.tensor, self._world.tables.clock_mhz)
-        return now
-
-    def _with(self, requests: PlannedRequests, first: int, end: int) -> Play:
-        world, cluster = self._world, self._world.cluster
-        shape = first, end, world.job.ranks, cluster.tensor, cluster.gpus_per_node
-        return Play(*shape, world.job.program, world.tables, world.change, requests, self._gpus, self._trace)
-
-
-def _hold_back(now: EmulatedIteration, one: Straggler, tensor: int, clocks_mhz: Ints) -> None:
-    """Write one straggler into the iteration."""
-    gpus = (*now.link_s.shape, tensor)
-    rank = 0 if one.rank is None and one.gpu is not None else one.rank
-    where = (one.pipeline, *(slice(None) if part is None else part for part in (rank, one.gpu)))
-    if one.kind == "slow":
-        now.slow.reshape(gpus)[where] *= one.amount
-    elif one.kind == "cap":
-        highest = max(0, int(np.searchsorted(clocks_mhz, one.amount, side="right")) - 1)
-        now.cap.reshape(gpus)[where] = np.minimum(now.cap.reshape(gpus)[where], highest)
-    elif one.kind == "link":
-        now.link_s[where[:2]] += one.amount
-    elif one.kind == "input":
-        now.input_s[one.pipeline] += one.amount
-    elif one.kind == "lost":
-        now.alive[one.pipeline] = False
-
-
 class Emulator:
     """An emulated job: plans, the truth that they are run against, machines, and what decides.
 
+    ``frontier_index`` is the product's look-up among the plans.
+
     Raises:
         IncompleteProfileError: the profile lacks a computation of the plan.
-        PlanError: the profile is of another shape than the plan.
+        PlanError: the profile is of another shape than the plan, or the plan has timelines of kernels.
     """
 
     def __init__(
-        self,
-        plans: PlanSet,
-        profile: Profile,
-        cluster: ClusterShape,
-        *,
-        objective: Objective | None = None,
-        conditions: Conditions | None = None,
+        self, plans: PlanSet, profile: Profile, cluster: ClusterShape, *, conditions: Conditions | None = None
     ) -> None:
         if profile.stages != plans.schedule.stages:
             raise PlanError(
                 f"the plan is for {plans.schedule.stages} stages, the profile has {profile.stages}",
                 hint="give the profile that the plan was made from",
             )
-        conditions = conditions or Conditions()
-        plans = _with_scatter(plans, profile, conditions)
-        self._index = FrontierIndex.of(plans, objective or Objective())
-        self._world = World(plans, profile, cluster, conditions)
-
-    @property
-    def frontier_index(self) -> FrontierIndex:
-        """The product's look-up among the plans."""
-        return self._index
+        if any(options.timelines for options in plans.options.values()):
+            raise PlanError(
+                "the plan has timelines of kernels: an emulated GPU knows computations at whole clocks",
+                hint="emulate a plan made without --timelines",
+            )
+        self.cluster, self.conditions = cluster, conditions or Conditions()
+        self.profile, self.plans = profile, _with_scatter(plans, profile, self.conditions)
+        self.frontier_index = FrontierIndex.of(self.plans, Objective())
+        self.job = job_program(plans.schedule, plans.fixed_s)
+        waiting_w = as_planned_w(plans) if cluster.waiting_w is None else cluster.waiting_w
+        planned_mhz = {int(mhz) for options in plans.options.values() for mhz in options.clock_mhz}
+        if plans.wait_clock is not None:
+            planned_mhz.add(plans.wait_clock.clock_mhz)
+        self.tables = tables_of(profile, self.job.rows, waiting_w=waiting_w, clocks_mhz=planned_mhz)
+        self.change = Change(**asdict(cluster.change))
+        self.requests = functools.cache(self._requests)
+        self._asked = functools.cache(self._asked_by)
 
     def play(
         self,
@@ -291,22 +178,171 @@ class Emulator:
         Raises:
             ConfigError: a straggler that does not exist, or no iterations.
         """
-        cluster = self._world.cluster
-        stragglers = tuple(stragglers)
+        pipelines, stragglers = self.cluster.pipelines, tuple(stragglers)
+        if iterations < 1:
+            raise ConfigError(f"{iterations} iterations do not make a job", hint="at least 1")
         for one in stragglers:
-            one.check_exists(pipelines=cluster.pipelines, ranks=self._world.job.ranks, tensor=cluster.tensor)
-        answers = Answers(self._index, cluster.pipelines, answered=answered)
-        run = JobRun(self._world, iterations)
+            one.check_exists(pipelines=pipelines, ranks=self.job.ranks, tensor=self.cluster.tensor)
+        answers = Answers(self.frontier_index, pipelines, answered=answered)
+        run = _Run(self, iterations)
         for n in range(iterations):
-            planned, on_pace = answers.plans, answers.on_pace
+            planned, on_pace = answers.replica_plans.plans, answers.replica_plans.on_pace
             here = tuple(one for one in stragglers if one.is_active(n))
             if always is not None:
                 planned = [always] * len(planned)
             seen = run.iterate(n, list(zip(planned, on_pace, strict=True)), here)
-            answers.observe(ReplicaStatus(*seen, _announced(here, cluster.pipelines)))
+            answers.observe(ReplicaStatus(*seen, _announced(here, pipelines)))
             if progress is not None:
                 progress((n + 1) / iterations)
-        return run.result(tuple(answers.decisions), answers_cost_pct=answers.cost_pct)
+        cost_pct = answers.replica_plans.account["cost_pct"]
+        return replace(run.found, decisions=tuple(answers.decisions), answers_cost_pct=cost_pct)
+
+    def _requests(self, plans: tuple[Asking, ...]) -> PlannedRequests:
+        """Return what some plans ask for, in this order; clocks are places in the grid."""
+        place = {int(clock): index for index, clock in enumerate(self.tables.clock_mhz)}
+        opening_mhz, of_rows = zip(*(self._asked(*asking) for asking in plans), strict=True)
+        rows = len(self.job.nodes) + self.job.ranks
+        asked = [of_row.get(row, ()) for of_row in of_rows for row in range(rows)]
+        ends = np.cumsum([0, *map(len, asked)])
+        every = [request for one in asked for request in one]
+        return PlannedRequests(
+            first=ends[np.arange(len(plans))[:, None] * rows + np.arange(rows + 1)].astype(np.int64),
+            offset_s=np.array([offset_s for offset_s, _ in every], dtype=np.float64),
+            clock=np.array([place[clock_mhz] for _, clock_mhz in every], dtype=np.int64),
+            opening=np.array([[place[clock] for clock in own] for own in opening_mhz], dtype=np.int64),
+        )
+
+    def _asked_by(
+        self,
+        plan: float,
+        on_pace: bool,  # noqa: FBT001
+    ) -> tuple[list[int], Mapping[int, Sequence[tuple[float, int]]]]:
+        """Ask as a job does, every clock ahead by its own latency.
+
+        Return the clock of each rank as an iteration begins, then (offset, clock) by row of
+        `PlannedRequests`.
+        """
+        if plan == DEFAULT_CLOCKS:
+            return [max(self.profile.clocks_mhz)] * self.job.ranks, {}
+        change = self.cluster.reckoned or self.cluster.change
+        place, chosen = {node: at for at, node in enumerate(self.job.nodes)}, plan_numbered(self.plans, plan)
+        opening_mhz, of_row = list[int](), defaultdict[int, list[tuple[float, int]]](list)
+        for rank in range(self.job.ranks):
+            own = [instruction for _, instruction in self.plans.computations_of(rank)]
+            requests = clock_requests(chosen, rank, change, on_pace=on_pace)
+            opening_mhz.append(opening_clocks(chosen, rank, requests)[0])
+            for request in requests:
+                offset_s, row = max(request.offset_s, AFTER_OPENING_S), len(place) + rank
+                if request.position != OPENING:
+                    offset_s, row = request.offset_s, place[own[request.position]]
+                    if request.over:
+                        offset_s = -offset_s if offset_s else math.inf
+                of_row[row].append((offset_s, request.clock_mhz))
+        return opening_mhz, of_row
+
+
+class _Run:
+    """A job under way: the state of its GPUs, and what it did so far."""
+
+    def __init__(self, emulator: Emulator, iterations: int) -> None:
+        cluster, conditions, ranks = emulator.cluster, emulator.conditions, emulator.job.ranks
+        self._emulator, self._top = emulator, len(emulator.tables.clock_mhz) - 1
+        gpus = cluster.gpus(ranks)
+        self._gpus = idle_gpus(gpus, per_node=cluster.gpus_per_node, clock=self._top)
+        bin_s = conditions.trace_bin_s  # room for twice the time that the job needs if nothing goes wrong
+        longest_s = float(emulator.plans.iteration_time_s[-1])
+        bins = int(2.0 * iterations * longest_s / bin_s) + 1 if bin_s else 0
+        self._start_s = np.zeros((cluster.pipelines, ranks))
+        self._random = np.random.default_rng(conditions.seed)
+        self.found = Emulated(
+            gpus=gpus,
+            job_s=np.zeros(iterations),
+            own_s=np.full((iterations, cluster.pipelines), np.nan),
+            plan=np.zeros((iterations, cluster.pipelines)),
+            energy_j=np.zeros((iterations, len(CAUSES))),
+            changes=np.zeros(iterations, dtype=np.int64),
+            trace=PowerTrace(bin_s or 1.0, np.zeros(bins)),
+        )
+
+    def iterate(
+        self, n: int, plans: Sequence[Asking], stragglers: Sequence[Straggler]
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """Run iteration ``n`` of all pipelines up to their common release.
+
+        Return what ranks inform each other of: own times (NaN: unknown), who is capped.
+        """
+        used, found, job = tuple(sorted(set(plans))), self.found, self._emulator.job
+        requests = self._emulator.requests(used)
+        before_j, before = self._gpus.energy_j.sum(axis=0), int(self._gpus.changes.sum())
+        now = self._iteration(n, np.array([used.index(plan) for plan in plans], np.int64), stragglers)
+        for first, end in self._emulator.cluster.islands(job.ranks):
+            play_pipelines(self._with(requests, first, end), now)
+        alive = now.alive
+        if not alive.any():
+            raise ConfigError("all pipelines are lost at once", hint="leave one that goes on")
+        arrived_s = now.arrival_s[alive]  # each rank meets its peers, or all meet the last of all
+        met_s = arrived_s.max(axis=0) if job.by_rank else np.full(job.ranks, arrived_s.max())
+        released_s = float((met_s + job.reduction_s).max()) + job.step_s  # all meet for the norm
+        release_s = np.broadcast_to(released_s, now.arrival_s.shape).copy()
+        settle(self._with(requests, 0, len(alive)), now.cap, release_s.ravel())
+        found.plan[n] = [plan for plan, _ in plans]
+        arrival_s = arrived_s[:, 0] if job.by_rank else arrived_s.max(axis=1)
+        found.own_s[n, alive] = arrival_s - now.start_s[alive, 0] + released_s[0] - met_s[0]
+        found.job_s[n] = float((release_s - self._start_s)[:, 0].max())
+        found.energy_j[n] = self._gpus.energy_j.sum(axis=0) - before_j
+        found.changes[n] = int(self._gpus.changes.sum()) - before
+        self._start_s = release_s
+        return found.own_s[n], now.capped
+
+    def _iteration(
+        self, n: int, place: NDArray[np.int64], stragglers: Sequence[Straggler]
+    ) -> EmulatedIteration:
+        emulator, cluster, conditions = self._emulator, self._emulator.cluster, self._emulator.conditions
+        by_node = cluster.pipelines, len(emulator.job.nodes)
+        noise = conditions.noise * self._random.standard_normal(by_node) if conditions.noise else 0.0
+        work, loads = conditions.work[n % len(conditions.work)], conditions.loads
+        loaded: Floats = np.ones(by_node)
+        if loads is not None:
+            loaded = loads.factors(emulator.profile, emulator.job.nodes, n, pipelines=cluster.pipelines)
+        now = EmulatedIteration(
+            plan=place,
+            alive=np.ones(cluster.pipelines, dtype=np.bool_),
+            input_s=np.zeros(cluster.pipelines),
+            factor=np.broadcast_to(np.maximum(0.05, 1.0 + noise) * work * loaded, by_node).copy(),
+            slow=np.ones(self.found.gpus),
+            cap=np.full(self.found.gpus, self._top, dtype=np.int64),
+            start_s=self._start_s,
+            link_s=np.zeros_like(self._start_s),
+            arrival_s=np.zeros_like(self._start_s),
+            capped=np.zeros(cluster.pipelines, dtype=np.bool_),
+        )
+        for one in stragglers:
+            _hold_back(now, one, cluster.tensor, emulator.tables.clock_mhz)
+        return now
+
+    def _with(self, requests: PlannedRequests, first: int, end: int) -> Play:
+        emulator, cluster = self._emulator, self._emulator.cluster
+        shape = first, end, emulator.job.ranks, cluster.tensor, cluster.gpus_per_node
+        constant = emulator.job.program, emulator.tables, emulator.change
+        return Play(*shape, *constant, requests, self._gpus, self.found.trace)
+
+
+def _hold_back(now: EmulatedIteration, one: Straggler, tensor: int, clocks_mhz: Ints) -> None:
+    """Write one straggler into the iteration."""
+    gpus = (*now.link_s.shape, tensor)
+    rank = 0 if one.rank is None and one.gpu is not None else one.rank
+    where = (one.pipeline, *(slice(None) if part is None else part for part in (rank, one.gpu)))
+    if one.kind == "slow":
+        now.slow.reshape(gpus)[where] *= one.amount
+    elif one.kind == "cap":
+        highest = max(0, int(np.searchsorted(clocks_mhz, one.amount, side="right")) - 1)
+        now.cap.reshape(gpus)[where] = np.minimum(now.cap.reshape(gpus)[where], highest)
+    elif one.kind == "link":
+        now.link_s[where[:2]] += one.amount
+    elif one.kind == "input":
+        now.input_s[one.pipeline] += one.amount
+    elif one.kind == "lost":
+        now.alive[one.pipeline] = False
 
 
 def _with_scatter(plans: PlanSet, profile: Profile, conditions: Conditions) -> PlanSet:
@@ -340,31 +376,16 @@ class Answers:
     """
 
     def __init__(self, index: FrontierIndex, replicas: int, *, lag: int = 2, answered: bool = True) -> None:
-        self._replica_plans = ReplicaPlans(index, replicas, answered=answered, reaction_delay=lag)
+        self.replica_plans = ReplicaPlans(index, replicas, answered=answered, reaction_delay=lag)
         self._under_way = deque(ReplicaStatus.unknown(replicas) for _ in range(lag - 1))
         self._lag = lag
         self.decisions: list[StragglerDecision] = []
-
-    @property
-    def plans(self) -> Sequence[float]:
-        """Return what the next iteration is run at, a plan per replica."""
-        return self._replica_plans.plans
-
-    @property
-    def cost_pct(self) -> float:
-        """Return what answers have cost over the last 1 000 iterations."""
-        return self._replica_plans.account["cost_pct"]
-
-    @property
-    def on_pace(self) -> Sequence[bool]:
-        """Return which replicas last as long as the plan that they run predicts."""
-        return self._replica_plans.on_pace
 
     def observe(self, status: ReplicaStatus) -> None:
         """End an iteration, of which the replicas report this."""
         index = len(self.decisions)
         self._under_way.append(status)
-        self._replica_plans.observe(index + 1 - self._lag, self._under_way.popleft())
-        self._replica_plans.will_run(index + 1)
-        assert self._replica_plans.decision is not None
-        self.decisions.append(self._replica_plans.decision)
+        self.replica_plans.observe(index + 1 - self._lag, self._under_way.popleft())
+        self.replica_plans.will_run(index + 1)
+        assert self.replica_plans.decision is not None
+        self.decisions.append(self.replica_plans.decision)

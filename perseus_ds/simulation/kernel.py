@@ -120,11 +120,10 @@ class EmulatedIteration(NamedTuple):
     ``plan`` is a place in ``PlannedRequests``. ``factor`` multiplies durations, ``slow`` those of one GPU.
     ``cap`` is the highest place in the grid that a GPU reaches. ``link_s`` delays what a rank sends,
     ``input_s`` the first instruction; a rank that is not ``alive`` takes no part. Results: when each rank has
-    come to where it meets the other pipelines, and when each node began and ended. Also whether some GPU was
-    held below its clock.
+    come to where it meets the other pipelines, and whether some GPU was held below its clock.
 
-    Shape: ``plan``, ``alive``, ``input_s``, ``capped`` [pipelines]; ``factor``, ``begun_s``, ``ended_s``
-    [pipelines, nodes]; ``slow``, ``cap`` [gpus]; ``start_s``, ``link_s``, ``arrival_s`` [pipelines, ranks].
+    Shape: ``plan``, ``alive``, ``input_s``, ``capped`` [pipelines]; ``factor`` [pipelines, nodes]; ``slow``,
+    ``cap`` [gpus]; ``start_s``, ``link_s``, ``arrival_s`` [pipelines, ranks].
     """
 
     plan: Ints
@@ -137,8 +136,6 @@ class EmulatedIteration(NamedTuple):
     link_s: Floats
     arrival_s: Floats
     capped: NDArray[np.bool_]
-    begun_s: Floats
-    ended_s: Floats
 
 
 class PowerTrace(NamedTuple):
@@ -381,7 +378,6 @@ def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
     when_s, _, place, node = event
     gpus, requests, pipeline = play.gpus, play.requests, place // play.ranks
     p, row, plan = pipeline - play.first, play.program.row[node], now.plan[pipeline]
-    now.begun_s[pipeline, node] = when_s
     if row < 0:
         heappush(heap, (when_s + play.program.fixed_s[node], DONE, place, node))
         return
@@ -427,7 +423,6 @@ def _done(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, ev
             if requests.offset_s[k] < 0.0 or requests.offset_s[k] == AT_END:
                 after_s = max(0.0, -requests.offset_s[k])
                 _due(heap, progress, play, (when_s + after_s, ASK, place, requests.clock[k]))
-    now.ended_s[pipeline, node] = when_s
     now.arrival_s[pipeline, rank] = max(now.arrival_s[pipeline, rank], when_s)
     progress.left[p, rank] -= 1
     if progress.left[p, rank] == 0:

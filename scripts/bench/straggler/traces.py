@@ -114,7 +114,7 @@ def replay(own_s: Floats, index: FrontierIndex) -> dict[str, object]:
     answers = Answers(index, replicas, lag=LAG)
     job_s, free_s, late_pct, answered = 0.0, 0.0, [], None
     for n, row in enumerate(pace):
-        took_s = row * index.predicted_s(np.array(answers.plans))
+        took_s = row * index.predicted_s(np.array(answers.replica_plans.plans))
         job_s, needed_s = job_s + took_s.max(), row.max() * index.objective_s
         free_s += needed_s
         answers.observe(ReplicaStatus(took_s, np.zeros(replicas, np.bool_), np.ones(replicas)))

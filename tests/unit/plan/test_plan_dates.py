@@ -19,7 +19,7 @@ from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.select import faster_plan, select
 from perseus_ds.plan.verify import check_budget
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation import cluster
+from perseus_ds.simulation import emulator as emulation
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Emulator, means
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W, STAGES, gpt3_profile
 
@@ -86,7 +86,7 @@ def test_a_change_20_ms_early_or_late_costs_hardly_any_time(
                 for one, more_s in zip(requests, by_s, strict=False)
             )
 
-        monkeypatch.setattr(cluster, "clock_requests", off)
+        monkeypatch.setattr(emulation, "clock_requests", off)
         conditions = Conditions(noise=noise, seed=1)
         shape = ClusterShape(change=CHANGE, waiting_w=BLOCKING_POWER_W)
         return means(
