@@ -40,7 +40,7 @@ class IterationModel:
 
     def __init__(self, schedule: Schedule, weights: Mapping[int, float]) -> None:
         dag = dag_of(schedule)
-        self._graph, self._paths = dag.graph, LongestPaths(dag.graph, [0.0] * len(dag.edges))
+        self._paths = LongestPaths(dag.graph, [0.0] * len(dag.edges))
         self._orders, self._node = schedule.orders, {one: at for at, one in enumerate(dag.nodes)}
         rank_of = {one: rank for rank, order in enumerate(schedule.orders) for one in order}
         self._rank = np.array([rank_of[one] for one in dag.nodes])
@@ -48,7 +48,6 @@ class IterationModel:
             [_FORWARDS.get(n.kind, 0.0) * (weights.get(n.stage) or 1.0) for n in dag.nodes]
         )
         self._share /= self._share.mean()
-        self._ends = [self._paths.place(node) for node in range(len(dag.nodes))]
         self.rank_s = self._alike_s = 1.0 / np.bincount(self._rank, self._share)
 
     def fit(self, whole_s: float, slowed_s: Sequence[float], slower: float) -> float:
@@ -98,13 +97,13 @@ class IterationModel:
 
         ``start_s`` is when the first rank begins, ``lasts_s`` until the last one ends.
         """
-        ends = self._paths.ends(self._lasts(self.rank_s))
-        stretch, lasts = lasts_s / self._paths.over(ends), self._lasts(self.rank_s)
-        found = []
+        lasts = self._lasts(self.rank_s)
+        every = self._paths.ends(lasts)
+        stretch, ends, found = lasts_s / self._paths.over(every), self._paths.of_nodes(every), []
         for one in self._orders[rank]:
             if one.kind.is_computation:
                 node = self._node[one]
-                end_s = start_s + stretch * ends[self._ends[node]]
+                end_s = start_s + stretch * float(ends[node])
                 found.append(Interval(one, end_s - stretch * float(lasts[node]), end_s))
         return tuple(found)
 
@@ -114,13 +113,7 @@ class IterationModel:
 
     def _longest(self, rank_s: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return how long an iteration lasts, and each rank's part of the longest path in its own times."""
-        at_place = self._paths.ends(self._lasts(rank_s))
-        ends, work = np.array(at_place)[self._ends], np.zeros(len(rank_s))
-        first, before = self._graph.first_before, self._graph.before
-        node = int(ends.argmax())
-        while True:
-            work[self._rank[node]] += self._share[node]
-            rows = before[first[node] : first[node + 1]]
-            if not len(rows):
-                return self._paths.over(at_place), work
-            node = int(rows[ends[rows].argmax()])
+        ends = self._paths.ends(self._lasts(rank_s))
+        path = self._paths.longest(ends)
+        work = np.bincount(self._rank[path], weights=self._share[path], minlength=len(rank_s))
+        return self._paths.over(ends), work.astype(np.float64)

@@ -121,8 +121,8 @@ class LongestPaths:
     """
 
     def __init__(self, graph: Graph, delay: Sequence[float]) -> None:
-        nodes = len(graph.first_before) - 1
-        self._place = np.zeros(nodes, dtype=np.intp)
+        self._graph, self._delays = graph, np.asarray(delay)[graph.before_arc]
+        self._place = np.zeros(len(graph.first_before) - 1, dtype=np.intp)
         self._first: list[int] = []
         self._second: list[int] = []
         self._delay: list[float] = []
@@ -145,9 +145,12 @@ class LongestPaths:
         self._delay.append(delay)
         return len(self._first)
 
-    def place(self, node: int) -> int:
-        """Return where a node's end stands in `ends`."""
-        return int(self._place[node])
+    def of_nodes(self, ends: Sequence[float]) -> Seconds:
+        """Return the nodes' own of all ``ends``.
+
+        Shape: [nodes].
+        """
+        return np.array(ends)[self._place]
 
     def ends(self, lasts: Seconds) -> list[float]:
         """Return the ends of all places.
@@ -167,6 +170,17 @@ class LongestPaths:
     def over(self, ends: Sequence[float]) -> float:
         """Return when all is over."""
         return max((ends[place] for place in self._ends), default=0.0)
+
+    def longest(self, ends: Sequence[float]) -> list[int]:
+        """Return the nodes of the longest path, the last one first."""
+        graph, own = self._graph, self.of_nodes(ends)
+        path = [int(own.argmax())]
+        while True:
+            rows = slice(graph.first_before[path[-1]], graph.first_before[path[-1] + 1])
+            before = graph.before[rows]
+            if not len(before):
+                return path
+            path.append(int(before[(own[before] + self._delays[rows]).argmax()]))
 
 
 Edge = tuple[int, int]

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from perseus_ds.schedule.dag import LongestPaths
 from perseus_ds.solver.frontier import Frontier, bounds_at
-from perseus_ds.solver.network import Graph
 from perseus_ds.solver.problem import Floats, Indices, Plans, Problem, blended, undominated
 
 _ROUNDING = 1e-9
@@ -59,8 +58,7 @@ def _lowered(
     problem: Problem, frontier: Frontier, lanes: Sequence[_Lane]
 ) -> list[tuple[float, float, Indices]]:
     """Return time, cost and options of every plan on the way down."""
-    graph = frontier.whole.graph
-    paths = LongestPaths(graph, problem.delay_s.tolist())
+    paths = LongestPaths(frontier.whole.graph, problem.delay_s.tolist())
     choice, level = np.zeros(len(problem), np.int32), [0] * len(lanes)
     for lane in lanes:
         choice[lane.order] = lane.option[0]
@@ -70,8 +68,8 @@ def _lowered(
         ends_s = paths.ends(lasts_s)
         time_s, cost_j = paths.over(ends_s), sum(one.cost_j[at] for one, at in zip(lanes, level, strict=True))
         found.append((time_s, cost_j, choice.copy()))
-        own_s = np.array(ends_s)[[paths.place(node) for node in range(len(problem))]]
-        on_path = _longest(graph, problem.delay_s[graph.before_arc], own_s)
+        on_path = np.zeros(len(problem), np.bool_)
+        on_path[paths.longest(ends_s)] = True
         which = _best(paths, lanes, level, lasts_s=lasts_s, on_path=on_path, time_s=time_s)
         if which is None:
             return found
@@ -143,17 +141,3 @@ def _best(
         if rate > highest:
             best, highest = which, rate
     return best
-
-
-def _longest(graph: Graph, delay_s: Floats, ends_s: Floats) -> NDArray[np.bool_]:
-    """Return which activities the longest path goes through.
-
-    Shape: ``delay_s`` [precedences], in the order of ``graph.before``; ``ends_s`` [activities].
-    """
-    found, node = np.zeros(len(ends_s), np.bool_), int(ends_s.argmax())
-    while True:
-        found[node] = True
-        rows = slice(graph.first_before[node], graph.first_before[node + 1])
-        if rows.start == rows.stop:
-            return found
-        node = int(graph.before[rows][(ends_s[graph.before[rows]] + delay_s[rows]).argmax()])

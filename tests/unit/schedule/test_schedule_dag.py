@@ -73,7 +73,7 @@ def test_three_ways_to_the_earliest_ends_agree(
     for durations in (np.array(lasts), np.full(12, 7.0), np.array(lasts)):
         expected = np.array(dag.earliest_starts(durations.tolist(), fixed_s)) + durations
         ends = paths.ends(durations)
-        assert [ends[paths.place(node)] for node in range(12)] == pytest.approx(expected.tolist())
+        assert paths.of_nodes(ends).tolist() == pytest.approx(expected.tolist())
         assert paths.over(ends) == pytest.approx(max(expected))
         together = dag.spans(np.column_stack([durations, 0.0 * durations]), fixed_s)[0][:, 0]
         assert together + durations == pytest.approx(expected)
