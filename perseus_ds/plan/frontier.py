@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -212,7 +213,7 @@ def _freely(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching
     """Make plans whose clocks change as often as they like; parts are long enough for a change of clock."""
     if switching.split == "never":
         return _whole(problem, frontier, times_s)
-    return split(problem.activities, frontier, times_s, least_part_s=switching.least_part_s)
+    return split(frontier, times_s, least_part_s=switching.least_part_s)
 
 
 def _whole(problem: PlanProblem, frontier: Frontier, times_s: Floats) -> Plans:
@@ -237,14 +238,14 @@ def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, sw
     )
     if budget.dated or budget.per_gpu_per_s == 0.0:
         kept = _kept_fast(problem) if budget.dated else ()
-        return one_level(problem.activities, frontier, times_s, lanes.orders, lanes.level_of, kept=kept)
-    allowance = budget.allowance(len(lanes))
+        return one_level(frontier, times_s, lanes.orders, lanes.level_of, kept=kept)
+    within = partial(budget.within, len(lanes))
     most = 2 * np.array([len(order) for order in lanes.orders])  # into a computation, and once within it
-    if allowance.within(frontier.t_min_s, len(lanes)).allows(most):
+    if within(frontier.t_min_s).allows(most):
         return _freely(problem, frontier, times_s, switching)
     least_part_s = np.inf if switching.split == "never" else switching.least_part_s
     try:
-        return timelines(problem.activities, frontier, times_s, lanes, allowance, least_part_s=least_part_s)
+        return timelines(frontier, times_s, lanes, within, least_part_s=least_part_s)
     except InfeasibleError as error:
         raise PlanError(f"budget of changes: {error.message}", hint=error.hint) from error
 
@@ -367,7 +368,6 @@ def _affordable(
         clocks_mhz(problem, options[:, problem.columns]) for options in (plans.choice, plans.other)
     )
     changes = np.array([changes_between(first[:, own], last[:, own]) for own in problem.ranks])
-    allowance = budget.allowance(len(changes))
     idle_of = {idle.column: idle for idle in idle_times}
     kept = np.zeros(len(waits), dtype=np.bool_)
     for row in np.argsort(-waits.low_s, kind="stable").tolist():
@@ -376,7 +376,7 @@ def _affordable(
         if idle.position != BEGINNING:
             following = problem.ranks[idle.rank][idle.until or 0]
             more = 1 + int(last[plan, idle.column] == first[plan, following])
-        limits = allowance.within(float(plans.time_s[plan]), len(changes))
+        limits = budget.within(len(changes), float(plans.time_s[plan]))
         if limits.left(changes[:, plan])[idle.rank] >= more:
             changes[idle.rank, plan] += more
             kept[row] = True

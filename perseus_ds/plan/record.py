@@ -19,7 +19,7 @@ from perseus_ds.plan.waits import Idle, WaitClock, Waits, idles
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory.paths import read_record, write_record
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
-from perseus_ds.solver.problem import Allowance
+from perseus_ds.solver.problem import UNLIMITED, Budget
 
 # Computations that change their clock while they run: to which option, after how much work.
 
@@ -346,10 +346,13 @@ class ChangeBudget:
             return None
         return replace(self, per_gpu_per_s=gpu, per_node_per_s=node)
 
-    def allowance(self, ranks: int) -> Allowance:
-        """Return the same of a pipeline's ranks, as the solver reads it."""
-        node_of = (np.arange(ranks) // self.gpus_per_node).astype(np.int32)
-        return Allowance(self.per_gpu_per_s, self.per_node_per_s, node_of)
+    def within(self, ranks: int, time_s: float) -> Budget:
+        """Return the whole changes that a pipeline's ranks may make in an iteration of that length."""
+        gpu, node = (
+            UNLIMITED if per_s is None else int(min(per_s * time_s * (1.0 + 1e-12), UNLIMITED))
+            for per_s in (self.per_gpu_per_s, self.per_node_per_s)
+        )
+        return Budget(gpu, node, (np.arange(ranks) // self.gpus_per_node).astype(np.int32))
 
 
 DATES = 2

@@ -109,7 +109,7 @@ def check_budget(plans: PlanSet) -> None:
     ranks = plans.schedule.ranks
     for index in range(len(plans) if plans.budget.limits else 0):
         changes, time_s = _changes(plans, index), float(plans.iteration_time_s[index])
-        limits = plans.budget.allowance(ranks).within(time_s, ranks)
+        limits = plans.budget.within(ranks, time_s)
         if not (limits._replace(lane=DATES) if plans.budget.dated else limits).allows(changes):
             raise SolverError(
                 f"plan {index} changes the clock of a GPU {changes.max()} times in {time_s:.6g} s,"

@@ -14,6 +14,7 @@ Source: Frank and Wolfe 1956; Geoffrion 1974 (Lagrangian relaxation).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +27,6 @@ from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, solve
 from perseus_ds.solver.network import Graph, longest_seconds
 from perseus_ds.solver.problem import (
     UNLIMITED,
-    Allowance,
     Budget,
     Floats,
     Indices,
@@ -84,6 +84,10 @@ class Lanes:
 
     def __len__(self) -> int:
         return len(self.orders)
+
+
+BudgetWithin = Callable[[float], Budget]
+"""The changes that lanes may make in an iteration of so many seconds."""
 
 
 class Timelines(NamedTuple):
@@ -183,28 +187,23 @@ class Answers(NamedTuple):
 
 
 def timelines(
-    problem: Problem,
-    frontier: Frontier,
-    times_s: Floats,
-    lanes: Lanes,
-    allowance: Allowance,
-    *,
-    least_part_s: float = 0.0,
+    frontier: Frontier, times_s: Floats, lanes: Lanes, within: BudgetWithin, *, least_part_s: float = 0.0
 ) -> Plans:
     """Choose levels for every wanted time, with no more changes than allowed; drop plans that another beats.
 
-    ``choice`` is what an activity begins at, ``other`` what it ends at. No part of one that is split is
-    shorter than ``least_part_s``; with an infinite one none is split.
+    ``within`` states what is allowed in an iteration of a length. ``choice`` is what an activity begins at,
+    ``other`` what it ends at. No part of one that is split is shorter than ``least_part_s``; with an infinite
+    one none is split.
 
     Raises:
         InfeasibleError: a wanted time below T_min, or no plan for any of them changes so seldom.
     Cost: some dozens of dynamic programs for each of some times, and a small frontier for each.
     """
     frontier.refuse_below(times_s)
-    wanted_s = np.unique(np.asarray(times_s))
+    problem, wanted_s = frontier.whole.problem, np.unique(np.asarray(times_s))
     count = min(len(wanted_s), MOST, max(ACTIVITIES // len(problem), FEWEST))
     anchors = np.unique(np.linspace(0, len(wanted_s) - 1, count).round()).astype(np.int32)
-    search = _Search(frontier, lanes, allowance, least_part_s)
+    search = _Search(frontier, lanes, within, least_part_s)
     found: list[Timelines] = []
     for number, anchor in enumerate(anchors.tolist()):
         until = anchors[min(number + REACH, len(anchors) - 1)] + 1
@@ -216,16 +215,13 @@ def timelines(
         duration_s, cost_j = (np.concatenate(column) for column in zip(*blends, strict=True))
         time_s, total_j = longest_seconds(problem, frontier.whole.graph, duration_s), cost_j.sum(axis=1)
         changes = changes_of(problem, lanes, Timelines(choice, other, share))
-        few = [
-            allowance.within(lasts_s, len(lanes)).allows(own)
-            for lasts_s, own in zip(time_s.tolist(), changes, strict=True)
-        ]
+        few = [within(lasts_s).allows(own) for lasts_s, own in zip(time_s.tolist(), changes, strict=True)]
         rows = np.flatnonzero(few).astype(np.int32)
     if not len(rows):
         raise InfeasibleError("no plan changes a clock so seldom", hint="allow more changes")
     best = rows[undominated(time_s[rows], total_j[rows])]
-    within = np.searchsorted(time_s[best], wanted_s * AS_LONG, side="right") - 1
-    best = best[np.unique(np.maximum(within, 0))]
+    fits = np.searchsorted(time_s[best], wanted_s * AS_LONG, side="right") - 1
+    best = best[np.unique(np.maximum(fits, 0))]
     bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
     return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
 
@@ -263,13 +259,13 @@ def levels_of(frontier: Frontier, lanes: Lanes) -> Levels:
 class _Search:
     """Searches for one time after another; the taxes of the last one are where the next begins."""
 
-    def __init__(self, frontier: Frontier, lanes: Lanes, allowance: Allowance, least_part_s: float) -> None:
+    def __init__(self, frontier: Frontier, lanes: Lanes, within: BudgetWithin, least_part_s: float) -> None:
         problem, count = frontier.whole.problem, len(lanes)
         fixed_s = np.array([table.duration_s.min() for table in problem.tables])[problem.table_of]
         fixed_s[np.concatenate(lanes.orders)] = 0.0
-        self._frontier, self._lanes, self._allowance = frontier, lanes, allowance
+        self._frontier, self._lanes, self._within = frontier, lanes, within
         self._least_part_s = least_part_s
-        units = count + int(allowance.within(1.0, count).group_of.max()) + 1
+        units = count + int(within(1.0).group_of.max()) + 1
         self._game = game = Game(
             frontier.whole.graph,
             problem.delay_s,
@@ -300,7 +296,7 @@ class _Search:
     def plans(self, times_s: Floats, *, first: bool) -> list[Timelines]:
         """Return plans for the first of some times, with their changes moved to the others as well."""
         time_s = float(times_s[0])
-        budget = self._allowance.within(time_s, len(self._lanes))
+        budget = self._within(time_s)
         rungs = budget.ladder() if first and len(self._game.table) <= LADDER else [budget]
         return [
             one

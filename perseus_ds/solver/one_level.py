@@ -23,7 +23,6 @@ _ROUNDING = 1e-9
 
 
 def one_level(
-    problem: Problem,
     frontier: Frontier,
     times_s: Floats,
     orders: Sequence[Indices],
@@ -40,12 +39,10 @@ def one_level(
     Shape: ``kept`` [ways, lanes].
     Cost: one or a few passes over the graph for each level of each lane, in each way.
     """
-    lanes = [_Lane.of(problem, order, level_of) for order in orders]
-    found = _lowered(problem, frontier, lanes)
+    lanes = [_Lane.of(frontier.whole.problem, order, level_of) for order in orders]
+    found = _lowered(frontier, lanes)
     for ends in kept:
-        found += _lowered(
-            problem, frontier, [lane.keeping(*own) for lane, own in zip(lanes, ends, strict=True)]
-        )
+        found += _lowered(frontier, [lane.keeping(*own) for lane, own in zip(lanes, ends, strict=True)])
     every_s, every_j, options = (np.array(column) for column in zip(*found, strict=True))
     best = undominated(every_s, every_j)
     within = np.searchsorted(every_s[best], np.unique(times_s) * (1.0 + _ROUNDING), side="right") - 1
@@ -54,10 +51,9 @@ def one_level(
     return Plans(every_s, every_j, bound_j, options, options, np.ones(options.shape)).at(best)
 
 
-def _lowered(
-    problem: Problem, frontier: Frontier, lanes: Sequence[_Lane]
-) -> list[tuple[float, float, Indices]]:
+def _lowered(frontier: Frontier, lanes: Sequence[_Lane]) -> list[tuple[float, float, Indices]]:
     """Return time, cost and options of every plan on the way down."""
+    problem = frontier.whole.problem
     paths = LongestPaths(frontier.whole.graph, problem.delay_s.tolist())
     choice, level = np.zeros(len(problem), np.int32), [0] * len(lanes)
     for lane in lanes:

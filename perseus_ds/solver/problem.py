@@ -171,27 +171,6 @@ DENSE, STEP = 8, 1.15
 """Stricter budgets than a given one: all of so few changes, then each of so many times more."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Allowance:
-    """Changes of level that each lane, and all of a group together, may make; None is without limit.
-
-    Units: changes per second.
-    Shape: ``group_of`` [lanes].
-    """
-
-    lane_per_s: float | None = None
-    group_per_s: float | None = None
-    group_of: Indices | None = None
-
-    def within(self, time_s: float, lanes: int) -> Budget:
-        """Return the whole changes in an iteration of that length."""
-        lane, group = (
-            UNLIMITED if per_s is None else int(min(per_s * time_s * (1.0 + 1e-12), UNLIMITED))
-            for per_s in (self.lane_per_s, self.group_per_s)
-        )
-        return Budget(lane, group, np.zeros(lanes, np.int32) if self.group_of is None else self.group_of)
-
-
 class Budget(NamedTuple):
     """Changes of each lane, and of all lanes of a group, in one iteration at most.
 

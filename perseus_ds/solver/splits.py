@@ -24,7 +24,6 @@ from perseus_ds.solver.problem import (
     Indices,
     Ints,
     Plans,
-    Problem,
     blended,
     long_enough,
     undominated,
@@ -369,7 +368,7 @@ BLOCK = 64
 """Plans whose options are looked up at once."""
 
 
-def split(problem: Problem, frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> Plans:
+def split(frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> Plans:
     """Choose for every wanted time the optimal durations, each from the two options around it.
 
     A duration between two options is exactly on the hull when part of the work is done at one and the rest at
@@ -383,6 +382,7 @@ def split(problem: Problem, frontier: Frontier, times_s: Floats, *, least_part_s
     """
     frontier.refuse_below(times_s)
     choice, other, share = optimal_shares(frontier, np.sort(np.asarray(times_s)), least_part_s)
+    problem = frontier.whole.problem
     duration_s, cost_j = blended(problem, choice, other, share)
     time_s = longest_seconds(problem, frontier.whole.graph, duration_s)
     total_j = cost_j.sum(axis=1)

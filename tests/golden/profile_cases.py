@@ -217,8 +217,8 @@ def _frontier(problem: Problem) -> Arrays:
     }
     times_s = plan_times(frontier)[::10]
     for kind, plans in (
-        ("split", split(problem, frontier, times_s)),
-        ("parts", split(problem, frontier, times_s, least_part_s=0.02)),
+        ("split", split(frontier, times_s)),
+        ("parts", split(frontier, times_s, least_part_s=0.02)),
         ("whole", discretise(frontier, times_s)),
     ):
         check_plans(problem, plans, frontier=frontier)

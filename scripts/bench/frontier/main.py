@@ -91,8 +91,8 @@ def _plans(problem: Problem, stages: int) -> dict[str, float | int]:
     spent_s, plans = _timed(lambda: discretise(frontier, times_s))
     kept = worth_keeping(plans, base_power_w=base_w)
     gap_pct = 100.0 * (kept.cost_j - kept.bound_j) / (kept.bound_j + base_w * kept.time_s)
-    split(problem, frontier, times_s[:1])
-    split_s, halves = _timed(lambda: split(problem, frontier, times_s))
+    split(frontier, times_s[:1])
+    split_s, halves = _timed(lambda: split(frontier, times_s))
     split_gap_pct = 100.0 * (halves.cost_j - halves.bound_j) / (halves.bound_j + base_w * halves.time_s)
     return {
         "split_ms_per_plan": 1e3 * split_s / len(times_s),

@@ -21,7 +21,7 @@ def test_with_changes_free_a_plan_costs_what_the_lp_says(seed: int) -> None:
     problem = random_problem(seed, activities=2 + seed % 14)
     frontier = solve_frontier(problem)
     wanted_s = np.linspace(frontier.t_min_s, frontier.t_star_s, 5)
-    plans = split(problem, frontier, wanted_s)
+    plans = split(frontier, wanted_s)
     check_plans(problem, plans, frontier=frontier)
     for time_s in wanted_s:
         fits = np.flatnonzero(plans.time_s <= time_s * (1 + 1e-9))
@@ -33,7 +33,7 @@ def test_with_changes_free_a_plan_costs_what_the_lp_says(seed: int) -> None:
 def test_the_gap_is_rounding_on_coarse_and_noisy_grids(points: int) -> None:
     problem = noisy_pipeline(points, stages=8, microbatches=32, points=points)
     frontier = solve_frontier(problem)
-    plans = split(problem, frontier, np.linspace(frontier.t_min_s, frontier.t_star_s, 40)[:-1])
+    plans = split(frontier, np.linspace(frontier.t_min_s, frontier.t_star_s, 40)[:-1])
     gap = (plans.cost_j - plans.bound_j) / plans.bound_j
     assert gap.max() <= 1e-6
     assert (plans.share < 1.0).any()
@@ -44,7 +44,7 @@ def test_no_part_is_shorter_than_allowed_and_no_plan_is_late(least_part_s: float
     problem = noisy_pipeline(2, stages=4, microbatches=8, points=6)
     frontier = solve_frontier(problem)
     wanted_s = np.linspace(frontier.t_min_s, frontier.t_star_s, 12)
-    plans = split(problem, frontier, wanted_s, least_part_s=least_part_s)
+    plans = split(frontier, wanted_s, least_part_s=least_part_s)
     check_plans(problem, plans, frontier=frontier)
     assert plans.time_s[0] == pytest.approx(frontier.t_min_s, rel=1e-9)
     for index in range(len(plans)):
@@ -63,6 +63,6 @@ def test_an_option_that_takes_no_time_has_no_part_that_lasts() -> None:
     instant = OptionTable(np.array([0.0, 1.0]), np.array([5.0, 1.0]))
     whole_s = OptionTable(np.array([0.5]), np.array([2.0]))
     problem = Problem((instant, whole_s), np.array([0, 1]), np.array([0]), np.array([1]), np.zeros(1))
-    plans = split(problem, solve_frontier(problem), np.array([0.5, 1.0, 1.5]), least_part_s=0.2)
+    plans = split(solve_frontier(problem), np.array([0.5, 1.0, 1.5]), least_part_s=0.2)
     assert plans.time_s.tolist() == [0.5, 1.5]
     assert (plans.share == 1.0).all()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
 
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.plan import PlanSet, build
+from perseus_ds.plan import ChangeBudget, PlanSet, build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.profile import Point, Profile
@@ -18,7 +19,7 @@ from perseus_ds.solver.check import check_plans
 from perseus_ds.solver.discrete import Lanes, Timelines, changes_of, levels_of, timelines
 from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.network import graph_of, longest_seconds
-from perseus_ds.solver.problem import Allowance, Budget, OptionTable, Plans, Problem, blended
+from perseus_ds.solver.problem import Budget, OptionTable, Plans, Problem, blended
 
 STAGES, MICROBATCHES = 3, 5
 CLOCKS = 4
@@ -60,11 +61,11 @@ def pipeline(seed: int) -> tuple[Problem, Lanes]:
 
 
 def planned(
-    problem: Problem, lanes: Lanes, allowance: Allowance, *, at: float = 1.0, part_s: float = 0.0
+    problem: Problem, lanes: Lanes, budget: ChangeBudget, *, at: float = 1.0, part_s: float = 0.0
 ) -> Plans:
     frontier = solve_frontier(problem)
     times_s = np.array([at * frontier.t_min_s])
-    return timelines(problem, frontier, times_s, lanes, allowance, least_part_s=part_s)
+    return timelines(frontier, times_s, lanes, partial(budget.within, STAGES), least_part_s=part_s)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +96,8 @@ def test_what_a_budget_allows_and_spares() -> None:
     assert not budget.allows(np.array([3, 3, 0]))
     assert budget.left(np.array([1, 0, 3])).tolist() == [2, 3, 0]
     assert budget.left(np.array([1, 0, 3]), shared=True).tolist() == [2, 2, 0]
-    assert Allowance(10.0).within(0.35, 3).lane == 3
-    assert Allowance(10.0).within(0.3, 3).lane == 3  # rounding loses none
+    assert ChangeBudget(10.0).within(3, 0.35).lane == 3
+    assert ChangeBudget(10.0).within(3, 0.3).lane == 3  # rounding loses none
 
 
 def test_a_level_that_lies_above_every_hull_is_not_offered() -> None:
@@ -117,19 +118,19 @@ def test_without_changes_no_choice_of_one_level_for_each_lane_is_better(seed: in
             choice[row, order] = level
     duration_s, cost_j = blended(problem, choice, choice, np.ones(choice.shape))
     fits = longest_seconds(problem, graph_of(problem), duration_s) <= time_s * (1.0 + 1e-9)
-    found = planned(problem, lanes, Allowance(0.0), at=1.0 + 0.02 * seed)
+    found = planned(problem, lanes, ChangeBudget(0.0), at=1.0 + 0.02 * seed)
     assert found.cost_j[0] == pytest.approx(cost_j.sum(axis=1)[fits].min(), rel=1e-3)
 
 
-@pytest.mark.parametrize("limit", ["lane_per_s", "group_per_s"])
+@pytest.mark.parametrize("limit", ["per_gpu_per_s", "per_node_per_s"])
 @pytest.mark.parametrize("part_s", [0.0, 0.02, np.inf])
 def test_no_plan_changes_too_often_lasts_too_long_or_has_parts_too_short(limit: str, part_s: float) -> None:
     problem, lanes = pipeline(1)
-    allowance, at = Allowance(**{limit: 4.0}), 1.04
-    plans = planned(problem, lanes, allowance, at=at, part_s=part_s)
+    budget, at = ChangeBudget(**{limit: 4.0}), 1.04
+    plans = planned(problem, lanes, budget, at=at, part_s=part_s)
     check_plans(problem, plans, frontier=solve_frontier(problem))
     changes = changes_of(problem, lanes, Timelines(plans.choice, plans.other, plans.share))
-    assert allowance.within(float(plans.time_s[0]), STAGES).allows(changes[0])
+    assert budget.within(STAGES, float(plans.time_s[0])).allows(changes[0])
     assert changes.any()
     assert plans.time_s[0] <= at * solve_frontier(problem).t_min_s * (1.0 + 1e-9)
     ones = np.ones(plans.share.shape)
@@ -146,7 +147,7 @@ def test_a_time_that_no_plan_of_so_few_changes_keeps_is_refused() -> None:
         for number, table in enumerate(problem.tables)
     )
     with pytest.raises(InfeasibleError, match="seldom"):
-        planned(replace(problem, tables=tables), lanes, Allowance(group_per_s=0.5))
+        planned(replace(problem, tables=tables), lanes, ChangeBudget(per_node_per_s=0.5))
 
 
 # One clock for every GPU: against all combinations where these can be counted.

@@ -27,7 +27,7 @@ def test_of_two_alike_at_most_one_lies_between_its_options(time_s: float) -> Non
 
 def test_half_a_second_more_is_half_the_work_at_the_slower_option() -> None:
     problem = two(FAST_OR_SLOW, DEAR)
-    plans = split(problem, solve_frontier(problem), np.array([2.5]))
+    plans = split(solve_frontier(problem), np.array([2.5]))
     assert plans.choice.tolist() == [[0, 0]]
     assert plans.other.tolist() == [[0, 1]]
     assert plans.share[0] == pytest.approx([1.0, 0.5], abs=1e-5)
