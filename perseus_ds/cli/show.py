@@ -190,15 +190,9 @@ def _headline(plan: FrequencyPlan, stored: PlanSet) -> str:
 
 
 def _while_waiting(plan: FrequencyPlan, straggler_s: float) -> str:
-    """State what the plan is worth while others are waited for: both sides over the straggler's time.
-
-    Source: arXiv 2312.06902, equation 3.
-    """
-    plans, baseline = plan.of, plan.of.baseline
-    until_s = max(straggler_s, baseline.iteration_time_s, plan.iteration_time_s)
-    planned_j = float(plans.effective_energy_j[plan.index]) + plans.blocking_total_w * until_s
-    waited_w = baseline.blocking_power_w * plans.schedule.ranks
-    all_j = baseline.energy_j + waited_w * (until_s - baseline.iteration_time_s)
+    """State what the plan is worth while others are waited for: both sides over the straggler's time."""
+    until_s = max(straggler_s, plan.of.baseline.iteration_time_s, plan.iteration_time_s)
+    planned_j, all_j = plan.of.waiting_j(plan.index, until_s)
     return (
         f"beside a straggler of {straggler_s:.6g} s: {planned_j:.6g} J per pipeline with the wait"
         f" ({100.0 * (1.0 - planned_j / all_j):+z.2f} % saved of {all_j:.6g} J)"

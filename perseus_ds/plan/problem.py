@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
-from perseus_ds.plan.record import ChangeBudget, InstructionTimelines, Options, Splits, joined
+from perseus_ds.plan.record import ChangeBudget, InstructionTimelines, Options, Splits
 from perseus_ds.plan.waits import columns_of
 from perseus_ds.profile import Computation, Profile, smoothed
 from perseus_ds.schedule import Dag, Schedule, dag_of
@@ -66,7 +66,17 @@ class PlanProblem:
         Raises:
             PlanError: timelines of an instruction that is not planned.
         """
-        return self._of(joined(self.options, timelines), self.reserve_pct) if timelines else self
+        options = dict(self.options)
+        for one in timelines:
+            key = one.stage, one.kind
+            if key not in options:
+                raise PlanError(
+                    f"there are timelines for the {one.kind.name.lower()} of stage {one.stage}, which this"
+                    " job does not run",
+                    hint="give the timelines of this job's kernels",
+                )
+            options[key] = options[key].with_timelines(one)
+        return self._of(options, self.reserve_pct)
 
     def _of(self, options: Mapping[Computation, Options], reserve_pct: float) -> PlanProblem:
         tables = _tables(options, self.fixed_s, self.waiting_w, reserve_pct)
@@ -158,11 +168,6 @@ class Switching:
             return cls()
         up_s, down_s = (max(0.0, latency_s - found.call_s) for latency_s in (found.up_s, found.down_s))
         return cls(ClockChange(found.call_s, up_s, down_s))
-
-    def __post_init__(self) -> None:
-        for name in ("split", "waits"):
-            if getattr(self, name) not in {"automatic", "never"}:
-                raise PlanError(f"{name} is {getattr(self, name)!r}", hint="automatic or never")
 
     @property
     def least_part_s(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -258,27 +258,6 @@ class Options:
         )
 
 
-def joined(
-    options: Mapping[tuple[int, Kind], Options], given: Sequence[InstructionTimelines]
-) -> dict[tuple[int, Kind], Options]:
-    """Add the timelines of all instructions.
-
-    Raises:
-        PlanError: timelines of an instruction that is not planned.
-    """
-    found = dict(options)
-    for one in given:
-        key = (one.stage, one.kind)
-        if key not in found:
-            raise PlanError(
-                f"there are timelines for the {one.kind.name.lower()} of stage {one.stage}, which this job"
-                " does not run",
-                hint="give the timelines of this job's kernels",
-            )
-        found[key] = found[key].with_timelines(one)
-    return found
-
-
 def _segments(timeline: ClockSegments, times: float, highest_mhz: int) -> tuple[Segment, ...]:
     """Steps as stretches; those whose clocks are alike are one."""
     ends_s = [*(step.offset_s for step in timeline.steps[1:]), timeline.time_s]
@@ -495,6 +474,20 @@ class PlanSet:
         waiting_j = self.blocking_total_w * self.iteration_time_s
         return 100.0 * (self.energy_j / (self.effective_bound_j + waiting_j) - 1.0)
 
+    def waiting_j(self, plan: float, until_s: float) -> tuple[float, float]:
+        """Return the energies of one pipeline that waits until then, at a plan and at default clocks.
+
+        A plan between two numbers is their mixture.
+
+        Source: arXiv 2312.06902, equation 3.
+        """
+        first, second = int(plan), math.ceil(plan)
+        first_j, second_j = (float(self.effective_energy_j[one]) for one in (first, second))
+        planned_j = first_j + (plan - first) * (second_j - first_j) + self.blocking_total_w * until_s
+        waited_w = self.baseline.blocking_power_w * self.schedule.ranks
+        waited_s = until_s - self.baseline.iteration_time_s
+        return planned_j, self.baseline.energy_j + waited_w * waited_s
+
     def __len__(self) -> int:
         return len(self.iteration_time_s)
 
@@ -587,14 +580,3 @@ class FrequencyPlan:
         low = self.of.waits.of_plan(self.index)
         every = idles(self.of.schedule, self.of.fixed_s) if low else []
         return [idle for idle in every if idle.rank == rank and idle.column in low]
-
-    def clocks_of_stage(self, stage: int) -> list[int]:
-        """Clocks in MHz of one stage, in running order: one for a computation, more where it changes."""
-        portions = self.portions()
-        return [
-            segment.clock_mhz
-            for i in self.of.computations()
-            if i.stage == stage
-            for portion in portions[i]
-            for segment in self.of.options[i.stage, i.kind].segments(portion.option)
-        ]

@@ -381,15 +381,15 @@ def _levels(
     return np.diff(moments_s), plans.schedule.ranks * each_w + np.cumsum([0.0, *(add for _, add in steps)])
 
 
-def swing_w(plan: FrequencyPlan, within_s: float = 1.0) -> float:
-    """Return the largest change of one pipeline's power within some seconds, iteration after iteration.
+def swing_w(plan: FrequencyPlan) -> float:
+    """Return the largest change of one pipeline's power within a second, iteration after iteration.
 
     Cost: a pass over the schedule's graph, and one over its pieces.
     """
     played, total_s = play(plan), plan.iteration_time_s
     lasts_s, level_w = _levels(plan.of, played, _lowered(plan, played), total_s)
     real = lasts_s > _ROUNDING * total_s
-    return largest_change(lasts_s[real], level_w[real], within_s)
+    return largest_change(lasts_s[real], level_w[real], 1.0)
 
 
 def largest_change(lasts_s: NDArray[np.float64], level: NDArray[np.float64], within_s: float) -> float:

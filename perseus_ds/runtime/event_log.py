@@ -306,15 +306,8 @@ class StragglerReporter:
 
     def _saving_pct(self, replica: int, plan: float, sync_time_s: float) -> float:
         """Compare with default clocks beside the same straggler; both wait for it."""
-        frontier = self._frontiers[replica]
-        waiting_j = frontier.blocking_total_w * sync_time_s
-        baseline = frontier.baseline
-        extra_s = sync_time_s - baseline.iteration_time_s
-        default_j = baseline.energy_j + baseline.blocking_power_w * frontier.schedule.ranks * extra_s
-        first, second = int(plan), math.ceil(plan)
-        first_j, second_j = (float(frontier.effective_energy_j[one]) for one in (first, second))
-        own_j = first_j + (plan - first) * (second_j - first_j)
-        return 100.0 * (1.0 - (own_j + waiting_j) / default_j)
+        planned_j, default_j = self._frontiers[replica].waiting_j(plan, sync_time_s)
+        return 100.0 * (1.0 - planned_j / default_j)
 
     def _facts(self, decision: StragglerDecision, plans: Sequence[float]) -> dict[str, object]:
         return {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from perseus_ds.plan import Baseline, Options, PlanSet
+from perseus_ds.plan import Baseline, FrequencyPlan, Options, PlanSet
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
 
 
@@ -211,3 +211,15 @@ def two_plans() -> PlanSet:
         lower_bound_j=[1590.0, 1590.0],
         effective_bound_j=[990.0, 790.0],
     )
+
+
+def clocks_of_stage(plan: FrequencyPlan, stage: int) -> list[int]:
+    """Clocks in MHz of one stage, in running order: one for a computation, more where it changes."""
+    portions, options = plan.portions(), plan.of.options
+    return [
+        segment.clock_mhz
+        for i in plan.of.computations()
+        if i.stage == stage
+        for portion in portions[i]
+        for segment in options[i.stage, i.kind].segments(portion.option)
+    ]

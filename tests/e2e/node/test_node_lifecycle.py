@@ -13,6 +13,7 @@ import pytest
 from hosts import FakeNvml, beside, block, lived, node_at
 from jobs import events, names, plain_losses
 from ranks import Said, config
+from schedules import clocks_of_stage
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import read_plans, select
@@ -125,7 +126,7 @@ def test_no_clock_is_left_locked(node_course: NodeCourse) -> None:
 def test_the_clocks_in_the_driver_are_those_of_the_plan(node_course: NodeCourse) -> None:
     plan = select(read_plans(node_course.run_dir / "plan.json"), Objective())
     for stage, seen in enumerate(node_course.stored_mhz):
-        planned = set(plan.clocks_of_stage(stage))
+        planned = set(clocks_of_stage(plan, stage))
         assert seen.total() > 0
         assert set(seen) <= planned | {0}  # none where nobody has locked one: audits, the first and the last
         assert set(seen) & planned

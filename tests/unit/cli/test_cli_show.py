@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_program import Program
+from schedules import clocks_of_stage
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans, select
@@ -167,7 +168,7 @@ def test_every_instruction_has_its_clock_and_place(
     for stage in range(2):
         clocks = [clock for name in map(str, plan.of.computations()) if name[0] == str(stage)
                   for clock in graph.nodes[name]["clocks_mhz"].split("-")]  # fmt: skip
-        assert list(map(int, clocks)) == plan.clocks_of_stage(stage)
+        assert list(map(int, clocks)) == clocks_of_stage(plan, stage)
 
 
 def test_slack_is_what_the_longest_path_through_leaves(perseus: Program, plan_file: Path) -> None:

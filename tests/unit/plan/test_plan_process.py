@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from schedules import clocks_of_stage
 from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
@@ -60,7 +61,7 @@ def test_where_a_change_outlasts_an_iteration_every_gpu_keeps_one_clock(tmp_path
     assert len(plans) > 1
     for index in range(len(plans)):
         for stage in range(SCHEDULE.stages):
-            assert len(set(plans.plan(index).clocks_of_stage(stage))) == 1
+            assert len(set(clocks_of_stage(plans.plan(index), stage))) == 1
 
 
 def test_the_time_that_the_objective_allows_has_a_plan_of_its_own(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from schedules import hand_made
+from schedules import clocks_of_stage, hand_made
 from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
@@ -44,7 +44,7 @@ def test_a_plan_states_its_energy_clocks_and_saving() -> None:
     assert plans.gap_pct == pytest.approx([100 * 20 / 1580, 0.0, 100 * 50 / 1500])
     options = {str(i): [part.option for part in own] for i, own in plans.plan(2).portions().items()}
     assert options == {"0F0": [1], "0B0": [2], "1F0": [1], "1B0": [1]}
-    assert [plans.plan(2).clocks_of_stage(stage) for stage in (0, 1)] == [[1000, 700], [1000, 1000]]
+    assert [clocks_of_stage(plans.plan(2), stage) for stage in (0, 1)] == [[1000, 700], [1000, 1000]]
     assert (plans.plan(1).iteration_time_s, plans.plan(1).energy_j) == (7.0, 1500.0)
     assert plans.plan(1).saving_pct == pytest.approx(100 * (1 - 1500 / 1600))
     assert plans.plan(1).slowdown_pct == pytest.approx(100 / 6)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from schedules import two_plans
+from schedules import clocks_of_stage, two_plans
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
@@ -216,7 +216,7 @@ def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
 
 def test_a_clock_schedule_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
     schedules = ClockSchedules(PLANS, pipeline_rank=1, change=ClockChange.of_latency(0.02))
-    assert schedules.of(1).opening[0].clock_mhz == PLANS.plan(1).clocks_of_stage(1)[0]
+    assert schedules.of(1).opening[0].clock_mhz == clocks_of_stage(PLANS.plan(1), 1)[0]
     assert len(schedules.of(1).during) == len(schedules.of(1).over) == 2
     assert schedules.of(1) is schedules.of(1)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from schedules import clocks_of_stage
 from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
@@ -176,7 +177,7 @@ CASES = {
 def test_seconds_and_joules_are_those_counted_by_hand(name: str) -> None:
     case, profile = CASES[name], by_hand(CASES[name].stages)
     plans = planned(1, profile)
-    slow = [i for i in range(len(plans)) if plans.plan(i).clocks_of_stage(0) == [1000, 500]]
+    slow = [i for i in range(len(plans)) if clocks_of_stage(plans.plan(i), 0) == [1000, 500]]
     always = slow[0] if case.slow else DEFAULT_CLOCKS
     job = Emulator(plans, profile, case.cluster)
     found = job.play(len(case.job_s), map(parse_straggler, case.stragglers), always=always)

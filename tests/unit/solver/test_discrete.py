@@ -12,7 +12,6 @@ import pytest
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.plan import ChangeBudget, PlanSet, build
 from perseus_ds.plan.problem import Switching
-from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, Schedule, dag_of, textbook
 from perseus_ds.solver.check import check_plans
