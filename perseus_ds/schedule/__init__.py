@@ -5,7 +5,7 @@ from perseus_ds.schedule.instruction import Instruction, Kind, Load, mean_load
 from perseus_ds.schedule.matching import match_instructions, with_rendezvous, with_repeats_named
 from perseus_ds.schedule.schedule import Order, Schedule, first_forwards, last_backwards
 from perseus_ds.schedule.textbook import TEXTBOOK, textbook
-from perseus_ds.schedule.validate import grid, order_grid, validate
+from perseus_ds.schedule.validate import order_grid, validate
 
 __all__ = [
     "TEXTBOOK",
@@ -17,7 +17,6 @@ __all__ = [
     "Schedule",
     "dag_of",
     "first_forwards",
-    "grid",
     "last_backwards",
     "match_instructions",
     "mean_load",

@@ -10,23 +10,7 @@ from perseus_ds.schedule.dag import dag_of
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.schedule import Schedule
 
-# A schedule as a text grid: ranks down, unit time steps across.
-
-
-def grid(schedule: Schedule) -> str:
-    """Draw the computations as if each took one step.
-
-    Raises:
-        ScheduleError: the schedule cannot run.
-    """
-    dag, ranks = dag_of(schedule), schedule.rank_of_stages()
-    starts = dag.earliest_starts([1.0 if node.kind.is_computation else 0.0 for node in dag.nodes])
-    cells = {
-        (ranks[n.stage], int(t)): n for n, t in zip(dag.nodes, starts, strict=True) if n.kind.is_computation
-    }
-    width = 1 + max((step for _, step in cells), default=-1)
-    rows = [[cells.get((rank, step)) for step in range(width)] for rank in range(schedule.ranks)]
-    return _lines(schedule, [[_cell(schedule, instruction) for instruction in row] for row in rows])
+# Orders as a text grid: ranks down, positions across.
 
 
 def order_grid(schedule: Schedule, *, bad: tuple[int, int] | None = None) -> str:
@@ -36,25 +20,19 @@ def order_grid(schedule: Schedule, *, bad: tuple[int, int] | None = None) -> str
         rows[bad[0]][bad[1]] = "→" + rows[bad[0]][bad[1]]
     elif bad is not None:
         rows[bad[0]].append("→?")
-    return _lines(schedule, rows)
-
-
-def _cell(schedule: Schedule, instruction: Instruction | None) -> str:
-    """Name an instruction; the stage goes without stating where a rank runs one."""
-    if instruction is None:
-        return "."
-    if schedule.has_chunks:
-        return str(instruction)
-    return "+".join(f"{part.kind.value}{part.microbatch}" for part in instruction.parts)
-
-
-def _lines(schedule: Schedule, rows: list[list[str]]) -> str:
     width = max((len(cell) for row in rows for cell in row), default=1)
     name = "rank" if schedule.has_chunks else "stage"
     return "\n".join(
         f"{name} {rank} | " + " ".join(cell.ljust(width) for cell in row).rstrip()
         for rank, row in enumerate(rows)
     )
+
+
+def _cell(schedule: Schedule, instruction: Instruction) -> str:
+    """Name an instruction; the stage goes without stating where a rank runs one."""
+    if schedule.has_chunks:
+        return str(instruction)
+    return "+".join(f"{part.kind.value}{part.microbatch}" for part in instruction.parts)
 
 
 _BEFORE = {

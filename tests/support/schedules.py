@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from perseus_ds.plan import Baseline, FrequencyPlan, Options, PlanSet
-from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
+from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of, textbook
 
 
 def schedule(*orders: str, microbatches: int) -> Schedule:
@@ -223,3 +223,20 @@ def clocks_of_stage(plan: FrequencyPlan, stage: int) -> list[int]:
         for portion in portions[i]
         for segment in options[i.stage, i.kind].segments(portion.option)
     ]
+
+
+def grid(timed: Schedule) -> str:
+    """Draw the computations as if each took one step: ranks down, steps across."""
+    dag, ranks = dag_of(timed), timed.rank_of_stages()
+    starts = dag.earliest_starts([float(node.kind.is_computation) for node in dag.nodes])
+    computed = [
+        (node, int(at)) for node, at in zip(dag.nodes, starts, strict=True) if node.kind.is_computation
+    ]
+    rows = [["."] * (1 + max(at for _, at in computed)) for _ in timed.orders]
+    for node, at in computed:
+        parts = "+".join(f"{part.kind.value}{part.microbatch}" for part in node.parts)
+        rows[ranks[node.stage]][at] = str(node) if timed.has_chunks else parts
+    name, width = "rank" if timed.has_chunks else "stage", max(len(cell) for row in rows for cell in row)
+    return "\n".join(
+        f"{name} {rank} | {' '.join(cell.ljust(width) for cell in row)}" for rank, row in enumerate(rows)
+    )

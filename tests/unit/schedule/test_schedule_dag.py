@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedules import schedule
+from schedules import grid, schedule
 
 from perseus_ds.errors import ScheduleError
-from perseus_ds.schedule import Dag, Instruction, Kind, dag_of, grid, textbook
+from perseus_ds.schedule import Dag, Instruction, Kind, dag_of, textbook
 from perseus_ds.schedule.dag import LongestPaths
 
 NODES = tuple(Instruction(stage, Kind.FORWARD, 0) for stage in range(12))

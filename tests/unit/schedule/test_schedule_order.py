@@ -1,7 +1,8 @@
 import pytest
+from schedules import grid
 
 from perseus_ds.errors import ScheduleError
-from perseus_ds.schedule import Kind, grid, order_grid, textbook
+from perseus_ds.schedule import Kind, order_grid, textbook
 
 # Checked by eye against figure 4 of arXiv 2006.09503 (1F1B), figure 2 of arXiv 1811.06965 (GPipe), figure 4
 # of arXiv 2104.04473 (interleaved), figures 3 and 6 of arXiv 2401.10241 (ZB-H1, ZBV), with all computations
