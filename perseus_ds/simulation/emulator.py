@@ -98,13 +98,8 @@ class Emulated:
         return len(self.job_s)
 
     @property
-    def total_j(self) -> float:
-        """Energy of all GPUs over all iterations."""
-        return float(self.energy_j.sum())
-
-    @property
     def by_cause_j(self) -> Mapping[str, float]:
-        """The same, by what it went into."""
+        """Energy of all GPUs over all iterations, by what it went into."""
         return dict(zip(CAUSES, self.energy_j.sum(axis=0).tolist(), strict=True))
 
     @property

@@ -123,18 +123,8 @@ class EmulatedLoads:
         return cls(mean_load(listed), listed)
 
     @classmethod
-    def lognormal(cls, sigma: float, *, seed: int = 0) -> Self:
-        """Draw lengths of mean 1 whose logarithm has this standard deviation."""
-        return cls._drawn(lambda random: float(random.lognormal(-(sigma**2) / 2.0, sigma)), seed)
-
-    @classmethod
-    def buckets(cls, weights: Mapping[float, float], *, seed: int = 0) -> Self:
-        """Draw these lengths, each in proportion to its weight."""
-        share = np.array([*weights.values()]) / sum(weights.values())
-        return cls._drawn(lambda random: float(random.choice([*weights], p=share)), seed)
-
-    @classmethod
-    def _drawn(cls, draw: Callable[[np.random.Generator], float], seed: int) -> Self:
+    def drawn(cls, draw: Callable[[np.random.Generator], float], seed: int) -> Self:
+        """Draw every length."""
         random = np.random.default_rng(seed)
         return cls(mean_load([_load(draw(random)) for _ in range(_DRAWN)]), draw=draw, seed=seed)
 
@@ -250,8 +240,8 @@ class Conditions:
 class LoadSource(pydantic.BaseModel):
     """Source of the loads of microbatches: one of the three.
 
-    ``file`` is a CSV file with a column ``length``. ``lognormal`` is a standard deviation, ``lengths`` has a
-    weight for each length: both are drawn.
+    ``file`` is a CSV file with a column ``length``. ``lognormal`` is the standard deviation of the logarithm
+    of lengths of mean 1, ``lengths`` has a weight for each length: both are drawn.
     """
 
     model_config = _STRICT
@@ -274,10 +264,11 @@ class LoadSource(pydantic.BaseModel):
         """
         if self.file is not None:
             return EmulatedLoads.read(folder / self.file)
-        if self.lognormal is not None:
-            return EmulatedLoads.lognormal(self.lognormal, seed=seed)
-        assert self.lengths is not None
-        return EmulatedLoads.buckets(self.lengths, seed=seed)
+        if (sigma := self.lognormal) is not None:
+            return EmulatedLoads.drawn(lambda drawn: float(drawn.lognormal(-(sigma**2) / 2.0, sigma)), seed)
+        lengths = self.lengths or {}
+        share = np.array([*lengths.values()]) / sum(lengths.values())
+        return EmulatedLoads.drawn(lambda drawn: float(drawn.choice([*lengths], p=share)), seed)
 
 
 class Scenario(pydantic.BaseModel):

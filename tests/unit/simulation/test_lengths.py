@@ -16,6 +16,7 @@ from perseus_ds.simulation.emulator import (
     EmulatedLoads,
     Emulator,
 )
+from perseus_ds.simulation.scenario import LoadSource
 
 
 def profile_of(*forward_s: float) -> Profile:
@@ -57,8 +58,8 @@ def test_lengths_are_taken_in_turn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("loads", "deviation"),
     [
-        (EmulatedLoads.lognormal(0.5, seed=4), np.sqrt(np.expm1(0.25))),
-        (EmulatedLoads.buckets({1.0: 3.0, 5.0: 1.0}, seed=4), np.sqrt(3.0) / 2.0),
+        (LoadSource(lognormal=0.5).read(Path(), 4), np.sqrt(np.expm1(0.25))),
+        (LoadSource(lengths={1.0: 3.0, 5.0: 1.0}).read(Path(), 4), np.sqrt(3.0) / 2.0),
     ],
 )
 def test_distributions_have_their_mean_and_width(loads: EmulatedLoads, deviation: float) -> None:
