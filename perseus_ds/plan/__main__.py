@@ -11,13 +11,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import InfeasibleError, PerseusError, SlowChangeError
 from perseus_ds.plan.expected import expected, with_power_ratio
 from perseus_ds.plan.file import write_plans
 from perseus_ds.plan.frontier import build
 from perseus_ds.plan.problem import Switching
-from perseus_ds.plan.record import FrequencyPlan, PlanSet, read_timelines
+from perseus_ds.plan.record import PlanSet, read_timelines
 from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smoothed
@@ -58,9 +57,11 @@ def main(arguments: list[str]) -> int:
         plans = with_plan_within(_built(profile, request), request.objective)
         change = request.change or plans.change
         plans = with_power_ratio(plans, profile, change)
-        if request.objective is not None and profile.blocking_w:
+        if request.objective is not None and profile.blocking_w:  # here: the job's own thread would wait
             with suppress(InfeasibleError):  # the job says so itself
-                plans = _with_expected(plans, select(plans, request.objective), profile, change)
+                chosen, replicas = select(plans, request.objective), int(plans.fingerprint.get("replicas", 1))
+                found = expected(chosen, profile, change, variation=profile.variation(), replicas=replicas)
+                plans = replace(plans, expected={chosen.index: found})
         write_plans(plans, plan)
     except PerseusError as error:
         sys.stderr.write(f"{error}\n")
@@ -88,13 +89,6 @@ def _built(profile: Profile, request: PlanRequest) -> PlanSet:
         return made(
             switching=replace(switching, budget=replace(request.budget, per_gpu_per_s=0.0, dated=False))
         )
-
-
-def _with_expected(plans: PlanSet, plan: FrequencyPlan, profile: Profile, change: ClockChange) -> PlanSet:
-    """Work out what to expect of the job's plan here: on its own thread training would wait for it."""
-    replicas = int(plans.fingerprint.get("replicas", 1))
-    found = expected(plan, profile, change, variation=profile.variation(), replicas=replicas)
-    return replace(plans, expected={plan.index: found})
 
 
 if __name__ == "__main__":

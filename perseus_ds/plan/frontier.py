@@ -238,7 +238,7 @@ def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, sw
     )
     if budget.dated or budget.per_gpu_per_s == 0.0:
         kept = _kept_fast(problem) if budget.dated else ()
-        return one_level(frontier, times_s, lanes.orders, lanes.level_of, kept=kept)
+        return one_level(frontier, times_s, lanes, kept=kept)
     within = partial(budget.within, len(lanes))
     most = 2 * np.array([len(order) for order in lanes.orders])  # into a computation, and once within it
     if within(frontier.t_min_s).allows(most):

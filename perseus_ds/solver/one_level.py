@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.schedule.dag import LongestPaths
+from perseus_ds.solver.discrete import Lanes
 from perseus_ds.solver.frontier import Frontier, bounds_at
 from perseus_ds.solver.problem import Floats, Indices, Plans, Problem, blended, undominated
 
@@ -23,26 +24,20 @@ _ROUNDING = 1e-9
 
 
 def one_level(
-    frontier: Frontier,
-    times_s: Floats,
-    orders: Sequence[Indices],
-    level_of: Sequence[Indices],
-    *,
-    kept: Sequence[Sequence[tuple[int, int]]] = (),
+    frontier: Frontier, times_s: Floats, lanes: Lanes, *, kept: Sequence[Sequence[tuple[int, int]]] = ()
 ) -> Plans:
     """Choose a level for every lane, for every wanted time; drop plans that another beats.
 
-    ``orders`` are the activities of each lane, ``level_of`` the level of each option of every table. Each of
-    ``kept`` is a further way to run lanes: so many of each lane's first and last activities stay at the
-    highest level.
+    Each of ``kept`` is a further way to run lanes: so many of each lane's first and last activities stay at
+    the highest level.
 
     Shape: ``kept`` [ways, lanes].
     Cost: one or a few passes over the graph for each level of each lane, in each way.
     """
-    lanes = [_Lane.of(frontier.whole.problem, order, level_of) for order in orders]
-    found = _lowered(frontier, lanes)
+    each = [_Lane.of(frontier.whole.problem, order, lanes.level_of) for order in lanes.orders]
+    found = _lowered(frontier, each)
     for ends in kept:
-        found += _lowered(frontier, [lane.keeping(*own) for lane, own in zip(lanes, ends, strict=True)])
+        found += _lowered(frontier, [lane.keeping(*own) for lane, own in zip(each, ends, strict=True)])
     every_s, every_j, options = (np.array(column) for column in zip(*found, strict=True))
     best = undominated(every_s, every_j)
     within = np.searchsorted(every_s[best], np.unique(times_s) * (1.0 + _ROUNDING), side="right") - 1

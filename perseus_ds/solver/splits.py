@@ -381,8 +381,10 @@ def split(frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> 
     Cost: linear in activities per time.
     """
     frontier.refuse_below(times_s)
-    choice, other, share = optimal_shares(frontier, np.sort(np.asarray(times_s)), least_part_s)
-    problem = frontier.whole.problem
+    problem, wanted_s = frontier.whole.problem, np.sort(np.asarray(times_s))
+    blocks = np.split(wanted_s, range(BLOCK, len(wanted_s), BLOCK))
+    rows = [_plans(frontier, block_s.tolist(), least_part_s) for block_s in blocks]
+    choice, other, share = (np.concatenate(column) for column in zip(*rows, strict=True))
     duration_s, cost_j = blended(problem, choice, other, share)
     time_s = longest_seconds(problem, frontier.whole.graph, duration_s)
     total_j = cost_j.sum(axis=1)
@@ -391,22 +393,13 @@ def split(frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> 
     return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
 
 
-def optimal_shares(
-    frontier: Frontier, times_s: Floats, least_part_s: float
-) -> tuple[Indices, Indices, Floats]:
-    """The two options of every activity and the share of the first, which is the faster, for every time.
-
-    Shape: returns [times, activities] each.
-    """
-    blocks = np.split(np.asarray(times_s), range(BLOCK, len(times_s), BLOCK))
-    rows = [_plans(frontier, block_s.tolist(), least_part_s) for block_s in blocks]
-    choice, other, share = (np.concatenate(column) for column in zip(*rows, strict=True))
-    return choice, other, share
-
-
 def _plans(
     frontier: Frontier, times_s: Sequence[float], least_part_s: float
 ) -> tuple[Indices, Indices, Floats]:
+    """Return the two options of every activity and the share of the first, which is the faster.
+
+    Shape: returns [times, activities] each.
+    """
     duration = np.array([corner_durations(frontier, time_s) for time_s in times_s])
     choice, other, share = _around(frontier, duration, least_part_s)
     if least_part_s <= 0.0:
