@@ -174,7 +174,7 @@ def one_clock_plans(schedule: Schedule) -> tuple[Profile, PlanSet]:
 
 
 @pytest.mark.parametrize("microbatches", [2, 6])
-def test_no_combination_of_clocks_is_much_better(microbatches: int) -> None:
+def test_no_combination_of_clocks_is_better(microbatches: int) -> None:
     schedule = textbook("1f1b", stages=3, microbatches=microbatches)
     profile, plans = one_clock_plans(schedule)
     dag, best = dag_of(schedule), list[tuple[float, float]]()
@@ -185,5 +185,5 @@ def test_no_combination_of_clocks_is_much_better(microbatches: int) -> None:
         best.append((time_s, sum(one.energy_j - WAITING_W * one.time_s for one in points)))
     for time_s, cost_j in zip(plans.iteration_time_s, plans.effective_energy_j, strict=True):
         least_j = min(own_j for own_s, own_j in best if own_s <= time_s * (1.0 + 1e-9))
-        assert cost_j <= least_j * 1.03
+        assert cost_j <= least_j * 1.001
     assert len(plans) > 5
