@@ -27,7 +27,7 @@ from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock, Waits, idles
 from perseus_ds.profile import Profile, smoothed
 from perseus_ds.schedule import Kind, Schedule, validate
 from perseus_ds.solver.check import check_frontier, check_plans
-from perseus_ds.solver.discrete import Lanes, timelines
+from perseus_ds.solver.discrete import timelines
 from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.frontier import (
     REACH,
@@ -40,7 +40,7 @@ from perseus_ds.solver.frontier import (
     worth_keeping,
 )
 from perseus_ds.solver.one_level import one_level
-from perseus_ds.solver.problem import Floats, Plans, blended, changes_between, undominated
+from perseus_ds.solver.problem import Floats, Lanes, Plans, blended, changes_between, undominated
 from perseus_ds.solver.splits import split
 
 ONE_WAIT = 2

@@ -15,7 +15,6 @@ Source: Frank and Wolfe 1956; Geoffrion 1974 (Lagrangian relaxation).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +30,7 @@ from perseus_ds.solver.problem import (
     Floats,
     Indices,
     Ints,
+    Lanes,
     OptionTable,
     Plans,
     Problem,
@@ -68,22 +68,6 @@ LATE = 3.0
 """Multiple of the price of time that an answer pays for being late, where answers are ranked."""
 NO_TAX = 1e-6
 """A tax in joules that keeps nobody from a change."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lanes:
-    """Activities that share a machine, and the level at which each of their options runs it.
-
-    ``orders``: the activities of each lane in running order, over and over again: the last is followed by the
-    first. ``level_of``: for every table the level of each option, 0 the highest; empty where its activities
-    have no lane.
-    """
-
-    orders: tuple[Indices, ...]
-    level_of: tuple[Indices, ...]
-
-    def __len__(self) -> int:
-        return len(self.orders)
 
 
 BudgetWithin = Callable[[float], Budget]

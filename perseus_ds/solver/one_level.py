@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.schedule.dag import LongestPaths
-from perseus_ds.solver.discrete import Lanes
 from perseus_ds.solver.frontier import Frontier, bounds_at
-from perseus_ds.solver.problem import Floats, Indices, Plans, Problem, blended, undominated
+from perseus_ds.solver.problem import Floats, Indices, Lanes, Plans, Problem, blended, undominated
 
 _ROUNDING = 1e-9
 _WORK = 100_000

@@ -171,6 +171,22 @@ DENSE, STEP = 8, 1.15
 """Stricter budgets than a given one: all of so few changes, then each of so many times more."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Lanes:
+    """Activities that share a machine, and the level at which each of their options runs it.
+
+    ``orders``: the activities of each lane in running order, over and over again: the last is followed by the
+    first. ``level_of``: for every table the level of each option, 0 the highest; empty where its activities
+    have no lane.
+    """
+
+    orders: tuple[Indices, ...]
+    level_of: tuple[Indices, ...]
+
+    def __len__(self) -> int:
+        return len(self.orders)
+
+
 class Budget(NamedTuple):
     """Changes of each lane, and of all lanes of a group, in one iteration at most.
 

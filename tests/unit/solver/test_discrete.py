@@ -15,10 +15,10 @@ from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, Schedule, dag_of, textbook
 from perseus_ds.solver.check import check_plans
-from perseus_ds.solver.discrete import Lanes, Timelines, changes_of, levels_of, timelines
+from perseus_ds.solver.discrete import Timelines, changes_of, levels_of, timelines
 from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.network import graph_of, longest_seconds
-from perseus_ds.solver.problem import Budget, OptionTable, Plans, Problem, blended
+from perseus_ds.solver.problem import Budget, Lanes, OptionTable, Plans, Problem, blended
 
 STAGES, MICROBATCHES = 3, 5
 CLOCKS = 4
