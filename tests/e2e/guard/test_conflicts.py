@@ -94,6 +94,20 @@ def kinds(gpu: GuardedGpu) -> list[ConflictKind]:
     return [one.kind for one in gpu.conflicts()]
 
 
+def test_persistence_off_is_said_at_the_start(node: FakeNvml) -> None:
+    node.state.gpu[0].persistence = 0
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        assert eventually(lambda: said(gpu, "persistence"))
+
+
+def test_a_driver_that_refuses_is_said_at_the_next_request(node: FakeNvml, gpu: GuardedGpu) -> None:
+    node.state.gpu[0].set_error = 4
+    gpu.lock_clock(705)
+    assert eventually(lambda: gpu.given_up() is not None)
+    node.state.gpu[0].set_error = 0
+    assert eventually(lambda: node.locked_mhz() == [0, 0])
+
+
 def test_a_lock_that_was_there_before_the_job_is_reported_and_reset(node: FakeNvml) -> None:
     node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 720, 60
     with choose(DeviceRequest("nvml")).gpu as gpu:

@@ -54,6 +54,15 @@ def test_a_guard_that_is_asked_to_end_puts_the_clock_back(node: FakeNvml, number
     assert free(node)
 
 
+def test_a_killed_guard_is_made_good_by_its_living_trainer(node: FakeNvml) -> None:
+    job = Job()
+    assert eventually(lambda: not free(node))
+    job.kill_guard()
+    assert eventually(lambda: free(node))
+    job.kill_trainer()
+    job.wait()
+
+
 def test_a_stopped_trainer_holds_up_nobody(node: FakeNvml) -> None:
     job = Job()
     assert eventually(lambda: not free(node))

@@ -9,18 +9,22 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import ask, eventually, lock
+from processes import EVERYTHING, Daemon, ask, eventually, lock
 
+from perseus_ds.device.gpu import DeviceRequest
+from perseus_ds.guard.open import choose
 from perseus_ds.guard.protocol import KIND
 
 pytestmark = pytest.mark.e2e
 
 PROGRAM = [sys.executable, "-m", "perseus_ds", "guardd"]
+GPUS = 8
 
 
 class Run:
@@ -117,6 +121,14 @@ def test_rules_that_are_none_leave_those_in_force(
     assert why in refused.log.read_text()
 
 
+def test_a_rule_for_nobody_is_skipped_and_said(node: FakeNvml, tmp_path: Path) -> None:
+    with running(tmp_path, 'allow = ["user=nobody-of-that-name gpus=*", "gpus=*"]') as service:
+        assert "nobody-of-that-name" in service.log.read_text()
+        with service.take(0)[0] as sock:
+            assert ask(sock, do="sync")["is"] == "synced"
+        assert dict(status(service.path)["service"])["rules"] == 1
+
+
 def test_status_says_who_holds_what_and_what_was_left(node: FakeNvml, tmp_path: Path) -> None:
     with running(tmp_path, 'floor_mhz = 510\nallow = ["gpus=*"]') as service:
         with service.take(1)[0] as sock:
@@ -194,3 +206,23 @@ def test_the_service_manager_is_told(node: FakeNvml, tmp_path: Path, is_abstract
             service.process.terminate()
             while (said := manager.recv(100)) != b"STOPPING=1":
                 assert said == b"WATCHDOG=1"
+
+
+def test_eight_leases_have_their_clocks_back_after_a_restart(
+    node: FakeNvml, tmp_path: Path, start: Callable[..., Daemon]
+) -> None:
+    more = FakeNvml(node.path, gpus=GPUS)
+    daemon = start(EVERYTHING)
+    with contextlib.ExitStack() as jobs:
+        held = [jobs.enter_context(choose(DeviceRequest("guardd", local_rank=n)).gpu) for n in range(GPUS)]
+        for gpu in held:
+            gpu.lock_clock(900)
+        assert eventually(lambda: more.locked_mhz() == [900] * GPUS)
+        daemon.end(signal.SIGKILL)
+        assert eventually(lambda: not any(gpu.in_control() for gpu in held))
+        start(EVERYTHING)
+        ready_s = time.monotonic()
+        assert eventually(lambda: all(gpu.in_control() for gpu in held), 60.0)
+        assert eventually(lambda: more.locked_mhz() == [900] * GPUS, 60.0)
+        sys.stdout.write(f"{GPUS} clocks are back {time.monotonic() - ready_s:.2f} s after the service\n")
+        assert all(gpu.given_up() is None for gpu in held)

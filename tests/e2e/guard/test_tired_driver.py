@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,30 @@ def left_locked(node: FakeNvml) -> Job:
     assert eventually(lambda: not alive(job.guard))
     assert not free(node)
     return job
+
+
+def test_a_second_of_refusals_after_a_kill_costs_a_second(node: FakeNvml) -> None:
+    job = Job()
+    assert eventually(lambda: not free(node))
+    node.refuse_for(1.0)
+    job.kill_trainer()
+    job.wait()
+    assert not free(node)
+    assert eventually(lambda: free(node) and not alive(job.guard))
+
+
+def test_a_moment_of_errors_in_mid_job_is_over_when_it_is_over(node: FakeNvml) -> None:
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        gpu.lock_clock(660)
+        gpu.sync()
+        node.refuse_for(0.2)
+        gpu.reset_clock()
+        gpu.sync()
+        assert free(node)
+        gpu.lock_clock(900)
+        gpu.sync()
+        assert node.locked_mhz() == [900, 0]
+        assert gpu.given_up() is None
 
 
 def test_a_lapse_whose_reset_fails_is_tried_again(node: FakeNvml) -> None:
@@ -106,6 +131,19 @@ def test_a_living_trainer_restores_though_the_journals_are_gone(node: FakeNvml) 
     job.wait()
 
 
+def test_a_removed_folder_comes_back_with_its_journal(node: FakeNvml) -> None:
+    job = Job()
+    assert eventually(lambda: not free(node))
+    folder = node.path.parent / "guard"
+    shutil.rmtree(folder.rename(folder.with_suffix(".away")))  # at once: its guard may be writing
+    assert eventually(lambda: any(folder.glob("*.json")))
+    job.kill_both()
+    job.wait()
+    assert eventually(lambda: not alive(job.guard))
+    repair()
+    assert free(node)
+
+
 def test_a_relative_folder_is_the_same_for_trainer_and_guard(
     node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +154,18 @@ def test_a_relative_folder_is_the_same_for_trainer_and_guard(
         gpu.sync()
         monkeypatch.chdir("/")
         assert len(list((tmp_path / f"here-{os.getpid()}").glob("*.json"))) == 1
+    assert free(node)
+
+
+def test_a_clock_that_nobody_journaled_is_reset_with_all_others(node: FakeNvml) -> None:
+    with NvmlGpu(DeviceRequest("nvml", local_rank=1)) as operator:
+        operator.lock_clock(900)
+    time.sleep(0.01)
+    told = reset(node)
+    assert told.returncode == 0
+    assert "--all" in told.stdout
+    assert node.locked_mhz() == [0, 900]
+    assert reset(node, "--all").returncode == 0
     assert free(node)
 
 
