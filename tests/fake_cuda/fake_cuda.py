@@ -71,7 +71,7 @@ class Capture:
 
 @dataclass
 class Counts:
-    """What the double saw."""
+    """Counts of calls that the double saw."""
 
     events_alive: int = 0
     events_peak: int = 0

@@ -75,7 +75,7 @@ class Played:
         return np.flatnonzero((self.plan != self.plan[0]).any(axis=1))
 
     def excess_pct(self, when: slice) -> float:
-        """How much longer the job takes than its slowest replica would at full speed."""
+        """Return by how much, in percent, the job takes longer than its slowest replica at full speed."""
         return float(100.0 * (self.job_s[when].mean() / self.free.job_s[when].mean() - 1.0))
 
     def energy_above_best_pct(self, when: slice, replica: int) -> float:

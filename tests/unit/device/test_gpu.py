@@ -1,4 +1,4 @@
-"""Who works against us, and who may set clocks."""
+"""Conflicts with others on a GPU, and the right to set its clocks."""
 
 import os
 import subprocess

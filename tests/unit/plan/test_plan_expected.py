@@ -1,4 +1,4 @@
-"""What a plan takes when clocks change as they do, by hand; errors of the profile and of the saving."""
+"""Time and energy of a plan when clocks change as they do, by hand; errors of the profile and the saving."""
 
 from __future__ import annotations
 
@@ -291,13 +291,13 @@ def off_by(share: float, *, told: bool = False, clocks: int = 38, seed: int = 11
 
 
 def error_of(profile: Profile) -> EntryError | None:
-    """As `perseus-ds plan` finds it: points are drawn to their curves first."""
+    """Return the error of a profile as `perseus-ds plan` finds it: points are drawn to their curves first."""
     known = smoothed(profile, scatter=True)
     return profile_error(known, build(known, SCHEDULE, blocking_power_w=BLOCKING_POWER_W))
 
 
 def truly_slower_pct(true: PlanProblem, believed: Profile) -> float:
-    """By how much the plan that loses no time by a believed profile does lose, at what is true."""
+    """Return the slowdown, in truth, of the plan that loses no time by a believed profile."""
 
     def highest_s(problem: PlanProblem) -> float:
         return baseline_of(problem.schedule, problem.options, problem.fixed_s, 0.0).iteration_time_s

@@ -1,4 +1,4 @@
-"""One vector carries every rank's report; its exchange in each iteration, and notices beside it."""
+"""Vector of every rank's report, its exchange in each iteration, and notices beside it."""
 
 from __future__ import annotations
 
