@@ -168,7 +168,7 @@ def run_trace(options: argparse.Namespace) -> int:
 def run_measure(options: argparse.Namespace) -> int:
     """Measure, write, state what was left out."""
     trace = read_trace(options.trace)
-    gpu, find = _real() if options.simulated is None else _simulate(options.simulated)
+    gpu, find = _open_real() if options.simulated is None else _open_simulated(options.simulated)
     settings = MeasurementSettings(window_s=options.window_s, windows=options.windows)
     with gpu, bar("measuring") as progress:
         profile = measure_kernels(
@@ -186,13 +186,13 @@ def run_measure(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _simulate(model: str) -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
+def _open_simulated(model: str) -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
     settings = SimulatedSettings(gpu=model, noise=_NOISE, counter_noise=_NOISE / 2)
     gpu = SimulatedGpu(settings, time=VirtualTime())
     return gpu, partial(simulated_runner, gpu)
 
 
-def _real() -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
+def _open_real() -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
     replay = import_module("perseus_ds.runtime.kernel_tracing")
     device, uuid = replay.cuda_device()
     choice = choose(DeviceRequest("automatic", local_rank=0, uuid=uuid, lock=True))
