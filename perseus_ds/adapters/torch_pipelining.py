@@ -208,7 +208,7 @@ def written_order(actions: Iterable[Action], *, reduces: bool, at_once: bool = F
         if pair and at_once:
             if [one.kind for one in found] != [Kind.FORWARD, Kind.BACKWARD]:
                 raise EngineError(f"{action} overlaps something else than a forward and a whole backward")
-            found = [Instruction.combined(*found)]
+            found = [Instruction.combine(*found)]
         order += [one for one in found if reduces or one.kind is not Kind.REDUCE_GRADS]
     return _with_step(order)
 

@@ -35,7 +35,7 @@ from perseus_ds.device.simulated.models import MODELS
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError
 from perseus_ds.guard.open import choose
-from perseus_ds.kernels.choose import launch_costs, smoothed
+from perseus_ds.kernels.choose import launch_costs, smooth
 from perseus_ds.kernels.measure import (
     CORE_CLOCKS,
     KernelRunner,
@@ -211,7 +211,7 @@ def run_plan(options: argparse.Namespace) -> int:
             profile, trace, tau=options.slower / 100.0, latencies_s=latencies_s, progress=progress
         )
     if options.timelines is not None:
-        costs = launch_costs(smoothed(profile), trace)
+        costs = launch_costs(smooth(profile), trace)
         lines = timelines_of(costs, trace, latencies_s[-1], spared_w=profile.spared_w)
         write_timelines(lines, options.timelines)
     if options.output is not None:

@@ -59,7 +59,7 @@ from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget, read_timelines
 from perseus_ds.plan.reserve import UNKNOWN_PCT, reserve_in_words
 from perseus_ds.plan.select import costs_of, with_plan_within
-from perseus_ds.profile import Profile, read_profile, smoothed
+from perseus_ds.profile import Profile, read_profile, smooth
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.schedule import TEXTBOOK, Schedule, textbook
 
@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Plan, write what was asked for, print the summary."""
     measured = read_profile(options.profile)
-    profile, given = smoothed(measured, scatter=True), _given(options.set)
+    profile, given = smooth(measured, scatter=True), _given(options.set)
     longest_s = max((profile.of(*key)[0].time_s for key in profile.points), default=0.0)
     if longest_s > _LONG_S:
         log_stderr(f"{options.profile}: a computation takes {longest_s:g} s; times are seconds, not ms")

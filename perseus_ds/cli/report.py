@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perseus_ds.cli.output import DONE, bold, grid, not_negative, print_result, pue, refuse_idle, sentences
-from perseus_ds.plan import certified
+from perseus_ds.plan import gap_in_words
 from perseus_ds.report import EnergyPrices, compare, write_profile_page, write_report
 from perseus_ds.report.figures import Comparison, Figures, compare_measured_expected, figures, headline
 from perseus_ds.report.read import RunData, load_run
@@ -88,7 +88,7 @@ def report_table(contents: RunData, found: Figures, prices: EnergyPrices | None 
     if text := compare_measured_expected(contents, found):
         parts += ["", text]
     if found.gap_pct is not None:
-        parts.append(f"The plan is {certified(found.gap_pct)}.")
+        parts.append(f"The plan is {gap_in_words(found.gap_pct)}.")
     parts += [f"missing {part.file}: {part.why}" for part in contents.missing]
     return sentences("\n".join(parts))
 

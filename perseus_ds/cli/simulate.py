@@ -35,7 +35,7 @@ from perseus_ds.cli.output import (
     sentences,
 )
 from perseus_ds.plan import read_plans
-from perseus_ds.profile import read_profile, smoothed
+from perseus_ds.profile import read_profile, smooth
 from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     Emulated,
@@ -155,7 +155,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run default clocks and the plan; print the comparison."""
     scenario = _scenario(options)
-    profile = smoothed(read_profile(options.profile), scatter=True)
+    profile = smooth(read_profile(options.profile), scatter=True)
     with names_profile(options.profile):
         plans, cluster = read_plans(options.plan), scenario.cluster(profile)
         conditions = scenario.conditions(Path() if options.scenario is None else options.scenario.parent)

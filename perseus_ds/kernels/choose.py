@@ -348,7 +348,7 @@ def validate_on_second_sample(chosen: ChosenPairs, second: CostTable, errors: Co
 _FEWEST_SPARE = 3
 
 
-def smoothed(profile: KernelProfile) -> KernelProfile:
+def smooth(profile: KernelProfile) -> KernelProfile:
     """Draw every first measurement towards its class's surface; a class with few points stays as it is."""
     return replace(
         profile, measured=tuple(replace(one, first=_smooth(one.first)) for one in profile.measured)

@@ -13,7 +13,7 @@ from perseus_ds.device.gpu import Capabilities, Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.operators import work_of_operator
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
-from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
+from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smooth
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile, LeftOut, MeasuredKernel
 from perseus_ds.kernels.trace import KernelClass, KernelTrace
 
@@ -232,7 +232,7 @@ def measure_kernels(
 
 def _chosen_pairs(profile: KernelProfile, trace: KernelTrace) -> Mapping[KernelClass, list[ClockPair]]:
     """The pairs that some goal chooses for each class, the default one first."""
-    costs = launch_costs(smoothed(profile), trace)
+    costs = launch_costs(smooth(profile), trace)
     wanted = {kernel: [DEFAULT_PAIR] for kernel in trace.classes}
     for level in Level:
         table = cost_table(costs, trace, level)

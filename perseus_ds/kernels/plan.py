@@ -21,7 +21,7 @@ from perseus_ds.kernels.choose import (
     launch_costs,
     predict,
     second_costs,
-    smoothed,
+    smooth,
     validate_on_second_sample,
 )
 from perseus_ds.kernels.profile import KernelProfile
@@ -101,7 +101,7 @@ def kernel_plan(
     Raises:
         ProfileError: profile and trace do not belong together.
     """
-    costs, second = launch_costs(smoothed(profile), trace), second_costs(profile, trace)
+    costs, second = launch_costs(smooth(profile), trace), second_costs(profile, trace)
     table = cost_table(costs, trace)
     reasons = {one.kernel: one.reason for one in profile.left_out}
     measured = {one.kernel for one in profile.measured}

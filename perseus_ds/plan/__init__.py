@@ -23,7 +23,7 @@ from perseus_ds.plan.record import (
 )
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.reserve import doubt, too_little_reserve
-from perseus_ds.plan.select import certified, select, select_for, unslowed_s, worth
+from perseus_ds.plan.select import gap_in_words, select, select_for, unslowed_s, worth
 from perseus_ds.plan.verify import verify
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ __all__ = [
     "Splits",
     "Switching",
     "build",
-    "certified",
     "clock_requests",
     "doubt",
     "dumps",
     "expected",
+    "gap_in_words",
     "loads",
     "opening_clocks",
     "read_plans",

@@ -19,7 +19,7 @@ from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import PlanSet, read_timelines
 from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select, with_plan_within
-from perseus_ds.profile import Profile, read_profile, smoothed
+from perseus_ds.profile import Profile, read_profile, smooth
 
 # Low priority for what takes long: a short plan is made at once, a long one leaves the training first.
 
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
     profile_file, request_file, plan = map(Path, arguments)
     try:
         request = read_request(request_file)
-        profile = smoothed(read_profile(profile_file), scatter=True)
+        profile = smooth(read_profile(profile_file), scatter=True)
         plans = with_plan_within(_built(profile, request), request.objective)
         change = request.change or plans.change
         plans = with_power_ratio(plans, profile, change)

@@ -70,15 +70,15 @@ def play(plan: FrequencyPlan) -> list[Played]:
     Shape: rank after rank, each in running order.
     Cost: linear in the nodes and edges of the schedule's graph.
     """
-    return _played(plan.of, plan.portions())
+    return _play(plan.of, plan.portions())
 
 
 def play_baseline(plans: PlanSet) -> list[Played]:
     """Run the same schedule with every computation at its highest clock."""
-    return _played(plans, dict.fromkeys(plans.computations(), (Portion(0, 1.0),)))
+    return _play(plans, dict.fromkeys(plans.computations(), (Portion(0, 1.0),)))
 
 
-def _played(plans: PlanSet, portions: dict[Instruction, tuple[Portion, ...]]) -> list[Played]:
+def _play(plans: PlanSet, portions: dict[Instruction, tuple[Portion, ...]]) -> list[Played]:
     dag, own = dag_of(plans.schedule), []
     for node in dag.nodes:
         key = node.stage, node.kind
@@ -198,14 +198,14 @@ def requests_of(
     last as long as planned.
     """
     lowered = frozenset(idle.position for idle in low)
-    due = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=lowered)
+    due = _due_clocks(own, iteration_time_s, change, on_pace=on_pace, low=lowered)
     if wait_clock is not None:
-        due += [one for idle in low for one in _lowered(own, iteration_time_s, idle, wait_clock)]
+        due += [one for idle in low for one in _lower_idle(own, iteration_time_s, idle, wait_clock)]
     requests, free_s = [], -iteration_time_s
     for at_s, clocks, latency_s in sorted(due, key=lambda one: one.at_s):
         ask_s = max(at_s - latency_s, free_s)
         free_s = ask_s + change.call_s
-        requests.append(_placed(own, ask_s, iteration_time_s, clocks))
+        requests.append(_place_moment(own, ask_s, iteration_time_s, clocks))
     return tuple(sorted(requests, key=lambda one: (one.position, one.over, one.offset_s)))
 
 
@@ -227,7 +227,9 @@ def dates_of(own: Sequence[Played], change: ClockChange) -> tuple[ClockRequest, 
     return tuple(dates)
 
 
-def _placed(own: Sequence[Played], ask_s: float, iteration_time_s: float, clocks: Clocks) -> ClockRequest:
+def _place_moment(
+    own: Sequence[Played], ask_s: float, iteration_time_s: float, clocks: Clocks
+) -> ClockRequest:
     """Count a moment of the iteration, its end included, from what began or ended last before it."""
     if ask_s < 0.0:
         ask_s += iteration_time_s
@@ -244,7 +246,7 @@ def _placed(own: Sequence[Played], ask_s: float, iteration_time_s: float, clocks
 _ROUNDING = 1e-12
 
 
-def _wanted(
+def _due_clocks(
     own: Sequence[Played],
     iteration_time_s: float,
     change: ClockChange,
@@ -327,7 +329,7 @@ def guarding_j(one: Played, options: Options, spared_w: Mapping[int, float]) -> 
     return guarded_j - sum(part.duration_s * power_w(part.clocks) for part in one.parts)
 
 
-def _lowered(own: Sequence[Played], total_s: float, idle: Idle, clock: WaitClock) -> list[_DueClock]:
+def _lower_idle(own: Sequence[Played], total_s: float, idle: Idle, clock: WaitClock) -> list[_DueClock]:
     """Down as an idle time begins, and up again a little before it ends."""
     times_s = np.array([one.start_s for one in own]), np.array([one.end_s for one in own])
     begin_s, until_s = (float(moment) for moment in idle.span_s(*times_s, np.array(total_s)))

@@ -29,7 +29,7 @@ from perseus_ds.plan.clock_requests import (
 from perseus_ds.plan.record import Expected, FrequencyPlan, Options, PlanSet, Portion
 from perseus_ds.plan.reserve import drawn_factors
 from perseus_ds.plan.select import select
-from perseus_ds.profile import Computation, Profile, sampled_ratios, smoothed, time_factor
+from perseus_ds.profile import Computation, Profile, sampled_ratios, smooth, time_factor
 from perseus_ds.profile.curves import ENOUGH_POINTS, SCATTER_HARMLESS, scatters
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
@@ -75,7 +75,7 @@ def expected(
 
     Cost: a pass over the schedule's graph for every draw, 30 000 nodes in all.
     """
-    dag, profile = dag_of(plan.of.schedule), smoothed(profile)
+    dag, profile = dag_of(plan.of.schedule), smooth(profile)
     variation = variation or {}
     varies = any(variation.get((node.stage, node.kind)) for node in dag.nodes)
     draws = int(np.clip(_MOST_NODES // len(dag.nodes), _LEAST_DRAWS, _MOST_DRAWS)) if varies else 1
@@ -113,7 +113,7 @@ def with_power_ratio(plans: PlanSet, profile: Profile, change: ClockChange) -> P
     """
     if not profile.blocking_w:
         return plans
-    profile = smoothed(profile)  # once: it takes longer than all that follows
+    profile = smooth(profile)  # once: it takes longer than all that follows
     points = int(np.clip(_MOST_NODES // len(dag_of(plans.schedule).nodes), _LEAST_POINTS, _MOST_POINTS))
     baseline, ratios = plans.baseline, {}
     for index in sorted(set(np.linspace(0, len(plans) - 1, points).astype(int).tolist())):
@@ -546,6 +546,6 @@ def profile_error(profile: Profile, plans: PlanSet) -> EntryError | None:
     slowdown_pct = None
     if 100.0 * errors[0] >= HARMLESS_PCT:
         dag, plan = dag_of(plans.schedule), select(plans, Objective())
-        found = time_errors(plan, smoothed(profile), dag, np.ones((len(dag.nodes), 1)), {})
+        found = time_errors(plan, smooth(profile), dag, np.ones((len(dag.nodes), 1)), {})
         slowdown_pct = max(0.0, 100.0 * found.slower)
     return EntryError(100.0 * errors[0], 100.0 * errors[1], measured, slowdown_pct)

@@ -371,22 +371,22 @@ def unpack_matrix(packed: PackedMatrix) -> Choice:
         PerseusError: another shape. zlib.error: damaged data.
     """
     dtype = np.dtype(packed.dtype).newbyteorder("<")
-    steps = _inflated(packed.zlib_b85_row_differences, packed.shape, dtype)
+    steps = _inflate(packed.zlib_b85_row_differences, packed.shape, dtype)
     return cast("NDArray[np.uint8]", np.cumsum(steps, axis=0, dtype=dtype.newbyteorder("=")))
 
 
 def _splits_of(packed: _Splits, plans: int, computations: int) -> Splits:
     column, plan = _places(packed.steps, packed.count, plans, computations)
-    share = _inflated(packed.share_in_2_to_minus_20, [packed.count], np.dtype("<u4")) / GRAIN
+    share = _inflate(packed.share_in_2_to_minus_20, [packed.count], np.dtype("<u4")) / GRAIN
     if not ((share > 0.0) & (share < 1.0)).all():
         raise PerseusError("splits have a share that is not between 0 and 1")
-    option = _inflated(packed.option, [packed.count], np.dtype("<u2")).astype(np.uint16)
+    option = _inflate(packed.option, [packed.count], np.dtype("<u2")).astype(np.uint16)
     return Splits(plan, column, option, share)
 
 
 def _waits_of(packed: _Waits, plans: int, columns: int) -> Waits:
     column, plan = _places(packed.steps, packed.count, plans, columns)
-    low_s = _inflated(packed.low_s, [packed.count], np.dtype("<f8")).astype(np.float64)
+    low_s = _inflate(packed.low_s, [packed.count], np.dtype("<f8")).astype(np.float64)
     if not (np.isfinite(low_s) & (low_s > 0.0)).all():
         raise PerseusError("waits have a time that is not above 0")
     return Waits(plan, column, low_s)
@@ -400,7 +400,7 @@ def _steps(column: NDArray[np.int32], plan: NDArray[np.int32], plans: int) -> st
 def _places(
     packed: str, count: int, plans: int, computations: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    steps = _inflated(packed, [count], np.dtype("<u4")).astype(np.int64)
+    steps = _inflate(packed, [count], np.dtype("<u4")).astype(np.int64)
     place = np.cumsum(steps)
     if count and ((steps[1:] == 0).any() or place[-1] >= plans * computations):
         raise PerseusError("splits or waits name a computation twice, or one that is not there")
@@ -412,7 +412,7 @@ def _text(values: NDArray[np.generic]) -> str:
     return base64.b85encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 6)).decode()
 
 
-def _inflated(packed: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> NDArray[np.uint8]:
+def _inflate(packed: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> NDArray[np.uint8]:
     """Inflate what must have this shape, and not a byte more.
 
     Raises:

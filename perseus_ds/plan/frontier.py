@@ -24,7 +24,7 @@ from perseus_ds.plan.reserve import (
     time_error_pct,
 )
 from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock, Waits, idles
-from perseus_ds.profile import Profile, smoothed
+from perseus_ds.profile import Profile, smooth
 from perseus_ds.schedule import Kind, Schedule, validate
 from perseus_ds.solver.check import check_frontier, check_plans
 from perseus_ds.solver.discrete import timelines
@@ -40,7 +40,7 @@ from perseus_ds.solver.frontier import (
     worth_keeping,
 )
 from perseus_ds.solver.one_level import one_level
-from perseus_ds.solver.problem import Floats, Lanes, Plans, blended, changes_between, undominated
+from perseus_ds.solver.problem import Floats, Lanes, Plans, blend, changes_between, pareto_front
 from perseus_ds.solver.splits import split
 
 ONE_WAIT = 2
@@ -82,15 +82,15 @@ def build(
     if timelines and budget.limits:
         raise PlanError("timelines of kernels are not planned within a budget of changes", hint="give one")
     validate(schedule)
-    known = smoothed(profile)
+    known = smooth(profile)
     wait_clock = wait_clock_of(profile.blocking_w, blocking_power_w, switching)
     waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
-    problem = problem_of(known, schedule, waiting_w).keeping(margins_s(known))
-    problem = _reserving(problem, reserve_pct, switching)
+    problem = problem_of(known, schedule, waiting_w).with_margins(margins_s(known))
+    problem = _with_reserve(problem, reserve_pct, switching)
     baseline = baseline_of(schedule, problem.options, problem.fixed_s, blocking_power_w)
     also_s = baseline.iteration_time_s
     frontier = _frontier(problem, switching, progress)
-    plans = _planned(problem, frontier, switching, also_s)
+    plans = _make_plans(problem, frontier, switching, also_s)
     if timelines:
         problem = problem.with_timelines(timelines)
         frontier, plans = _with_timelines(problem, plans, switching, also_s)
@@ -101,7 +101,7 @@ def build(
             check_plans(problem.activities, one, frontier=frontier)
     waits = Waits.none()
     if wait_clock is not None:
-        plans, waits = _cheapest([_lowered(problem, one, wait_clock, budget) for one in sets])
+        plans, waits = _cheapest([_lower_waits(problem, one, wait_clock, budget) for one in sets])
     choice, splits = in_order(problem, plans, ordered=budget.limits)
     draws = Draws.of(problem, slow_first=not budget.limits)
     made = PlanSet(
@@ -133,25 +133,25 @@ def build(
     return replace(made, saving_within_pct=savings_within_pct(made, known))
 
 
-def _reserving(problem: PlanProblem, reserve_pct: Reserve, switching: Switching) -> PlanProblem:
+def _with_reserve(problem: PlanProblem, reserve_pct: Reserve, switching: Switching) -> PlanProblem:
     """Keep a reserve; an automatic one is the least with which durations that vary cost no time.
 
     It is the largest candidate if none suffices. Cost: five plans at most.
     """
     if reserve_pct != "automatic":
-        return problem.reserving(reserve_pct)
+        return problem.with_reserve(reserve_pct)
     draws = Draws.of(problem, slow_first=not switching.budget.limits)
     if draws is None:
-        return problem.reserving(UNKNOWN_PCT)
+        return problem.with_reserve(UNKNOWN_PCT)
 
     def is_enough(candidate_pct: float) -> bool:
-        return draws.slowdown_pct(fastest(problem.reserving(candidate_pct), switching)) <= ALLOWED_PCT
+        return draws.slowdown_pct(fastest(problem.with_reserve(candidate_pct), switching)) <= ALLOWED_PCT
 
     candidates = BY_LOAD_PCT if problem.load_variation else CANDIDATES_PCT
     if is_enough(candidates[0]):
-        return problem.reserving(candidates[0])
+        return problem.with_reserve(candidates[0])
     found = bisect_left(candidates, True, lo=1, hi=len(candidates) - 1, key=is_enough)
-    return problem.reserving(candidates[found])
+    return problem.with_reserve(candidates[found])
 
 
 def fastest(problem: PlanProblem, switching: Switching, *, also_s: float = 0.0) -> Plans:
@@ -167,7 +167,7 @@ def fastest(problem: PlanProblem, switching: Switching, *, also_s: float = 0.0) 
     try:
         return _plans_at(problem, frontier, np.array([frontier.t_min_s]), switching, also_s)
     except PlanError:
-        return _planned(problem, frontier, switching, also_s)
+        return _make_plans(problem, frontier, switching, also_s)
 
 
 # From a problem to plans: its frontier, the times worth a plan, and a plan for each.
@@ -191,7 +191,7 @@ def _frontier(
     return frontier
 
 
-def _planned(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> Plans:
+def _make_plans(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> Plans:
     """Make plans for the times that are worth one; ``also_s`` gets a plan where it lies on the frontier."""
     step = REACH if switching.budget.limits or switching.split != "never" else STEP
     times_s = plan_times(frontier, base_power_w=problem.total_w, step=step)
@@ -287,7 +287,7 @@ def _leaner(problem: PlanProblem, frontier: Frontier, switching: Switching, also
     if lean is None:
         return []
     try:
-        return [_planned(problem, frontier, replace(switching, budget=lean), also_s)]
+        return [_make_plans(problem, frontier, replace(switching, budget=lean), also_s)]
     except PlanError:  # no plan changes so seldom: waits get what is left
         return []
 
@@ -310,7 +310,7 @@ def wait_clock_of(
     return WaitClock(-lower_mhz, power_w, blocking_power_w, switching.change)
 
 
-def _lowered(
+def _lower_waits(
     problem: PlanProblem, plans: Plans, clock: WaitClock, budget: ChangeBudget
 ) -> tuple[Plans, Waits]:
     """Lower the clock in every wait that is long enough; add what all other waits take beyond that.
@@ -319,7 +319,7 @@ def _lowered(
     With a budget the longest waits go down, as far as its changes reach.
     """
     columns = problem.columns
-    duration_s, _ = blended(problem.activities, plans.choice, plans.other, plans.share)
+    duration_s, _ = blend(problem.activities, plans.choice, plans.other, plans.share)
     start_s, end_s = (of[columns] for of in problem.dag.spans(duration_s.T, problem.fixed_s))
     idle_times = idles(problem.schedule, problem.fixed_s)
     low_s = np.zeros((len(columns) + len(problem.ranks), len(plans)))
@@ -338,7 +338,7 @@ def _lowered(
         busy_s += share * time_s[plans.choice[:, at]] + (1.0 - share) * time_s[plans.other[:, at]]
     high_s = problem.schedule.ranks * plans.time_s - busy_s - waits.total_s(len(plans))
     cost_j = plans.cost_j + (clock.high_power_w - clock.power_w) * high_s
-    kept = undominated(plans.time_s, cost_j)
+    kept = pareto_front(plans.time_s, cost_j)
     return replace(plans, cost_j=cost_j).at(kept), waits.of(kept)
 
 
@@ -346,9 +346,9 @@ def _cheapest(found: Sequence[tuple[Plans, Waits]]) -> tuple[Plans, Waits]:
     """Keep of several sets of plans those that no other beats, with their waits."""
     if len(found) == 1:
         return found[0]
-    every = Plans.stacked([plans for plans, _ in found])
+    every = Plans.stack([plans for plans, _ in found])
     first = np.cumsum([0, *(len(plans) for plans, _ in found[:-1])])
-    kept = undominated(every.time_s, every.cost_j)
+    kept = pareto_front(every.time_s, every.cost_j)
     number = np.full(len(every), -1, np.int32)
     number[kept] = np.arange(len(kept))
     plan = number[np.concatenate([waits.plan + at for (_, waits), at in zip(found, first, strict=True)])]
@@ -377,7 +377,7 @@ def _affordable(
             following = problem.ranks[idle.rank][idle.until or 0]
             more = 1 + int(last[plan, idle.column] == first[plan, following])
         limits = budget.within(len(changes), float(plans.time_s[plan]))
-        if limits.left(changes[:, plan])[idle.rank] >= more:
+        if limits.changes_left(changes[:, plan])[idle.rank] >= more:
             changes[idle.rank, plan] += more
             kept[row] = True
     return Waits(waits.plan[kept], waits.column[kept], waits.low_s[kept])

@@ -13,7 +13,7 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan.record import ChangeBudget, InstructionTimelines, Options, Splits
 from perseus_ds.plan.waits import columns_of
-from perseus_ds.profile import Computation, Profile, smoothed
+from perseus_ds.profile import Computation, Profile, smooth
 from perseus_ds.schedule import Dag, Schedule, dag_of
 from perseus_ds.solver.problem import OptionTable, Plans, Problem
 
@@ -48,11 +48,11 @@ class PlanProblem:
         """Power of all ranks waiting at once."""
         return self.waiting_w * self.schedule.ranks
 
-    def reserving(self, reserve_pct: float) -> PlanProblem:
+    def with_reserve(self, reserve_pct: float) -> PlanProblem:
         """Take every computation below its fastest clock as that much longer."""
         return self._of(self.options, reserve_pct)
 
-    def keeping(self, margins_s: Mapping[Computation, NDArray[np.float64]]) -> PlanProblem:
+    def with_margins(self, margins_s: Mapping[Computation, NDArray[np.float64]]) -> PlanProblem:
         """Take durations as longer by a margin for the profile's errors; with none as they are.
 
         Shape: ``margins_s`` [clocks] each.
@@ -87,12 +87,12 @@ class PlanProblem:
 def problem_of(profile: Profile, schedule: Schedule, waiting_w: float) -> PlanProblem:
     """Look every node's options up, and number what the solver numbers; without reserve.
 
-    Points are those behind the profile's (`smoothed`).
+    Points are those behind the profile's (`smooth`).
 
     Raises:
         IncompleteProfileError: a stage of the schedule was not measured.
     """
-    dag, profile = dag_of(schedule), smoothed(profile)
+    dag, profile = dag_of(schedule), smooth(profile)
     options: dict[Computation, Options] = {}
     fixed_s: dict[Computation, float] = {}
     for key, kind in (((node.stage, node.kind), node.kind) for node in dag.nodes):

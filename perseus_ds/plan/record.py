@@ -500,7 +500,7 @@ class PlanSet:
         mine = frozenset(self.schedule.orders[rank])
         return [(column, i) for column, i in enumerate(self.computations()) if i in mine]
 
-    def blended(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def blend(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what one computation has in every plan of a quantity that is linear in its work.
 
         Shape: ``values`` [options]; returns [plans].
@@ -521,7 +521,7 @@ class PlanSet:
         for row, node in enumerate(nodes):
             key = node.stage, node.kind
             if node in column:
-                lasts_s[row] = self.blended(column[node], of(self.options[key]))
+                lasts_s[row] = self.blend(column[node], of(self.options[key]))
             else:
                 lasts_s[row] = self.fixed_s[key]
         return lasts_s

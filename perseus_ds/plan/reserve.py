@@ -19,7 +19,7 @@ from perseus_ds.plan.record import Options, PlanSet
 from perseus_ds.profile import Computation, Profile, sampled_ratios, time_factor
 from perseus_ds.profile.loads import log_normal
 from perseus_ds.schedule import Dag
-from perseus_ds.solver.problem import Plans, blended
+from perseus_ds.solver.problem import Plans, blend
 
 # What it does to iterations that computations vary, as they varied in the profile.
 
@@ -52,7 +52,7 @@ class Draws:
             return None
         draws = int(np.clip(_MOST_NUMBERS // len(problem.dag.nodes), _LEAST_DRAWS, _MOST_DRAWS))
         factor = drawn_factors(problem.dag, problem.variation, problem.load_variation, draws)
-        return cls(problem.keeping({}).reserving(0.0), factor, slow_first)
+        return cls(problem.with_margins({}).with_reserve(0.0), factor, slow_first)
 
     def slowdown_pct(self, plans: Plans) -> float:
         """Return the mean slowdown of the fastest plan's iterations against the fastest clocks."""
@@ -75,7 +75,7 @@ class Draws:
         activities, share = self.problem.activities, one.share
 
         def whole_s(share: Floats) -> Floats:
-            return np.asarray(blended(activities, one.choice, one.other, share)[0][0])
+            return np.asarray(blend(activities, one.choice, one.other, share)[0][0])
 
         if not self.problem.load_variation:
             return whole_s(share)[:, None] * self.factor

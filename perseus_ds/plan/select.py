@@ -135,7 +135,7 @@ def with_plan_at(plans: PlanSet, time_s: float) -> PlanSet:
     planned_s, cost_j, parts = dict[Instruction, float](), 0.0, list[tuple[int, int, float]]()
     for column, instruction in enumerate(plans.computations()):
         key = instruction.stage, instruction.kind
-        before_s, after_s = plans.blended(column, tables[key].duration_s)[after - 1 : after + 1].tolist()
+        before_s, after_s = plans.blend(column, tables[key].duration_s)[after - 1 : after + 1].tolist()
         mixed_s = before_s * (1.0 - late_share) + after_s * late_share
         fast, slow, share = _around(hulls[key], mixed_s, least_s)
         shares = np.array([share, 1.0 - share])
@@ -147,7 +147,7 @@ def with_plan_at(plans: PlanSet, time_s: float) -> PlanSet:
     lasts_s = float(dag.longest(own_s, fixed_s)[0])
     if not (early_s < lasts_s <= time_s and cost_j < plans.effective_energy_j[after - 1]):
         return plans
-    return _inserted(plans, after, lasts_s, cost_j, parts)
+    return _insert(plans, after, lasts_s, cost_j, parts)
 
 
 def can_mix(plans: PlanSet) -> bool:
@@ -182,7 +182,7 @@ def _around(hull: Hull, own_s: float, least_s: float) -> tuple[int, int, float]:
     return int(hull.option[fast]), int(hull.option[slow]), kept if kept > 0.0 else 1.0
 
 
-def _inserted(
+def _insert(
     plans: PlanSet, after: int, time_s: float, cost_j: float, parts: Sequence[tuple[int, int, float]]
 ) -> PlanSet:
     """Put the new plan behind the one before it; ``parts`` are two options and a share by computation."""
@@ -254,9 +254,9 @@ def _line(plans: PlanSet, first: int, second: int) -> tuple[float, float]:
 # What a certificate states, in the same words everywhere: log, report, ``show``.
 
 
-def certified(gap_pct: float) -> str:
+def gap_in_words(gap_pct: float) -> str:
     """Return how good a plan is, and in what world."""
-    return f"{_proved(gap_pct)} for this profile"
+    return f"{_optimality(gap_pct)} for this profile"
 
 
 def worth(slowdown_pct: float, saving_pct: float, gap_pct: float, within_pct: float | None = None) -> str:
@@ -266,7 +266,7 @@ def worth(slowdown_pct: float, saving_pct: float, gap_pct: float, within_pct: fl
     """
     slower = f"{slowdown_pct:+.2f} % time"
     speed = "same speed" if slower in {"+0.00 % time", "-0.00 % time"} else slower
-    return f"{speed}, saves {saving_pct:.1f}{within(within_pct)} % ({_proved(gap_pct)})"
+    return f"{speed}, saves {saving_pct:.1f}{within(within_pct)} % ({_optimality(gap_pct)})"
 
 
 def within(pct: float | None) -> str:
@@ -274,7 +274,7 @@ def within(pct: float | None) -> str:
     return "" if pct is None else f" +- {math.ceil(10.0 * pct - 1e-6) / 10.0:.1f}"
 
 
-def _proved(gap_pct: float) -> str:
+def _optimality(gap_pct: float) -> str:
     """Rounded up, and never to nothing."""
     return f"proved optimal within {max(1.0, math.ceil(100.0 * gap_pct - 1e-6)) / 100.0:.2f} %"
 
@@ -325,12 +325,12 @@ def costs_of(plan: FrequencyPlan) -> PlanCosts:
         splits=sum(len(one.parts) > 1 for one in after),
         waiting_j=max(0.0, plan.energy_j - sum(one.energy_j for one in after)),
         waiting_before_j=max(0.0, plans.baseline.energy_j - sum(one.energy_j for one in before)),
-        power=_power(plans, after, _lowered(plan, after), plan.iteration_time_s),
+        power=_power(plans, after, _low_waits(plan, after), plan.iteration_time_s),
         power_before=_power(plans, before, [], plans.baseline.iteration_time_s),
     )
 
 
-def _lowered(plan: FrequencyPlan, played: Sequence[Played]) -> list[tuple[float, float, float]]:
+def _low_waits(plan: FrequencyPlan, played: Sequence[Played]) -> list[tuple[float, float, float]]:
     """Beginning, end and change of power of every wait at the low clock, cut where the iteration ends."""
     clock, total_s = plan.of.wait_clock, plan.iteration_time_s
     if clock is None:
@@ -387,7 +387,7 @@ def swing_w(plan: FrequencyPlan) -> float:
     Cost: a pass over the schedule's graph, and one over its pieces.
     """
     played, total_s = play(plan), plan.iteration_time_s
-    lasts_s, level_w = _levels(plan.of, played, _lowered(plan, played), total_s)
+    lasts_s, level_w = _levels(plan.of, played, _low_waits(plan, played), total_s)
     real = lasts_s > _ROUNDING * total_s
     return largest_change(lasts_s[real], level_w[real], 1.0)
 

@@ -59,7 +59,7 @@ def check_figures(plans: PlanSet) -> None:
     dag, times_s = dag_of(plans.schedule), plans.iteration_time_s
     start_s, end_s = dag.spans(plans.lasts_s(lambda own: own.planned_s(plans.reserve_pct)), plans.fixed_s)
     _same("iteration time", "s", times_s, end_s.max(axis=0))
-    effective_j = _summed(plans, lambda own: own.cost_j(plans.blocking_power_w))
+    effective_j = _sum_options(plans, lambda own: own.cost_j(plans.blocking_power_w))
     _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans))
     _check_low_waits(plans, dag, start_s, end_s)
     _not_above("time of the plan before", "iteration time", "s", times_s[:-1], times_s[1:])
@@ -135,14 +135,14 @@ def _changes(plans: PlanSet, index: int) -> NDArray[np.int64]:
     return np.array(changes)
 
 
-def _summed(plans: PlanSet, of: Callable[[Options], Floats]) -> Floats:
+def _sum_options(plans: PlanSet, of: Callable[[Options], Floats]) -> Floats:
     """Sum a column of their options over all computations, as every plan runs them.
 
     Shape: [plans].
     """
     total = np.zeros(len(plans))
     for column, i in enumerate(plans.computations()):
-        total += plans.blended(column, of(plans.options[i.stage, i.kind]))
+        total += plans.blend(column, of(plans.options[i.stage, i.kind]))
     return total
 
 
@@ -151,7 +151,7 @@ def _high_waits_j(plans: PlanSet) -> Floats:
     clock = plans.wait_clock
     if clock is None:
         return np.zeros(len(plans))
-    busy_s = _summed(plans, lambda options: options.time_s) + plans.waits.total_s(len(plans))
+    busy_s = _sum_options(plans, lambda options: options.time_s) + plans.waits.total_s(len(plans))
     high_s = plans.schedule.ranks * plans.iteration_time_s - busy_s
     return np.asarray((clock.high_power_w - clock.power_w) * high_s)
 

@@ -3,7 +3,7 @@
 ``profile.estimate`` is imported by those who measure: it brings scipy.
 """
 
-from perseus_ds.profile.curves import sampled_ratios, smoothed, time_factor
+from perseus_ds.profile.curves import sampled_ratios, smooth, time_factor
 from perseus_ds.profile.files import (
     profile_csv,
     profile_json,
@@ -40,7 +40,7 @@ __all__ = [
     "read_csv",
     "read_profile",
     "sampled_ratios",
-    "smoothed",
+    "smooth",
     "time_factor",
     "write_csv",
     "write_profile",

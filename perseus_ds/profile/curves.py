@@ -482,7 +482,7 @@ SCATTER_HARMLESS = 0.001
 """The same where a profile states no errors: what scatters so little may as well be true."""
 
 
-def smoothed(profile: Profile, *, scatter: bool = False) -> Profile:
+def smooth(profile: Profile, *, scatter: bool = False) -> Profile:
     """Draw a profile's points to their curves; one that is exact, or smoothed already, stays what it is.
 
     Errors are the profile's own. With ``scatter`` those of a profile that states none are how far its points

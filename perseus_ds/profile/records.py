@@ -75,7 +75,7 @@ class Profile:
     ``leakage`` is how many watts more a GPU takes for every watt that it took on average before, since it is
     warmer. ``leakage_se`` is its standard error. Energies are as at the temperature of default clocks.
     ``loads`` state how durations follow the loads of microbatches, where these differ and are counted.
-    ``errors`` are of the points that were drawn to curves (`curves.smoothed`); files hold none.
+    ``errors`` are of the points that were drawn to curves (`curves.smooth`); files hold none.
     ``grid_mhz`` are clocks that the GPU has and that were not measured: curves predict what computations take
     there.
     """

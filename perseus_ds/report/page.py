@@ -21,7 +21,7 @@ from markupsafe import Markup
 from numpy.typing import ArrayLike, NDArray
 
 from perseus_ds import __version__
-from perseus_ds.plan import FrequencyPlan, PlanSet, certified
+from perseus_ds.plan import FrequencyPlan, PlanSet, gap_in_words
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.report.figures import (
     EnergyPrices,
@@ -108,7 +108,7 @@ def page_of(contents: RunData, found: Figures, *, prices: EnergyPrices | None = 
         cards=list(_cards(contents, found)),
         sentences=[
             *filter(None, (compare_measured_expected(contents, found), plan_vs_expected_note(found))),
-            *([] if found.gap_pct is None else [f"The plan is {certified(found.gap_pct)}."]),
+            *([] if found.gap_pct is None else [f"The plan is {gap_in_words(found.gap_pct)}."]),
         ],
         notes=[f"{part.file} is not shown: {part.why}" for part in contents.missing],
         hint=_HINT if data else "",
@@ -247,7 +247,7 @@ def _frontier(contents: RunData, data: Data) -> Iterator[Section]:
         f"Energy against iteration time of {len(plans)} plans, from {ends[0]} to {ends[1]}. All clocks at"
         f" maximum: {short(baseline.iteration_time_s)} s and {short(baseline.energy_j)} J. The job runs plan"
         f" {plan.index}: {plan.slowdown_pct:+z.2f} % time, {plan.saving_pct:.1f} % energy saved,"
-        f" {certified(float(plans.gap_pct[plan.index]))}."
+        f" {gap_in_words(float(plans.gap_pct[plan.index]))}."
     )
     caption = f"A point is a plan ({len(sampled)} of {len(plans)} shown). Choose one to see its clocks below."
     hint = "Arrow keys move along the frontier and choose; Home and End go to its ends."
@@ -277,7 +277,7 @@ def clocks_mhz(plans: PlanSet, sampled: Sequence[int]) -> NDArray[np.uint16]:
         options = plans.options[one.stage, one.kind]
         mhz = np.array([options.mean_mhz(option) for option in range(len(options.time_s))])
         place = kinds.index(one.kind) * stages + one.stage
-        clocks[:, place, one.microbatch] = np.rint(plans.blended(column, mhz)[rows])
+        clocks[:, place, one.microbatch] = np.rint(plans.blend(column, mhz)[rows])
     return clocks
 
 

@@ -17,9 +17,9 @@ from perseus_ds.plan import (
     Expected,
     FrequencyPlan,
     PlanSet,
-    certified,
     doubt,
     expected,
+    gap_in_words,
     loads,
     select,
     too_little_reserve,
@@ -97,7 +97,7 @@ def log_running(context: JobContext, plan: FrequencyPlan, hope: Expected, named:
         f"{plan.iteration_time_s:.4g} s per iteration{context.whose_time} "
         f"({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} expected), "
         f"saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
-        f"{certified(float(plans.gap_pct[plan.index]))}",
+        f"{gap_in_words(float(plans.gap_pct[plan.index]))}",
         plan=plan.index,
         microbatches=context.job.schedule.microbatches,
         iteration_time_s=plan.iteration_time_s,

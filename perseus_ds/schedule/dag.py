@@ -43,7 +43,7 @@ class Graph(NamedTuple):
     after_arc: Indices
 
 
-def packed(nodes: int, before: Indices, after: Indices) -> Graph:
+def pack(nodes: int, before: Indices, after: Indices) -> Graph:
     """Pack the edges ``before[e] -> after[e]`` and order the nodes.
 
     Cost: linear, after sorting the edges.
@@ -210,7 +210,7 @@ class Dag:
     def graph(self) -> Graph:
         """The same, packed for passes over it."""
         edges = np.array(self.edges, dtype=np.int32).reshape(-1, 2)
-        return packed(len(self.nodes), *np.ascontiguousarray(edges.T))
+        return pack(len(self.nodes), *np.ascontiguousarray(edges.T))
 
     def topological(self) -> list[int]:
         """Node positions, each after all that it waits for.

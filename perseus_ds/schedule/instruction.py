@@ -83,7 +83,7 @@ class Instruction:
     backward: tuple[int, int] | None = None
 
     @classmethod
-    def combined(cls, forward: Instruction, backward: Instruction) -> Instruction:
+    def combine(cls, forward: Instruction, backward: Instruction) -> Instruction:
         """Return a forward and a whole backward of one rank as the instruction that runs both at once."""
         beside = backward.stage, backward.microbatch
         return cls(forward.stage, Kind.FORWARD_BACKWARD, forward.microbatch, beside)

@@ -70,7 +70,7 @@ def with_repeats_named(schedule: Schedule) -> Schedule:
             ]
             made = [i for i in order if i.stage == stage and i.kind in kinds]
             if len(sends) == len(receives) > len(made):
-                carrying = _carrying(order, ranks[stage + step], sends, receives, kinds)
+                carrying = _microbatch_of_turn(order, ranks[stage + step], sends, receives, kinds)
                 beyond = count(schedule.microbatches)
                 for turn, ends in enumerate(zip(sends, receives, strict=True)):
                     number = carrying[turn] if turn in carrying else next(beyond)
@@ -79,7 +79,7 @@ def with_repeats_named(schedule: Schedule) -> Schedule:
     return replace(schedule, orders=orders)
 
 
-def _carrying(
+def _microbatch_of_turn(
     here: Order,
     there: Order,
     sends: Sequence[Instruction],
@@ -88,10 +88,10 @@ def _carrying(
 ) -> Mapping[int, int]:
     """Return which turn brings which microbatch's result over."""
     leaves, arrives = ({i: at for at, i in enumerate(order)} for order in (here, there))
-    used = _computed(there, receives[0].stage, kinds)
+    used = _place_of_computation(there, receives[0].stage, kinds)
     carrying: dict[int, int] = {}
     first = 0
-    for microbatch, made_at in _computed(here, sends[0].stage, kinds).items():
+    for microbatch, made_at in _place_of_computation(here, sends[0].stage, kinds).items():
         while first < len(sends) and leaves[sends[first]] < made_at:
             first += 1
         in_time = (
@@ -104,7 +104,7 @@ def _carrying(
     return carrying
 
 
-def _computed(order: Order, stage: int, kinds: frozenset[Kind]) -> Mapping[int, int]:
+def _place_of_computation(order: Order, stage: int, kinds: frozenset[Kind]) -> Mapping[int, int]:
     """Return the place of each microbatch's computation in the order."""
     return {i.microbatch: at for at, i in enumerate(order) if i.stage == stage and i.kind in kinds}
 

@@ -53,7 +53,7 @@ def zero_bubble_h1(rank: int, *, ranks: int, microbatches: int) -> Iterator[Inst
     Source: Qi et al. 2023 (arXiv 2401.10241), section 2; as ``ZeroBubbleH1Pipeline`` in Megatron-DeepSpeed
     4efb479d without ``enable_zbh1_exact_semantics``.
     """
-    return _numbered((rank, kind) for kind in _h1_kinds(rank, ranks, microbatches))
+    return _number_backwards((rank, kind) for kind in _h1_kinds(rank, ranks, microbatches))
 
 
 def _h1_kinds(rank: int, ranks: int, microbatches: int) -> Iterator[Kind]:
@@ -71,7 +71,7 @@ def _h1_kinds(rank: int, ranks: int, microbatches: int) -> Iterator[Kind]:
     yield from [W] * rank
 
 
-def _numbered(steps: Iterable[Step]) -> Iterator[Instruction]:
+def _number_backwards(steps: Iterable[Step]) -> Iterator[Instruction]:
     """Number the backwards of a stage alike, whole or split; repay weight gradients oldest first."""
     done: Counter[Step] = Counter()
     owed: deque[tuple[int, int]] = deque()
@@ -127,7 +127,7 @@ def interleaved_combined(
     warm_up = min(order.index(backwards[0]), len(forwards))
     yield from forwards[:warm_up]
     for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
-        yield Instruction.combined(forward, backward)
+        yield Instruction.combine(forward, backward)
     yield from backwards[len(forwards) - warm_up :]
 
 
@@ -155,7 +155,7 @@ def interleaved_zero_bubble(
     for step, backward in enumerate(backwards):
         steps += [*forwards[warm_up + step : warm_up + step + 1], backward]
         steps += [(rank, W)] * (step >= rank)
-    return _numbered([*steps, *[(rank, W)] * rank])
+    return _number_backwards([*steps, *[(rank, W)] * rank])
 
 
 def looped_bfs(rank: int, *, ranks: int, microbatches: int, chunks: int) -> Iterator[Instruction]:
@@ -209,7 +209,7 @@ def dualpipe_v(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruct
 
     Source: https://github.com/deepseek-ai/DualPipe, as in torch 2.13's ``ScheduleDualPipeV``.
     """
-    return _numbered(_dualpipe_steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank))
+    return _number_backwards(_dualpipe_steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank))
 
 
 def dualpipe_v_whole(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
@@ -218,7 +218,7 @@ def dualpipe_v_whole(rank: int, *, ranks: int, microbatches: int) -> Iterator[In
     Source: DeepSpeed 0.19.8's ``DualPipeVSchedule``.
     """
     steps = _dualpipe_steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank)
-    return _numbered((stage, B if kind is I else kind) for stage, kind in steps if kind is not W)
+    return _number_backwards((stage, B if kind is I else kind) for stage, kind in steps if kind is not W)
 
 
 def _dualpipe_steps(rank: int, ranks: int, microbatches: int, down: int, up: int) -> Iterator[Step]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perseus_ds.plan import PlanSet
-from perseus_ds.profile import Computation, Profile, smoothed
+from perseus_ds.profile import Computation, Profile, smooth
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
 from perseus_ds.simulation.kernel import CAUSES, PENDING, Floats, Gpus, Program, Tables
 
@@ -133,7 +133,7 @@ def tables_of(
 ) -> Tables:
     """Lay the profile out on one grid of clocks: all that were measured, and ``clocks_mhz``.
 
-    Points are those that plans believe (`smoothed`); between clocks time and power are interpolated. Below
+    Points are those that plans believe (`smooth`); between clocks time and power are interpolated. Below
     the lowest one the work is taken to be bound by the clock: time with 1/f, power with f. That holds for a
     change that is late and for a clock for waiting. Waiting power is a number, or given by clock,
     interpolated, flat beyond its ends.
@@ -142,7 +142,7 @@ def tables_of(
         IncompleteProfileError: a computation was not measured.
     """
     waiting = waiting_w if isinstance(waiting_w, Mapping) else {}
-    believed = smoothed(profile)
+    believed = smooth(profile)
     clocks = np.array(sorted({*believed.clocks_mhz, *clocks_mhz, *waiting}), dtype=np.int64)
     filled = []
     for row in rows:

@@ -186,7 +186,7 @@ class Emulator:
             if always is not None:
                 planned = [always] * len(planned)
             seen = run.iterate(n, list(zip(planned, on_pace, strict=True)), here)
-            answers.observe(ReplicaStatus(*seen, _announced(here, pipelines)))
+            answers.observe(ReplicaStatus(*seen, _announced_slowdowns(here, pipelines)))
             if progress is not None:
                 progress((n + 1) / iterations)
         cost_pct = answers.replica_plans.account["cost_pct"]
@@ -354,7 +354,7 @@ def _with_scatter(plans: PlanSet, profile: Profile, conditions: Conditions) -> P
     return replace(plans, scatter_pct=max(scattered_pct, plans.scatter_pct or 0.0))
 
 
-def _announced(stragglers: Iterable[Straggler], pipelines: int) -> Floats:
+def _announced_slowdowns(stragglers: Iterable[Straggler], pipelines: int) -> Floats:
     announced = np.ones(pipelines)
     for one in stragglers:
         if one.kind == "announced":

@@ -93,7 +93,7 @@ def parse_straggler(text: str) -> Straggler:
     kind, _, rest = text.partition(":")
     pairs = (part.partition("=") for part in rest.split(",") if part)
     content = {"kind": kind} | {key: value for key, _, value in pairs}
-    return _checked(Straggler, content, f"straggler {text!r}")
+    return _validate(Straggler, content, f"straggler {text!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class EmulatedLoads:
         return cls(mean_load(listed), listed)
 
     @classmethod
-    def drawn(cls, draw: Callable[[np.random.Generator], float], seed: int) -> Self:
+    def from_distribution(cls, draw: Callable[[np.random.Generator], float], seed: int) -> Self:
         """Draw every length."""
         random = np.random.default_rng(seed)
         return cls(mean_load([_load(draw(random)) for _ in range(_DRAWN)]), draw=draw, seed=seed)
@@ -265,10 +265,12 @@ class LoadSource(pydantic.BaseModel):
         if self.file is not None:
             return EmulatedLoads.read(folder / self.file)
         if (sigma := self.lognormal) is not None:
-            return EmulatedLoads.drawn(lambda drawn: float(drawn.lognormal(-(sigma**2) / 2.0, sigma)), seed)
+            return EmulatedLoads.from_distribution(
+                lambda drawn: float(drawn.lognormal(-(sigma**2) / 2.0, sigma)), seed
+            )
         lengths = self.lengths or {}
         share = np.array([*lengths.values()]) / sum(lengths.values())
-        return EmulatedLoads.drawn(lambda drawn: float(drawn.choice([*lengths], p=share)), seed)
+        return EmulatedLoads.from_distribution(lambda drawn: float(drawn.choice([*lengths], p=share)), seed)
 
 
 class Scenario(pydantic.BaseModel):
@@ -336,7 +338,7 @@ def read_scenario(path: Path | None, changes: dict[str, object]) -> Scenario:
         ConfigError: naming the file, the key and what is wrong with it.
     """
     if path is None:
-        return _checked(Scenario, changes, "the scenario")
+        return _validate(Scenario, changes, "the scenario")
     try:
         content = yaml.safe_load(read_bounded(path, most_bytes=_MOST_SCENARIO_BYTES))
     except (OSError, PerseusError) as error:
@@ -345,10 +347,10 @@ def read_scenario(path: Path | None, changes: dict[str, object]) -> Scenario:
         raise ConfigError(f"{path} is not YAML: {str(error).splitlines()[0]:.200}") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ConfigError(f"{path} is not a scenario", hint="expected keys such as `pipelines: 16`")
-    return _checked(Scenario, content | changes, str(path))
+    return _validate(Scenario, content | changes, str(path))
 
 
-def _checked(model: type[Model], content: Mapping[str, object], where: str) -> Model:
+def _validate(model: type[Model], content: Mapping[str, object], where: str) -> Model:
     try:
         return model.model_validate(content)
     except pydantic.ValidationError as error:

@@ -17,7 +17,7 @@ from perseus_ds.solver.frontier import (
     precedence_flow,
 )
 from perseus_ds.solver.network import graph_of, hull_of, longest_seconds
-from perseus_ds.solver.problem import Floats, Plans, Problem, blended
+from perseus_ds.solver.problem import Floats, Plans, Problem, blend
 
 ROUNDING = 1e-9
 """Share by which sums of floats may differ from the same sums in another order or in whole numbers."""
@@ -102,7 +102,7 @@ def check_plans(problem: Problem, plans: Plans, *, frontier: Frontier | None = N
             raise SolverError(f"plan {block[row]} names an option that its table has not")
         for row in _rows(~((some.share > 0.0) & (some.share <= 1.0)).all(axis=1)):
             raise SolverError(f"plan {block[row]} has a share of work outside (0, 1]")
-        duration_s, cost_j = blended(problem, some.choice, some.other, some.share)
+        duration_s, cost_j = blend(problem, some.choice, some.other, some.share)
         _same("longest path of plan", block, longest_seconds(problem, graph, duration_s), some.time_s)
         spent_j, said_j = cost_j.sum(axis=1), some.cost_j
         for row in _rows(~(np.abs(spent_j - said_j) <= slack_j)):

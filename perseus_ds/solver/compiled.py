@@ -70,7 +70,7 @@ tiered = functools.partial(compiled, small=36_000, patience=6_000_000)
 
 def interpret(function: Callable[..., R], args: tuple[Any, ...]) -> R:
     """Call ``function`` with lists, whose elements cost a third of an array's; write back what it changed."""
-    lists = tuple(map(_listed, args))
+    lists = tuple(map(_as_lists, args))
     result = function(*lists)
     _write_back(lists, args)
     return result
@@ -123,13 +123,13 @@ def _size(given: object) -> int:
     return given.size * len(given.dtype.names or " ") if isinstance(given, np.ndarray) else 0
 
 
-def _listed(given: object) -> object:
+def _as_lists(given: object) -> object:
     """Return lists for vectors, and lists of objects with slots for vectors of records."""
     if isinstance(given, np.ndarray) and given.ndim == 1:
         names = given.dtype.names
         return given.tolist() if names is None else [_record(names)(*row) for row in given.tolist()]
     if isinstance(given, tuple):
-        return getattr(type(given), "_make", tuple)(map(_listed, given))
+        return getattr(type(given), "_make", tuple)(map(_as_lists, given))
     return given
 
 

@@ -34,10 +34,10 @@ from perseus_ds.solver.problem import (
     OptionTable,
     Plans,
     Problem,
-    blended,
+    blend,
     changes_between,
     long_enough,
-    undominated,
+    pareto_front,
 )
 from perseus_ds.solver.splits import corner_durations
 from perseus_ds.solver.sweep import pop, push
@@ -195,7 +195,7 @@ def timelines(
     rows = np.zeros(0, np.int32)
     if found:
         choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
-        blends = [blended(problem, *some) for some in found]  # a few at a time: they fit in the cache
+        blends = [blend(problem, *some) for some in found]  # a few at a time: they fit in the cache
         duration_s, cost_j = (np.concatenate(column) for column in zip(*blends, strict=True))
         time_s, total_j = longest_seconds(problem, frontier.whole.graph, duration_s), cost_j.sum(axis=1)
         changes = changes_of(problem, lanes, Timelines(choice, other, share))
@@ -203,7 +203,7 @@ def timelines(
         rows = np.flatnonzero(few).astype(np.int32)
     if not len(rows):
         raise InfeasibleError("no plan changes a clock so seldom", hint="allow more changes")
-    best = rows[undominated(time_s[rows], total_j[rows])]
+    best = rows[pareto_front(time_s[rows], total_j[rows])]
     fits = np.searchsorted(time_s[best], wanted_s * AS_LONG, side="right") - 1
     best = best[np.unique(np.maximum(fits, 0))]
     bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
@@ -285,11 +285,11 @@ class _Search:
         return [
             one
             for rung in rungs
-            for level in self._found(time_s, rung, first=first)
-            for one in self._moved(level, times_s, rung, first=first)
+            for level in self._search(time_s, rung, first=first)
+            for one in self._move_changes(level, times_s, rung, first=first)
         ]
 
-    def _found(self, time_s: float, budget: Budget, *, first: bool) -> Indices:
+    def _search(self, time_s: float, budget: Budget, *, first: bool) -> Indices:
         """Return the levels of the best plans that keep the time.
 
         Shape: returns [plans, activities].
@@ -310,7 +310,9 @@ class _Search:
         best = np.argsort(answers.cost_j, kind="stable")[: MOVED if first and count < LARGE else 1]
         return level[best[np.isfinite(answers.cost_j[best])]]
 
-    def _moved(self, level: Indices, times_s: Floats, budget: Budget, *, first: bool) -> list[Timelines]:
+    def _move_changes(
+        self, level: Indices, times_s: Floats, budget: Budget, *, first: bool
+    ) -> list[Timelines]:
         """Return the plan as it was found, and with its changes at better moments for all times."""
         problem, order = self._frontier.whole.problem, self._game.order
         option = np.zeros(len(problem), np.int32)
@@ -323,7 +325,7 @@ class _Search:
             last = Timelines._make(column[:1] for column in found[-1])
             choice, other = last.choice[0], last.other[0]
             if turn % 2 == 0:  # else what was split makes use of the time that parts too short have left
-                spare = budget.left(changes_of(problem, self._lanes, last)[0], shared=True)
+                spare = budget.changes_left(changes_of(problem, self._lanes, last)[0], shared=True)
                 choice, other = self._freedom(last, price_w, spare)
             found.append(_best_moments(self._frontier, choice, other, times_s, self._least_part_s))
         return found
@@ -402,7 +404,7 @@ def _best_moments(
     else:
         lasts_s = np.array([small.durations_at(time_s) for time_s in within_s.tolist()])
     ones = np.ones(len(choice))
-    first_s, rest_s = (blended(problem, option, option, ones)[0] for option in (choice, other))
+    first_s, rest_s = (blend(problem, option, option, ones)[0] for option in (choice, other))
     apart_s = first_s - rest_s
     share = np.divide(lasts_s - rest_s, apart_s, out=np.ones_like(lasts_s), where=apart_s != 0.0)
     share = share.clip(0.0, 1.0)
@@ -673,7 +675,7 @@ def _raise(game: Game, work: Work, which: int) -> bool:
     moves = work.raising
     is_raised = _move(game, moves, which, work.trial)
     for place in range(moves.size[which] if is_raised else 0):
-        work.cap[_moving(game, moves, which, place)] = moves.to[which]
+        work.cap[_activity_at(game, moves, which, place)] = moves.to[which]
     return is_raised
 
 
@@ -733,7 +735,7 @@ def _list_moves(game: Game, moves: Moves, level: Indices) -> int:
 
 
 @inner
-def _moving(game: Game, moves: Moves, which: int, place: int) -> int:
+def _activity_at(game: Game, moves: Moves, which: int, place: int) -> int:
     """Return an activity of a stretch, which may go on at the lane's beginning."""
     first = game.first[moves.lane[which]]
     return int(game.order[first + (moves.begin[which] + place) % (game.first[moves.lane[which] + 1] - first)])
@@ -744,7 +746,7 @@ def _has_room(game: Game, work: Work, which: int) -> bool:
     """Return whether each of a stretch by itself can be lowered in its time."""
     moves, to = work.lowering, work.lowering.to[which]
     for place in range(moves.size[which]):
-        activity = _moving(game, moves, which, place)
+        activity = _activity_at(game, moves, which, place)
         lasts_s = game.levels.duration_s[game.table[activity], to]
         longer_s = lasts_s - work.lasts_s[activity]
         if work.cap[activity] < to or work.start_s[activity] + longer_s > work.late_s[activity]:
@@ -757,7 +759,7 @@ def _is_critical(game: Game, work: Work, which: int) -> bool:
     """Return whether any of a stretch has less time to wait than raising it gains."""
     moves = work.raising
     for place in range(moves.size[which]):
-        activity = _moving(game, moves, which, place)
+        activity = _activity_at(game, moves, which, place)
         gained_s = work.lasts_s[activity] - game.levels.duration_s[game.table[activity], moves.to[which]]
         if work.late_s[activity] - work.start_s[activity] < gained_s:
             return True
@@ -768,7 +770,7 @@ def _is_critical(game: Game, work: Work, which: int) -> bool:
 def _move(game: Game, moves: Moves, which: int, level: Indices) -> bool:
     """Move a stretch that is still at its level; move it back and return False if that adds a change."""
     for place in range(moves.size[which]):
-        if level[_moving(game, moves, which, place)] != moves.level[which]:
+        if level[_activity_at(game, moves, which, place)] != moves.level[which]:
             return False
     before = _changes(game, moves.lane[which], level)
     _set(game, moves, which, moves.to[which], level)
@@ -781,7 +783,7 @@ def _move(game: Game, moves: Moves, which: int, level: Indices) -> bool:
 @inner
 def _set(game: Game, moves: Moves, which: int, to: int, level: Indices) -> None:
     for place in range(moves.size[which]):
-        level[_moving(game, moves, which, place)] = to
+        level[_activity_at(game, moves, which, place)] = to
 
 
 @inner

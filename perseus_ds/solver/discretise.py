@@ -18,7 +18,7 @@ import numpy as np
 from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, members_of, precedence_flow
 from perseus_ds.solver.network import Graph, hull_of, latest_starts
-from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Plans, undominated
+from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Plans, pareto_front
 from perseus_ds.solver.sweep import pop, push
 
 BEAMS, ACTIVITIES = 192, 50_000
@@ -82,17 +82,17 @@ def discretise(frontier: Frontier, times_s: Floats) -> Plans:
     """
     frontier.refuse_below(times_s)
     choices, wanted_s = _choices(frontier), np.unique(np.asarray(times_s))
-    searched = _searched(frontier, choices, wanted_s)
+    searched = _search(frontier, choices, wanted_s)
     time_s, cost_j = _figures(frontier, choices, searched)
     corners = searched[hull_of(OptionTable(time_s, cost_j)).option]
-    places = np.array([*searched, *_spliced(frontier, choices, corners, wanted_s)])
+    places = np.array([*searched, *_splice(frontier, choices, corners, wanted_s)])
     time_s, cost_j = _figures(frontier, choices, places)
-    best = undominated(time_s, cost_j)
+    best = pareto_front(time_s, cost_j)
     choice, time_s, cost_j = choices.option[places[best]], time_s[best], cost_j[best]
     return Plans(time_s, cost_j, bounds_at(frontier, time_s), choice, choice, np.ones(choice.shape))
 
 
-def _searched(frontier: Frontier, choices: Choices, wanted_s: Floats) -> Indices:
+def _search(frontier: Frontier, choices: Choices, wanted_s: Floats) -> Indices:
     """Search with a beam at some of the times, the first and the last among them.
 
     Shape: returns [plans, activities].
@@ -102,14 +102,14 @@ def _searched(frontier: Frontier, choices: Choices, wanted_s: Floats) -> Indices
     chosen = np.unique(np.linspace(0, len(wanted_s) - 1, count).round().astype(np.int64))
     width = max(WORK // (max(len(chosen), FEW) * activities), NARROWEST)
 
-    def searched(number: int) -> Indices:
+    def search(number: int) -> Indices:
         guide = _guide(frontier, choices, float(wanted_s[chosen[number]]))
         wide = min(width if number else FIRST * width, WIDEST)
         leaning = LEANING[(number + 1) % len(LEANING)]
         return _beam(whole.graph, whole.delay, choices, guide, wide, leaning)
 
     with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as threads:
-        return np.array(list(threads.map(searched, range(len(chosen)))))
+        return np.array(list(threads.map(search, range(len(chosen)))))
 
 
 def _figures(frontier: Frontier, choices: Choices, places: Indices) -> tuple[Floats, Floats]:
@@ -118,7 +118,7 @@ def _figures(frontier: Frontier, choices: Choices, places: Indices) -> tuple[Flo
     return frontier.whole.tick.real(np.array(ticks, np.int64)), choices.cost[places].sum(axis=1)
 
 
-def _spliced(frontier: Frontier, choices: Choices, corners: Indices, wanted_s: Floats) -> Iterator[Indices]:
+def _splice(frontier: Frontier, choices: Choices, corners: Indices, wanted_s: Floats) -> Iterator[Indices]:
     """Yield plans for times between two corners, that change over once from one of them to the other.
 
     Where all stages keep step, such a plan runs some rounds as the faster one and the rest as the slower.
@@ -147,7 +147,7 @@ def _spliced(frontier: Frontier, choices: Choices, corners: Indices, wanted_s: F
 
 def _choices(frontier: Frontier) -> Choices:
     problem, tick = frontier.whole.problem, frontier.whole.tick
-    options = [undominated(table.duration_s, table.cost_j) for table in problem.tables]
+    options = [pareto_front(table.duration_s, table.cost_j) for table in problem.tables]
     end = np.cumsum([len(kept) for kept in options]).astype(np.int32)
     pairs = list(zip(problem.tables, options, strict=True))
     return Choices(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.solver.network import SINK, SOURCE, Network, Whole, network_of, whole_of
-from perseus_ds.solver.problem import Floats, Indices, Ints, Plans, Problem, undominated
+from perseus_ds.solver.problem import Floats, Indices, Ints, Plans, Problem, pareto_front
 from perseus_ds.solver.sweep import Breakpoints, State, room_for, start_of, sweep
 
 # The breakpoints that a sweep has found, and snapshots of those wanted, as many as memory allows.
@@ -211,7 +211,9 @@ def solve_frontier(
         raise _below(t_min_s, until_s)
     network, crossing = network_of(whole)
     state = start_of(whole, network)
-    trail = Trail(_wanted(until, None if around_s is None else whole.tick.whole(around_s), most), state)
+    trail = Trail(
+        _snapshot_filter(until, None if around_s is None else whole.tick.whole(around_s), most), state
+    )
     numbers = len(network.first) - 1 + len(network.ahead)
     found = room_for(min(max(NUMBERS // numbers, FEWEST), MOST_BREAKPOINTS), network)
     end = max(least, int(whole.tick.whole(down_to_s)) - 1)  # rounded: a tick less is within it
@@ -239,7 +241,7 @@ def solve_frontier(
     )
 
 
-def _wanted(until: int, around: Ints | None, most: int) -> Callable[[int, int], bool]:
+def _snapshot_filter(until: int, around: Ints | None, most: int) -> Callable[[int, int], bool]:
     """Return which breakpoints keep a snapshot, by the totals of the neighbours of each.
 
     Of those longer than ``until`` only the last does.
@@ -391,14 +393,14 @@ def plan_times(frontier: Frontier, *, base_power_w: float = 0.0, step: float = S
     count = max(2, min(most + 1, MOST))
     levels_j = np.linspace(frontier.cost_j[0], frontier.cost_j[-1], count)
     even_s = np.interp(levels_j, frontier.cost_j[::-1], frontier.time_s[::-1])
-    return np.unique(_snapped(frontier, even_s))
+    return np.unique(_snap(frontier, even_s))
 
 
 MOST = 2000
 """Times that are tried at most: a frontier that falls to almost nothing has no natural number of steps."""
 
 
-def _snapped(frontier: Frontier, even_s: Floats) -> Floats:
+def _snap(frontier: Frontier, even_s: Floats) -> Floats:
     """Move every time back to the last corner since the time before it: there most real options fit."""
     corner_s = frontier.time_s[np.searchsorted(frontier.time_s, even_s, side="right") - 1]
     since_s = np.concatenate((even_s[:1], even_s[:-1]))
@@ -431,6 +433,6 @@ def best_of(frontier: Frontier, *sets: Plans) -> Plans:
     The sets may come from problems with fewer options, as long as those that they name stand first in
     the tables of the frontier's problem.
     """
-    every = Plans.stacked(sets)
-    best = every.at(undominated(every.time_s, every.cost_j))
+    every = Plans.stack(sets)
+    best = every.at(pareto_front(every.time_s, every.cost_j))
     return replace(best, bound_j=bounds_at(frontier, np.maximum(best.time_s, frontier.t_min_s)))

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.errors import SolverError
-from perseus_ds.schedule.dag import Graph, cycle, packed, spans
+from perseus_ds.schedule.dag import Graph, cycle, pack, spans
 from perseus_ds.solver.compiled import tiered
-from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem, undominated
+from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem, pareto_front
 
 __all__ = ["Graph", "earliest_starts", "graph_of", "latest_starts", "longest_seconds"]
 
@@ -48,7 +48,7 @@ def hull_of(table: OptionTable) -> Hull:
     """
     time, cost = table.duration_s, table.cost_j
     kept: list[int] = []
-    for last in undominated(time, cost).tolist():
+    for last in pareto_front(time, cost).tolist():
         while len(kept) > 1:
             first, middle = kept[-2:]
             rise = (cost[first] - cost[middle]) * (time[last] - time[middle])
@@ -69,7 +69,7 @@ def graph_of(problem: Problem) -> Graph:
         SolverError: some activities wait for each other; the message walks around one cycle.
     Cost: linear, after sorting the precedences.
     """
-    graph = packed(len(problem), problem.before, problem.after)
+    graph = pack(len(problem), problem.before, problem.after)
     if len(graph.order) < len(problem):
         walk = " -> ".join(map(str, cycle(graph)))
         raise SolverError(f"activities wait for each other: {walk}", hint="remove one of these precedences")

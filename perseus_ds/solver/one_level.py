@@ -16,7 +16,7 @@ import numpy as np
 
 from perseus_ds.schedule.dag import LongestPaths
 from perseus_ds.solver.frontier import Frontier, bounds_at
-from perseus_ds.solver.problem import Floats, Indices, Lanes, Plans, Problem, blended, undominated
+from perseus_ds.solver.problem import Floats, Indices, Lanes, Plans, Problem, blend, pareto_front
 
 _ROUNDING = 1e-9
 _WORK = 100_000
@@ -37,15 +37,15 @@ def one_level(
     Cost: one or a few passes over the graph for each level of each lane, in each way, and those of exchanges.
     """
     each = [_Lane.of(frontier.whole.problem, order, lanes.level_of) for order in lanes.orders]
-    ways = [each, *([lane.keeping(*own) for lane, own in zip(each, ends, strict=True)] for ends in kept)]
+    ways = [each, *([lane.with_levels(*own) for lane, own in zip(each, ends, strict=True)] for ends in kept)]
     found = list[tuple[float, float, Indices]]()
     for way in ways:
         search = _Search(frontier, way)
         search.lower()
         search.exchange(_WORK // (len(ways) * len(frontier.whole.problem)))
-        found += search.found()
+        found += search.every_plan()
     every_s, every_j, options = (np.array(column) for column in zip(*found, strict=True))
-    best = undominated(every_s, every_j)
+    best = pareto_front(every_s, every_j)
     within = np.searchsorted(every_s[best], np.unique(times_s) * (1.0 + _ROUNDING), side="right") - 1
     best = best[np.unique(np.maximum(within, 0))]
     bound_j = bounds_at(frontier, np.maximum(every_s, frontier.t_min_s))
@@ -76,10 +76,10 @@ class _Lane(NamedTuple):
             np.array([[own[t][o] for t, o in zip(tables, row, strict=True)] for row in option])
             for own in zip(*((one.duration_s, one.cost_j) for one in problem.tables), strict=True)
         )
-        kept = undominated(duration_s.sum(axis=1), each_j.sum(axis=1))
+        kept = pareto_front(duration_s.sum(axis=1), each_j.sum(axis=1))
         return cls(order, option[kept], duration_s[kept], each_j[kept], each_j[kept].sum(axis=1).tolist())
 
-    def keeping(self, first: int, last: int) -> _Lane:
+    def with_levels(self, first: int, last: int) -> _Lane:
         """Return it with so many activities at the highest level at each level of the others."""
         at = np.arange(len(self.order))
         ends = (at < first) | (at >= len(at) - last)
@@ -100,11 +100,11 @@ class _Search:
         problem = frontier.whole.problem
         self._paths = LongestPaths(frontier.whole.graph, problem.delay_s.tolist())
         self._choice = np.zeros(len(problem), np.int32)
-        self._lasts_s, _ = blended(problem, self._choice, self._choice, np.ones(len(problem)))
+        self._lasts_s, _ = blend(problem, self._choice, self._choice, np.ones(len(problem)))
         self._lanes = lanes
         self.plans = dict[Level, tuple[float, float]]()
 
-    def found(self) -> list[tuple[float, float, Indices]]:
+    def every_plan(self) -> list[tuple[float, float, Indices]]:
         """Return time, cost and options of every plan."""
         found = []
         for level, (time_s, cost_j) in self.plans.items():
@@ -118,7 +118,7 @@ class _Search:
         level: Level | None = (0,) * len(self._lanes)
         while level is not None:
             self._try(level)
-            level = self._lowered(level)
+            level = self._lower_one(level)
 
     def exchange(self, most: int) -> None:
         """Move one lane by a level, or two opposite ways, from plans that no other beats, again and again.
@@ -129,7 +129,7 @@ class _Search:
         done, most = set[Level](), most + len(self.plans)
         while True:
             levels, figures = list(self.plans), np.array([*self.plans.values()])
-            best = undominated(figures[:, 0], figures[:, 1])
+            best = pareto_front(figures[:, 0], figures[:, 1])
             times_s, costs_j = figures[best].T
             todo = [levels[at] for at in best if levels[at] not in done]
             if not todo:
@@ -180,7 +180,7 @@ class _Search:
         on_path[self._paths.longest(self._ends_s(level))] = True
         return [lane.duration_s[:, on_path[lane.order]].sum(axis=1) for lane in self._lanes]
 
-    def _lowered(self, here: Level) -> Level | None:
+    def _lower_one(self, here: Level) -> Level | None:
         rates = list[tuple[float, int]]()
         for which, (lane, at, own_s) in enumerate(zip(self._lanes, here, self._parts_s(here), strict=True)):
             if at + 1 < len(lane.cost_j) and (saved_j := lane.cost_j[at] - lane.cost_j[at + 1]) > 0.0:

@@ -121,7 +121,7 @@ class Plans:
         return len(self.time_s)
 
     @classmethod
-    def stacked(cls, sets: Sequence[Plans]) -> Plans:
+    def stack(cls, sets: Sequence[Plans]) -> Plans:
         """All plans of several sets, one behind the other: in no order."""
         return cls(*(np.concatenate([getattr(plans, one.name) for plans in sets]) for one in fields(cls)))
 
@@ -130,7 +130,7 @@ class Plans:
         return Plans(*(getattr(self, one.name)[which] for one in fields(self)))
 
 
-def blended(problem: Problem, choice: Indices, other: Indices, share: Floats) -> tuple[Floats, Floats]:
+def blend(problem: Problem, choice: Indices, other: Indices, share: Floats) -> tuple[Floats, Floats]:
     """Duration and cost of every activity.
 
     Shape: all alike, activities last.
@@ -139,14 +139,14 @@ def blended(problem: Problem, choice: Indices, other: Indices, share: Floats) ->
     duration_s = np.concatenate([table.duration_s for table in problem.tables])
     cost_j = np.concatenate([table.cost_j for table in problem.tables])
 
-    def mixed(values: Floats) -> Floats:
+    def mix(values: Floats) -> Floats:
         whole = values[first + choice]
         return np.where(share < 1.0, share * whole + (1.0 - share) * values[first + other], whole)
 
-    return mixed(duration_s), mixed(cost_j)
+    return mix(duration_s), mix(cost_j)
 
 
-def undominated(time_s: Floats, cost_j: Floats) -> Indices:
+def pareto_front(time_s: Floats, cost_j: Floats) -> Indices:
     """Positions of the plans that no other beats in both time and cost, time ascending."""
     order = np.lexsort((cost_j, time_s))
     best_before = np.minimum.accumulate(np.concatenate(([np.inf], cost_j[order][:-1])))
@@ -197,7 +197,7 @@ class Budget(NamedTuple):
     group: int
     group_of: Indices
 
-    def left(self, changes: Ints, *, shared: bool = False) -> Ints:
+    def changes_left(self, changes: Ints, *, shared: bool = False) -> Ints:
         """Return how many changes each lane may still make, alone or with those of its group ``shared`` out.
 
         Negative where it, or its group, makes too many.
@@ -218,7 +218,7 @@ class Budget(NamedTuple):
 
     def allows(self, changes: Ints) -> bool:
         """Return whether so many changes of each lane are within the budget."""
-        return bool((self.left(changes) >= 0).all())
+        return bool((self.changes_left(changes) >= 0).all())
 
 
 def changes_between(begin: NDArray[np.integer[Any]], end: NDArray[np.integer[Any]]) -> Ints:

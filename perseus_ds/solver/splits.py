@@ -24,9 +24,9 @@ from perseus_ds.solver.problem import (
     Indices,
     Ints,
     Plans,
-    blended,
+    blend,
     long_enough,
-    undominated,
+    pareto_front,
 )
 from perseus_ds.solver.sweep import pop, push
 
@@ -252,7 +252,7 @@ def _unite(groups: Groups, one: int, other: int) -> None:
 # ruff: noqa: PLR0917 - records and arrays by position: compiled code knows no keywords
 
 
-def reclaimed(frontier: Frontier, duration_s: Floats, time_s: float, least_part_s: float) -> Ints:
+def reclaim(frontier: Frontier, duration_s: Floats, time_s: float, least_part_s: float) -> Ints:
     """Lengthen what has slack, dearest first, up to the slowest option; in ticks.
 
     An activity that may not be split stops at an option, any other where its slack ends.
@@ -385,10 +385,10 @@ def split(frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> 
     blocks = np.split(wanted_s, range(BLOCK, len(wanted_s), BLOCK))
     rows = [_plans(frontier, block_s.tolist(), least_part_s) for block_s in blocks]
     choice, other, share = (np.concatenate(column) for column in zip(*rows, strict=True))
-    duration_s, cost_j = blended(problem, choice, other, share)
+    duration_s, cost_j = blend(problem, choice, other, share)
     time_s = longest_seconds(problem, frontier.whole.graph, duration_s)
     total_j = cost_j.sum(axis=1)
-    best = undominated(time_s, total_j)
+    best = pareto_front(time_s, total_j)
     bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
     return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
 
@@ -404,9 +404,9 @@ def _plans(
     choice, other, share = _around(frontier, duration, least_part_s)
     if least_part_s <= 0.0:
         return choice, other, share
-    duration_s, _ = blended(frontier.whole.problem, choice, other, share)
+    duration_s, _ = blend(frontier.whole.problem, choice, other, share)
     rows = zip(duration_s, times_s, strict=True)
-    duration = np.array([reclaimed(frontier, row_s, time_s, least_part_s) for row_s, time_s in rows])
+    duration = np.array([reclaim(frontier, row_s, time_s, least_part_s) for row_s, time_s in rows])
     return _around(frontier, duration, least_part_s)
 
 

@@ -183,18 +183,18 @@ def _records(*wanted: tuple[int, np.dtype[Any]]) -> list[Records]:
 
 
 @inner
-def measured(state: State) -> bool:
+def measure_levels(state: State) -> bool:
     """Level nodes by the steps without wait that lead to the sink, fewest first; return if the source is met.
 
     Nodes that are farther than the source stay below the ground, as do those from which no such way leads.
     """
     state.tally[GROUND] = low = ground(state)
     state.nodes[SINK].level, state.scratch.met[0] = low + 1, SINK
-    return _levelled(state, 1, 0)
+    return _level(state, 1, 0)
 
 
 @inner
-def extended(state: State) -> bool:
+def extend_levels(state: State) -> bool:
     """Level what the last search's ties lead from, and what leads there; levels that were measured hold.
 
     They hold where no way was left when they were measured: the search has moved no node that has one. Each
@@ -205,11 +205,11 @@ def extended(state: State) -> bool:
         step = steps[scratch.ties[place]]
         push(scratch.keys, scratch.nodes, size, nodes[step.to].level + 1, steps[step.twin].to)
         size += 1
-    return _levelled(state, 0, size)
+    return _level(state, 0, size)
 
 
 @inner
-def _levelled(state: State, count: int, size: int) -> bool:
+def _level(state: State, count: int, size: int) -> bool:
     """Level what leads to the first ``count`` nodes met, or to those in a heap of ``size`` by their level."""
     nodes, steps, scratch, low = state.nodes, state.steps, state.scratch, state.tally[GROUND]
     met, keys, held = scratch.met, scratch.keys, scratch.nodes
@@ -250,7 +250,7 @@ def ground(state: State) -> int:
 
 
 @inner
-def advanced(state: State) -> int:
+def advance(state: State) -> int:
     """Bring the sink nearer until another path is critical; return how far.
 
     Where all nodes that lead to the sink without a wait are known, the search ends at them. What it leaves
@@ -402,10 +402,10 @@ def exhaust(state: State) -> int:
     tally, sent = state.tally, 0
     is_known = tally[PATIENCE] > 0
     tally[PATHS] = 0
-    leads = extended(state) if is_known else measured(state)
+    leads = extend_levels(state) if is_known else measure_levels(state)
     while leads:
         sent += _block(state)
-        leads = measured(state)
+        leads = measure_levels(state)
     if is_known:
         lone = tally[PATHS] == 1
         tally[PATIENCE] = tally[PATIENCE] - 1 if lone else min(tally[PATIENCE] + MORE, MOST)
@@ -550,7 +550,7 @@ def sweep(state: State, least: int, found: Breakpoints, first: int, stride: int)
     """
     count, tally, nodes = 0, state.tally, state.nodes
     while count < len(found.total) and nodes[SINK].time - nodes[SOURCE].time > least:
-        shorter = advanced(state)
+        shorter = advance(state)
         is_known = tally[PATIENCE] > 0
         if shorter > 0:
             found.total[count], found.price[count] = nodes[SINK].time - nodes[SOURCE].time, tally[SENT]

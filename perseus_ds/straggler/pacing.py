@@ -120,7 +120,7 @@ class Forecast:
             key = node.stage, node.kind
             if node not in columns:
                 return plans.fixed_s[key]
-            return float(plans.blended(columns[node], plans.options[key].time_s)[objective])
+            return float(plans.blend(columns[node], plans.options[key].time_s)[objective])
 
         self._usual_s = np.array([usual_s(node) for node in self._dag.nodes])
         self._paths = LongestPaths(self._dag.graph, self._dag.delays_s(plans.fixed_s))

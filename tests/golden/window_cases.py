@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perseus_ds.profile import CounterTrace, Interval, Point, Profile, Window, smoothed
+from perseus_ds.profile import CounterTrace, Interval, Point, Profile, Window, smooth
 from perseus_ds.profile.estimate import estimate
 from perseus_ds.schedule import Instruction, Kind, Load
 
@@ -65,7 +65,7 @@ def _curves(_: Path) -> dict[str, Any]:
         for stage in range(2)
         for kind, base_s in ((Kind.FORWARD, 0.3 + 0.02 * stage), (Kind.BACKWARD, 0.6 - 0.03 * stage))
     }
-    curves = smoothed(Profile(points, blocking_power_w=70.0))
+    curves = smooth(Profile(points, blocking_power_w=70.0))
     return {
         f"{stage}{kind.value}": [[point.clock_mhz, point.time_s, point.energy_j] for point in own]
         for (stage, kind), own in sorted(curves.points.items(), key=str)

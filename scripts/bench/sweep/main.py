@@ -21,12 +21,12 @@ from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.plan.frontier import fastest
 from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
 from perseus_ds.plan.record import baseline_of
-from perseus_ds.profile import Point, Profile, smoothed
+from perseus_ds.profile import Point, Profile, smooth
 from perseus_ds.profile.records import Computation
 from perseus_ds.profile.sweep import PLACES, next_clock
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.solver.frontier import Frontier, solve_frontier
-from perseus_ds.solver.problem import blended
+from perseus_ds.solver.problem import blend
 
 GPUS = ("a100-sxm4-80gb", "a100-pcie-80gb", "a40", "h100-sxm", "h200")
 VOLTAGES = {
@@ -131,7 +131,7 @@ def spent(
     problem: PlanProblem, choice: NDArray[np.int32], other: NDArray[np.int32], share: NDArray[np.float64]
 ) -> tuple[float, float]:
     """How long an iteration lasts (s), and what it takes with all waiting (J)."""
-    lasts_s, cost_j = blended(problem.activities, choice, other, share)
+    lasts_s, cost_j = blend(problem.activities, choice, other, share)
     starts_s = problem.dag.earliest_starts(lasts_s[0].tolist(), problem.fixed_s)
     time_s = float((np.array(starts_s) + lasts_s[0]).max())
     return time_s, float(cost_j.sum()) + problem.total_w * time_s
@@ -166,7 +166,7 @@ def row(gpu: str, share: float, seeds: Sequence[int]) -> dict[str, object]:
     lost, off = list[tuple[float, float, float]](), list[NDArray[np.float64]]()
     for seed in seeds:
         profile, asked = swept(truth, share, seed)
-        believed = smoothed(profile)
+        believed = smooth(profile)
         counts.append(len(asked))
         lost.append(truth.judged(believed))
         off.append(truth.off(believed))

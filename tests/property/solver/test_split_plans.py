@@ -7,12 +7,12 @@ from solver_cases import longest_path, noisy_pipeline, random_problem, relaxed_c
 
 from perseus_ds.solver.check import check_plans
 from perseus_ds.solver.frontier import solve_frontier
-from perseus_ds.solver.problem import OptionTable, Plans, Problem, blended
+from perseus_ds.solver.problem import OptionTable, Plans, Problem, blend
 from perseus_ds.solver.splits import split
 
 
 def options_of(problem: Problem, plans: Plans, index: int) -> tuple[np.ndarray, np.ndarray]:
-    return blended(problem, plans.choice[index], plans.other[index], plans.share[index])
+    return blend(problem, plans.choice[index], plans.other[index], plans.share[index])
 
 
 @given(seeds)
@@ -51,7 +51,7 @@ def test_no_part_is_shorter_than_allowed_and_no_plan_is_late(least_part_s: float
         duration_s, _ = options_of(problem, plans, index)
         assert longest_path(problem, duration_s) == pytest.approx(plans.time_s[index])
         halves = plans.share[index] < 1.0
-        fast_s, _ = blended(problem, plans.choice[index], plans.choice[index], np.ones(len(problem)))
+        fast_s, _ = blend(problem, plans.choice[index], plans.choice[index], np.ones(len(problem)))
         assert (plans.share[index] * fast_s)[halves].min(initial=np.inf) >= least_part_s * (1 - 1e-9)
         rest_s = duration_s - plans.share[index] * fast_s
         assert rest_s[halves].min(initial=np.inf) >= least_part_s * (1 - 1e-6)

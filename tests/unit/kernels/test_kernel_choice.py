@@ -19,7 +19,7 @@ from perseus_ds.kernels.choose import (
     launch_costs,
     predict,
     second_costs,
-    smoothed,
+    smooth,
     validate_on_second_sample,
 )
 from perseus_ds.kernels.plan import kernel_plan
@@ -154,7 +154,7 @@ def test_predicted_is_achieved_and_smoothing_keeps_the_time_over_thirty_seeds() 
     for seed in range(SEEDS):
         random = np.random.default_rng(seed)
         first = measured(random, NOISE)
-        chosen, minima = (chosen_from(one) for one in (smoothed(profile_of(first)), profile_of(first)))
+        chosen, minima = (chosen_from(one) for one in (smooth(profile_of(first)), profile_of(first)))
         again = {
             kernel: tuple({DEFAULT_PAIR, pair}) for kernel, pair in zip(KERNELS, chosen.pairs, strict=True)
         }
@@ -174,7 +174,7 @@ def test_predicted_is_achieved_and_smoothing_keeps_the_time_over_thirty_seeds() 
 
 
 def test_smoothing_leaves_exact_measurements_alone() -> None:
-    assert smoothed(exact()) == exact()
+    assert smooth(exact()) == exact()
 
 
 def test_without_a_second_measurement_nothing_is_confirmed() -> None:

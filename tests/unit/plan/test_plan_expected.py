@@ -17,10 +17,10 @@ from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
 from perseus_ds.plan.record import Segment, baseline_of
 from perseus_ds.plan.reserve import margins_s
 from perseus_ds.plan.select import with_plan_at
-from perseus_ds.profile import Point, Profile, smoothed
+from perseus_ds.profile import Point, Profile, smooth
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W, gpt3_profile
-from perseus_ds.solver.problem import blended
+from perseus_ds.solver.problem import blend
 
 FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0, 180.0]))
 BACKWARD = Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([430.0, 400.0]))
@@ -292,7 +292,7 @@ def off_by(share: float, *, told: bool = False, clocks: int = 38, seed: int = 11
 
 def error_of(profile: Profile) -> EntryError | None:
     """Return the error of a profile as `perseus-ds plan` finds it: points are drawn to their curves first."""
-    known = smoothed(profile, scatter=True)
+    known = smooth(profile, scatter=True)
     return profile_error(known, build(known, SCHEDULE, blocking_power_w=BLOCKING_POWER_W))
 
 
@@ -302,11 +302,11 @@ def truly_slower_pct(true: PlanProblem, believed: Profile) -> float:
     def highest_s(problem: PlanProblem) -> float:
         return baseline_of(problem.schedule, problem.options, problem.fixed_s, 0.0).iteration_time_s
 
-    planned = problem_of(believed, SCHEDULE, BLOCKING_POWER_W).keeping(margins_s(believed))
+    planned = problem_of(believed, SCHEDULE, BLOCKING_POWER_W).with_margins(margins_s(believed))
     plans = fastest(planned, FREE, also_s=highest_s(planned))
     within = plans.time_s <= max(highest_s(planned), plans.time_s[0]) * (1.0 + 1e-9)
     plan = plans.at(np.flatnonzero(within)[-1:].astype(np.int32))
-    lasts_s = blended(true.activities, plan.choice, plan.other, plan.share)[0][0]
+    lasts_s = blend(true.activities, plan.choice, plan.other, plan.share)[0][0]
     starts_s = true.dag.earliest_starts(lasts_s.tolist(), true.fixed_s)
     return 100.0 * (float((np.array(starts_s) + lasts_s).max()) / highest_s(true) - 1.0)
 
@@ -346,7 +346,7 @@ def test_few_clocks_with_errors_are_doubted_and_planned_with_a_margin(clocks: in
         doubt = few_clocks(read)
         assert doubt.scatter_pct is not None
         assert 1.0 < doubt.scatter_pct < 4.0
-        slower_pct.append(truly_slower_pct(true, smoothed(read, scatter=True)))
+        slower_pct.append(truly_slower_pct(true, smooth(read, scatter=True)))
     assert np.mean(slower_pct) < 0.5
 
 
@@ -385,7 +385,7 @@ def plans_of(profile: Profile) -> PlanSet:
 
 @pytest.fixture(scope="module")
 def known() -> Profile:
-    return smoothed(known_to(0.01))
+    return smooth(known_to(0.01))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, Switching, build, dumps, loads, select, verify
 from perseus_ds.plan.reserve import margins_s
-from perseus_ds.profile import Profile, smoothed
+from perseus_ds.profile import Profile, smooth
 from perseus_ds.schedule import textbook
 
 TRUE = textbook_profile([1.0, 0.97, 1.04, 1.01])
@@ -48,7 +48,7 @@ def test_an_exact_profile_has_no_margin() -> None:
 
 @pytest.mark.thorough
 def test_what_is_less_known_gets_more_margin_and_the_highest_clock_none() -> None:
-    few, many = (margins_s(smoothed(off_by(share, 1))) for share in (0.005, 0.02))
+    few, many = (margins_s(smooth(off_by(share, 1))) for share in (0.005, 0.02))
     for key, own in few.items():
         assert own[0] == many[key][0] == 0.0
         assert (own[1:] > 0.0).all()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
-from perseus_ds.profile import Point, Profile, smoothed
+from perseus_ds.profile import Point, Profile, smooth
 from perseus_ds.profile.curves import (
     UNKNOWN,
     MeasuredCurve,
@@ -86,7 +86,7 @@ def stated(found: Profile) -> NDArray[np.float64]:
 @pytest.mark.parametrize(("model", "told"), [*((model, True) for model in MODELS), ("a40", False)])
 def test_points_come_closer_to_the_truth_and_state_how_close(model: str, *, told: bool) -> None:
     true = true_profile(model, 12)
-    found = [smoothed(measured(true, seed, told=told), scatter=True) for seed in SEEDS]
+    found = [smooth(measured(true, seed, told=told), scatter=True) for seed in SEEDS]
     errors = np.concatenate([off(one, true) for one in found], axis=1)
     within = np.abs(errors) <= 1.96 * np.concatenate([stated(one) for one in found], axis=1)
     time, energy = np.abs(errors).mean(axis=1)
@@ -98,12 +98,12 @@ def test_points_come_closer_to_the_truth_and_state_how_close(model: str, *, told
 def test_an_exact_profile_stays_what_it_is() -> None:
     for clocks in (3, 12, 38):
         true = true_profile("a40", clocks)
-        assert smoothed(true, scatter=True) is true
+        assert smooth(true, scatter=True) is true
 
 
 def test_three_clocks_are_no_curve() -> None:
     few = measured(true_profile("a40", 3), 0)
-    assert smoothed(few) is few
+    assert smooth(few) is few
 
 
 def test_a_true_departure_from_the_curve_survives_small_errors() -> None:
@@ -113,7 +113,7 @@ def test_a_true_departure_from_the_curve_survives_small_errors() -> None:
     points = list(true.of(*key))
     points[5] = replace(points[5], time_s=1.03 * points[5].time_s)
     odd = replace(true, points={**true.points, key: tuple(points)})
-    found = smoothed(measured(odd, 3, time=0.001, energy=0.001))
+    found = smooth(measured(odd, 3, time=0.001, energy=0.001))
     assert found.of(*key)[5].time_s == pytest.approx(points[5].time_s, rel=0.005)
 
 
@@ -127,8 +127,8 @@ def test_stages_that_are_alike_lend_each_other_their_level() -> None:
     for seed in SEEDS:
         noisy = measured(replace(true, points=twin), seed)
         first = replace(noisy, points={key: noisy.points[key] for key in alone})
-        many.append(np.abs(off(smoothed(noisy), replace(true, points=twin))[0]).mean())
-        one.append(np.abs(off(smoothed(first), replace(true, points=alone))[0]).mean())
+        many.append(np.abs(off(smooth(noisy), replace(true, points=twin))[0]).mean())
+        one.append(np.abs(off(smooth(first), replace(true, points=alone))[0]).mean())
     assert np.mean(many) < 0.7 * np.mean(one)
 
 
@@ -165,7 +165,7 @@ def test_a_level_lent_by_two_that_are_unsure_is_as_unsure() -> None:
 @pytest.mark.thorough
 def test_errors_of_a_curve_go_together() -> None:
     """Its level is off alike at all clocks: twelve points do not make that twelve times as small."""
-    found = smoothed(measured(true_profile("a40", 12), 1)).errors[0, Kind.FORWARD]
+    found = smooth(measured(true_profile("a40", 12), 1)).errors[0, Kind.FORWARD]
     covariance = found.time @ found.time.T
     assert float(covariance.mean()) > 0.3 * float(np.diag(covariance).mean())
     np.testing.assert_allclose(found.shares()[0], np.sqrt(np.diag(covariance)))
@@ -230,7 +230,7 @@ def test_what_falls_is_pooled_by_its_weights_and_the_rest_stays() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 def test_no_clock_seems_faster_than_the_highest_above_a_power_cap(seed: int) -> None:
-    found = smoothed(capped(seed))
+    found = smooth(capped(seed))
     for key in found.points:
         times_s = [point.time_s for point in found.of(*key)]
         assert times_s == sorted(times_s)
@@ -239,7 +239,7 @@ def test_no_clock_seems_faster_than_the_highest_above_a_power_cap(seed: int) -> 
 
 def test_a_highest_clock_that_surely_is_slower_stays_so() -> None:
     """Nine standard errors of every point: some GPUs dither under their cap, and lose time by it."""
-    slow = smoothed(capped(0, top=1.0 + 9.0 * SHARE))
+    slow = smooth(capped(0, top=1.0 + 9.0 * SHARE))
     for key in slow.points:
         first, second = slow.of(*key)[:2]
         assert first.time_s > second.time_s

@@ -9,7 +9,7 @@ import pytest
 
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
-from perseus_ds.profile import Point, Profile, smoothed
+from perseus_ds.profile import Point, Profile, smooth
 from perseus_ds.profile.records import Computation
 from perseus_ds.profile.sweep import (
     PLACES,
@@ -57,7 +57,7 @@ def swept(
 @pytest.mark.thorough
 def test_no_clock_is_predicted_above_what_a_capped_gpu_reaches() -> None:
     points = swept("h100-sxm", share=0.0)
-    found = smoothed(Profile(points, grid_mhz=tuple(model_named("h100-sxm").clocks_mhz)))
+    found = smooth(Profile(points, grid_mhz=tuple(model_named("h100-sxm").clocks_mhz)))
     for key, own in found.points.items():
         reached = points[key][0].achieved_mhz
         assert reached is not None

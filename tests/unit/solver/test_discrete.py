@@ -18,7 +18,7 @@ from perseus_ds.solver.check import check_plans
 from perseus_ds.solver.discrete import Timelines, changes_of, levels_of, timelines
 from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.network import graph_of, longest_seconds
-from perseus_ds.solver.problem import Budget, Lanes, OptionTable, Plans, Problem, blended
+from perseus_ds.solver.problem import Budget, Lanes, OptionTable, Plans, Problem, blend
 
 STAGES, MICROBATCHES = 3, 5
 CLOCKS = 4
@@ -93,8 +93,8 @@ def test_what_a_budget_allows_and_spares() -> None:
     assert budget.allows(np.array([3, 2, 3]))
     assert not budget.allows(np.array([4, 0, 0]))
     assert not budget.allows(np.array([3, 3, 0]))
-    assert budget.left(np.array([1, 0, 3])).tolist() == [2, 3, 0]
-    assert budget.left(np.array([1, 0, 3]), shared=True).tolist() == [2, 2, 0]
+    assert budget.changes_left(np.array([1, 0, 3])).tolist() == [2, 3, 0]
+    assert budget.changes_left(np.array([1, 0, 3]), shared=True).tolist() == [2, 2, 0]
     assert ChangeBudget(10.0).within(3, 0.35).lane == 3
     assert ChangeBudget(10.0).within(3, 0.3).lane == 3  # rounding loses none
 
@@ -115,7 +115,7 @@ def test_without_changes_no_choice_of_one_level_for_each_lane_is_better(seed: in
     for row, levels in enumerate(product(range(CLOCKS), repeat=STAGES)):
         for order, level in zip(lanes.orders, levels, strict=True):
             choice[row, order] = level
-    duration_s, cost_j = blended(problem, choice, choice, np.ones(choice.shape))
+    duration_s, cost_j = blend(problem, choice, choice, np.ones(choice.shape))
     fits = longest_seconds(problem, graph_of(problem), duration_s) <= time_s * (1.0 + 1e-9)
     found = planned(problem, lanes, ChangeBudget(0.0), at=1.0 + 0.02 * seed)
     assert found.cost_j[0] == pytest.approx(cost_j.sum(axis=1)[fits].min(), rel=1e-3)
@@ -133,7 +133,7 @@ def test_no_plan_changes_too_often_lasts_too_long_or_has_parts_too_short(limit: 
     assert changes.any()
     assert plans.time_s[0] <= at * solve_frontier(problem).t_min_s * (1.0 + 1e-9)
     ones = np.ones(plans.share.shape)
-    first_s, rest_s = (blended(problem, one, one, ones)[0] for one in (plans.choice, plans.other))
+    first_s, rest_s = (blend(problem, one, one, ones)[0] for one in (plans.choice, plans.other))
     parts_s = np.minimum(plans.share * first_s, (1.0 - plans.share) * rest_s)[plans.share < 1.0]
     assert (parts_s >= part_s * (1.0 - 1e-6)).all()
     assert np.isinf(part_s) == (not len(parts_s))

@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.problem import OptionTable, Problem, long_enough
-from perseus_ds.solver.splits import corner_durations, reclaimed, split
+from perseus_ds.solver.splits import corner_durations, reclaim, split
 
 FAST_OR_SLOW = OptionTable(np.array([1.0, 2.0]), np.array([4.0, 1.0]))
 DEAR = OptionTable(np.array([1.0, 2.0]), np.array([9.0, 1.0]))
@@ -37,9 +37,9 @@ def test_half_a_second_more_is_half_the_work_at_the_slower_option() -> None:
 def test_time_that_is_left_goes_to_who_saves_most_by_it() -> None:
     """Both at their fastest within 2.5 s: a second saves 3 J in the first and 8 J in the second."""
     frontier = solve_frontier(two(FAST_OR_SLOW, DEAR))
-    duration_s = frontier.whole.tick.real(reclaimed(frontier, np.ones(2), 2.5, 0.0))
+    duration_s = frontier.whole.tick.real(reclaim(frontier, np.ones(2), 2.5, 0.0))
     assert duration_s == pytest.approx([1.0, 1.5])
-    duration_s = frontier.whole.tick.real(reclaimed(frontier, np.ones(2), 3.5, 0.0))
+    duration_s = frontier.whole.tick.real(reclaim(frontier, np.ones(2), 3.5, 0.0))
     assert duration_s == pytest.approx([1.5, 2.0])
 
 
@@ -52,7 +52,7 @@ def test_beside_a_longer_one_an_activity_is_split_where_both_parts_last(
     none = np.zeros(0, np.int32)
     problem = Problem((FAST_OR_SLOW, fixed), np.array([0, 1]), none, none, np.zeros(0))
     frontier = solve_frontier(problem)
-    duration = reclaimed(frontier, np.array([1.0, 1.7]), 1.7, least_part_s)
+    duration = reclaim(frontier, np.array([1.0, 1.7]), 1.7, least_part_s)
     assert frontier.whole.tick.real(duration) == pytest.approx([lasts_s, 1.7])
 
 
@@ -61,7 +61,7 @@ def test_who_waits_for_a_longer_one_has_no_more_time_left() -> None:
     chain = np.array([0, 1], np.int32), np.array([1, 2], np.int32), np.array([0.25, 0.0])
     problem = Problem((FAST_OR_SLOW, DEAR), np.array([0, 1, 0]), *chain)
     frontier = solve_frontier(problem)
-    duration_s = frontier.whole.tick.real(reclaimed(frontier, np.ones(3), 4.75, 0.0))
+    duration_s = frontier.whole.tick.real(reclaim(frontier, np.ones(3), 4.75, 0.0))
     assert duration_s.sum() == pytest.approx(4.5)
     assert duration_s[1] == pytest.approx(2.0)
 
