@@ -15,7 +15,7 @@ from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import Protocol, cast
 
-from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, DatedClocks, RequestCounts, overdue_s
+from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, DatedClocks, RequestCounts
 from perseus_ds.device.clock_change import AskedClocks, ClockChange, Steps
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.simulated.gpu import VirtualTime
@@ -74,9 +74,7 @@ class LocalClocks:
         self._agenda = ClockAgenda()
         self._asked: tuple[int | None, int | None] = None, None
         self._lock = threading.Lock()  # of the agenda; none is held in a call
-        self._present: DatedClock | None = None
-        self._closing = False
-        self._patience_s = math.inf
+        self._busy = self._closing = False
         self._cancel: Act = lambda: None
         self._error: PerseusError | None = None
 
@@ -84,12 +82,8 @@ class LocalClocks:
     def counts(self) -> RequestCounts:
         return self._agenda.counts
 
-    def expect(self, latency_s: float) -> None:
-        """Note how long a change takes: a higher clock is overdue three times that after its moment."""
-        self._patience_s = overdue_s(self._gpu.wall_s(latency_s))
-
-    def ask(self, requests: Sequence[DatedClock], *, more: bool = False) -> None:
-        """Enter requests, and ask for what is due; overdue ones behind which there are ``more`` give way.
+    def ask(self, requests: Sequence[DatedClock]) -> None:
+        """Enter requests, and ask for what is due.
 
         Raises:
             DeviceError: the device refused an earlier request.
@@ -97,17 +91,9 @@ class LocalClocks:
         with self._lock:
             for request in requests:
                 self._agenda.put(request)
-        if not (more and self._is_overdue(requests[-1].due_s)):
-            self._turn()
+        self._turn()
         if self._error is not None:
             raise self._error
-
-    def look(self) -> bool:
-        """Return whether no higher clock is overdue, and nothing that is waits behind a call that hangs."""
-        with self._lock:
-            present, waiting_s = self._present, self._agenda.due_s
-        late = present is not None and self._is_higher(present.clock_mhz) and self._is_overdue(present.due_s)
-        return not (late or (waiting_s is not None and self._is_overdue(waiting_s)))
 
     def close(self) -> None:
         """Drop what waits and reset what was set; where a call is under way, who made it does that."""
@@ -115,16 +101,9 @@ class LocalClocks:
             self._agenda.clear()
             self._cancel()
             self._closing = True
-            busy = self._present is not None
+            busy = self._busy
         if not busy and self._error is None:
             self._write(None, None)
-
-    def _is_overdue(self, due_s: float) -> bool:
-        return self._gpu.wall_s(self._gpu.now_s() - due_s) > self._patience_s
-
-    def _is_higher(self, clock_mhz: int | None) -> bool:
-        stored_mhz = self._asked[0]
-        return stored_mhz is not None and (clock_mhz is None or clock_mhz > stored_mhz)
 
     def _turn(self) -> None:
         """Ask for what is due, and have this done again when the next request is.
@@ -133,15 +112,15 @@ class LocalClocks:
         """
         while True:
             with self._lock:
-                if any((self._present, self._error, self._closing)):
+                if any((self._busy, self._closing, self._error)):
                     return
                 self._cancel()
-                due = self._present = self._agenda.take(self._gpu.now_s())
-                following_s = self._agenda.due_s
+                due = self._agenda.take(self._gpu.now_s())
                 if due is None:
-                    if following_s is not None:
-                        self._cancel = self._alarm.at(following_s, self._turn)
+                    if self._agenda.due_s is not None:
+                        self._cancel = self._alarm.at(self._agenda.due_s, self._turn)
                     return
+                self._busy = True
             try:
                 if self._write(due.clock_mhz, due.memory_mhz):
                     late_s = max(0.0, self._gpu.now_s() - due.due_s)
@@ -149,7 +128,7 @@ class LocalClocks:
             except Exception as error:  # noqa: BLE001  # kept for the thread that asks next
                 self._error = as_perseus_error(error)
             with self._lock:
-                self._present = None
+                self._busy = False
                 closing = self._closing
             if closing and self._error is None:
                 self._write(None, None)
@@ -260,8 +239,7 @@ class ClockThread:
     due at the moment when the device was there, plus its delay, however late the thread woke. A device with a
     ``virtual`` time needs no thread: its host is the device. A guard asks at each moment from a process of
     its own; without one `LocalClocks` does, by an alarm. The first error is kept for the training thread to
-    find at its next iteration; after it nothing is asked for any more. ``stored`` tells if no higher clock is
-    overdue, as far as is known here; a guard reports it by its device.
+    find at its next iteration; after it nothing is asked for any more.
     """
 
     def __init__(
@@ -278,11 +256,7 @@ class ClockThread:
         self._enter = enter
         self._patience_s = patience_s
         self._closing = False
-        self._handed = self._reached = 0
-        guarded = gpu.dated_clocks()
-        self._local = None if guarded else LocalClocks(gpu, virtual or HostAlarm(gpu, threads))
-        self._clocks: DatedClocks = guarded or cast("DatedClocks", self._local)
-        self.stored: Callable[[], bool] = (lambda: True) if self._local is None else self._local.look
+        self._clocks: DatedClocks = gpu.dated_clocks() or LocalClocks(gpu, virtual or HostAlarm(gpu, threads))
         self.error: PerseusError | None = None
         self.asked = AskedClocks()
         self._queue: SimpleQueue[_Order | DeviceTask | None] | None = None
@@ -295,11 +269,6 @@ class ClockThread:
     def counts(self) -> RequestCounts:
         return self._clocks.counts
 
-    def expect(self, latency_s: float) -> None:
-        """Note how long a change of clock takes, and so when a higher one is overdue."""
-        if self._local is not None:
-            self._local.expect(latency_s)
-
     def put(self, asks: Sequence[Ask], issued_s: float, moment: Moment | None = None) -> None:
         """Hand over all that is asked for at one point of the stream.
 
@@ -311,7 +280,6 @@ class ClockThread:
         if self._queue is None:
             self._deliver(asks, issued_s, moment)
         else:
-            self._handed += 1
             self._queue.put((asks, issued_s, moment))
 
     def run(self, task: DeviceTask) -> None:
@@ -352,7 +320,6 @@ class ClockThread:
             if isinstance(wanted, DeviceTask):
                 self._carry_out(wanted)
             else:
-                self._reached += 1
                 self._deliver(*wanted)
         self._give_back()
 
@@ -381,10 +348,7 @@ class ClockThread:
             for one in asks:
                 dated.append(DatedClock(at_s + one.delay_s, one.clock_mhz, one.memory_mhz))
                 self.asked.put(dated[-1])
-            if self._local is not None:
-                self._local.ask(dated, more=self._reached < self._handed)
-            else:
-                self._clocks.ask(dated)
+            self._clocks.ask(dated)
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
 

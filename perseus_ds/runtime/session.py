@@ -134,7 +134,6 @@ class Session:
         """Reckon with what the GPU can do, wherever a clock is asked for or energy is read."""
         self._sequencer.latency_s = able.switch_latency_s or 0.0
         self.device.choice.gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
-        self.requests.expect(able.switch_latency_s)
         self.books.watch.reckon(able)
 
     def on_leaving(self, act: Callable[[], None]) -> None:
@@ -207,11 +206,11 @@ class Session:
         recorder, watch, plans = self.recorder, self.books.watch, self._plans
         job: JobStatus | None = None
         watch.catch_up()
-        given_up = self._conflicts.check(stored=self.requests.stored())
+        given_up = self._conflicts.check()
         if (error := given_up or self.requests.error or watch.error) is not None:
             raise error
         index, passed = recorder.finish(), recorder.take_passed()
-        self.books.enter(index, self.settings.mode, passed, known=self._conflicts.known)
+        self.books.enter(index, self.settings.mode, passed, known=self._conflicts.controlled)
         for line in filter(None, (recorder.trouble() if recorder.troubled else "", watch.trouble())):
             self._context.log.event("not_measured", line)
         if not self._alone:

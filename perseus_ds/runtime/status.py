@@ -107,9 +107,8 @@ class ConflictMonitor:
 
     What to do about a conflict is the guard's decision (it puts the clock back itself); a session leaves when
     `check` hands it the reason. Each loss of control and each return is reported, in turns, however soon one
-    follows the other. ``controlled``: clocks were ours from the check before to the last one; ``known``: and
-    the driver had stored them throughout.
-    ``uncontrolled_s`` is when they were last seen not to be (device time).
+    follows the other. ``controlled``: clocks were ours from the check before to the last one, and none was
+    overdue. ``uncontrolled_s`` is when they were last seen not to be (device time).
     """
 
     def __init__(self, gpu: Gpu, log: EventLog, *, rank: int, directory: RunDirectory) -> None:
@@ -119,22 +118,16 @@ class ConflictMonitor:
         self._directory = directory
         self._lost: tuple[Sighting, ...] = ()
         self._known: dict[int, int] = {}
-        self._logged = self._not_stored = 0
-        self._stored = True
-        self._spread = 0
-        self.mask = 0
+        self._logged = self._spread = self.mask = 0
         self._in_control, self._lost_now = True, False
         self._losses = self._reported_losses = self._late = 0
         self._reported_lost = False
         self._without: set[int] = set()
-        self.controlled = self.known = True
+        self.controlled = True
         self.uncontrolled_s = -math.inf
 
-    def check(self, *, stored: bool = True) -> PerseusError | None:
-        """Note new conflicts, and whether the driver has ``stored`` the requested clock by now.
-
-        Returns why control was given up, if it was.
-        """
+    def check(self) -> PerseusError | None:
+        """Note new conflicts; return why control was given up, if it was."""
         in_control = self._gpu.in_control()
         losses = returns = late = 0
         for sighting in self._gpu.conflicts():
@@ -150,10 +143,6 @@ class ConflictMonitor:
             self.uncontrolled_s = self._gpu.now_s()
         self._in_control, self._losses, self._lost_now = in_control, losses, losses > returns
         self._late = late
-        self.known = stored and self._stored and self.controlled
-        self._not_stored += self._stored and not stored
-        self._stored = stored
-        self.mask |= 0 if stored else _BITS[ConflictKind.NOT_STORED]
         return self._gpu.given_up()
 
     @property
@@ -167,13 +156,11 @@ class ConflictMonitor:
 
     def sightings(self) -> tuple[Sighting, ...]:
         seen = self._gpu.conflicts()
-        if self._not_stored:
-            seen += (Sighting(ConflictKind.NOT_STORED, ConflictKind.NOT_STORED.text, self._not_stored),)
         return seen + tuple(one for one in self._lost if one.kind not in {other.kind for other in seen})
 
     def note_failure(self, error: PerseusError) -> None:
         """Note a lost device, and record this rank's conflicts while it can."""
-        self.check(stored=self._stored)
+        self.check()
         if isinstance(error, DeviceLostError):
             self._lost = (Sighting(ConflictKind.GPU_LOST, error.message, 1),)
             self.mask |= _BITS[ConflictKind.GPU_LOST]

@@ -119,24 +119,16 @@ def test_a_call_that_returns_late_is_counted_late(host: VirtualHost) -> None:
     assert requests.counts.longest_late_s == pytest.approx(4.0 * LATE_S, abs=1e-3)
 
 
-def test_a_call_that_hangs_for_half_a_minute_is_known_and_holds_up_nobody(host: VirtualHost) -> None:
-    """Down at 0.1 s; up at 0.2 s, in a call that hangs; what is asked meanwhile is the last of it."""
+def test_a_call_that_hangs_for_half_a_minute_holds_up_no_training(host: VirtualHost) -> None:
+    """Down at 0.1 s; up at 0.2 s, in a call that hangs; all else is asked for when it returns."""
     gpu = DatingGpu(host)
     requests = ClockThread(gpu, threads=host)
-    requests.expect(0.020)
     gpu.calls_s = [0.01, 30.0]
     for place, clock_mhz in enumerate((800, 1000, 900, 1000, 800), start=1):
         requests.put((Ask(clock_mhz),), host.now_s(), At(host, 0.1 * place))
-    host.sleep(0.2)
-    assert requests.stored(), "a call that has its time"
-    host.sleep(0.07)
-    assert not requests.stored(), "after three latencies"
-    for _ in range(100):
-        assert not requests.stored()
-        host.sleep(0.29)
-    host.sleep(2.0)
-    assert requests.stored()
-    assert gpu.asked == [800, 1000, 800]
+    assert host.now_s() < 0.1
+    host.sleep(31.0)
+    assert gpu.asked == [800, 1000, 900, 1000, 800]
     assert host.now_s() < 40.0
 
 

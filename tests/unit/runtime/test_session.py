@@ -104,7 +104,7 @@ class Job:
         self.recorder, self.sequencer, self.books = MagicMock(index=0), MagicMock(latency_s=0.0), MagicMock()
         self.recorder.take_passed.return_value, self.recorder.trouble.return_value = [], ""
         self.books.watch = MagicMock(error=None, trouble=lambda: "")
-        self.conflicts = MagicMock(check=lambda stored: None, known=True)
+        self.conflicts = MagicMock(check=lambda: None, controlled=True)
         self.session = Session(
             context,
             StartDecision(StartAction.RUN, "a plan fits"),
@@ -234,7 +234,7 @@ def test_an_iteration_without_control_counts_for_neither_side() -> None:
     job = Job()
     job.books.enter.reset_mock()
     for controlled in (True, False, True):
-        job.conflicts.known = controlled
+        job.conflicts.controlled = controlled
         job.iteration(4, GOOD)
     assert [call.kwargs["known"] for call in job.books.enter.call_args_list] == [True, False, True]
 

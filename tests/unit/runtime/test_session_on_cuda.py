@@ -16,7 +16,7 @@ from fake_cuda import CONTEXT_BYTES, FakeCuda
 from personality_gpu import Character, PersonalityGpu
 from virtual_host import VirtualHost
 
-from perseus_ds.device.gpu import Capabilities, ConflictKind
+from perseus_ds.device.gpu import Capabilities
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.adapter import Batch
@@ -67,9 +67,13 @@ class JobGpu(PersonalityGpu):
 
 
 class HangingGpu(JobGpu):
-    """A GPU whose driver, from a moment on, takes half a minute to set a clock."""
+    """A GPU whose driver takes half a minute to set a clock, from a moment on; its guard is in doubt then."""
 
     hangs = (60.0, 90.0)
+
+    def in_control(self) -> bool:
+        begins_s, ends_s = self.hangs
+        return not begins_s <= self.now_s() < ends_s
 
     def lock_clock(self, clock_mhz: int) -> None:
         self._hang()
@@ -122,11 +126,10 @@ class CudaJob:
         self.stopwatch = CudaStopwatch(gpu, cuda=self.cuda, threads=host)
         self.watch = EnergyWatch(gpu, threads=host)
         self.requests = ClockThread(gpu, threads=host, enter=self.stopwatch.enter_thread)
-        self.requests.expect(0.020)
         log = EventLog(0)
         self.directory = RunDirectory(folder)
         log.writes_to(self.directory)
-        monitor = self.monitor = ConflictMonitor(gpu, log, rank=0, directory=self.directory)
+        monitor = ConflictMonitor(gpu, log, rank=0, directory=self.directory)
         self.books = RankBooks(
             self.watch,
             sightings=monitor.sightings,
@@ -235,7 +238,7 @@ def test_clock_requests_need_no_events_of_their_own(
 
 
 @pytest.mark.thorough
-def test_a_driver_that_hangs_in_the_middle_of_a_plan_costs_a_line_and_no_iteration_counts(
+def test_a_driver_that_hangs_in_the_middle_of_a_plan_holds_up_nobody_and_no_iteration_counts(
     host: VirtualHost, tmp_path: Path
 ) -> None:
     """It keeps the lower clock, and the iterations at default clocks that follow would run at it."""
@@ -249,8 +252,6 @@ def test_a_driver_that_hangs_in_the_middle_of_a_plan_costs_a_line_and_no_iterati
     assert host.now_s() < 100 * 0.8 + 100 * 1.2 + 28.0 * 0.5 + 5.0, "training waited for the driver"
     assert job.side(Mode.BASELINE) == (pytest.approx(0.8, rel=0.01), pytest.approx(0.8 * 595.0, rel=0.02))
     assert job.side(Mode.PERSEUS)[0] == pytest.approx(1.2, rel=0.01)
-    [seen] = job.monitor.sightings()
-    assert (seen.kind, seen.count) == (ConflictKind.NOT_STORED, 1)
     job.close()
     assert job.cuda.devices[1].clock_mhz == TOP_MHZ
 
