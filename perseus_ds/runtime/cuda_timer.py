@@ -12,7 +12,7 @@ from typing import cast
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.cuda_events import Events, PooledEvent, TorchCuda
-from perseus_ds.runtime.recorder import HostStopwatch, Mark, Moment, Stopwatch
+from perseus_ds.runtime.recorder import Mark, Moment, Stopwatch
 from perseus_ds.runtime.threads import HostThreads
 
 # The device's clock against the host's: an offset that is followed, from points that both have seen.
@@ -314,9 +314,9 @@ class CudaStopwatch(Stopwatch):
     def __init__(
         self, gpu: Gpu, *, cuda: TorchCuda | None = None, threads: HostThreads | None = None
     ) -> None:
+        super().__init__(gpu)
         threads = threads or HostThreads()
         self._events = Events(cuda or TorchCuda(), threads)
-        self._now_s = gpu.now_s
         self._reader = MarkReader(self._events, gpu.now_s)
         self._marked = 0
         self._to_tie = threads.queue(object)
@@ -349,10 +349,6 @@ class CudaStopwatch(Stopwatch):
             anchor.event.hold()
             self._to_tie.put((anchor, anchor.event))
         return anchor
-
-    def host_s(self) -> float:
-        """Read the host's clock: the device has nothing of ours between an iteration's end and here."""
-        return self._now_s()
 
     def moment(self) -> Moment:
         """Make the last mark's event one to sleep on."""
@@ -464,7 +460,7 @@ def stopwatch_for(gpu: Gpu, *, device_type: str) -> Stopwatch:
         EngineError: on a device that runs behind the host in a way that we do not know.
     """
     if device_type == "cpu":
-        return HostStopwatch(gpu)
+        return Stopwatch(gpu)
     if device_type == "cuda":
         return CudaStopwatch(gpu)
     raise EngineError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -28,20 +27,24 @@ Infinite where the point was lost: taken while a graph was captured, or on a dev
 """
 
 
-class Stopwatch(ABC):
+class Stopwatch:
     """Marks are taken on the training thread and turned into seconds when the device has passed them.
 
-    ``behind`` is how many iterations the device may be behind the host.
+    This one is for devices that run when the host calls: the mark is the time. ``behind`` is how many
+    iterations the device may be behind the host.
     """
 
-    behind: int
+    behind = 0
 
-    @abstractmethod
+    def __init__(self, gpu: Gpu) -> None:
+        self._now_s = gpu.now_s
+
     def mark(self) -> Mark:
         """Note this point of the stream.
 
         Cost: a few microseconds; no synchronisation.
         """
+        return self._now_s()
 
     def begin(self) -> Mark:
         """Note where an iteration begins."""
@@ -51,25 +54,25 @@ class Stopwatch(ABC):
         """Note where an iteration ends: what `has_passed` and `wait` take."""
         return self.mark()
 
-    @abstractmethod
     def host_s(self) -> float:
         """Read the host's clock, on the time base of `seconds`."""
+        return self._now_s()
 
-    @abstractmethod
     def moment(self) -> Moment | None:
         """Note the point of the last mark, to be waited for; None where the host is the device."""
+        return None
 
-    @abstractmethod
     def has_passed(self, mark: Mark) -> bool:
         """Return whether the device has reached an iteration's end."""
+        del mark
+        return True
 
-    @abstractmethod
     def wait(self, mark: Mark) -> None:
         """Block until the device has reached an iteration's end; for those an iteration old."""
 
-    @abstractmethod
     def seconds(self, marks: Sequence[Mark]) -> list[float]:
         """Times of marks that were passed, on the device's time base; not a number where one was lost."""
+        return cast("list[float]", list(marks))
 
     def whole(self, first: Mark, last: Mark) -> bool:
         """Return whether what lies between two begins or ends of iterations can be believed."""
@@ -81,45 +84,15 @@ class Stopwatch(ABC):
         """Number of graphs of the device's work captured so far."""
         return 0
 
-    def enter_thread(self) -> None:  # noqa: B027 - most have nothing to prepare
+    def enter_thread(self) -> None:
         """Begin a thread that waits for moments: the first call that it makes."""
 
     def trouble(self) -> str:
         """Report once why marks are lost; empty where none are, or after that."""
         return ""
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to end
+    def close(self) -> None:
         """Take no more marks; safe to call twice."""
-
-
-class HostStopwatch(Stopwatch):
-    """For devices that run when the host calls: the mark is the time."""
-
-    behind = 0
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._now_s = gpu.now_s
-
-    def mark(self) -> float:
-        """Read the time."""
-        return self._now_s()
-
-    begin = end = host_s = mark
-
-    def moment(self) -> None:
-        """Return nothing: there is no stream."""
-
-    def has_passed(self, mark: Mark) -> bool:
-        """Return True: the host is the device."""
-        del mark
-        return True
-
-    def wait(self, mark: Mark) -> None:
-        """Return at once."""
-
-    def seconds(self, marks: Sequence[Mark]) -> list[float]:
-        """Return the marks: they are the times."""
-        return cast("list[float]", list(marks))
 
 
 _MANY = 100
