@@ -128,7 +128,7 @@ def _publish(session: Session, context: JobContext, local_rank: int, plans: Batc
         session.requests,
         iteration=lambda: session.recorder.index,
         active_plan=lambda: session.active_plan,
-        summaries=plans.audits.summaries,
+        summaries=plans.summaries,
     )
     folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
     path = folder / f"{figures.host}.rank{context.job.rank:05d}.prom"

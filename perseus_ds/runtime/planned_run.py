@@ -32,7 +32,6 @@ from perseus_ds.runtime.channel import IterationPacer
 from perseus_ds.runtime.clocks import ClockSchedules
 from perseus_ds.runtime.context import JobContext, profile_in
 from perseus_ds.runtime.event_log import StragglerReporter, log_troubles
-from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.phases import ActivePlan, Running
 from perseus_ds.runtime.recorder import Arrivals
 from perseus_ds.runtime.summaries import (
@@ -55,61 +54,6 @@ _MOST_SLOWER_PCT = 0.2
 """Share by which an iteration may last longer than planned before it is reported."""
 _OTHER_K = 10.0
 """Change by which energies are off by some 1 %."""
-
-
-def log_doubts(context: JobContext, plans: PlanSet, named: str) -> None:
-    """Report doubts about a frontier of plans."""
-    log = context.log
-    if doubtful := doubt(plans):
-        log.event("doubtful", f"{named}{doubtful}")
-    if context.job.replayed:
-        most_pct = 100.0 * (1.0 - float(plans.lower_bound_j[0]) / plans.baseline.energy_j)
-        policy = context.config.objective.policy
-        more = ", where one clock saves hardly anything: set objective.policy to max_slowdown"
-        kept = "changes its clock at two moments at most of" if plans.budget.dated else "keeps one clock for"
-        log.event(
-            "one_clock",
-            f"{named}every GPU {kept} an iteration; with a clock for each computation at most "
-            f"{most_pct:.1f} % would be saved without slowdown{more if policy == 'no_slowdown' else ''}",
-            most_saving_pct=most_pct,
-        )
-    elif plans.change.longest_s >= plans.t_min_s:
-        log.event(
-            "one_clock",
-            f"{named}a change of clock takes {plans.change.longest_s:.3g} s and the fastest "
-            f"iteration {plans.t_min_s:.3g} s: every GPU keeps one clock",
-        )
-    if short := too_little_reserve(plans):
-        log.event(
-            "reserve",
-            f"{named}{short}",
-            reserve_pct=plans.reserve_pct,
-            variation_slowdown_pct=plans.variation_slowdown_pct,
-        )
-
-
-def log_running(context: JobContext, plan: FrequencyPlan, hope: Expected, named: str) -> None:
-    """Report the plan that is run, and what is expected of it."""
-    plans = plan.of
-    context.log.event(
-        "running",
-        f"{named}running plan {plan.index} of {len(plans)} (0 is the fastest): "
-        f"{plan.iteration_time_s:.4g} s per iteration{context.whose_time} "
-        f"({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} expected), "
-        f"saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
-        f"{gap_in_words(float(plans.gap_pct[plan.index]))}",
-        plan=plan.index,
-        microbatches=context.job.schedule.microbatches,
-        iteration_time_s=plan.iteration_time_s,
-        reserve_pct=plans.reserve_pct,
-        planned_saving_pct=plan.saving_pct,
-        predicted_saving_pct=hope.saving_pct,
-        predicted_saving_within_pct=hope.within_pct,
-        predicted_slowdown_pct=hope.slowdown_pct,
-        predicted_slowdown_within_pct=hope.slowdown_within_pct,
-        gap_pct=float(plans.gap_pct[plan.index]),
-        solve_time_s=plans.solve_time_s,
-    )
 
 
 def too_slow(reports: Sequence[RankReport]) -> str:
@@ -211,210 +155,10 @@ def power_cap_line(power_w: float | None, cost: Mapping[str, float]) -> tuple[st
     )
 
 
-# After an audit: what all ranks measured so far, written down, logged, and held against the plan.
-
 _FEWEST = 10
 """Iterations on either side below which a measurement is called early."""
 _DRIFT_PCT = 1.0
 """Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
-
-
-class Audits:
-    """The audits of batches of every size; their figures are sums over all audits so far.
-
-    ``summaries`` holds them by the size of the batches, on rank 0.
-    """
-
-    def __init__(self, books: RankBooks) -> None:
-        self.books = books
-        self.summaries: dict[int, Summary] = {}
-        self._compared = self._answers_ended = False
-
-    def audit(
-        self,
-        context: JobContext,
-        plan: FrequencyPlan,
-        expected: Expected,
-        *,
-        named: str,
-        answers: Mapping[str, object],
-    ) -> bool:
-        """Bring what was measured to rank 0, which writes it down and decides; collective.
-
-        ``context`` is of batches of one size, which ``named`` names; ``answers`` what answers to stragglers
-        have cost and pacing has done, if anything. Returns whether answers to stragglers are to end.
-        """
-        reports = cast("list[RankReport]", context.channel.gather_to_first(self.books.report(context.job)))
-
-        def decide() -> bool:
-            summary = self._publish(context, reports, (plan, expected), named, answers)
-            if summary is None:
-                return False
-            self.summaries[context.job.schedule.microbatches] = summary
-            return self._costs_too_much(context, summary, named)
-
-        return context.channel.broadcast_result(decide)
-
-    def _costs_too_much(self, context: JobContext, summary: Summary, named: str) -> bool:
-        """Report answers to stragglers that cost more time than they may; once."""
-        if self._answers_ended or not summary.facts.get(BESIDE_A_STRAGGLER):
-            return False
-        slower_pct, within_pct = summary.slowdown_pct, summary.slowdown_within_pct
-        most_pct = context.config.straggler.max_cost_pct
-        if within_pct is None or slower_pct - within_pct <= most_pct:
-            return False
-        self._answers_ended = True
-        context.log.event(
-            "answers_ended",
-            f"{named}beside a straggler, iterations last {with_error(slower_pct, within_pct, signed=True)} "
-            f"longer than at default clocks, where straggler.max_cost_pct allows {most_pct:g} %: nobody is "
-            "slowed for a straggler any more",
-            slowdown_pct=slower_pct,
-        )
-        return True
-
-    def shown(self, microbatches: int) -> dict[str, float]:
-        """Return what monitors show of what was measured.
-
-        ``rank0_*`` is what rank 0's GPU took in the iterations settled last, the rest is of the whole job, as
-        the audits measured it.
-        """
-        scalars: dict[str, float] = {}
-        if self.books.latest is not None:
-            scalars["rank0_energy_per_iteration_j"], scalars["rank0_power_w"] = self.books.latest
-        if (summary := self.summaries.get(microbatches)) is not None:
-            energy_j, time_s = summary.perseus.energy_j, summary.perseus.iteration_time_s
-            scalars |= {
-                "energy_per_iteration_j": energy_j,
-                "power_w": energy_j / time_s,
-                "saving_pct": summary.saving_pct,
-                "slowdown_pct": summary.slowdown_pct,
-            }
-        return scalars
-
-    def _publish(
-        self,
-        context: JobContext,
-        reports: Sequence[RankReport],
-        promised: tuple[FrequencyPlan, Expected],
-        named: str,
-        answers: Mapping[str, object],
-    ) -> Summary | None:
-        """Write what was measured; None before both sides were, or where it claims nothing."""
-        log_troubles(context.log, {one.rank: one.troubles for one in reports})
-        if line := too_slow(reports):
-            context.log.event("too_slow", line)
-            return None
-        plan, expected = promised
-        facts = (
-            _facts(context, plan, expected)
-            | beside_stragglers(reports)
-            | skipped_steps(reports)
-            | dict(answers)
-        )
-        summary = summarise(reports, expected.saving_pct, simulated=context.simulated, facts=facts)
-        if summary is None:
-            return None
-        valued = worth(summary, reports, context.job)
-        summary = replace(summary, facts={**summary.facts, **valued})
-        drawn = timelines(reports, plan, context.job, simulated=context.simulated)
-        directory, run = context.directory, context.log.run
-        context.log.write(directory.summary, lambda: write_summary(summary, directory.summary))
-        context.log.write(directory.timelines, lambda: write_timelines(drawn, directory.timelines))
-        context.log.write(directory.path, lambda: write_ranks(reports, directory, run=run))
-        self._log_measured(context, summary, named)
-        _log_findings(context, reports, summary, promised, named)
-        self._compare_temperatures(context, reports)
-        return summary
-
-    def _compare_temperatures(self, context: JobContext, reports: Sequence[RankReport]) -> None:
-        """Hold the first audit's temperatures against the profile's, where there is one."""
-        if self._compared:
-            return
-        self._compared = True
-        orders = context.job.schedule.orders
-        stages = [sorted({one.stage for one in order if one.kind.is_computation}) for order in orders]
-        known = profile_in(context)
-        if known is not None and (line := other_temperature(known, reports, stages)):
-            context.log.event("other_temperature", line)
-
-    def _log_measured(self, context: JobContext, summary: Summary, named: str) -> None:
-        fewest = min(summary.perseus.iterations, summary.baseline.iterations)
-        early = "early figure, " if fewest < _FEWEST else ""
-        beside = " beside a straggler" if summary.facts.get(BESIDE_A_STRAGGLER) else ""
-        context.log.event(
-            "measured",
-            f"{named}measured{beside}: {early}"
-            f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
-            f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
-            f"({summary.perseus.iterations} iterations at the plan, "
-            f"{summary.baseline.iterations} at default clocks{self._of_size(context.job)})",
-            microbatches=context.job.schedule.microbatches,
-            saving_pct=summary.saving_pct,
-            saving_se_pct=summary.saving_se_pct,
-            slowdown_pct=summary.slowdown_pct,
-            slowdown_se_pct=summary.slowdown_se_pct,
-        )
-
-    def _of_size(self, job: Job) -> str:
-        """State to which size of a microbatch both sides were brought, where sizes differ."""
-        microbatches = job.schedule.microbatches
-        totals = self.books.totals[microbatches]
-        samples = [one for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples]
-        sizes = np.array([one.size for one in samples])
-        if not differ(sizes):
-            return ""
-        return f", for microbatches of {sizes.mean() / microbatches:.0f} elements"
-
-
-def _log_findings(
-    context: JobContext,
-    reports: Sequence[RankReport],
-    summary: Summary,
-    promised: tuple[FrequencyPlan, Expected],
-    named: str,
-) -> None:
-    """Report what is not as it should be."""
-    plan, expected = promised
-    counts = {report.rank: report.clock_requests for report in reports}
-    late = {rank: line for rank, one in counts.items() if (line := one.missed_note())}
-    if late:
-        rank = max(late, key=lambda one: counts[one].missed)
-        context.log.event("late_clocks", f"{named}rank {rank}: {late[rank]}", ranks=list(late))
-    if summary.facts.get(BESIDE_A_STRAGGLER):
-        return  # how long iterations last, and what waiting takes, is the straggler's doing
-    answers = summary.facts.get("answers")
-    paced = isinstance(answers, Mapping) and bool(answers.get("paced_iterations"))
-    if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, paced=paced):
-        context.log.event("contradicted", f"{named}{line}")
-    gives_way = plan.of.budget.dated and plan.index > 0
-    if not gives_way and (
-        line := slower(
-            summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct
-        )
-    ):
-        context.log.event("slower", f"{named}{line}", slowdown_pct=summary.slowdown_pct)
-
-
-def _facts(context: JobContext, plan: FrequencyPlan, expected: Expected) -> dict[str, object]:
-    job = context.job
-    return {
-        "run": context.log.run,
-        "gpu": job.fingerprint["gpu"],
-        "gpus": job.ranks,
-        "ranks": job.schedule.ranks,
-        "stages": job.schedule.stages,
-        "microbatches": job.schedule.microbatches,
-        "plan": plan.index,
-        "planned_saving_pct": plan.saving_pct,
-        "predicted_saving_within_pct": expected.within_pct,
-        "predicted_slowdown_pct": expected.slowdown_pct,
-        "predicted_slowdown_within_pct": expected.slowdown_within_pct,
-        "planned_iteration_time_s": plan.iteration_time_s,
-        "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
-        "objective": context.config.objective.policy,
-    }
-
 
 _Knows = tuple[int, int, bool]  # replica, pipeline rank, whether it knows loads
 
@@ -423,9 +167,10 @@ LEAST_EXPLAINED = 0.5
 
 
 class PlannedRun:
-    """The frontier of plans, and the one that is chosen of it.
+    """The frontier of plans, the one that is chosen of it, and its audits.
 
-    ``context`` is of batches of one size, which ``named`` names where there are several.
+    ``context`` is of batches of one size, which ``named`` names where there are several. ``books`` and
+    ``summaries`` (by size, on rank 0) are of batches of all sizes; figures are sums over all audits so far.
     ``loads_known``: this rank knows loads before iterations begin.
     """
 
@@ -435,7 +180,8 @@ class PlannedRun:
         text: str,
         *,
         named: str,
-        audits: Audits,
+        books: RankBooks,
+        summaries: dict[int, Summary],
         arrivals: Arrivals,
         waits: bool = False,
         loads_known: bool = False,
@@ -443,8 +189,9 @@ class PlannedRun:
         self._context = context
         self._plans = loads(text)
         self._named = named
-        self._audits, self._arrivals = audits, arrivals
+        self._books, self._summaries, self._arrivals = books, summaries, arrivals
         self._waits, self._loads_known = waits, loads_known
+        self._answers_ended = False
 
     def phase(self) -> Running:
         """Run the plan from now on; collective.
@@ -459,7 +206,7 @@ class PlannedRun:
             lambda: {} if (known := profile_in(context)) is None else dict(known.loads)
         )
         active_plan = self._choose()
-        log_doubts(context, self._plans, self._named)
+        self._log_doubts()
         return Running(
             active_plan,
             self.audit,
@@ -469,18 +216,16 @@ class PlannedRun:
         )
 
     def audit(self) -> ActivePlan | None:
-        """Publish an audit, and end what makes the job slower: answers to stragglers, pacing by loads.
+        """Bring what was measured to rank 0, which writes it down, and end what makes the job slower.
 
-        Returns the plan without pacing where a paced job was measured slower, or a faster plan with dates;
-        collective.
+        That is answers to stragglers, and pacing by loads. Returns the plan without pacing where a paced job
+        was measured slower, or a faster plan with dates; collective.
         """
-        context, active_plan = self._context, self._active_plan
-        costs_too_much = self._audits.audit(
-            context, self._plan, self._expected, named=self._named, answers=active_plan.answers
-        )
-        if costs_too_much:
-            active_plan.end_answers()
-        summary = self._audits.summaries.get(context.job.schedule.microbatches)
+        context = self._context
+        reports = cast("list[RankReport]", context.channel.gather_to_first(self._books.report(context.job)))
+        if context.channel.broadcast_result(lambda: self._publish(reports)):
+            self._active_plan.end_answers()
+        summary = self._summaries.get(context.job.schedule.microbatches)
         if not self._paced:
             return self._faster(summary) if self._plans.budget.dated else None
         expected_pct = max(0.0, self._expected.slowdown_pct)
@@ -490,8 +235,8 @@ class PlannedRun:
         )
         if not why:
             return None
-        context.log.event("paced_no_more", f"{self._named}not paced by loads any more: {why}")
-        self._audits.books.forget_plan(context.job)
+        self._event("paced_no_more", f"not paced by loads any more: {why}")
+        self._books.forget_plan(context.job)
         return self._choose(paced=False)
 
     def _faster(self, summary: Summary | None) -> ActivePlan | None:
@@ -511,12 +256,12 @@ class PlannedRun:
         following: int = context.channel.broadcast_result(following_plan)
         if following == plan.index:
             return None
-        context.log.event(
+        self._event(
             "faster_plan",
-            f"{self._named}iterations are slower than objective.max_slowdown_pct: plan {following} follows",
+            f"iterations are slower than objective.max_slowdown_pct: plan {following} follows",
             plan=following,
         )
-        self._audits.books.forget_plan(context.job)
+        self._books.forget_plan(context.job)
         return self._choose(paced=False, following=following)
 
     def _choose(self, *, paced: bool | None = None, following: int | None = None) -> ActivePlan:
@@ -530,7 +275,7 @@ class PlannedRun:
         if paced is None:
             paced = is_paced(context, self._fits, loads_known=self._loads_known, named=self._named)
         self._paced, self._expected = paced, expected_of(context, plan)
-        log_running(context, plan, self._expected, self._named)
+        self._log_running()
         self._arrivals.expect(plans.fixed_s)
         index, change = FrontierIndex.of(plans, objective), context.reckoning.change
         index = replace(index, objective=plan.index)
@@ -577,6 +322,184 @@ class PlannedRun:
             return None
         profile: Profile | None = self._context.channel.broadcast_result(lambda: profile_in(self._context))
         return None if profile is None else Forecast(self._plans, objective, profile)
+
+    # ---- what the log and the files of rank 0 state of it ----
+
+    def _event(self, event: str, line: str, **facts: object) -> None:
+        self._context.log.event(event, f"{self._named}{line}", **facts)
+
+    def _log_doubts(self) -> None:
+        """Report doubts about the frontier of plans."""
+        plans, job = self._plans, self._context.job
+        if doubtful := doubt(plans):
+            self._event("doubtful", doubtful)
+        if job.replayed:
+            most_pct = 100.0 * (1.0 - float(plans.lower_bound_j[0]) / plans.baseline.energy_j)
+            policy = self._context.config.objective.policy
+            more = ", where one clock saves hardly anything: set objective.policy to max_slowdown"
+            kept = (
+                "changes its clock at two moments at most of" if plans.budget.dated else "keeps one clock for"
+            )
+            self._event(
+                "one_clock",
+                f"every GPU {kept} an iteration; with a clock for each computation at most "
+                f"{most_pct:.1f} % would be saved without slowdown{more if policy == 'no_slowdown' else ''}",
+                most_saving_pct=most_pct,
+            )
+        elif plans.change.longest_s >= plans.t_min_s:
+            self._event(
+                "one_clock",
+                f"a change of clock takes {plans.change.longest_s:.3g} s and the fastest "
+                f"iteration {plans.t_min_s:.3g} s: every GPU keeps one clock",
+            )
+        if short := too_little_reserve(plans):
+            self._event(
+                "reserve",
+                short,
+                reserve_pct=plans.reserve_pct,
+                variation_slowdown_pct=plans.variation_slowdown_pct,
+            )
+
+    def _log_running(self) -> None:
+        """Report the plan that is run, and what is expected of it."""
+        plan, expected, plans = self._plan, self._expected, self._plans
+        self._event(
+            "running",
+            f"running plan {plan.index} of {len(plans)} (0 is the fastest): "
+            f"{plan.iteration_time_s:.4g} s per iteration{self._context.whose_time} "
+            f"({with_error(expected.slowdown_pct, expected.slowdown_within_pct, signed=True)} expected), "
+            f"saves {with_error(expected.saving_pct, expected.within_pct, decimals=1)}, "
+            f"{gap_in_words(float(plans.gap_pct[plan.index]))}",
+            plan=plan.index,
+            microbatches=self._context.job.schedule.microbatches,
+            iteration_time_s=plan.iteration_time_s,
+            reserve_pct=plans.reserve_pct,
+            planned_saving_pct=plan.saving_pct,
+            predicted_saving_pct=expected.saving_pct,
+            predicted_saving_within_pct=expected.within_pct,
+            predicted_slowdown_pct=expected.slowdown_pct,
+            predicted_slowdown_within_pct=expected.slowdown_within_pct,
+            gap_pct=float(plans.gap_pct[plan.index]),
+            solve_time_s=plans.solve_time_s,
+        )
+
+    def _publish(self, reports: Sequence[RankReport]) -> bool:
+        """Write what was measured, once both sides were; return whether answers to stragglers are to end."""
+        context, job, log = self._context, self._context.job, self._context.log
+        log_troubles(log, {one.rank: one.troubles for one in reports})
+        if line := too_slow(reports):
+            log.event("too_slow", line)
+            return False
+        facts = self._facts() | beside_stragglers(reports) | skipped_steps(reports)
+        facts |= self._active_plan.answers
+        summary = summarise(reports, self._expected.saving_pct, simulated=context.simulated, facts=facts)
+        if summary is None:
+            return False
+        summary = replace(summary, facts={**summary.facts, **worth(summary, reports, job)})
+        drawn = timelines(reports, self._plan, job, simulated=context.simulated)
+        directory = context.directory
+        log.write(directory.summary, lambda: write_summary(summary, directory.summary))
+        log.write(directory.timelines, lambda: write_timelines(drawn, directory.timelines))
+        log.write(directory.path, lambda: write_ranks(reports, directory, run=log.run))
+        self._log_measured(summary)
+        self._log_findings(reports, summary)
+        if not self._summaries:
+            self._compare_temperatures(reports)
+        self._summaries[job.schedule.microbatches] = summary
+        return self._cost_too_much(summary)
+
+    def _facts(self) -> dict[str, object]:
+        job, plan, expected = self._context.job, self._plan, self._expected
+        return {
+            "run": self._context.log.run,
+            "gpu": job.fingerprint["gpu"],
+            "gpus": job.ranks,
+            "ranks": job.schedule.ranks,
+            "stages": job.schedule.stages,
+            "microbatches": job.schedule.microbatches,
+            "plan": plan.index,
+            "planned_saving_pct": plan.saving_pct,
+            "predicted_saving_within_pct": expected.within_pct,
+            "predicted_slowdown_pct": expected.slowdown_pct,
+            "predicted_slowdown_within_pct": expected.slowdown_within_pct,
+            "planned_iteration_time_s": plan.iteration_time_s,
+            "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
+            "objective": self._context.config.objective.policy,
+        }
+
+    def _log_measured(self, summary: Summary) -> None:
+        fewest = min(summary.perseus.iterations, summary.baseline.iterations)
+        early = "early figure, " if fewest < _FEWEST else ""
+        beside = " beside a straggler" if summary.facts.get(BESIDE_A_STRAGGLER) else ""
+        self._event(
+            "measured",
+            f"measured{beside}: {early}"
+            f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
+            f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
+            f"({summary.perseus.iterations} iterations at the plan, "
+            f"{summary.baseline.iterations} at default clocks{self._of_size()})",
+            microbatches=self._context.job.schedule.microbatches,
+            saving_pct=summary.saving_pct,
+            saving_se_pct=summary.saving_se_pct,
+            slowdown_pct=summary.slowdown_pct,
+            slowdown_se_pct=summary.slowdown_se_pct,
+        )
+
+    def _of_size(self) -> str:
+        """State to which size of a microbatch both sides were brought, where sizes differ."""
+        microbatches = self._context.job.schedule.microbatches
+        totals = self._books.totals[microbatches]
+        samples = [one for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples]
+        sizes = np.array([one.size for one in samples])
+        if not differ(sizes):
+            return ""
+        return f", for microbatches of {sizes.mean() / microbatches:.0f} elements"
+
+    def _log_findings(self, reports: Sequence[RankReport], summary: Summary) -> None:
+        """Report what is not as it should be."""
+        expected, plans = self._expected, self._plans
+        counts = {report.rank: report.clock_requests for report in reports}
+        late = {rank: line for rank, one in counts.items() if (line := one.missed_note())}
+        if late:
+            rank = max(late, key=lambda one: counts[one].missed)
+            self._event("late_clocks", f"rank {rank}: {late[rank]}", ranks=list(late))
+        if summary.facts.get(BESIDE_A_STRAGGLER):
+            return  # how long iterations last, and what waiting takes, is the straggler's doing
+        answers = summary.facts.get("answers")
+        paced = isinstance(answers, Mapping) and bool(answers.get("paced_iterations"))
+        if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, paced=paced):
+            self._event("contradicted", line)
+        if plans.budget.dated and self._plan.index > 0:
+            return  # a faster plan follows
+        planned_pct, within_pct = expected.slowdown_pct, expected.slowdown_within_pct
+        if line := slower(summary, planned_pct, plans.reserve_pct, within_pct=within_pct):
+            self._event("slower", line, slowdown_pct=summary.slowdown_pct)
+
+    def _compare_temperatures(self, reports: Sequence[RankReport]) -> None:
+        """Hold the first audit's temperatures against the profile's, where there is one."""
+        orders = self._context.job.schedule.orders
+        stages = [sorted({one.stage for one in order if one.kind.is_computation}) for order in orders]
+        known = profile_in(self._context)
+        if known is not None and (line := other_temperature(known, reports, stages)):
+            self._context.log.event("other_temperature", line)
+
+    def _cost_too_much(self, summary: Summary) -> bool:
+        """Report answers to stragglers that cost more time than they may; once."""
+        if self._answers_ended or not summary.facts.get(BESIDE_A_STRAGGLER):
+            return False
+        slower_pct, within_pct = summary.slowdown_pct, summary.slowdown_within_pct
+        most_pct = self._context.config.straggler.max_cost_pct
+        if within_pct is None or slower_pct - within_pct <= most_pct:
+            return False
+        self._answers_ended = True
+        self._event(
+            "answers_ended",
+            f"beside a straggler, iterations last {with_error(slower_pct, within_pct, signed=True)} "
+            f"longer than at default clocks, where straggler.max_cost_pct allows {most_pct:g} %: nobody is "
+            "slowed for a straggler any more",
+            slowdown_pct=slower_pct,
+        )
+        return True
 
 
 def expected_of(context: JobContext, plan: FrequencyPlan) -> Expected:

@@ -20,12 +20,13 @@ from perseus_ds.plan import PlanRequest, dumps, read_plans, write_request
 from perseus_ds.plan.file import MOST_BYTES
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
+from perseus_ds.run_directory.records import Summary
 from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.context import JobContext, plan_request
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.phases import ActivePlan, BaselineOnly, Phase, Planning
-from perseus_ds.runtime.planned_run import Audits, PlannedRun
+from perseus_ds.runtime.planned_run import PlannedRun
 from perseus_ds.runtime.recorder import Arrivals
 
 # Which file holds a job's plan: batches of several sizes leave one each, and find it again.
@@ -206,7 +207,7 @@ class BatchPlans:
     All ranks keep this alike and are asked at the same iteration; rank 0 alone reads and plans. One plan is
     made at a time, in the order in which they were asked for. Where it ``waits``, planning takes no time: on
     GPUs of which time passes only while they are used. ``taken`` plans have arrived so far; ``planner`` runs
-    on rank 0 while one is made.
+    on rank 0 while one is made. ``summaries`` are what audits measured, by size, on rank 0.
     """
 
     def __init__(
@@ -220,7 +221,8 @@ class BatchPlans:
     ) -> None:
         self._context, self._adapter = context, adapter
         self._arrivals, self._waits = arrivals, waits
-        self.audits = Audits(books)
+        self._books = books
+        self.summaries: dict[int, Summary] = {}
         self.jobs: dict[int, Job | None] = {context.job.schedule.microbatches: context.job}
         self.loads_known: dict[int, bool] = {}
         self._places: dict[int, Place | PerseusError] = {}
@@ -291,7 +293,8 @@ class BatchPlans:
             replace(self._context, job=job),
             text,
             named=self._name(job),
-            audits=self.audits,
+            books=self._books,
+            summaries=self.summaries,
             arrivals=self._arrivals,
             waits=self._waits,
             loads_known=self.loads_known.get(job.schedule.microbatches, False),
@@ -299,12 +302,27 @@ class BatchPlans:
         return run.phase()
 
     def shown(self, active_plan: ActivePlan, microbatches: int) -> Mapping[str, float]:
-        """Return what monitors show of a plan that runs in batches of a size."""
-        return {
+        """Return what monitors show of a plan that runs in batches of a size.
+
+        ``rank0_*`` is what rank 0's GPU took in the iterations settled last; what audits measured is of the
+        whole job.
+        """
+        scalars = {
             "plan": active_plan.plan,
             "straggler_time_s": active_plan.awaited_s,
             "slack_s": active_plan.slack_s,
-        } | self.audits.shown(microbatches)
+        }
+        if self._books.latest is not None:
+            scalars["rank0_energy_per_iteration_j"], scalars["rank0_power_w"] = self._books.latest
+        if (summary := self.summaries.get(microbatches)) is not None:
+            energy_j, time_s = summary.perseus.energy_j, summary.perseus.iteration_time_s
+            scalars |= {
+                "energy_per_iteration_j": energy_j,
+                "power_w": energy_j / time_s,
+                "saving_pct": summary.saving_pct,
+                "slowdown_pct": summary.slowdown_pct,
+            }
+        return scalars
 
     def ready(self) -> int:
         """Return how many plans are made, as rank 0 knows it.

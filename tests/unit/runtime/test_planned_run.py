@@ -16,7 +16,7 @@ from perseus_ds.config.settings import StragglerSettings
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import Expected
+from perseus_ds.plan import Expected, dumps
 from perseus_ds.plan.record import PlanSet, Segment
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import LoadFit
@@ -28,7 +28,7 @@ from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.planned_run import (
-    Audits,
+    PlannedRun,
     check_clocks,
     contradiction,
     expected_of,
@@ -38,6 +38,7 @@ from perseus_ds.runtime.planned_run import (
     why_ended,
     with_error,
 )
+from perseus_ds.runtime.recorder import Arrivals
 from perseus_ds.schedule import Kind, Load, textbook
 
 PLANS = two_plans()
@@ -184,22 +185,37 @@ def test_an_audit_ends_answers_that_cost_more_than_they_may(
 ) -> None:
     plans = two_plans()
     reports = [beside_a_straggler(slower_pct)] * 2
-    channel = SimpleNamespace(gather_to_first=lambda _: reports, broadcast_result=lambda act: act())
-    job = Job(0, 2, 0, 0, plans.schedule, {"gpu": "A100"})
+    channel = SimpleNamespace(
+        gather_to_first=lambda _: reports,
+        broadcast_result=lambda act: act(),
+        gather_results=lambda act: [act()],
+    )
+    able = Capabilities(CLOCKS, (), can_lock=True, why_not=None, counter_period_s=0.1, switch_latency_s=0.0)
     context = SimpleNamespace(
-        job=job, config=parse({}, {}), channel=channel, directory=directory, log=log, simulated=True
+        job=Job(0, 2, 0, 0, plans.schedule, {"gpu": "A100", "replicas": "1"}),
+        config=parse({}, {}),
+        channel=channel,
+        directory=directory,
+        log=log,
+        simulated=True,
+        whose_time="",
+        capabilities=able,
+        reckoning=SimpleNamespace(change=ClockChange()),
     )
     books = SimpleNamespace(
-        report=lambda _: reports[0], totals={job.schedule.microbatches: reports[0].totals}
+        report=lambda _: reports[0], totals={plans.schedule.microbatches: reports[0].totals}
     )
-    audits = Audits(cast("RankBooks", books))
-    found = [
-        audits.audit(
-            cast("JobContext", context), plans.plan(0), Expected(20.0, 0.0, 0.0, 0.0), named="", answers={}
-        )
-        for _ in range(2)
-    ]
-    assert found == [ends, False]
+    arrivals = SimpleNamespace(behind=0, expect=lambda _: None)
+    run = PlannedRun(
+        cast("JobContext", context),
+        dumps(plans),
+        named="",
+        books=cast("RankBooks", books),
+        summaries={},
+        arrivals=cast("Arrivals", arrivals),
+    )
+    run.phase()
+    assert [run.audit() for _ in range(2)] == [None, None]
     names = [event["event"] for event in read_events(directory.events)]
     assert names.count("answers_ended") == ends
 
