@@ -140,7 +140,7 @@ class ControlChannel:
         self._numbers: NDArray[np.float64] = np.empty(0)
         self._tensor = torch.empty(0)
         self._posted = self._in_vain = False
-        self._side: dist.ProcessGroup | None = None
+        self._side: ControlChannel | None = None
 
     def connect(self, patience_s: float | None = None) -> None:
         """Have a number come round: whether ranks reach each other is known before anything depends on it.
@@ -148,32 +148,29 @@ class ControlChannel:
         Raises:
             EngineError: no number comes back.
         """
-        if self._group is None:
-            return
         if patience_s is None:
             patience_s = _FIRST_PATIENCE_S * max(1.0, self.size / _LARGE_JOB)
-        self._tensor = torch.zeros(1)
-        self._work = self._group.allreduce([self._tensor], self._greatest)
         try:
-            self._come(self._work, self._tensor, patience=timedelta(seconds=patience_s))
-        except RuntimeError as error:
+            self.post(np.zeros(1))
+            self.collect(patience_s=patience_s)
+        except SilentRankError as error:
             raise EngineError(
                 f"control traffic between the ranks did not get through within {patience_s:.0f} s"
                 f"{self._reach.listens}",
                 hint="does a firewall let only the master's port through? Ranks need any port of each other; "
                 f"{VARIABLE} names another interface",
             ) from error
-        self._work = None
+        self._posted = False
 
     def settle(self) -> None:
         """Wait less from now on: all ranks are in step."""
         self._patience, self._posted_s = _SETTLED_PATIENCE, time.monotonic()
 
-    def side_group(self) -> dist.ProcessGroup:
-        """Return a second group of all ranks, for reports when iterations begin."""
+    def side(self) -> ControlChannel:
+        """Return a second channel of all ranks, for reports when iterations begin; closed with this one."""
         if self._side is None:
-            name = f"{self._name}/loads"
-            self._side = control_group(name, self._reach, patience=self._patience)
+            patience_s = self._patience.total_seconds()
+            self._side = ControlChannel(f"{self._name}/loads", self._reach, patience_s=patience_s)
         return self._side
 
     def gather(self, mine: object) -> list[object]:
@@ -213,14 +210,14 @@ class ControlChannel:
         self._come(self._group.allgather([everyone], [mine]), everyone, mine)
         return everyone
 
-    def _come(self, work: dist.Work, *used: object, patience: timedelta | None = None) -> None:
+    def _come(self, work: dist.Work, *used: object) -> None:
         """Wait for an exchange; ``used`` is what it reads and writes.
 
         Raises:
             RuntimeError: it failed, or did not come in time.
         """
         try:
-            work.wait(patience or self._patience)
+            work.wait(self._patience)
         except RuntimeError:
             self._keep(work, *used)
             raise
@@ -312,6 +309,11 @@ class ControlChannel:
         except RuntimeError as error:
             raise _silent("posting", error) from error
 
+    @property
+    def has_come(self) -> bool:
+        """True once all ranks have posted what is to be collected next."""
+        return self._work is None or bool(self._work.is_completed())
+
     def collect(self, *, patience_s: float = _SILENCE_S) -> NDArray[np.float64] | None:
         """Return the greatest of what all ranks posted last, place by place; None before the first post.
 
@@ -344,9 +346,11 @@ class ControlChannel:
         it that lets go of a tensor while the interpreter is being taken down aborts the process. What is
         still under way is therefore never destroyed, and what is not is destroyed here.
         """
+        if self._side is not None:
+            self._side.close()
         with suppress(EngineError):
             self.collect(patience_s=_LAST_PATIENCE_S)
-        self._group = self._side = None
+        self._group = None
 
     def _see_all_well(self) -> None:
         """Return early if any rank has failed or is at a different iteration, instead of waiting for it."""
@@ -387,10 +391,9 @@ _LOOK_EVERY_S = 0.00005
 class IterationPacer:
     """Exchanges the replicas' predictions when an iteration begins, and chooses their plans by them.
 
-    That is an all-reduce in which each replica's reporting rank (it ``speaks``) writes its own place. Of each
-    place the greatest of all ranks comes back, so that a rank with nothing to report takes part with minus
-    infinity. ``waits``: on devices of which time passes only while they are used, the others are waited for
-    when an iteration begins. Else for half a millisecond; the iteration goes on without.
+    Over the ``channel`` each replica's reporting rank (it ``speaks``) posts its own place; ranks with nothing
+    to report post minus infinity. ``waits``: on devices of which time passes only while they are used, the
+    others are waited for when an iteration begins. Else for half a millisecond, and no longer.
 
     All ranks take in the reports of an iteration when it ends at the latest, so that all keep the same
     `ReplicaPlans`. An iteration in which ranks are lost goes on as it was; they are reported when it `ends`.
@@ -399,7 +402,7 @@ class IterationPacer:
     def __init__(
         self,
         replica_plans: ReplicaPlans,
-        group: dist.ProcessGroup,
+        channel: ControlChannel,
         forecast: Forecast,
         *,
         replicas: int,
@@ -407,24 +410,28 @@ class IterationPacer:
         waits: bool,
         speaks: bool,
     ) -> None:
-        self._replica_plans, self._forecast = replica_plans, forecast
-        self._group = group
-        self._greatest = dist.AllreduceOptions()
-        self._greatest.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's stub is too narrow
-        self._numbers = np.full(replicas, -np.inf)
-        self._tensor = torch.from_numpy(self._numbers)
+        self._replica_plans, self._channel, self._forecast = replica_plans, channel, forecast
+        self._blank = np.full(replicas, -np.inf)
         self._replica, self._waits, self._speaks = replica, waits, speaks
-        self._work: dist.Work | None = None
+        self._patience_s = _VIRTUAL_PATIENCE_S if waits else _LOADS_PATIENCE_S
         self._looked = False
         self._index: int | None = None
         self._lost: EngineError | None = None
 
     def begins(self, index: int, loads: Sequence[Load] | None) -> None:
-        """Report how long iteration ``index`` will take, where the loads of its microbatches are known."""
-        usable = self._speaks and loads is not None and len(loads) == self._forecast.microbatches
-        self._index = index
+        """Report how long iteration ``index`` will take, where the loads of its microbatches are known.
+
+        An iteration that broke off has left its exchange behind, which is waited for.
+
+        Cost: about 0.05 ms on the training thread.
+        """
+        numbers = self._blank.copy()
+        if self._speaks and loads is not None and len(loads) == self._forecast.microbatches:
+            numbers[self._replica] = self._forecast.of(loads)
+        self._index, self._looked = index, False
         try:
-            self._post(self._forecast.of(loads) if loads is not None and usable else -np.inf)
+            self._channel.collect(patience_s=self._patience_s)
+            self._channel.post(numbers)
         except EngineError as error:
             self._lost, self._index = error, None
 
@@ -449,54 +456,17 @@ class IterationPacer:
         if self._index is not None:
             self._take(self._index)
 
-    def close(self) -> None:
-        """Take part no more; what hangs is left to die with the process, as `ControlChannel.close` does."""
-        if self._work is not None and not self._work.is_completed():
-            for thing in (self._group, self._work, self._tensor, self._numbers):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-    def _post(self, predicted_s: float) -> None:
-        """Send this rank's report on its way.
-
-        An iteration that broke off leaves its exchange behind, which is waited for: gloo aborts the process
-        where work that is under way is destroyed.
-
-        Cost: about 0.05 ms on the training thread.
-        """
-        if self._work is not None:
-            self._wait()
-        self._numbers[:] = -np.inf
-        if np.isfinite(predicted_s):
-            self._numbers[self._replica] = predicted_s
-        self._work, self._looked = None, False
-        try:
-            self._work = self._group.allreduce([self._tensor], self._greatest)
-        except RuntimeError as error:
-            raise _silent("reporting its loads", error) from error
-
     def _all_reported(self) -> bool:
         """Return whether all have reported; waits a little when it is asked first."""
-        if self._work is None:
-            return False
-        if self._waits:
-            self._wait()
-        elif not self._looked:
+        if not (self._waits or self._looked):
             until_s = time.monotonic() + _WAITED_S
-            while not self._work.is_completed() and time.monotonic() < until_s:
+            while not self._channel.has_come and time.monotonic() < until_s:
                 time.sleep(_LOOK_EVERY_S)
         self._looked = True
-        return bool(self._work.is_completed())
+        return self._waits or self._channel.has_come
 
     def _take(self, index: int) -> bool:
         """Wait for what all have reported, and pace by it."""
         self._index = None
-        self._wait()
-        return self._replica_plans.pace(index, self._numbers.copy())
-
-    def _wait(self) -> None:
-        assert self._work is not None
-        patience_s = _VIRTUAL_PATIENCE_S if self._waits else _LOADS_PATIENCE_S
-        try:
-            self._work.wait(timedelta(seconds=patience_s))
-        except RuntimeError as error:
-            raise _silent("reporting its loads", error) from error
+        numbers = self._channel.collect(patience_s=self._patience_s)
+        return numbers is not None and self._replica_plans.pace(index, numbers)

@@ -198,8 +198,8 @@ class ActivePlan:
 
     def alone(self) -> None:
         """Run the objective's plan from now on, or what a power cap allows; whatever the others do."""
-        self.close()
-        self._replica_plans, self.paces, self.has_slack = None, False, False
+        self._replica_plans = self._pacer = None
+        self.paces = self.has_slack = False
         self._choose()
 
     def end_answers(self) -> None:
@@ -207,12 +207,6 @@ class ActivePlan:
         if self._replica_plans is not None:
             self._replica_plans.end_answers()
             self._choose()
-
-    def close(self) -> None:
-        """Report nothing any more; safe to call twice."""
-        if self._pacer is not None:
-            self._pacer.close()
-            self._pacer = None
 
     def _choose(self) -> None:
         """Choose this stage's clocks; lower ones come ahead where iterations keep the plan's time.
@@ -599,7 +593,6 @@ class Running(Phase):
         if self._left == 0:
             self._enter(next(self._coming))
             if self._present.publishes and (other := self._audited()) is not None:
-                plan.close()
                 plan = self.active_plan = other
                 changed = True
                 self._coming = self._stretches()

@@ -296,7 +296,7 @@ class PlannedRun:
             if forecast is not None:
                 pacer = IterationPacer(
                     replica_plans,
-                    context.channel.side_group(),
+                    context.channel.side(),
                     forecast,
                     replicas=job.replicas,
                     replica=job.replica,

@@ -255,9 +255,6 @@ class Session:
     def end(self, *, well: bool) -> None:
         """Leave for good: the job is over, ``well`` if nothing went wrong; safe to call twice."""
         self.leave()
-        for phase in self._phases.values():
-            if isinstance(phase, Running):
-                self._try(phase.active_plan.close)
         self._try(lambda: self._status_exchange.close(well=well))
 
     # ---- what runs next ----

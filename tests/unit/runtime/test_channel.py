@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import cast
 from unittest import mock
@@ -21,10 +20,9 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, EngineError
 from perseus_ds.plan import select
 from perseus_ds.profile import LoadFit, Profile
-from perseus_ds.runtime.channel import ControlChannel, IterationPacer, control_group
+from perseus_ds.runtime.channel import ControlChannel, IterationPacer
 from perseus_ds.runtime.clocks import Ask, ClockSchedules, ClockSequencer, ClockThread
 from perseus_ds.runtime.phases import ActivePlan
-from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Kind, Load
 from perseus_ds.straggler.pacing import Forecast
 from perseus_ds.straggler.replica_plans import ReplicaPlans
@@ -53,17 +51,10 @@ def test_what_fails_is_raised_as_it_is(channel: ControlChannel) -> None:
         channel.gather_results(refuse)
 
 
-# Loads that a rank reports and takes in, over a real gloo group of one rank.
+# Loads that a rank reports and takes in, over a channel of one rank.
 
 MICROBATCHES = 8
 REPLICAS = 2
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[dist.ProcessGroup]:
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    yield control_group("progress", Reach(), patience=timedelta(seconds=20))
-    dist.destroy_process_group()
 
 
 def profile() -> Profile:
@@ -95,8 +86,8 @@ def test_its_error_is_that_of_what_loads_leave_open() -> None:
     assert 0.003 < forecast().error < 0.01
 
 
-def pacer(group: dist.ProcessGroup, plans: ReplicaPlans) -> IterationPacer:
-    return IterationPacer(plans, group, forecast(), replicas=REPLICAS, replica=0, waits=True, speaks=True)
+def pacer(channel: ControlChannel, plans: ReplicaPlans) -> IterationPacer:
+    return IterationPacer(plans, channel, forecast(), replicas=REPLICAS, replica=0, waits=True, speaks=True)
 
 
 class Noting(ReplicaPlans):
@@ -109,9 +100,9 @@ class Noting(ReplicaPlans):
         return super().pace(index, predicted_s)
 
 
-def test_an_iteration_s_loads_are_reported_and_taken_once(group: dist.ProcessGroup) -> None:
+def test_an_iteration_s_loads_are_reported_and_taken_once(channel: ControlChannel) -> None:
     plans = Noting()
-    one = pacer(group, plans)
+    one = pacer(channel, plans)
     for n in range(3):
         plans.will_run(n)
         one.begins(n, equal(900.0))
@@ -123,9 +114,9 @@ def test_an_iteration_s_loads_are_reported_and_taken_once(group: dist.ProcessGro
 
 
 @pytest.mark.parametrize("loads", [None, [], equal(1.0)[:-1]])
-def test_loads_of_another_number_are_none(group: dist.ProcessGroup, loads: list[Load] | None) -> None:
+def test_loads_of_another_number_are_none(channel: ControlChannel, loads: list[Load] | None) -> None:
     plans = Noting()
-    one = pacer(group, plans)
+    one = pacer(channel, plans)
     plans.will_run(0)
     one.begins(0, loads)
     one.ends()
@@ -142,12 +133,12 @@ class BesideALonger(ReplicaPlans):
         return super().pace(index, np.array([predicted_s[0], 2.0 * predicted_s[0]]))
 
 
-def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(group: dist.ProcessGroup) -> None:
+def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(channel: ControlChannel) -> None:
     put: list[tuple[Ask, ...]] = []
     schedules = ClockSchedules(planned(), pipeline_rank=0, change=ClockChange.of_latency(0.02))
     plans = BesideALonger()
     active_plan = ActivePlan(
-        schedules, select(planned(), Objective()), replica_plans=plans, pacer=pacer(group, plans)
+        schedules, select(planned(), Objective()), replica_plans=plans, pacer=pacer(channel, plans)
     )
     sequencer = ClockSequencer(
         mock.Mock(spec=ClockThread, put=lambda asks, *_: put.append(asks)), lambda: 0.0, moment=lambda: None
@@ -173,9 +164,10 @@ class Gone:
         raise RuntimeError("Connection closed by peer")
 
 
-def test_ranks_that_are_lost_within_an_iteration_are_reported_at_its_end() -> None:
+def test_ranks_that_are_lost_within_an_iteration_are_reported_at_its_end(channel: ControlChannel) -> None:
     plans = Noting()
-    one = pacer(cast("dist.ProcessGroup", Gone()), plans)
+    channel._group = cast("dist.ProcessGroup", Gone())
+    one = pacer(channel, plans)
     plans.will_run(0)
     one.begins(0, None)
     assert not one.changes()
