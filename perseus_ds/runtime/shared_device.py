@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from concurrent.futures import Future, wait
+from typing import TypeVar
 
 import torch
 
@@ -23,8 +24,10 @@ _OPEN_S = 60.0
 _AT_EXIT_S = 45.0  # a guard insists for 30 s with a driver that refuses
 
 _open: dict[DeviceRequest, SharedDevice] = {}
-_closing: list[SharedDevice] = []
-"""Devices whose close was not waited for."""
+_closing: list[Future[None]] = []
+"""Ends of devices that were not waited for."""
+
+T = TypeVar("T")
 
 
 class SharedDevice:
@@ -40,8 +43,7 @@ class SharedDevice:
         self.holder: object = None
         self._requests: ClockThread | None = None
         self._patience_s = patience_s
-        self._close_now, self._closed = threading.Event(), threading.Event()
-        self._errors: list[Exception] = []
+        self._close_now, self._closed = threading.Event(), Future[None]()
         self.choice = choice
         if not isinstance(choice.gpu, SimulatedGpu):
             # It begins here, since from Python 3.12 on no thread can begin while the interpreter exits.
@@ -91,11 +93,12 @@ class SharedDevice:
             self._close()
             return
         self._close_now.set()  # beside the training, which waits for a moment
-        if not self._closed.wait(self._patience_s):
-            _closing.append(self)
-            raise DeviceUnavailableError("the driver does not answer: its clock is put back when it does")
-        if self._errors:
-            raise self._errors[0]
+        try:
+            self._closed.result(self._patience_s)
+        except TimeoutError:
+            _closing.append(self._closed)
+            silent = DeviceUnavailableError("the driver does not answer: its clock is put back when it does")
+            raise silent from None
 
     def _close(self) -> None:
         try:
@@ -106,16 +109,7 @@ class SharedDevice:
 
     def _close_when_asked(self) -> None:
         self._close_now.wait()
-        try:
-            self._close()
-        except Exception as error:  # noqa: BLE001  # raised by who waits for it
-            self._errors.append(error)
-        finally:
-            self._closed.set()
-
-    def finish(self) -> None:
-        """Wait for a close that was not waited for, at the end of the process."""
-        self._closed.wait(_AT_EXIT_S)
+        _complete(self._closed, self._close)
 
     def _ask_default(self) -> None:
         self.holder = self
@@ -125,8 +119,7 @@ class SharedDevice:
 
 @atexit.register
 def _finish_all() -> None:
-    for device in _closing:
-        device.finish()
+    wait(_closing, _AT_EXIT_S)
 
 
 def request_of(adapter: Adapter, config: PerseusConfig, *, rank: int) -> DeviceRequest:
@@ -175,30 +168,29 @@ def _chosen_in_time(request: DeviceRequest, patience_s: float) -> Choice:
     Raises:
         DeviceError: it cannot be opened, or its driver does not answer.
     """
-    chosen: SimpleQueue[Choice | Exception] = SimpleQueue()
-    turn = threading.Lock()
-    over = threading.Event()
-
-    def open_it() -> None:
-        try:
-            choice = choose(request)
-        except Exception as error:  # noqa: BLE001  # raised below, if anybody is there yet
-            chosen.put(error)
-            return
-        with turn:
-            if not over.is_set():
-                chosen.put(choice)
-                return
-        choice.gpu.close()
-
-    threading.Thread(target=open_it, name="perseus-open", daemon=True).start()
+    chosen: Future[Choice] = Future()
+    opens = threading.Thread(
+        target=_complete, args=(chosen, lambda: choose(request)), name="perseus-open", daemon=True
+    )
+    opens.start()
     try:
-        found = chosen.get(timeout=patience_s)
-    except Empty:
-        with turn:
-            over.set()
+        return chosen.result(patience_s)
+    except TimeoutError:
+        chosen.add_done_callback(_close_late)
         silent = DeviceUnavailableError(f"the driver has not answered for {patience_s:g} s")
-        found = silent if chosen.empty() else chosen.get()
-    if isinstance(found, Exception):
-        raise found
-    return found
+        raise silent from None
+
+
+def _complete(done: Future[T], act: Callable[[], T]) -> None:
+    """Do something, for who waits for it on another thread."""
+    try:
+        result = act()
+    except Exception as error:  # noqa: BLE001  # raised by who waits for it
+        done.set_exception(error)
+    else:
+        done.set_result(result)
+
+
+def _close_late(opened: Future[Choice]) -> None:
+    if opened.exception() is None:
+        opened.result().gpu.close()

@@ -76,7 +76,7 @@ def test_a_driver_that_hangs_holds_up_the_end_of_the_process_and_not_the_trainin
         device.release()
     assert gpu.asked == []
     gpu.answers.set()
-    device.finish()
+    module._finish_all()
     assert gpu.asked == [None]
 
 
