@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.runtime.accounting import RankBooks
-from perseus_ds.runtime.adapter import Adapter, InstructionListener, WithoutInstructions
+from perseus_ds.runtime.adapter import Adapter, InstructionListener, Place, WithoutInstructions
 from perseus_ds.runtime.clocks import ClockSequencer, ClockThread
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.cuda_timer import stopwatch_for
-from perseus_ds.runtime.emulation import Emulation
+from perseus_ds.runtime.emulation import emulate
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import Scalars
 from perseus_ds.runtime.kernel_tracing import KernelTracing
@@ -33,10 +34,13 @@ def assemble(
     device: SharedDevice,
     start: StartDecision,
     *,
-    emulation: Emulation | None,
+    places: Sequence[Place],
     undo: Undo,
 ) -> Session:
-    """Build one rank's parts, and install the hooks; ``undo`` gets what ends each part."""
+    """Build one rank's parts, and install the hooks; ``undo`` gets what ends each part.
+
+    Shape: ``places`` [ranks of the job].
+    """
     gpu, job, config, log = device.choice.gpu, context.job, context.config, context.log
     virtual = device.virtual_time
     stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
@@ -56,7 +60,7 @@ def assemble(
         stopwatch,
         job.order,
         skipped_steps=getattr(adapter, "skipped_steps", lambda: 0),
-        adjoining=emulation is None and getattr(adapter, "adjoining", False),
+        adjoining=not context.simulated and getattr(adapter, "adjoining", False),
         replayed=job.replayed,
     )
     arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=stopwatch.behind)
@@ -82,7 +86,7 @@ def assemble(
     if config.metrics.enabled:
         _publish(session, context, adapter.local_rank, plans, undo)
     watch.start()
-    _install(session, context, adapter, plans, emulation=emulation, undo=undo)
+    _install(session, context, adapter, plans, places=places, undo=undo)
     for act in undo:
         session.on_leaving(act)
     return session
@@ -144,15 +148,16 @@ def _install(
     adapter: Adapter,
     plans: BatchPlans,
     *,
-    emulation: Emulation | None,
+    places: Sequence[Place],
     undo: Undo,
 ) -> None:
     """Have the engine call the session, through what emulates, traces and reads loads where there is any."""
     job, config, log = context.job, context.config, context.log
     listener: InstructionListener = WithoutInstructions(session) if job.replayed else session
-    if emulation is not None:
-        listener = emulation.rank(listener, job, plans.jobs)
-        undo.append(emulation.close)
+    gpu = session.device.choice.gpu
+    if isinstance(gpu, SimulatedGpu):
+        listener = emulated = emulate(listener, gpu, job, places, plans.jobs, channel=context.channel)
+        undo.append(emulated.close)
     if config.trace_kernels:
         listener = KernelTracing(
             listener,

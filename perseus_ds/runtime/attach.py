@@ -29,7 +29,6 @@ from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.assembly import Undo, assemble
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.context import JobContext, SwitchLatency
-from perseus_ds.runtime.emulation import emulation_of
 from perseus_ds.runtime.event_log import EventLog, log_line
 from perseus_ds.runtime.job import Job, members_of, recognise
 from perseus_ds.runtime.plans import StartAction, StartDecision, decide
@@ -82,7 +81,6 @@ def _begin(
     members = members_of(adapter, gpu, channel)
     job = recognise(adapter, members, channel=channel, config=config)
     places = [member.place for member in members]
-    emulation = emulation_of(gpu, job, places, name=meeting.name, reach=meeting.reach)
     config = _answerable(config, adapter, job, log)
 
     def choose_start() -> StartDecision:
@@ -107,9 +105,7 @@ def _begin(
             f"{beside}: for a saving set objective.policy to max_slowdown, deadline or min_energy",
         )
     context = JobContext(job, config, SwitchLatency(gpu.capabilities()), channel, directory, log)
-    session = _on_all(
-        channel, lambda: assemble(context, adapter, device, start, emulation=emulation, undo=undo)
-    )
+    session = _on_all(channel, lambda: assemble(context, adapter, device, start, places=places, undo=undo))
     channel.settle()
     return session, context
 

@@ -130,10 +130,10 @@ class ControlChannel:
     ) -> None:
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
-        self._name, self._reach = name, reach or Reach()
+        self.name, self.reach = name, reach or Reach()
         self._patience = timedelta(seconds=patience_s)
         self._posted_s = self._iteration_s = 0.0
-        self._group = control_group(name, self._reach, patience=self._patience) if self.size > 1 else None
+        self._group = control_group(name, self.reach, patience=self._patience) if self.size > 1 else None
         self._greatest = dist.AllreduceOptions()
         self._greatest.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's stub is too narrow
         self._work: dist.Work | None = None
@@ -156,7 +156,7 @@ class ControlChannel:
         except SilentRankError as error:
             raise EngineError(
                 f"control traffic between the ranks did not get through within {patience_s:.0f} s"
-                f"{self._reach.listens}",
+                f"{self.reach.listens}",
                 hint="does a firewall let only the master's port through? Ranks need any port of each other; "
                 f"{VARIABLE} names another interface",
             ) from error
@@ -170,7 +170,7 @@ class ControlChannel:
         """Return a second channel of all ranks, for reports when iterations begin; closed with this one."""
         if self._side is None:
             patience_s = self._patience.total_seconds()
-            self._side = ControlChannel(f"{self._name}/loads", self._reach, patience_s=patience_s)
+            self._side = ControlChannel(f"{self.name}/loads", self.reach, patience_s=patience_s)
         return self._side
 
     def gather(self, mine: object) -> list[object]:

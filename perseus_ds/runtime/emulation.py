@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu, Task
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.operators import work_of_operator
@@ -18,9 +17,9 @@ from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError
 from perseus_ds.kernels.trace import KernelTrace, read_trace
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener, Place
+from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.emulation_links import LOADS, Links, Neighbours, Route, TimeMessages, routes_of
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.reach import Reach
 from perseus_ds.schedule import Instruction, Kind, Load
 
 _UNKNOWN = -1.0
@@ -257,12 +256,15 @@ class EmulatedRank(PassingListener):
 
     def iteration_broke(self) -> None:
         """Send no more moments: no other rank knows where this one is."""
-        if self._links is not None:
-            self._links.messages.close()
+        self.close()
         if self._task is not None:
             self._gpu.abandon(self._task)
             self._task = None
         super().iteration_broke()
+
+    def close(self) -> None:
+        if self._links is not None:
+            self._links.messages.close()
 
     def _work(self, present: Instruction, load: Load | None) -> Work | KernelSequence:
         """Return the work of a computation; a forward and a backward at once take less than in turn."""
@@ -281,54 +283,43 @@ class EmulatedRank(PassingListener):
         return next(alike, Instruction(next(iter(self._works)), kind, 0))
 
 
-@dataclass(frozen=True, slots=True)
-class Emulation:
-    """The simulated GPU of this rank, the work of every model stage, and the places of all ranks.
+def emulate(
+    listener: InstructionListener,
+    gpu: SimulatedGpu,
+    job: Job,
+    places: Sequence[Place],
+    jobs: Mapping[int, Job | None],
+    *,
+    channel: ControlChannel,
+) -> EmulatedRank:
+    """Return what stands in front of the session where the GPU is simulated; collective.
 
-    ``messages`` carry virtual time; None in scaled time, where the host's clock is everyone's.
+    ``jobs`` holds ``job`` in batches of each size. Virtual time goes from rank to rank in messages; in scaled
+    time the host's clock is everyone's.
 
-    Shape: ``works`` [model stages]; ``places`` [ranks of the job].
-    """
-
-    gpu: SimulatedGpu
-    works: Mapping[int, StageWork]
-    places: Sequence[Place]
-    messages: TimeMessages | None
-
-    def rank(self, session: InstructionListener, job: Job, jobs: Mapping[int, Job | None]) -> EmulatedRank:
-        """Return what stands in front of the session; ``jobs`` holds ``job`` in batches of each size."""
-        settings, clock, messages = self.gpu.settings, self.gpu.virtual_time, self.messages
-        neighbours, links, loads = neighbours_of(self.places, job.rank), None, LoadShare()
-        if clock is not None and messages is not None:
-            coupled = self.places[job.rank].coupled
-            links = Links(clock, messages, neighbours, settings, rank=job.rank, coupled=coupled)
-        if settings.load_terms is not None and settings.mean_load is not None:
-            loads = LoadShare(
-                settings.load_terms,
-                Load(*settings.mean_load),
-                messages=messages,
-                first=neighbours.pipeline[job.schedule.rank_of_stages()[0]],
-                others=neighbours.others,
-                rank=job.rank,
-            )
-        return EmulatedRank(session, self.gpu, self.works, loads=loads, links=links, jobs=jobs)
-
-    def close(self) -> None:
-        if self.messages is not None:
-            self.messages.close()
-
-
-def emulation_of(gpu: Gpu, job: Job, places: Sequence[Place], *, name: str, reach: Reach) -> Emulation | None:
-    """Return what stands in for a simulated GPU's work; None where the GPU is real.
+    Shape: ``places`` [ranks of the job].
 
     Raises:
         PerseusError: the work of the job's stages cannot be known (`works_of`).
     """
-    if not isinstance(gpu, SimulatedGpu):
-        return None
-    works = works_of(job.weights, gpu.settings)
-    messages = None if gpu.virtual_time is None else TimeMessages(name, reach)
-    return Emulation(gpu, works, places, messages)
+    settings, clock, neighbours = gpu.settings, gpu.virtual_time, neighbours_of(places, job.rank)
+    works, loads = works_of(job.weights, settings), LoadShare()
+    messages: TimeMessages | None = None
+    links: Links | None = None
+    if clock is not None:
+        messages = TimeMessages(channel.name, channel.reach)
+        coupled = places[job.rank].coupled
+        links = Links(clock, messages, neighbours, settings, rank=job.rank, coupled=coupled)
+    if settings.load_terms is not None and settings.mean_load is not None:
+        loads = LoadShare(
+            settings.load_terms,
+            Load(*settings.mean_load),
+            messages=messages,
+            first=neighbours.pipeline[job.schedule.rank_of_stages()[0]],
+            others=neighbours.others,
+            rank=job.rank,
+        )
+    return EmulatedRank(listener, gpu, works, loads=loads, links=links, jobs=jobs)
 
 
 def neighbours_of(places: Sequence[Place], rank: int) -> Neighbours:
