@@ -1,7 +1,7 @@
 """Address of this host that other hosts of a job can reach; for ranks and for `perseus-ds doctor`.
 
-Training over NCCL needs no host name that resolves; gloo's own choice does, and takes 127.0.0.1 where it
-does not. The job's key-value store is the one thing that every rank reaches in any case.
+Gloo's own choice is the address of the host's name, which may not resolve, or lead elsewhere. The job's
+key-value store is the one thing that every rank reaches in any case.
 """
 
 from __future__ import annotations
@@ -43,9 +43,8 @@ class Reach:
 def reach_of(master: str, environment: Mapping[str, str] = os.environ) -> Reach:
     """Choose where this rank listens; ``master`` is the host of the job's key-value store, "" if unknown.
 
-    The first interface that ``GLOO_SOCKET_IFNAME`` names is taken. Where it lists others than this host's (a
-    pattern of NCCL's, for example), the address is taken that routes to ``master``. Without it gloo's own
-    choice holds where this host's name resolves to an address that others reach; else it is that address too.
+    The first interface that ``GLOO_SOCKET_IFNAME`` names is taken. Without it, and where it lists others than
+    this host's (a pattern of NCCL's, for example), it is the address that routes to ``master``.
     """
     wanted = environment.get(VARIABLE, "")
     present = [name for _, name in socket.if_nameindex()]
@@ -59,7 +58,7 @@ def reach_of(master: str, environment: Mapping[str, str] = os.environ) -> Reach:
             why=f"{VARIABLE}={wanted} lists others than this host's interfaces ({', '.join(present)}): "
             f"control traffic uses {address or 'the address of its name'}",
         )
-    return Reach(address=address) if (address := _own_address()) else towards(master)
+    return towards(master)
 
 
 def towards(host: str) -> Reach:
@@ -67,10 +66,7 @@ def towards(host: str) -> Reach:
     reach = Reach(address=route_to(host))
     if not reach.address or reach.is_local:
         return reach
-    why = (
-        f"control traffic uses {reach.address}: {socket.gethostname()} does not resolve to an address that "
-        f"other hosts reach ({VARIABLE} names another interface)"
-    )
+    why = f"control traffic uses {reach.address}, the way to {host} ({VARIABLE} names another interface)"
     return replace(reach, why=why)
 
 
@@ -86,22 +82,3 @@ def route_to(host: str) -> str:
             return str(asking.getsockname()[0])
     except OSError:
         return ""
-
-
-def _own_address() -> str:
-    """The address that this host's name resolves to, if others can reach it: gloo's own test."""
-    try:
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-    except OSError:
-        return ""
-    own = [str(address[0]) for family, *_, address in found if _is_here(family, address)]
-    return next((one for one in own if not ipaddress.ip_address(one.split("%")[0]).is_loopback), "")
-
-
-def _is_here(family: int, address: tuple[object, ...]) -> bool:
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as here:
-            here.bind(address)
-    except OSError:
-        return False
-    return True
