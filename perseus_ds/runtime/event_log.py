@@ -231,21 +231,19 @@ class StragglerReporter:
 
     ``awaited`` are the stragglers that others wait for just now, each with its devices.
 
-    Shape: ``frontiers``, ``gpus``, ``names`` [replicas]; no ``gpus`` where they are unknown, no ``names``
-    where replicas are called by their numbers.
+    Shape: ``gpus``, ``names`` [replicas].
     """
 
     def __init__(
         self,
         log: EventLog,
-        frontiers: Sequence[PlanSet],
-        gpus: Sequence[Sequence[GpuAddress]] = (),
-        names: Sequence[str] = (),
+        frontier: PlanSet,
+        *,
+        gpus: Sequence[Sequence[GpuAddress]],
+        names: Sequence[str],
     ) -> None:
         self._log = log
-        self._frontiers = frontiers
-        self._gpus = gpus
-        self._names = names or [f"replica {number}" for number in range(len(frontiers))]
+        self._frontier, self._gpus, self._names = frontier, gpus, names
         self._known: tuple[int, ...] = ()
         self._chosen: tuple[float, ...] = ()
         self._ended = False
@@ -263,7 +261,7 @@ class StragglerReporter:
             if answered or one.cause is Cause.FLAPPING or one.replica in self._known
         ]
         replicas = tuple(sorted(one.replica for one in awaited))
-        self.awaited = tuple((one, self._gpus_of(one)) for one in awaited)
+        self.awaited = tuple((one, self._gpus[one.replica]) for one in awaited)
         if replicas == self._known:
             if tuple(plans) != self._chosen and decision.sync_time_s is not None:
                 self._log.event("straggler", None, **self._facts(decision, plans))
@@ -296,18 +294,15 @@ class StragglerReporter:
         answer = "nobody is slowed"
         if decision.sync_time_s is not None:
             waiting = decision.waiting[0]
-            saving_pct = self._saving_pct(waiting, plans[waiting], decision.sync_time_s)
+            # compared with default clocks beside the same straggler; both wait for it
+            planned_j, default_j = self._frontier.waiting_j(plans[waiting], decision.sync_time_s)
+            saving_pct = 100.0 * (1.0 - planned_j / default_j)
             facts["predicted_saving_pct"] = saving_pct
             answer = (
                 f"the others aim at {decision.sync_time_s:.4g} s with plan {plans[waiting]:.6g} of "
-                f"{len(self._frontiers[waiting])}: {saving_pct:.1f} % energy saved on each of them as planned"
+                f"{len(self._frontier)}: {saving_pct:.1f} % energy saved on each of them as planned"
             )
         self._log.event("straggler", f"straggler: {slow}; {answer}", **facts)
-
-    def _saving_pct(self, replica: int, plan: float, sync_time_s: float) -> float:
-        """Compare with default clocks beside the same straggler; both wait for it."""
-        planned_j, default_j = self._frontiers[replica].waiting_j(plan, sync_time_s)
-        return 100.0 * (1.0 - planned_j / default_j)
 
     def _facts(self, decision: StragglerDecision, plans: Sequence[float]) -> dict[str, object]:
         return {
@@ -318,7 +313,7 @@ class StragglerReporter:
                     "slowdown": one.slowdown,
                     "cause": one.cause.value,
                     "doubt": one.doubt,
-                    "gpus": [asdict(gpu) for gpu in self._gpus_of(one)],
+                    "gpus": [asdict(gpu) for gpu in self._gpus[one.replica]],
                 }
                 for one in decision.stragglers
             ],
@@ -329,15 +324,12 @@ class StragglerReporter:
     def _where(self, straggler: Straggler) -> str:
         """Name its hosts, and its GPUs where they are few."""
         hosts: dict[str, list[str]] = {}
-        gpus = self._gpus_of(straggler)
+        gpus = self._gpus[straggler.replica]
         for one in gpus:
             hosts.setdefault(one.host, []).append(one.gpu)
         few = len(gpus) <= _MOST_GPUS
         names = [f"{host}: {', '.join(each)}" if few else host for host, each in hosts.items()]
         return f" ({'; '.join(names)})" if names else ""
-
-    def _gpus_of(self, straggler: Straggler) -> Sequence[GpuAddress]:
-        return self._gpus[straggler.replica] if straggler.replica < len(self._gpus) else ()
 
 
 def _sureness(straggler: Straggler) -> str:

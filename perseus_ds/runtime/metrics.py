@@ -13,7 +13,7 @@ from queue import Empty
 from typing import TYPE_CHECKING
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.errors import DeviceError, PerseusError
+from perseus_ds.errors import DeviceError
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
 from perseus_ds.run_directory.records import Summary
 from perseus_ds.runtime.accounting import RankBooks
@@ -212,7 +212,6 @@ def _power_limit_w(gpu: Gpu) -> float | None:
 _EVERY_S = 15.0
 _PATIENCE_S = 2.0
 _HIGHEST_PORT = 65_535
-_MOST_LINES = 8
 
 
 class Publisher:
@@ -238,7 +237,6 @@ class Publisher:
         self._path = path
         self._say = say
         self._server: WSGIServer | None = None
-        self._logged: set[str] = set()
         self._failing = False
         self._stop = threads.queue(str)
         self._thread = threads.start(self._run, name="perseus-metrics")
@@ -281,20 +279,15 @@ class Publisher:
         """
         from prometheus_client import generate_latest  # noqa: PLC0415  # an extra
 
-        failed, self._failing = self._failing, False
+        failed, self._failing = self._failing, True
         try:
             self._figures.update()
             write_whole(self._path, generate_latest(self._registry))
-        except (OSError, PerseusError) as error:
-            self._failing = True
-            if not failed:
-                reason = getattr(error, "strerror", None) or str(error)
-                self._say(f"metrics: {self._path} is not written: {reason}; training and tries go on")
         except Exception as error:  # noqa: BLE001  # see above
-            line = f"metrics: {type(error).__name__}: {error}; training goes on"
-            if line not in self._logged and len(self._logged) < _MOST_LINES:
-                self._logged.add(line)
-                self._say(line)
+            if not failed:
+                reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+                self._say(f"metrics: {self._path} is not written: {reason}; training and tries go on")
         else:
+            self._failing = False
             if failed:
                 self._say(f"metrics: {self._path} is written again")

@@ -202,9 +202,7 @@ class PlannedRun:
         context, audit = self._context, self._context.config.audit
         rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
         context.channel.gather_results(lambda: check_clocks(self._plans, rank, able, where=where))
-        self._fits: Mapping[Computation, LoadFit] = context.channel.broadcast_result(
-            lambda: {} if (known := profile_in(context)) is None else dict(known.loads)
-        )
+        self._profile: Profile | None = context.channel.broadcast_result(lambda: profile_in(context))
         active_plan = self._choose()
         self._log_doubts()
         return Running(
@@ -273,7 +271,8 @@ class PlannedRun:
         job, answers, objective = context.job, context.config.straggler, context.config.objective
         plan = self._plan = select(plans, objective) if following is None else plans.plan(following)
         if paced is None:
-            paced = is_paced(context, self._fits, loads_known=self._loads_known, named=self._named)
+            fits = {} if self._profile is None else self._profile.loads
+            paced = is_paced(context, fits, loads_known=self._loads_known, named=self._named)
         self._paced, self._expected = paced, expected_of(context, plan)
         self._log_running()
         self._arrivals.expect(plans.fixed_s)
@@ -284,7 +283,9 @@ class PlannedRun:
         pacer: IterationPacer | None = None
         several = job.replicas > 1 and answers.enabled
         if several:
-            forecast = self._forecast(index.objective)
+            profile, forecast = self._profile, None
+            if paced and profile is not None:
+                forecast = Forecast(plans, plan.index, profile)
             replica_plans = ReplicaPlans(
                 index,
                 job.replicas,
@@ -292,7 +293,7 @@ class PlannedRun:
                 reaction_delay=2 + behind,
                 forecast_error=None if forecast is None else forecast.error,
             )
-            reporter = StragglerReporter(context.log, [plans] * job.replicas, job.gpus, job.names)
+            reporter = StragglerReporter(context.log, plans, gpus=job.gpus, names=job.names)
             if forecast is not None:
                 pacer = IterationPacer(
                     replica_plans,
@@ -315,13 +316,6 @@ class PlannedRun:
             pipelines=job.ranks // job.schedule.ranks,
         )
         return self._active_plan
-
-    def _forecast(self, objective: int) -> Forecast | None:
-        """Predict iterations by the profile; None where replicas are not paced. Collective."""
-        if not self._paced:
-            return None
-        profile: Profile | None = self._context.channel.broadcast_result(lambda: profile_in(self._context))
-        return None if profile is None else Forecast(self._plans, objective, profile)
 
     # ---- what the log and the files of rank 0 state of it ----
 
@@ -479,7 +473,7 @@ class PlannedRun:
         """Hold the first audit's temperatures against the profile's, where there is one."""
         orders = self._context.job.schedule.orders
         stages = [sorted({one.stage for one in order if one.kind.is_computation}) for order in orders]
-        known = profile_in(self._context)
+        known = self._profile
         if known is not None and (line := other_temperature(known, reports, stages)):
             self._context.log.event("other_temperature", line)
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import cast
 
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
@@ -158,23 +157,14 @@ def given_by_all(channel: ControlChannel, named: str | None, log: EventLog) -> L
     Raises:
         ConfigError: on all ranks alike, where ``named`` leads nowhere on one.
     """
-    function, why = None, ""
-    try:
-        function = load_function(named)
-    except ConfigError as error:
-        why = str(error)
-    everyone = cast("list[tuple[bool, str]]", channel.gather((function is not None, why)))
-    for rank, (_, reason) in enumerate(everyone):
-        if reason:
-            raise ConfigError(f"rank {rank}: {reason}")
-    having = [rank for rank, (has, _) in enumerate(everyone) if has]
-    if 0 < len(having) < channel.size:
-        missing = [rank for rank in range(channel.size) if rank not in set(having)]
+    has_one = channel.gather_results(lambda: load_function(named) is not None)
+    missing = [rank for rank, has in enumerate(has_one) if not has]
+    if 0 < len(missing) < channel.size:
         log.event(
             "loads_missing",
-            f"set_load was called on {len(having)} of {channel.size} ranks, not on rank {missing[0]}: "
-            "nobody's function is asked",
+            f"set_load was called on {channel.size - len(missing)} of {channel.size} ranks, not on rank "
+            f"{missing[0]}: nobody's function is asked",
             ranks=missing[:100],
         )
         return None
-    return function
+    return load_function(named)

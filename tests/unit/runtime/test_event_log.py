@@ -201,7 +201,7 @@ GPUS = [GpuAddress("node1", f"0000:{bus:02x}:00.0") for bus in range(5)]
 
 @pytest.fixture
 def reporter(log: EventLog) -> StragglerReporter:
-    return StragglerReporter(log, [PLANS, PLANS], [GPUS, GPUS[2:]])
+    return StragglerReporter(log, PLANS, gpus=[GPUS, GPUS[2:]], names=["replica 0", "replica 1"])
 
 
 def decided(

@@ -215,10 +215,7 @@ NUMBERED = [ValueError(str(number)) for number in range(100)]
     [
         pytest.param([None], [], id="no trouble"),
         pytest.param([RuntimeError("changed")], ["RuntimeError"], id="for ever"),
-        pytest.param(
-            [KeyError("a"), KeyError("b"), KeyError("a")], ["KeyError: 'a'", "KeyError: 'b'"], id="two"
-        ),
-        pytest.param(NUMBERED, [f"ValueError: {number}" for number in range(8)], id="another each time"),
+        pytest.param(NUMBERED, ["ValueError: 0"], id="another each time"),
     ],
 )
 def test_each_trouble_is_one_line(tmp_path: Path, errors: list[Exception | None], said: list[str]) -> None:

@@ -27,6 +27,9 @@ OBJECTIVE = Objective()
 SLOWED = 1.5  # slow enough for the hand-made plan of 8 s beside one of 6 s
 
 
+NAMES = ("replica 0", "replica 1")
+
+
 class Job:
     """Two replicas of one stage pipeline each: what they run follows from what is exchanged."""
 
@@ -45,7 +48,7 @@ class Job:
                 select(PLANS, OBJECTIVE),
                 replica=replica,
                 replica_plans=ReplicaPlans(frontier_index, 2),
-                reporter=StragglerReporter(log, [PLANS, PLANS]) if replica == 0 else None,
+                reporter=StragglerReporter(log, PLANS, gpus=((), ()), names=NAMES) if replica == 0 else None,
                 behind=behind,
                 index=frontier_index,
                 pipelines=2,
