@@ -17,20 +17,18 @@ in `sweep.py`. `Running` runs an `ActivePlan`, which `planned_run.py` chooses.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol, cast
+from typing import cast
 
 from perseus_ds.device.clock_change import Steps, calibration_steps
 from perseus_ds.device.gpu import Capabilities, Gpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 from perseus_ds.plan import FrequencyPlan
-from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode, beside
 from perseus_ds.runtime.channel import IterationPacer
-from perseus_ds.runtime.clocks import DEFAULT_CLOCK, ClockSchedule, ClockSchedules, DeviceTask, fixed_clock
+from perseus_ds.runtime.clocks import DEFAULT_CLOCK, ClockSchedule, ClockSchedules, DeviceTask
 from perseus_ds.runtime.context import Answer, JobContext, join_calibrations
 from perseus_ds.runtime.event_log import StragglerReporter
 from perseus_ds.runtime.job import GpuAddress
@@ -420,113 +418,6 @@ class Calibrating(Phase):
         self._rounds_left -= 1
         together = self._alone is not None
         self._left = _stage_iterations(self._context, self._iteration_s, together=together)
-
-
-class Clocks(Protocol):
-    """The clocks that are measured one after the other."""
-
-    @property
-    def clock_mhz(self) -> int:
-        """This rank's clock to measure now."""
-
-    @property
-    def slower(self) -> float:
-        """Most times as long as usual that an iteration lasts now."""
-
-    @property
-    def finished(self) -> bool:
-        """True once all were measured."""
-
-
-class Profiling(Phase, ABC):
-    """Measure a few iterations at one clock after another, with iterations at default clocks between them.
-
-    A window lasts as many iterations as ``length`` asks for at its clock. Before the first clock
-    ``settling`` iterations run at default clocks, in which the GPU warms up. Before each there are as many as
-    ``pace`` asks for, and one at least, in which the last window becomes known. An iteration after something
-    else ran on the engine (an evaluation) is not measured: clocks change within it. A window that
-    `take_window` finds too short to show anything is measured again, twice as long.
-    """
-
-    sets_clocks = True
-
-    def __init__(
-        self, clocks: Clocks, length: WindowLength, *, settling: int = 1, pace: SweepPace | None = None
-    ) -> None:
-        self._clocks = clocks
-        self._length = length
-        self._longer = 1
-        self._pace = pace or SweepPace(math.inf)
-        self._window: list[Iteration] = []
-        self._resting = max(1, settling)
-        self._runs = range(0)
-        self._passed = -1
-        self._pace.record_expected(self._resting)
-        self._iterations = 0
-        self._prepare()
-
-    @abstractmethod
-    def take_window(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
-        """Take in a window; return False where it was too short to show anything."""
-
-    @abstractmethod
-    def next_phase(self) -> Phase:
-        """Return what follows the last window."""
-
-    def next(self, index: int, passed: Sequence[Iteration], job: JobStatus | None) -> Phase:
-        """Go on to the next clock when the window is full, and out when the sweep is finished."""
-        for one in passed:
-            self._passed = one.index
-            if one.index in self._runs:
-                self._pace.broken += one.resumed
-                if not one.resumed:
-                    self._window.append(one)
-        if job is not None and job.iteration_s is not None:
-            # its time is that of the iteration before
-            self._pace.record_measured(job.iteration_s, resting=index - 1 not in self._runs)
-        if self._resting:
-            self._resting -= 1
-            if not self._resting:
-                self._run(index + 1, self._iterations)
-        elif index == self._runs.stop - 1:
-            self.settings = DEFAULT_UNCOUNTED
-        elif index >= self._runs.stop:
-            self._pace.record_expected(1)
-            if self._passed >= self._runs.stop - 1:
-                return self._judge(index)
-        return self
-
-    def _judge(self, index: int) -> Phase:
-        """Take the window, all of which has passed; iteration ``index`` has just ended."""
-        missing = self._iterations - len(self._window)
-        if missing > 0:
-            self._run(index + 1, missing + 1)
-            return self
-        window, self._window = self._window[: self._iterations], []
-        if not self.take_window(self._clocks.clock_mhz, window):
-            self._longer *= 2
-        elif self._clocks.finished:
-            return self.next_phase()
-        self._prepare()
-        if not self._resting:
-            self._run(index + 1, self._iterations)
-        return self
-
-    def _prepare(self) -> None:
-        """Decide how long the next window is, and run default clocks before it."""
-        slower = self._clocks.slower
-        self._iterations = self._longer * self._length.at(self._pace.slowdown_factor(slower))
-        resting = self._pace.baseline_iterations_needed(self._iterations, slower)
-        self._pace.record_expected(resting)
-        self._resting += resting
-        self.settings = DEFAULT_UNCOUNTED
-
-    def _run(self, first: int, iterations: int) -> None:
-        """Run the clock from the next iteration on."""
-        self._pace.record_expected(iterations, self._clocks.slower)
-        self._runs = range(first, first + iterations)
-        clock_mhz = self._clocks.clock_mhz if self.sets_clocks else None
-        self.settings = IterationSettings(fixed_clock(clock_mhz))
 
 
 # How batches of one size run at their plan, iteration by iteration.

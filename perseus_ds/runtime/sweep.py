@@ -6,6 +6,7 @@ Windows are estimated in `window.py` and pooled over the ranks in `pooling.py`.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -33,12 +34,13 @@ from perseus_ds.profile.temperature import (
     ThermalHistory,
     temperature_correction,
 )
+from perseus_ds.runtime.clocks import fixed_clock
 from perseus_ds.runtime.context import JobContext, plan_request
 from perseus_ds.runtime.energy_monitor import EnergyWatch
-from perseus_ds.runtime.phases import BaselineOnly, Phase, Profiled, Profiling
+from perseus_ds.runtime.phases import DEFAULT_UNCOUNTED, BaselineOnly, IterationSettings, Phase, Profiled
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
-from perseus_ds.runtime.status import ConflictMonitor
+from perseus_ds.runtime.status import ConflictMonitor, JobStatus
 from perseus_ds.runtime.whole_iterations import WholeIterations
 from perseus_ds.runtime.window import (
     CHANGE_S,
@@ -289,6 +291,102 @@ class RankTrials:
     def slower(self) -> float:
         """Most times as long as usual that an iteration lasts in the present trial."""
         return self.high_mhz / self.low_mhz if self.lasts_s else 1.0
+
+
+class Profiling(Phase, ABC):
+    """Measure a few iterations at one clock after another, with iterations at default clocks between them.
+
+    A window lasts as many iterations as ``length`` asks for at its clock. Before the first clock
+    ``settling`` iterations run at default clocks, in which the GPU warms up. Before each there are as many as
+    ``pace`` asks for, and one at least, in which the last window becomes known. An iteration after something
+    else ran on the engine (an evaluation) is not measured: clocks change within it. A window that
+    `take_window` finds too short to show anything is measured again, twice as long.
+    """
+
+    sets_clocks = True
+
+    def __init__(
+        self,
+        clocks: MeasuredSweep | RankTrials,
+        length: WindowLength,
+        *,
+        settling: int = 1,
+        pace: SweepPace | None = None,
+    ) -> None:
+        self._clocks = clocks
+        self._length = length
+        self._longer = 1
+        self._pace = pace or SweepPace(math.inf)
+        self._window: list[Iteration] = []
+        self._resting = max(1, settling)
+        self._runs = range(0)
+        self._passed = -1
+        self._pace.record_expected(self._resting)
+        self._iterations = 0
+        self._prepare()
+
+    @abstractmethod
+    def take_window(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
+        """Take in a window; return False where it was too short to show anything."""
+
+    @abstractmethod
+    def next_phase(self) -> Phase:
+        """Return what follows the last window."""
+
+    def next(self, index: int, passed: Sequence[Iteration], job: JobStatus | None) -> Phase:
+        """Go on to the next clock when the window is full, and out when the sweep is finished."""
+        for one in passed:
+            self._passed = one.index
+            if one.index in self._runs:
+                self._pace.broken += one.resumed
+                if not one.resumed:
+                    self._window.append(one)
+        if job is not None and job.iteration_s is not None:
+            # its time is that of the iteration before
+            self._pace.record_measured(job.iteration_s, resting=index - 1 not in self._runs)
+        if self._resting:
+            self._resting -= 1
+            if not self._resting:
+                self._run(index + 1, self._iterations)
+        elif index == self._runs.stop - 1:
+            self.settings = DEFAULT_UNCOUNTED
+        elif index >= self._runs.stop:
+            self._pace.record_expected(1)
+            if self._passed >= self._runs.stop - 1:
+                return self._judge(index)
+        return self
+
+    def _judge(self, index: int) -> Phase:
+        """Take the window, all of which has passed; iteration ``index`` has just ended."""
+        missing = self._iterations - len(self._window)
+        if missing > 0:
+            self._run(index + 1, missing + 1)
+            return self
+        window, self._window = self._window[: self._iterations], []
+        if not self.take_window(self._clocks.clock_mhz, window):
+            self._longer *= 2
+        elif self._clocks.finished:
+            return self.next_phase()
+        self._prepare()
+        if not self._resting:
+            self._run(index + 1, self._iterations)
+        return self
+
+    def _prepare(self) -> None:
+        """Decide how long the next window is, and run default clocks before it."""
+        slower = self._clocks.slower
+        self._iterations = self._longer * self._length.at(self._pace.slowdown_factor(slower))
+        resting = self._pace.baseline_iterations_needed(self._iterations, slower)
+        self._pace.record_expected(resting)
+        self._resting += resting
+        self.settings = DEFAULT_UNCOUNTED
+
+    def _run(self, first: int, iterations: int) -> None:
+        """Run the clock from the next iteration on."""
+        self._pace.record_expected(iterations, self._clocks.slower)
+        self._runs = range(first, first + iterations)
+        clock_mhz = self._clocks.clock_mhz if self.sets_clocks else None
+        self.settings = IterationSettings(fixed_clock(clock_mhz))
 
 
 class Weighing(Profiling):

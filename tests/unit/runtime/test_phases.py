@@ -18,13 +18,13 @@ from perseus_ds.runtime.phases import (
     IterationSettings,
     Opened,
     Phase,
-    Profiling,
     Running,
     WarmUp,
 )
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.status import JobStatus
+from perseus_ds.runtime.sweep import Profiling
 from perseus_ds.schedule import Instruction, Kind
 
 PLANS = two_plans()
