@@ -266,11 +266,7 @@ class HookedAdapter:
     def _begin(self, batch: Callable[[], Batch]) -> None:
         """A training iteration starts."""
         self.wanted = False
-        if not self._removed:
-            try:
-                self.wanted = self._listener.iteration_begins(batch())
-            except Exception as error:  # noqa: BLE001  # see _do()
-                self._give_up(error)
+        self.wanted = self._do(lambda: self._listener.iteration_begins(batch()), default=False)
 
     def _break(self) -> None:
         """Note that the host's own code raised in an iteration: its exception is the one that passes."""

@@ -119,30 +119,25 @@ class ConflictMonitor:
         self._lost: tuple[Sighting, ...] = ()
         self._known: dict[int, int] = {}
         self._logged = self._spread = self.mask = 0
-        self._in_control, self._lost_now = True, False
-        self._losses = self._reported_losses = self._late = 0
-        self._reported_lost = False
+        self._in_control = True
+        self._late = self._turns = self._reported = 0  # turns: losses and returns of control
         self._without: set[int] = set()
         self.controlled = True
         self.uncontrolled_s = -math.inf
 
     def check(self) -> PerseusError | None:
         """Note new conflicts; return why control was given up, if it was."""
-        in_control = self._gpu.in_control()
-        losses = returns = late = 0
+        in_control, turns, late = self._gpu.in_control(), 0, 0
         for sighting in self._gpu.conflicts():
-            if sighting.kind is ConflictKind.CONTROL_LOST:
-                losses = sighting.count
-            elif sighting.kind is ConflictKind.CONTROL_BACK:
-                returns = sighting.count
+            if sighting.kind in CONTROL:
+                turns += sighting.count
             else:
                 self.mask |= _BITS[sighting.kind]
                 late = sighting.count if sighting.kind is ConflictKind.NOT_STORED else late
-        self.controlled = in_control and self._in_control and (losses, late) == (self._losses, self._late)
+        self.controlled = in_control and self._in_control and (turns, late) == (self._turns, self._late)
         if not self.controlled:
             self.uncontrolled_s = self._gpu.now_s()
-        self._in_control, self._losses, self._lost_now = in_control, losses, losses > returns
-        self._late = late
+        self._in_control, self._turns, self._late = in_control, turns, late
         return self._gpu.given_up()
 
     @property
@@ -169,10 +164,8 @@ class ConflictMonitor:
     def report(self) -> tuple[int, ...]:
         """Return for every kind 1 + this rank where it has a report that other ranks lack, else 0."""
         fresh = self.mask & ~self._spread
-        if self._reported_lost:
-            fresh |= 0 if self._lost_now else _BITS[ConflictKind.CONTROL_BACK]
-        elif self._losses > self._reported_losses:
-            fresh |= _BITS[ConflictKind.CONTROL_LOST]
+        if self._turns > self._reported:
+            fresh |= _BITS[CONTROL[self._reported % len(CONTROL)]]
         return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values()) if fresh else ()
 
     def learn(self, reporters: Sequence[int]) -> None:
@@ -198,10 +191,8 @@ class ConflictMonitor:
 
     def _learn_of_control(self, rank: int, kind: ConflictKind, *, own: bool) -> None:
         """Note a rank's report; the first to lose control and the last to have it back are logged."""
-        lost = kind is ConflictKind.CONTROL_LOST
-        if own:
-            self._reported_lost, self._reported_losses = lost, self._losses - (self._lost_now and not lost)
-        before = bool(self._without)
+        lost, before = kind is ConflictKind.CONTROL_LOST, bool(self._without)
+        self._reported += own
         (self._without.add if lost else self._without.discard)(rank)
         self._record(rank, kind, aloud=before != bool(self._without))
 
