@@ -41,9 +41,9 @@ from perseus_ds.runtime.phases import DEFAULT_UNCOUNTED, BaselineOnly, Iteration
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.status import ConflictMonitor, JobStatus
-from perseus_ds.runtime.whole_iterations import WholeIterations
 from perseus_ds.runtime.window import (
     CHANGE_S,
+    WholeIterations,
     WindowLoads,
     held_alone,
     held_clocks,
