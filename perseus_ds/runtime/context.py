@@ -157,13 +157,19 @@ class JobContext:
         return " (simulated)" if self.simulated else ""
 
 
-def profile_in(context: JobContext) -> Profile | None:
-    """Read the profile, on rank 0, whose the run directory is; None where it has none of this job."""
+def find_profile(job: Job, directory: RunDirectory) -> Profile | str:
+    """Read the profile, on rank 0, whose the run directory is; or state why there is none of this job."""
     try:
-        profile = read_profile(context.directory.profile)
-    except PerseusError:
-        return None
-    return None if differences(context.job.profile_fingerprint, profile.fingerprint) else profile
+        profile = read_profile(directory.profile)
+    except PerseusError as error:
+        return str(error)
+    wrong = differences(job.profile_fingerprint, profile.fingerprint)
+    return f"{directory.profile} is of another job: {wrong}" if wrong else profile
+
+
+def profile_in(context: JobContext) -> Profile | None:
+    found = find_profile(context.job, context.directory)
+    return None if isinstance(found, str) else found
 
 
 # What planning is asked for a job: its schedule, its objective, waiting power, the timelines given.

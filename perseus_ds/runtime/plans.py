@@ -18,12 +18,11 @@ from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import open_to_append, read_bounded
 from perseus_ds.plan import PlanRequest, dumps, read_plans, write_request
 from perseus_ds.plan.file import MOST_BYTES
-from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
 from perseus_ds.run_directory.records import Summary
 from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, Place
-from perseus_ds.runtime.context import JobContext, plan_request
+from perseus_ds.runtime.context import JobContext, find_profile, plan_request
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.phases import ActivePlan, BaselineOnly, Phase, Planning
 from perseus_ds.runtime.planned_run import PlannedRun
@@ -34,43 +33,25 @@ from perseus_ds.runtime.recorder import Arrivals
 _OF_A_SIZE = frozenset({"microbatches", "schedule"})
 
 
-def needed_plan(job: Job, directory: RunDirectory) -> tuple[Path, str]:
-    """Return the plan for this job's batches, file and text.
+def find_plan(job: Job, directory: RunDirectory) -> tuple[Path, str] | PerseusError:
+    """Return the plan for this job's batches, file and text, or the reason why no plan fits.
 
-    Raises:
-        PlanError: no plan can be read and fits; of several files the one for batches of this size gives the
-            reason.
+    Of several files the one for batches of this size gives the reason.
     """
-    refusal: PerseusError = PlanError(
-        f"perseus.mode is 'run' and there is no plan {directory.plan}", hint="use mode automatic once"
-    )
-    for file in _files(job, directory):
-        try:
-            return file, _read_fitting(file, job)
-        except PerseusError as error:
-            refusal = error
-    raise refusal
-
-
-def found_plan(job: Job, directory: RunDirectory) -> tuple[tuple[Path, str] | None, str]:
-    """Return the plan if there is one that fits, else why not."""
-    if not _files(job, directory):
-        return None, f"no plan in {directory.path} yet"
-    try:
-        return needed_plan(job, directory), ""
-    except PerseusError as error:
-        return None, error.message  # its hint is to use mode automatic
+    why: PerseusError = PlanError(f"no plan in {directory.path} yet", hint="use mode automatic once")
+    for file in (directory.plan, directory.plan_of(job.schedule.microbatches)):
+        if file.exists():
+            try:
+                return file, _read_fitting(file, job)
+            except PerseusError as error:
+                why = error
+    return why
 
 
 def file_for(job: Job, directory: RunDirectory) -> Path:
     """Return where a new plan goes: beside the same job's plan for batches of another size, else instead."""
     beside = _is_of_another_size(job, directory)
     return directory.plan_of(job.schedule.microbatches) if beside else directory.plan
-
-
-def _files(job: Job, directory: RunDirectory) -> list[Path]:
-    both = directory.plan, directory.plan_of(job.schedule.microbatches)
-    return [file for file in both if file.exists()]
 
 
 def _read_fitting(file: Path, job: Job) -> str:
@@ -386,14 +367,16 @@ class BatchPlans:
     def _look(self, job: Job) -> tuple[str, str]:
         """Return the plan that there is, or why none can be made; both are empty where one can."""
         directory = self._context.directory
-        plan, _ = found_plan(job, directory)
-        if plan is not None:
+        plan = find_plan(job, directory)
+        if not isinstance(plan, PerseusError):
             return plan[1], ""
         why_not = f"no plan in {directory.path} is for them"
         if self._context.config.mode == "run":
             return "", f"mode is run, and {why_not}"
-        why = _why_no_profile(directory, job)
-        return "", "" if why is None else f"{why_not}, and no profile to make one from: {why}"
+        profile = find_profile(job, directory)
+        return "", f"{why_not}, and no profile to make one from: {profile}" if isinstance(
+            profile, str
+        ) else ""
 
     def _start_next(self) -> None:
         if self.planner is None and self._wanted and self._context.job.rank == 0:
@@ -446,35 +429,23 @@ def decide(
     Raises:
         PlanError: ``mode: run`` and the plan is missing, unreadable or made for another job.
     """
+    if config.mode == "profile" and can_lock:
+        return StartDecision(StartAction.PROFILE, "mode is profile")
+    found = find_plan(job, directory)
     if config.mode == "observe" or not can_lock:
         unable = f"no clock can be set, so this job saves nothing: {why_not}"
         reason = "mode is observe" if config.mode == "observe" else unable
-        found, _ = found_plan(job, directory)
-        return StartDecision(StartAction.OBSERVE, reason, "" if found is None else found[1])
-    if config.mode == "profile":
-        return StartDecision(StartAction.PROFILE, "mode is profile")
+        return StartDecision(StartAction.OBSERVE, reason, "" if isinstance(found, PerseusError) else found[1])
+    if not isinstance(found, PerseusError):
+        file, text = found
+        return StartDecision(StartAction.RUN, f"the plan {file} fits this job", text)
     if config.mode == "run":
-        return _start_with(*needed_plan(job, directory))
-    found, why = found_plan(job, directory)
-    if found is not None:
-        return _start_with(*found)
-    no_profile: str | None = ""
+        raise found
+    no_profile = ""
     if config.profile.reuse and directory.profile.exists():
-        no_profile = _why_no_profile(directory, job)
-    if no_profile is None:
-        return StartDecision(StartAction.PLAN, f"the profile {directory.profile} fits this job; {why}")
-    return StartDecision(StartAction.PROFILE, "; ".join(filter(None, [why, no_profile])))
-
-
-def _start_with(file: Path, text: str) -> StartDecision:
-    return StartDecision(StartAction.RUN, f"the plan {file} fits this job", text)
-
-
-def _why_no_profile(directory: RunDirectory, job: Job) -> str | None:
-    """Explain why there is no profile that serves; None where there is."""
-    try:
-        profile = read_profile(directory.profile)
-    except PerseusError as error:
-        return str(error)
-    wrong = differences(job.profile_fingerprint, profile.fingerprint)
-    return f"{directory.profile} is of another job: {wrong}" if wrong else None
+        profile = find_profile(job, directory)
+        if not isinstance(profile, str):
+            reason = f"the profile {directory.profile} fits this job; {found.message}"
+            return StartDecision(StartAction.PLAN, reason)
+        no_profile = profile
+    return StartDecision(StartAction.PROFILE, "; ".join(filter(None, [found.message, no_profile])))
