@@ -308,10 +308,18 @@ class HookedAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The release of a framework that is imported ("DeepSpeed 0.19.8"), and those tested."""
+    """The release of a framework that is imported ("DeepSpeed", "0.19.8"), and those tested."""
 
-    name: str
+    framework: str
+    version: str
     tested: Sequence[str]
+
+    @property
+    def untested(self) -> str:
+        """Name a release that was not tried; empty where it was, whatever its build ("+cu128")."""
+        if self.version.split("+", maxsplit=1)[0] in self.tested:
+            return ""
+        return f"{self.framework} {self.version} was not tested (tested: {', '.join(self.tested)})"
 
     def check(self, holder: object, required: Mapping[str, str], *, where: str) -> None:
         """Return if a holder, which messages call ``where``, has all of some names, each with its use.
@@ -329,7 +337,8 @@ class Release:
 
     def refusal(self, what: str) -> EngineError:
         """Return the error for a framework that is not as in the releases tested."""
-        return EngineError(f"{self.name}: {what}", hint=f"tested: {', '.join(self.tested)}")
+        tested = f"tested: {', '.join(self.tested)}"
+        return EngineError(f"{self.framework} {self.version}: {what}", hint=tested)
 
 
 def dtypes_of(parameters: Iterable[torch.nn.Parameter]) -> str:

@@ -34,7 +34,7 @@ from perseus_ds.adapters.deepspeed_settings import (
 )
 from perseus_ds.adapters.input_size import ReadAhead, count_load
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, Place, SyncPoint, untested_warning
+from perseus_ds.runtime.adapter import Batch, Place, SyncPoint
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
 
@@ -92,7 +92,7 @@ REQUIRED_NAMES = {
 
 def deepspeed_release() -> Release:
     """Return the release that is imported, with those tested."""
-    return Release(f"DeepSpeed {deepspeed_version()}", TESTED_DEEPSPEED)
+    return Release("DeepSpeed", deepspeed_version(), TESTED_DEEPSPEED)
 
 
 def check(engine: object) -> PipelineEngine:
@@ -316,10 +316,6 @@ class EngineAdapter(HookedAdapter):
             [(f"Perseus/{name}", value, samples) for name, value in scalars.items()]
         )
 
-    @property
-    def _untested(self) -> str:
-        return untested_warning("DeepSpeed", deepspeed_version(), TESTED_DEEPSPEED)
-
 
 def coupled_by_experts(module: torch.nn.Module) -> tuple[int, ...]:
     """Return the ranks that this one exchanges tokens with in layers of experts; none where all are here.
@@ -366,7 +362,7 @@ class DeepSpeedAdapter(EngineAdapter):
             dtypes=dtypes_of(self._module.parameters()),
             unknown=unknown_of(self.present),
             modules=describe_modules([self._module], device_type=self.device.type),
-            untested=self._untested,
+            untested=deepspeed_release().untested,
             coupled=coupled_by_experts(self._module),
         )
 

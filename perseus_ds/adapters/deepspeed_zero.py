@@ -266,7 +266,7 @@ class ZeroAdapter(EngineAdapter):
             dtypes=dtypes_of(parameters),
             left_out=last_backwards(order) if settings_of_engine(engine).waits_in_backward else frozenset(),
             modules=describe_modules([engine.module], device_type=self.device.type),
-            untested=self._untested,
+            untested=deepspeed_release().untested,
             coupled=coupled_by_experts(engine.module),
         )
 

@@ -24,7 +24,7 @@ from perseus_ds.adapters.base import (
 )
 from perseus_ds.adapters.input_size import ReadAhead
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, Place, SyncPoint, untested_warning
+from perseus_ds.runtime.adapter import Batch, Place, SyncPoint
 from perseus_ds.runtime.attach import say
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import (
@@ -128,7 +128,7 @@ def check_combined() -> ModuleType:
 
 def release() -> Release:
     """Return the release that is imported, with those tested."""
-    return Release(f"megatron-core {megatron_version()}", TESTED_MEGATRON)
+    return Release("megatron-core", megatron_version(), TESTED_MEGATRON)
 
 
 def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
@@ -553,7 +553,7 @@ class MegatronAdapter(HookedAdapter):
             dtypes=dtypes_of(p for chunk in chunks.values() for p in chunk.parameters()),
             left_out=left_out_of(order, self._reducing),
             modules=describe_modules(self._first.chunks, device_type=self.device.type),
-            untested=untested_warning("megatron-core", megatron_version(), TESTED_MEGATRON),
+            untested=release().untested,
             coupled=self._first.coupled,
             replayed=is_one_graph(self._first.config),
         )

@@ -29,7 +29,7 @@ from perseus_ds.adapters.base import (
 )
 from perseus_ds.adapters.input_size import count_chunks
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, Place, SyncPoint, untested_warning
+from perseus_ds.runtime.adapter import Batch, Place, SyncPoint
 from perseus_ds.runtime.place import describe_modules, join_orders, matmul_weight
 from perseus_ds.schedule import Instruction, Kind, Order, Schedule, first_forwards, last_backwards, textbook
 
@@ -109,13 +109,18 @@ STAGE_NAMES = {
 }
 
 
+def torch_release() -> Release:
+    """Return the release that is imported, with those tested."""
+    return Release("torch", torch.__version__, TESTED_TORCH)
+
+
 def check(schedule: object) -> PipelineSchedule:
     """Return the schedule with its type, if everything that we rely on is there.
 
     Raises:
         EngineError: naming what is missing, the torch found and those tested.
     """
-    release = Release(f"torch {torch.__version__}", [f"torch {', '.join(TESTED_TORCH)}"])
+    release = torch_release()
     numbers = torch.__version__.split("+", maxsplit=1)[0].split(".")[:2]
     if tuple(map(int, numbers)) < OLDEST_TORCH:
         raise release.refusal("its pipelining is older than any that was tested")
@@ -383,7 +388,7 @@ class PipeliningAdapter(HookedAdapter):
             inputs=self._inputs,
             left_out=self._waiting_instructions(order),
             modules=describe_modules([s.submod for s in self._stages], device_type=self.device.type),
-            untested=untested_warning("torch", torch.__version__, TESTED_TORCH),
+            untested=torch_release().untested,
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:

@@ -64,23 +64,14 @@ class Place:
     replayed: bool = False
 
 
-def untested_warning(framework: str, release: str, tested: Sequence[str]) -> str:
-    """Name a release that was not tried; empty where it was, whatever its build ("+cu128")."""
-    if release.split("+", maxsplit=1)[0] in tested:
-        return ""
-    return f"{framework} {release} was not tested (tested: {', '.join(tested)})"
-
-
 class SyncPoint(Enum):
-    """Point at which replicas wait for each other."""
+    """Point at which replicas wait for each other.
+
+    At a ``REDUCTION`` an iteration can be measured without its wait, so that stragglers can be answered.
+    """
 
     REDUCTION = "the gradient reduction"
     UNMARKED = "no instruction of their own"
-
-    @property
-    def tells_own_time(self) -> bool:
-        """True if an iteration can be measured without its wait, so that stragglers can be answered."""
-        return self is SyncPoint.REDUCTION
 
 
 class InstructionListener(Protocol):

@@ -25,7 +25,7 @@ from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory, release
 from perseus_ds.run_directory.records import read_summary, write_places
-from perseus_ds.runtime.adapter import Adapter
+from perseus_ds.runtime.adapter import Adapter, SyncPoint
 from perseus_ds.runtime.assembly import Undo, assemble
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.context import JobContext, SwitchLatency
@@ -130,7 +130,7 @@ def _on_all(channel: ControlChannel, made: Callable[[], T]) -> T:
 
 def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog) -> PerseusConfig:
     """Answer no stragglers where a replica's own duration cannot be known; report it."""
-    tells = adapter.sync_point.tells_own_time and not job.replayed
+    tells = adapter.sync_point is SyncPoint.REDUCTION and not job.replayed
     if job.replicas == 1 or not config.straggler.enabled or tells:
         return config
     where = "iterations that are seen as wholes" if job.replayed else adapter.sync_point.value

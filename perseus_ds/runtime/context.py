@@ -168,6 +168,7 @@ def find_profile(job: Job, directory: RunDirectory) -> Profile | str:
 
 
 def profile_in(context: JobContext) -> Profile | None:
+    """Read the profile of this job, on rank 0; None where there is none."""
     found = find_profile(context.job, context.directory)
     return None if isinstance(found, str) else found
 

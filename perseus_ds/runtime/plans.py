@@ -373,10 +373,8 @@ class BatchPlans:
         why_not = f"no plan in {directory.path} is for them"
         if self._context.config.mode == "run":
             return "", f"mode is run, and {why_not}"
-        profile = find_profile(job, directory)
-        return "", f"{why_not}, and no profile to make one from: {profile}" if isinstance(
-            profile, str
-        ) else ""
+        found = find_profile(job, directory)
+        return "", f"{why_not}, and no profile to make one from: {found}" if isinstance(found, str) else ""
 
     def _start_next(self) -> None:
         if self.planner is None and self._wanted and self._context.job.rank == 0:

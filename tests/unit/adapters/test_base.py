@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from adapter_contract import CallNotes
 
-from perseus_ds.adapters.base import HookedAdapter, on_construction, on_first_call
+from perseus_ds.adapters.base import HookedAdapter, Release, on_construction, on_first_call
 from perseus_ds.errors import ConfigError
 from perseus_ds.runtime.adapter import Batch
 
@@ -103,3 +103,13 @@ print("IMPORTED", sorted(name for name in set(sys.modules) - before if name.star
     command = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "IMPORTED []"
+
+
+@pytest.mark.parametrize(
+    ("release", "line"),
+    [("1.2", ""), ("1.2+cu128", ""), ("1.3", "plodder 1.3")],
+)
+def test_a_release_that_nobody_tried_is_a_line(release: str, line: str) -> None:
+    told = Release("plodder", release, ("1.1", "1.2")).untested
+    assert told.startswith(line)
+    assert bool(told) == bool(line)

@@ -12,7 +12,7 @@ import torch
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import DeviceUnsupportedError
-from perseus_ds.runtime.adapter import Place, untested_warning
+from perseus_ds.runtime.adapter import Place
 from perseus_ds.runtime.job import (
     GpuAddress,
     Job,
@@ -105,16 +105,6 @@ def test_what_operators_set_is_part_of_the_job_by_rank_where_ranks_differ() -> N
         "300 W at rank 1; 400 W at rank 0"
     )
     assert "power_limit" not in fingerprint(members())
-
-
-@pytest.mark.parametrize(
-    ("release", "line"),
-    [("1.2", ""), ("1.2+cu128", ""), ("1.3", "plodder 1.3")],
-)
-def test_a_release_that_nobody_tried_is_a_line(release: str, line: str) -> None:
-    told = untested_warning("plodder", release, ("1.1", "1.2"))
-    assert told.startswith(line)
-    assert bool(told) == bool(line)
 
 
 @pytest.mark.parametrize("gpus", [("A100", "A100", "A40", "A40"), ("A100", "A40", "A40", "A100")])
