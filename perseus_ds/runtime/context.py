@@ -59,33 +59,22 @@ def join_calibrations(
     known = [one for one in everyone if isinstance(one, Calibration)]
     latencies_s = [one.switch_latency_s for one in known if one.switch_latency_s is not None]
     if not latencies_s or not isinstance(alone, Calibration):
-        _log_declared(log, able, [alone, *everyone])
+        why, declared_s = _why_not([alone, *everyone]), able.switch_latency_s
+        log.event(
+            "calibrated",
+            f"how long a clock change takes could not be measured ({why}): reckoning with {_ms(declared_s)}",
+            declared_s=declared_s,
+            why=why,
+        )
         return able, None
-    found = _pool(alone, known, together_s=max(latencies_s))
-    _log_found(log, able, found)
-    return _with_measured(able, found), found
-
-
-def _with_measured(able: Capabilities, found: Calibration) -> Capabilities:
-    """Put measured values for declared ones; read rarely, a counter seems slower, never quicker."""
-    period_s = min(filter(None, (able.counter_period_s, found.counter_period_s)), default=None)
-    latency_s = found.together_s or able.switch_latency_s
-    call_s = able.switch_call_s if found.call_s is None else found.call_s
-    return replace(able, switch_latency_s=latency_s, switch_call_s=call_s, counter_period_s=period_s)
-
-
-def _pool(alone: Calibration, known: Sequence[Calibration], *, together_s: float) -> Calibration:
     periods_s = [one.counter_period_s for one in known if one.counter_period_s is not None]
-    return replace(
+    found = replace(
         alone,
-        together_s=together_s,
+        together_s=max(latencies_s),
         counter_period_s=median(periods_s) if periods_s else None,
         unreached=alone.unreached + sum(one.unreached for one in known if one is not alone),
         idle=alone.idle + sum(one.idle for one in known if one is not alone),
     )
-
-
-def _log_found(log: EventLog, able: Capabilities, found: Calibration) -> None:
     log.event(
         "calibrated",
         f"a clock change takes {_ms(found.switch_latency_s)} on one GPU and {_ms(found.together_s)} when all "
@@ -99,17 +88,12 @@ def _log_found(log: EventLog, able: Capabilities, found: Calibration) -> None:
         idle=found.idle,
         memory_why_not=able.memory_why_not,
     )
-
-
-def _log_declared(log: EventLog, able: Capabilities, answers: Sequence[Answer]) -> None:
-    why = _why_not(answers)
-    latency_s = able.switch_latency_s
-    log.event(
-        "calibrated",
-        f"how long a clock change takes could not be measured ({why}): reckoning with {_ms(latency_s)}",
-        declared_s=latency_s,
-        why=why,
-    )
+    # read rarely, a counter seems slower, never quicker
+    period_s = min(filter(None, (able.counter_period_s, found.counter_period_s)), default=None)
+    call_s = able.switch_call_s if found.call_s is None else found.call_s
+    latency_s = found.together_s or able.switch_latency_s
+    reckoned = replace(able, switch_latency_s=latency_s, switch_call_s=call_s, counter_period_s=period_s)
+    return reckoned, found
 
 
 def _why_not(answers: Sequence[Answer]) -> str:
