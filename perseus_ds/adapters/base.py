@@ -266,7 +266,11 @@ class HookedAdapter:
     def _begin(self, batch: Callable[[], Batch]) -> None:
         """A training iteration starts."""
         self.wanted = False
-        self.wanted = self._do(lambda: self._listener.iteration_begins(batch()), default=False)
+        if not self._removed:
+            try:
+                self.wanted = self._listener.iteration_begins(batch())
+            except Exception as error:  # noqa: BLE001  # see _do()
+                self._give_up(error)
 
     def _break(self) -> None:
         """Note that the host's own code raised in an iteration: its exception is the one that passes."""

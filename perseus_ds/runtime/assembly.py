@@ -37,10 +37,7 @@ def assemble(
     places: Sequence[Place],
     undo: Undo,
 ) -> Session:
-    """Build one rank's parts, and install the hooks; ``undo`` gets what ends each part.
-
-    Shape: ``places`` [ranks of the job].
-    """
+    """Build one rank's parts, and install the hooks; ``undo`` gets what ends each part."""
     gpu, job, config, log = device.choice.gpu, context.job, context.config, context.log
     virtual = device.virtual_time
     stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)

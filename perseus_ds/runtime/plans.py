@@ -438,7 +438,7 @@ def decide(
         file, text = found
         return StartDecision(StartAction.RUN, f"the plan {file} fits this job", text)
     if config.mode == "run":
-        raise found
+        raise PlanError(f"perseus.mode is 'run': {found.message}", hint=found.hint)
     no_profile = ""
     if config.profile.reuse and directory.profile.exists():
         profile = find_profile(job, directory)

@@ -46,13 +46,11 @@ class Stopwatch:
         """
         return self._now_s()
 
-    def begin(self) -> Mark:
-        """Note where an iteration begins."""
-        return self.mark()
+    begin = mark
+    """Note where an iteration begins."""
 
-    def end(self) -> Mark:
-        """Note where an iteration ends: what `has_passed` and `wait` take."""
-        return self.mark()
+    end = mark
+    """Note where an iteration ends: what `has_passed` and `wait` take."""
 
     def host_s(self) -> float:
         """Read the host's clock, on the time base of `seconds`."""
