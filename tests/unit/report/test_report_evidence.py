@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import points, recorded
+from cli_program import points, recorded, unpacked
 
 from perseus_ds.plan import FrequencyPlan, PlanSet, build
 from perseus_ds.plan.clock_requests import play
 from perseus_ds.profile import Profile
 from perseus_ds.report.figures import EnergyPrices, event_row, fact_rows, straggler_rows
-from perseus_ds.report.page import clocks_mhz
+from perseus_ds.report.page import clocks_mhz, timeline_data
 from perseus_ds.report.read import critical_path
 from perseus_ds.report.timeline import energy_j, rank_rows, write_trace
 from perseus_ds.run_directory.records import MeasuredSide, RecordedIteration, Span, Summary
@@ -118,6 +118,11 @@ def boxes(*spans: tuple[str, float, float, float | None]) -> RecordedIteration:
         Span(Instruction.parse(text), start, long, None, watts) for text, start, long, watts in spans
     )
     return RecordedIteration("baseline", 1.0, 50.0, simulated=False, spans=rows)
+
+
+def test_a_span_without_a_clock_is_drawn_without_one() -> None:
+    [panel] = timeline_data([boxes(("0F0", 0.0, 1.0, 200.0))], {})["panels"]
+    assert unpacked(panel["mhz"]).tolist() == [0]
 
 
 @pytest.mark.parametrize(

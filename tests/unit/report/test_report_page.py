@@ -166,6 +166,12 @@ def test_a_long_journal_stays_in_its_file(write_run: WriteRun) -> None:
     assert ">step 1<" not in text
 
 
+def test_the_page_has_the_times_of_the_first_event_and_of_the_last(write_run: WriteRun) -> None:
+    times = ["2026-01-02T03:04:05+00:00", "2026-01-02T09:00:00+00:00", "2026-01-03T13:14:15+00:00"]
+    text = page(write_run(events=[{"event": "running", "plan": 1, "time": time} for time in times]))
+    assert re.findall(r"(\d{4}-\d\d-\d\d \d\d:\d\d) UTC", text) == ["2026-01-02 03:04", "2026-01-03 13:14"]
+
+
 def test_prices_are_given_to_the_command(write_run: WriteRun) -> None:
     run_dir = write_run()
     prices = ["--price-per-kwh", "0.25", "--gco2-per-kwh", "400", "--pue", "1.2"]
