@@ -2,6 +2,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,27 @@ def test_files_of_the_contract_of_a_rank_or_a_size_have_their_names() -> None:
         *("profile.json", "plan.json", "summary.json", "events.jsonl", "timelines.json", "ranks", "notices"),
         *("plan.m8.json", "ranks/rank_00007.json", "kernels/rank3.json"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("errors_j", "freedoms", "quantile"),
+    [
+        ((10.0, 8.5), (4, 4), 2.306),  # equal shares of the error: 8 degrees of freedom
+        ((0.0, 8.5), (4, 9), 2.262),  # all of the error on one side: that side's degrees of freedom
+    ],
+)
+def test_the_interval_of_a_saving_is_welchs(
+    errors_j: tuple[float, float], freedoms: tuple[int, int], quantile: float
+) -> None:
+    baseline, perseus = (
+        replace(side, energy_se_j=error_j, freedom=freedom)
+        for side, error_j, freedom in zip(
+            (SUMMARY.baseline, SUMMARY.perseus), errors_j, freedoms, strict=True
+        )
+    )
+    summary = replace(SUMMARY, baseline=baseline, perseus=perseus)
+    assert summary.saving_se_pct is not None
+    assert summary.saving_within_pct == pytest.approx(quantile * summary.saving_se_pct, rel=1e-3)
 
 
 def test_summary_and_timelines_come_back_with_the_contracts_keys(tmp_path: Path) -> None:
