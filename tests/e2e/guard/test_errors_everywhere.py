@@ -52,16 +52,33 @@ def test_errors_while_a_guard_is_killed_outlast_nothing(node: FakeNvml, calls: i
     job.wait()
 
 
+def killed_guard(own: NvmlGpu) -> SpawnedGuard:
+    """A guard that was killed while it held the GPU, as its trainer knows it."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process.kill()
+    guard = SpawnedGuard(process, own, "nvml")
+    guard.has_taken = True
+    return guard
+
+
+def test_a_clock_that_another_sets_after_the_restore_stays(node: FakeNvml) -> None:
+    journaled(node)
+    with NvmlGpu(DeviceRequest("nvml")) as own:
+        guard = killed_guard(own)
+        guard.ensure_restored()
+        assert free(node)
+        node.state.gpu[0].locked_mhz = 660
+        guard.ensure_restored()
+        assert node.state.gpu[0].locked_mhz == 660
+
+
 @pytest.mark.slow
 def test_a_duty_that_failed_is_done_at_the_next_call(
     node: FakeNvml, capfd: pytest.CaptureFixture[str]
 ) -> None:
     journaled(node)
-    killed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    killed.kill()
     with NvmlGpu(DeviceRequest("nvml")) as own:
-        guard = SpawnedGuard(killed, own, "nvml")
-        guard.has_taken = True
+        guard = killed_guard(own)
         node.strike(for_s=600.0)
         guard.ensure_restored()  # for 30 s
         assert "not put" in capfd.readouterr().err
