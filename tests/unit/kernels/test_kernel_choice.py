@@ -147,6 +147,12 @@ def achieved_pct(pairs: tuple[ClockPair, ...]) -> tuple[float, float]:
     return float(time_pct), float(energy_pct)
 
 
+@pytest.mark.parametrize("tau", [0.0, 1.0])
+def test_exact_measurements_predict_what_is_achieved(tau: float) -> None:
+    chosen = chosen_from(exact(), goal=Goal(tau))
+    assert change_pct(chosen) == pytest.approx(achieved_pct(chosen.pairs))
+
+
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_predicted_is_achieved_and_smoothing_keeps_the_time_over_thirty_seeds() -> None:

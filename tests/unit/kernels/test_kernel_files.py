@@ -25,7 +25,7 @@ GEMM = KernelClass("gemm", ((8, 8), (8, 8)), "float16")
 
 words = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=1, max_size=8)
 positive = st.floats(1e-9, 1e9)
-shapes = st.lists(st.lists(st.integers(1, 9999), min_size=1, max_size=4).map(tuple), max_size=3).map(tuple)
+shapes = st.lists(st.lists(st.integers(0, 9999), min_size=1, max_size=4).map(tuple), max_size=3).map(tuple)
 kernels = st.builds(KernelClass, words, shapes, words, st.just("") | words)
 clocks = st.none() | st.integers(1, 9999)
 pairs = st.lists(st.builds(ClockPair, clocks, clocks), max_size=3, unique=True)

@@ -152,7 +152,9 @@ def test_what_would_be_chosen_is_measured_a_second_time() -> None:
     trace = KernelTrace((PRODUCT, NORM), (LaunchSequence(0, Kind.FORWARD, (0, 1, 0), times=4),))
     pairs = (DEFAULT_PAIR, ClockPair(None, 1050), ClockPair(810, 630))
     find, quick = partial(simulated_runner, gpu), MeasurementSettings(window_s=0.5, windows=2)
-    profile = measure_kernels(gpu, trace, find, pairs=pairs, settings=quick)
+    done: list[float] = []
+    profile = measure_kernels(gpu, trace, find, pairs=pairs, settings=quick, progress=done.append)
+    assert 0.0 < done[0] < done[1] < done[2] == 1.0
     assert [one.kernel for one in profile.measured] == [PRODUCT, NORM]
     for one in profile.measured:
         assert {point.pair for point in one.first} == set(pairs)
