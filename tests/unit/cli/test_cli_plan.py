@@ -176,9 +176,10 @@ def test_few_clocks_that_scatter_are_doubted_in_a_line(perseus: Program, tmp_pat
         for mhz, off in zip((1400, 1270, 1140, 1010), (1.0, 1.02 + 0.01 * stage, 0.98, 1.0), strict=True)
     ]
     path.write_text("\n".join(["stage,instruction,frequency,time,energy", *rows]) + "\n")
-    answer = perseus("plan", path, *SIZES, "--blocking-power-w", 70)
+    answer = perseus("plan", path, *SIZES, "--blocking-power-w", 70, "--json")
     assert answer.code == 0
     assert "4 clocks" in answer.err
+    assert json.loads(answer.out)["rows"][0]["saving_within_pct"] > 0.1
 
 
 def test_clocks_too_few_to_see_any_scatter_are_told(perseus: Program, profile_csv: Path) -> None:
