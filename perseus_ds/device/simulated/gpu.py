@@ -210,7 +210,7 @@ class Timeline:
                 task.work, task.remaining_s = task.rest.popleft()
                 self._refresh()
                 return
-            task.remaining_s, task.finished_s = 0.0, mark_s
+            task.finished_s = mark_s
             if task.released:
                 self._end(task)
 
