@@ -406,19 +406,15 @@ def at_one_size(sides: Sequence[Side]) -> list[Side]:
     How time and energy grow with size follows from both together, each about its own mean. Energy grows with
     what all ranks worked on, time with what the slowest replica did, which all others wait for.
     """
-    if not any(differ(np.concatenate(every)) for every in _sizes_of(sides)):
+    sizes, longest = [side.size for side in sides], [side.longest for side in sides]
+    if not any(differ(np.concatenate(every)) for every in (sizes, longest)):
         return list(sides)
-    sizes, longest = _sizes_of(sides)
     times_s = _at_mean_size([side.time_s for side in sides], longest)
     energies_j = _at_mean_size([side.energy_j for side in sides], sizes)
     return [
         replace(side, time_s=time_s, energy_j=energy_j)
         for side, time_s, energy_j in zip(sides, times_s, energies_j, strict=True)
     ]
-
-
-def _sizes_of(sides: Sequence[Side]) -> tuple[list[_Numbers], list[_Numbers]]:
-    return [side.size for side in sides], [side.longest for side in sides]
 
 
 def _at_mean_size(values: Sequence[_Numbers], sizes: Sequence[_Numbers]) -> list[_Numbers]:

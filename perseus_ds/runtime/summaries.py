@@ -47,19 +47,15 @@ def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
 
     They are kept out of the summary's two sides: how long they take is the straggler's doing.
     """
-    sides = {
-        mode.value.split()[0]: side.averages()
-        for mode in (Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE)
-        if (side := _side(reports, mode)) is not None
-    }
-    rows = {
-        name: {
-            "iteration_time_s": side.iteration_time_s,
-            "energy_j": side.energy_j,
-            "iterations": side.iterations,
-        }
-        for name, side in sides.items()
-    }
+    rows = {}
+    for mode in (Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE):
+        if (side := _side(reports, mode)) is not None:
+            found = side.averages()
+            rows[mode.value.split()[0]] = {
+                "iteration_time_s": found.iteration_time_s,
+                "energy_j": found.energy_j,
+                "iterations": found.iterations,
+            }
     return {"beside_stragglers": rows} if rows else {}
 
 
@@ -190,16 +186,17 @@ def _span(
 
 # What iterations take, by token and by sample.
 
-_MODE_OF = {"baseline": Mode.BASELINE, "perseus": Mode.PERSEUS}
-
 
 def worth(summary: Summary, reports: Sequence[RankReport], job: Job) -> dict[str, object]:
     """Return facts for a summary; what nobody counts is left out.
 
     Units: joules of the GPUs, per token and per sample.
     """
-    found = {name: _of_side(getattr(summary, name), reports, mode, job) for name, mode in _MODE_OF.items()}
-    known = {name: side for name, side in found.items() if side}
+    known = {
+        mode.value: found
+        for mode, side in zip(_SIDES, (summary.baseline, summary.perseus), strict=True)
+        if (found := _of_side(side, reports, mode, job))
+    }
     return {"worth": known} if known else {}
 
 
