@@ -1,6 +1,6 @@
 """The sweep over clocks: from windows of iterations to the profile of a job, or to what it observes.
 
-Windows are estimated in `window.py` and pooled over the ranks in `pooling.py`.
+What windows are made of is in `window.py`; ranks' estimates are pooled in `pooling.py`.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from statistics import fmean
+from typing import cast
 
 from perseus_ds.device.gpu import is_held
-from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
+from perseus_ds.errors import IncompleteProfileError, PerseusError, UnmeasurableError, as_perseus_error
 from perseus_ds.plan import write_request
-from perseus_ds.profile import write_profile
-from perseus_ds.profile.estimate import Estimate
+from perseus_ds.profile import Window, write_profile
+from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.profile.sweep import (
     PLACES,
     SweepCost,
@@ -37,8 +39,9 @@ from perseus_ds.profile.temperature import (
 from perseus_ds.runtime.clocks import fixed_clock
 from perseus_ds.runtime.context import JobContext, plan_request
 from perseus_ds.runtime.energy_monitor import EnergyWatch
+from perseus_ds.runtime.event_log import log_troubles, whose
 from perseus_ds.runtime.phases import DEFAULT_UNCOUNTED, BaselineOnly, IterationSettings, Phase, Profiled
-from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
+from perseus_ds.runtime.pooling import Measured, MeasuredSweep, Pooled, pool
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.status import ConflictMonitor, JobStatus
 from perseus_ds.runtime.window import (
@@ -47,10 +50,10 @@ from perseus_ds.runtime.window import (
     WindowLoads,
     held_alone,
     held_clocks,
-    pool_window,
+    mean_power_w,
     profile_of,
     same_clock,
-    window_estimate,
+    without_changes,
 )
 from perseus_ds.schedule import Load
 
@@ -182,12 +185,7 @@ class Windows:
         try:
             window = window if self.whole is None else self.whole.fill(window)
             told, loads = self._loads.share(window)
-            seen = pool_window(
-                self.context,
-                clock_mhz,
-                None if refused else lambda: self._estimate(clock_mhz, told, loads),
-                troubles=tuple(self.watch.troubles),
-            )
+            seen = self._pool(clock_mhz, None if refused else lambda: self._estimate(clock_mhz, told, loads))
         except IncompleteProfileError as error:
             self._short_windows += 1
             if self._short_windows > _SHORT_WINDOWS or isinstance(error, UnmeasurableError):
@@ -200,16 +198,89 @@ class Windows:
         sweep.record(seen)
         return True
 
-    def _estimate(self, clock_mhz: int, window: Sequence[Iteration], loads: Mapping[int, Load]) -> Estimate:
-        looks = self.watch.looks_between(window[0].start_s + CHANGE_S, window[-1].end_s)
-        self._held_mhz = held_alone(clock_mhz, [look for _, look in looks], held_mhz=self._held_mhz)
-        found = window_estimate(
-            self.watch, self._monitor, clock_mhz, window, loads=loads, warmth=self._warmth
+    def _pool(self, clock_mhz: int, estimated: Callable[[], Estimate] | None) -> Pooled | None:
+        """Gather what every rank estimates of its window and pool it; an error of one is an error of all.
+
+        ``estimated`` is None where this rank's driver does not take the clock. The result is None if any
+        rank's does not.
+
+        Raises:
+            UnmeasurableError: some rank cannot measure at all.
+            IncompleteProfileError: some rank could not report anything from its window.
+            EngineError: a rank fell silent.
+        """
+        context = self.context
+        mine: Measured | PerseusError | None = None
+        if estimated is not None:
+            try:
+                mine = Measured(context.job.replica, estimated(), tuple(self.watch.troubles))
+            except Exception as error:  # noqa: BLE001  # whatever it is, the others hear of it
+                mine = as_perseus_error(error)
+        everyone = cast("list[Measured | PerseusError | None]", context.channel.gather(mine))
+        for rank, one in enumerate(everyone):
+            if isinstance(one, PerseusError):
+                again = UnmeasurableError if isinstance(one, UnmeasurableError) else IncompleteProfileError
+                raise again(f"profiling at {clock_mhz} MHz on rank {rank}: {one.message}", hint=one.hint)
+        measured = {rank: one for rank, one in enumerate(everyone) if isinstance(one, Measured)}
+        log_troubles(context.log, {rank: one.troubles for rank, one in measured.items()})
+        refusing = [rank for rank, one in enumerate(everyone) if one is None]
+        if not refusing:
+            return pool(measured.values())
+        context.log.event(
+            "clock_refused",
+            f"the driver of {whose(refusing)} refuses {clock_mhz} MHz: no plan uses it, profiling goes on "
+            "without it",
+            clock_mhz=clock_mhz,
+            ranks=refusing,
         )
-        reached_mhz = [point.achieved_mhz for point in found.points.values()]
-        if all(mhz is not None and is_held(clock_mhz, mhz) for mhz in reached_mhz):
+        return None
+
+    def _estimate(
+        self, clock_mhz: int, iterations: Sequence[Iteration], loads: Mapping[int, Load]
+    ) -> Estimate:
+        """Estimate a window on this rank, its durations brought to the ``loads`` of its stages (`Window`).
+
+        Raises:
+            UnmeasurableError: the energy of this rank's GPU cannot be read, or somebody else sets its clock.
+            IncompleteProfileError: the window shows nothing.
+        """
+        watch, warmth = self.watch, self._warmth
+        looks = watch.looks_between(iterations[0].start_s + CHANGE_S, iterations[-1].end_s)
+        self._held_mhz = held_alone(clock_mhz, [look for _, look in looks], held_mhz=self._held_mhz)
+        if watch.useless:
+            raise UnmeasurableError(watch.useless, hint="see perseus-ds doctor on its host")
+        iterations = [one for one in iterations if not (one.void or one.skipped)]
+        if not iterations:
+            raise IncompleteProfileError("no iteration of the window could be measured")
+        if self._monitor.uncontrolled_s >= iterations[0].start_s:
+            raise IncompleteProfileError("its guard was gone, or did not answer, for a while")
+        intervals, changes = without_changes(iterations)
+        start_s, end_s = changes[0][1], iterations[-1].end_s
+        spans = sorted((one.start_s, one.end_s) for one in iterations)
+        achieved_mhz, reasons = watch.clock_between(start_s, end_s)
+        window = Window(
+            clock_mhz=clock_mhz,
+            start_s=start_s,
+            end_s=end_s,
+            intervals=intervals,
+            counter=watch.trace(start_s),
+            achieved_mhz=achieved_mhz,
+            event_reasons=reasons,
+            outside=(*((one[1], other[0]) for one, other in pairwise(spans)), *changes),
+            loads=loads,
+            temperature_c=watch.temperatures.mean_c(start_s, end_s),
+        )
+        # what was read since the last window; None once the sensor is not believed
+        trace = watch.trace(-math.inf if warmth.until_s == math.inf else warmth.until_s)
+        warmth.over(trace, list(watch.temperatures.readings))
+        thermal = None if watch.temperatures.reason else warmth.thermal()
+        power_w = mean_power_w(window.counter, start_s, end_s)
+        watch.forget(min(end_s, warmth.until_s))
+        found = estimate(window)
+        if all(p.achieved_mhz and is_held(clock_mhz, p.achieved_mhz) for p in found.points.values()):
             self._steady_mhz = max(self._steady_mhz, clock_mhz)
-        return found
+        steady_c = None if thermal is None or power_w is None else thermal.steady_state_c(power_w)
+        return replace(found, thermal=thermal, steady_state_c=steady_c)
 
     def correct_temperatures(self, warm: Pooled, cool: Pooled) -> TemperatureCorrection:
         """Return what temperatures show: alike on all ranks, from what all know."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise
 from operator import or_
 from statistics import fmean, median
 from typing import cast
@@ -14,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from perseus_ds.device.gpu import Achieved, ConflictKind, conflicts, is_at, is_held
-from perseus_ds.errors import IncompleteProfileError, PerseusError, UnmeasurableError, as_perseus_error
+from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
 from perseus_ds.profile import (
     Computation,
     CounterTrace,
@@ -22,20 +20,15 @@ from perseus_ds.profile import (
     LoadFit,
     Point,
     Profile,
-    Window,
     differ,
     fit_of,
 )
-from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.profile.iterations import IterationModel
 from perseus_ds.profile.sweep import keyed_by_achieved_clock
-from perseus_ds.profile.temperature import TemperatureCorrection, ThermalHistory
+from perseus_ds.profile.temperature import TemperatureCorrection
 from perseus_ds.runtime.context import JobContext
-from perseus_ds.runtime.energy_monitor import EnergyWatch
-from perseus_ds.runtime.event_log import log_troubles, whose
-from perseus_ds.runtime.pooling import Measured, MeasuredSweep, Pooled, joined_loads, pool
+from perseus_ds.runtime.pooling import MeasuredSweep, Pooled, joined_loads
 from perseus_ds.runtime.recorder import Iteration
-from perseus_ds.runtime.status import ConflictMonitor
 from perseus_ds.schedule import Kind, Load, mean_load
 
 # Which clocks a GPU held under a job's load, and whether somebody else set them: from what was read back.
@@ -90,102 +83,6 @@ def same_clock(warm: Pooled, cool: Pooled) -> bool:
 _FINE = 0.8
 CHANGE_S = 1.0
 """Time that a clock may take to change and settle: computations that begin within it are not measured."""
-
-
-def pool_window(
-    context: JobContext,
-    clock_mhz: int,
-    estimated: Callable[[], Estimate] | None,
-    *,
-    troubles: Sequence[str],
-) -> Pooled | None:
-    """Gather what every rank estimates of its window and pool it; an error of one is an error of all.
-
-    ``estimated`` is None where this rank's driver does not take the clock. The result is None if any rank's
-    does not. ``troubles`` are what is wrong with this rank's energy counter.
-
-    Raises:
-        UnmeasurableError: some rank cannot measure at all.
-        IncompleteProfileError: some rank could not report anything from its window.
-        EngineError: a rank fell silent.
-    """
-    mine: Measured | PerseusError | None = None
-    if estimated is not None:
-        try:
-            mine = Measured(context.job.replica, estimated(), troubles)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the others hear of it
-            mine = as_perseus_error(error)
-    everyone = cast("list[Measured | PerseusError | None]", context.channel.gather(mine))
-    for rank, one in enumerate(everyone):
-        if isinstance(one, PerseusError):
-            again = UnmeasurableError if isinstance(one, UnmeasurableError) else IncompleteProfileError
-            raise again(f"profiling at {clock_mhz} MHz on rank {rank}: {one.message}", hint=one.hint)
-    measured = {rank: one for rank, one in enumerate(everyone) if isinstance(one, Measured)}
-    log_troubles(context.log, {rank: one.troubles for rank, one in measured.items()})
-    refusing = [rank for rank, one in enumerate(everyone) if one is None]
-    if not refusing:
-        return pool(measured.values())
-    context.log.event(
-        "clock_refused",
-        f"the driver of {whose(refusing)} refuses {clock_mhz} MHz: no plan uses it, profiling goes on "
-        "without it",
-        clock_mhz=clock_mhz,
-        ranks=refusing,
-    )
-    return None
-
-
-def window_estimate(
-    watch: EnergyWatch,
-    control: ConflictMonitor,
-    clock_mhz: int,
-    iterations: Sequence[Iteration],
-    *,
-    loads: Mapping[int, Load],
-    warmth: ThermalHistory,
-) -> Estimate:
-    """Estimate a window on this rank, its durations brought to the ``loads`` of its stages (`Window`).
-
-    ``warmth`` is how warm this GPU was before.
-
-    Raises:
-        UnmeasurableError: the energy of this rank's GPU cannot be read.
-        IncompleteProfileError: the window shows nothing.
-    """
-    if watch.useless:
-        raise UnmeasurableError(watch.useless, hint="see perseus-ds doctor on its host")
-    iterations = [one for one in iterations if not (one.void or one.skipped)]
-    if not iterations:
-        raise IncompleteProfileError("no iteration of the window could be measured")
-    if control.uncontrolled_s >= iterations[0].start_s:
-        raise IncompleteProfileError("its guard was gone, or did not answer, for a while")
-    intervals, changes = without_changes(iterations)
-    start_s, end_s = changes[0][1], iterations[-1].end_s
-    spans = sorted((one.start_s, one.end_s) for one in iterations)
-    achieved_mhz, reasons = watch.clock_between(start_s, end_s)
-    window = Window(
-        clock_mhz=clock_mhz,
-        start_s=start_s,
-        end_s=end_s,
-        intervals=intervals,
-        counter=watch.trace(start_s),
-        achieved_mhz=achieved_mhz,
-        event_reasons=reasons,
-        outside=(*((one[1], other[0]) for one, other in pairwise(spans)), *changes),
-        loads=loads,
-        temperature_c=watch.temperatures.mean_c(start_s, end_s),
-    )
-    # what was read since the last window; None once the sensor is not believed
-    trace = watch.trace(-math.inf if warmth.until_s == math.inf else warmth.until_s)
-    warmth.over(trace, list(watch.temperatures.readings))
-    thermal = None if watch.temperatures.reason else warmth.thermal()
-    power_w = mean_power_w(window.counter, start_s, end_s)
-    watch.forget(min(end_s, warmth.until_s))
-    return replace(
-        estimate(window),
-        thermal=thermal,
-        steady_state_c=None if thermal is None or power_w is None else thermal.steady_state_c(power_w),
-    )
 
 
 def without_changes(
