@@ -100,18 +100,6 @@ class ClockChoice:
         )
         return (ahead.ran + ahead.lost - pace.ran - pace.slowdown_lower_bound) * self.window.iteration_s
 
-    def go_on(self, measured: MeasuredSweep) -> None:
-        """Measure the clock that rank 0 chooses next, if there is one; collective.
-
-        Raises:
-            SilentRankError: a rank fell silent.
-        """
-        clock_mhz = self._context.channel.broadcast_result(
-            lambda: next_clock(measured.points, measured.clocks_mhz, self.grid_mhz, self.count)
-        )
-        if clock_mhz is not None:
-            measured.clocks_mhz += (clock_mhz,)
-
     def leave_out_refused(self, measured: MeasuredSweep) -> None:
         """Choose no clock any more that a driver has refused.
 
@@ -579,7 +567,10 @@ class Sweeping(Profiling):
         choice.leave_out_refused(sweeps)
         done, place = len(sweeps.windows), "once more"
         if self._there is None:
-            choice.go_on(sweeps)
+            following_mhz = self._windows.context.channel.broadcast_result(
+                lambda: next_clock(sweeps.points, sweeps.clocks_mhz, choice.grid_mhz, choice.count)
+            )
+            sweeps.clocks_mhz += () if following_mhz is None else (following_mhz,)
             place = f"({done} of {choice.count})"
         if clock_mhz in sweeps.refused_mhz:
             return True
