@@ -28,7 +28,7 @@ from perseus_ds.plan import ClockRequest, PlanSet, build
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.clocks import ClockSchedule, ClockSequencer, ClockThread
-from perseus_ds.runtime.recorder import HostStopwatch, Recorder
+from perseus_ds.runtime.recorder import Recorder, Stopwatch
 from perseus_ds.runtime.status import StatusLayout
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.straggler.controller import ReplicaStatus
@@ -52,7 +52,7 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
     """Time ``before`` and ``after`` as the session calls them; the pause stands for the computation."""
     gpu = SimulatedGpu(SimulatedSettings())
     requests = ClockThread(gpu)
-    stopwatch = HostStopwatch(gpu)
+    stopwatch = Stopwatch(gpu)
     sequencer = ClockSequencer(requests, gpu.now_s, moment=stopwatch.moment)
     recorder = Recorder(stopwatch)
     order = instructions()
