@@ -38,7 +38,8 @@ def find_plan(job: Job, directory: RunDirectory) -> tuple[Path, str] | PerseusEr
 
     Of several files the one for batches of this size gives the reason.
     """
-    why: PerseusError = PlanError(f"no plan in {directory.path} yet", hint="use mode automatic once")
+    hint = f"use mode automatic once, which leaves {directory.plan.name} there"
+    why: PerseusError = PlanError(f"no plan in {directory.path} yet", hint=hint)
     for file in (directory.plan, directory.plan_of(job.schedule.microbatches)):
         if file.exists():
             try:
