@@ -21,6 +21,7 @@ import torch.distributed as dist
 from perseus_ds import __version__
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, StragglerSettings, parse, read_block
 from perseus_ds.config.load import refuse_two_blocks, resolve, text_digest
+from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory, release
@@ -29,6 +30,7 @@ from perseus_ds.runtime.adapter import Adapter, SyncPoint
 from perseus_ds.runtime.assembly import Undo, assemble
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.context import JobContext, SwitchLatency
+from perseus_ds.runtime.emulation import works_of
 from perseus_ds.runtime.event_log import EventLog, log_line
 from perseus_ds.runtime.job import Job, members_of, recognise
 from perseus_ds.runtime.plans import StartAction, StartDecision, decide
@@ -84,6 +86,8 @@ def _begin(
     config = _answerable(config, adapter, job, log)
 
     def choose_start() -> StartDecision:
+        if isinstance(gpu, SimulatedGpu):
+            works_of(job.weights, gpu.settings)  # refused before the log says that we are there
         able = gpu.capabilities()
         return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
 
