@@ -46,11 +46,13 @@ class Stopwatch:
         """
         return self._now_s()
 
-    begin = mark
-    """Note where an iteration begins."""
+    def begin(self) -> Mark:
+        """Note where an iteration begins."""
+        return self.mark()
 
-    end = mark
-    """Note where an iteration ends: what `has_passed` and `wait` take."""
+    def end(self) -> Mark:
+        """Note where an iteration ends: what `has_passed` and `wait` take."""
+        return self.mark()
 
     def host_s(self) -> float:
         """Read the host's clock, on the time base of `seconds`."""
