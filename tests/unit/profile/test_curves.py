@@ -199,7 +199,7 @@ def test_a_prediction_comes_from_measured_points_and_is_less_sure_between_them()
 
 
 def test_predicted_clocks_lie_between_all_measured_ones_up_to_both_ends() -> None:
-    """Of 48 clocks five are measured; a curve has 32 points."""
+    """Five of 48 clocks are measured; a curve has 32 points."""
     gpu, true = model_named("a100-sxm4-80gb"), true_profile("a100-sxm4-80gb", 5)
     found = smooth(replace(true, grid_mhz=gpu.clocks_mhz)).of(0, Kind.FORWARD)
     clocks_mhz = [point.clock_mhz for point in found]

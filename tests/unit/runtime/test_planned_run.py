@@ -206,18 +206,20 @@ def test_an_audit_ends_answers_that_cost_more_than_they_may(
         report=lambda _: reports[0], totals={plans.schedule.microbatches: reports[0].totals}
     )
     arrivals = SimpleNamespace(behind=0, expect=lambda _: None)
-    run = PlannedRun(
-        cast("JobContext", context),
-        dumps(plans),
-        named="",
-        books=cast("RankBooks", books),
-        summaries={},
-        arrivals=cast("Arrivals", arrivals),
-    )
-    run.phase()
-    assert [run.audit() for _ in range(2)] == [None, None]
+    summaries: dict[int, Summary] = {}
+    for _ in range(2):  # batches of two sizes, each with its own answers
+        run = PlannedRun(
+            cast("JobContext", context),
+            dumps(plans),
+            named="",
+            books=cast("RankBooks", books),
+            summaries=summaries,
+            arrivals=cast("Arrivals", arrivals),
+        )
+        run.phase()
+        assert [run.audit() for _ in range(2)] == [None, None]
     names = [event["event"] for event in read_events(directory.events)]
-    assert names.count("answers_ended") == ends
+    assert names.count("answers_ended") == 2 * ends
 
 
 # Pacing by loads of a job's own accord: where all know loads that explain durations; audits may end it.

@@ -95,6 +95,16 @@ def test_a_function_on_some_ranks_alone_is_asked_on_none() -> None:
     assert given_by_all(channel, "math.hypot", log) is math.hypot
 
 
+@pytest.mark.parametrize("named", ["math.no_such", "no_such_module.loads"])
+def test_a_name_that_leads_nowhere_on_a_rank_is_refused_where_all_hear_of_it(named: str) -> None:
+    """A rank that raised before the exchange would keep the others waiting."""
+    channel = MagicMock(size=2)
+    channel.gather_results.side_effect = lambda act: [act(), True]
+    with pytest.raises(ConfigError, match=r"perseus\.straggler\.loads"):
+        given_by_all(channel, named, MagicMock())
+    assert channel.gather_results.call_count == 1
+
+
 @pytest.fixture
 def forgotten() -> Iterator[None]:
     yield
