@@ -1,4 +1,7 @@
-"""The golden jobs, in a file of their own: another worker than that of the other golden cases runs them."""
+"""The golden jobs, in a file of their own: another worker than that of the other golden cases runs them.
+
+One of each framework runs by default.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ import golden
 import job_cases
 import pytest
 
+BY_DEFAULT = {"deepspeed 1f1b", "megatron interleaved", "torch ZBV", "zero 1"}
+NAMES = [pytest.param(name, marks=() if name in BY_DEFAULT else pytest.mark.slow) for name in job_cases.CASES]
+
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("name", job_cases.CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_job_is_the_stored_one(name: str, tmp_path: Path) -> None:
     if "megatron" in name:
         pytest.importorskip("megatron.core", reason="megatron-core is not installed")
