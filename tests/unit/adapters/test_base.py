@@ -105,10 +105,7 @@ print("IMPORTED", sorted(name for name in set(sys.modules) - before if name.star
     assert done.stdout.splitlines()[-1] == "IMPORTED []"
 
 
-@pytest.mark.parametrize(
-    ("release", "line"),
-    [("1.2", ""), ("1.2+cu128", ""), ("1.3", "plodder 1.3")],
-)
+@pytest.mark.parametrize(("release", "line"), [("1.2", ""), ("1.2+cu128", ""), ("1.3", "plodder 1.3")])
 def test_a_release_that_nobody_tried_is_a_line(release: str, line: str) -> None:
     told = Release("plodder", release, ("1.1", "1.2")).untested
     assert told.startswith(line)

@@ -55,10 +55,7 @@ def test_an_application_that_configured_logging_gets_them_alone(
     EventLog(1).line("said by rank 0")
     EventLog(1).line_here("mine")
     found = [(one.name, one.levelname, one.getMessage()) for one in kept.records]
-    assert found == [
-        ("perseus_ds", "INFO", "50 %"),
-        ("perseus_ds", "WARNING", "mine"),
-    ]
+    assert found == [("perseus_ds", "INFO", "50 %"), ("perseus_ds", "WARNING", "mine")]
     assert capsys.readouterr() == ("", "")
 
 

@@ -287,11 +287,7 @@ def test_what_the_gpu_can_run_is_kept_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "memory", "reason"),
-    [
-        ("a100-sxm4-80gb", True, "1593 MHz"),
-        ("rtx-3080-ti", False, "simulated"),
-    ],
+    ("gpu", "memory", "reason"), [("a100-sxm4-80gb", True, "1593 MHz"), ("rtx-3080-ti", False, "simulated")]
 )
 def test_memory_clocks_that_are_not_set_are_left_out(gpu: str, *, memory: bool, reason: str) -> None:
     kept, (left_out,) = sorted_out(WHOLE, LOW, SLOW_MEMORY, gpu=gpu, memory=memory)
@@ -300,11 +296,7 @@ def test_memory_clocks_that_are_not_set_are_left_out(gpu: str, *, memory: bool, 
 
 
 @pytest.mark.parametrize(
-    ("pair", "reason"),
-    [
-        (ClockPair(None, 901), "901 MHz"),
-        (ClockPair(5002, 900), "5002 MHz"),
-    ],
+    ("pair", "reason"), [(ClockPair(None, 901), "901 MHz"), (ClockPair(5002, 900), "5002 MHz")]
 )
 def test_clocks_that_the_gpu_has_not_are_named(pair: ClockPair, reason: str) -> None:
     kept, (left_out,) = sorted_out(line(ClockPair(), pair))

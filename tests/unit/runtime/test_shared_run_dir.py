@@ -40,25 +40,12 @@ class IterationResult:
 
 
 def start(
-    folder: Path,
-    microbatches: int,
-    run_dir: Path,
-    *,
-    cwd: Path | None = None,
-    **block: object,
+    folder: Path, microbatches: int, run_dir: Path, *, cwd: Path | None = None, **block: object
 ) -> subprocess.Popen[str]:
     """A job of one rank in a process of its own, for which the permissions of files hold, root's too."""
     words = [str(folder / f"store{random.random()}"), json.dumps(block_of(run_dir, **block))]
     return subprocess.Popen(
-        [
-            *BOUND_BY_PERMISSIONS,
-            sys.executable,
-            "-c",
-            JOB,
-            *words,
-            str(microbatches),
-            str(ITERATIONS),
-        ],
+        [*BOUND_BY_PERMISSIONS, sys.executable, "-c", JOB, *words, str(microbatches), str(ITERATIONS)],
         cwd=cwd or folder,
         env={**os.environ, "PYTHONPATH": str(SUPPORT), "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,

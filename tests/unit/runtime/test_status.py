@@ -57,12 +57,7 @@ def test_a_failure_stands_where_the_council_looks_for_it() -> None:
 
 
 def test_a_replica_is_as_slow_as_its_slowest_stage() -> None:
-    job_status = told_by(
-        (0, {"own_s": 1.0}),
-        (0, {"own_s": 1.2}),
-        (1, {"own_s": 3.0}),
-        (1, {"own_s": 2.0}),
-    )
+    job_status = told_by((0, {"own_s": 1.0}), (0, {"own_s": 1.2}), (1, {"own_s": 3.0}), (1, {"own_s": 2.0}))
     assert job_status.replicas.own_s.tolist() == [1.2, 3.0]
 
 

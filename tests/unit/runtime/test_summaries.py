@@ -105,11 +105,7 @@ def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     write_ranks([report(1, total(2, energy_j=8.0), total(0, energy_j=0.0))], directory, run="r1")
     content = json.loads((directory.ranks / "rank_00001.json").read_text())
-    assert content["totals"]["baseline"] == {
-        "iterations": 2,
-        "energy_j": 4.0,
-        "iteration_time_s": 6.0,
-    }
+    assert content["totals"]["baseline"] == {"iterations": 2, "energy_j": 4.0, "iteration_time_s": 6.0}
     assert content["run"] == "r1"
     assert content["temperature_c"] == {}
     warm = replace(
