@@ -115,10 +115,19 @@ def begun(loop: Loop, block: Mapping[str, object]) -> Session:
     return begin(LoopAdapter(loop), parse(block, {}), engine=1, meeting=RendezvousResult())[0]
 
 
-def train(loop: Loop, run_dir: Path, done: Callable[[list[str]], bool]) -> list[str]:
+@contextmanager
+def served(run_dir: Path, **more: object) -> Iterator[Loop]:
+    """A loop in a job of ours, which ends well with the block."""
+    session = begun(loop := Loop(), block_of(run_dir, **more))
+    yield loop
+    session.end(well=True)
+
+
+def train(loop: Loop, run_dir: Path, until: str, *, times: int = 1) -> list[str]:
+    """Train until an event is in the journal so many times; return the names of all events."""
     for _ in range(ENDLESS):
         loop.step()
-        if done(names := names_of(run_dir)):
+        if (names := names_of(run_dir)).count(until) >= times:
             return names
     raise AssertionError(f"not in {ENDLESS} iterations: {names_of(run_dir)}")
 
@@ -127,9 +136,11 @@ def gpu() -> SimulatedGpu:
     return opened_gpus()[-1]
 
 
-def events_of(run_dir: Path) -> list[dict[str, object]]:
+def events_of(run_dir: Path, name: str | None = None) -> list[dict[str, object]]:
+    """All events of a journal, or those of one name."""
     file = run_dir / "events.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [event for event in found if name in {None, event["event"]}]
 
 
 def names_of(run_dir: Path) -> list[str]:

@@ -8,33 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lone_job import KINDS, Loop, begun, block_of, events_of, gpu, names_of, train
+from lone_job import KINDS, events_of, gpu, names_of, served, train
 
-from perseus_ds.device.gpu import Achieved, Capabilities, EventReason
+from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.usefixtures("process_group")
-
-
-class StandsStill(SimulatedGpu):
-    def energy_j(self) -> float:
-        return 4711.0
-
-
-class CountsDown(SimulatedGpu):
-    def energy_j(self) -> float:
-        return 1e9 - super().energy_j()
-
-
-class CountsNothing(SimulatedGpu):
-    def energy_j(self) -> float:
-        return math.nan
-
-
-class Leaps(SimulatedGpu):
-    def energy_j(self) -> float:
-        return super().energy_j() + 1e9 * (self.now_s() // 2.0)
 
 
 class LockedByOthers(SimulatedGpu):
@@ -46,35 +26,35 @@ class LockedByOthers(SimulatedGpu):
 
 def ended_by(run_dir: Path, change: Callable[[SimulatedGpu], None], *, after_windows: int = 0) -> str:
     """Run a job until it leaves since its GPU has changed; return why, with its clock given back."""
-    loop = Loop()
-    session = begun(loop, block_of(run_dir))
-    if after_windows:
-        train(loop, run_dir, lambda names: names.count("profiling") > after_windows)
-    change(gpu())
-    names = train(loop, run_dir, lambda names: "disabled" in names)
-    assert loop.listener is None
-    assert "profiled" not in names
-    before, locks = loop.iterations, gpu().truth.locks
-    loop.step()
-    assert (loop.iterations, gpu().truth.locks) == (before + 1, locks)
-    session.end(well=True)
-    return str(next(event["reason"] for event in events_of(run_dir) if event["event"] == "disabled"))
+    with served(run_dir) as loop:
+        if after_windows:
+            train(loop, run_dir, "profiling", times=after_windows + 1)
+        change(gpu())
+        assert "profiled" not in train(loop, run_dir, "disabled")
+        assert loop.listener is None
+        before, locks = loop.iterations, gpu().truth.locks
+        loop.step()
+        assert (loop.iterations, gpu().truth.locks) == (before + 1, locks)
+    return str(events_of(run_dir, "disabled")[0]["reason"])
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"),
+    ("shows", "reason"),
     [
-        (StandsStill, "stands still"),
-        (CountsDown, "steps back"),
-        (CountsNothing, "stands still"),
-        (Leaps, "steps back"),
+        (lambda counted_j, now_s: 4711.0, "stands still"),
+        (lambda counted_j, now_s: 1e9 - counted_j, "steps back"),
+        (lambda counted_j, now_s: math.nan, "stands still"),
+        (lambda counted_j, now_s: counted_j + 1e9 * (now_s // 2.0), "steps back"),
     ],
+    ids=["stands still", "counts down", "is no number", "leaps"],
 )
 def test_a_counter_that_is_none_ends_the_sweep_at_its_first_window(
-    tmp_path: Path, kind: type[SimulatedGpu], reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shows: Callable[[float, float], float], reason: str
 ) -> None:
-    def become(own: SimulatedGpu) -> None:
-        own.__class__ = kind
+    counted = SimulatedGpu.energy_j
+
+    def become(_: SimulatedGpu) -> None:
+        monkeypatch.setattr(SimulatedGpu, "energy_j", lambda own: shows(counted(own), own.now_s()))
 
     told = ended_by(tmp_path / "run", become)
     assert "1410 MHz" in told
@@ -86,13 +66,8 @@ def test_a_counter_that_is_none_ends_the_sweep_at_its_first_window(
 
 def test_a_gpu_without_a_counter_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = SimulatedGpu.capabilities
-
-    def without_counter(own: SimulatedGpu) -> Capabilities:
-        return replace(whole(own), counter_period_s=None)
-
-    monkeypatch.setattr(SimulatedGpu, "capabilities", without_counter)
-    told = ended_by(tmp_path / "run", lambda _: None)
-    assert "energy counter" in told
+    monkeypatch.setattr(SimulatedGpu, "capabilities", lambda own: replace(whole(own), counter_period_s=None))
+    assert "energy counter" in ended_by(tmp_path / "run", lambda _: None)
 
 
 def test_somebody_elses_lock_ends_the_sweep_with_both_clocks(tmp_path: Path) -> None:
@@ -106,27 +81,23 @@ def test_somebody_elses_lock_ends_the_sweep_with_both_clocks(tmp_path: Path) -> 
 
 
 def test_what_is_held_down_by_heat_goes_on_and_shows_nothing_of_leakage(tmp_path: Path) -> None:
-    loop, run_dir = Loop(), tmp_path / "run"
-    session = begun(loop, block_of(run_dir, mode="profile"))
-    train(loop, run_dir, lambda names: names.count("profiling") > 1)
-    gpu().throttle(1000)
-    train(loop, run_dir, lambda names: "profiled" in names)
-    [told] = [str(event["line"]) for event in events_of(run_dir) if event["event"] == "no_temperature"]
-    assert "highest clock" in told
-    session.end(well=True)
+    with served(run_dir := tmp_path / "run", mode="profile") as loop:
+        train(loop, run_dir, "profiling", times=2)
+        gpu().throttle(1000)
+        train(loop, run_dir, "profiled")
+    [told] = events_of(run_dir, "no_temperature")
+    assert "highest clock" in str(told["line"])
 
 
 @pytest.mark.parametrize("kinds", [KINDS[:1], ()], ids=["no backward", "nothing"])
 def test_a_stage_that_does_not_run_in_the_sweep_ends_it_with_what_was_seen(
     tmp_path: Path, kinds: tuple[Kind, ...]
 ) -> None:
-    loop, run_dir = Loop(), tmp_path / "run"
-    session = begun(loop, block_of(run_dir))
-    train(loop, run_dir, lambda names: names.count("profiling") > 1)
-    loop.kinds = kinds
-    train(loop, run_dir, lambda names: "disabled" in names)
-    [told] = [str(event["reason"]) for event in events_of(run_dir) if event["event"] == "disabled"]
-    assert f"ran {4 * len(kinds)} computations" in told
-    assert "8 computations" in told
-    assert loop.listener is None
-    session.end(well=True)
+    with served(run_dir := tmp_path / "run") as loop:
+        train(loop, run_dir, "profiling", times=2)
+        loop.kinds = kinds
+        train(loop, run_dir, "disabled")
+        assert loop.listener is None
+    [told] = events_of(run_dir, "disabled")
+    assert f"ran {4 * len(kinds)} computations" in str(told["reason"])
+    assert "8 computations" in str(told["reason"])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from lone_job import Loop, LoopAdapter, begun, block_of, events_of, gpu, names_of, train
+from lone_job import Loop, LoopAdapter, begun, block_of, events_of, gpu, names_of, served, train
 
 from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.device.simulated.gpu import SimulatedGpu, Task
@@ -27,9 +27,6 @@ from perseus_ds.run_directory.paths import write_json
 from perseus_ds.run_directory.records import read_places, read_ranks, read_summary, read_timelines
 from perseus_ds.runtime.attach import activate, deactivate, session_of
 from perseus_ds.runtime.kernel_tracing import SETTLING
-
-COURSE = ["attached", "warming_up", "calibrated", "profiling", "profiled", "planning", "running", "measured"]
-
 
 pytestmark = pytest.mark.usefixtures("process_group")
 
@@ -45,29 +42,24 @@ class Done:
 
 @pytest.fixture(scope="module")
 def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    run_dir, loop = tmp_path_factory.mktemp("job") / "run", Loop()
-    session = begun(loop, block_of(run_dir))
-    train(loop, run_dir, lambda names: "running" in names)
     clocks_mhz: set[int] = set()
-    loop.look = lambda: clocks_mhz.add(gpu().achieved().clock_mhz)
-    train(loop, run_dir, lambda names: "measured" in names)
-    session.end(well=True)
+    with served(run_dir := tmp_path_factory.mktemp("job") / "run") as loop:
+        train(loop, run_dir, "running")
+        loop.look = lambda: clocks_mhz.add(gpu().achieved().clock_mhz)
+        train(loop, run_dir, "measured")
     return Done(run_dir, loop, clocks_mhz)
 
 
-def test_what_it_wrote_fits_together(done: Done) -> None:
+def test_what_it_wrote_fits_together_and_is_told_as_simulated(done: Done) -> None:
     profile, plans = read_profile(done.run_dir / "profile.json"), read_plans(done.run_dir / "plan.json")
     assert len(profile.clocks_mhz) == 4
-    [running] = [event for event in events_of(done.run_dir) if event["event"] == "running"]
+    [running] = events_of(done.run_dir, "running")
     chosen = plans.plan(int(str(running["plan"])))
     slower = chosen.iteration_time_s / plans.baseline.iteration_time_s - 1.0
     assert 0.05 < slower <= 0.1 * (1.0 + 1e-9), "a plan that uses the slowdown that is allowed"
     planned_mhz = {part.clock_mhz for one in play(chosen) for part in one.parts}
     assert min(planned_mhz) < max(profile.clocks_mhz)
     assert done.clocks_mhz == planned_mhz | {max(profile.clocks_mhz)}, "the plan's, and audits at the highest"
-
-
-def test_durations_of_a_simulated_gpu_are_told_as_such(done: Done) -> None:
     told = {event["event"] for event in events_of(done.run_dir) if "(simulated)" in str(event.get("line"))}
     assert {"profiling", "profiled", "running"} <= told
 
@@ -114,27 +106,20 @@ def test_keys_of_a_newer_release_are_read_over(done: Done, tmp_path: Path, file:
     assert READERS[file](novel) == READERS[file](done.run_dir / file)
 
 
-def test_it_shows_scalars_as_often_as_the_framework_does(done: Done) -> None:
-    assert done.loop.scalars
+def test_it_shows_scalars_and_leaves_the_loop_as_it_was(done: Done) -> None:
     assert done.loop.scalars[-1]["saving_pct"] > 5.0
-
-
-def test_it_leaves_the_loop_and_the_clock_as_they_were(done: Done) -> None:
     assert done.loop.listener is None
-    before = len(names_of(done.run_dir))
+    before = names_of(done.run_dir)
     done.loop.step()
-    assert len(names_of(done.run_dir)) == before
+    assert names_of(done.run_dir) == before
 
 
 def test_a_plan_of_a_cooler_room_is_named_by_the_field_that_differs(done: Done) -> None:
-    begins, loop = len(names_of(done.run_dir)), Loop()
-    session = begun(loop, block_of(done.run_dir))
-    gpu().throttle(warmer_k=20.0)
-    train(loop, done.run_dir, lambda names: "measured" in names[begins:])
-    session.end(well=True)
-    earlier, later = events_of(done.run_dir)[:begins], events_of(done.run_dir)[begins:]
-    assert not [event for event in earlier if event["event"] == "other_temperature"]
-    [told] = [str(event["line"]) for event in later if event["event"] == "other_temperature"]
+    assert "other_temperature" not in names_of(done.run_dir)
+    with served(done.run_dir) as loop:
+        gpu().throttle(warmer_k=20.0)
+        train(loop, done.run_dir, "measured", times=2)
+    [told] = [str(event["line"]) for event in events_of(done.run_dir, "other_temperature")]
     assert told.startswith("temperature_c")
     assert "remove profile.json" in told
 
@@ -163,26 +148,22 @@ def idles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("idles")
 def test_a_gpu_that_idles_but_in_iterations_is_calibrated_in_them(tmp_path: Path) -> None:
-    loop, run_dir = Loop(), tmp_path / "run"
-    session = begun(loop, block_of(run_dir))
-    train(loop, run_dir, lambda names: "profiling" in names)
-    [found] = [event for event in events_of(run_dir) if event["event"] == "calibrated"]
+    with served(tmp_path / "run") as loop:
+        train(loop, tmp_path / "run", "profiling")
+        assert loop.iterations <= 3
+    [found] = events_of(tmp_path / "run", "calibrated")
     assert found["up_s"] == pytest.approx(0.038, abs=0.002)
-    assert loop.iterations <= 3
-    session.end(well=True)
 
 
 def test_traced_iterations_run_at_the_highest_clock(tmp_path: Path) -> None:
     """Clocks are changed to be timed only when they are over."""
-    loop, run_dir = Loop(), tmp_path / "run"
-    session = begun(loop, block_of(run_dir, trace_kernels=2))
     locks = []
-    while "calibrated" not in names_of(run_dir):
-        locks.append(gpu().truth.locks)
-        loop.step()
-        assert loop.iterations < 12
+    with served(run_dir := tmp_path / "run", trace_kernels=2) as loop:
+        while "calibrated" not in names_of(run_dir):
+            locks.append(gpu().truth.locks)
+            loop.step()
+            assert loop.iterations < 12
     assert not any(locks[: SETTLING + 2])
-    session.end(well=True)
 
 
 def test_an_end_in_the_middle_of_calibrating_leaves_the_highest_clock(tmp_path: Path) -> None:
@@ -199,14 +180,12 @@ def test_an_end_in_the_middle_of_calibrating_leaves_the_highest_clock(tmp_path: 
 
 
 def test_profile_stays_at_the_highest_clock_afterwards(tmp_path: Path) -> None:
-    loop = Loop()
-    session = begun(loop, block_of(tmp_path / "run", mode="profile"))
-    train(loop, tmp_path / "run", lambda names: "profiled" in names)
-    for _ in range(12):
-        loop.step()
-    assert gpu().achieved().clock_mhz == 1410
-    assert "running" not in names_of(tmp_path / "run")
-    session.end(well=True)
+    with served(run_dir := tmp_path / "run", mode="profile") as loop:
+        train(loop, run_dir, "profiled")
+        for _ in range(12):
+            loop.step()
+        assert gpu().achieved().clock_mhz == 1410
+    assert "running" not in names_of(run_dir)
 
 
 @pytest.mark.thorough
@@ -214,26 +193,23 @@ def test_a_job_whose_process_group_is_made_anew_is_served_anew(tmp_path: Path) -
     first, second, run_dir = Loop(), Loop(), tmp_path / "run"
     activate(first, partial(LoopAdapter, first), block=block_of(run_dir))
     stranded = session_of(first)
-    train(first, run_dir, lambda names: "calibrated" in names)
+    train(first, run_dir, "calibrated")
     dist.destroy_process_group()
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     activate(second, partial(LoopAdapter, second), block=block_of(run_dir))
     assert stranded.left
     assert first.listener is None
     assert names_of(run_dir).count("attached") == 2, "in the same run directory"
-    train(second, run_dir, lambda names: "running" in names)
+    train(second, run_dir, "running")
     assert deactivate(second)
 
 
 @pytest.mark.thorough
 def test_clocks_that_the_driver_refuses_are_left_out(tmp_path: Path) -> None:
     """Two of those that a sweep measures first: it takes their neighbours. The plan uses neither."""
-    run_dir, loop = tmp_path / "run", Loop()
-    refused_mhz = [1200, 705, 1410]
-    session = begun(loop, block_of(run_dir, simulated={"refuses_mhz": refused_mhz}))
-    train(loop, run_dir, lambda names: "running" in names)
-    session.end(well=True)
-    told = [event["clock_mhz"] for event in events_of(run_dir) if event["event"] == "clock_refused"]
+    with served(run_dir := tmp_path / "run", simulated={"refuses_mhz": [1200, 705, 1410]}) as loop:
+        train(loop, run_dir, "running")
+    told = [event["clock_mhz"] for event in events_of(run_dir, "clock_refused")]
     assert told == [1200, 705], "the GPU's own choice stands for the highest"
     profile, plans = read_profile(run_dir / "profile.json"), read_plans(run_dir / "plan.json")
     measured_mhz = {point.clock_mhz for points in profile.points.values() for point in points}
@@ -242,21 +218,18 @@ def test_clocks_that_the_driver_refuses_are_left_out(tmp_path: Path) -> None:
     planned_mhz = {mhz for one in plans.options.values() for mhz in one.clock_mhz}
     assert len(planned_mhz) > 20
     assert not {1200, 705} & (measured_mhz | planned_mhz)
-    conflicts = [event for event in events_of(run_dir) if event["event"] == "conflict"]
-    assert [event["kind"] for event in conflicts] == ["clock_refused"]
+    assert [event["kind"] for event in events_of(run_dir, "conflict")] == ["clock_refused"]
 
 
 def test_a_driver_that_refuses_nearly_all_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir, loop = tmp_path / "run", Loop()
     grid_mhz = model_named("a100-sxm4-80gb").clocks_mhz
-    session = begun(loop, block_of(run_dir, simulated={"refuses_mhz": list(grid_mhz[1:])}))
-    train(loop, run_dir, lambda names: "disabled" in names)
-    assert loop.listener is None
+    with served(tmp_path / "run", simulated={"refuses_mhz": list(grid_mhz[1:])}) as loop:
+        train(loop, tmp_path / "run", "disabled")
+        assert loop.listener is None
+        assert loop.iterations < 150
     assert "nvidia-smi" in capsys.readouterr().err
-    assert loop.iterations < 150
-    session.end(well=True)
 
 
 def test_attaching_again_and_again_piles_nothing_up(tmp_path: Path) -> None:

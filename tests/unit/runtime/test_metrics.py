@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from lone_job import Loop, NotingGpu, begun, block_of, names_of, train
+from lone_job import Loop, NotingGpu, begun, block_of, names_of, served, train
 from ranks import free_port
 from virtual_host import VirtualHost
 
@@ -69,21 +69,19 @@ def text_of(run_dir: Path) -> str:
 
 @pytest.fixture(scope="module")
 def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    run_dir, loop, port = tmp_path_factory.mktemp("job") / "gpt", Loop(), free_port()
-    session = begun(loop, block_of(run_dir, metrics={"enabled": True, "port": port}))
-    train(loop, run_dir, lambda names: "measured" in names)
-    for _ in range(20):
-        loop.step()
-    saved = f"\n{Metric.SAVING.title}"
-    until_s = time.monotonic() + 60.0
-    while saved not in text_of(run_dir):
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-        scraped = answer.read().decode()
-    running = text_of(run_dir)
-    gpu = opened_gpus()[-1]  # held here: it is gone as soon as nobody uses it
-    session.end(well=True)
+    run_dir, port = tmp_path_factory.mktemp("job") / "gpt", free_port()
+    with served(run_dir, metrics={"enabled": True, "port": port}) as loop:
+        train(loop, run_dir, "measured")
+        for _ in range(20):
+            loop.step()
+        until_s = time.monotonic() + 60.0
+        while f"\n{Metric.SAVING.title}" not in text_of(run_dir):
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            scraped = answer.read().decode()
+        running = text_of(run_dir)
+        gpu = opened_gpus()[-1]  # held here: it is gone as soon as nobody uses it
     energy_j, uuid = gpu.true_now().energy_j, gpu.identify().uuid
     return Done(run_dir, running, scraped, text_of(run_dir), energy_j, uuid)
 
@@ -98,16 +96,12 @@ def test_savings_are_those_of_the_summary(done: Done) -> None:
     assert value(values, Metric.SAVED_ERROR) < value(values, Metric.SAVED)
 
 
-def test_labels_join_other_tools(done: Done) -> None:
-    [(labels, _)] = parsed(done.running)[Metric.ENERGY.title]
-    host = socket.gethostname()
+def test_labels_join_other_tools_and_clocks_are_in_base_units(done: Done) -> None:
+    values, host = parsed(done.running), socket.gethostname()
+    [(labels, _)] = values[Metric.ENERGY.title]
     assert labels == f'gpu_uuid="{done.uuid}",host="{host}",job="gpt",rank="0",replica="0",stage="0"'
-    [(labels, _)] = parsed(done.running)[Metric.PLAN.title]
+    [(labels, _)] = values[Metric.PLAN.title]
     assert labels == f'host="{host}",job="gpt"'
-
-
-def test_clocks_stand_in_base_units(done: Done) -> None:
-    values = parsed(done.running)
     assert 200e6 < value(values, Metric.ACHIEVED) <= 1410e6
     assert value(values, Metric.REQUESTS) > 0
     assert value(values, Metric.CONTROL) == 1
@@ -123,13 +117,15 @@ def test_after_the_end_only_what_still_holds_is_left(done: Done) -> None:
     values = parsed(done.ended)
     assert value(values, Metric.ENERGY) == pytest.approx(done.true_j, rel=0.005)  # the counter samples
     assert Metric.SAVED.title in values
-    assert not values.keys() & {
-        Metric.POWER.title,
-        Metric.ACHIEVED.title,
-        Metric.PLAN.title,
-        Metric.RUNNING.title,
-    }
+    over = {Metric.POWER.title, Metric.ACHIEVED.title, Metric.PLAN.title, Metric.RUNNING.title}
+    assert not values.keys() & over
     assert "perseus-metrics" not in {thread.name for thread in threading.enumerate()}
+
+
+def profiled(run_dir: Path, **metrics: object) -> None:
+    """Run a job up to the first window of its profile."""
+    with served(run_dir, metrics={"enabled": True, **metrics}) as loop:
+        train(loop, run_dir, "profiling")
 
 
 def test_a_port_that_is_taken_costs_the_endpoint_alone(
@@ -138,10 +134,8 @@ def test_a_port_that_is_taken_costs_the_endpoint_alone(
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
-        port, loop = taken.getsockname()[1], Loop()
-        session = begun(loop, block_of(tmp_path / "run", metrics={"enabled": True, "port": port}))
-        train(loop, tmp_path / "run", lambda names: "profiling" in names)
-        session.end(well=True)
+        port = taken.getsockname()[1]
+        profiled(tmp_path / "run", port=port)
     said = capsys.readouterr().err
     assert "perseus.metrics.port" in said
     assert str(port) in said
@@ -153,11 +147,7 @@ def test_a_folder_that_cannot_be_one_costs_the_metrics_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    loop, run_dir = Loop(), tmp_path / "run"
-    metrics = {"enabled": True, "folder": str(tmp_path / "file" / "textfiles")}
-    session = begun(loop, block_of(run_dir, metrics=metrics))
-    train(loop, run_dir, lambda names: "profiling" in names)
-    session.end(well=True)
+    profiled(tmp_path / "run", folder=str(tmp_path / "file" / "textfiles"))
     said = [line for line in capsys.readouterr().err.splitlines() if "metrics:" in line]
     assert len(said) == 1
 
@@ -166,19 +156,15 @@ def test_a_package_that_is_missing_is_said_before_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    block = block_of(tmp_path / "run", metrics={"enabled": True})
     with pytest.raises(ConfigError, match=r"metrics\.enabled") as refused:
-        begun(Loop(), block)
+        begun(Loop(), block_of(tmp_path / "run", metrics={"enabled": True}))
     assert "perseus_ds[metrics]" in str(refused.value)
 
 
 def test_without_the_block_nothing_is_left(tmp_path: Path) -> None:
-    loop = Loop()
-    session = begun(loop, block_of(tmp_path / "run"))
-    train(loop, tmp_path / "run", lambda names: "profiling" in names)
-    session.end(well=True)
+    profiled(tmp_path / "run", enabled=False)
     assert not (tmp_path / "run" / "metrics").exists()
-    assert json.loads((tmp_path / "run" / "events.jsonl").read_text().splitlines()[0])["event"] == "attached"
+    assert names_of(tmp_path / "run")[0] == "attached"
 
 
 # The thread that publishes: each of its troubles is one line, and none ends it.
@@ -187,12 +173,12 @@ EVERY_S = 15.0
 
 
 class Troubled:
-    """Figures whose turns fail in a given order; the last error repeats for ever."""
+    """Figures whose turns fail with the given errors in order; the last one repeats for ever."""
 
     ended = False
 
-    def __init__(self, errors: Sequence[Exception | None]) -> None:
-        self._errors = list(errors)
+    def __init__(self, *errors: Exception | None) -> None:
+        self._errors = errors
         self.turns = 0
         self.threads = set[str]()
 
@@ -218,8 +204,10 @@ NUMBERED = [ValueError(str(number)) for number in range(100)]
         pytest.param(NUMBERED, ["ValueError: 0"], id="another each time"),
     ],
 )
-def test_each_trouble_is_one_line(tmp_path: Path, errors: list[Exception | None], said: list[str]) -> None:
-    host, lines, figures = VirtualHost(), list[str](), Troubled(errors)
+def test_each_trouble_is_one_line(
+    host: VirtualHost, tmp_path: Path, errors: list[Exception | None], said: list[str]
+) -> None:
+    lines, figures = list[str](), Troubled(*errors)
     publisher = Publisher(figures, tmp_path / "a.prom", say=lines.append, threads=host)
     host.sleep(20.5 * EVERY_S)
     publisher.close()
@@ -228,12 +216,9 @@ def test_each_trouble_is_one_line(tmp_path: Path, errors: list[Exception | None]
     assert figures.threads == {"perseus-metrics"}, "never the one that trains"
     assert figures.turns == 22, "one in 15 s, and the last"
     assert host.failures == []
-    host.close()
 
 
 # A disk that is full under the metrics: said once, the last whole file stays, and space is used again.
-
-SMALL = 64 << 10
 
 
 @pytest.fixture
@@ -241,7 +226,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, of 64 KiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=65536", "tmpfs", str(folder)]
     made = subprocess.run(mount, capture_output=True, text=True, check=False)
     if made.returncode:
         pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
@@ -251,17 +236,15 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def fill(disk: Path) -> Path:
     filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(1024))
-        except OSError:
-            return filler
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(1024))
+    return filler
 
 
-def test_metrics_go_on_when_there_is_room_again(disk: Path) -> None:
-    host, lines, path = VirtualHost(), list[str](), disk / "metrics" / "host.prom"
-    publisher = Publisher(Troubled([None]), path, say=lines.append, threads=host)
+def test_metrics_go_on_when_there_is_room_again(host: VirtualHost, disk: Path) -> None:
+    lines, path = list[str](), disk / "metrics" / "host.prom"
+    publisher = Publisher(Troubled(None), path, say=lines.append, threads=host)
     host.sleep(2.5 * EVERY_S)
     before = path.read_text()
     assert before.endswith(" 3.0\n")
@@ -279,12 +262,9 @@ def test_metrics_go_on_when_there_is_room_again(disk: Path) -> None:
     assert path.read_text().endswith(" 15.0\n")
     publisher.close()
     assert (len(lines), host.failures) == (2, [])
-    host.close()
 
 
 # The power limit that the driver enforces, among a rank's numbers: what it is now, not what it was once.
-
-PERIOD_S = 15.0
 
 
 class LimitedGpu(NotingGpu):
@@ -299,13 +279,11 @@ class LimitedGpu(NotingGpu):
         return OperatorSettings(limit_w=self.limit_w)
 
 
-def test_the_limit_is_that_of_the_last_look(tmp_path: Path) -> None:
-    host, gpu = VirtualHost(), LimitedGpu()
-    watch, counts = EnergyWatch(gpu), RequestCounts()
-    books = RankBooks(watch, sightings=tuple, overrun_share=lambda: 0.0, clock_requests=counts)
-    job = Job(1, 2, 1, 0, textbook("1f1b", stages=2, microbatches=2), {})
+def test_the_limit_is_that_of_the_last_look(host: VirtualHost, tmp_path: Path) -> None:
+    gpu, counts = LimitedGpu(), RequestCounts()
+    books = RankBooks(EnergyWatch(gpu), sightings=tuple, overrun_share=lambda: 0.0, clock_requests=counts)
     figures = RankMetrics(
-        job,
+        Job(1, 2, 1, 0, textbook("1f1b", stages=2, microbatches=2), {}),
         RunDirectory(tmp_path),
         gpu,
         books,
@@ -315,19 +293,16 @@ def test_the_limit_is_that_of_the_last_look(tmp_path: Path) -> None:
         summaries={},
         now_s=host.now_s,
     )
-
-    def limits_w() -> list[float]:
-        host.sleep(PERIOD_S)
+    # what is not known is left out: a driver that does not answer, a GPU that states no limit
+    for answers, limit_w, shown in (
+        (True, 400.0, [400.0]),
+        (True, 300.0, [300.0]),
+        (False, 300.0, []),
+        (True, None, []),
+        (True, 250.0, [250.0]),
+    ):
+        gpu.answers, gpu.limit_w = answers, limit_w
+        host.sleep(EVERY_S)
         figures.update()
-        name = Metric.POWER_LIMIT.title
-        return [one.value for family in figures.collect() if family.name == name for one in family.samples]
-
-    assert limits_w() == [400.0]
-    gpu.limit_w = 300.0
-    assert limits_w() == [300.0]
-    gpu.answers = False
-    assert limits_w() == [], "what is not known is left out"
-    gpu.answers, gpu.limit_w = True, None
-    assert limits_w() == []
-    gpu.limit_w = 250.0
-    assert limits_w() == [250.0]
+        limits = [one for one in figures.collect() if one.name == Metric.POWER_LIMIT.title]
+        assert [sample.value for limit in limits for sample in limit.samples] == shown
