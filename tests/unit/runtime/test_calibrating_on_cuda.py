@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 from clocked_gpu import ClockedGpu, Temper
 from fake_cuda import FakeCuda
+from lone_job import events_of
 from virtual_host import NEVER_S, VirtualHost
 
 from perseus_ds.config import Objective
-from perseus_ds.device.clock_change import Calibration, calibrate
+from perseus_ds.device.clock_change import calibrate
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.clocks import ClockThread, DeviceTask
 from perseus_ds.runtime.context import JobContext, SwitchLatency, budget_of
 from perseus_ds.runtime.event_log import EventLog
@@ -26,48 +26,43 @@ KERNELS, KERNEL_S = 10, 0.02
 WARM_UP = 3
 
 
-class RendezvousResult:
-    """A channel on which ranks of one host meet."""
+class Meeting:
+    """Channels on which ranks of one host meet."""
 
     def __init__(self, host: VirtualHost, size: int) -> None:
         self.host, self.size = host, size
-        self.said: list[dict[int, object]] = [{}]
+        self.said: list[dict[int, object]] = []
 
-    def of(self, rank: int) -> ControlChannel:
-        met = 0
+    def of(self, rank: int) -> SimpleNamespace:
+        met = count()
 
         def gather(mine: object) -> list[object]:
-            nonlocal met
-            met += 1
-            while len(self.said) <= met:
+            round_ = next(met)
+            if len(self.said) <= round_:
                 self.said.append({})
-            said = self.said[met]
+            said = self.said[round_]
             said[rank] = mine
             self.host.native(lambda: 0.0 if len(said) == self.size else NEVER_S)
             return [said[one] for one in range(self.size)]
 
-        channel = SimpleNamespace(
-            rank=rank, size=self.size, gather=gather, broadcast=lambda mine: gather(mine)[0]
-        )
-        return cast("ControlChannel", channel)
+        return SimpleNamespace(rank=rank, size=self.size, gather=gather, broadcast=lambda own: gather(own)[0])
 
 
 class Rank:
     """A rank that trains from its warm-up until it is calibrated, its host ahead of its device."""
 
-    def __init__(
-        self, host: VirtualHost, cuda: FakeCuda, gpu: ClockedGpu, channel: ControlChannel, folder: Path
-    ) -> None:
-        self.host, self.cuda, self.gpu = host, cuda, gpu
-        self.requests = ClockThread(gpu, threads=host)
-        log = EventLog(channel.rank)
+    def __init__(self, meeting: Meeting, number: int, driver: object, temper: Temper, folder: Path) -> None:
+        self.host, self.cuda = meeting.host, FakeCuda(meeting.host)
+        self.cuda.set_device(0)
+        self.gpu = ClockedGpu(self.host, self.cuda, self.cuda.devices[0], driver, temper)
+        self.requests = ClockThread(self.gpu, threads=self.host)
+        log = EventLog(number)
         log.writes_to(RunDirectory(folder))
-        self.reckoning = SwitchLatency(gpu.capabilities())
+        self.reckoning = SwitchLatency(self.gpu.capabilities())
         config = SimpleNamespace(profile=SimpleNamespace(warmup_iterations=WARM_UP), trace_kernels=0)
-        context = JobContext(
-            cast("Any", None), cast("Any", config), self.reckoning, channel, RunDirectory(folder), log
-        )
-        self.phase: Phase = WarmUp(context, gpu)
+        channel = meeting.of(number)
+        context = JobContext(None, config, self.reckoning, channel, RunDirectory(folder), log)
+        self.phase: Phase = WarmUp(context, self.gpu)
         self.task: DeviceTask | None = None
         self.iterations = 0
         self.longest_s = 0.0
@@ -91,11 +86,9 @@ class Rank:
             assert self.host.now_s() <= ahead_s + 10.0
         else:
             self.host.sleep(KERNELS * KERNEL_S)
-        lasted_s = self.host.now_s() - began_s
+        status = JobStatus(failed=False, plans_ready=0, iteration_s=self.host.now_s() - began_s)
         began_s = self.host.now_s()
-        self.phase = self.phase.next(
-            self.iterations, (), JobStatus(failed=False, plans_ready=0, iteration_s=lasted_s)
-        )
+        self.phase = self.phase.next(self.iterations, (), status)
         if self.task is not None and self.phase.settings.task is not self.task:
             self.requests.stop(self.task)
             self.task = None
@@ -115,40 +108,31 @@ class Rank:
             self.requests.run(task)
 
 
-def events(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-
-
-def lone(host: VirtualHost, folder: Path, temper: Temper) -> Rank:
-    cuda = FakeCuda(host)
-    cuda.set_device(0)
-    gpu = ClockedGpu(host, cuda, cuda.devices[0], host.lock(), temper)
-    return Rank(host, cuda, gpu, RendezvousResult(host, 1).of(0), folder)
+def lone(host: VirtualHost, folder: Path, **temper: object) -> Rank:
+    return Rank(Meeting(host, 1), 0, host.lock(), Temper(**temper), folder)
 
 
 @pytest.mark.parametrize("tells_idle", [True, False])
 def test_a_gpu_that_idles_before_the_first_iteration_is_measured_under_load(
     host: VirtualHost, tmp_path: Path, *, tells_idle: bool
 ) -> None:
-    rank = lone(host, tmp_path, Temper(tells_idle=tells_idle))
-    assert calibrate(rank.gpu, pause=host.sleep).switch_latency_s is None, (
-        "before the first iteration it tells nothing"
-    )
+    rank = lone(host, tmp_path, tells_idle=tells_idle)
+    before = calibrate(rank.gpu, pause=host.sleep)
+    assert before.switch_latency_s is None, "before the first iteration it tells nothing"
     rank.train()
-    [event] = events(tmp_path)
+    [event] = events_of(tmp_path)
     assert event["up_s"] == pytest.approx(0.040, abs=0.003)
     assert event["down_s"] == pytest.approx(0.030, abs=0.003)
     assert rank.reckoning.able.switch_latency_s == pytest.approx(0.040, abs=0.003)
-    assert cast("Opened", rank.phase).found == rank.reckoning.able
+    assert rank.phase.found == rank.reckoning.able
     assert rank.gpu.sets[-1] is None
     assert rank.iterations <= WARM_UP + 2, "two iterations of 0.2 s and no more"
     assert rank.longest_s < 0.006, "the training thread did not wait for a driver of 10 ms"
 
 
 def test_a_gpu_at_its_power_limit_is_measured_up_to_it(host: VirtualHost, tmp_path: Path) -> None:
-    rank = lone(host, tmp_path, Temper(capped_mhz=1305))
-    rank.train()
-    [event] = events(tmp_path)
+    lone(host, tmp_path, capped_mhz=1305).train()
+    [event] = events_of(tmp_path)
     assert event["up_s"] == pytest.approx(0.040, abs=0.003)
     assert event["unreached"] == 0
 
@@ -156,7 +140,7 @@ def test_a_gpu_at_its_power_limit_is_measured_up_to_it(host: VirtualHost, tmp_pa
 def test_a_gpu_that_never_works_is_reckoned_with_as_it_declares(
     host: VirtualHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rank = lone(host, tmp_path, Temper())
+    rank = lone(host, tmp_path)
     rank.train(loaded=False)
     [line] = capsys.readouterr().err.splitlines()
     assert "idle" in line
@@ -169,7 +153,7 @@ def test_a_gpu_that_never_works_is_reckoned_with_as_it_declares(
 def test_a_driver_that_hangs_costs_a_line_and_no_time(
     host: VirtualHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rank = lone(host, tmp_path, Temper(hangs=(0.3, 30.3)))
+    rank = lone(host, tmp_path, hangs=(0.3, 30.3))
     rank.train()
     assert host.now_s() < 10.0, "the driver still hangs"
     assert rank.longest_s < 0.006
@@ -179,7 +163,7 @@ def test_a_driver_that_hangs_costs_a_line_and_no_time(
 
 
 def test_an_end_in_the_middle_gives_the_clock_back(host: VirtualHost, tmp_path: Path) -> None:
-    rank = lone(host, tmp_path, Temper())
+    rank = lone(host, tmp_path)
     while not any(rank.gpu.sets):
         rank.iteration()
     assert not rank.done
@@ -190,23 +174,17 @@ def test_an_end_in_the_middle_gives_the_clock_back(host: VirtualHost, tmp_path: 
 
 
 def test_ranks_of_a_node_whose_driver_queues_get_a_default_budget(host: VirtualHost, tmp_path: Path) -> None:
-    driver, meeting, size = host.lock(), RendezvousResult(host, 4), 4
+    driver, meeting, size = host.lock(), Meeting(host, 4), 4
     ranks: list[Rank] = []
 
     def trains(number: int) -> None:
-        cuda = FakeCuda(host)
-        cuda.set_device(0)
-        gpu = ClockedGpu(host, cuda, cuda.devices[0], driver, Temper())
-        ranks.append(Rank(host, cuda, gpu, meeting.of(number), tmp_path / str(number)))
+        ranks.append(Rank(meeting, number, driver, Temper(), tmp_path / str(number)))
         ranks[-1].train()
 
-    threads = [
-        host.start(lambda number=number: trains(number), name=f"rank{number}") for number in range(size)
-    ]
+    threads = [host.start(partial(trains, number), name=f"rank{number}") for number in range(size)]
     for thread in threads:
         thread.join()
     found = ranks[0].reckoning.calibration
-    assert isinstance(found, Calibration)
     assert found.up_s == pytest.approx(0.040, abs=0.003)
     assert found.together_s == pytest.approx(0.040 + 3 * 0.010, abs=0.005)
     assert {rank.reckoning.able.switch_latency_s for rank in ranks} == {found.together_s}
