@@ -1,7 +1,5 @@
 """Clock requests by instruction: ahead by the latency, also across the end of an iteration."""
 
-from typing import cast
-
 import pytest
 
 from perseus_ds.device.clock_change import ClockChange
@@ -15,122 +13,111 @@ from perseus_ds.schedule import Instruction, Kind
 LEAD_S = 0.02
 
 
-class Kept:
+class Asking:
+    """A sequencer, whose requests come back as words: ``clock`` or ``clock+delay``."""
+
     def __init__(self) -> None:
-        self.all: list[Ask] = []
+        self.sequencer = ClockSequencer(self, lambda: 0.0, moment=lambda: None)
+        self._words: list[str] = []
 
     def put(self, asks: tuple[Ask, ...], issued_s: float, moment: object) -> None:
         assert (issued_s, moment) == (0.0, None)
-        self.all += asks
+        self._words += [f"{a.clock_mhz}+{a.delay_s:g}" if a.delay_s else str(a.clock_mhz) for a in asks]
 
-    @property
     def said(self) -> list[str]:
-        """Return the requests as ``clock`` or ``clock+delay``, and forget them."""
-        words = [
-            f"{one.clock_mhz}+{one.delay_s:g}" if one.delay_s else str(one.clock_mhz) for one in self.all
-        ]
-        self.all.clear()
+        words, self._words = self._words, []
         return words
 
+    def begin(self, schedule: ClockSchedule) -> list[str]:
+        self.sequencer.begin(schedule)
+        return self.said()
+
+    def run(self, computations: int) -> list[list[str]]:
+        """Return what is said at the beginning of each and, after a line, at its end."""
+        rows = []
+        for _ in range(computations):
+            self.sequencer.before(Kind.FORWARD)
+            rows.append([*self.said(), "|"])
+            self.sequencer.after(Kind.FORWARD)
+            rows[-1] += self.said()
+        return rows
+
 
 @pytest.fixture
-def kept() -> Kept:
-    return Kept()
-
-
-@pytest.fixture
-def sequencer(kept: Kept) -> ClockSequencer:
-    return ClockSequencer(cast("ClockThread", kept), lambda: 0.0, moment=lambda: None)
+def asking() -> Asking:
+    return Asking()
 
 
 def planned(*clocks_mhz: int | tuple[int, ...], duration_s: float = 1.0) -> ClockSchedule:
     """Computations follow without a wait; several clocks share their computation equally."""
-    own = []
-    for position, given in enumerate(clocks_mhz):
-        clocks = given if isinstance(given, tuple) else (given,)
-        parts = tuple(Part(clock, duration_s / len(clocks), 1.0) for clock in clocks)
-        instruction = Instruction(0, Kind.FORWARD, position)
-        own.append(Played(instruction, position * duration_s, duration_s, 1.0, parts))
-    change = ClockChange.of_latency(LEAD_S)
-    requests = requests_of(own, len(own) * duration_s, change)
-    return ClockSchedule.of(requests, own[0].parts[0].clocks, len(own))
+    computed = played(0.0, duration_s, *((mhz,) if isinstance(mhz, int) else mhz for mhz in clocks_mhz))
+    requests = requests_of(computed, len(computed) * duration_s, ClockChange.of_latency(LEAD_S))
+    return ClockSchedule.of(requests, computed[0].parts[0].clocks, len(computed))
 
 
-def iteration(sequencer: ClockSequencer, kept: Kept, computations: int) -> list[list[str]]:
-    said = []
-    for _ in range(computations):
-        sequencer.before(Kind.FORWARD)
-        before = kept.said
-        sequencer.after(Kind.FORWARD)
-        said.append([*before, "|", *kept.said])
-    return said
+def played(wait_s: float, duration_s: float, *clocks_mhz: tuple[int, ...]) -> list[Played]:
+    """Computations one behind the other after a wait; several clocks share theirs equally."""
+    return [
+        Played(
+            Instruction(0, Kind.FORWARD, place),
+            wait_s + place * duration_s,
+            duration_s,
+            1.0,
+            tuple(Part(mhz, duration_s / len(clocks), 1.0) for mhz in clocks),
+        )
+        for place, clocks in enumerate(clocks_mhz)
+    ]
 
 
-def test_a_higher_clock_is_asked_for_ahead_and_a_lower_one_never(
-    sequencer: ClockSequencer, kept: Kept
-) -> None:
-    sequencer.begin(planned(1000, 900, 950))
-    assert kept.said == ["1000"]
-    assert iteration(sequencer, kept, 3) == [["|"], ["900", "950+0.98", "|"], ["1000+0.98", "|"]]
+def test_a_higher_clock_is_asked_for_ahead_and_a_lower_one_never(asking: Asking) -> None:
+    assert asking.begin(planned(1000, 900, 950)) == ["1000"]
+    assert asking.run(3) == [["|"], ["900", "950+0.98", "|"], ["1000+0.98", "|"]]
 
 
-def test_a_split_computation_changes_its_clock_while_it_runs(sequencer: ClockSequencer, kept: Kept) -> None:
-    sequencer.begin(planned(800, (900, 1000)))
-    assert kept.said == ["800"]
-    assert iteration(sequencer, kept, 2) == [["900+0.98", "|"], ["1000+0.48", "|", "800"]]
+def test_a_split_computation_changes_its_clock_while_it_runs(asking: Asking) -> None:
+    assert asking.begin(planned(800, (900, 1000))) == ["800"]
+    assert asking.run(2) == [["900+0.98", "|"], ["1000+0.48", "|", "800"]]
 
 
-def test_what_is_longer_ahead_than_its_computation_is_asked_for_in_an_earlier_one(
-    sequencer: ClockSequencer, kept: Kept
-) -> None:
-    sequencer.begin(planned(800, 800, 900, duration_s=LEAD_S / 1.25))
-    assert kept.said == ["800"]
-    first, second, third = iteration(sequencer, kept, 3)
-    assert first == ["900+0.012", "|"]
-    assert second == ["|"]
-    assert third == ["800", "|"], "down, not before it has begun"
+def test_what_is_longer_ahead_than_its_computation_is_asked_for_in_an_earlier_one(asking: Asking) -> None:
+    """A lower one is not asked for before its computation has begun."""
+    assert asking.begin(planned(800, 800, 900, duration_s=LEAD_S / 1.25)) == ["800"]
+    assert asking.run(3) == [["900+0.012", "|"], ["|"], ["800", "|"]]
 
 
-def test_the_next_iteration_finds_its_first_clock_asked_for(sequencer: ClockSequencer, kept: Kept) -> None:
+def test_the_next_iteration_finds_its_first_clock_asked_for(asking: Asking) -> None:
     clock_policy = planned(1000, 800)
-    sequencer.begin(clock_policy)
-    assert kept.said == ["1000"]
-    iteration(sequencer, kept, 2)
-    sequencer.begin(clock_policy)
-    assert kept.said == []
-    assert iteration(sequencer, kept, 2) == [["|"], ["800", "1000+0.98", "|"]]
+    assert asking.begin(clock_policy) == ["1000"]
+    asking.run(2)
+    assert asking.begin(clock_policy) == []
+    assert asking.run(2) == [["|"], ["800", "1000+0.98", "|"]]
 
 
-def test_one_clock_all_over_is_asked_for_once(sequencer: ClockSequencer, kept: Kept) -> None:
-    sequencer.begin(fixed_clock(None))
-    assert kept.said == [], "the default is nothing new"
+def test_one_clock_all_over_is_asked_for_once(asking: Asking) -> None:
+    assert asking.begin(fixed_clock(None)) == [], "the default is nothing new"
     for _ in range(3):
-        sequencer.begin(planned(900, 900, 900))
-        iteration(sequencer, kept, 3)
-    sequencer.begin(fixed_clock(900))
-    assert kept.said == []
+        asking.begin(planned(900, 900, 900))
+        asking.run(3)
+    assert asking.begin(fixed_clock(900)) == []
 
 
-def test_only_computations_count(sequencer: ClockSequencer, kept: Kept) -> None:
-    sequencer.begin(planned(1000, 800))
-    assert kept.said == ["1000"]
+def test_only_computations_count(asking: Asking) -> None:
+    assert asking.begin(planned(1000, 800)) == ["1000"]
     for kind in Kind:
         if not kind.is_computation:
-            sequencer.before(kind)
-            sequencer.after(kind)
-    assert kept.said == []
-    assert sequencer.position == 0
+            asking.sequencer.before(kind)
+            asking.sequencer.after(kind)
+    assert asking.said() == []
+    assert asking.sequencer.position == 0
 
 
-def test_a_broken_off_iteration_starts_again_at_its_first_step(sequencer: ClockSequencer, kept: Kept) -> None:
+def test_a_broken_off_iteration_starts_again_at_its_first_step(asking: Asking) -> None:
     clock_policy = planned(1000, 900, 800)
-    sequencer.begin(clock_policy)
-    iteration(sequencer, kept, 2)
-    sequencer.begin(fixed_clock(None))
-    assert kept.said == ["None"]
-    sequencer.begin(clock_policy)
-    assert kept.said == ["1000"]
-    assert iteration(sequencer, kept, 2)[1][0] == "900"
+    asking.begin(clock_policy)
+    asking.run(2)
+    assert asking.begin(fixed_clock(None)) == ["None"]
+    assert asking.begin(clock_policy) == ["1000"]
+    assert asking.run(2)[1][0] == "900"
 
 
 # A rank that waits for its first computation: what it asks for meanwhile is in force in time, every time.
@@ -139,34 +126,20 @@ LATENCY_S, WAIT_S, WORK_S, ITERATION_S = 0.3, 1.0, 0.5, 2.5
 """The change inside the first computation is asked for before it begins."""
 
 
-def own(*clocks_mhz: tuple[int, ...]) -> list[Played]:
-    """Computations one behind the other after a wait; several clocks share theirs equally."""
-    return [
-        Played(
-            Instruction(0, Kind.FORWARD, place),
-            WAIT_S + place * WORK_S,
-            WORK_S,
-            1.0,
-            tuple(Part(mhz, WORK_S / len(clocks), 1.0) for mhz in clocks),
-        )
-        for place, clocks in enumerate(clocks_mhz)
-    ]
-
-
 @pytest.mark.parametrize("rest_s", [None, 0.2, 30.0], ids=["no rest", "at rest in the wait", "long rest"])
 def test_the_first_computation_runs_at_its_clocks_in_every_iteration(rest_s: float | None) -> None:
     """A change inside the first computation was cancelled when its iteration began: all of it ran slowly."""
     clock = VirtualTime()
     gpu = SimulatedGpu(SimulatedSettings(switch_latency_s=LATENCY_S), time=clock)
-    played = own((1200, 1410), (1410, 1200))
-    requests = requests_of(played, ITERATION_S, ClockChange.of_latency(LATENCY_S))
-    policy = ClockSchedule.of(requests, (requests[-1].clock_mhz, None), len(played))
+    computed = played(WAIT_S, WORK_S, (1200, 1410), (1410, 1200))
+    requests = requests_of(computed, ITERATION_S, ClockChange.of_latency(LATENCY_S))
+    policy = ClockSchedule.of(requests, (requests[-1].clock_mhz, None), len(computed))
     sequencer = ClockSequencer(ClockThread(gpu, clock), gpu.now_s, moment=lambda: None)
     for iteration in range(3):
         begin_s = iteration * ITERATION_S
         clock.pass_to(begin_s)
         sequencer.begin(policy)
-        for one in played:
+        for one in computed:
             clock.pass_to(begin_s + one.start_s)
             sequencer.before(Kind.FORWARD)
             for place, part in enumerate(one.parts):
@@ -180,7 +153,8 @@ def test_the_first_computation_runs_at_its_clocks_in_every_iteration(rest_s: flo
 
 
 def test_what_can_wait_for_the_iteration_to_begin_does() -> None:
-    requests = requests_of(own((1200, 1410), (1410, 1200)), ITERATION_S, ClockChange.of_latency(WAIT_S / 2))
+    computed = played(WAIT_S, WORK_S, (1200, 1410), (1410, 1200))
+    requests = requests_of(computed, ITERATION_S, ClockChange.of_latency(WAIT_S / 2))
     (asked,) = [one for one in requests if one.position == OPENING]
     assert (asked.clock_mhz, asked.offset_s) == (1410, pytest.approx(WAIT_S / 2 + WORK_S / 2))
 

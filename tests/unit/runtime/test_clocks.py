@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,10 +11,10 @@ from lone_job import DeskGpu, HandMoment, NotingGpu
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.device.clock_agenda import LATE_S, DatedClock, RequestCounts
+from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import DeviceLostError, DeviceUnsupportedError
 from perseus_ds.guard.claim import GpuClaim
-from perseus_ds.guard.open import NullGpu
 from perseus_ds.guard.writer import ClockWriter
 from perseus_ds.runtime.clocks import Act, Ask, ClockThread, LocalClocks
 
@@ -24,20 +24,29 @@ SECOND = 1.0
 class DatingGpu(NotingGpu):
     """Notes when every clock was asked for; each call takes ``call_s``."""
 
-    def __init__(self, host: VirtualHost | VirtualTime) -> None:
+    def __init__(self, host: VirtualHost | VirtualTime, *calls_s: float) -> None:
         super().__init__()
         self._host = host
-        self.calls_s: list[float] = []
+        self._calls_s = list(calls_s)
         self.dated: list[tuple[int, int | None]] = []
 
     def now_s(self) -> float:
         return self._host.now_s()
 
+    def achieved(self) -> Achieved:
+        last_mhz = self.asked[-1] if self.asked else None
+        return Achieved(last_mhz or 1000, EventReason.NONE)
+
     def _note(self, clock_mhz: int | None) -> None:
         self.dated.append((round(1e3 * self.now_s()), clock_mhz))
         super()._note(clock_mhz)
-        if self.calls_s:
-            self._host.sleep(self.calls_s.pop(0))
+        if self._calls_s:
+            self._host.sleep(self._calls_s.pop(0))
+
+
+def thread_of(host: VirtualHost, *calls_s: float) -> tuple[DatingGpu, ClockThread]:
+    gpu = DatingGpu(host, *calls_s)
+    return gpu, ClockThread(gpu, threads=host)
 
 
 @dataclass(frozen=True)
@@ -52,9 +61,6 @@ class At:
         return self.at_s
 
 
-Put = tuple[tuple[Ask, ...], float, HandMoment | None]
-
-
 @pytest.fixture
 def gpu() -> NotingGpu:
     return NotingGpu()
@@ -67,15 +73,11 @@ def requests(gpu: NotingGpu) -> Iterator[ClockThread]:
     requests.close()
 
 
-def at(clock_mhz: int | None, moment: HandMoment | None = None, *, delay_s: float = 0.0) -> Put:
-    return (Ask(clock_mhz, delay_s),), 0.0, moment
-
-
 def test_asking_again_for_the_same_clock_costs_the_device_nothing(
     gpu: NotingGpu, requests: ClockThread
 ) -> None:
     for clock in (900, 900, 900, 800):
-        requests.put(*at(clock))
+        requests.put((Ask(clock),), 0.0)
     gpu.wait_for(2)
     assert requests.counts.changes == 2
     requests.close()
@@ -86,7 +88,7 @@ def test_the_host_running_ahead_skips_nothing(gpu: NotingGpu, requests: ClockThr
     """All of an iteration is issued before the device begins: every clock still comes at its moment."""
     moments = [HandMoment() for _ in range(4)]
     for clock, moment in zip((900, 800, 700, 600), moments, strict=True):
-        requests.put(*at(clock, moment))
+        requests.put((Ask(clock),), 0.0, moment)
     for count, moment in enumerate(moments, start=1):
         assert moment.awaited.wait(10.0)
         assert len(gpu.asked) == count - 1
@@ -95,11 +97,9 @@ def test_the_host_running_ahead_skips_nothing(gpu: NotingGpu, requests: ClockThr
     assert gpu.asked == [900, 800, 700, 600]
 
 
-def test_so_does_what_is_asked_at_different_points(host: VirtualHost) -> None:
-    """A delay counts from when the device was there, however long the thread was busy then."""
-    gpu = DatingGpu(host)
-    gpu.calls_s = [0.040]
-    requests = ClockThread(gpu, threads=host)
+def test_a_delay_counts_from_when_the_device_was_there(host: VirtualHost) -> None:
+    """However long the thread was busy then."""
+    gpu, requests = thread_of(host, 0.040)
     requests.put((Ask(900),), host.now_s(), At(host, 0.1))
     requests.put((Ask(800, 0.05),), host.now_s(), At(host, 0.11))
     host.sleep(SECOND)
@@ -108,12 +108,9 @@ def test_so_does_what_is_asked_at_different_points(host: VirtualHost) -> None:
 
 def test_a_call_that_returns_late_is_counted_late(host: VirtualHost) -> None:
     """Lateness was once counted from the thread's own wake-up, before the device was asked."""
-    gpu = DatingGpu(host)
-    gpu.calls_s = [4.0 * LATE_S] * 10
-    requests = ClockThread(gpu, threads=host)
+    _, requests = thread_of(host, *[4.0 * LATE_S] * 10)
     for place in range(10):
-        clock_mhz = (900, 800)[place % 2]
-        requests.put((Ask(clock_mhz),), host.now_s(), At(host, 0.1 * (place + 1)))
+        requests.put((Ask((900, 800)[place % 2]),), host.now_s(), At(host, 0.1 * (place + 1)))
     host.sleep(2.0 * SECOND)
     assert (requests.counts.changes, requests.counts.late) == (10, 10)
     assert requests.counts.longest_late_s == pytest.approx(4.0 * LATE_S, abs=1e-3)
@@ -121,9 +118,7 @@ def test_a_call_that_returns_late_is_counted_late(host: VirtualHost) -> None:
 
 def test_a_call_that_hangs_for_half_a_minute_holds_up_no_training(host: VirtualHost) -> None:
     """Down at 0.1 s; up at 0.2 s, in a call that hangs; all else is asked for when it returns."""
-    gpu = DatingGpu(host)
-    requests = ClockThread(gpu, threads=host)
-    gpu.calls_s = [0.01, 30.0]
+    gpu, requests = thread_of(host, 0.01, 30.0)
     for place, clock_mhz in enumerate((800, 1000, 900, 1000, 800), start=1):
         requests.put((Ask(clock_mhz),), host.now_s(), At(host, 0.1 * place))
     assert host.now_s() < 0.1
@@ -132,12 +127,9 @@ def test_a_call_that_hangs_for_half_a_minute_holds_up_no_training(host: VirtualH
     assert host.now_s() < 40.0
 
 
-def test_who_closes_while_a_call_hangs_waits_for_a_moment_and_gets_the_clock_back_later(
-    host: VirtualHost,
-) -> None:
-    gpu = DatingGpu(host)
-    requests = ClockThread(gpu, threads=host)
-    gpu.calls_s = [30.0]
+def test_who_closes_while_a_call_hangs_waits_for_a_moment_alone(host: VirtualHost) -> None:
+    """The clock is given back when the call returns."""
+    gpu, requests = thread_of(host, 30.0)
     requests.put((Ask(800),), host.now_s(), At(host, 0.1))
     host.sleep(0.2)
     began_s = host.now_s()
@@ -149,8 +141,7 @@ def test_who_closes_while_a_call_hangs_waits_for_a_moment_and_gets_the_clock_bac
 
 def test_a_busy_interpreter_makes_no_delayed_request_late_twice(host: VirtualHost) -> None:
     """Python that never lets go costs one switch interval at the point, and none for what comes after."""
-    gpu = DatingGpu(host)
-    requests = ClockThread(gpu, threads=host)
+    gpu, requests = thread_of(host)
     requests.put((Ask(900), Ask(800, 0.1)), host.now_s(), At(host, 0.05))
     host.python(0.5)
     (first_ms, _), (second_ms, _) = gpu.dated
@@ -159,13 +150,11 @@ def test_a_busy_interpreter_makes_no_delayed_request_late_twice(host: VirtualHos
 
 
 def test_a_moment_that_never_comes_is_dropped_alone(host: VirtualHost) -> None:
-    gpu = DatingGpu(host)
-    requests = ClockThread(gpu, threads=host)
-    requests.put((Ask(900),), host.now_s(), At(host, 0.1))
+    gpu, requests = thread_of(host)
     lost = HandMoment(math.inf)
     lost.reach()
-    requests.put((Ask(800),), host.now_s(), lost)
-    requests.put((Ask(1000),), host.now_s(), At(host, 0.3))
+    for clock_mhz, moment in ((900, At(host, 0.1)), (800, lost), (1000, At(host, 0.3))):
+        requests.put((Ask(clock_mhz),), host.now_s(), moment)
     host.sleep(SECOND)
     assert gpu.dated == [(100, 900), (300, 1000)]
     assert requests.error is None
@@ -189,33 +178,28 @@ def test_the_thread_prepares_itself_before_it_asks_for_anything(host: VirtualHos
     assert ("device" in str(requests.error)) is fails
 
 
-@dataclass
-class Plan:
-    """Points of a stream with what is asked for at each; moments and delays in whole milliseconds.
+Plan = list[tuple[float, tuple[Ask, ...]]]
+"""Points of a stream, with what is asked for at each."""
 
-    Points are at even ones and what is due later at odd ones, each its own, so that no thread's wake-up
-    decides who is first.
+
+def drawn(seed: int) -> Plan:
+    """Draw points at even milliseconds and what is due later at odd ones, each its own.
+
+    So no thread's wake-up decides who is first.
     """
-
-    points: list[tuple[int, list[tuple[int, int | None]]]] = field(default_factory=list)
-
-    @classmethod
-    def drawn(cls, seed: int) -> "Plan":
-        draw, plan, now_ms = random.Random(seed), cls(), 20
-        taken: set[int] = set()
-        for _ in range(draw.randint(3, 12)):
-            clocks = [(0, draw.choice((800, 900, 1000, None)))] if draw.random() < 0.6 else []
-            late = sorted({2 * draw.randint(0, 60) + 1 for _ in range(draw.randint(0, 3))})
-            late = [ms for ms in late if now_ms + ms not in taken]
-            taken |= {now_ms + ms for ms in late}
-            plan.points.append((now_ms, [*clocks, *((ms, draw.choice((800, 900, 1000))) for ms in late)]))
-            now_ms += 2 * draw.randint(5, 40)
-        return plan
-
-    def asks(self) -> Iterator[tuple[float, tuple[Ask, ...]]]:
-        for at_ms, asked in self.points:
-            if asked:
-                yield 1e-3 * at_ms, tuple(Ask(clock_mhz, 1e-3 * ms) for ms, clock_mhz in asked)
+    draw, now_ms = random.Random(seed), 20
+    plan: Plan = []
+    taken: set[int] = set()
+    for _ in range(draw.randint(3, 12)):
+        asks = [Ask(draw.choice((800, 900, 1000, None)))] if draw.random() < 0.6 else []
+        late = sorted({2 * draw.randint(0, 60) + 1 for _ in range(draw.randint(0, 3))})
+        late = [ms for ms in late if now_ms + ms not in taken]
+        taken |= {now_ms + ms for ms in late}
+        asks += [Ask(draw.choice((800, 900, 1000)), 1e-3 * ms) for ms in late]
+        if asks:
+            plan.append((1e-3 * now_ms, tuple(asks)))
+        now_ms += 2 * draw.randint(5, 40)
+    return plan
 
 
 Asked = tuple[list[tuple[int, int | None]], int]
@@ -225,9 +209,8 @@ Asked = tuple[list[tuple[int, int | None]], int]
 def by_a_thread(plan: Plan) -> Asked:
     """The host issues all at once; the device comes by later."""
     with closing(VirtualHost()) as host:
-        gpu = DatingGpu(host)
-        requests = ClockThread(gpu, threads=host)
-        for at_s, asks in plan.asks():
+        gpu, requests = thread_of(host)
+        for at_s, asks in plan:
             requests.put(asks, host.now_s(), At(host, at_s))
         host.sleep(3.0 * SECOND)
         return gpu.dated, requests.counts.overtaken
@@ -237,40 +220,25 @@ def in_virtual_time(plan: Plan) -> Asked:
     clock = VirtualTime()
     gpu = DatingGpu(clock)
     requests = ClockThread(gpu, clock)
-    for at_s, asks in plan.asks():
+    for at_s, asks in plan:
         clock.pass_to(at_s)
         requests.put(asks, at_s)
     clock.pass_s(3.0 * SECOND)
     return gpu.dated, requests.counts.overtaken
 
 
-class ClaimedGpu(NullGpu):
-    """Behind a guard whose time is given."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        self.now_ms = 0.0
-        self.dated: list[tuple[int, int | None]] = []
-
-    def lock_clock(self, clock_mhz: int) -> None:
-        self.dated.append((round(self.now_ms), clock_mhz))
-
-    def reset_clock(self) -> None:
-        self.dated.append((round(self.now_ms), None))
-
-
-def by_a_guard(plan: Plan, folder: Path) -> Asked:
+def by_a_guard(plan: Plan) -> Asked:
     """The guard learns of every point a little after the device was there, and makes each request itself."""
-    gpu = ClaimedGpu()
+    gpu = DatingGpu(clock := VirtualTime())
     claim = GpuClaim(gpu, "job", patience_s=0.0)
-    writer = ClockWriter(claim, lease_s=600.0, warn=lambda *_: None, now_s=lambda: 1e-3 * gpu.now_ms)
+    writer = ClockWriter(claim, lease_s=600.0, warn=lambda *_: None, now_s=clock.now_s)
     number = 0
-    for at_s, asks in [*plan.asks(), (3.0, ())]:
-        heard_ms = 1e3 * at_s + 0.2
-        while (due_s := writer.due_s()) is not None and 1e3 * due_s <= heard_ms:
-            gpu.now_ms = max(gpu.now_ms, 1e3 * due_s)
+    for at_s, asks in [*plan, (3.0, ())]:
+        heard_s = at_s + 2e-4
+        while (due_s := writer.due_s()) is not None and due_s <= heard_s:
+            clock.pass_to(due_s)
             writer.step()
-        gpu.now_ms = heard_ms
+        clock.pass_to(heard_s)
         for ask in asks:
             number += 1
             writer.request(number, ask.clock_mhz, at_s + ask.delay_s)
@@ -288,12 +256,10 @@ def test_a_thread_a_guard_and_virtual_time_ask_alike(
     """The asked times of 200 random plans agree within a millisecond, and the same requests are dropped."""
     monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path))
     gave_way = 0
-    for seed in seeds:
-        plan = Plan.drawn(seed)
+    for plan in map(drawn, seeds):
         expected = in_virtual_time(plan)
-        assert by_a_thread(plan) == expected
-        assert by_a_guard(plan, tmp_path) == expected
-        gave_way += sum(len(asks) for _, asks in plan.asks()) - len(expected[0])
+        assert by_a_thread(plan) == by_a_guard(plan) == expected
+        gave_way += sum(len(asks) for _, asks in plan) - len(expected[0])
     assert gave_way, "no request of these plans gives way to another"
 
 
@@ -302,18 +268,17 @@ def test_the_first_error_is_kept_and_nothing_is_asked_after_it(
     gpu: NotingGpu, requests: ClockThread, error: Exception
 ) -> None:
     gpu.fails = error
-    requests.put(*at(900))
+    requests.put((Ask(900),), 0.0)
     assert gpu.failed.wait(10.0)
     gpu.fails = None
-    requests.put(*at(800))
+    requests.put((Ask(800),), 0.0)
     requests.close()
     assert str(error) in str(requests.error)
     assert gpu.asked == []
 
 
 def test_closing_restores_the_clock_and_drops_what_waits(host: VirtualHost) -> None:
-    gpu = DatingGpu(host)
-    requests = ClockThread(gpu, threads=host)
+    gpu, requests = thread_of(host)
     requests.put((Ask(900), Ask(1000, 5.0)), host.now_s())
     host.sleep(SECOND)
     requests.close()
@@ -321,43 +286,34 @@ def test_closing_restores_the_clock_and_drops_what_waits(host: VirtualHost) -> N
     assert gpu.asked == [900, None]
 
 
-def test_closing_resets_nothing_that_was_never_set(gpu: NotingGpu) -> None:
-    requests = ClockThread(gpu)
-    requests.put(*at(None))
+def test_closing_resets_nothing_that_was_never_set(gpu: NotingGpu, requests: ClockThread) -> None:
+    requests.put((Ask(None),), 0.0)
     requests.close()
     assert gpu.asked == []
 
 
-def test_closing_after_the_device_was_lost_keeps_its_error(gpu: NotingGpu) -> None:
-    requests = ClockThread(gpu)
-    requests.put(*at(900))
+def test_closing_after_the_device_was_lost_keeps_its_error(gpu: NotingGpu, requests: ClockThread) -> None:
+    requests.put((Ask(900),), 0.0)
     gpu.wait_for(1)
     gpu.fails = DeviceLostError("gone")
     requests.close()
     assert isinstance(requests.error, DeviceLostError)
 
 
-class Handed:
-    """A guard in a process of its own: notes when each request was handed over, and for when."""
+class HandingGpu(NotingGpu):
+    """Its guard, in a process of its own, notes when each request was handed over, and for when."""
 
     def __init__(self, host: VirtualHost) -> None:
+        super().__init__()
         self._host = host
         self.counts = RequestCounts()
         self.handed: list[tuple[float, float]] = []
 
+    def dated_clocks(self) -> "HandingGpu":
+        return self
+
     def ask(self, requests: Sequence[DatedClock]) -> None:
         self.handed += [(self._host.now_s(), one.due_s) for one in requests]
-
-    def close(self) -> None: ...
-
-
-class HandingGpu(NotingGpu):
-    def __init__(self, host: VirtualHost) -> None:
-        super().__init__()
-        self._handed = Handed(host)
-
-    def dated_clocks(self) -> Handed:
-        return self._handed
 
 
 def test_a_guard_has_every_request_in_time_while_python_never_pauses(host: VirtualHost) -> None:
@@ -365,10 +321,9 @@ def test_a_guard_has_every_request_in_time_while_python_never_pauses(host: Virtu
     gpu = HandingGpu(host)
     requests = ClockThread(gpu, threads=host)
     for place in range(400):
-        at_s = 0.05 * (place + 1)
-        requests.put((Ask(900), Ask(1000, 0.02)), host.now_s(), At(host, at_s))
+        requests.put((Ask(900), Ask(1000, 0.02)), host.now_s(), At(host, 0.05 * (place + 1)))
     host.python(21.0)
-    late_s = sorted(max(0.0, at_s - due_s) for at_s, due_s in gpu.dated_clocks().handed)
+    late_s = sorted(max(0.0, at_s - due_s) for at_s, due_s in gpu.handed)
     assert len(late_s) == 800
     assert late_s[int(0.99 * len(late_s))] <= 0.008
     assert sum(one > 0.0 for one in late_s) <= 400, "what is due later waits for nobody"
