@@ -6,7 +6,7 @@ With an adapter's own test come DeepSpeed and torch's pipelines: the worker that
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -15,14 +15,12 @@ from unittest.mock import patch
 
 import pytest
 import torch
-import torch.distributed as dist
 from adapter_contract import CALLS, ITERATIONS, AdapterContract, Host
-from lone_job import events_of
+from lone_job import alone, events_of
 
 import perseus_ds
 from perseus_ds.run_directory.events import why_unmeasured
 from perseus_ds.runtime.emulation import EmulatedRank
-from perseus_ds.schedule import Kind
 
 T = TypeVar("T")
 
@@ -32,14 +30,12 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     import ranks  # noqa: F401  # keeps DeepSpeed from compiling
     from deepspeed import comm
 
-    store = tmp_path_factory.mktemp("group") / "store"
     with pytest.MonkeyPatch.context() as changed:
         for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}.items():
             changed.setenv(name, value)
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
-        comm.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
-        yield
-        comm.destroy_process_group()
+        with alone(tmp_path_factory.mktemp("group") / "store"):
+            comm.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
+            yield
 
 
 @contextmanager
@@ -51,29 +47,20 @@ def quiet() -> Iterator[None]:
         yield
 
 
+def of_whole(name: str) -> property:
+    return property(lambda self: getattr(self.contract(), name))
+
+
 class Alone(AdapterContract):
     """As the class ``whole`` of an adapter's own test has it, but for where it runs."""
 
     ranks = 1
     whole = ""
+    marked, required, counting = map(of_whole, ("marked", "required", "counting"))
 
-    @property
-    def _whole(self) -> AdapterContract:
+    def contract(self) -> AdapterContract:
         module, name = self.whole.split(".")
-        found: AdapterContract = getattr(import_module(module), name)()
-        return found
-
-    @property
-    def marked(self) -> Collection[Kind]:
-        return self._whole.marked
-
-    @property
-    def required(self) -> Sequence[str]:
-        return self._whole.required
-
-    @property
-    def counting(self) -> Sequence[str]:
-        return self._whole.counting
+        return getattr(import_module(module), name)()
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         assert ranks == 1
@@ -81,7 +68,7 @@ class Alone(AdapterContract):
             return [body(0)]
 
     def host(self, *, ranks: int) -> Host:
-        return self._whole.host(ranks=ranks)
+        return self.contract().host(ranks=ranks)
 
 
 class TestZero(Alone):
@@ -94,6 +81,10 @@ class TestPipelining(Alone):
 
 class TestDeepSpeed(Alone):
     whole = "test_deepspeed_contract.TestOneForwardOneBackward"
+
+
+def names_in(run_dir: Path) -> list[str]:
+    return [str(event["event"]) for event in events_of(run_dir)]
 
 
 def observed(run_dir: Path) -> dict[str, object]:
@@ -124,10 +115,7 @@ def by_pipelining(block: dict[str, object] | None) -> tuple[Any, Host]:
     return host.pipeline.schedule, host
 
 
-MADE = [by_zero, by_deepspeed, by_pipelining]
-
-
-@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize("made", [by_zero, by_deepspeed, by_pipelining])
 def test_a_job_is_observed_until_it_is_left(made: Callable[..., tuple[Any, Host]], tmp_path: Path) -> None:
     """Training is the same to the last bit, and nothing of ours stays on the engine."""
     _, plain = made(None)
@@ -140,8 +128,7 @@ def test_a_job_is_observed_until_it_is_left(made: Callable[..., tuple[Any, Host]
         losses += [host.train()]
     assert losses == [plain.train() for _ in losses]
     assert during > before == host.attributes().keys()
-    events = [event["event"] for event in events_of(tmp_path / "run")]
-    assert events.count("attached") == 1
+    assert names_in(tmp_path / "run").count("attached") == 1
 
 
 FAILS = [(by_zero, call) for call in CALLS if call != "iteration_broke"]
@@ -160,8 +147,8 @@ def test_what_fails_in_front_of_the_session_ends_us_and_not_the_job(
         before = plain.attributes().keys()
         trained = [host.train() for _ in range(ITERATIONS)], host.evaluate(), host.train()
     assert trained == ([plain.train() for _ in range(ITERATIONS)], plain.evaluate(), plain.train())
-    disabled = [event for event in events_of(tmp_path / "run") if event["event"] == "disabled"]
-    assert [str(event["reason"]).count("ZeroDivisionError") for event in disabled] == [1]
+    [disabled] = events_of(tmp_path / "run", "disabled")
+    assert str(disabled["reason"]).count("ZeroDivisionError") == 1
     assert host.attributes().keys() <= before | plain.attributes().keys()
 
 
@@ -185,34 +172,27 @@ def test_a_mask_of_no_samples_ends_no_job(tmp_path: Path) -> None:
             engine.backward(engine(torch.arange(16), torch.ones(16, dtype=torch.long)))
             engine.step()
         perseus_ds.detach(engine)
-    assert "disabled" not in [event["event"] for event in events_of(tmp_path / "run")]
-
-
-def microbatch(engine: Any, *, skips: bool = False, refers: bool = False) -> None:  # noqa: ANN401
-    """A step of a user's loop, which may skip it, or run a reference forward before it."""
-    inputs = torch.ones(2, 8)
-    if refers:
-        with torch.no_grad():
-            engine(inputs)
-    loss = engine(inputs).square().mean()
-    if skips:
-        return
-    engine.backward(loss)
-    engine.step()
+    assert "disabled" not in names_in(tmp_path / "run")
 
 
 def trained_by(
     run_dir: Path, iterations: int, skipping: Collection[int] = (), *, refers: bool = False
 ) -> list[Any]:
+    """Train as a user's loop does that skips a microbatch, or refers to the model before each."""
     from deepspeed_hosts import zero_engine
 
+    inputs = torch.ones(2, 8)
     with quiet():
         engine = zero_engine(1, perseus={"enabled": True, "run_dir": str(run_dir), "device": "simulated"})
         for iteration in range(iterations):
             if iteration in skipping:
-                microbatch(engine, skips=True)
+                engine(inputs).square().mean()
             for _ in range(engine.gradient_accumulation_steps()):
-                microbatch(engine, refers=refers)
+                if refers:
+                    with torch.no_grad():
+                        engine(inputs)
+                engine.backward(engine(inputs).square().mean())
+                engine.step()
         perseus_ds.detach(engine)
     return events_of(run_dir)
 
@@ -221,20 +201,19 @@ def trained_by(
 def test_an_iteration_in_which_a_microbatch_is_skipped_is_left_out(
     skipping: list[int], tmp_path: Path
 ) -> None:
-    events = [event["event"] for event in trained_by(tmp_path / "run", 10, skipping)]
-    assert "attached" in events
-    assert "disabled" not in events
+    trained_by(tmp_path / "run", 10, skipping)
+    assert "attached" in names_in(tmp_path / "run")
+    assert "disabled" not in names_in(tmp_path / "run")
 
 
 def test_a_loop_that_skips_again_and_again_is_served_no_more(tmp_path: Path) -> None:
-    disabled = [e for e in trained_by(tmp_path / "run", 12, range(3, 12)) if e["event"] == "disabled"]
-    assert ["order" in str(event["reason"]) for event in disabled] == [True]
+    trained_by(tmp_path / "run", 12, range(3, 12))
+    [disabled] = events_of(tmp_path / "run", "disabled")
+    assert "order" in str(disabled["reason"])
 
 
-def test_a_reference_forward_before_each_microbatch_is_said_to_keep_all_from_being_measured(
-    tmp_path: Path,
-) -> None:
+def test_a_reference_forward_before_each_microbatch_keeps_all_from_being_measured(tmp_path: Path) -> None:
     events = trained_by(tmp_path / "run", 12, refers=True)
-    (told,) = [event for event in events if event["event"] == "not_measured"]
-    assert "no_grad" in str(told["line"])
-    assert str(told["line"]) in str(why_unmeasured(events))
+    [told] = [str(event["line"]) for event in events if event["event"] == "not_measured"]
+    assert "no_grad" in told
+    assert told in str(why_unmeasured(events))
