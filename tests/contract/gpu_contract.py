@@ -110,6 +110,4 @@ class GpuContract:
 
     def _some_clocks_mhz(self, gpu: Gpu) -> list[int]:
         able = gpu.capabilities()
-        if not able.can_lock:
-            return []
-        return [able.clocks_mhz[-1], able.clocks_mhz[len(able.clocks_mhz) // 2]]
+        return [able.clocks_mhz[-1], able.clocks_mhz[len(able.clocks_mhz) // 2]] if able.can_lock else []

@@ -55,14 +55,21 @@ class TestGuardedAmdGpu(GpuContract):
         gpu.sync()
 
 
+def opened(node: FakeAmdsmi, **numbers: int) -> AmdGpu:
+    """The first GPU, whose driver has these numbers."""
+    for name, value in numbers.items():
+        setattr(node.state.gpu[0], name, value)
+    return AmdGpu(DeviceRequest("amdsmi"))
+
+
 @pytest.mark.parametrize(
     "request_",
     [DeviceRequest("amdsmi", uuid=UUID.format(1)), DeviceRequest("amdsmi", pci_bus_id="0000:02:00.0")],
 )
 def test_a_device_is_found_by_what_torch_knows_of_it(amd_node: FakeAmdsmi, request_: DeviceRequest) -> None:
     with AmdGpu(request_) as gpu:
-        assert gpu.identify().index == 1
-        assert (gpu.identify().name, gpu.identify().driver) == ("Fake MI300X", "9.99.1")
+        found = gpu.identify()
+    assert (found.index, found.name, found.driver) == (1, "Fake MI300X", "9.99.1")
 
 
 def test_a_device_that_is_not_there_is_named(amd_node: FakeAmdsmi) -> None:
@@ -84,13 +91,15 @@ def test_a_device_that_is_not_there_is_named(amd_node: FakeAmdsmi) -> None:
 def test_what_holds_a_clock_down_is_said(
     amd_node: FakeAmdsmi, numbers: dict[str, int], reasons: EventReason
 ) -> None:
-    for name, value in numbers.items():
-        setattr(amd_node.state.gpu[0], name, value)
-    with AmdGpu(DeviceRequest("amdsmi")) as gpu:
+    with opened(amd_node, **numbers) as gpu:
         assert gpu.achieved().event_reasons == reasons
 
 
-def test_a_part_that_takes_no_limit_is_only_read(amd_node: FakeAmdsmi) -> None:
+def test_a_part_that_takes_no_limit_and_has_no_counter_says_so(amd_node: FakeAmdsmi) -> None:
+    with opened(amd_node, no_energy=1) as gpu:
+        assert gpu.capabilities().counter_period_s is None
+        with pytest.raises(DeviceUnsupportedError, match="error 2"):
+            gpu.energy_j()
     amd_node.state.gpu[0].no_limits = 1
     with choose(DeviceRequest("amdsmi")).gpu as gpu:
         assert not gpu.capabilities().can_lock
@@ -99,17 +108,8 @@ def test_a_part_that_takes_no_limit_is_only_read(amd_node: FakeAmdsmi) -> None:
             gpu.lock_clock(1500)
 
 
-def test_without_a_counter_energy_is_refused(amd_node: FakeAmdsmi) -> None:
-    amd_node.state.gpu[0].no_energy = 1
-    with AmdGpu(DeviceRequest("amdsmi")) as gpu:
-        assert gpu.capabilities().counter_period_s is None
-        with pytest.raises(DeviceUnsupportedError, match="error 2"):
-            gpu.energy_j()
-
-
 def test_without_the_right_the_remedy_is_named(amd_node: FakeAmdsmi) -> None:
-    amd_node.state.gpu[0].denied = 1
-    with AmdGpu(DeviceRequest("amdsmi")) as gpu, pytest.raises(DevicePermissionError, match="root"):
+    with opened(amd_node, denied=1) as gpu, pytest.raises(DevicePermissionError, match="root"):
         gpu.lock_clock(1500)
 
 
@@ -149,13 +149,8 @@ def test_without_the_library_one_line_says_what_to_install(amd_node: FakeAmdsmi,
         "from perseus_ds.device.gpu import DeviceRequest; from perseus_ds.guard.open import choose;"
         "choose(DeviceRequest('amdsmi'))"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"ROCM_HOME": str(tmp_path), "ROCM_PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, places = [sys.executable, "-c", code], dict.fromkeys(("ROCM_HOME", "ROCM_PATH"), str(tmp_path))
+    told = subprocess.run(command, env=places, capture_output=True, text=True, check=False)
     assert told.stdout == ""
     assert "DeviceUnavailableError: amdsmi" in told.stderr
     assert "amd-smi-lib" in told.stderr

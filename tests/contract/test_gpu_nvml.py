@@ -41,16 +41,18 @@ def test_a_device_is_found_by_uuid_with_and_without_prefix_and_by_its_bus(
         assert (gpu.identify().index, gpu.identify().uuid) == (1, UUID.format(1))
 
 
-def test_a_lock_outlives_its_process_as_on_real_hardware(node: FakeNvml) -> None:
-    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+def opened(node: FakeNvml, **numbers: int) -> NvmlGpu:
+    """The first GPU, whose driver has these numbers."""
+    for name, value in numbers.items():
+        setattr(node.state.gpu[0], name, value)
+    return NvmlGpu(DeviceRequest("nvml"))
+
+
+def test_a_lock_outlives_its_process_and_a_throttle_has_its_reason(node: FakeNvml) -> None:
+    with opened(node, reasons=0x4) as gpu:
+        assert gpu.achieved().event_reasons is EventReason.SW_POWER_CAP
         gpu.lock_clock(705)
     assert node.locked_mhz() == [705, 0]
-
-
-def test_a_throttle_is_reported_with_its_reason(node: FakeNvml) -> None:
-    node.state.gpu[0].reasons = 0x4
-    with NvmlGpu(DeviceRequest("nvml")) as gpu:
-        assert gpu.achieved().event_reasons is EventReason.SW_POWER_CAP
 
 
 def test_an_older_driver_or_binding_is_read_by_its_older_names(node: FakeNvml) -> None:
@@ -106,9 +108,7 @@ def test_without_the_right_to_lock_auto_reads_and_says_so(
 )
 def test_an_operators_ceiling_stays_one(node: FakeNvml, numbers: dict[str, int], highest_mhz: int) -> None:
     """A lock overrides an application clock upwards."""
-    for name, value in numbers.items():
-        setattr(node.state.gpu[0], name, value)
-    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+    with opened(node, **numbers) as gpu:
         assert gpu.capabilities().default_clock_mhz == highest_mhz
         assert (gpu.operator_settings().ceiling_mhz or 1410) == highest_mhz
         with pytest.raises(DeviceUnsupportedError):
@@ -129,9 +129,7 @@ def test_an_operators_ceiling_stays_one(node: FakeNvml, numbers: dict[str, int],
     ],
 )
 def test_who_works_on_a_gpu_is_said(node: FakeNvml, numbers: dict[str, int], says: str | None) -> None:
-    for name, value in numbers.items():
-        setattr(node.state.gpu[0], name, value)
-    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+    with opened(node, **numbers) as gpu:
         told = gpu.busy()
         assert (told is None) == (says is None)
         assert says is None or says in str(told)
@@ -153,23 +151,28 @@ def test_energy_power_and_temperature_are_in_their_units_where_the_driver_tells_
 
 
 def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:
-    node.state.gpu[0].energy_error = 3
-    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+    with opened(node, energy_error=3) as gpu:
         assert gpu.capabilities().counter_period_s is None
         with pytest.raises(DeviceUnsupportedError):
             gpu.energy_j()
 
 
 @pytest.mark.parametrize(
-    ("request_", "says"),
+    ("request_", "numbers", "error", "says"),
     [
-        (DeviceRequest("nvml", local_rank=9), "GPU 9"),
-        (DeviceRequest("nvml", uuid="GPU-dead"), r"GPU-dead.*CUDA_VISIBLE_DEVICES"),
-        (DeviceRequest("nvml", uuid="MIG-1234"), "MIG slice"),
+        (DeviceRequest("nvml", local_rank=9), {}, DeviceUnavailableError, "GPU 9"),
+        (DeviceRequest("nvml", uuid="GPU-dead"), {}, DeviceUnavailableError, "GPU-dead.*_VISIBLE_DEVICES"),
+        (DeviceRequest("nvml", uuid="MIG-1234"), {}, DeviceUnsupportedError, "MIG slice"),
+        (DeviceRequest("nvml"), {"mig": 1}, DeviceUnsupportedError, "nvidia-smi -mig"),
+        (DeviceRequest("nvml"), {"init_error": 9}, DeviceUnavailableError, "not loaded"),
     ],
 )
-def test_an_unknown_device_is_named(node: FakeNvml, request_: DeviceRequest, says: str) -> None:
-    with pytest.raises((DeviceUnavailableError, DeviceUnsupportedError), match=says):
+def test_a_gpu_that_cannot_be_opened_says_why(
+    node: FakeNvml, request_: DeviceRequest, numbers: dict[str, int], error: type[Exception], says: str
+) -> None:
+    for name, value in numbers.items():
+        setattr(node.state if name == "init_error" else node.state.gpu[0], name, value)
+    with pytest.raises(error, match=says):
         NvmlGpu(request_)
 
 
@@ -187,19 +190,3 @@ def test_a_driver_error_is_ours(node: FakeNvml, field: str, code: int, error: ty
         setattr(node.state.gpu[0], field, code)
         with pytest.raises(error, match=f"NVML error {code}"):
             gpu.lock_clock(705)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "error", "says"),
-    [
-        ({"mig": 1}, DeviceUnsupportedError, r"nvidia-smi -mig"),
-        ({"init_error": 9}, DeviceUnavailableError, "not loaded"),
-    ],
-)
-def test_a_gpu_that_cannot_be_opened_says_why(
-    node: FakeNvml, numbers: dict[str, int], error: type[Exception], says: str
-) -> None:
-    for name, value in numbers.items():
-        setattr(node.state if name == "init_error" else node.state.gpu[0], name, value)
-    with pytest.raises(error, match=says):
-        NvmlGpu(DeviceRequest("nvml"))

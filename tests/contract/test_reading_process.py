@@ -59,7 +59,7 @@ def lives(pid: int) -> bool:
 
 
 def reads_in_threads() -> bool:
-    return any(one.name == "perseus-energy" for one in threading.enumerate())
+    return "perseus-energy" in {one.name for one in threading.enumerate()}
 
 
 @pytest.fixture
@@ -150,6 +150,16 @@ def test_a_gpu_that_it_cannot_open_is_the_reason_of_its_end(node: FakeNvml) -> N
     process.close()
 
 
+def test_one_that_its_driver_holds_up_is_not_waited_for(node: FakeNvml) -> None:
+    process = ReadingProcess("nvml", UUID.format(0), 0.02)
+    wait_for(process.take)
+    node.state.gpu[0].read_us = int(1e6 * PATIENCE_S)
+    while process.take():
+        time.sleep(0.5)
+    process.close()
+    assert not lives(process.pid)
+
+
 def test_the_first_error_of_a_look_is_the_watchs(watch: EnergyWatch, node: FakeNvml) -> None:
     node.state.gpu[0].energy_error = GPU_IS_LOST
     wait_for(lambda: watch.catch_up() or watch.error is not None)
@@ -190,16 +200,6 @@ def test_what_nobody_takes_waits(node: FakeNvml) -> None:
     assert seen_s == sorted(seen_s)
     meanwhile = sum(at_s < ended_s for at_s in seen_s)
     assert meanwhile > 4096 // LEAST_BYTES, "more than the pipe holds"
-
-
-def test_one_that_its_driver_holds_up_is_not_waited_for(node: FakeNvml) -> None:
-    process = ReadingProcess("nvml", UUID.format(0), 0.02)
-    wait_for(process.take)
-    node.state.gpu[0].read_us = int(1e6 * PATIENCE_S)
-    while process.take():
-        time.sleep(0.5)
-    process.close()
-    assert not lives(process.pid)
 
 
 def test_its_pace_changes_when_it_is_asked(node: FakeNvml) -> None:
