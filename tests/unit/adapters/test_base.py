@@ -27,15 +27,12 @@ def refuses(*_: object) -> bool:
     raise ConfigError("asked for")
 
 
-def test_an_engine_is_built_whatever_fails_in_us() -> None:
+def test_an_engine_is_built_and_called_whatever_fails_in_us(capsys: pytest.CaptureFixture[str]) -> None:
     kind = type("Built", (Engine,), {"__init__": lambda self: None})
     on_construction(kind, fails)
     assert kind().step(3) == 3
-
-
-def test_the_first_call_is_the_hosts_whatever_fails_in_us(capsys: pytest.CaptureFixture[str]) -> None:
-    engine = Engine()
-    on_first_call(engine, "step", ready=fails, serve=fails)
+    capsys.readouterr()
+    on_first_call(engine := Engine(), "step", ready=fails, serve=fails)
     assert (engine.step(3), engine.step(4)) == (3, 4)
     assert "step" not in vars(engine)
     assert capsys.readouterr().err.count("a bug") == 1
@@ -54,9 +51,8 @@ def test_hooks_restore_what_they_replaced_in_the_order_of_the_stack() -> None:
             for name in ("step", "step", "other"):
                 self._replace(engine, name, lambda *_: 0)
 
-    engine = Engine()
+    engine, hooks = Engine(), Stepping()
     vars(engine)["step"] = own = engine.step  # somebody else's, from before
-    hooks = Stepping()
     for _ in range(2):
         hooks.install(CallNotes())
         assert engine.step(3) == 0
@@ -71,12 +67,10 @@ def test_what_others_replaced_meanwhile_is_theirs() -> None:
     class Stepping(HookedAdapter):
         def _hook(self) -> None:
             step = engine.step
-            batch = partial(Batch, 1)
-            run = partial(self._run, trains=lambda: True, batch=batch)
+            run = partial(self._run, trains=lambda: True, batch=partial(Batch, 1))
             self._replace(engine, "step", lambda number: run(partial(step, number)))
 
-    engine, notes = Engine(), CallNotes()
-    hooks = Stepping()
+    engine, notes, hooks = Engine(), CallNotes(), Stepping()
     hooks.install(notes)
     vars(engine)["step"] = theirs = partial(engine.step)
     assert engine.step(3) == 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -26,28 +26,29 @@ from perseus_ds.adapters.deepspeed import (
 )
 from perseus_ds.adapters.deepspeed_settings import TESTED_DEEPSPEED, crashes_with_timers, raw_config
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime import place as joining
 from perseus_ds.runtime.adapter import Place
-from perseus_ds.schedule import Kind, Schedule, textbook
+from perseus_ds.runtime.place import join_orders
+from perseus_ds.schedule import Kind, Order, Schedule, textbook
 
 # The engine's own streams in our words, against DeepSpeed's TrainSchedule itself.
 
 
-def pipeline_of(microbatches: int, stages: int, *, tied: Collection[int] = (), replicas: int = 1) -> Schedule:
+def pipeline_of(microbatches: int, stages: int, *, tied: Collection[int] = ()) -> Schedule:
     """Join what every rank reads off its own schedule object."""
     from deepspeed.runtime.pipe.schedule import TrainSchedule
 
-    places = [
-        place(stage, TrainSchedule(microbatches, stages, stage), tied=stage in tied, replica=replica)
-        for replica in range(replicas)
-        for stage in range(stages)
-    ]
-    return joining.join_orders(places, name="deepspeed.TrainSchedule")
+    schedules = [TrainSchedule(microbatches, stages, stage) for stage in range(stages)]
+    places = [place(stage, one, tied=stage in tied) for stage, one in enumerate(schedules)]
+    return join_orders(places, name="deepspeed.TrainSchedule")
 
 
-def place(stage: int, pipe_schedule: Any, *, tied: bool = True, replica: int = 0) -> Place:  # noqa: ANN401
+def place(stage: int, pipe_schedule: Any, *, tied: bool = False) -> Place:  # noqa: ANN401
     order = order_of(pipe_schedule, stage, without=() if tied else {Kind.REDUCE_TIED})
-    return Place(stage, replica, order, {stage: 1}, {stage: 1.0}, "float32")
+    return Place(stage, 0, order, {stage: 1}, {stage: 1.0}, "float32")
+
+
+def computed(orders: Iterable[Order]) -> list[list[str]]:
+    return [[str(i) for i in order if i.kind.is_computation] for order in orders]
 
 
 @pytest.mark.parametrize("stages", range(1, 9))
@@ -56,8 +57,7 @@ def test_the_same_computations_as_the_textbook(stages: int) -> None:
         schedule = pipeline_of(microbatches, stages)
         assert (schedule.stages, schedule.microbatches) == (stages, microbatches)
         expected = textbook("1f1b", stages=stages, microbatches=microbatches)
-        for ours, theirs in zip(schedule.orders, expected.orders, strict=True):
-            assert [str(i) for i in ours if i.kind.is_computation] == [str(i) for i in theirs]
+        assert computed(schedule.orders) == computed(expected.orders)
 
 
 def test_a_stream_of_two_stages_reads_like_this() -> None:
@@ -68,14 +68,11 @@ def test_a_stream_of_two_stages_reads_like_this() -> None:
     ]
 
 
-def test_only_tied_stages_reduce_tied_gradients() -> None:
-    schedule = pipeline_of(2, 4, tied={0, 3})
-    tied = [
-        stage for stage, order in enumerate(schedule.orders) if any(i.kind is Kind.REDUCE_TIED for i in order)
-    ]
-    assert tied == [0, 3]
-    none = pipeline_of(2, 4)
-    assert not any(i.kind is Kind.REDUCE_TIED for order in none.orders for i in order)
+@pytest.mark.parametrize("tied", [[0, 3], []])
+def test_only_tied_stages_reduce_tied_gradients(tied: list[int]) -> None:
+    orders = pipeline_of(2, 4, tied=tied).orders
+    reducing = [stage for stage, order in enumerate(orders) if Kind.REDUCE_TIED in {i.kind for i in order}]
+    assert reducing == tied
 
 
 @pytest.mark.parametrize("ranks", range(2, 9))
@@ -85,14 +82,10 @@ def test_dualpipe_v_runs_two_model_stages_per_rank(ranks: int, more: int) -> Non
     from deepspeed.runtime.pipe.schedule import DualPipeVSchedule
 
     microbatches = 2 * ranks + more
-    places = [place(r, DualPipeVSchedule(microbatches, ranks, r), tied=False) for r in range(ranks)]
-    ours = joining.join_orders(places, name="x")
-    textbooks = textbook("dualpipe-v-whole", stages=2 * ranks, microbatches=microbatches)
+    ours = join_orders([place(r, DualPipeVSchedule(microbatches, ranks, r)) for r in range(ranks)], name="x")
     assert ours.stages == 2 * ranks
-    for order, expected in zip(ours.orders, textbooks.orders, strict=True):
-        assert [str(i) for i in order if i.kind.is_computation] == [
-            str(i) for i in expected if i.kind.is_computation
-        ]
+    expected = textbook("dualpipe-v-whole", stages=2 * ranks, microbatches=microbatches)
+    assert computed(ours.orders) == computed(expected.orders)
 
 
 class Command:
@@ -127,20 +120,23 @@ def read(text: str) -> str:
     return " ".join(map(str, order_of(stream(text), 0)))
 
 
-def test_a_backward_is_that_of_the_forward_in_its_buffer() -> None:
-    assert read("F0 F1 B1 B0") == "0F0 0F1 0B1 0B0", "GPipe's backwards come in reverse"
-    assert read("F0 F1 B0 F0 B1 B0") == "0F0 0F1 0B0 0F2 0B1 0B2", "1F1B uses a buffer again"
-
-
-def test_weight_gradients_follow_input_gradients_in_turn() -> None:
-    """As in ZB-H1, where some backwards are whole: the n-th weight gradient is not that of microbatch n."""
-    assert read("F0 F1 B0 I1 F0 I0 W W") == "0F0 0F1 0B0 0I1 0F2 0I2 0W1 0W2"
+@pytest.mark.parametrize(
+    ("text", "order"),
+    [
+        ("F0 F1 B1 B0", "0F0 0F1 0B1 0B0"),  # GPipe's backwards come in reverse
+        ("F0 F1 B0 F0 B1 B0", "0F0 0F1 0B0 0F2 0B1 0B2"),  # 1F1B uses a buffer again
+        # in ZB-H1 some backwards are whole: the n-th weight gradient is not that of microbatch n
+        ("F0 F1 B0 I1 F0 I0 W W", "0F0 0F1 0B0 0I1 0F2 0I2 0W1 0W2"),
+    ],
+)
+def test_a_backward_is_that_of_the_forward_in_its_buffer(text: str, order: str) -> None:
+    """And weight gradients follow input gradients in turn."""
+    assert read(text) == order
 
 
 def test_an_unknown_instruction_is_carried_under_its_name() -> None:
-    schedule = stream("R0 F0 B0 S")
     assert read("R0 F0 B0 S") == "0X0 0F0 0B0 0OS0"
-    assert unknown_of(schedule) == ("ReferenceForward",)
+    assert unknown_of(stream("R0 F0 B0 S")) == ("ReferenceForward",)
 
 
 @pytest.mark.parametrize(
@@ -187,14 +183,12 @@ def test_the_configuration_is_what_the_user_wrote() -> None:
     assert raw_config(SimpleNamespace(_config=SimpleNamespace(_param_dict=None))) == {}
 
 
-@pytest.mark.parametrize("release", ["0.18.3", "0.19.8", "0.19.8+cu128"])
-def test_releases_that_crash_with_their_own_timers(release: str) -> None:
-    assert crashes_with_timers(release)
-
-
-@pytest.mark.parametrize("release", ["0.9.5", "0.18.2", "0.19.9", "0.20.0"])
-def test_releases_that_do_not(release: str) -> None:
-    assert not crashes_with_timers(release)
+@pytest.mark.parametrize(
+    ("releases", "crash"),
+    [(("0.18.3", "0.19.8", "0.19.8+cu128"), True), (("0.9.5", "0.18.2", "0.19.9", "0.20.0"), False)],
+)
+def test_releases_that_crash_with_their_own_timers(releases: Sequence[str], *, crash: bool) -> None:
+    assert {crashes_with_timers(release) for release in releases} == {crash}
 
 
 # A stage's weight.
@@ -204,16 +198,12 @@ def head(tied: object, x: object) -> object:
     return x
 
 
-def test_biases_norms_and_embeddings_do_not_multiply() -> None:
+def test_biases_norms_and_embeddings_do_not_multiply_and_a_tied_head_does() -> None:
     embedding, block = nn.Embedding(100, 8), nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(8))
     assert weight_of([embedding, block]) == 32
     assert weight_of([nn.Sequential(embedding, nn.Linear(2, 2))]) == 4
-
-
-def test_a_tied_head_counts_where_it_multiplies() -> None:
-    tied = nn.Embedding(100, 8)
-    assert weight_of([tied]) == 0
-    assert weight_of([partial(head, tied), lambda x: x]) == 800
+    assert weight_of([embedding]) == 0
+    assert weight_of([partial(head, embedding), lambda x: x]) == 800
 
 
 # What DeepSpeed's monitors are given, and when they are asked at all.

@@ -68,29 +68,23 @@ def test_batches_are_counted(case: str) -> None:
 def test_what_lies_on_a_device_is_known_by_its_shape() -> None:
     """A meta tensor cannot be read at all: whoever tries fails."""
     device = {key: torch.zeros(1, 12, device="meta") for key in ("tokens", "cu_seqlens", "attention_mask")}
-    assert count_load(device) == Load(12.0, 144.0)
-    assert count_load(tuple(device.values())) == Load(12.0, 144.0)
+    assert count_load(device) == count_load(tuple(device.values())) == Load(12.0, 144.0)
 
 
 def test_what_cannot_be_counted_is_not_a_load() -> None:
-    assert count_load({"lengths": [3, -7]}) is None
-    assert count_load({"lengths": [float("nan")]}) is None
     nested: list[object] = [IDS]
     for _ in range(10):
         nested = [nested]
-    assert count_load(nested) is None
+    for batch in ({"lengths": [3, -7]}, {"lengths": [float("nan")]}, nested):
+        assert count_load(batch) is None
 
 
 def test_a_whole_batch_is_counted_as_it_is_split() -> None:
     """Five rows in two microbatches: three and two, as `torch.tensor_split` gives them."""
-    rows = torch.zeros(5, 4)
-    assert count_chunks([rows, {"lengths": torch.tensor([4, 4, 1, 4, 2])}], 2) == (
-        Load(9.0, 33.0),
-        Load(6.0, 20.0),
-    )
+    rows, lengths = torch.zeros(5, 4), {"lengths": torch.tensor([4, 4, 1, 4, 2])}
+    assert count_chunks([rows, lengths], 2) == (Load(9.0, 33.0), Load(6.0, 20.0))
     assert count_chunks([rows], 2) == (Load(12.0, 48.0), Load(8.0, 32.0))
-    assert count_chunks([], 2) is None
-    assert count_chunks([1.0], 2) is None
+    assert count_chunks([], 2) is count_chunks([1.0], 2) is None
 
 
 # Reading ahead changes neither what is read nor where the iterator stands between two iterations.

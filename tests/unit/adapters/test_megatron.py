@@ -30,11 +30,6 @@ from perseus_ds.adapters.megatron import (
     wrappings_of,
 )
 from perseus_ds.errors import EngineError
-from perseus_ds.schedule import Order
-
-
-def text(order: Order) -> str:
-    return " ".join(map(str, order))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +43,8 @@ def text(order: Order) -> str:
 def test_one_f_one_b_reduces_and_steps_at_its_end(
     rank: int, ranks: int, microbatches: int, order: str, *, reduces: bool
 ) -> None:
-    assert text(order_of(rank, ranks=ranks, microbatches=microbatches, reduces=reduces)) == order
+    found = order_of(rank, ranks=ranks, microbatches=microbatches, reduces=reduces)
+    assert " ".join(map(str, found)) == order
 
 
 INTERLEAVED = order_of(1, ranks=2, microbatches=2, chunks=2, group=2, reduces=True)
@@ -56,7 +52,7 @@ TABLE = [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 def test_chunk_c_of_a_rank_is_model_stage_c_times_ranks_plus_rank() -> None:
-    assert text(INTERLEAVED) == "1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1 1AR0 1OS0"
+    assert " ".join(map(str, INTERLEAVED)) == "1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1 1AR0 1OS0"
     check_table(TABLE, INTERLEAVED, ranks=2, chunks=2)
 
 
@@ -85,26 +81,23 @@ class Scope(Enum):
     attn = 2
 
 
-def megatron() -> ModuleType:
-    """A module with all that is asked of megatron-core's."""
-    module = ModuleType(MODULE)
-    state = SimpleNamespace()
-    for required in REQUIRED_NAMES:
+def megatron(without: str = "") -> ModuleType:
+    """A module with all that is asked of megatron-core's, but for a name."""
+    module, state = ModuleType(MODULE), SimpleNamespace()
+    for required in REQUIRED_NAMES.keys() - {without}:
         *path, name = required.split(".")
         setattr(state if path else module, name, lambda: 1)
-    module.forward_step = lambda *args, current_microbatch=None, **kwargs: None  # type: ignore[attr-defined]
-    module.parallel_state = state  # type: ignore[attr-defined]
+    if without != "forward_step":
+        module.forward_step = lambda *args, current_microbatch=None, **kwargs: None
+    module.parallel_state = state
     return module
 
 
 def test_a_missing_name_is_named_with_the_releases_tested() -> None:
     check(megatron())
     for required in REQUIRED_NAMES:
-        module = megatron()
-        *path, name = required.split(".")
-        delattr(module.parallel_state if path else module, name)
         with pytest.raises(EngineError, match=required) as refused:
-            check(module)
+            check(megatron(required))
         assert "0.16.1" in (refused.value.hint or "")
 
 
@@ -155,21 +148,24 @@ def test_what_one_graph_holds_is_known_and_served_too(settings: dict[str, object
     assert is_one_graph(config) == (settings in REPLAYED)
 
 
+def schedules_of(function: Callable[..., object], **more: object) -> ModuleType:
+    """A stand-in of Megatron's module, each of whose passes is this function."""
+    module = ModuleType("schedules")
+    vars(module).update(dict.fromkeys(PASSES, function), **more)
+    return module
+
+
 @pytest.fixture
 def schedules() -> ModuleType:
-    """A stand-in of Megatron's schedules: a pass runs one forward and one backward, looked up at the call."""
-    schedules = ModuleType("schedules")
-    schedules.get_model_config = lambda _: SimpleNamespace()  # type: ignore[attr-defined]
-    for step in STEPS:
-        setattr(schedules, step, lambda: None)
+    """A pass runs one forward and one backward, looked up at the call."""
 
     def a_pass(**_: object) -> None:
         for step in STEPS:
-            getattr(schedules, step)()
+            getattr(module, step)()
 
-    for name in PASSES:
-        setattr(schedules, name, a_pass)
-    return schedules
+    steps = {step: lambda: None for step in STEPS}
+    module = schedules_of(a_pass, get_model_config=lambda _: SimpleNamespace(), **steps)
+    return module
 
 
 def test_a_second_model_runs_unmeasured_between_the_passes_of_the_first(
@@ -197,18 +193,15 @@ NAME = PASSES[1]
 
 @pytest.fixture
 def module() -> ModuleType:
-    module = ModuleType("schedules")
-    for name in PASSES:
-        setattr(module, name, lambda *, calls, **_: calls.append("megatron"))
-    return module
+    return schedules_of(lambda *, calls, **_: calls.append("megatron"))
 
 
-def saying(word: str) -> Callable[[OnePass, Callable[[], object]], object]:
+def saying(module: ModuleType, word: str) -> Wrapping:
     def around(present: OnePass, call: Callable[[], object]) -> object:
-        present.keywords["calls"].append(word)  # type: ignore[attr-defined]
+        present.keywords["calls"].append(word)
         return call()
 
-    return around
+    return Wrapping(module, around)
 
 
 def called(module: ModuleType, function: Callable[..., object] | None = None) -> list[str]:
@@ -221,7 +214,7 @@ def others(module: ModuleType, *, copies: bool) -> None:
     original = getattr(module, NAME)
 
     def theirs(**keywords: object) -> object:
-        keywords["calls"].append("theirs")  # type: ignore[attr-defined]
+        keywords["calls"].append("theirs")
         return original(**keywords)
 
     setattr(module, NAME, wraps(original)(theirs) if copies else theirs)
@@ -229,47 +222,45 @@ def others(module: ModuleType, *, copies: bool) -> None:
 
 @pytest.mark.parametrize("outer_first", [True, False])
 def test_removed_in_any_order_the_modules_own_functions_are_back(
-    module: ModuleType,
-    outer_first: bool,  # noqa: FBT001
+    module: ModuleType, *, outer_first: bool
 ) -> None:
     before = dict(vars(module))
-    pair = [Wrapping(module, saying("first")), Wrapping(module, saying("second"))]
+    pair = [saying(module, word) for word in ("first", "second")]
     assert called(module) == ["second", "first", "megatron"]
     assert list(wrappings_of(module)) == pair[::-1]
     one, other = reversed(pair) if outer_first else pair
     one.remove()
     one.remove()
-    assert called(module) == (["first", "megatron"] if outer_first else ["second", "megatron"])
+    assert called(module) == ["first" if outer_first else "second", "megatron"]
     other.remove()
     assert dict(vars(module)) == before
     assert list(wrappings_of(module)) == []
 
 
 def test_a_function_that_the_job_kept_calls_what_is_there_now(module: ModuleType) -> None:
-    waiting = Wrapping(module, saying("waiting"))
-    kept = getattr(module, NAME)
+    waiting, kept = saying(module, "waiting"), getattr(module, NAME)
     waiting.remove()
     assert called(module, kept) == ["megatron"]
-    serving = Wrapping(module, saying("serving"))
+    serving = saying(module, "serving")
     assert called(module, kept) == ["serving", "megatron"]
     serving.remove()
     assert called(module, kept) == ["megatron"]
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_other_peoples_wrappers_stay_and_nothing_runs_twice(module: ModuleType, copies: bool) -> None:  # noqa: FBT001
-    waiting = Wrapping(module, saying("waiting"))
+def test_other_peoples_wrappers_stay_and_nothing_runs_twice(module: ModuleType, *, copies: bool) -> None:
+    waiting = saying(module, "waiting")
     others(module, copies=copies)
     waiting.remove()
     assert called(module) == ["theirs", "megatron"]
-    serving = Wrapping(module, saying("serving"))
+    serving = saying(module, "serving")
     assert called(module) == ["serving", "theirs", "megatron"]
     serving.remove()
     assert called(module) == ["theirs", "megatron"]
 
 
 def test_what_the_host_raises_leaves_the_wrapper_usable(module: ModuleType) -> None:
-    Wrapping(module, saying("serving"))
+    saying(module, "serving")
     with pytest.raises(TypeError):
         getattr(module, NAME)("positional", calls=[])
     assert called(module) == ["serving", "megatron"]
@@ -284,18 +275,17 @@ class Rows(list[tuple[object, ...]]):
     def add_scalar(self, *row: object) -> None:
         self.append(row)
 
-    def log(self, *row: object) -> None:
-        self.append(row)
+    log = add_scalar
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    module, made = ModuleType("global_vars"), SimpleNamespace(board=Rows(), log=None)
+    made = SimpleNamespace(board=Rows(), log=None)
     made.arguments = SimpleNamespace(log_energy=False, tensorboard_log_interval=5, curr_iteration=70)
-    module.get_args = lambda: made.arguments  # type: ignore[attr-defined]
-    module.get_tensorboard_writer = lambda: made.board  # type: ignore[attr-defined]
-    module.get_wandb_writer = lambda: made.log  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "megatron.training.global_vars", module)
+    made.get_args = lambda: made.arguments
+    made.get_tensorboard_writer = lambda: made.board
+    made.get_wandb_writer = lambda: made.log
+    monkeypatch.setitem(sys.modules, "megatron.training.global_vars", made)
     return made
 
 

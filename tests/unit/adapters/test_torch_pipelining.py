@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
@@ -73,8 +74,8 @@ class Schedule:
 ALL = "begins 2 <F F0 loss F> <B B0 B> <I I1 I> <W W1 W> <AR AR AR> ends"
 
 
-def hooked(*, reduces: bool = True) -> tuple[Schedule, list[str]]:
-    schedule: Any = Schedule()
+def hooked(*, reduces: bool) -> tuple[Schedule, list[str]]:
+    schedule = Schedule()
     with patch.object(torch_pipelining, "data_parallel_of", lambda _: DataParallel("FSDP2", reduces=reduces)):
         PipeliningAdapter(schedule).install(CallNotes(schedule._stage.ran))
     return schedule, schedule._stage.ran
@@ -82,14 +83,11 @@ def hooked(*, reduces: bool = True) -> tuple[Schedule, list[str]]:
 
 @pytest.mark.parametrize("reduces", [True, False])
 def test_every_instruction_lies_between_two_calls(*, reduces: bool) -> None:
-    """The loss belongs to its forward; a reduction that waits for nobody is none."""
+    """The loss belongs to its forward; a reduction that waits for nobody is none; evaluation is apart."""
     schedule, ran = hooked(reduces=reduces)
     assert schedule.step() == "done"
     assert " ".join(ran) == (ALL if reduces else ALL.replace("<AR AR AR>", "AR"))
-
-
-def test_evaluation_is_another_schedule() -> None:
-    schedule, ran = hooked()
+    ran.clear()
     schedule._has_backward = False
     schedule.step()
     assert " ".join(ran) == "other F0 loss"
@@ -115,13 +113,9 @@ def read(actions: Any, *, reduces: bool = False, at_once: bool = False) -> str: 
         ("0F0 0B0 0REDUCE_GRAD", False, "0F0 0B0 0OS0"),
         ("3F0 0F0 3B0 0B0", False, "3F0 0F0 3B0 0B0 0OS0"),
     ],
-    ids=[
-        "transfers and gathering lie between",
-        "a reduction that waits for nobody",
-        "the lowest stage steps",
-    ],
+    ids=["transfers and gathering between", "a reduction that waits for nobody", "the lowest stage steps"],
 )
-def test_actions_are_read(text: str, reduces: bool, order: str) -> None:  # noqa: FBT001
+def test_actions_are_read(text: str, order: str, *, reduces: bool) -> None:
     assert read(actions(text), reduces=reduces) == order
 
 
@@ -137,14 +131,10 @@ def test_overlapped_pairs_run_one_after_the_other_unless_a_function_runs_both() 
 
 
 def test_an_action_that_we_do_not_know_is_refused_by_name() -> None:
-    class Kind:
-        name = "COMPRESS"
-
-    class Action:
-        stage_index, computation_type, microbatch_index, sub_actions = 0, Kind(), 0, None
-
+    kind = SimpleNamespace(name="COMPRESS")
+    action = SimpleNamespace(stage_index=0, computation_type=kind, microbatch_index=0, sub_actions=None)
     with pytest.raises(EngineError, match="COMPRESS"):
-        read([Action()])
+        read([action])
 
 
 def test_schedules_of_one_stage_are_derived_but_for_ones_own() -> None:
@@ -163,24 +153,24 @@ def schedule(*, without: str = "", stage_without: str = "", **more: object) -> A
     return SimpleNamespace(**names | {"_stage": stage} | more)
 
 
-def test_a_missing_name_names_itself_its_use_and_the_release() -> None:
+@pytest.mark.parametrize(("names", "holder"), [(SCHEDULE_NAMES, "without"), (STAGE_NAMES, "stage_without")])
+def test_a_missing_name_names_itself_its_use_and_the_release(names: Mapping[str, str], holder: str) -> None:
     assert check(whole := schedule()) is whole
-    for name, use in SCHEDULE_NAMES.items():
+    for name, use in names.items():
         with pytest.raises(EngineError, match=f"{name}, .*{use}") as refused:
-            check(schedule(without=name))
+            check(schedule(**{holder: name}))
         assert "2.13.0" in str(refused.value)
-    for name, use in STAGE_NAMES.items():
-        with pytest.raises(EngineError, match=f"{name}, .*{use}"):
-            check(schedule(stage_without=name))
 
 
 def test_a_schedule_without_stages_or_with_functions_of_ones_own_is_refused() -> None:
-    with pytest.raises(EngineError, match="_stages"):
-        check(schedule(_stage=None))
-    handled = dict.fromkeys(Enum("Handled", ("OVERLAP_F_B", "FORWARD")))
-    with pytest.raises(EngineError, match="registered for FORWARD:"):
-        check(schedule(_comp_type_to_function_map=handled))
-    check(schedule(_comp_type_to_function_map=dict.fromkeys(Enum("Handled", ("OVERLAP_F_B",)))))
+    kinds = Enum("Handled", ("OVERLAP_F_B", "FORWARD"))
+    check(schedule(_comp_type_to_function_map={kinds.OVERLAP_F_B: None}))
+    for bad, says in (
+        ({"_stage": None}, "_stages"),
+        ({"_comp_type_to_function_map": dict.fromkeys(kinds)}, "registered for FORWARD:"),
+    ):
+        with pytest.raises(EngineError, match=says):
+            check(schedule(**bad))
 
 
 def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
