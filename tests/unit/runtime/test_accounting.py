@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import pickle
 from collections import deque
-from typing import cast
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.profile import CounterTrace, Interval
@@ -24,7 +22,6 @@ from perseus_ds.runtime.accounting import (
     at_one_size,
     robust_mean,
 )
-from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.schedule import Instruction, Kind, textbook
@@ -33,21 +30,19 @@ WATTS = 100.0
 
 
 class Watched:
-    """A counter that has moved every ``period_s`` up to ``until_s``, at constant power."""
+    """A counter that has moved every ``step_s`` up to ``until_s``, at constant power."""
 
-    def __init__(self, *, since_s: float = 0.0, period_s: float = 0.1) -> None:
-        self.period_s: float | None = period_s
+    def __init__(self, *, since_s: float = 0.0, step_s: float = 0.1) -> None:
+        self.period_s: float | None = step_s
         self.until_s = since_s
-        self._since_s = since_s
-        self._period_s = period_s
+        self._since_s, self._step_s = since_s, step_s
         self.forgotten_s = 0.0
 
     def trace(self, since_s: float) -> CounterTrace:
-        steps = int((self.until_s - self._since_s) / self._period_s + 1e-9)
-        times = [self._since_s + step * self._period_s for step in range(steps + 1)]
-        kept = [time for time in times if time > since_s]
+        steps = int((self.until_s - self._since_s) / self._step_s + 1e-9)
+        times = [self._since_s + step * self._step_s for step in range(steps + 1)]
         before = [time for time in times if time <= since_s]
-        times = before[-1:] + kept
+        times = before[-1:] + [time for time in times if time > since_s]
         return CounterTrace(times, [WATTS * time for time in times])
 
     def forget(self, before_s: float) -> None:
@@ -66,9 +61,7 @@ def account(watched: Watched) -> RankBooks:
 
 def books_of(watch: object) -> RankBooks:
     counts = RequestCounts()
-    return RankBooks(
-        cast("EnergyWatch", watch), sightings=tuple, overrun_share=lambda: 0.0, clock_requests=counts
-    )
+    return RankBooks(watch, sightings=tuple, overrun_share=lambda: 0.0, clock_requests=counts)
 
 
 def iteration(index: int, start_s: float, end_s: float, *, outside_s: float = 0.0) -> Iteration:
@@ -107,53 +100,37 @@ def test_nothing_is_booked_before_the_counter_has_passed_it(account: RankBooks, 
     assert account.totals[0][Mode.PERSEUS].iterations == 2
 
 
-def test_iterations_shorter_than_the_counters_period_are_booked_together(
-    account: RankBooks, watched: Watched
-) -> None:
+def test_iterations_shorter_than_the_period_are_booked_together(account: RankBooks, watched: Watched) -> None:
     enter(account, watched, "P" * 220, length_s=0.03)
     perseus = account.totals[0][Mode.PERSEUS]
     assert perseus.iterations >= 200
     assert {one.iterations for one in perseus.samples} <= {100, 101}, "three seconds each: thirty periods"
     for one in perseus.samples:
-        assert one.time_s == pytest.approx(0.03)
-        assert one.energy_j == pytest.approx(0.03 * WATTS)
+        assert (one.time_s, one.energy_j) == pytest.approx((0.03, 0.03 * WATTS))
 
 
-def test_a_beginning_that_the_counter_missed_holds_up_nothing() -> None:
-    """The watch starts within the first iteration: that one is lost, the others are not."""
-    watched = Watched(since_s=0.5)
-    account = books_of(watched)
-    enter(account, watched, "BNPPPN")
-    assert account.totals[0][Mode.BASELINE].iterations == 0
-    assert account.totals[0][Mode.PERSEUS].iterations == 3
+def test_what_the_counter_missed_is_lost_and_holds_up_nothing() -> None:
+    """The watch starts within the first iteration; without a counter nothing is booked."""
+    for period_s, booked in ((0.1, 3), (None, 0)):
+        watched = Watched(since_s=0.5)
+        watched.period_s = period_s
+        account = books_of(watched)
+        enter(account, watched, "BNPPPN")
+        assert [account.totals[0][mode].iterations for mode in (Mode.BASELINE, Mode.PERSEUS)] == [0, booked]
 
 
-def test_what_the_host_does_between_two_iterations_is_booked_apart(
+def test_the_hosts_time_between_iterations_is_apart_and_ours_is_ours(
     account: RankBooks, watched: Watched
 ) -> None:
     watched.until_s = 100.0
     account.add(Mode.PERSEUS, iteration(0, 0.0, 2.0))
     account.add(Mode.PERSEUS, iteration(1, 7.0, 9.0, outside_s=5.0))
-    account.add(Mode.NEITHER, iteration(2, 9.0, 11.0))
-    account.add(Mode.NEITHER, iteration(3, 11.0, 13.0))
-    perseus = account.totals[0][Mode.PERSEUS]
-    assert [(one.time_s, one.energy_j) for one in perseus.samples] == [(2.0, pytest.approx(2.0 * WATTS))] * 2
-    assert (account.outside.time_s, account.outside.energy_j) == (5.0, pytest.approx(5.0 * WATTS))
-
-
-def test_what_we_do_ourselves_counts_on_our_side(account: RankBooks, watched: Watched) -> None:
-    watched.until_s = 100.0
-    account.add(Mode.PERSEUS, Iteration(0, 1.0, 3.0, (), own_s=0.5, outside_s=0.5))
-    account.add(Mode.NEITHER, iteration(1, 3.0, 4.0))
-    account.add(Mode.NEITHER, iteration(2, 4.0, 5.0))
-    (sample,) = account.totals[0][Mode.PERSEUS].samples
-    assert (sample.time_s, sample.energy_j) == (2.5, pytest.approx(2.5 * WATTS))
-
-
-def test_without_a_counter_nothing_is_booked(account: RankBooks, watched: Watched) -> None:
-    watched.period_s = None
-    enter(account, watched, "PPPP")
-    assert account.totals[0][Mode.PERSEUS].iterations == 0
+    account.add(Mode.PERSEUS, Iteration(2, 20.0, 22.0, (), own_s=0.5, outside_s=11.0))
+    for index in (3, 4):
+        account.add(Mode.NEITHER, iteration(index, 16.0 + 2.0 * index, 18.0 + 2.0 * index))
+    samples = [(one.time_s, one.energy_j) for one in account.totals[0][Mode.PERSEUS].samples]
+    assert samples == [(time_s, pytest.approx(WATTS * time_s)) for time_s in (2.0, 2.0, 2.5)]
+    assert (account.outside.time_s, account.outside.energy_j) == (16.0, pytest.approx(16.0 * WATTS))
 
 
 @pytest.mark.parametrize(("modes", "until_s"), [("PPP", 12.0), ("PNN", 4.0), ("BBB", 12.0), ("NNN", 0.0)])
@@ -187,6 +164,16 @@ def test_a_thousand_samples_travel_in_forty_bytes_each() -> None:
 # A mean that hiccups do not move, and an error that covers the truth as often as it says.
 
 
+def test_the_mean_and_the_error_of_a_few_values_by_hand() -> None:
+    """Of eight the middle four are 3 to 6; drawn in, they are 3 3 3 4 5 6 6 6, 14 squared about 4.5."""
+    found = robust_mean([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    assert (found.mean, found.freedom) == (4.5, 3)
+    assert found.se == pytest.approx(math.sqrt(14.0 / (4 * 3)))
+    single = robust_mean([2.0])
+    assert (single.mean, single.se, single.freedom) == (2.0, math.inf, 0)
+    assert robust_mean([]).mean == 0.0
+
+
 def test_values_that_share_an_error_count_as_one() -> None:
     """Of 16 values each four are alike: as the means of the four groups, of which the middle two are kept."""
     groups = [1.0, 2.0, 4.0, 5.0]
@@ -195,47 +182,28 @@ def test_values_that_share_an_error_count_as_one() -> None:
     assert (alike.mean, alike.se, alike.freedom) == pytest.approx((each.mean, each.se, each.freedom))
 
 
-def test_a_single_value_has_no_error() -> None:
-    assert (robust_mean([2.0]).mean, robust_mean([2.0]).freedom) == (2.0, 0)
-    assert math.isinf(robust_mean([2.0]).se)
-    assert robust_mean([]).mean == 0.0
-
-
-def test_the_error_of_eight_values_by_hand() -> None:
-    """The middle four are 3 to 6; drawn in, the eight are 3 3 3 4 5 6 6 6, 14 squared about 4.5."""
-    found = robust_mean([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
-    assert found.mean == 4.5
-    assert found.se == pytest.approx(math.sqrt(14.0 / (4 * 3)))
-    assert found.freedom == 3
-
-
 # How many measurements share an error, by hand.
 
 PERIOD_S = 0.1
-Numbers = NDArray[np.float64]
 BLOCKS_OF_FOUR = np.array([True, False, False, False] * 2)
 
 
 @pytest.mark.parametrize(
-    ("lasts_s", "shared"),
+    ("lasts_s", "period_s", "shared"),
     [
-        (4.0, 4.0),  # 40 periods: all four of a block begin at one moment
-        (4.05, 1.0),  # every other one at the opposite moment: 1 - 0.5 + 1 - 0.5
-        (4.025, 1.0),  # at four moments, which cancel: a quarter, and no more than chance is counted on
+        ([4.0] * 8, PERIOD_S, 4.0),  # 40 periods: all four of a block begin at one moment
+        ([4.05] * 8, PERIOD_S, 1.0),  # every other one at the opposite moment: 1 - 0.5 + 1 - 0.5
+        ([4.025] * 8, PERIOD_S, 1.0),  # at four moments, which cancel: a quarter, and no more is counted on
+        ([4.01] * 2, PERIOD_S, 1.46),  # 0.1 periods apart: 1 - 0.6 + 0.06 = 0.46 of the error is shared
+        ([4.0] * 8, None, 1.0),
+        ([], PERIOD_S, 1.0),
     ],
 )
-def test_those_that_begin_at_one_moment_of_the_period_count_as_one(lasts_s: float, shared: float) -> None:
-    assert alike(np.full(8, lasts_s), BLOCKS_OF_FOUR, PERIOD_S) == pytest.approx(shared)
-
-
-def test_a_little_later_each_time_is_less_alike() -> None:
-    """Two, 0.1 periods apart: 1 - 0.6 + 0.06 = 0.46 of the error is shared."""
-    assert alike(np.full(2, 4.01), np.array([True, False]), PERIOD_S) == pytest.approx(1.46)
-
-
-def test_a_counter_without_a_period_looks_always() -> None:
-    assert alike(np.full(8, 4.0), BLOCKS_OF_FOUR, None) == 1.0
-    assert alike(np.zeros(0), np.zeros(0, np.bool_), PERIOD_S) == 1.0
+def test_those_that_begin_at_one_moment_of_the_period_count_as_one(
+    lasts_s: list[float], period_s: float | None, shared: float
+) -> None:
+    begins = BLOCKS_OF_FOUR[: len(lasts_s)]
+    assert alike(np.array(lasts_s), begins, period_s) == pytest.approx(shared)
 
 
 def total(energies_j: list[float], lasts_s: float) -> Total:
@@ -248,20 +216,15 @@ def total(energies_j: list[float], lasts_s: float) -> Total:
 def test_two_audits_that_are_wrong_alike_are_two_measurements() -> None:
     """9 and 11 J: 10 +- 1 J, as of two values; of eight that were by chance it would be +- 0.38."""
     energies_j = [9.0] * 4 + [11.0] * 4
-    found = {}
-    for lasts_s in (4.0, 4.05):
-        side = Side.of([total(energies_j, lasts_s)], [PERIOD_S])
-        found[lasts_s] = side.averages()
-    assert found[4.0].energy_se_j == pytest.approx(1.0)
-    assert found[4.0].freedom == pytest.approx(1.0)
-    assert found[4.0].time_freedom == pytest.approx(3.0)  # of time the middle half is kept: no counter's
-    assert found[4.05].energy_se_j == pytest.approx((8 / (4 * 3)) ** 0.5)
+    at_one, apart = (Side.of([total(energies_j, s)], [PERIOD_S]).averages() for s in (4.0, 4.05))
+    assert (at_one.energy_se_j, at_one.freedom) == pytest.approx((1.0, 1.0))
+    assert at_one.time_freedom == pytest.approx(3.0)  # of time the middle half is kept: no counter's
+    assert apart.energy_se_j == pytest.approx((8 / (4 * 3)) ** 0.5)
 
 
 def test_one_audit_that_may_be_wrong_as_a_whole_states_no_error() -> None:
     samples = deque(Sample(first, 1, 4.0, 9.0) for first in range(4))
-    side = Side.of([Total(4, samples)], [PERIOD_S])
-    assert side.averages().energy_se_j is None
+    assert Side.of([Total(4, samples)], [PERIOD_S]).averages().energy_se_j is None
 
 
 # What one rank enters in its books: each iteration by what it counts for, once the device has passed it.
@@ -294,8 +257,9 @@ def test_what_ran_while_control_was_lost_counts_for_neither_side() -> None:
 def test_what_follows_something_else_or_skipped_its_step_counts_for_neither_side() -> None:
     own = books()
     for index, why in enumerate(({"resumed": True}, {}, {"skipped": True})):
-        one = ran_iteration(index, lasts_s=5.0 if why else 1.0, **why)
-        own.enter(index, Mode.BASELINE, [one], known=True)
+        own.enter(
+            index, Mode.BASELINE, [ran_iteration(index, lasts_s=5.0 if why else 1.0, **why)], known=True
+        )
     assert (own.report(JOB).durations_s[Mode.BASELINE], own.report(JOB).skipped) == ([1.0], 1)
     own.enter(3, Mode.PERSEUS, [ran_iteration(3, lasts_s=2.0)], known=True)
     own.forget_plan(JOB)
@@ -329,9 +293,7 @@ def test_both_sides_are_brought_to_the_mean_of_all_sizes() -> None:
 
     def of(energy_j: float, *sizes: float) -> Side:
         samples = deque(Sample(i, 1, n * 1.0, n * energy_j, n) for i, n in enumerate(sizes * 2))
-        found = Side.of([Total(4, samples)])
-        assert found is not None
-        return found
+        return Side.of([Total(4, samples)])
 
     before, after = (side.averages() for side in at_one_size([of(100.0, 0.9, 1.1), of(80.0, 2.7, 3.3)]))
     assert (before.iteration_time_s, after.iteration_time_s) == pytest.approx((2.0, 2.0))
@@ -352,9 +314,7 @@ def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:
             sizes = whole * uneven, whole * (1.0 - uneven)
             for row, size in zip(ranks, sizes, strict=True):
                 row.append(Sample(i, 1, time * max(sizes), 100.0 * size, size))
-        found = Side.of([Total(12, deque(row)) for row in ranks])
-        assert found is not None
-        return found
+        return Side.of([Total(12, deque(row)) for row in ranks])
 
     raw = [of(0.55, 1.0), of(0.7, 1.01)]
     assert raw[1].averages().iteration_time_s / raw[0].averages().iteration_time_s > 1.2
@@ -363,9 +323,7 @@ def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:
     assert after.energy_j / before.energy_j == pytest.approx(1.0, abs=0.02)
 
 
-def test_ranks_that_joined_short_iterations_differently_are_held_against_each_other_where_both_begin() -> (
-    None
-):
+def test_ranks_that_joined_iterations_differently_are_compared_where_both_begin() -> None:
     """Rank 0 joins three at a time; rank 1 joined four once and three then: they begin together twice."""
     thirds = deque(Sample(first, 3, 1.0, 100.0) for first in (0, 3, 6, 20, 23))
     others = deque(Sample(first, count, 1.1, 50.0) for first, count in ((0, 4), (4, 3), (7, 3), (20, 3)))

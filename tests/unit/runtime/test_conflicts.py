@@ -139,9 +139,7 @@ def test_every_loss_and_every_return_is_said_once(tmp_path: Path, capsys: pytest
         assert sorted(ranks.recorded()).count((kind, 2)) == 2
 
 
-def test_what_comes_back_within_an_iteration_is_said_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_return_within_an_iteration_is_said_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ranks = Ranks(tmp_path, ranks=3)
     for gpu in ranks.gpus:
         gpu.losses = gpu.returns = 1

@@ -1,6 +1,7 @@
 """Instructions that last as long as on a simulated GPU, alone and with other ranks."""
 
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -45,12 +46,13 @@ def time() -> VirtualTime:
 
 
 @pytest.fixture
-def gpu(time: VirtualTime) -> SimulatedGpu:
-    return SimulatedGpu(SimulatedSettings(noise=0.0), time=time)
+def marking(time: VirtualTime) -> Marking:
+    return Marking(time)
 
 
-def emulated(marking: Marking, gpu: SimulatedGpu) -> EmulatedRank:
-    rank = EmulatedRank(marking, gpu, WORKS)
+@pytest.fixture
+def work(marking: Marking, time: VirtualTime) -> EmulatedRank:
+    rank = EmulatedRank(marking, SimulatedGpu(SimulatedSettings(noise=0.0), time=time), WORKS)
     rank.learn(textbook("1f1b", stages=1, microbatches=1).orders[0], microbatches=1)
     return rank
 
@@ -63,31 +65,20 @@ def run(work: EmulatedRank, *kinds: Kind, batch: Batch = ONE) -> None:
     work.iteration_ends()
 
 
-def test_marks_lie_around_the_gpus_work(gpu: SimulatedGpu, time: VirtualTime) -> None:
-    marking = Marking(time)
-    run(emulated(marking, gpu), Kind.FORWARD, Kind.SEND_GRAD, Kind.BACKWARD)
-    assert marking.marks == [
-        ("begins 1", 0.0),
-        ("<F", 0.0),
-        ("F>", 0.4),
-        ("<SG", 0.4),
-        ("SG>", 0.4),
-        ("<B", 0.4),
-        ("B>", 1.2),
-        ("ends", 1.2),
-    ]
+def test_marks_lie_around_the_gpus_work(work: EmulatedRank, marking: Marking) -> None:
+    """A batch that is not wanted takes its time all the same."""
+    run(work, Kind.FORWARD, Kind.SEND_GRAD, Kind.BACKWARD)
+    forward, sent = [("<F", 0.0), ("F>", 0.4)], [("<SG", 0.4), ("SG>", 0.4)]
+    assert marking.marks == [("begins 1", 0.0), *forward, *sent, ("<B", 0.4), ("B>", 1.2), ("ends", 1.2)]
+    marking.marks.clear()
+    run(work, *[Kind.FORWARD] * 2, *[Kind.BACKWARD] * 2, batch=Batch(2))
+    assert marking.marks == [("begins 2", 1.2), ("ends", 3.6)]
 
 
-def test_a_batch_that_is_not_wanted_takes_its_time_all_the_same(gpu: SimulatedGpu, time: VirtualTime) -> None:
-    marking = Marking(time)
-    run(emulated(marking, gpu), *[Kind.FORWARD] * 2, *[Kind.BACKWARD] * 2, batch=Batch(2))
-    assert marking.marks == [("begins 2", 0.0), ("ends", 2.4)]
-
-
-def test_the_hosts_failure_leaves_the_gpu_idle(gpu: SimulatedGpu, time: VirtualTime) -> None:
-    marking = Marking(time)
-    work = emulated(marking, gpu)
-    work.iteration_begins(Batch(1))
+def test_the_hosts_failure_leaves_the_gpu_idle(
+    work: EmulatedRank, marking: Marking, time: VirtualTime
+) -> None:
+    work.iteration_begins(ONE)
     work.before(Kind.FORWARD)
     work.iteration_broke()
     assert marking.marks[-1][0] == "broke"
@@ -106,37 +97,34 @@ def test_a_waiting_instruction_follows_a_change_from_another_thread() -> None:
     assert task.ended_s - task.started_s > 5.0
 
 
-def test_a_larger_microbatch_is_as_much_more_work_both_ways(gpu: SimulatedGpu, time: VirtualTime) -> None:
-    work = emulated(Marking(time), gpu)
-    spans = []
+def test_a_larger_microbatch_is_as_much_more_work_both_ways(work: EmulatedRank, time: VirtualTime) -> None:
+    ends_s = []
     for size in (100, 50, 300):
-        begun_s = time.now_s()
         work.iteration_begins(ONE)
         work.before(Kind.FORWARD, Load(size))
         work.after(Kind.FORWARD)
         work.before(Kind.BACKWARD)
         work.after(Kind.BACKWARD)
         work.iteration_ends()
-        spans.append(time.now_s() - begun_s)
-    assert spans == pytest.approx([1.2, 0.6, 3.6])
+        ends_s.append(time.now_s())
+    assert ends_s == pytest.approx([1.2, 1.2 + 0.6, 1.2 + 0.6 + 3.6])
 
 
 # How long a stage's forward and backward take on a simulated GPU.
 
 
 def test_work_is_in_proportion_or_listed_and_a_split_backward_is_two_halves() -> None:
-    works = works_of(
-        {0: 1.0, 1: 2.0, 2: 3.0}, SimulatedSettings(mean_forward_s=0.4, backward_over_forward=2.0)
+    mean, listed = (
+        SimulatedSettings(mean_forward_s=0.4, backward_over_forward=2.0),
+        SimulatedSettings(forward_s=(0.1, 0.3)),
     )
-    assert [round(works[stage].forward.seconds, 9) for stage in range(3)] == [0.2, 0.4, 0.6], (
-        "0.4 in the mean"
-    )
+    works = works_of({0: 1.0, 1: 2.0, 2: 3.0}, mean)
+    assert [works[stage].forward.seconds for stage in range(3)] == pytest.approx([0.2, 0.4, 0.6])
     assert works[0].backward.seconds == pytest.approx(0.4)
     halves = [works[0].of(kind).seconds for kind in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)]
     assert halves == pytest.approx([0.2, 0.2])
     none, some = works_of({0: 0.0, 1: 2.0}, SimulatedSettings()).values()
     assert 0 < none.forward.seconds < some.forward.seconds
-    listed = SimulatedSettings(forward_s=(0.1, 0.3))
     assert [one.forward.seconds for one in works_of({0: 5.0, 1: 1.0}, listed).values()] == [0.1, 0.3]
     with pytest.raises(ConfigError, match="forward_s"):
         works_of({0: 1.0, 1: 1.0, 2: 1.0}, listed)
@@ -145,10 +133,8 @@ def test_work_is_in_proportion_or_listed_and_a_split_backward_is_two_halves() ->
 def test_a_stage_is_made_of_the_kernels_of_the_trace(tmp_path: Path) -> None:
     product = KernelClass("gemm", ((4096, 2048), (2048, 4096)), "bfloat16")
     norm = KernelClass("layernorm", ((4096, 2048),), "bfloat16")
-    sequences = (
-        LaunchSequence(0, Kind.FORWARD, (0, 1, 0)),
-        LaunchSequence(0, Kind.BACKWARD, (1, 0, 0, 0, 0)),
-    )
+    launches = {Kind.FORWARD: (0, 1, 0), Kind.BACKWARD: (1, 0, 0, 0, 0)}
+    sequences = tuple(LaunchSequence(0, kind, kernels) for kind, kernels in launches.items())
     path = tmp_path / "trace.json"
     write_trace(KernelTrace((product, norm), sequences), path)
     settings = SimulatedSettings(kernels=str(path))
@@ -157,10 +143,12 @@ def test_a_stage_is_made_of_the_kernels_of_the_trace(tmp_path: Path) -> None:
     once, norm_once = stage.forward.kernels[:2]
     assert stage.forward.seconds == pytest.approx(2 * once.seconds + norm_once.seconds)
     assert stage.of(Kind.BACKWARD).seconds == pytest.approx(4 * once.seconds + norm_once.seconds)
-    with pytest.raises(ProfileError, match="stage 1"):
-        works_of({0: 1.0, 1: 1.0}, settings)
-    with pytest.raises(ProfileError, match="No such"):
-        works_of({0: 1.0}, SimulatedSettings(kernels=str(tmp_path / "none.json")))
+    for bad, stages, error, says in (
+        (settings, 2, ProfileError, "stage 1"),
+        (SimulatedSettings(kernels=str(tmp_path / "none.json")), 1, ProfileError, "No such"),
+    ):
+        with pytest.raises(error, match=says):
+            works_of(dict.fromkeys(range(stages), 1.0), bad)
     with pytest.raises(ConfigError, match="kernels"):
         simulated_settings({"kernels": 3})
 
@@ -252,7 +240,7 @@ def run_ranks(
     schedule: Schedule,
     replicas: int = 1,
     *,
-    unheard: frozenset[Kind] = frozenset(),
+    unheard: Collection[Kind] = (),
     iterations: int = 1,
     host_s: float = 0.0,
     settings: SimulatedSettings = SETTINGS,
@@ -260,24 +248,18 @@ def run_ranks(
     """Run iterations on a thread per rank; the second replica's work takes half as long again."""
     post, sessions, ranks = RankPost(), [], []
     for rank in range(replicas * schedule.ranks):
-        pipeline_rank, replica = rank % schedule.ranks, rank // schedule.ranks
-        clock = VirtualTime()
-        gpu = SimulatedGpu(SETTINGS, time=clock)
-        session = Wanting(clock)
+        replica, pipeline_rank = divmod(rank, schedule.ranks)
+        clock, order = VirtualTime(), schedule.orders[pipeline_rank]
+        gpu, session = SimulatedGpu(SETTINGS, time=clock), Wanting(clock)
+        gpu.slowness = 1.5 if replica else 1.0
+        pipeline = range(replica * schedule.ranks, (replica + 1) * schedule.ranks)
+        alike = range(pipeline_rank, replicas * schedule.ranks, schedule.ranks)
+        others = ([one for one in row if one != rank] for row in (alike, pipeline))
+        neighbours = Neighbours(pipeline, *others)
         works = works_of(dict.fromkeys(range(3), 1.0), SETTINGS)
-        slower = 1.5 if replica else 1.0
-        works = {s: type(w)(w.forward.times(slower), w.backward.times(slower)) for s, w in works.items()}
-        order = schedule.orders[pipeline_rank]
-        neighbours = Neighbours(
-            tuple(replica * schedule.ranks + r for r in range(schedule.ranks)),
-            tuple(one * schedule.ranks + pipeline_rank for one in range(replicas) if one != replica),
-            tuple(replica * schedule.ranks + r for r in range(schedule.ranks) if r != pipeline_rank),
-        )
-        links = Links(clock, post.of(rank), neighbours, settings)
-        carried = EmulatedRank(session, gpu, works, links=links)
+        carried = EmulatedRank(session, gpu, works, links=Links(clock, post.of(rank), neighbours, settings))
         carried.learn(order, routes_of(schedule, pipeline_rank), microbatches=BATCH.microbatches)
-        kinds = [i.kind for i in order if i.kind not in unheard]
-        ranks.append((carried, kinds))
+        ranks.append((carried, [i.kind for i in order if i.kind not in unheard]))
         sessions.append(session)
     run_together(ranks, BATCH, iterations=iterations, host_s=host_s)
     return sessions
@@ -363,9 +345,7 @@ def test_replicas_leave_the_reduction_together() -> None:
 def test_no_rank_begins_an_iteration_before_all_ended_the_last() -> None:
     schedule = SCHEDULES["buffered"]
     sessions = run_ranks(schedule, iterations=2)
-    ends_s = [
-        session.ends_s[len(order) - 1] for session, order in zip(sessions, schedule.orders, strict=True)
-    ]
+    ends_s = [one.ends_s[len(order) - 1] for one, order in zip(sessions, schedule.orders, strict=True)]
     assert max(ends_s) > 1.2 * min(ends_s)
     assert all(session.begins_s[1] >= max(ends_s) for session in sessions)
 
@@ -373,7 +353,7 @@ def test_no_rank_begins_an_iteration_before_all_ended_the_last() -> None:
 def test_transfers_behind_the_last_announced_instruction_are_carried_out() -> None:
     """An order that ends with a send which nobody announces: its receiver waits for it."""
     schedule = SCHEDULES["rendezvous"]
-    silent = frozenset({*(k for k in Kind if k.is_transfer), Kind.COMMIT})
+    silent = {Kind.COMMIT, *(kind for kind in Kind if kind.is_transfer)}
     ends_s = ends_by_the_graph(schedule)
     for order, session in zip(schedule.orders, run_ranks(schedule, unheard=silent), strict=True):
         computed = [i for i in order if i.kind.is_computation]
@@ -438,13 +418,11 @@ def test_every_computation_is_as_long_as_that_of_the_slowest() -> None:
 
 
 def test_who_waits_burns_the_power_of_waiting() -> None:
-    (slow, alone), fast = (
-        (gpu.true_now() for _, gpu in run_coupled([1.05, 1.0])),
-        run_coupled([1.0])[0][1].true_now(),
-    )
+    slow, alone = (gpu.true_now() for _, gpu in run_coupled([1.05, 1.0]))
+    [(_, gpu)] = run_coupled([1.0])
+    fast = gpu.true_now()
     assert slow.time_s == pytest.approx(alone.time_s)
-    waited_j = alone.energy_j - fast.energy_j
-    waiting_w = waited_j / (alone.time_s - fast.time_s)
+    waiting_w = (alone.energy_j - fast.energy_j) / (alone.time_s - fast.time_s)
     assert 0.0 < waiting_w < 0.5 * fast.energy_j / fast.time_s
 
 

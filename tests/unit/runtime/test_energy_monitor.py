@@ -24,10 +24,9 @@ class Turns:
 
     def __init__(self) -> None:
         self.look: Poll | None = None
-        self.every_s = 0.0
 
     def __call__(self, every_s: float, look: Poll) -> Poll:
-        self.every_s, self.look = every_s, look
+        self.look = look
         return self.end
 
     def end(self) -> None:
@@ -41,27 +40,28 @@ class CountingGpu(NotingGpu):
         return Achieved(900 + int(self.time_s), EventReason(1 << int(self.time_s)))
 
 
+def looking(gpu: NotingGpu) -> tuple[EnergyWatch, Turns]:
+    watch = EnergyWatch(gpu, repeat=(turns := Turns()))
+    watch.start()
+    return watch, turns
+
+
 @pytest.fixture
 def watch() -> EnergyWatch:
     """The counter changes at 1, 2, ... 8 s; the clock is read at 4 s, at 2.5 s and at 5 s."""
-    gpu, turns = CountingGpu(), Turns()
-    watch = EnergyWatch(gpu, repeat=turns)
-    watch.start()
+    gpu = CountingGpu()
+    watch, turns = looking(gpu)
     for half in range(17):
         gpu.time_s, gpu.counter_j = half / 2, 10.0 * (half // 2)
-        assert turns.look is not None
         turns.look()
     return watch
 
 
-def test_a_trace_begins_with_the_last_change_before(watch: EnergyWatch) -> None:
+def test_a_trace_begins_with_the_last_change_before_which_forgetting_keeps(watch: EnergyWatch) -> None:
     assert list(watch.trace(3.5).time_s) == [2.75, 3.75, 4.75, 5.75, 6.75, 7.75]
     assert watch.trace(2.75).time_s[0] == 2.75
     assert watch.trace(0.0).time_s[0] == 0.75
     assert list(watch.trace(99.0).time_s) == [7.75]
-
-
-def test_forgetting_keeps_the_last_change_before(watch: EnergyWatch) -> None:
     watch.forget(4.5)
     assert list(watch.trace(0.0).time_s) == [3.75, 4.75, 5.75, 6.75, 7.75]
     assert watch.clock_between(0.0, 4.4) == (None, 0)
@@ -77,11 +77,9 @@ def test_the_clock_between_is_the_median_with_all_reasons(watch: EnergyWatch) ->
 @pytest.mark.parametrize(("period_s", "seen_s"), [(1.01, 1.01), (1.5, 1.0)])
 def test_the_period_is_what_was_seen_unless_changes_were_missed(period_s: float, seen_s: float) -> None:
     """1 s is declared: a hundredth more is believed, half as much more is not."""
-    gpu, turns = NotingGpu(counter_period_s=1.0), Turns()
-    watch = EnergyWatch(gpu, repeat=turns)
-    watch.start()
+    gpu = NotingGpu(counter_period_s=1.0)
+    watch, turns = looking(gpu)
     assert watch.seen_period_s == 1.0
-    assert turns.look is not None
     for look in range(400):
         gpu.time_s = 0.5 * look
         gpu.counter_j = 10.0 * (gpu.time_s // period_s)
@@ -90,30 +88,24 @@ def test_the_period_is_what_was_seen_unless_changes_were_missed(period_s: float,
 
 
 def test_a_device_without_a_counter_is_not_watched() -> None:
-    turns = Turns()
-    watch = EnergyWatch(NotingGpu(counter_period_s=None), repeat=turns)
-    assert watch.period_s is None
-    watch.start()
-    assert turns.look is None
+    watch, turns = looking(NotingGpu(counter_period_s=None))
+    assert (watch.period_s, turns.look) == (None, None)
     watch.close()
 
 
 @pytest.mark.parametrize("error", [DeviceLostError("gone"), OSError("pipe broke")])
 def test_the_first_error_is_kept_and_nothing_looked_at_after_it(error: Exception) -> None:
-    gpu, turns = NotingGpu(), Turns()
-    watch = EnergyWatch(gpu, repeat=turns)
-    watch.start()
-    assert turns.look is not None
-    gpu.fails = error
-    turns.look()
-    gpu.fails = OSError("another")
-    turns.look()
+    gpu = NotingGpu()
+    watch, turns = looking(gpu)
+    look = turns.look
+    for gpu.fails in (error, OSError("another")):
+        look()
     assert isinstance(watch.error, PerseusError)
     assert str(error) in str(watch.error)
 
 
 def test_a_thread_looks_by_itself_until_it_is_closed(host: VirtualHost) -> None:
-    watch = watched(host, Character())
+    watch = watched(host)
     host.sleep(3.0)
     watch.close()
     host.sleep(1.0)
@@ -131,10 +123,14 @@ def busy(now_s: float) -> float:
     return 600.0 if math.sin(43.0 * now_s) > -0.3 else 120.0
 
 
-def watched(host: VirtualHost, character: Character, power: Power = lambda _: 400.0) -> EnergyWatch:
-    watch = EnergyWatch(PersonalityGpu(host, character, power), threads=host)
+def watched(host: VirtualHost, power: Power = lambda _: 400.0, **character: object) -> EnergyWatch:
+    watch = EnergyWatch(PersonalityGpu(host, Character(**character), power), threads=host)
     watch.start()
     return watch
+
+
+def mean_w(power: Power) -> float:
+    return sum(power(n * 1e-3) for n in range(10_000)) / 10_000
 
 
 def watts(host: VirtualHost, watch: EnergyWatch, *, for_s: float = 10.0) -> float:
@@ -146,39 +142,32 @@ def watts(host: VirtualHost, watch: EnergyWatch, *, for_s: float = 10.0) -> floa
 @pytest.mark.parametrize("power", [lambda _: 90.0, lambda _: 650.0, busy])
 @pytest.mark.parametrize("period_s", [0.02, 0.1])
 def test_a_counter_of_this_gpu_is_believed(host: VirtualHost, power: Power, period_s: float) -> None:
-    watch = watched(host, Character(period_s=period_s), power)
+    watch = watched(host, power, period_s=period_s)
     host.sleep(20.0)
     assert watch.trouble() == ""
-    mean_w = sum(power(n * 1e-3) for n in range(10_000)) / 10_000
-    assert watts(host, watch) == pytest.approx(mean_w, rel=0.08)
+    assert watts(host, watch) == pytest.approx(mean_w(power), rel=0.08)
 
 
 @pytest.mark.parametrize("power", [lambda _: 90.0, lambda _: 650.0, busy])
 def test_a_modules_counter_is_found_out_and_replaced(host: VirtualHost, power: Power) -> None:
-    watch = watched(host, Character(module_w=250.0), power)
+    watch = watched(host, power, module_w=250.0)
     host.sleep(6.0)
-    line = watch.trouble()
-    assert "integrated" in line
+    assert "integrated" in watch.trouble()
     assert watch.trouble() == "", "said once"
-    mean_w = sum(power(n * 1e-3) for n in range(10_000)) / 10_000
-    assert watts(host, watch) == pytest.approx(mean_w, rel=0.03)
+    assert watts(host, watch) == pytest.approx(mean_w(power), rel=0.03)
 
 
 @pytest.mark.parametrize("counts", [0.85, 0.95, 1.05, 1.15])
-def test_a_counter_that_differs_by_more_than_a_tenth_is_kept_and_reported(
+def test_a_counter_that_differs_by_more_than_a_tenth_is_kept_and_said(
     host: VirtualHost, counts: float
 ) -> None:
-    watch = watched(host, Character(counts=counts))
+    watch = watched(host, counts=counts)
     host.sleep(5.0)
     assert watch.trouble() == "", "a second is too short to accuse it"
     host.sleep(15.0)
-    line = watch.trouble()
-    assert (f"{counts:.2f} times" in line) is (abs(counts - 1.0) > 0.1)
+    assert (f"{counts:.2f} times" in watch.trouble()) is (abs(counts - 1.0) > 0.1)
     assert watch.trouble() == "", "reported once"
     assert watts(host, watch) == pytest.approx(400.0 * counts, rel=0.01)
-
-
-NO_POWER = "no power"
 
 
 @pytest.mark.parametrize(
@@ -197,20 +186,17 @@ NO_POWER = "no power"
 def test_a_counter_that_is_none_any_more_is_replaced_or_of_no_use(
     host: VirtualHost, character: dict[str, Any], why: str, *, tells_power: bool
 ) -> None:
-    watch = watched(host, Character(**character, tells_power=tells_power))
-    lines = []
-    for _ in range(80):
-        host.sleep(1.0)
-        lines.append(watch.trouble())
-    [last] = [line for line in lines if why in line and line]
-    assert ("integrated" if tells_power else NO_POWER) in last
+    watch = watched(host, **character, tells_power=tells_power)
+    lines = [watch.trouble() for _ in range(80) if host.sleep(1.0) is None]
+    [last] = [line for line in lines if why in line]
+    assert ("integrated" if tells_power else "no power") in last
     assert (why in watch.useless) is not tells_power
     if tells_power:
         assert watts(host, watch) == pytest.approx(400.0, rel=0.01)
 
 
 def test_a_counter_that_wraps_now_and_then_is_kept_and_reported_once(host: VirtualHost) -> None:
-    watch = watched(host, Character(wraps_j=40_000.0))
+    watch = watched(host, wraps_j=40_000.0)
     lines = [watch.trouble() for _ in range(250) if host.sleep(1.0) is None]
     [line] = filter(None, lines)
     assert "back" in line
@@ -218,7 +204,7 @@ def test_a_counter_that_wraps_now_and_then_is_kept_and_reported_once(host: Virtu
 
 
 def test_a_driver_that_hung_for_a_minute_has_no_counter_that_stands_still(host: VirtualHost) -> None:
-    watch = watched(host, Character(hangs=(30.0, 90.0)))
+    watch = watched(host, hangs=(30.0, 90.0))
     host.sleep(120.0)
     assert watch.trouble() == ""
 
@@ -227,14 +213,14 @@ def test_a_driver_that_hung_for_a_minute_has_no_counter_that_stands_still(host: 
 def test_without_a_reading_of_power_the_counter_is_what_there_is(
     host: VirtualHost, without: dict[str, bool]
 ) -> None:
-    watch = watched(host, Character(module_w=250.0, **without))
+    watch = watched(host, module_w=250.0, **without)
     host.sleep(6.0)
     assert watch.trouble() == ""
     assert watts(host, watch) == pytest.approx(650.0, rel=0.01)
 
 
 def test_a_counter_that_wraps_never_gives_energy_back(host: VirtualHost) -> None:
-    watch = watched(host, Character(wraps_j=12_000.0))
+    watch = watched(host, wraps_j=12_000.0)
     seen = []
     for _ in range(31):
         host.sleep(1.0)
@@ -256,7 +242,7 @@ def test_one_that_moves_every_millisecond_is_looked_at_every_twenty(host: Virtua
 
 
 def test_closing_waits_for_no_driver_that_hangs(host: VirtualHost) -> None:
-    watch = watched(host, Character(hangs=(2.0, 722.0)))
+    watch = watched(host, hangs=(2.0, 722.0))
     host.sleep(3.0)
     begun_s = host.now_s()
     watch.close()
@@ -304,10 +290,9 @@ def test_a_window_has_energy_time_and_error() -> None:
 def test_names_are_of_open_windows() -> None:
     with perseus_ds.EnergyMonitor(SteadyGpu(counter_period_s=0.05)) as monitor:
         monitor.begin_window("a")
-        with pytest.raises(ValueError, match="open"):
-            monitor.begin_window("a")
-        with pytest.raises(ValueError, match="open"):
-            monitor.end_window("b")
+        for name, act in (("a", monitor.begin_window), ("b", monitor.end_window)):
+            with pytest.raises(ValueError, match="open"):
+                act(name)
         monitor.close()
 
 
@@ -366,9 +351,8 @@ def looked(*shown: float | Exception | None) -> Temperatures:
 def test_the_mean_is_of_a_stretch_of_time() -> None:
     temperatures = looked(50.0, 52.0, 54.0, 60.0)
     assert temperatures.reason == ""
-    assert temperatures.mean_c(1.0, 2.5) == 53.0
-    assert temperatures.mean_c(9.0, 10.0) is None
-    assert temperatures.mean_c(2.0, 9.0) == 57.0
+    for since_s, until_s, mean_c in ((1.0, 2.5, 53.0), (9.0, 10.0, None), (2.0, 9.0, 57.0)):
+        assert temperatures.mean_c(since_s, until_s) == mean_c
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from schedules import two_plans
 
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.event_log import EventLog, LateWrites, Scalars, StragglerReporter, log_troubles
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
@@ -42,10 +41,15 @@ def kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
     logger.removeHandler(handler)
 
 
-def test_where_nothing_is_configured_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    EventLog(0).line("hello")
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "perseus: hello\n")
+def test_rank_0_alone_speaks_on_standard_error_and_says_things_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for rank in (0, 1):
+        log = EventLog(rank)
+        log.line("hello")
+        for _ in range(2):
+            log.line_once("once")
+    assert capsys.readouterr() == ("", "perseus: hello\nperseus: once\n")
 
 
 def test_an_application_that_configured_logging_gets_them_alone(
@@ -70,9 +74,9 @@ def test_a_handler_that_fails_does_not_reach_the_host(kept: Kept, monkeypatch: p
 def test_on_an_ordinary_disk_a_write_is_over_and_leaves_no_thread() -> None:
     writes, written = LateWrites(patience_s=60.0), list[int]()
     for number in range(50):
-        assert writes.write(lambda: written.append(number))  # noqa: B023
+        assert writes.write(partial(written.append, number))
         assert written[-1] == number
-    assert not [thread for thread in threading.enumerate() if thread.name == "perseus-disk"]
+    assert "perseus-disk" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.parametrize("written_before", [True, False])
@@ -101,7 +105,7 @@ def test_a_disk_that_hangs_is_waited_for_once_and_gets_everything_in_order() -> 
     done = threading.Event()
     assert not writes.write(lambda: (answers.wait(60.0), written.append(0)))
     for number in range(1, 5):
-        assert not writes.write(lambda number=number: written.append(number))
+        assert not writes.write(partial(written.append, number))
     assert written == []
     writes.write(done.set)
     answers.set()
@@ -113,16 +117,13 @@ def refuse() -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_failure_is_the_writers_own_or_the_next_ones() -> None:
+def test_a_failure_is_the_writers_own_and_costs_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     writes = LateWrites(patience_s=60.0)
     with pytest.raises(OSError, match="No space"):
         writes.write(refuse)
     assert writes.write(lambda: None)
-
-
-def test_a_file_that_cannot_be_written_costs_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     EventLog(0).write(tmp_path / "summary.json", refuse)
     (line,) = capsys.readouterr().err.splitlines()
     assert str(tmp_path / "summary.json") in line
@@ -136,39 +137,36 @@ class Monitored:
 
     def __init__(self, every: int | None = 4) -> None:
         self.scalars_every = every
-        self.rows: list[Mapping[str, float]] = []
+        self.rows: list[float] = []
         self.fails: Exception | None = None
 
     def write_scalars(self, scalars: Mapping[str, float]) -> None:
         if self.fails is not None:
             raise self.fails
-        self.rows.append(scalars)
+        self.rows.append(scalars["plan"])
 
 
-def scalars(monitored: Monitored) -> Scalars:
-    return Scalars(cast("Adapter", cast("Any", monitored)), EventLog(0))
-
-
-def test_they_are_written_at_the_hosts_pace_and_at_every_change() -> None:
-    monitored = Monitored()
-    here = scalars(monitored)
-    for plan in [3] * 7 + [5] * 2:
-        here.write({"plan": plan})
-    assert [row["plan"] for row in monitored.rows] == [3, 3, 5], "turns 1, 4 and 8"
-
-
-def test_without_a_monitor_or_before_a_plan_nothing_is_written() -> None:
-    for monitored, shown in ((Monitored(None), {"plan": 3.0}), (Monitored(), {})):
-        scalars(monitored).write(shown)
-        assert monitored.rows == []
+@pytest.mark.parametrize(
+    ("every", "shown", "rows"),
+    [(4, [{"plan": 3}] * 7 + [{"plan": 5}] * 2, [3, 3, 5]), (None, [{"plan": 3}], []), (4, [{}], [])],
+    ids=["turns 1, 4 and 8", "no monitor", "before a plan"],
+)
+def test_they_are_written_at_the_hosts_pace_and_at_every_change(
+    every: int | None, shown: list[dict[str, float]], rows: list[float]
+) -> None:
+    monitored = Monitored(every)
+    scalars = Scalars(monitored, EventLog(0))
+    for one in shown:
+        scalars.write(one)
+    assert monitored.rows == rows
 
 
 def test_a_monitor_that_fails_ends_the_scalars_alone(capsys: pytest.CaptureFixture[str]) -> None:
     monitored = Monitored()
-    here = scalars(monitored)
+    scalars = Scalars(monitored, EventLog(0))
     monitored.fails = OSError("No space left on device")
     for _ in range(30):
-        here.write({"plan": 3})
+        scalars.write({"plan": 3})
     (line,) = capsys.readouterr().err.splitlines()
     assert "monitor" in line
 
@@ -179,10 +177,9 @@ def test_a_monitor_that_fails_ends_the_scalars_alone(capsys: pytest.CaptureFixtu
 def test_each_trouble_is_reported_once_with_its_ranks(
     log: EventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    troubles = {0: ["its own"], 1: ["it stands still"], 2: [], 3: ["it stands still", "it counts"]}
     for _ in range(2):
-        log_troubles(
-            log, {0: ["its own"], 1: ["it stands still"], 2: [], 3: ["it stands still", "it counts"]}
-        )
+        log_troubles(log, troubles)
     first, second = capsys.readouterr().err.splitlines()
     assert "1 more" in first
     assert "rank 3" in second
@@ -193,6 +190,7 @@ def test_each_trouble_is_reported_once_with_its_ranks(
 
 SLOW = Straggler(1, 1.25, Cause.MEASURED, doubt=0.00316)
 PLANS = two_plans()
+SYNC_TIME_S = 1.5 * PLANS.baseline.iteration_time_s
 GPUS = [GpuAddress("node1", f"0000:{bus:02x}:00.0") for bus in range(5)]
 
 
@@ -213,49 +211,41 @@ def test_coming_and_going_are_a_line_each(
     reporter: StragglerReporter, directory: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     last = len(PLANS) - 1
-    sync_time_s = 1.5 * PLANS.baseline.iteration_time_s
-    for _ in range(2):
-        reporter.report(decided(SLOW, sync_time_s=sync_time_s), [last, 0])
-    for _ in range(2):
-        reporter.report(decided(), [0, 0])
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2
+    for decision, plans in ((decided(SLOW, sync_time_s=SYNC_TIME_S), [last, 0]), (decided(), [0, 0])):
+        for _ in range(2):
+            reporter.report(decision, plans)
+    came, went = capsys.readouterr().err.splitlines()
     found = ("replica 1", "node1", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "1.25 times", "99.68 %")
-    assert [part for part in found if part not in said[0]] == []
-    assert f"with plan {last} of {len(PLANS)}: " in said[0]
-    assert "replica 1" in said[1]
-    assert "up again" in said[1]
-    events = list(read_events(directory.events))
-    assert [event["event"] for event in events] == ["straggler", "straggler_gone"]
-    assert events[0]["plans"] == [last, 0]
-    (straggler,) = events[0]["stragglers"]
+    assert [part for part in found if part not in came] == []
+    assert f"with plan {last} of {len(PLANS)}: " in came
+    assert "replica 1" in went
+    assert "up again" in went
+    coming, going = read_events(directory.events)
+    assert (coming["event"], going["event"]) == ("straggler", "straggler_gone")
+    assert coming["plans"] == [last, 0]
     gpus = [{"host": "node1", "gpu": f"0000:0{bus}:00.0"} for bus in (2, 3, 4)]
     figures = {"slowdown": 1.25, "cause": Cause.MEASURED.value, "doubt": 0.00316}
-    assert straggler == {"replica": 1, **figures, "gpus": gpus}
+    assert coming["stragglers"] == [{"replica": 1, **figures, "gpus": gpus}]
     ranks, baseline = PLANS.schedule.ranks, PLANS.baseline
-    beside_j = baseline.energy_j + baseline.blocking_power_w * ranks * (
-        sync_time_s - baseline.iteration_time_s
-    )
-    now_j = float(PLANS.effective_energy_j[last]) + PLANS.blocking_power_w * ranks * sync_time_s
-    assert events[0]["predicted_saving_pct"] == pytest.approx(100.0 * (1.0 - now_j / beside_j))
+    waited_j = baseline.blocking_power_w * ranks * (SYNC_TIME_S - baseline.iteration_time_s)
+    now_j = float(PLANS.effective_energy_j[last]) + PLANS.blocking_power_w * ranks * SYNC_TIME_S
+    saving_pct = 100.0 * (1.0 - now_j / (baseline.energy_j + waited_j))
+    assert coming["predicted_saving_pct"] == pytest.approx(saving_pct)
 
 
 def test_another_plan_beside_the_same_straggler_is_for_the_journal(
     reporter: StragglerReporter, directory: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sync_time_s = 1.5 * PLANS.baseline.iteration_time_s
-    reporter.report(decided(SLOW, sync_time_s=sync_time_s), [1, 0])
-    capsys.readouterr()
-    reporter.report(decided(SLOW, sync_time_s=sync_time_s), [0, 0])
+    for plan in (1, 0):
+        capsys.readouterr()
+        reporter.report(decided(SLOW, sync_time_s=SYNC_TIME_S), [plan, 0])
     assert capsys.readouterr().err == ""
     assert [event["plans"] for event in read_events(directory.events)] == [[1, 0], [0, 0]]
 
 
-def test_slow_but_waited_for_by_nobody_is_no_news(
-    reporter: StragglerReporter, directory: RunDirectory
-) -> None:
+def test_slow_but_waited_for_by_nobody_is_no_news(reporter: StragglerReporter, tmp_path: Path) -> None:
     reporter.report(decided(SLOW), [0, 0])
-    assert not directory.events.exists()
+    assert events_of(tmp_path) == []
 
 
 def test_an_announcement_that_nothing_confirms_is_said_once(
@@ -276,11 +266,3 @@ def test_one_that_stays_slow_stays_named_when_answers_end(
         reporter.report(replace(decided(SLOW), ended=True), [0, 0])
     assert [one.replica for one, _ in reporter.awaited] == [1]
     assert [event["event"] for event in read_events(directory.events)] == ["straggler", "answers_ended"]
-
-
-def test_only_rank_0_speaks_and_says_things_once(capsys: pytest.CaptureFixture[str]) -> None:
-    for rank in (0, 1):
-        log = EventLog(rank)
-        log.line_once("hello")
-        log.line_once("hello")
-    assert capsys.readouterr().err == "perseus: hello\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 import torch
@@ -24,10 +24,10 @@ from perseus_ds.runtime.job import (
     set_name,
 )
 from perseus_ds.runtime.place import join_orders
-from perseus_ds.schedule import Schedule, textbook
+from perseus_ds.schedule import textbook
 
 
-def members(*, replicas: int = 1, peers: int = 1) -> list[Member]:
+def members(*, replicas: int = 1, peers: int = 1, **more: object) -> list[Member]:
     """Two pipeline ranks for each replica, and for each as many tensor-parallel peers."""
     orders = textbook("1f1b", stages=2, microbatches=4).orders
     places = [
@@ -37,26 +37,19 @@ def members(*, replicas: int = 1, peers: int = 1) -> list[Member]:
         for _ in range(peers)
     ]
     return [
-        Member(place, place.replica, _address(rank), "A100", "550", {"framework": "1.0"})
+        Member(place, place.replica, address(rank), "A100", "550", {"framework": "1.0"}, **more)
         for rank, place in enumerate(places)
     ]
 
 
-def _address(rank: int) -> GpuAddress:
+def address(rank: int) -> GpuAddress:
     return GpuAddress("node1", f"0000:{rank:02x}:00.0")
 
 
-def recognised(ranks: Sequence[Member], config: PerseusConfig | None = None) -> Job:
-    def schedule(places: Sequence[Place]) -> Schedule:
-        return join_orders(places, name="test")
-
+def recognised(ranks: Sequence[Member]) -> Job:
+    adapter = SimpleNamespace(schedule=partial(join_orders, name="test"))
     made = [
-        recognise(
-            cast("Any", SimpleNamespace(schedule=schedule)),
-            ranks,
-            channel=cast("Any", SimpleNamespace(rank=rank, size=len(ranks))),
-            config=config or PerseusConfig(),
-        )
+        recognise(adapter, ranks, channel=SimpleNamespace(rank=rank, size=len(ranks)), config=PerseusConfig())
         for rank in range(len(ranks))
     ]
     assert all((one.fingerprint, one.gpus) == (made[0].fingerprint, made[0].gpus) for one in made)
@@ -68,55 +61,35 @@ def fingerprint(ranks: Sequence[Member]) -> Mapping[str, str]:
 
 
 def test_a_replica_knows_where_its_gpus_are() -> None:
-    first, second = recognised(members(replicas=2)).gpus
-    assert first == (GpuAddress("node1", "0000:00:00.0"), GpuAddress("node1", "0000:01:00.0"))
-    assert second == (GpuAddress("node1", "0000:02:00.0"), GpuAddress("node1", "0000:03:00.0"))
+    assert recognised(members(replicas=2)).gpus == ((address(0), address(1)), (address(2), address(3)))
 
 
-def test_the_degree_of_tensor_parallelism_is_what_replicas_and_stages_leave() -> None:
-    degrees = {
-        (replicas, peers): fingerprint(members(replicas=replicas, peers=peers))["tensor_parallel"]
-        for replicas in (1, 2)
-        for peers in (1, 2, 4)
-    }
-    assert degrees == {(replicas, peers): str(peers) for replicas, peers in degrees}
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("peers", [1, 2, 4])
+def test_tensor_parallelism_is_what_replicas_and_stages_leave(replicas: int, peers: int) -> None:
+    assert fingerprint(members(replicas=replicas, peers=peers))["tensor_parallel"] == str(peers)
 
 
-def test_modules_that_one_rank_runs_otherwise_are_named_on_all() -> None:
-    plain, other = members()
-    changed = replace(other, place=replace(other.place, modules="2 checkpointed"))
-    assert fingerprint([plain, other])["modules"] == "plain"
-    assert fingerprint([plain, changed])["modules"] == "2 checkpointed, plain"
-
-
-def test_releases_that_differ_between_nodes_are_both_named() -> None:
-    here, there = members()
-    assert fingerprint([here, replace(there, traits={"framework": "1.1"})])["framework"] == "1.0, 1.1"
-
-
-def test_torchs_release_is_part_of_every_job() -> None:
-    assert fingerprint(members())["torch"] == torch.__version__
-
-
-def test_what_operators_set_is_part_of_the_job_by_rank_where_ranks_differ() -> None:
-    here, there = (replace(one, settings={"power_limit": "400 W"}) for one in members())
-    assert fingerprint([here, there])["power_limit"] == "400 W"
-    assert fingerprint([here, replace(there, settings={"power_limit": "300 W"})])["power_limit"] == (
-        "300 W at rank 1; 400 W at rank 0"
-    )
+def test_what_one_rank_has_otherwise_is_named_on_all() -> None:
+    here, there = members(settings={"power_limit": "400 W"})
+    plain = fingerprint([here, there])
+    assert (plain["modules"], plain["power_limit"], plain["torch"]) == ("plain", "400 W", torch.__version__)
+    other = replace(there, place=replace(there.place, modules="2 checkpointed"), traits={"framework": "1.1"})
+    found = fingerprint([here, replace(other, settings={"power_limit": "300 W"})])
+    assert (found["modules"], found["framework"]) == ("2 checkpointed, plain", "1.0, 1.1")
+    assert found["power_limit"] == "300 W at rank 1; 400 W at rank 0"
     assert "power_limit" not in fingerprint(members())
 
 
+def on(*gpus: str) -> list[Member]:
+    return [replace(one, gpu=gpu) for one, gpu in zip(members(replicas=2), gpus, strict=True)]
+
+
 @pytest.mark.parametrize("gpus", [("A100", "A100", "A40", "A40"), ("A100", "A40", "A40", "A100")])
-def test_replicas_on_different_gpu_models_are_refused(gpus: Sequence[str]) -> None:
+def test_replicas_on_different_gpu_models_are_refused_and_stages_served(gpus: Sequence[str]) -> None:
     with pytest.raises(DeviceUnsupportedError, match=r"replica 0 .*replica 1 .*A40"):
-        recognised([replace(one, gpu=gpu) for one, gpu in zip(members(replicas=2), gpus, strict=True)])
-
-
-def test_stages_on_different_gpu_models_are_served() -> None:
-    gpus = ("A100", "A40", "A100", "A40")
-    job = recognised([replace(one, gpu=gpu) for one, gpu in zip(members(replicas=2), gpus, strict=True)])
-    assert job.fingerprint["gpu"] == "A100, A40"
+        recognised(on(*gpus))
+    assert fingerprint(on("A100", "A40", "A100", "A40"))["gpu"] == "A100, A40"
 
 
 # Who meets whom within computations, and which replicas this makes one set.
@@ -163,11 +136,8 @@ def test_ranks_of_one_place_meet_and_who_meets_a_third_waits_for_it_as_well() ->
     assert across == [(0, 1, 2, 3)] * 4
 
 
-def test_a_stage_without_experts_waits_for_nobody_but_its_set_is_one() -> None:
+def test_a_stage_without_experts_waits_for_nobody_but_its_set_is_one_and_named_so() -> None:
     told = in_sets(places_at((0, 0), (0, 1), (1, 0), (1, 1), coupled={2: (2, 3), 3: (2, 3)}))
     assert [(one.replica, one.coupled) for one in told] == [(0, (0,)), (0, (1,)), (0, (2, 3)), (0, (2, 3))]
-
-
-def test_the_log_names_sets_with_their_replicas() -> None:
     assert "2, 3" in set_name(((0, 1), (2, 3)), 1)
     assert set_name(((0,), (1,)), 1) == "replica 1"

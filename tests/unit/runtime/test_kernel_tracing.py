@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from adapter_contract import CallNotes
+from lone_job import events_of
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from perseus_ds.errors import DeviceUnavailableError, ProfileError
 from perseus_ds.kernels.trace import KernelClass, read_trace, split_trace_by_instruction
-from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.event_log import EventLog
@@ -42,10 +42,11 @@ def iterate(tracing: KernelTracing, batch: Batch = BATCH) -> None:
 PLAIN = ["begins 2", *["<F", "F>", "<F", "F>", "<B", "B>", "<B", "B>", "ends"]]
 
 
-def tracing_of(heard: CallNotes, folder: Path, iterations: int = 2) -> KernelTracing:
+def settled(heard: CallNotes, folder: Path, iterations: int = 2) -> KernelTracing:
+    """A tracing that begins with the next iteration."""
     log = EventLog(0)
     log.writes_to(RunDirectory(folder))
-    return KernelTracing(
+    tracing = KernelTracing(
         heard,
         order=ORDER,
         iterations=iterations,
@@ -53,38 +54,37 @@ def tracing_of(heard: CallNotes, folder: Path, iterations: int = 2) -> KernelTra
         fingerprint={"gpu": "none"},
         log=log,
     )
+    for _ in range(SETTLING):
+        iterate(tracing)
+    return tracing
 
 
-def test_a_traced_iteration_is_none_of_the_listeners_and_every_launch_is_an_instructions(
-    tmp_path: Path,
+@pytest.fixture
+def heard() -> CallNotes:
+    return CallNotes()
+
+
+def test_a_traced_iteration_is_none_of_the_listeners_and_its_launches_are_instructions(
+    heard: CallNotes, tmp_path: Path
 ) -> None:
-    heard = CallNotes()
-    tracing = tracing_of(heard, tmp_path)
-    for _ in range(SETTLING + 3):
+    tracing = settled(heard, tmp_path)
+    for _ in range(3):
         iterate(tracing)
     assert heard.calls == PLAIN * SETTLING + ["other"] * 2 + PLAIN
     trace = read_trace(tmp_path / "rank0.json")
     assert trace.iterations == 2
-    assert {(one.stage, one.kind): one.times for one in trace.sequences} == {
-        (0, Kind.FORWARD): 2,
-        (0, Kind.BACKWARD): 2,
-    }
+    kinds = {(one.stage, one.kind): one.times for one in trace.sequences}
+    assert kinds == {(0, Kind.FORWARD): 2, (0, Kind.BACKWARD): 2}
     for one in trace.sequences:
         names = [trace.classes[kernel].name for kernel in one.kernels]
         assert names.count("aten::mm") == (1 if one.kind is Kind.FORWARD else 2)
-    (told,) = [
-        event for event in read_events(RunDirectory(tmp_path).events) if event["event"] == "kernels_traced"
-    ]
-    assert "2 iterations" in str(told["line"])
-    assert "something else" not in str(told["line"])
+    [told] = [str(event["line"]) for event in events_of(tmp_path, "kernels_traced")]
+    assert "2 iterations" in told
+    assert "something else" not in told
 
 
-def test_a_batch_of_another_size_is_left_to_the_listener(tmp_path: Path) -> None:
-    heard = CallNotes()
-    tracing = tracing_of(heard, tmp_path, iterations=1)
-    for _ in range(SETTLING):
-        iterate(tracing)
-    iterate(tracing, Batch(microbatches=4))
+def test_a_batch_of_another_size_is_left_to_the_listener(heard: CallNotes, tmp_path: Path) -> None:
+    iterate(settled(heard, tmp_path, iterations=1), Batch(microbatches=4))
     assert heard.calls == PLAIN * SETTLING + ["begins 4", *PLAIN[1:]]
 
 
@@ -94,24 +94,20 @@ def fails(*_: object) -> None:
 
 @pytest.mark.parametrize("fails_in", ["start", "export_chrome_trace"])
 def test_where_the_profiler_fails_the_same_iterations_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str
+    heard: CallNotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str
 ) -> None:
     """The other ranks trace theirs: a listener that hears one of these alone waits for them in vain."""
-    heard = CallNotes()
-    tracing = tracing_of(heard, tmp_path)
+    tracing = settled(heard, tmp_path)
     monkeypatch.setattr(f"torch.profiler.profile.{fails_in}", fails)
-    for _ in range(SETTLING + 3):
+    for _ in range(3):
         iterate(tracing)
     assert heard.calls == PLAIN * SETTLING + ["other"] * 2 + PLAIN
     assert not (tmp_path / "rank0.json").exists()
 
 
 @pytest.mark.thorough
-def test_an_iteration_that_breaks_ends_the_profiler_with_it(tmp_path: Path) -> None:
-    heard = CallNotes()
-    tracing = tracing_of(heard, tmp_path, iterations=1)
-    for _ in range(SETTLING):
-        iterate(tracing)
+def test_an_iteration_that_breaks_ends_the_profiler_with_it(heard: CallNotes, tmp_path: Path) -> None:
+    tracing = settled(heard, tmp_path, iterations=1)
     tracing.iteration_begins(BATCH)
     tracing.before(Kind.FORWARD)
     tracing.iteration_broke()
@@ -122,12 +118,9 @@ def test_an_iteration_that_breaks_ends_the_profiler_with_it(tmp_path: Path) -> N
 
 
 def test_the_hosts_exception_reaches_the_listener_where_the_profiler_fails_to_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    heard: CallNotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = CallNotes()
-    tracing = tracing_of(heard, tmp_path)
-    for _ in range(SETTLING):
-        iterate(tracing)
+    tracing = settled(heard, tmp_path)
     assert tracing.iteration_begins(BATCH)
     tracing.before(Kind.FORWARD)
     stop = torch.profiler.profile.stop

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 from schedules import two_plans
@@ -34,13 +33,8 @@ LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}
 
 
 def iteration(index: int, *, whole: bool = True) -> Iteration:
-    return Iteration(
-        index,
-        float(index),
-        index + 1.0,
-        (Interval(Instruction(0, Kind.FORWARD, 0), 0.0, 1.0),),
-        resumed=not whole,
-    )
+    row = (Interval(Instruction(0, Kind.FORWARD, 0), 0.0, 1.0),)
+    return Iteration(index, float(index), index + 1.0, row, resumed=not whole)
 
 
 def run_by(settings: IterationSettings) -> str:
@@ -81,7 +75,7 @@ def lasted_s(row: str, follows: float) -> float:
 @pytest.mark.parametrize(("times_s", "iterations"), [([None, GOOD], 2), ([None, None, None, GOOD], 4)])
 def test_warm_up_lasts_until_all_ranks_know_a_time(times_s: list[float | None], iterations: int) -> None:
     config = SimpleNamespace(profile=SimpleNamespace(warmup_iterations=2), trace_kernels=0)
-    phase: Phase = WarmUp(cast("Any", SimpleNamespace(config=config)), None)
+    phase: Phase = WarmUp(SimpleNamespace(config=config), None)
     for index, iteration_s in enumerate(times_s):
         assert isinstance(phase, WarmUp)
         assert run_by(phase.settings) == "default"
@@ -95,17 +89,16 @@ class Windows(Profiling):
 
     def __init__(
         self,
-        windows: list[tuple[int, list[int]]],
-        clocks_mhz: Sequence[int],
+        *clocks_mhz: int,
         length: WindowLength = TWO,
-        *,
         settling: int = 1,
         pace: SweepPace | None = None,
         short: int = 0,
     ) -> None:
         self.sweep = MeasuredSweep(clocks_mhz)
         super().__init__(self.sweep, length, settling=settling, pace=pace)
-        self.windows, self.short = windows, short
+        self.windows: list[tuple[int, list[int]]] = []
+        self.short = short
 
     def take_window(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         self.windows.append((clock_mhz, [one.index for one in window]))
@@ -119,66 +112,47 @@ class Windows(Profiling):
         return BaselineOnly()
 
 
-def profiling(
-    windows: list[tuple[int, list[int]]],
-    *clocks_mhz: int,
-    length: WindowLength = TWO,
-    settling: int = 1,
-    pace: SweepPace | None = None,
-) -> Profiling:
-    return Windows(windows, clocks_mhz, length, settling=settling, pace=pace)
-
-
-@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("lag", [0, 1, 3])
 def test_profiling_measures_at_every_clock_and_runs_default_clocks_until_it_knows(lag: int) -> None:
-    windows: list[tuple[int, list[int]]] = []
-    rows = walk(profiling(windows, 1000, 900), [GOOD] * 8, lag=lag)
-    assert rows == ["default -", "1000 -", "1000 -", "default -", "900 -", "900 -", "default -", "default B"]
-    assert windows == [(1000, [1, 2]), (900, [4, 5])]
-
-
-def test_a_device_that_is_far_behind_is_waited_for_at_default_clocks() -> None:
-    windows: list[tuple[int, list[int]]] = []
-    rows = walk(profiling(windows, 1000, 900), [GOOD] * 11, lag=3)
-    assert rows[3:7] == ["default -"] * 3 + ["900 -"]
-    assert windows == [(1000, [1, 2]), (900, [6, 7])]
+    """A device that is far behind is waited for at default clocks."""
+    profiling, waited = Windows(1000, 900), max(0, lag - 1)
+    rows = walk(profiling, [GOOD] * (8 + 2 * waited), lag=lag)
+    waits = ["default -"] * (1 + waited)
+    assert rows == ["default -", "1000 -", "1000 -", *waits, "900 -", "900 -", *waits, "default B"]
+    assert profiling.windows == [(1000, [1, 2]), (900, [4 + waited, 5 + waited])]
 
 
 @pytest.mark.parametrize(("follows", "most"), [(1.0, 32), (0.5, 26)])
 def test_training_is_never_slower_than_allowed_after_any_window(follows: float, most: int) -> None:
     """Computations follow their clock; where iterations do so less, the sweep is shorter for it."""
-    windows: list[tuple[int, list[int]]] = []
-    pace = SweepPace(10.0)
-    rows = walk(profiling(windows, 1000, 800, 500, settling=3, pace=pace), [GOOD] * 80, follows=follows)
-    took = 0.0
-    for count, row in enumerate(rows[: rows.index("default B")], start=1):
+    profiling = Windows(1000, 800, 500, settling=3, pace=SweepPace(10.0))
+    rows = walk(profiling, [GOOD] * 80, follows=follows)
+    rows, took = rows[: rows.index("default B")], 0.0
+    for count, row in enumerate(rows, start=1):
         took += lasted_s(row, follows)
         if row.startswith("default") and count > 1 and not rows[count - 2].startswith("default"):
             assert took <= 1.1 * count + 0.11
-    assert [clock_mhz for clock_mhz, _ in windows] == [1000, 800, 500]
-    assert len(rows[: rows.index("default B")]) < most, "and no longer than that takes"
+    assert [clock_mhz for clock_mhz, _ in profiling.windows] == [1000, 800, 500]
+    assert len(rows) < most, "and no longer than that takes"
 
 
 def test_a_window_lasts_as_long_at_every_clock_so_that_lower_ones_take_fewer_iterations() -> None:
-    windows: list[tuple[int, list[int]]] = []
     length, pace = WindowLength(GOOD, 6.0, least=2), SweepPace(100.0)
-    clocks = (1000, 800, 500, 250)
-    walk(profiling(windows, *clocks, length=length, settling=4, pace=pace), [GOOD] * 60, follows=1.0)
-    assert [(clock_mhz, len(ran)) for clock_mhz, ran in windows] == [(1000, 6), (800, 6), (500, 3), (250, 2)]
+    profiling = Windows(1000, 800, 500, 250, length=length, settling=4, pace=pace)
+    walk(profiling, [GOOD] * 60, follows=1.0)
+    counts = [(clock_mhz, len(ran)) for clock_mhz, ran in profiling.windows]
+    assert counts == [(1000, 6), (800, 6), (500, 3), (250, 2)]
 
 
 def test_a_window_that_was_broken_into_is_filled_up() -> None:
-    windows: list[tuple[int, list[int]]] = []
-    pace = SweepPace(100.0)
-    walk(profiling(windows, 1000, 900, pace=pace), [GOOD] * 13, broken=[2])
-    assert windows == [(1000, [1, 4]), (900, [7, 8])]
+    """Evaluations after every second iteration do not hold up the profile."""
+    profiling = Windows(1000, 900, pace=(pace := SweepPace(100.0)))
+    walk(profiling, [GOOD] * 13, broken=[2])
+    assert profiling.windows == [(1000, [1, 4]), (900, [7, 8])]
     assert pace.broken == 1
-
-
-def test_an_evaluation_after_every_second_iteration_does_not_hold_up_the_profile() -> None:
-    windows: list[tuple[int, list[int]]] = []
-    walk(profiling(windows, 1000, 900), [GOOD] * 20, broken=range(0, 20, 2))
-    assert [clock_mhz for clock_mhz, _ in windows] == [1000, 900]
+    evaluating = Windows(1000, 900)
+    walk(evaluating, [GOOD] * 20, broken=range(0, 20, 2))
+    assert [clock_mhz for clock_mhz, _ in evaluating.windows] == [1000, 900]
 
 
 def active_plan(index: int = 1) -> ActivePlan:
@@ -187,19 +161,20 @@ def active_plan(index: int = 1) -> ActivePlan:
 
 
 def running(
-    audits: list[int], *, every: int = 5, audit: int = 2, settling: int = 1, others: int = 0
+    audits: list[int] | None = None, *, every: int = 5, settling: int = 1, others: int = 0
 ) -> Running:
-    """Return a running plan; the first ``others`` audits bring another one."""
+    """Return a running plan, which notes its audits; the first ``others`` audits bring another one."""
+    audits = [] if audits is None else audits
 
     def audited() -> ActivePlan | None:
         audits.append(1)
         return active_plan(0) if len(audits) <= others else None
 
-    return Running(active_plan(), audited, every_iterations=every, audit_iterations=audit, settling=settling)
+    return Running(active_plan(), audited, every_iterations=every, audit_iterations=2, settling=settling)
 
 
 def test_running_has_an_early_audit_and_then_one_every_so_often() -> None:
-    assert letters(walk(running([]), [GOOD] * 24)) == "-PPPP-bb--PPPPPP-bb--PPP"
+    assert letters(walk(running(), [GOOD] * 24)) == "-PPPP-bb--PPPPPP-bb--PPP"
 
 
 def letters(rows: Sequence[str]) -> str:
@@ -207,45 +182,42 @@ def letters(rows: Sequence[str]) -> str:
 
 
 def test_after_a_change_of_sides_iterations_count_when_the_temperature_has_settled() -> None:
-    rows = letters(walk(running([], every=20, settling=4), [GOOD] * 24))
+    """Settling takes at most a fifth of the distance of audits."""
+    rows = letters(walk(running(every=20, settling=4), [GOOD] * 24))
     assert rows.startswith("----PP")
     assert rows.replace("-", " ").split()[:3] == ["PPPP", "bb", "PPPPPP"]
     assert rows.count("----") == 3
+    assert letters(walk(running(every=20, settling=1000), [GOOD] * 6)) == "----PP"
+    assert letters(walk(running(every=4, settling=1000), [GOOD] * 3)) == "-PP"
 
 
-def test_settling_takes_at_most_a_fifth_of_an_audits_distance() -> None:
-    assert letters(walk(running([], every=20, settling=1000), [GOOD] * 6)) == "----PP"
-    assert letters(walk(running([], every=4, settling=1000), [GOOD] * 3)) == "-PP"
+@pytest.mark.parametrize(
+    ("profiling", "windows"),
+    [
+        (Windows(1000, 900, settling=4), [(1000, [4, 5]), (900, [7, 8])]),
+        (Windows(1000, short=1), [(1000, [1, 2]), (1000, [4, 5, 6, 7])]),
+    ],
+    ids=["the GPU warms up first", "a window that tells nothing is measured again twice as long"],
+)
+def test_windows_of_a_sweep(profiling: Windows, windows: list[tuple[int, list[int]]]) -> None:
+    walk(profiling, [GOOD] * 12)
+    assert profiling.windows == windows
 
 
-def test_before_the_first_clock_of_a_sweep_the_gpu_warms_up() -> None:
-    windows: list[tuple[int, list[int]]] = []
-    walk(profiling(windows, 1000, 900, settling=4), [GOOD] * 12)
-    assert windows == [(1000, [4, 5]), (900, [7, 8])]
-
-
-def test_every_audit_is_told_once() -> None:
+@pytest.mark.parametrize(
+    ("every", "others", "iterations", "count"),
+    [(5, 0, 10, 1), (5, 0, 24, 2), (1000, 0, 24, 1), (1000, 1, 24, 2), (0, 0, 50, 0)],
+    ids=["the early one", "and the next", "one alone", "another plan has its own early one", "none"],
+)
+def test_every_audit_is_told_once(every: int, others: int, iterations: int, count: int) -> None:
     audits: list[int] = []
-    walk(running(audits), [GOOD] * 10)
-    assert audits == [1]
-    walk(running(audits), [GOOD] * 24)
-    assert audits == [1, 1, 1]
-
-
-def test_without_audits_the_plan_runs_on() -> None:
-    audits: list[int] = []
-    assert walk(running(audits, every=0), [GOOD] * 50) == ["plan -"] + ["plan P"] * 49
-    assert audits == []
-
-
-def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
-    windows: list[tuple[int, list[int]]] = []
-    walk(Windows(windows, (1000,), short=1), [GOOD] * 12)
-    assert windows == [(1000, [1, 2]), (1000, [4, 5, 6, 7])]
+    rows = walk(running(audits, every=every, others=others), [GOOD] * iterations)
+    assert len(audits) == count
+    assert every or rows == ["plan -"] + ["plan P"] * (iterations - 1), "without audits the plan runs on"
 
 
 def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration() -> None:
-    phase = running([], every=6, others=1)
+    phase = running(every=6, others=1)
     rows = []
     for index in range(24):
         rows.append((phase.active_plan.plan, LETTERS[phase.settings.mode]))
@@ -254,10 +226,3 @@ def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration(
     assert rows[first] == (0, "-")
     assert rows[first + 1] == (0, "P")
     assert {plan for plan, _ in rows[first:]} == {0}
-
-
-@pytest.mark.parametrize(("others", "expected"), [(0, 1), (1, 2)])
-def test_a_plan_that_an_audit_chooses_has_its_own_early_audit(others: int, expected: int) -> None:
-    audits: list[int] = []
-    walk(running(audits, every=1000, others=others), [GOOD] * 24)
-    assert len(audits) == expected

@@ -29,16 +29,12 @@ def place(rank: int, replica: int, order: int) -> Place:
 
 def test_replicas_that_run_the_same_make_one_schedule() -> None:
     places = [place(rank, replica, rank) for replica in range(2) for rank in range(2)]
-    schedule = join_orders(places, name="zbv")
-    assert schedule == ZBV
+    assert join_orders(places, name="zbv") == ZBV
 
 
-def test_replicas_that_run_different_orders_are_refused() -> None:
+def test_orders_that_differ_or_cannot_run_together_are_refused() -> None:
     with pytest.raises(EngineError, match="different schedules"):
         join_orders([place(0, 0, 0), place(1, 0, 1), place(0, 1, 1)], name="zbv")
-
-
-def test_orders_that_cannot_run_together_are_refused() -> None:
     with pytest.raises(ScheduleError):
         join_orders([place(0, 0, 0), place(1, 0, 0)], name="zbv")
 
@@ -62,25 +58,16 @@ def compiled(layer: Module) -> Module:
     return layer
 
 
-def asked_to_checkpoint(layer: Module) -> Module:
-    layer.gradient_checkpointing = True  # type: ignore[assignment]
-    return layer
+def with_attribute(name: str, value: object) -> Callable[[Module], Module]:
+    def change(layer: Module) -> Module:
+        setattr(layer, name, value)
+        return layer
+
+    return change
 
 
-def every_second(layer: Module) -> Module:
-    layer.activation_checkpoint_interval = 2  # type: ignore[assignment]
-    return layer
-
-
-SELECTIVE = partial(
-    checkpoint_wrapper,
-    checkpoint_impl=CheckpointImpl.NO_REENTRANT,
-    context_fn=partial(create_selective_checkpoint_contexts, []),
-)
-
-
-def test_as_they_are_they_are_plain() -> None:
-    assert words(layers(), layers()) == "plain"
+SELECTIVELY = partial(create_selective_checkpoint_contexts, [])
+SELECTIVE = partial(checkpoint_wrapper, checkpoint_impl=CheckpointImpl.NO_REENTRANT, context_fn=SELECTIVELY)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +76,8 @@ def test_as_they_are_they_are_plain() -> None:
         (checkpoint_wrapper, "checkpointed"),
         (SELECTIVE, "checkpointed selectively"),
         (checkpoint, "checkpointed"),
-        (asked_to_checkpoint, "checkpointed"),
-        (every_second, "checkpointed every 2 layers"),
+        (with_attribute("gradient_checkpointing", True), "checkpointed"),
+        (with_attribute("activation_checkpoint_interval", 2), "checkpointed every 2 layers"),
         (offload_wrapper, "offloaded"),
         pytest.param(compiled, "compiled", marks=pytest.mark.thorough),  # imports the compiler
     ],
@@ -104,6 +91,7 @@ def test_every_layer_that_is_run_otherwise_is_counted(change: Callable[[Module],
 
 
 def test_the_precision_of_autocast_is_said() -> None:
+    assert words(layers(), layers()) == "plain"
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert words(layers()) == "autocast to bfloat16"
         assert words(offload_wrapper(Linear(2, 2))) == "1 offloaded, autocast to bfloat16"

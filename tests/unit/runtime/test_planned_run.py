@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
+from lone_job import events_of
 from schedules import two_plans
 
 from perseus_ds.config import parse
@@ -20,11 +20,9 @@ from perseus_ds.plan import Expected, dumps
 from perseus_ds.plan.record import PlanSet, Segment
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import LoadFit
-from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import MeasuredSide, Spent, Summary
-from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport, Sample, Total
-from perseus_ds.runtime.context import JobContext
+from perseus_ds.runtime.accounting import Mode, RankReport, Sample, Total
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.planned_run import (
@@ -38,32 +36,26 @@ from perseus_ds.runtime.planned_run import (
     why_ended,
     with_error,
 )
-from perseus_ds.runtime.recorder import Arrivals
 from perseus_ds.schedule import Kind, Load, textbook
 
 PLANS = two_plans()
 CLOCKS = tuple(sorted({int(c) for own in PLANS.options.values() for c in own.clock_mhz}, reverse=True))
 
 
+ABLE = Capabilities(CLOCKS, (), can_lock=True, why_not=None, counter_period_s=0.1, switch_latency_s=0.0)
+
+
 def checked(plans: PlanSet, clocks: tuple[int, ...] = CLOCKS, memory: tuple[int, ...] = ()) -> None:
-    able = Capabilities(
-        clocks, memory, can_lock=True, why_not=None, counter_period_s=0.1, switch_latency_s=0.0
-    )
+    able = replace(ABLE, clocks_mhz=clocks, memory_clocks_mhz=memory)
     for rank in range(plans.schedule.ranks):
         check_clocks(plans, rank, able, where=Path("run"))
 
 
-def test_clocks_of_the_grid_pass() -> None:
+def test_clocks_of_the_grid_pass_and_a_clock_that_the_gpu_has_not_is_named() -> None:
     checked(PLANS)
     checked(PLANS, (*CLOCKS, 210))
-
-
-def test_a_clock_that_the_gpu_has_not_is_named() -> None:
     with pytest.raises(PlanError, match=rf"rank 0.*{CLOCKS[0]} MHz"):
         checked(PLANS, CLOCKS[1:])
-
-
-def test_the_clock_of_waits_counts_too() -> None:
     low = replace(PLANS, wait_clock=WaitClock(345, 10.0, 20.0, ClockChange()))
     with pytest.raises(PlanError, match="345 MHz"):
         checked(low)
@@ -73,11 +65,9 @@ def test_the_clock_of_waits_counts_too() -> None:
 def test_memory_clocks_of_timelines_count_too() -> None:
     key, own = next(iter(PLANS.options.items()))
     lasts_s = float(own.time_s[0])
-    line = (Segment(CLOCKS[0], 810, lasts_s),)
-    with_memory = replace(
-        own, time_s=[*own.time_s, lasts_s], energy_j=[*own.energy_j, 1.0], timelines=(line,)
-    )
-    plans = replace(PLANS, options={**PLANS.options, key: with_memory})
+    lines = ((Segment(CLOCKS[0], 810, lasts_s),),)
+    changed = replace(own, time_s=[*own.time_s, lasts_s], energy_j=[*own.energy_j, 1.0], timelines=lines)
+    plans = replace(PLANS, options={**PLANS.options, key: changed})
     with pytest.raises(PlanError, match=rf"{CLOCKS[0]} MHz.*810 MHz"):
         checked(plans)
     checked(plans, memory=(1593, 810))
@@ -95,27 +85,25 @@ def test_the_planner_s_word_holds_for_its_plan_and_as_many_replicas(
 ) -> None:
     """Rank 1 has no profile to work it out from: else it takes the plan's own."""
     job = Job(1, 4, 1, 0, textbook("1f1b", stages=2, microbatches=1), {"replicas": str(replicas)})
-    context = cast("JobContext", SimpleNamespace(job=job))
     plan = PLAN.of.plan(index)
     own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
-    assert expected_of(context, plan) == (KNOWN if known else own)
+    assert expected_of(SimpleNamespace(job=job), plan) == (KNOWN if known else own)
 
 
 # Lines on a measured saving: its error, its absence, and what an audit ends.
 
 
-def report(overrun_share: float) -> RankReport:
-    return RankReport(0, 0, 0, {}, Spent(), {}, overrun_share=overrun_share)
-
-
 def test_a_host_that_cannot_keep_up_claims_nothing() -> None:
-    assert too_slow([report(0.0), report(0.01)]) == ""
-    assert "2.0 %" in too_slow([report(0.0), report(0.02)])
+    kept_up, at_the_limit, too_late = (
+        RankReport(0, 0, 0, {}, Spent(), {}, overrun_share=share) for share in (0.0, 0.01, 0.02)
+    )
+    assert too_slow([kept_up, at_the_limit]) == ""
+    assert "2.0 %" in too_slow([kept_up, too_late])
 
 
-def measured(energy_j: float, *, predicted_pct: float, freedom: int = 20) -> Summary:
-    sides = [MeasuredSide(1.0, one, 40, 0.001, 0.001 * one, freedom) for one in (1000.0, energy_j)]
-    return Summary(sides[0], sides[1], True, predicted_pct)
+def measured(energy_j: float, *, predicted_pct: float) -> Summary:
+    sides = [MeasuredSide(1.0, one, 40, 0.001, 0.001 * one, 20) for one in (1000.0, energy_j)]
+    return Summary(*sides, True, predicted_pct)
 
 
 def test_the_error_of_a_saving_is_that_of_the_ratio() -> None:
@@ -124,21 +112,27 @@ def test_the_error_of_a_saving_is_that_of_the_ratio() -> None:
     assert summary.saving_within_pct == pytest.approx(2.02 * 80.0 * 0.001 * 2**0.5, rel=0.01)
 
 
-def test_a_contradiction_is_beyond_both_errors() -> None:
-    assert contradiction(measured(800.0, predicted_pct=19.0), 1.0) == ""
-    line = contradiction(measured(800.0, predicted_pct=15.0), 1.0)
-    assert "points more" in line
-    assert "points less" in contradiction(measured(900.0, predicted_pct=15.0), 1.0)
-
-
-def test_pacing_by_loads_may_save_more_than_expected_and_no_less() -> None:
-    assert contradiction(measured(800.0, predicted_pct=15.0), 1.0, paced=True) == ""
-    assert "points less" in contradiction(measured(900.0, predicted_pct=15.0), 1.0, paced=True)
+@pytest.mark.parametrize(
+    ("energy_j", "predicted_pct", "paced", "says"),
+    [
+        (800.0, 19.0, False, ""),
+        (800.0, 15.0, False, "points more"),
+        (900.0, 15.0, False, "points less"),
+        (800.0, 15.0, True, ""),
+        (900.0, 15.0, True, "points less"),
+    ],
+)
+def test_a_contradiction_is_beyond_both_errors(
+    energy_j: float, predicted_pct: float, says: str, *, paced: bool
+) -> None:
+    """Pacing by loads may save more than expected, and no less."""
+    line = contradiction(measured(energy_j, predicted_pct=predicted_pct), 1.0, paced=paced)
+    assert says in line
+    assert bool(line) == bool(says)
 
 
 def test_nothing_contradicts_without_an_error() -> None:
-    sides = MeasuredSide(1.0, 1000.0, 2), MeasuredSide(1.0, 800.0, 2)
-    summary = Summary(*sides, True, 90.0)
+    summary = Summary(MeasuredSide(1.0, 1000.0, 2), MeasuredSide(1.0, 800.0, 2), True, 90.0)
     assert summary.saving_se_pct is None
     assert contradiction(summary, 1.0) == ""
 
@@ -151,7 +145,7 @@ def test_a_figure_is_written_with_its_error() -> None:
 
 def lasting(slowdown_pct: float, *, se_s: float = 0.0005) -> Summary:
     sides = [MeasuredSide(one, 900.0, 40, se_s, 0.9, 20) for one in (1.0, 1.0 + slowdown_pct / 100.0)]
-    return Summary(sides[0], sides[1], True, 10.0)
+    return Summary(*sides, True, 10.0)
 
 
 def test_iterations_that_last_longer_are_told_with_the_remedy() -> None:
@@ -159,14 +153,22 @@ def test_iterations_that_last_longer_are_told_with_the_remedy() -> None:
     assert "0.60 %" in line
     assert "objective.reserve_pct 2" in line
     assert "objective.reserve_pct 6" in slower(lasting(0.6), 0.0, 3.0)
-
-
-def test_neither_chance_nor_what_was_planned_is_told() -> None:
-    assert slower(lasting(0.2), 0.0, 1.0) == ""
-    assert slower(lasting(0.6, se_s=0.004), 0.0, 1.0) == ""
-    assert slower(lasting(5.1), 5.0, 1.0) == ""
     assert slower(lasting(0.6), -0.5, 1.0)
-    assert slower(lasting(0.6), 0.0, 1.0, within_pct=0.4) == ""
+
+
+@pytest.mark.parametrize(
+    ("summary", "planned_pct", "within_pct"),
+    [
+        (lasting(0.2), 0.0, 0.0),
+        (lasting(0.6, se_s=0.004), 0.0, 0.0),
+        (lasting(5.1), 5.0, 0.0),
+        (lasting(0.6), 0.0, 0.4),
+    ],
+)
+def test_neither_chance_nor_what_was_planned_is_told(
+    summary: Summary, planned_pct: float, within_pct: float
+) -> None:
+    assert slower(summary, planned_pct, 1.0, within_pct=within_pct) == ""
 
 
 def beside_a_straggler(slower_pct: float) -> RankReport:
@@ -183,43 +185,32 @@ def beside_a_straggler(slower_pct: float) -> RankReport:
 def test_an_audit_ends_answers_that_cost_more_than_they_may(
     directory: RunDirectory, log: EventLog, *, slower_pct: float, ends: bool
 ) -> None:
-    plans = two_plans()
     reports = [beside_a_straggler(slower_pct)] * 2
-    channel = SimpleNamespace(
-        gather_to_first=lambda _: reports,
-        broadcast_result=lambda act: act(),
-        gather_results=lambda act: [act()],
-    )
-    able = Capabilities(CLOCKS, (), can_lock=True, why_not=None, counter_period_s=0.1, switch_latency_s=0.0)
     context = SimpleNamespace(
-        job=Job(0, 2, 0, 0, plans.schedule, {"gpu": "A100", "replicas": "1"}),
+        job=Job(0, 2, 0, 0, PLANS.schedule, {"gpu": "A100", "replicas": "1"}),
         config=parse({}, {}),
-        channel=channel,
+        channel=SimpleNamespace(
+            gather_to_first=lambda _: reports,
+            broadcast_result=lambda act: act(),
+            gather_results=lambda act: [act()],
+        ),
         directory=directory,
         log=log,
         simulated=True,
         whose_time="",
-        capabilities=able,
+        capabilities=ABLE,
         reckoning=SimpleNamespace(change=ClockChange()),
     )
     books = SimpleNamespace(
-        report=lambda _: reports[0], totals={plans.schedule.microbatches: reports[0].totals}
+        report=lambda _: reports[0], totals={PLANS.schedule.microbatches: reports[0].totals}
     )
     arrivals = SimpleNamespace(behind=0, expect=lambda _: None)
     summaries: dict[int, Summary] = {}
     for _ in range(2):  # batches of two sizes, each with its own answers
-        run = PlannedRun(
-            cast("JobContext", context),
-            dumps(plans),
-            named="",
-            books=cast("RankBooks", books),
-            summaries=summaries,
-            arrivals=cast("Arrivals", arrivals),
-        )
+        run = PlannedRun(context, dumps(PLANS), named="", books=books, summaries=summaries, arrivals=arrivals)
         run.phase()
         assert [run.audit() for _ in range(2)] == [None, None]
-    names = [event["event"] for event in read_events(directory.events)]
-    assert names.count("answers_ended") == 2 * ends
+    assert len(events_of(directory.path, "answers_ended")) == 2 * ends
 
 
 # Pacing by loads of a job's own accord: where all know loads that explain durations; audits may end it.
@@ -232,49 +223,36 @@ ALL_KNOW = (True, False, True, False)
 class Ranks:
     """Answers of all ranks to a gather, and the lines of rank 0."""
 
-    def __init__(self, known: tuple[bool, ...], pacing: str, replicas: int) -> None:
+    def __init__(
+        self, known: tuple[bool, ...] = ALL_KNOW, *, pacing: str = "automatic", replicas: int = 2
+    ) -> None:
         self.known, self.met = known, 0
-        self.events: list[tuple[str, str]] = []
-        settings = StragglerSettings(pacing=cast("Any", pacing))
-        self.context = cast(
-            "JobContext",
-            SimpleNamespace(
-                job=Job(0, 4, 0, 0, SCHEDULE, {"replicas": str(replicas)}),
-                config=SimpleNamespace(straggler=settings),
-                channel=self,
-                log=self,
-            ),
-        )
+        self.lines: list[str] = []
+        self.job = Job(0, 4, 0, 0, SCHEDULE, {"replicas": str(replicas)})
+        self.config = SimpleNamespace(straggler=StragglerSettings(pacing=pacing))
+        self.channel = self.log = self
 
     def gather(self, own: object) -> list[tuple[int, int, bool]]:
-        del own
         self.met += 1
         return [(rank // 2, rank % 2, knows) for rank, knows in enumerate(self.known)]
 
     def event(self, event: str, line: str, **facts: object) -> None:
-        del facts
-        self.events.append((event, line))
+        assert event == "pacing_choice"
+        self.lines.append(line)
 
 
-def chosen(known: tuple[bool, ...] = ALL_KNOW, *, r2: float = 0.98) -> tuple[bool, str]:
-    ranks = Ranks(known, "automatic", 2)
-    fits = {key: replace(fit, r2=r2) for key, fit in FITS.items()}
-    paced = is_paced(ranks.context, fits, loads_known=True, named="")
-    assert [event for event, _ in ranks.events] == ["pacing_choice"], "one line states what was chosen"
-    return paced, ranks.events[0][1]
-
-
-def test_it_is_on_where_every_first_stage_knows_loads_and_later_ones_need_not() -> None:
-    assert chosen(ALL_KNOW)[0]
-    paced, line = chosen((True, True, False, True))
-    assert not paced
-    assert "replica 1" in line
-
-
-def test_loads_that_explain_too_little_speak_against_it() -> None:
-    paced, line = chosen(r2=0.4)
-    assert not paced
-    assert "40 %" in line
+@pytest.mark.parametrize(
+    ("known", "r2", "against"),
+    [(ALL_KNOW, 0.98, ""), ((True, True, False, True), 0.98, "replica 1"), (ALL_KNOW, 0.4, "40 %")],
+    ids=["later stages need not know loads", "a first stage does not", "loads explain too little"],
+)
+def test_it_is_on_where_every_first_stage_knows_loads_that_explain_durations(
+    known: tuple[bool, ...], r2: float, against: str
+) -> None:
+    ranks, fits = Ranks(known), {key: replace(fit, r2=r2) for key, fit in FITS.items()}
+    assert is_paced(ranks, fits, loads_known=True, named="") is not bool(against)
+    [line] = ranks.lines
+    assert against in line
 
 
 @pytest.mark.parametrize(
@@ -283,16 +261,11 @@ def test_loads_that_explain_too_little_speak_against_it() -> None:
 def test_where_it_is_no_question_nothing_is_exchanged_or_stated(
     pacing: str, replicas: int, fits: dict[tuple[int, Kind], LoadFit]
 ) -> None:
-    ranks = Ranks(ALL_KNOW, pacing, replicas)
-    assert not is_paced(ranks.context, fits, loads_known=True, named="")
-    assert (ranks.met, ranks.events) == (0, [])
-
-
-def slowed_by(slowdown_pct: float) -> Summary:
-    sides = [MeasuredSide(one, 900.0, 40, 0.0002, 0.5, 20) for one in (1.0, 1.0 + slowdown_pct / 100.0)]
-    return Summary(sides[0], sides[1], True, 15.0)
+    ranks = Ranks(pacing=pacing, replicas=replicas)
+    assert not is_paced(ranks, fits, loads_known=True, named="")
+    assert (ranks.met, ranks.lines) == (0, [])
 
 
 @pytest.mark.parametrize(("slowdown_pct", "over"), [(0.1, False), (0.28, False), (0.5, True)])
 def test_an_audit_ends_it_where_the_job_is_slower_beyond_errors(slowdown_pct: float, *, over: bool) -> None:
-    assert bool(why_ended(slowed_by(slowdown_pct), allowed_pct=0.25)) == over
+    assert bool(why_ended(lasting(slowdown_pct, se_s=0.0002), allowed_pct=0.25)) == over

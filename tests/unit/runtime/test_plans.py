@@ -7,10 +7,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from lone_job import events_of
 from schedules import two_plans
 
 from perseus_ds.config import Objective, PerseusConfig, ProfileSettings
@@ -22,7 +22,6 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanRequest, loads, read_plans, write_plans
 from perseus_ds.plan.record import ClockSegments, InstructionTimelines, TimelineStep
 from perseus_ds.profile import Point, Profile, read_profile, write_profile
-from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.runtime.context import budget_of, playable
@@ -41,7 +40,7 @@ from perseus_ds.runtime.plans import (
     file_for,
     find_plan,
 )
-from perseus_ds.schedule import Kind, textbook
+from perseus_ds.schedule import Kind, Schedule, textbook
 
 JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), two_plans().fingerprint)
 LARGER = replace(JOB, fingerprint={**JOB.fingerprint, "microbatches": "2"})
@@ -54,18 +53,15 @@ def leave_plan(directory: RunDirectory) -> None:
 
 
 def leave_profile(directory: RunDirectory) -> None:
-    points = {
-        (stage, kind): (Point(1400, 1.0, 300.0),)
-        for stage in (0, 1)
-        for kind in (Kind.FORWARD, Kind.BACKWARD)
-    }
+    keys = [(stage, kind) for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD)]
+    points = dict.fromkeys(keys, (Point(1400, 1.0, 300.0),))
     write_profile(Profile(points, fingerprint=dict(JOB.profile_fingerprint)), directory.profile)
 
 
 def opened(
     directory: RunDirectory, job: Job = JOB, *, can_lock: bool = True, **settings: object
 ) -> StartDecision:
-    config = replace(PerseusConfig(enabled=True), **settings)  # type: ignore[arg-type]
+    config = replace(PerseusConfig(enabled=True), **settings)
     return decide(config, job, directory, can_lock=can_lock, why_not="" if can_lock else "no rights")
 
 
@@ -94,11 +90,8 @@ def test_with_plan_and_profile(directory: RunDirectory, mode: str, job: Job, mov
     ("mode", "move"),
     [("automatic", StartAction.PROFILE), ("profile", StartAction.PROFILE), ("observe", StartAction.OBSERVE)],
 )
-def test_with_nothing(directory: RunDirectory, mode: str, move: StartAction) -> None:
+def test_with_nothing_and_with_a_profile_alone(directory: RunDirectory, mode: str, move: StartAction) -> None:
     assert opened(directory, mode=mode).action is move
-
-
-def test_with_a_profile_alone(directory: RunDirectory) -> None:
     leave_profile(directory)
     assert opened(directory).action is StartAction.PLAN
     assert opened(directory, profile=ProfileSettings(reuse=False)).action is StartAction.PROFILE
@@ -109,51 +102,39 @@ def test_a_device_that_locks_nothing_is_observed(directory: RunDirectory) -> Non
     start = opened(directory, can_lock=False, mode="run")
     assert start.action is StartAction.OBSERVE
     assert "no rights" in start.reason
-    assert start.plans
-
-
-def test_the_plan_for_everyone_is_the_plan_of_the_file(directory: RunDirectory) -> None:
-    leave_plan(directory)
-    assert loads(opened(directory).plans).fingerprint == two_plans().fingerprint
+    assert loads(start.plans).fingerprint == two_plans().fingerprint
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9, b'{"format": "other"}'])
-def test_a_damaged_plan_is_planned_again_or_refused(directory: RunDirectory, damage: bytes) -> None:
+def test_a_damaged_plan_is_planned_again_or_refused_and_a_profile_measured_again(
+    directory: RunDirectory, damage: bytes
+) -> None:
     directory.plan.write_bytes(damage)
     start = opened(directory)
     assert start.action is StartAction.PROFILE
     assert str(directory.plan) in start.reason
     with pytest.raises(PlanError, match=r"plan\.json"):
         opened(directory, mode="run")
-
-
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9])
-def test_a_damaged_profile_is_measured_again(directory: RunDirectory, damage: bytes) -> None:
     directory.profile.write_bytes(damage)
     assert opened(directory).action is StartAction.PROFILE
 
 
-def test_a_shared_directory_is_no_reason_to_stop(directory: RunDirectory) -> None:
+def test_a_shared_directory_is_no_reason_to_stop_and_a_link_is_followed(
+    directory: RunDirectory, tmp_path: Path
+) -> None:
     leave_plan(directory)
     directory.path.chmod(0o777)
     directory.plan.chmod(0o666)
     assert opened(directory).action is StartAction.RUN
-
-
-def test_a_link_to_a_plan_of_ours_is_followed(directory: RunDirectory, tmp_path: Path) -> None:
-    leave_plan(directory)
     directory.plan.rename(tmp_path / "elsewhere.json")
     directory.plan.symlink_to(tmp_path / "elsewhere.json")
     assert opened(directory).action is StartAction.RUN
 
 
-def test_run_without_a_plan_says_what_to_do(directory: RunDirectory) -> None:
+def test_run_without_a_plan_of_the_job_says_what_to_do(directory: RunDirectory) -> None:
     with pytest.raises(PlanError, match=r"perseus\.mode is 'run'") as refused:
         opened(directory, mode="run")
     assert "automatic" in str(refused.value.hint)
-
-
-def test_run_with_another_jobs_plan_says_where_they_differ(directory: RunDirectory) -> None:
     leave_plan(directory)
     with pytest.raises(PlanError, match=r"gpu .*A100.*H100"):
         opened(directory, OTHER, mode="run")
@@ -205,12 +186,9 @@ def test_a_plan_of_a_table_is_refused_in_a_few_words(directory: RunDirectory) ->
     assert "table" in find_plan(job(4), directory).message
 
 
-def test_another_jobs_plan_is_replaced(directory: RunDirectory) -> None:
+def test_a_plan_of_another_job_or_that_cannot_be_read_is_replaced(directory: RunDirectory) -> None:
     leave(job(4, gpu="H100"), directory.plan)
     assert file_for(job(8), directory) == directory.plan
-
-
-def test_a_plan_that_cannot_be_read_is_replaced(directory: RunDirectory) -> None:
     directory.plan.write_text("torn")
     assert file_for(job(8), directory) == directory.plan
 
@@ -235,30 +213,31 @@ def test_where_none_fits_the_file_for_batches_of_this_size_says_why(
 def test_four_sizes_are_served_and_others_run_at_default_clocks(log: EventLog, tmp_path: Path) -> None:
     met: list[int] = []
 
-    def placed() -> Place:
+    def place() -> Place:
         met.append(size)
         return Place(0, 0, (), {0: 1}, {0: 1.0}, "float32")
 
-    adapter: Any = SimpleNamespace(
-        place=placed, schedule=lambda _: textbook("1f1b", stages=1, microbatches=size)
-    )
+    def schedule(_: object) -> Schedule:
+        return textbook("1f1b", stages=1, microbatches=size)
+
     first = Job(0, 1, 0, 0, textbook("1f1b", stages=1, microbatches=1), {})
-    context: Any = SimpleNamespace(job=first, channel=SimpleNamespace(gather=lambda mine: [mine]), log=log)
-    arrivals: Any = None
-    plans = BatchPlans(context, adapter, MagicMock(), arrivals, waits=False)
+    context = SimpleNamespace(job=first, channel=SimpleNamespace(gather=lambda mine: [mine]), log=log)
+    adapter = SimpleNamespace(place=place, schedule=schedule)
+    plans = BatchPlans(context, adapter, MagicMock(), None, waits=False)
     served = []
     for size in (1, 2, 4, 8, 16, 32, 16, 8):
         plans.meet(size)
-        job = plans.join(size)
-        served.append(None if job is None else job.schedule.microbatches)
+        joined = plans.join(size)
+        served.append(joined and joined.schedule.microbatches)
     assert served == [1, 2, 4, 8, None, None, None, 8]
     assert met == [2, 4, 8]
-    refused = [one for one in read_events(tmp_path / "events.jsonl") if one["event"] == "batch_size_refused"]
-    assert len(refused) == 1
-    assert str(MOST) in refused[0]["line"]
+    [refused] = events_of(tmp_path, "batch_size_refused")
+    assert str(MOST) in refused["line"]
 
 
 # Timelines that a job is given: those that its GPU cannot run are left out, counted, with a reason.
+
+Timelines = tuple[ClockSegments, ...]
 
 
 def line(*pairs: ClockPair) -> ClockSegments:
@@ -273,41 +252,29 @@ WHOLE, LOW, SLOW_MEMORY = (
 )
 
 
-def sorted_out(
-    *lines: ClockSegments, gpu: str = "rtx-3080-ti", memory: bool = True, stage: int = 0
-) -> tuple[list[InstructionTimelines], list[str]]:
+LINES = (WHOLE, LOW, SLOW_MEMORY)
+UNKNOWN, UNKNOWN_MEMORY = (line(ClockPair(), pair) for pair in (ClockPair(None, 901), ClockPair(5002, 900)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "gpu", "memory", "stage", "kept", "reason"),
+    [
+        (LINES, "rtx-3080-ti", True, 0, LINES, None),
+        (LINES, "a100-sxm4-80gb", True, 0, (WHOLE, LOW), "1593 MHz"),
+        (LINES, "rtx-3080-ti", False, 0, (WHOLE, LOW), "simulated"),
+        ((UNKNOWN,), "rtx-3080-ti", True, 0, (), "901 MHz"),
+        ((UNKNOWN_MEMORY,), "rtx-3080-ti", True, 0, (), "5002 MHz"),
+        ((WHOLE,), "rtx-3080-ti", True, 2, (), "stage 2"),
+    ],
+)
+def test_what_the_gpu_can_run_is_kept_and_the_rest_named(
+    lines: Timelines, gpu: str, stage: int, kept: Timelines, reason: str | None, *, memory: bool
+) -> None:
     able = SimulatedGpu(SimulatedSettings(gpu=gpu), time=VirtualTime()).capabilities()
-    given = [InstructionTimelines(stage, Kind.FORWARD, lines)]
-    return playable(given, able, memory=memory, stages=2)
-
-
-def test_what_the_gpu_can_run_is_kept_as_it_is() -> None:
-    whole = [InstructionTimelines(0, Kind.FORWARD, (WHOLE, LOW, SLOW_MEMORY))]
-    assert sorted_out(WHOLE, LOW, SLOW_MEMORY) == (whole, [])
-
-
-@pytest.mark.parametrize(
-    ("gpu", "memory", "reason"), [("a100-sxm4-80gb", True, "1593 MHz"), ("rtx-3080-ti", False, "simulated")]
-)
-def test_memory_clocks_that_are_not_set_are_left_out(gpu: str, *, memory: bool, reason: str) -> None:
-    kept, (left_out,) = sorted_out(WHOLE, LOW, SLOW_MEMORY, gpu=gpu, memory=memory)
-    assert [one.timelines for one in kept] == [(WHOLE, LOW)]
-    assert reason in left_out
-
-
-@pytest.mark.parametrize(
-    ("pair", "reason"), [(ClockPair(None, 901), "901 MHz"), (ClockPair(5002, 900), "5002 MHz")]
-)
-def test_clocks_that_the_gpu_has_not_are_named(pair: ClockPair, reason: str) -> None:
-    kept, (left_out,) = sorted_out(line(ClockPair(), pair))
-    assert kept == []
-    assert reason in left_out
-
-
-def test_a_stage_that_is_not_there_is_left_out() -> None:
-    kept, (left_out,) = sorted_out(WHOLE, stage=2)
-    assert kept == []
-    assert "stage 2" in left_out
+    given = InstructionTimelines(stage, Kind.FORWARD, lines)
+    found, left_out = playable([given], able, memory=memory, stages=2)
+    assert found == ([replace(given, timelines=kept)] if kept else [])
+    assert [reason in one for one in left_out] == ([True] if reason else [])
 
 
 # The number of changes asked of a node's driver that serves one GPU after the other.
@@ -316,27 +283,27 @@ ABLE = Capabilities((1410, 1200), (1593,), True, None, 0.1, 0.037, 0.01)
 
 
 def calibrated(together_s: float) -> Calibration:
-    return Calibration(
-        call_s=0.01, up_s=0.037, down_s=0.03, together_s=together_s, counter_period_s=0.1, unreached=0
-    )
+    return Calibration(0.01, 0.037, 0.03, together_s, 0.1, 0)
 
 
-def test_half_of_the_drivers_lock_is_ours_by_itself() -> None:
+@pytest.mark.parametrize(
+    ("asked", "found", "per_node_per_s"),
+    [
+        (Objective(), calibrated(0.037 + 7 * 0.01), 50.0),
+        (Objective(), calibrated(0.037), None),
+        (Objective(), calibrated(0.040), None),
+        (Objective(), None, None),
+        (Objective(node_changes_per_s=7.0), calibrated(0.2), 7.0),
+    ],
+    ids=["half of the driver's lock", "nobody waits", "hardly anybody waits", "not measured", "asked for"],
+)
+def test_the_budget_of_a_node(
+    asked: Objective, found: Calibration | None, per_node_per_s: float | None
+) -> None:
     """Eight GPUs that change at once wait for seven calls of 10 ms: there are 100 changes a second."""
-    budget = budget_of(Objective(), calibrated(0.037 + 7 * 0.01), ABLE, ranks=8)
-    assert budget.per_node_per_s == pytest.approx(50.0)
+    budget = budget_of(asked, found, ABLE, ranks=8)
+    assert budget.per_node_per_s == (per_node_per_s and pytest.approx(per_node_per_s))
     assert budget.per_gpu_per_s is None
-
-
-@pytest.mark.parametrize("together_s", [0.037, 0.040])
-def test_where_nobody_waits_there_is_no_budget(together_s: float) -> None:
-    assert budget_of(Objective(), calibrated(together_s), ABLE, ranks=8).per_node_per_s is None
-    assert budget_of(Objective(), None, ABLE, ranks=8).per_node_per_s is None
-
-
-def test_what_the_user_says_holds() -> None:
-    asked = Objective(node_changes_per_s=7.0)
-    assert budget_of(asked, calibrated(0.2), ABLE, ranks=8).per_node_per_s == 7.0
 
 
 # The planner's own process: what it says goes into a file of ours, whatever lies there.
@@ -344,48 +311,48 @@ def test_what_the_user_says_holds() -> None:
 PROFILE = Path(__file__).parents[3] / "docs" / "examples" / "profile.csv"
 
 
-def test_its_log_follows_no_link_and_its_last_line_is_said(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "run")
-    run.path.mkdir()
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    (tmp_path / "run").mkdir()
+    return RunDirectory(tmp_path / "run")
+
+
+def planned(run: RunDirectory, profile: Profile | None = None) -> BackgroundPlanner:
+    """Return a planner that has ended."""
+    stages, fingerprint = (2, {}) if profile is None else (profile.stages, profile.fingerprint)
+    request = PlanRequest(textbook("1f1b", stages=stages, microbatches=2), fingerprint, 70.0, 0.0)
+    planner = BackgroundPlanner(run, request, run.plan)
+    planner.wait()
+    return planner
+
+
+def test_its_log_follows_no_link_and_its_last_line_is_said(run: RunDirectory, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")
     (run.path / "planner.log").symlink_to(precious)
-    request = PlanRequest(textbook("1f1b", stages=2, microbatches=2), {}, 70.0, 0.0)
-    planner = BackgroundPlanner(run, request, run.plan)
-    planner.wait()
     with pytest.raises(PlanError, match=r"profile\.json"):
-        planner.ready()
+        planned(run).ready()
     assert precious.read_text() == "mine"
     assert not (run.path / "planner.log").is_symlink()
 
 
 @pytest.mark.thorough
 def test_modules_of_the_job_s_folder_are_not_taken_for_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "numpy.py").write_text("raise RuntimeError('no module of theirs is ours')")
     monkeypatch.chdir(tmp_path)
-    run = RunDirectory(tmp_path / "run")
-    run.path.mkdir()
     profile = read_profile(PROFILE)
     write_profile(profile, run.profile)
-    schedule = textbook("1f1b", stages=profile.stages, microbatches=2)
-    request = PlanRequest(schedule, profile.fingerprint, blocking_power_w=70.0, reserve_pct=0.0)
-    planner = BackgroundPlanner(run, request, run.plan)
-    planner.wait()
-    assert planner.ready()
+    assert planned(run, profile).ready()
     assert len(read_plans(run.plan)) > 1
-
-
-def test_nothing_is_said_within_a_minute() -> None:
-    long = LongPlanning()
-    assert not any(long.is_due(second) for second in range(int(LONG_S)))
 
 
 def test_a_planner_that_hangs_for_a_day_is_told_eleven_times() -> None:
     long = LongPlanning()
     told = [second for second in range(24 * 3600) if long.is_due(second)]
     assert told == [60 * 2**doubling for doubling in range(11)]
+    assert told[0] == LONG_S
 
 
 # Processes of ours that are to end, whatever they are about.

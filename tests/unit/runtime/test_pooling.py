@@ -1,7 +1,6 @@
 """Every rank's report on one clock becomes one: means over replicas, the shortest where others waited."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,22 +19,19 @@ def rank_status(
     *,
     time_s: float = 1.0,
     blocking_w: float = 50.0,
-    fixed_s: Mapping[Kind, float] | None = None,
-    transfers_s: Mapping[Kind, tuple[float, ...]] | None = None,
+    fixed_s: Mapping[Kind, float] = {},
+    transfers_s: Mapping[Kind, tuple[float, ...]] = {},
     achieved_mhz: int | None = 1000,
     reasons: int = 0,
     spread: float = 0.0,
+    time_sd_s: float | None = None,
 ) -> Measured:
-    point = Point(1000, time_s, 100 * time_s, 0.3, 4.0, 8, achieved_mhz, reasons)
-    found = Estimate(
-        1000,
-        {(stage, Kind.FORWARD): point},
-        blocking_w,
-        {(stage, kind): duration_s for kind, duration_s in (fixed_s or {}).items()},
-        {(stage, kind): durations_s for kind, durations_s in (transfers_s or {}).items()},
-        spread,
+    point = Point(1000, time_s, 100 * time_s, 0.3, 4.0, 8, achieved_mhz, reasons, time_sd_s)
+    fixed, transfers = (
+        {(stage, kind): value for kind, value in some.items()} for some in (fixed_s, transfers_s)
     )
-    return Measured(replica, found)
+    points = {(stage, Kind.FORWARD): point}
+    return Measured(replica, Estimate(1000, points, blocking_w, fixed, transfers, spread))
 
 
 def test_replicas_are_averaged_and_their_errors_shrink() -> None:
@@ -67,24 +63,17 @@ def test_replicas_with_other_batches_are_averaged() -> None:
     assert pool(everyone).points[0, Kind.FORWARD].time_s == 1.5
 
 
-def test_stages_are_kept_apart() -> None:
-    points = pool([rank_status(1, time_s=3.0), rank_status(0, time_s=1.0)]).points
-    assert {key: point.time_s for key, point in points.items()} == {
-        (0, Kind.FORWARD): 1.0,
-        (1, Kind.FORWARD): 3.0,
-    }
+def test_stages_are_kept_apart_and_blocking_power_is_the_mean_of_all() -> None:
+    pooled = pool([rank_status(1, time_s=3.0, blocking_w=40.0), rank_status(0, blocking_w=60.0)])
+    times_s = {key: point.time_s for key, point in pooled.points.items()}
+    assert times_s == {(0, Kind.FORWARD): 1.0, (1, Kind.FORWARD): 3.0}
+    assert pooled.blocking_power_w == 50.0
 
 
 def test_the_worst_of_what_was_read_back_is_kept() -> None:
-    point = pool(
-        [rank_status(0, 0, achieved_mhz=990, reasons=4), rank_status(0, 1, achieved_mhz=None, reasons=8)]
-    )
-    assert point.points[0, Kind.FORWARD].achieved_mhz == 990
-    assert point.points[0, Kind.FORWARD].event_reasons == 12
-
-
-def test_blocking_power_is_the_mean_of_all() -> None:
-    assert pool([rank_status(0, blocking_w=40.0), rank_status(1, blocking_w=60.0)]).blocking_power_w == 50.0
+    ranks = [rank_status(0, 0, achieved_mhz=990, reasons=4), rank_status(0, 1, achieved_mhz=None, reasons=8)]
+    point = pool(ranks).points[0, Kind.FORWARD]
+    assert (point.achieved_mhz, point.event_reasons) == (990, 12)
 
 
 @pytest.mark.parametrize(
@@ -131,36 +120,27 @@ def test_fixed_durations_are_without_waiting(
     assert pool(words).fixed_s == pytest.approx(fixed_s)
 
 
-def test_replicas_vary_as_they_do_on_average_and_a_silent_one_says_nothing() -> None:
-    def pooled(*deviations_s: float | None) -> float | None:
-        ranks = []
-        for replica, deviation_s in enumerate(deviations_s):
-            one = rank_status(0, replica)
-            point = replace(one.estimate.points[0, Kind.FORWARD], time_sd_s=deviation_s)
-            ranks.append(replace(one, estimate=replace(one.estimate, points={(0, Kind.FORWARD): point})))
-        return pool(ranks).points[0, Kind.FORWARD].time_sd_s
-
-    assert pooled(0.3, 0.4) == pytest.approx((0.125) ** 0.5)
-    assert pooled(0.3, None) == pytest.approx(0.3)
-    assert pooled(None, None) is None
+@pytest.mark.parametrize(
+    ("deviations_s", "pooled_s"), [((0.3, 0.4), 0.125**0.5), ((0.3, None), 0.3), ((None, None), None)]
+)
+def test_replicas_vary_as_they_do_on_average_and_a_silent_one_says_nothing(
+    deviations_s: tuple[float | None, ...], pooled_s: float | None
+) -> None:
+    ranks = [rank_status(0, replica, time_sd_s=one) for replica, one in enumerate(deviations_s)]
+    found_s = pool(ranks).points[0, Kind.FORWARD].time_sd_s
+    assert found_s == (pooled_s and pytest.approx(pooled_s))
 
 
 # A sweep there and back: both ways are averaged clock by clock.
 
 
-def window(clock_mhz: int, energy_j: float) -> Pooled:
-    return Pooled({(0, Kind.FORWARD): Point(clock_mhz, 1.0, energy_j)}, {}, 0.0)
-
-
 def drifting(sweeps: MeasuredSweep, *, first: int) -> int:
-    window = first
     while not sweeps.finished:
-        clock_mhz = sweeps.clock_mhz
-        time_s = (1400 / clock_mhz) * (1.0 + 0.05 * window)
-        points = {(0, Kind.FORWARD): Point(clock_mhz, time_s, 100.0 * time_s)}
+        time_s = (1400 / sweeps.clock_mhz) * (1.0 + 0.05 * first)
+        points = {(0, Kind.FORWARD): Point(sweeps.clock_mhz, time_s, 100.0 * time_s)}
         sweeps.record(Pooled(points, {}, 60.0, spread=0.3))
-        window += 1
-    return window
+        first += 1
+    return first
 
 
 def test_there_and_back_what_grows_steadily_changes_no_clocks_share() -> None:
@@ -183,7 +163,7 @@ def test_what_is_refused_on_the_way_back_is_in_neither() -> None:
     there = MeasuredSweep((1400, 1050, 700))
     half = drifting(there, first=0)
     back = there.back()
-    back.record(window(700, 9.0))
+    back.record(Pooled({(0, Kind.FORWARD): Point(700, 1.0, 9.0)}, {}, 0.0))
     back.record(None)
     assert (back.clock_mhz, back.finished) == (1400, False)
     drifting(back, first=half)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
@@ -13,18 +12,19 @@ from perseus_ds.profile import Interval
 from perseus_ds.runtime.recorder import Arrivals, Iteration, Mark, Recorder, Stopwatch, loads_of
 from perseus_ds.schedule import Instruction, Kind, Load
 
+FORWARD, STEP = Instruction(0, Kind.FORWARD, 0), Instruction(0, Kind.STEP, 0)
+
 
 class LaggingStopwatch(Stopwatch):
     """The host's time runs; the device has passed what the test says, and being waited for passes a mark."""
 
-    def __init__(self, passed_s: float = -1.0) -> None:
+    def __init__(self, passed_s: float = 100.0) -> None:
         self.now_s = 0.0
         self.passed_s = passed_s
-        self.has_slack = 0
+        self.waits = 0
 
     def mark(self) -> Mark:
-        self.now_s += 1.0
-        return self.now_s
+        return self.host_s()
 
     def host_s(self) -> float:
         self.now_s += 1.0
@@ -34,16 +34,21 @@ class LaggingStopwatch(Stopwatch):
         return None
 
     def has_passed(self, mark: Mark) -> bool:
-        return cast("float", mark) <= self.passed_s
+        return mark <= self.passed_s
 
     def wait(self, mark: Mark) -> None:
         if not self.has_passed(mark):
-            self.has_slack += 1
-            self.passed_s = cast("float", mark)
+            self.waits += 1
+            self.passed_s = mark
 
     def seconds(self, marks: Sequence[Mark]) -> list[float]:
         assert all(self.has_passed(mark) for mark in marks), "read before the device was there"
-        return cast("list[float]", list(marks))
+        return list(marks)
+
+
+@pytest.fixture
+def stopwatch() -> LaggingStopwatch:
+    return LaggingStopwatch()
 
 
 def run(recorder: Recorder, *kinds: Kind) -> int:
@@ -54,8 +59,7 @@ def run(recorder: Recorder, *kinds: Kind) -> int:
     return recorder.finish()
 
 
-def test_an_iteration_is_from_its_first_instruction_to_its_last() -> None:
-    stopwatch = LaggingStopwatch(100.0)
+def test_an_iteration_is_from_its_first_instruction_to_its_last(stopwatch: LaggingStopwatch) -> None:
     recorder = Recorder(stopwatch)
     assert run(recorder, Kind.FORWARD) == 0
     recorder.ours_s = recorder.host_s()
@@ -74,26 +78,31 @@ def test_an_iteration_is_from_its_first_instruction_to_its_last() -> None:
 
 
 def test_more_than_one_behind_is_waited_for() -> None:
-    stopwatch = LaggingStopwatch()
-    recorder = Recorder(stopwatch)
+    recorder = Recorder(stopwatch := LaggingStopwatch(-1.0))
     for index in range(4):
         run(recorder, Kind.FORWARD)
         assert [iteration.index for iteration in recorder.take_passed()] == ([index - 1] if index else [])
-    assert stopwatch.has_slack == 3
+    assert stopwatch.waits == 3
 
 
-def test_what_follows_an_interruption_is_resumed() -> None:
-    recorder = Recorder(LaggingStopwatch(100.0))
+def test_what_follows_an_interruption_is_resumed(stopwatch: LaggingStopwatch) -> None:
+    """An iteration that was not listened to has no instructions."""
+    recorder = Recorder(stopwatch)
     run(recorder, Kind.FORWARD)
     recorder.interrupt()
     run(recorder, Kind.FORWARD)
     run(recorder, Kind.FORWARD)
-    assert [iteration.resumed for iteration in recorder.take_passed()] == [True, True, False]
+    recorder.interrupt()
+    recorder.finish()
+    passed = recorder.take_passed()
+    assert [one.resumed for one in passed] == [True, True, False, True]
+    assert [len(one.intervals) for one in passed] == [1, 1, 1, 0]
 
 
-def test_where_something_runs_before_every_iteration_they_count_and_no_step_holds_it() -> None:
-    stopwatch = LaggingStopwatch(100.0)
-    recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), Instruction(0, Kind.STEP, 0)))
+def test_where_something_runs_before_every_iteration_they_count_and_no_step_holds_it(
+    stopwatch: LaggingStopwatch,
+) -> None:
+    recorder = Recorder(stopwatch, (FORWARD, STEP))
     for _ in range(4):
         recorder.interrupt()
         stopwatch.now_s += 10.0
@@ -104,8 +113,8 @@ def test_where_something_runs_before_every_iteration_they_count_and_no_step_hold
     assert {interval.kind for one in passed for interval in one.intervals} == {Kind.FORWARD}
 
 
-def test_what_begins_before_clocks_have_settled_tells_nothing_of_them() -> None:
-    recorder = Recorder(LaggingStopwatch(100.0))
+def test_what_begins_before_clocks_have_settled_tells_nothing_of_them(stopwatch: LaggingStopwatch) -> None:
+    recorder = Recorder(stopwatch)
     recorder.begin(settling_s=2.5)
     for _ in range(3):
         recorder.mark_start(Kind.FORWARD)
@@ -114,16 +123,8 @@ def test_what_begins_before_clocks_have_settled_tells_nothing_of_them() -> None:
     assert [interval.waits for interval in recorder.take_passed()[0].intervals] == [True, False, False]
 
 
-def test_an_iteration_that_was_not_listened_to_has_no_instructions() -> None:
-    recorder = Recorder(LaggingStopwatch(100.0))
-    run(recorder, Kind.FORWARD)
-    recorder.interrupt()
-    recorder.finish()
-    assert recorder.take_passed()[1].intervals == ()
-
-
-def test_an_instruction_that_broke_off_does_not_reach_the_next_iteration() -> None:
-    recorder = Recorder(LaggingStopwatch(100.0))
+def test_an_instruction_that_broke_off_does_not_reach_the_next_iteration(stopwatch: LaggingStopwatch) -> None:
+    recorder = Recorder(stopwatch)
     recorder.begin()
     recorder.mark_start(Kind.FORWARD)
     recorder.interrupt()
@@ -132,30 +133,35 @@ def test_an_instruction_that_broke_off_does_not_reach_the_next_iteration() -> No
     assert [interval.kind for interval in iteration.intervals] == [Kind.BACKWARD]
 
 
-def test_what_was_heard_gets_its_name_from_the_order() -> None:
+def test_what_was_heard_gets_its_name_from_the_order(stopwatch: LaggingStopwatch) -> None:
     order = tuple(map(Instruction.parse, ("0F0", "3F0", "3I0", "0I0", "3W0", "0W0")))
-    recorder = Recorder(LaggingStopwatch(100.0), order)
+    recorder = Recorder(stopwatch, order)
     run(recorder, *(instruction.kind for instruction in order), Kind.STEP)
     (iteration,) = recorder.take_passed()
     assert [str(interval.instruction) for interval in iteration.intervals] == [*map(str, order), "0OS0"]
 
 
-def test_a_step_that_nobody_marks_lies_between_two_iterations() -> None:
-    stopwatch = LaggingStopwatch(100.0)
-    step = Instruction(0, Kind.STEP, 0)
-    recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), step))
+def test_a_step_that_nobody_marks_lies_between_two_iterations(stopwatch: LaggingStopwatch) -> None:
+    recorder = Recorder(stopwatch, (FORWARD, STEP))
     run(recorder, Kind.FORWARD)
     recorder.ours_s = recorder.host_s()
     stopwatch.now_s += 10.0
     run(recorder, Kind.FORWARD)
     first, second = recorder.take_passed()
     assert [interval.kind for interval in first.intervals] == [Kind.FORWARD]
-    assert second.intervals[0] == Interval(step, 4.0, 16.0)
+    assert second.intervals[0] == Interval(STEP, 4.0, 16.0)
     assert second.start_s == 4.0
 
 
-def test_an_iteration_says_that_its_step_was_skipped() -> None:
-    stopwatch, skipped = LaggingStopwatch(100.0), [3]
+def test_a_step_that_is_marked_is_counted_once(stopwatch: LaggingStopwatch) -> None:
+    recorder = Recorder(stopwatch, (FORWARD, STEP))
+    for _ in range(2):
+        run(recorder, Kind.FORWARD, Kind.STEP)
+    assert [interval.kind for interval in recorder.take_passed()[1].intervals] == [Kind.FORWARD, Kind.STEP]
+
+
+def test_an_iteration_says_that_its_step_was_skipped(stopwatch: LaggingStopwatch) -> None:
+    skipped = [3]
     recorder = Recorder(stopwatch, skipped_steps=lambda: skipped[0])
     for more in (0, 1, 0, 2):
         recorder.begin()
@@ -164,15 +170,6 @@ def test_an_iteration_says_that_its_step_was_skipped() -> None:
         recorder.mark_end()
         recorder.finish()
     assert [one.skipped for one in recorder.take_passed()] == [False, True, False, True]
-
-
-def test_a_step_that_is_marked_is_counted_once() -> None:
-    recorder = Recorder(
-        LaggingStopwatch(100.0), (Instruction(0, Kind.FORWARD, 0), Instruction(0, Kind.STEP, 0))
-    )
-    run(recorder, Kind.FORWARD, Kind.STEP)
-    run(recorder, Kind.FORWARD, Kind.STEP)
-    assert [interval.kind for interval in recorder.take_passed()[1].intervals] == [Kind.FORWARD, Kind.STEP]
 
 
 def test_what_is_done_to_a_microbatch_has_one_load() -> None:
@@ -189,13 +186,14 @@ def test_what_is_done_to_a_microbatch_has_one_load() -> None:
 ORDER = tuple(map(Instruction.parse, ("0F0", "0B0", "0AR0", "0OS0")))
 
 
-def iteration(index: int, *, reducing_s: float, tied_s: float = 0.0, whole: bool = True) -> Iteration:
+def iteration(index: int, *, reducing_s: float, tied_s: float = 0.0, resumed: bool = False) -> Iteration:
     """Eight seconds of work; then first and last stage meet, then the replicas."""
-    rows = [Interval(Instruction(0, Kind.BACKWARD, 0), 0.0, 8.0)]
-    for kind, duration_s in ((Kind.REDUCE_TIED, tied_s), (Kind.REDUCE_GRADS, reducing_s)):
-        rows.append(Interval(Instruction(0, kind, 0), rows[-1].end_s, rows[-1].end_s + duration_s))
-    rows.append(Interval(Instruction(0, Kind.STEP, 0), rows[-1].end_s, rows[-1].end_s + 0.5))
-    return Iteration(index, 0.0, rows[-1].end_s, tuple(rows), resumed=not whole)
+    rows, end_s = list[Interval](), 0.0
+    spans = {Kind.BACKWARD: 8.0, Kind.REDUCE_TIED: tied_s, Kind.REDUCE_GRADS: reducing_s, Kind.STEP: 0.5}
+    for kind, duration_s in spans.items():
+        rows.append(Interval(Instruction(0, kind, 0), end_s, end_s + duration_s))
+        end_s += duration_s
+    return Iteration(index, 0.0, end_s, tuple(rows), resumed=resumed)
 
 
 def arrivals(reduction_s: float = 0.25) -> Arrivals:
@@ -211,7 +209,7 @@ def arrivals(reduction_s: float = 0.25) -> Arrivals:
         (iteration(0, reducing_s=5.25), 8.75),
         (iteration(0, reducing_s=0.125), 8.625),
         (iteration(0, reducing_s=0.25, tied_s=1.0), 9.75),
-        (iteration(0, reducing_s=0.25, whole=False), None),
+        (iteration(0, reducing_s=0.25, resumed=True), None),
         (replace(iteration(0, reducing_s=0.25), skipped=True), None),
     ],
     ids=["no wait", "a wait", "quicker than ever", "tied weights", "resumed", "its step was skipped"],
@@ -226,11 +224,9 @@ def test_each_iteration_is_told_once_and_older_ones_never() -> None:
     assert [here.own_s(index, []) is None for index in (1, 0, 2)] == [True, True, False]
 
 
-def test_without_a_plan_the_whole_reduction_counts_as_waiting() -> None:
-    here = Arrivals(ORDER, pipeline_rank=0, behind=0)
-    assert here.own_s(0, [iteration(0, reducing_s=5.0)]) == pytest.approx(8.5)
-
-
-def test_the_first_stage_speaks_for_its_replica() -> None:
-    last = Arrivals(ORDER, pipeline_rank=3, behind=0)
-    assert last.own_s(0, [iteration(0, reducing_s=5.0)]) == -math.inf
+@pytest.mark.parametrize(("pipeline_rank", "own_s"), [(0, 8.5), (3, -math.inf)])
+def test_without_a_plan_the_whole_reduction_is_waiting_and_the_first_stage_speaks_for_its_replica(
+    pipeline_rank: int, own_s: float
+) -> None:
+    here = Arrivals(ORDER, pipeline_rank=pipeline_rank, behind=0)
+    assert here.own_s(0, [iteration(0, reducing_s=5.0)]) == pytest.approx(own_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 import torch.distributed as dist
@@ -15,35 +15,30 @@ from perseus_ds.runtime.rendezvous import RendezvousResult, SignIn, flags, rende
 Answers = dict[int, RendezvousResult]
 
 
-@pytest.fixture
-def ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
-    """Call the roll in one thread per rank, over one store in memory; ranks come one after another."""
-    store = dist.HashStore()
-    here = threading.local()
-    came = threading.Semaphore(0)
+class Ranks:
+    """Calls the roll in one thread per rank, over one store in memory; ranks come one after another."""
 
-    def get_rank() -> int:
-        came.release()
-        rank: int = here.rank
-        return rank
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.store, self._patch = dist.HashStore(), patch
+        self._here = threading.local()
+        self._came = threading.Semaphore(0)
+        patch.setattr(distributed_c10d, "_get_default_store", lambda: self.store)
+        patch.setattr(dist, "get_rank", self._get_rank)
 
-    monkeypatch.setattr(distributed_c10d, "_get_default_store", lambda: store)
-    monkeypatch.setattr(dist, "get_rank", get_rank)
-
-    def call(
+    def __call__(
+        self,
         settings: Mapping[int, Mapping[str, str]],
         *,
         size: int,
         patience_s: float = 10.0,
-        refusals: Mapping[int, str] | None = None,
+        refusals: Mapping[int, str] = {},
     ) -> Answers:
-        monkeypatch.setattr(dist, "get_world_size", lambda: size)
+        self._patch.setattr(dist, "get_world_size", lambda: size)
         answers: Answers = {}
 
         def rank(number: int) -> None:
-            here.rank = number
-            why = (refusals or {}).get(number)
-            refusal = None if why is None else EngineError(why, hint="mend it")
+            self._here.rank = number
+            refusal = EngineError(refusals[number], hint="mend it") if number in refusals else None
             answers[number] = rendezvous(
                 settings[number], refusal=refusal, patience_s=patience_s, grace_s=0.05
             )
@@ -51,30 +46,35 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
         threads = [threading.Thread(target=rank, args=(number,)) for number in settings]
         for thread in threads:
             thread.start()
-            assert came.acquire(timeout=10.0)
+            assert self._came.acquire(timeout=10.0)
         for thread in threads:
             thread.join()
         return answers
 
-    call.store = store  # type: ignore[attr-defined]
-    return call
+    def _get_rank(self) -> int:
+        self._came.release()
+        return self._here.rank
 
 
-def test_everyone_gets_rank_0s_settings(ranks: Callable[..., Answers]) -> None:
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
+    return Ranks(monkeypatch)
+
+
+def test_everyone_gets_rank_0s_settings(ranks: Ranks) -> None:
     settings = {0: {"PERSEUS_MODE": "observe"}, 1: {}, 2: {"PERSEUS_MODE": "off"}}
-    answers = list(ranks(settings, size=3).values())
-    assert [answer.settings for answer in answers] == [{"PERSEUS_MODE": "observe"}] * 3
-    assert {answer.name for answer in answers} == {answers[0].name}
+    assert met(ranks(settings, size=3)) == [{"PERSEUS_MODE": "observe"}] * 3
 
 
-def test_who_is_absent_is_named(ranks: Callable[..., Answers]) -> None:
-    answers = ranks({0: {}, 2: {}}, size=4, patience_s=0.05)
-    assert all("1, 3" in str(one.refusal) for one in answers.values())
-
-
-def test_the_lowest_rank_that_is_here_says_who_is_not(ranks: Callable[..., Answers]) -> None:
-    answers = ranks({1: {}, 2: {}}, size=3, patience_s=0.05)
-    assert {one.logging_rank for one in answers.values() if "sign in" in str(one.refusal)} == {1}
+@pytest.mark.parametrize(
+    ("here", "size", "absent"), [((0, 2), 4, "1, 3"), ((1, 2), 3, "0")], ids=["rank 0 is here", "it is not"]
+)
+def test_who_is_absent_is_named_by_the_lowest_rank_that_is_here(
+    ranks: Ranks, here: tuple[int, ...], size: int, absent: str
+) -> None:
+    answers = ranks({rank: {} for rank in here}, size=size, patience_s=0.05).values()
+    assert all(absent in str(one.refusal) for one in answers)
+    assert {one.logging_rank for one in answers if "sign in" in str(one.refusal)} == {here[0]}
 
 
 REFUSALS = {
@@ -85,13 +85,13 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("line", REFUSALS)
-def test_a_refusal_is_everybodys_and_names_its_ranks(ranks: Callable[..., Answers], line: str) -> None:
+def test_a_refusal_is_everybodys_and_names_its_ranks(ranks: Ranks, line: str) -> None:
     answers = ranks({0: {"a": "b"}, 1: {}, 2: {}}, size=3, refusals=REFUSALS[line])
     assert [str(one.refusal) for one in answers.values()] == [line] * 3
     assert [one.settings for one in answers.values()] == [{"a": "b"}] * 3
 
 
-def test_a_long_list_of_ranks_is_cut_short(ranks: Callable[..., Answers]) -> None:
+def test_a_long_list_of_ranks_is_cut_short(ranks: Ranks) -> None:
     everyone = {rank: {} for rank in range(12)}
     answers = ranks(everyone, size=12, refusals=dict.fromkeys(range(1, 12), "no clocks"))
     told = str(answers[0].refusal)
@@ -99,7 +99,7 @@ def test_a_long_list_of_ranks_is_cut_short(ranks: Callable[..., Answers]) -> Non
     assert ("8 " in told, "9" in told) == (True, False)
 
 
-def test_who_comes_too_late_hears_that_the_others_gave_up(ranks: Callable[..., Answers]) -> None:
+def test_who_comes_too_late_hears_that_the_others_gave_up(ranks: Ranks) -> None:
     ranks({0: {}}, size=2, patience_s=0.05)
     assert "gave up" in str(ranks({1: {}}, size=2)[1].refusal)
 
@@ -109,22 +109,19 @@ def met(answers: Answers) -> list[Mapping[str, object]]:
     return [one.settings for one in answers.values()]
 
 
-def test_a_rank_that_has_waited_for_an_engine_of_its_own_meets_the_others(
-    ranks: Callable[..., Answers],
-) -> None:
+def test_a_rank_that_has_waited_for_an_engine_of_its_own_meets_the_others(ranks: Ranks) -> None:
     everyone: Mapping[int, Mapping[str, str]] = {0: {"a": "b"}, 1: {}, 2: {}}
-    for alone in (1, 0, 1):
-        ranks({alone: {}}, size=3, patience_s=0.05)
-    assert met(ranks(everyone, size=3)) == [{"a": "b"}] * 3
-    ranks({2: {}}, size=3, patience_s=0.05)
-    assert met(ranks(everyone, size=3)) == [{"a": "b"}] * 3
+    for waited in ((1, 0, 1), (2,)):
+        for alone in waited:
+            ranks({alone: {}}, size=3, patience_s=0.05)
+        assert met(ranks(everyone, size=3)) == [{"a": "b"}] * 3
 
 
 @pytest.mark.thorough
-def test_names_that_a_former_life_has_left_mislead_nobody(ranks: Callable[..., Answers]) -> None:
+def test_names_that_a_former_life_has_left_mislead_nobody(ranks: Ranks) -> None:
     """It ended while it met: rank 2 had not come yet, and is the first to come now."""
     for rank in (0, 1):
-        SignIn(ranks.store, rank, 3).sign({"a": "old"}, None)  # type: ignore[attr-defined]
+        SignIn(ranks.store, rank, 3).sign({"a": "old"}, None)
     late = {2: {}, 1: {}, 0: {"a": "new"}}
     assert met(ranks(late, size=3)) == [{"a": "new"}] * 3
 

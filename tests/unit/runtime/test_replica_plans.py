@@ -25,74 +25,69 @@ from perseus_ds.straggler.replica_plans import ReplicaPlans
 PLANS = two_plans()
 OBJECTIVE = Objective()
 SLOWED = 1.5  # slow enough for the hand-made plan of 8 s beside one of 6 s
-
-
-NAMES = ("replica 0", "replica 1")
+CHANGE = ClockChange.of_latency(0.02)
 
 
 class Job:
     """Two replicas of one stage pipeline each: what they run follows from what is exchanged."""
 
-    def __init__(self, folder: Path, *, behind: int = 0, every: int = 0, asks: PlanSet | None = None) -> None:
+    def __init__(self, folder: Path, *, behind: int = 0, every: int = 0, asks: PlanSet = PLANS) -> None:
         self.behind = behind
-        self.slowness = np.ones(2)
-        self.announced = np.ones(2)
-        self.capped = np.zeros(2, np.bool_)
-        frontier_index = FrontierIndex.of(PLANS, OBJECTIVE)
-        self.frontier_index = frontier_index
+
+        self.announced, self.capped = np.ones(2), np.zeros(2, np.bool_)
+        self.power_w: float | None = None
+        self.frontier_index = index = FrontierIndex.of(PLANS, OBJECTIVE)
         log = EventLog(0)
         log.writes_to(RunDirectory(folder))
+        reporter = StragglerReporter(log, PLANS, gpus=((), ()), names=("replica 0", "replica 1"))
         self.parts = [
             ActivePlan(
-                ClockSchedules(asks or PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02)),
+                ClockSchedules(asks, pipeline_rank=0, change=CHANGE),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
-                replica_plans=ReplicaPlans(frontier_index, 2),
-                reporter=StragglerReporter(log, PLANS, gpus=((), ()), names=NAMES) if replica == 0 else None,
+                replica_plans=ReplicaPlans(index, 2),
+                reporter=None if replica else reporter,
                 behind=behind,
-                index=frontier_index,
+                index=index,
                 pipelines=2,
             )
             for replica in (0, 1)
         ]
         self.audits = 0
-        self.power_w: float | None = None
         self.ranks = [
             Running(active_plan, self.audited, every_iterations=every, audit_iterations=2)
             for active_plan in self.parts
         ]
         self._own_s: list[np.ndarray] = []
-        self.index = 0
 
     def play(self, iterations: int, *, slow: float = 1.0) -> list[tuple[object, ...]]:
         """Return what each replica plays (None: default clocks) in each iteration."""
-        rows = []
-        for _ in range(iterations):
-            for rank in self.ranks:
-                settings = rank.settings
-                if settings.plan is not None:
-                    settings.plan.begin(self.index, None, settled=settings.settled)
-            rows.append(tuple(self._plan(replica) for replica in (0, 1)))
-            own_s = [
-                (PLANS.baseline.iteration_time_s if plan is None else self.frontier_index.expected_s[plan])
-                for plan in rows[-1]
-            ]
-            self._own_s.append(np.array(own_s) * (1.0, slow))
-            about = self.index - 1 - self.behind
-            known_s = self._own_s[about] if about >= 0 else np.full(2, np.nan)
-            replica_status = ReplicaStatus(known_s, self.capped, self.announced)
-            job_status = JobStatus(False, False, 6.0, (), replica_status, power_w=self.power_w)
-            for rank in self.ranks:
-                rank.next(self.index, [], job_status)
-            self.index += 1
-        return rows
+        return [self._iteration(slow) for _ in range(iterations)]
 
-    def _plan(self, replica: int) -> int | None:
-        rank, active_plan = self.ranks[replica], self.parts[replica]
-        return None if rank.settings.plan is None else int(active_plan.plan)
+    def _iteration(self, slow: float) -> tuple[object, ...]:
+        index, row = len(self._own_s), []
+        for rank, active_plan in zip(self.ranks, self.parts, strict=True):
+            settings = rank.settings
+            if settings.plan is not None:
+                settings.plan.begin(index, None, settled=settings.settled)
+            row.append(None if settings.plan is None else int(active_plan.plan))
+        expected_s, default_s = self.frontier_index.expected_s, PLANS.baseline.iteration_time_s
+        own_s = [default_s if plan is None else expected_s[plan] for plan in row]
+        self._own_s.append(np.array(own_s) * (1.0, slow))
+        about = index - 1 - self.behind
+        known_s = self._own_s[about] if about >= 0 else np.full(2, np.nan)
+        status = ReplicaStatus(known_s, self.capped, self.announced)
+        for rank in self.ranks:
+            rank.next(index, [], JobStatus(False, False, 6.0, (), status, power_w=self.power_w))
+        return tuple(row)
 
     def audited(self) -> None:
         self.audits += 1
+
+    def straggle(self, iterations: int = 10) -> list[tuple[object, ...]]:
+        """Play some iterations as usual, then those in which replica 1 is slow."""
+        self.play(20)
+        return self.play(iterations, slow=SLOWED)
 
 
 @pytest.fixture
@@ -101,24 +96,14 @@ def job(tmp_path: Path) -> Job:
 
 
 @pytest.mark.parametrize(("behind", "within"), [(0, 2), (1, 3)], ids=["host", "cuda"])
-def test_the_other_waits_soon_after_the_second_slow_iteration(
+def test_the_other_waits_soon_after_the_second_slow_iteration_and_is_back_soon_after_recovery(
     tmp_path: Path, behind: int, within: int
 ) -> None:
     job = Job(tmp_path, behind=behind)
-    job.play(20)
-    rows = job.play(10, slow=SLOWED)
-    second_slow = 1
+    rows, second_slow = job.straggle(), 1
     assert rows.index((1, 0)) == second_slow + within
     assert set(rows[second_slow + within :]) == {(1, 0)}
-
-
-@pytest.mark.parametrize(("behind", "within"), [(0, 2), (1, 3)], ids=["host", "cuda"])
-def test_everyone_is_back_soon_after_recovery(tmp_path: Path, behind: int, within: int) -> None:
-    job = Job(tmp_path, behind=behind)
-    job.play(20)
-    job.play(10, slow=SLOWED)
-    rows = job.play(10)
-    assert rows == [(1, 0)] * within + [(0, 0)] * (10 - within)
+    assert job.play(10) == [(1, 0)] * within + [(0, 0)] * (10 - within)
 
 
 class Noted(ReplicaPlans):
@@ -137,7 +122,7 @@ class Noted(ReplicaPlans):
 def test_numbers_are_judged_by_the_plan_of_the_iteration_that_they_are_of(behind: int) -> None:
     """On CUDA they come one iteration later: by then another plan may run."""
     noted = Noted()
-    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02))
+    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=CHANGE)
     plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), replica_plans=noted, behind=behind)
     status = ReplicaStatus(np.full(2, 6.0), np.zeros(2, np.bool_), np.ones(2))
     for index in range(5, 8):
@@ -161,9 +146,8 @@ def test_audits_confuse_nobody(tmp_path: Path) -> None:
 
 
 def test_audits_beside_a_straggler_are_booked_apart(tmp_path: Path) -> None:
-    job = Job(tmp_path, every=6)
+    job, seen = Job(tmp_path, every=6), set()
     job.play(30, slow=SLOWED)
-    seen = set()
     for _ in range(20):
         job.play(1, slow=SLOWED)
         seen.add(job.ranks[0].settings.mode)
@@ -171,12 +155,10 @@ def test_audits_beside_a_straggler_are_booked_apart(tmp_path: Path) -> None:
 
 
 def test_the_expected_saving_is_against_default_clocks_beside_the_same_straggler(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Default clocks: 1000 J of effective energy and 100 W for 9 s; plan 1: 800 J and the same."""
-    job = Job(tmp_path)
-    job.play(20)
-    job.play(20, slow=SLOWED)
+    job.straggle(20)
     assert f"{100 * (1 - (800 + 900) / (1000 + 900)):.1f} % energy" in capsys.readouterr().err
 
 
@@ -199,8 +181,7 @@ def test_a_straggler_held_down_asks_for_its_highest_clock_until_it_has_recovered
 
 
 def test_where_answers_end_nobody_waits_and_the_straggler_stays_named(job: Job) -> None:
-    job.play(20)
-    assert job.play(10, slow=SLOWED)[-1] == (1, 0)
+    assert job.straggle()[-1] == (1, 0)
     for active_plan in job.parts:
         active_plan.end_answers()
     assert set(job.play(30, slow=SLOWED)) == {(0, 0)}
@@ -209,19 +190,18 @@ def test_where_answers_end_nobody_waits_and_the_straggler_stays_named(job: Job) 
 
 
 def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
-    job.play(20)
-    job.play(10, slow=SLOWED)
-    assert job.parts[0].plan == 1
+    assert job.straggle()[-1] == (1, 0)
     for rank in job.ranks:
         rank.alone()
     assert [active_plan.plan for active_plan in job.parts] == [0, 0]
 
 
 def test_a_clock_schedule_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
-    schedules = ClockSchedules(PLANS, pipeline_rank=1, change=ClockChange.of_latency(0.02))
-    assert schedules.of(1).opening[0].clock_mhz == clocks_of_stage(PLANS.plan(1), 1)[0]
-    assert len(schedules.of(1).during) == len(schedules.of(1).over) == 2
-    assert schedules.of(1) is schedules.of(1)
+    schedules = ClockSchedules(PLANS, pipeline_rank=1, change=CHANGE)
+    schedule = schedules.of(1)
+    assert schedule.opening[0].clock_mhz == clocks_of_stage(PLANS.plan(1), 1)[0]
+    assert len(schedule.during) == len(schedule.over) == 2
+    assert schedules.of(1) is schedule
 
 
 FAST_W, SLOW_W = (2.0 * float(power) for power in FrontierIndex.of(PLANS, OBJECTIVE).power_w)
@@ -244,11 +224,10 @@ def test_nothing_is_audited_while_default_clocks_would_break_a_power_cap(tmp_pat
     job = Job(tmp_path, every=4)
     job.power_w = 2.0 * job.frontier_index.default_w - 1.0
     job.play(2)
-    rows = job.play(40)
-    assert all(plan is not None for row in rows for plan in row)
+    assert all(None not in row for row in job.play(40))
     assert job.ranks[0].settings.mode is Mode.NEITHER
     job.power_w = None
-    assert any(plan is None for row in job.play(40) for plan in row)
+    assert any(None in row for row in job.play(40))
 
 
 def test_a_straggler_under_a_power_cap_is_judged_by_the_plan_that_it_runs(job: Job) -> None:

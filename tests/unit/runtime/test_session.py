@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -28,6 +29,7 @@ from perseus_ds.runtime.status import JobStatus
 from perseus_ds.schedule import Kind
 
 GOOD = JobStatus(failed=False, plans_ready=0, iteration_s=1.0)
+SILENCE = SilentRankError("a rank fell silent")
 PLAN_MHZ = 1600
 
 
@@ -87,7 +89,7 @@ class Job:
         log: EventLog | None = None,
         opens: bool = True,
     ) -> None:
-        context, self.plans, self.given_back = MagicMock(), Plans(first or At(400)), cast("list[str]", [])
+        context, self.plans, self.given_back = MagicMock(), Plans(first or At(400)), list[str]()
         context.job.schedule.microbatches = 4
         context.config.profile.warmup_iterations, context.config.trace_kernels = 1, 0
         context.config.on_error = on_error
@@ -95,13 +97,10 @@ class Job:
         context.channel.broadcast = lambda mine: mine
         context.capabilities = Capabilities((1400,), (), True, None, None, 0.02)
         self.log = context.log = log or MagicMock()
-        self.channel, self.status_exchange, self.requests = (
-            context.channel,
-            MagicMock(),
-            MagicMock(error=None),
-        )
+        self.channel, self.status_exchange = context.channel, MagicMock()
         self.status_exchange.someone_failed.return_value = False
-        self.recorder, self.sequencer, self.books = MagicMock(index=0), MagicMock(latency_s=0.0), MagicMock()
+        self.requests, self.sequencer = MagicMock(error=None), MagicMock(latency_s=0.0)
+        self.recorder, self.books = MagicMock(index=0), MagicMock()
         self.recorder.take_passed.return_value, self.recorder.trouble.return_value = [], ""
         self.books.watch = MagicMock(error=None, trouble=lambda: "")
         self.conflicts = MagicMock(check=lambda: None, controlled=True)
@@ -116,14 +115,18 @@ class Job:
             books=self.books,
             conflict_monitor=self.conflicts,
             status_exchange=self.status_exchange,
-            plans=cast("Any", self.plans),
+            plans=self.plans,
         )
         for name in ("device", "threads"):
-            self.session.on_leaving(lambda name=name: self.given_back.append(name))  # type: ignore[misc]
+            self.session.on_leaving(partial(self.given_back.append, name))
         while opens and not self.plans.opened:
-            self.iteration(4, GOOD)
+            self.iteration(4)
 
-    def iteration(self, size: int, status: JobStatus | Exception | None) -> str:
+    @property
+    def has_left(self) -> bool:
+        return self.given_back == ["threads", "device"]
+
+    def iteration(self, size: int, status: JobStatus | Exception | None = GOOD) -> str:
         """A letter: the clock in hundreds, small where the iteration counts for neither side."""
         self.status_exchange.turn.side_effect = [status]
         self.recorder.finish.return_value = self.recorder.index
@@ -138,15 +141,22 @@ class Job:
 
     def walk(self, sizes: str, ready: str) -> str:
         row, before = [], None
-        for size, plans_ready in zip(sizes, ready, strict=True):
-            status = replace(GOOD, plans_ready=int(plans_ready), microbatches=before)
-            row.append(self.iteration(int(size), status))
-            before = int(size)
+        for size, plans_ready in zip(map(int, sizes), map(int, ready), strict=True):
+            row.append(self.iteration(size, replace(GOOD, plans_ready=plans_ready, microbatches=before)))
+            before = size
         return "".join(row)
 
     @property
     def events(self) -> list[str]:
         return [call.args[0] for call in self.log.event.call_args_list]
+
+
+@pytest.fixture
+def logged(capsys: pytest.CaptureFixture[str]) -> Job:
+    """A job whose lines go to standard error, from now on."""
+    job = Job(log=EventLog(0))
+    capsys.readouterr()
+    return job
 
 
 def lost(*_: object) -> None:
@@ -157,7 +167,7 @@ def lost(*_: object) -> None:
 
 
 def test_each_size_runs_its_own_plan_and_the_change_counts_for_neither() -> None:
-    job = Job(At(400))
+    job = Job()
     assert job.walk("44488888844", "00000011111") == "EEEddddIIeE"
     assert job.plans.asked == [8]
 
@@ -169,7 +179,7 @@ def test_a_size_moves_on_with_its_own_iterations_alone() -> None:
 
 
 def test_sizes_are_asked_for_once_and_taken_in_turn() -> None:
-    job = Job(At(400))
+    job = Job()
     job.walk("2266224466", "0000112222")
     assert job.plans.asked == [2, 6]
     assert set(job.plans.made) == {2, 6}
@@ -177,8 +187,7 @@ def test_sizes_are_asked_for_once_and_taken_in_turn() -> None:
 
 def test_where_nobody_answers_the_plan_runs_on_without_audits() -> None:
     job = Job(running())
-    rows = [job.iteration(4, SilentRankError("a rank fell silent"))]
-    rows += [job.iteration(4, None) for _ in range(20)]
+    rows = [job.iteration(4, status) for status in (SILENCE, *[None] * 20)]
     assert "".join(rows) == "q" + 20 * "Q"
     assert job.events.count("alone") == 1
     job.session.fail(ZeroDivisionError("ours"))
@@ -187,9 +196,8 @@ def test_where_nobody_answers_the_plan_runs_on_without_audits() -> None:
 
 def test_where_nobody_answers_a_job_without_a_plan_stays_at_default_clocks() -> None:
     job = Job(Planning())
-    rows = [job.iteration(4, SilentRankError("a rank fell silent"))]
-    rows += [job.iteration(4, replace(GOOD, microbatches=8, plans_ready=1)) for _ in range(3)]
-    assert "".join(rows) == "dddd"
+    statuses = (SILENCE, *[replace(GOOD, microbatches=8, plans_ready=1)] * 3)
+    assert "".join(job.iteration(4, status) for status in statuses) == "dddd"
     assert job.plans.asked == [], "nothing is exchanged, nothing is planned"
     assert job.events.count("alone") == 1
 
@@ -204,20 +212,19 @@ def test_what_is_no_silence_ends_it() -> None:
 def test_a_calibration_that_lost_a_rank_is_stopped() -> None:
     job = Job(opens=False)
     while not job.requests.run.called:
-        job.iteration(4, GOOD)
-    job.channel.broadcast = MagicMock(side_effect=SilentRankError("a rank fell silent"))
+        job.iteration(4)
+    job.channel.broadcast = MagicMock(side_effect=SILENCE)
     while "alone" not in job.events:
-        job.iteration(4, GOOD)
+        job.iteration(4)
     job.requests.stop.assert_called_once_with(job.requests.run.call_args.args[0])
-    assert [job.iteration(4, GOOD) for _ in range(3)] == ["d"] * 3
+    assert [job.iteration(4) for _ in range(3)] == ["d"] * 3
     assert not job.plans.opened
 
 
 def test_a_power_cap_is_held_by_the_plans_of_all_sizes_and_logged_once() -> None:
-    first = running()
-    job = Job(first)
-    hold = first.active_plan.hold = MagicMock()  # type: ignore[method-assign]
-    first.active_plan.observe = MagicMock()  # type: ignore[method-assign]
+    job = Job(first := running())
+    hold = first.active_plan.hold = MagicMock()
+    first.active_plan.observe = MagicMock()
     for _ in range(3):
         job.iteration(8, replace(GOOD, power_w=500.0, microbatches=8))
     assert [call.args[1] for call in hold.call_args_list] == [500.0] * 3
@@ -226,7 +233,7 @@ def test_a_power_cap_is_held_by_the_plans_of_all_sizes_and_logged_once() -> None
 
 def test_a_batch_of_a_size_that_nobody_knows_yet_is_not_listened_to() -> None:
     job = Job()
-    job.plans.jobs = cast("Any", {4: MagicMock()})
+    job.plans.jobs = {4: MagicMock()}
     assert [job.session.iteration_begins(Batch(size)) for size in (6, 4)] == [False, True]
 
 
@@ -235,7 +242,7 @@ def test_an_iteration_without_control_counts_for_neither_side() -> None:
     job.books.enter.reset_mock()
     for controlled in (True, False, True):
         job.conflicts.controlled = controlled
-        job.iteration(4, GOOD)
+        job.iteration(4)
     assert [call.kwargs["known"] for call in job.books.enter.call_args_list] == [True, False, True]
 
 
@@ -244,9 +251,9 @@ def test_an_iteration_without_control_counts_for_neither_side() -> None:
 
 def test_things_are_given_back_once_in_reverse_order() -> None:
     job = Job()
-    job.session.leave()
-    job.session.leave()
-    assert job.given_back == ["threads", "device"]
+    for _ in range(2):
+        job.session.leave()
+        assert job.has_left
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("ours")])
@@ -265,38 +272,34 @@ def test_everything_is_given_back_before_a_word_is_written(error: Exception | No
 
 
 def test_a_log_or_a_part_that_fails_keeps_nothing_from_its_turn(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    logged: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = Job(log=EventLog(0))
     monkeypatch.setattr(EventLog, "event", lost)
-    job.session.on_leaving(lost)
-    job.session.leave()
-    assert job.given_back == ["threads", "device"]
+    logged.session.on_leaving(lost)
+    logged.session.leave()
+    assert logged.has_left
     assert capsys.readouterr().err.count("gone") == 2
 
 
 @pytest.mark.parametrize("error", [DeviceLostError("gone"), ZeroDivisionError("ours")])
 @pytest.mark.parametrize("call", ["before", "after"])
 def test_an_error_within_an_instruction_never_reaches_the_host(
-    error: Exception, call: str, capsys: pytest.CaptureFixture[str]
+    logged: Job, error: Exception, call: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = Job(log=EventLog(0))
-    capsys.readouterr()
-    getattr(job.sequencer, call).side_effect = error
-    getattr(job.session, call)(Kind.FORWARD)
-    assert job.given_back == ["threads", "device"]
-    job.status_exchange.fail.assert_called_once_with()
+    getattr(logged.sequencer, call).side_effect = error
+    getattr(logged.session, call)(Kind.FORWARD)
+    assert logged.has_left
+    logged.status_exchange.fail.assert_called_once_with()
     [said] = capsys.readouterr().err.splitlines()
     assert "off" in said
     assert str(error) in said
 
 
-def test_it_leaves_even_where_everybody_else_is_gone() -> None:
-    job = Job(log=EventLog(0))
-    job.conflicts.note_failure.side_effect = lost
-    job.status_exchange.fail.side_effect = EngineError("a rank fell silent")
-    assert not job.session.fail(DeviceLostError("gone"))
-    assert job.given_back == ["threads", "device"]
+def test_it_leaves_even_where_everybody_else_is_gone(logged: Job) -> None:
+    logged.conflicts.note_failure.side_effect = lost
+    logged.status_exchange.fail.side_effect = EngineError("a rank fell silent")
+    assert not logged.session.fail(DeviceLostError("gone"))
+    assert logged.has_left
 
 
 def test_an_error_is_raised_where_the_user_wants_that() -> None:
@@ -304,32 +307,31 @@ def test_an_error_is_raised_where_the_user_wants_that() -> None:
     job.sequencer.before.side_effect = lost
     with pytest.raises(PerseusError, match="gone"):
         job.session.before(Kind.FORWARD)
-    assert job.given_back == ["threads", "device"]
+    assert job.has_left
 
 
 @pytest.mark.parametrize(
-    "told",
+    ("status", "words", "lines"),
     [(replace(GOOD, sizes=(4, 6)), "6 microbatches", 1), (replace(GOOD, failed=True), "another rank", 0)],
     ids=["parted", "followed"],
 )
-@pytest.mark.parametrize("on_error", ["warn", "raise"])
+@pytest.mark.parametrize("raises", [False, True])
 def test_all_leave_where_one_failed_or_trains_batches_of_another_size(
-    told: tuple[JobStatus, str, int],
-    on_error: str,
     log: EventLog,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    *,
+    status: JobStatus,
+    words: str,
+    lines: int,
+    raises: bool,
 ) -> None:
     """The rank that failed has said why; where batches differ all know it, and rank 0 says it."""
-    status, words, lines = told
-    job = Job(on_error=on_error, log=log)
+    job = Job(on_error="raise" if raises else "warn", log=log)
     capsys.readouterr()
-    if on_error == "raise":
-        with pytest.raises(EngineError, match=words):
-            job.iteration(4, status)
-    else:
+    with pytest.raises(EngineError, match=words) if raises else nullcontext():
         job.iteration(4, status)
-    assert job.given_back == ["threads", "device"]
+    assert job.has_left
     assert not job.session.iteration_begins(Batch(4))
     job.status_exchange.fail.assert_not_called()
     assert len(capsys.readouterr().err.splitlines()) == lines

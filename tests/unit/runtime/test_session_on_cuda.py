@@ -8,7 +8,6 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -25,11 +24,10 @@ from perseus_ds.runtime.cuda_timer import CudaStopwatch
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.phases import IterationSettings, Phase
-from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
+from perseus_ds.runtime.plans import StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration, Recorder
 from perseus_ds.runtime.session import Session
-from perseus_ds.runtime.shared_device import SharedDevice
-from perseus_ds.runtime.status import ConflictMonitor, JobStatus, StatusExchange
+from perseus_ds.runtime.status import ConflictMonitor, JobStatus
 from perseus_ds.schedule import Instruction, Kind
 
 HOUR_S = 3600.0
@@ -51,9 +49,8 @@ class JobGpu(PersonalityGpu):
         self._device = cuda.devices[1]
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            (TOP_MHZ, LOW_MHZ), (1,), True, None, super().capabilities().counter_period_s, 0.0
-        )
+        period_s = super().capabilities().counter_period_s
+        return Capabilities((TOP_MHZ, LOW_MHZ), (1,), True, None, period_s, 0.0)
 
     def lock_clock(self, clock_mhz: int) -> None:
         self._device.set_clock(clock_mhz)
@@ -72,8 +69,7 @@ class HangingGpu(JobGpu):
     hangs = (60.0, 90.0)
 
     def in_control(self) -> bool:
-        begins_s, ends_s = self.hangs
-        return not begins_s <= self.now_s() < ends_s
+        return not self.hangs[0] <= self.now_s() < self.hangs[1]
 
     def lock_clock(self, clock_mhz: int) -> None:
         self._hang()
@@ -84,9 +80,8 @@ class HangingGpu(JobGpu):
         super().reset_clock()
 
     def _hang(self) -> None:
-        begins_s, ends_s = self.hangs
-        if begins_s <= self.now_s() < ends_s:
-            self.host.native(lambda: ends_s)
+        if not self.in_control():
+            self.host.native(lambda: self.hangs[1])
 
 
 class Script(Phase):
@@ -148,11 +143,11 @@ class CudaJob:
             StartDecision(StartAction.RUN, "the script"),
             self.script,
             requests=self.requests,
-            status_exchange=cast("StatusExchange", SimpleNamespace(turn=lambda *_, **__: None)),
-            plans=cast("BatchPlans", plans),
+            status_exchange=SimpleNamespace(turn=lambda *_, **__: None),
+            plans=plans,
             recorder=Recorder(self.stopwatch, ORDER, adjoining=adjoining),
             sequencer=ClockSequencer(self.requests, gpu.now_s, moment=self.stopwatch.moment),
-            device=cast("SharedDevice", SimpleNamespace(holder=None, take=lambda _: False)),
+            device=SimpleNamespace(holder=None, take=lambda _: False),
             books=self.books,
             conflict_monitor=monitor,
         )

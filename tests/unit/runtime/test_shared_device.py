@@ -1,6 +1,7 @@
 """A GPU under several engines: opened once, its clock one at a time, closed after the last."""
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -29,7 +30,11 @@ class HangingGpu(NotingGpu):
 
 
 REQUEST = DeviceRequest("simulated", simulated=SimulatedSettings(switch_latency_s=0.0))
-OTHER = DeviceRequest("simulated", local_rank=1, simulated=SimulatedSettings(switch_latency_s=0.0))
+OTHER = replace(REQUEST, local_rank=1)
+
+
+def shared(gpu: NotingGpu, **limits: float) -> SharedDevice:
+    return SharedDevice(REQUEST, Choice(gpu, "noting", "a test"), **limits).use()
 
 
 def test_the_same_request_gets_the_same_device_until_the_last_has_left() -> None:
@@ -37,14 +42,13 @@ def test_the_same_request_gets_the_same_device_until_the_last_has_left() -> None
     assert first is second
     assert first is not other
     first.release()
-    again = shared_device(REQUEST)
-    assert again is first
-    second.release()
-    again.release()
+    assert shared_device(REQUEST) is first
+    for _ in range(2):
+        first.release()
     fresh = shared_device(REQUEST)
     assert fresh is not first
-    fresh.release()
-    other.release()
+    for device in (fresh, other):
+        device.release()
 
 
 def test_a_turn_is_taken_when_somebody_else_had_it() -> None:
@@ -71,7 +75,7 @@ def test_who_leaves_gives_the_clock_back_and_the_other_asks_anew() -> None:
 
 def test_a_driver_that_hangs_holds_up_the_end_of_the_process_and_not_the_training() -> None:
     gpu = HangingGpu()
-    device = SharedDevice(REQUEST, Choice(gpu, "noting", "a test"), patience_s=0.01).use()
+    device = shared(gpu, patience_s=0.01)
     with pytest.raises(DeviceUnavailableError, match="not answer"):
         device.release()
     assert gpu.asked == []
@@ -82,8 +86,7 @@ def test_a_driver_that_hangs_holds_up_the_end_of_the_process_and_not_the_trainin
 
 def test_closing_begins_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """From Python 3.12 on none can begin while the interpreter exits."""
-    gpu = NotingGpu()
-    device = SharedDevice(REQUEST, Choice(gpu, "noting", "a test")).use()
+    device = shared(gpu := NotingGpu())
     device.requests()
 
     def refuse(_: threading.Thread) -> None:
@@ -98,8 +101,7 @@ def test_a_driver_that_does_not_answer_at_the_start_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A device that arrives after the end is closed."""
-    answers, gpu = threading.Event(), NotingGpu()
-    closed = threading.Event()
+    answers, closed, gpu = threading.Event(), threading.Event(), NotingGpu()
 
     def hangs(_: DeviceRequest) -> Choice:
         assert answers.wait(60.0)
@@ -118,7 +120,7 @@ def test_what_fails_at_the_start_or_the_end_is_said_as_it_is(monkeypatch: pytest
     gpu = NotingGpu()
     gpu.fails = DeviceLostError("gone")
     with pytest.raises(DeviceLostError, match="gone"):
-        SharedDevice(REQUEST, Choice(gpu, "noting", "a test")).use().release()
+        shared(gpu).release()
 
     def refuses(_: DeviceRequest) -> Choice:
         raise DeviceLostError("gone")

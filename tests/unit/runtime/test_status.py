@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -18,7 +18,7 @@ from perseus_ds.device.gpu import Achieved, Capabilities
 from perseus_ds.errors import EngineError
 from perseus_ds.profile import Interval
 from perseus_ds.run_directory.paths import claim, release
-from perseus_ds.runtime.channel import FAILED, ControlChannel
+from perseus_ds.runtime.channel import FAILED
 from perseus_ds.runtime.context import SwitchLatency
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.recorder import Arrivals, Iteration
@@ -52,19 +52,18 @@ def test_news_of_all_ranks(words: list[Said], expected: tuple[bool, bool, float 
     assert (job_status.failed, job_status.plans_ready, job_status.iteration_s) == expected
 
 
-def test_a_failure_stands_where_the_council_looks_for_it() -> None:
+def test_a_failure_has_its_place_and_one_replica_alone_none_for_replicas() -> None:
     assert StatusLayout(kinds=KINDS, replicas=2, replica=0).vector(failed=True)[FAILED] == 1.0
+    job_status = told_by((0, {"own_s": 1.0, "duration_s": 2.0}), replicas=1)
+    assert job_status == JobStatus(failed=False, plans_ready=0, iteration_s=2.0)
 
 
-def test_a_replica_is_as_slow_as_its_slowest_stage() -> None:
+def test_a_replica_is_as_slow_as_its_slowest_stage_and_unknown_where_one_knows_nothing() -> None:
     job_status = told_by((0, {"own_s": 1.0}), (0, {"own_s": 1.2}), (1, {"own_s": 3.0}), (1, {"own_s": 2.0}))
     assert job_status.replicas.own_s.tolist() == [1.2, 3.0]
-
-
-def test_a_replica_of_which_one_stage_knows_nothing_is_unknown() -> None:
-    job_status = told_by((0, {"own_s": 1.0}), (0, {"own_s": None}), (1, {"own_s": 3.0}))
-    assert not np.isfinite(job_status.replicas.own_s[0])
-    assert job_status.replicas.own_s[1] == 3.0
+    unknown, known = told_by((0, {"own_s": 1.0}), (0, {"own_s": None}), (1, {"own_s": 3.0})).replicas.own_s
+    assert not np.isfinite(unknown)
+    assert known == 3.0
 
 
 def test_caps_and_announcements_reach_all() -> None:
@@ -72,11 +71,7 @@ def test_caps_and_announcements_reach_all() -> None:
     job_status = told_by((0, first), (1, {"own_s": 1.0, "capped": True}), (1, {"own_s": 1.0}))
     assert job_status.replicas.capped.tolist() == [False, True]
     assert job_status.replicas.announced.tolist() == [1.0, 1.3]
-
-
-def test_nothing_announced_is_no_slowdown() -> None:
-    job_status = told_by((0, {}), (1, {}))
-    assert (job_status.replicas.announced <= 1.0).all()
+    assert (told_by((0, {}), (1, {})).replicas.announced <= 1.0).all(), "nothing announced is no slowdown"
 
 
 def test_of_several_who_have_seen_a_conflict_one_is_heard_at_a_time() -> None:
@@ -84,18 +79,20 @@ def test_of_several_who_have_seen_a_conflict_one_is_heard_at_a_time() -> None:
     assert job_status.conflicts == (0, 4, 0, 0, 5, 0, 0)
 
 
-def test_one_replica_alone_has_no_place_for_replicas() -> None:
-    job_status = told_by((0, {"own_s": 1.0, "duration_s": 2.0}), replicas=1)
-    assert job_status == JobStatus(failed=False, plans_ready=0, iteration_s=2.0)
-
-
-def test_all_know_whether_all_ran_batches_of_one_size() -> None:
-    alike = told_by(*enumerate([{"microbatches": 4}, {"microbatches": 4}]))
-    assert (alike.microbatches, alike.sizes) == (4, None)
-    apart = told_by(*enumerate([{"microbatches": 4}, {"microbatches": 6}]))
-    assert (apart.microbatches, apart.sizes) == (None, (4, 6))
-    unsaid = told_by(*enumerate([{}, {}]))
-    assert (unsaid.microbatches, unsaid.sizes) == (None, None)
+@pytest.mark.parametrize(
+    ("words", "microbatches", "sizes"),
+    [
+        ([{"microbatches": 4}, {"microbatches": 4}], 4, None),
+        ([{"microbatches": 4}, {"microbatches": 6}], None, (4, 6)),
+        ([{}, {}], None, None),
+    ],
+    ids=["alike", "apart", "unsaid"],
+)
+def test_all_know_whether_all_ran_batches_of_one_size(
+    words: list[Said], microbatches: int | None, sizes: tuple[int, int] | None
+) -> None:
+    job_status = told_by(*enumerate(words))
+    assert (job_status.microbatches, job_status.sizes) == (microbatches, sizes)
 
 
 @pytest.mark.parametrize("replicas", [2, 16])
@@ -139,26 +136,19 @@ class Rank:
     """The first stage of replica 1 of 2."""
 
     def __init__(self, *, behind: int = 0) -> None:
-        self.channel = Alone()
-        self.conflict_monitor, self.notices = MagicMock(), MagicMock()
-        self.watch, asked = MagicMock(), AskedClocks()
-        self.watch.looks_between.return_value = []
+        self.channel, asked = Alone(), AskedClocks()
         asked.put(DatedClock(-1.0, 1400))
-        self.conflict_monitor.report.return_value = ()
-        self.notices.announced = np.array([1.3, 1.0])
-        self.notices.power_w = 1850.0
-        parts: dict[str, Any] = {
-            "conflict_monitor": self.conflict_monitor,
-            "watch": self.watch,
-            "asked": asked,
-            "reckoning": SwitchLatency(Capabilities((1400, 1000), (), True, None, 0.1, 0.02)),
-            "notices": self.notices,
-        }
+        self.conflict_monitor = MagicMock(report=MagicMock(return_value=()))
+        self.watch = MagicMock(looks_between=MagicMock(return_value=[]))
         self.status_exchange = StatusExchange(
-            cast("ControlChannel", self.channel),
+            self.channel,
             StatusLayout(kinds=KINDS, replicas=2, replica=1),
             arrivals=Arrivals(ORDER, pipeline_rank=0, behind=behind),
-            **parts,
+            conflict_monitor=self.conflict_monitor,
+            watch=self.watch,
+            asked=asked,
+            reckoning=SwitchLatency(Capabilities((1400, 1000), (), True, None, 0.1, 0.02)),
+            notices=MagicMock(announced=np.array([1.3, 1.0]), power_w=1850.0),
         )
 
     def turn(self, index: int, *passed: int) -> JobStatus | None:
@@ -166,16 +156,13 @@ class Rank:
 
     def own_s(self, index: int, *passed: int) -> float:
         self.turn(index, *passed)
-        job_status = self.turn(index + 1)
-        return float(job_status.replicas.own_s[1])
+        return float(self.turn(index + 1).replicas.own_s[1])
 
 
-def test_the_first_turn_hears_nothing() -> None:
+def test_an_iterations_own_time_is_heard_in_the_next_turn_where_it_is_known() -> None:
     assert Rank().turn(0, 0) is None
-
-
-def test_an_iterations_own_time_is_heard_in_the_next_turn() -> None:
     assert Rank().own_s(0, 0) == pytest.approx(8.0)
+    assert Rank().own_s(0) == np.inf
 
 
 def test_where_the_device_is_behind_all_tell_of_the_iteration_before() -> None:
@@ -186,26 +173,16 @@ def test_where_the_device_is_behind_all_tell_of_the_iteration_before() -> None:
     assert early.own_s(1, 1) == late.own_s(1, 0) == pytest.approx(8.0)
 
 
-def test_an_unknown_iteration_stays_unknown() -> None:
-    assert Rank().own_s(0) == np.inf
-
-
-def test_caps_and_announcements_are_told() -> None:
-    rank = Rank()
+def test_caps_announcements_and_conflicts_are_told() -> None:
+    rank, conflicts = Rank(), (0, 2, 0, 0, 0, 0, 0)
     rank.watch.looks_between.return_value = [(5.0, Achieved(1000, 0))]
+    rank.conflict_monitor.report.return_value = conflicts
     rank.turn(0, 0)
     job_status = rank.turn(1, 1)
     assert job_status.replicas.capped.tolist() == [False, True]
     assert job_status.replicas.announced.tolist() == [1.3, 1.0]
     assert job_status.power_w == 1850.0
-
-
-def test_conflicts_reach_the_lookout() -> None:
-    rank = Rank()
-    rank.conflict_monitor.report.return_value = (0, 2, 0, 0, 0, 0, 0)
-    rank.turn(0, 0)
-    rank.turn(1, 1)
-    assert rank.conflict_monitor.learn.call_args.args[0] == (0, 2, 0, 0, 0, 0, 0)
+    assert rank.conflict_monitor.learn.call_args.args[0] == conflicts
 
 
 def test_silence_is_no_failure_and_a_failure_is_told() -> None:
@@ -238,36 +215,30 @@ class HandNotices(Notices):
         self.looked.release()
         return observed
 
+    def watch(self, folder: Path) -> NoticeWatch:
+        return NoticeWatch(self, EventLog(0), sets=((0,), (1,)), directory=folder)
+
+    def wait_for_two(self) -> None:
+        """The second look begins when the first has been taken in."""
+        for _ in range(3):
+            assert self.looked.acquire(timeout=10.0)
+
 
 @pytest.fixture
 def notices() -> HandNotices:
     return HandNotices()
 
 
-def looked_twice(notices: HandNotices) -> None:
-    """The second look begins when the first has been taken in."""
-    for _ in range(3):
-        assert notices.looked.acquire(timeout=10.0)
-
-
-def test_what_is_announced_is_there_after_a_look(notices: HandNotices, tmp_path: Path) -> None:
-    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)), directory=tmp_path)
-    assert watch.announced.tolist() == [1.0, 1.0]
-    notices.observed = Announced(np.array([1.0, 1.5]), 1850.0)
-    watch.start()
-    looked_twice(notices)
-    assert watch.announced.tolist() == [1.0, 1.5]
-    assert watch.power_w == 1850.0
-    watch.close()
-
-
-def test_complaints_are_said_once_and_only_when_asked(
+def test_announcements_are_there_after_a_look_and_complaints_said_once_when_asked(
     notices: HandNotices, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)), directory=tmp_path)
-    notices.observed = Announced(np.ones(2), None, ("half a file: ignored",))
+    watch = notices.watch(tmp_path)
+    assert watch.announced.tolist() == [1.0, 1.0]
+    notices.observed = Announced(np.array([1.0, 1.5]), 1850.0, ("half a file: ignored",))
     watch.start()
-    looked_twice(notices)
+    notices.wait_for_two()
+    assert watch.announced.tolist() == [1.0, 1.5]
+    assert watch.power_w == 1850.0
     assert capsys.readouterr().err == ""
     watch.report()
     watch.report()
@@ -277,7 +248,7 @@ def test_complaints_are_said_once_and_only_when_asked(
 
 def test_a_file_system_that_hangs_holds_nobody_up(notices: HandNotices, tmp_path: Path) -> None:
     notices.hangs.set()
-    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)), directory=tmp_path)
+    watch = notices.watch(tmp_path)
     watch.start()
     watch.report()
     assert watch.announced.tolist() == [1.0, 1.0]
@@ -292,9 +263,9 @@ def test_the_lock_of_the_run_directory_is_touched_meanwhile(
     path, _ = claim(tmp_path / "run")
     lock = path / "lock.json"
     os.utime(lock, (0.0, 0.0))
-    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)), directory=path)
+    watch = notices.watch(path)
     watch.start()
-    looked_twice(notices)
+    notices.wait_for_two()
     assert lock.stat().st_mtime > 0.0
     watch.close()
     release(path)

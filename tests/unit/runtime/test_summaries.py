@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -33,11 +33,10 @@ def total(iterations: int, *, energy_j: float, time_s: float = 6.0) -> Total:
     return Total(iterations, deque(Sample(index, 1, time_s, each_j) for index in range(iterations)))
 
 
-def report(stage: int, baseline: Total, perseus: Total, *, replica: int = 0) -> RankReport:
-    durations = {Mode.BASELINE: [1.0, 2.0], Mode.PERSEUS: [1.4, 2.8]}
-    return RankReport(
-        stage, stage, replica, {Mode.BASELINE: baseline, Mode.PERSEUS: perseus}, Spent(3.0, 50.0), durations
-    )
+def report(stage: int, baseline: Total, perseus: Total, **more: object) -> RankReport:
+    durations_s = {Mode.BASELINE: [1.0, 2.0], Mode.PERSEUS: [1.4, 2.8]}
+    totals = {Mode.BASELINE: baseline, Mode.PERSEUS: perseus}
+    return RankReport(stage, stage, 0, totals, Spent(3.0, 50.0), durations_s, **more)
 
 
 def summary(*reports: RankReport) -> Summary | None:
@@ -66,27 +65,23 @@ def test_ranks_that_settled_different_numbers_of_iterations_count_alike() -> Non
 
 
 def test_nothing_is_claimed_before_every_rank_measured_both_sides() -> None:
-    whole = report(0, total(2, energy_j=1.0), total(2, energy_j=1.0))
-    assert summary(whole, report(1, total(0, energy_j=0.0), total(2, energy_j=1.0))) is None
-    assert summary(whole, report(1, total(2, energy_j=1.0), total(0, energy_j=0.0))) is None
+    some, none = total(2, energy_j=1.0), total(0, energy_j=0.0)
+    for half in (report(1, none, some), report(1, some, none)):
+        assert summary(report(0, some, some), half) is None
 
 
 def test_iterations_beside_a_straggler_stand_apart() -> None:
-    def waited(stage: int, modes: dict[Mode, Total]) -> RankReport:
-        return RankReport(stage, stage, 0, modes, Spent(), {})
+    def waited(*modes: dict[Mode, Total]) -> list[RankReport]:
+        return [RankReport(stage, stage, 0, totals, Spent(), {}) for stage, totals in enumerate(modes)]
 
     answered = {Mode.PERSEUS_BESIDE: total(4, energy_j=2000.0, time_s=9.0)}
-    assert beside_stragglers([waited(0, {}), waited(1, answered)]) == {}
-    found = beside_stragglers([waited(0, answered), waited(1, answered)])
+    assert beside_stragglers(waited({}, answered)) == {}
     side = {"iteration_time_s": 9.0, "energy_j": 1000.0, "iterations": 4}
-    assert found == {"beside_stragglers": {"perseus": side}}
+    assert beside_stragglers(waited(answered, answered)) == {"beside_stragglers": {"perseus": side}}
     both = answered | {Mode.BASELINE_BESIDE: total(2, energy_j=1500.0, time_s=9.0)}
-    found = beside_stragglers([waited(0, both), waited(1, both)])
-    assert found["beside_stragglers"] == {
-        "baseline": side | {"energy_j": 1500.0, "iterations": 2},
-        "perseus": side,
-    }
-    summary = summarise([waited(0, both), waited(1, both)], 5.0, simulated=True, facts={})
+    sides = {"baseline": side | {"energy_j": 1500.0, "iterations": 2}, "perseus": side}
+    assert beside_stragglers(waited(both, both))["beside_stragglers"] == sides
+    summary = summarise(waited(both, both), 5.0, simulated=True, facts={})
     assert summary.facts["measured_beside_a_straggler"]
     assert (summary.baseline.energy_j, summary.perseus.energy_j) == (1500.0, 1000.0)
 
@@ -102,19 +97,15 @@ def test_timelines_show_both_sides_at_their_clocks() -> None:
 
 
 def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
-    directory = RunDirectory(tmp_path)
-    write_ranks([report(1, total(2, energy_j=8.0), total(0, energy_j=0.0))], directory, run="r1")
+    directory, totals = RunDirectory(tmp_path), (total(2, energy_j=8.0), total(0, energy_j=0.0))
+    write_ranks([report(1, *totals)], directory, run="r1")
     content = json.loads((directory.ranks / "rank_00001.json").read_text())
+    assert (content["run"], content["temperature_c"]) == ("r1", {})
     assert content["totals"]["baseline"] == {"iterations": 2, "energy_j": 4.0, "iteration_time_s": 6.0}
-    assert content["run"] == "r1"
-    assert content["temperature_c"] == {}
-    warm = replace(
-        report(1, total(2, energy_j=8.0), total(0, energy_j=0.0)), temperature_c={Mode.PERSEUS: 51.5}
-    )
-    write_ranks([warm], directory, run="r1")
-    assert [one.temperature_c["perseus"] for one in read_ranks(directory.ranks)] == [51.5]
     assert content["totals"]["perseus"] == {"iterations": 0, "energy_j": 0.0, "iteration_time_s": 0.0}
     assert content["course"] == {"baseline": [[0, 6.0, 4.0], [1, 6.0, 4.0]], "perseus": []}
+    write_ranks([report(1, *totals, temperature_c={Mode.PERSEUS: 51.5})], directory, run="r1")
+    assert [one.temperature_c["perseus"] for one in read_ranks(directory.ranks)] == [51.5]
 
 
 def test_a_long_course_is_thinned_to_means_of_neighbours() -> None:
@@ -129,29 +120,20 @@ def test_a_long_course_is_thinned_to_means_of_neighbours() -> None:
 SUMMARY = Summary(MeasuredSide(1.0, 7200.0, 40), MeasuredSide(1.0, 3600.0, 40), True, 50.0)
 
 
-def job(**traits: str) -> Job:
-    schedule = textbook("1f1b", stages=2, microbatches=4)
-    fingerprint = {"replicas": "3", **traits}
-    return Job(0, 6, 0, 0, schedule, fingerprint, sets=((0,), (1,), (2,)))
-
-
-def report_of_size(rank: int, *, size: float) -> RankReport:
+def worth_of(size: float, **traits: str) -> Mapping[str, object]:
     samples = deque([Sample(0, 1, 1.0, 1.0, size), Sample(1, 1, 1.0, 1.0, 3 * size)])
     totals = dict.fromkeys((Mode.BASELINE, Mode.PERSEUS), Total(2, samples))
-    return RankReport(rank, rank % 2, rank // 2, totals, Spent(), {})
+    reports = [RankReport(rank, rank % 2, rank // 2, totals, Spent(), {}) for rank in range(6)]
+    schedule = textbook("1f1b", stages=2, microbatches=4)
+    job = Job(0, 6, 0, 0, schedule, {"replicas": "3", **traits}, sets=((0,), (1,), (2,)))
+    return worth(SUMMARY, reports, job)
 
 
 def test_each_replicas_first_rank_counts_its_tokens_once() -> None:
-    reports = [report_of_size(rank, size=100.0) for rank in range(6)]
-    found = worth(SUMMARY, reports, job(micro_batch_size="5"))
-    assert found == {
+    assert worth_of(100.0, micro_batch_size="5") == {
         "worth": {
             "baseline": {"energy_per_token_j": 12.0, "energy_per_sample_j": 120.0},
             "perseus": {"energy_per_token_j": 6.0, "energy_per_sample_j": 60.0},
         }
     }
-
-
-def test_what_nobody_counts_is_left_out() -> None:
-    reports = [report_of_size(rank, size=0.0) for rank in range(6)]
-    assert worth(SUMMARY, reports, job(microbatch="? x 4096")) == {}
+    assert worth_of(0.0, microbatch="? x 4096") == {}, "what nobody counts is left out"

@@ -1,5 +1,6 @@
 """A sweep's window: loads that all stages share, and clocks that did not hold."""
 
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -13,20 +14,16 @@ from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.window import WindowLoads, held_alone, held_clocks, same_clock
 from perseus_ds.schedule import Instruction, Kind, Load, mean_load
 
-LENGTHS = [[3.0, 4.0], [10.0], [2.0, 2.0], [5.0]]
-COUNTED = [Load.of_lengths(one) for one in LENGTHS]
+COUNTED = [Load.of_lengths(lengths) for lengths in ([3.0, 4.0], [10.0], [2.0, 2.0], [5.0])]
 
 
-def window(stage: int, loads: list[Load | None]) -> list[Iteration]:
+def window(stage: int, loads: Sequence[Load | None]) -> list[Iteration]:
     """Iterations 7 and 8 of two microbatches each."""
+    kinds, step = (Kind.FORWARD, Kind.BACKWARD), Interval(Instruction(stage, Kind.STEP, 0), 2.0, 3.0)
     rows = []
     for n in range(2):
-        intervals = tuple(
-            Interval(Instruction(stage, kind, m), 0.0, 1.0, loads[2 * n + m])
-            for m in range(2)
-            for kind in (Kind.FORWARD, Kind.BACKWARD)
-        )
-        step = Interval(Instruction(stage, Kind.STEP, 0), 2.0, 3.0)
+        computed = [(Instruction(stage, kind, m), loads[2 * n + m]) for m in range(2) for kind in kinds]
+        intervals = (Interval(instruction, 0.0, 1.0, load) for instruction, load in computed)
         rows.append(Iteration(7 + n, 0.0, 3.0, (*intervals, step)))
     return rows
 
@@ -43,21 +40,23 @@ class Ranks:
         context.channel.gather.side_effect = lambda mine: [*self.given, mine]
         return context
 
-    def first_stage(self, replica: int, loads: list[Load | None]) -> None:
+    def first_stage(self, replica: int, loads: Sequence[Load | None]) -> None:
         context = self.context(replica)
         WindowLoads(context).share(window(0, loads))
         self.given.append(context.channel.gather.call_args.args[0])
 
 
+def seen(iterations: Sequence[Iteration], kind: Kind) -> list[Load | None]:
+    return [i.load for one in iterations for i in one.intervals if i.kind is kind]
+
+
 def test_a_later_stage_uses_what_the_first_one_counted() -> None:
     ranks = Ranks()
     ranks.first_stage(1, [Load(99.0, 1.0)] * 4)
-    ranks.first_stage(0, list(COUNTED))
-    shape: list[Load | None] = [Load(640.0, 640.0)] * 4
-    told, means = WindowLoads(ranks.context(0)).share(window(1, shape))
-    seen = [i.load for one in told for i in one.intervals if i.kind is Kind.BACKWARD]
-    assert seen == COUNTED
-    assert all(i.load is None for one in told for i in one.intervals if i.kind is Kind.STEP)
+    ranks.first_stage(0, COUNTED)
+    told, means = WindowLoads(ranks.context(0)).share(window(1, [Load(640.0, 640.0)] * 4))
+    assert seen(told, Kind.BACKWARD) == COUNTED
+    assert seen(told, Kind.STEP) == [None] * 2
     assert means == {1: mean_load([Load(99.0, 1.0)] * 4 + COUNTED)}, "one mean for all replicas"
 
 
@@ -66,8 +65,7 @@ def test_loads_that_are_all_alike_are_shared_as_one() -> None:
     ranks.first_stage(0, [Load(99.0, 1.0)] * 4)
     assert len(ranks.given[0].loads) == 1
     told, _ = WindowLoads(ranks.context(0)).share(window(1, [None] * 4))
-    seen = {i.load for one in told for i in one.intervals if i.kind is Kind.BACKWARD}
-    assert seen == {Load(99.0, 1.0)}
+    assert seen(told, Kind.BACKWARD) == [Load(99.0, 1.0)] * 4
 
 
 def test_a_window_of_one_load_is_taken_longer_where_there_are_others() -> None:
@@ -89,26 +87,23 @@ def test_a_window_of_one_load_is_taken_longer_where_there_are_others() -> None:
 def test_where_no_first_stage_counts_each_rank_keeps_what_it_saw() -> None:
     ranks = Ranks()
     ranks.first_stage(0, [None] * 4)
-    shape: list[Load | None] = [Load(10.0), Load(30.0)] * 2
+    shape = [Load(10.0), Load(30.0)] * 2
     told, means = WindowLoads(ranks.context(0)).share(window(1, shape))
     assert told == window(1, shape)
     assert means == {1: Load(20.0)}
 
 
 def test_loads_that_explain_nothing_are_said_with_the_figure() -> None:
-    key = (0, Kind.FORWARD)
-    lines = []
-    for r2 in (0.07, 0.93):
-        context = MagicMock()
-        WindowLoads(context).log_fits({key: LoadFit(Load(9.0), 0.9, 0.1, 0.0, 0.2, r2, 50)})
-        (call,) = context.log.event.call_args_list
-        lines.append(call.args[1])
-    assert " 7 %" in lines[0]
-    assert " 93 %" in lines[1]
-    assert " 20.0 %" in lines[1]
-    silent = MagicMock()
-    WindowLoads(silent).log_fits({})
-    assert not silent.log.event.called
+    def said(fits: dict[tuple[int, Kind], LoadFit]) -> list[str]:
+        WindowLoads(context := MagicMock()).log_fits(fits)
+        return [call.args[1] for call in context.log.event.call_args_list]
+
+    nothing, much = (
+        said({(0, Kind.FORWARD): LoadFit(Load(9.0), 0.9, 0.1, 0.0, 0.2, r2, 50)}) for r2 in (0.07, 0.93)
+    )
+    assert " 7 %" in nothing[0]
+    assert [part for part in (" 93 %", " 20.0 %") if part not in much[0]] == []
+    assert said({}) == []
 
 
 # Clocks that do not hold under load are in no profile.
@@ -133,7 +128,8 @@ def test_what_falls_under_load_is_dropped_but_for_the_highest() -> None:
 
 
 def test_one_computation_that_loses_it_is_enough_and_nobody_looking_is_not() -> None:
-    windows = [clock_window(1965, 1965, 1965), clock_window(1800, 1800, 1600), clock_window(1560, None, 1560)]
+    seen = {1965: (1965, 1965), 1800: (1800, 1600), 1560: (None, 1560)}
+    windows = [clock_window(clock, *mhz) for clock, mhz in seen.items()]
     assert held_clocks(CLOCKS_MHZ, windows) == {1965, 1560}
 
 
