@@ -88,9 +88,7 @@ def test_a_device_that_is_not_there_is_named(amd_node: FakeAmdsmi) -> None:
         ({"hot": 1, "no_violations": 1}, EventReason.NONE),
     ],
 )
-def test_what_holds_a_clock_down_is_said(
-    amd_node: FakeAmdsmi, numbers: dict[str, int], reasons: EventReason
-) -> None:
+def test_a_throttle_has_a_reason(amd_node: FakeAmdsmi, numbers: dict[str, int], reasons: EventReason) -> None:
     with opened(amd_node, **numbers) as gpu:
         assert gpu.achieved().event_reasons == reasons
 
@@ -156,9 +154,7 @@ def test_without_the_library_one_line_says_what_to_install(amd_node: FakeAmdsmi,
     assert "amd-smi-lib" in told.stderr
 
 
-def test_closed_twice_the_library_is_let_go_once(
-    amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_twice_is_shut_down_once(amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = AmdGpu(DeviceRequest("amdsmi", local_rank=1))
     library, stopped = load_amdsmi(), []
     monkeypatch.setattr(library, "amdsmi_shut_down", lambda: stopped.append(True))

@@ -34,9 +34,7 @@ class TestNvmlGpu(GpuContract):
         {"pci_bus_id": "00000000:01:00.0"},
     ],
 )
-def test_a_device_is_found_by_uuid_with_and_without_prefix_and_by_its_bus(
-    node: FakeNvml, address: dict[str, str]
-) -> None:
+def test_a_device_is_found_by_its_uuid_or_its_bus(node: FakeNvml, address: dict[str, str]) -> None:
     with NvmlGpu(DeviceRequest("nvml", **address)) as gpu:
         assert (gpu.identify().index, gpu.identify().uuid) == (1, UUID.format(1))
 
@@ -83,9 +81,7 @@ def test_automatic_takes_no_gpu_by_its_number(node: FakeNvml) -> None:
         assert gpu.identify().index == 1
 
 
-def test_without_the_right_to_lock_auto_reads_and_says_so(
-    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_right_to_lock_it_is_read(node: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perseus_ds.device.nvml.missing_right", lambda: "user 1000 is not root")
     choice = choose(DeviceRequest("automatic", uuid=UUID.format(0)))
     assert choice.backend == "nvml"
@@ -135,9 +131,7 @@ def test_who_works_on_a_gpu_is_said(node: FakeNvml, numbers: dict[str, int], say
         assert says is None or says in str(told)
 
 
-def test_energy_power_and_temperature_are_in_their_units_where_the_driver_tells_them(
-    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_energy_power_and_temperature_have_units(node: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     """A counter in millijoules; the power of this instant; the chip's sensor."""
     with NvmlGpu(DeviceRequest("nvml")) as gpu:
         assert gpu.temperature_c() is None

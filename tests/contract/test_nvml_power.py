@@ -64,9 +64,7 @@ def test_everything_that_others_set_is_read(node: FakeNvml) -> None:
         ({"smoothing": 2, "architecture": HOPPER}, None),
     ],
 )
-def test_power_smoothing_is_read_from_blackwell_on(
-    node: FakeNvml, numbers: dict[str, int], *, smoothing: bool | None
-) -> None:
+def test_smoothing_of_blackwell(node: FakeNvml, numbers: dict[str, int], *, smoothing: bool | None) -> None:
     assert read(node, **{"architecture": BLACKWELL, **numbers}).smoothing is smoothing
 
 
@@ -90,9 +88,7 @@ def test_power_profiles_are_the_bits_of_all_words(node: FakeNvml, monkeypatch: p
     assert read(node).profiles == (0, 2, 32, 32 * words - 1)
 
 
-def test_a_binding_that_knows_nothing_of_this_is_served(
-    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_binding_without_these_names_is_served(node: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NVML_FI_PWR_SMOOTHING_ENABLED", "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles"):
         monkeypatch.delattr(pynvml, name)
     found = read(node, architecture=BLACKWELL, smoothing=2, power_profile=5)

@@ -93,9 +93,7 @@ def test_it_sees_what_this_process_would(node: FakeNvml) -> None:
     assert not lives(process.pid)
 
 
-def test_a_process_reads_in_place_of_a_thread_and_energy_is_the_sum_of_all_steps(
-    watch: EnergyWatch, node: FakeNvml
-) -> None:
+def test_energy_is_the_sum_of_the_steps_that_a_process_reads(watch: EnergyWatch, node: FakeNvml) -> None:
     assert not reads_in_threads()
     assert watch.trouble() == ""
     first_j, last_j = watch.trace(0.0).energy_j[[0, -1]]
@@ -118,9 +116,7 @@ def test_a_process_that_is_killed_is_started_again(watch: EnergyWatch, node: Fak
     assert not reads_in_threads()
 
 
-def test_where_no_process_can_be_started_nothing_is_read(
-    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_process_nothing_is_read(node: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     files = list(Path("/proc/self/fd").iterdir())
     with NvmlGpu(DeviceRequest("nvml")) as gpu:

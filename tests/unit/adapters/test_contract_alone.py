@@ -198,9 +198,7 @@ def trained_by(
 
 
 @pytest.mark.parametrize("skipping", [[0], [3], [2, 3, 5, 6, 8]])
-def test_an_iteration_in_which_a_microbatch_is_skipped_is_left_out(
-    skipping: list[int], tmp_path: Path
-) -> None:
+def test_an_iteration_that_skips_a_microbatch_is_left_out(skipping: list[int], tmp_path: Path) -> None:
     trained_by(tmp_path / "run", 10, skipping)
     assert "attached" in names_in(tmp_path / "run")
     assert "disabled" not in names_in(tmp_path / "run")

@@ -40,9 +40,7 @@ from perseus_ds.errors import EngineError
         (0, 1, 2, True, "0F0 0B0 0F1 0B1 0AR0 0OS0"),
     ],
 )
-def test_one_f_one_b_reduces_and_steps_at_its_end(
-    rank: int, ranks: int, microbatches: int, order: str, *, reduces: bool
-) -> None:
+def test_1f1b_ends_in_a_step(rank: int, ranks: int, microbatches: int, order: str, *, reduces: bool) -> None:
     found = order_of(rank, ranks=ranks, microbatches=microbatches, reduces=reduces)
     assert " ".join(map(str, found)) == order
 
@@ -133,9 +131,7 @@ SERVED = [
         ({}, "MultiModulePipelineCommunicator", "backward_step_multimodule"),
     ],
 )
-def test_what_cannot_be_served_is_refused_with_the_reason(
-    settings: dict[str, object], argument: str, words: str
-) -> None:
+def test_what_is_not_served_has_its_reason(settings: dict[str, object], argument: str, words: str) -> None:
     keywords = {"pg_collection": type(argument, (), {})()}
     with pytest.raises(EngineError, match=words):
         refuse_unsupported(SimpleNamespace(**settings), keywords)
@@ -168,9 +164,7 @@ def schedules() -> ModuleType:
     return module
 
 
-def test_a_second_model_runs_unmeasured_between_the_passes_of_the_first(
-    schedules: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_model_runs_unmeasured(schedules: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     first, second, heard = nn.Linear(1, 1), nn.Linear(1, 1), CallNotes()
     hooks = MegatronAdapter(OnePass(schedules, PASSES[0], {"model": first}))
     hooks.install(heard)
@@ -221,9 +215,7 @@ def others(module: ModuleType, *, copies: bool) -> None:
 
 
 @pytest.mark.parametrize("outer_first", [True, False])
-def test_removed_in_any_order_the_modules_own_functions_are_back(
-    module: ModuleType, *, outer_first: bool
-) -> None:
+def test_removed_in_any_order_the_own_functions_are_back(module: ModuleType, *, outer_first: bool) -> None:
     before = dict(vars(module))
     pair = [saying(module, word) for word in ("first", "second")]
     assert called(module) == ["second", "first", "megatron"]

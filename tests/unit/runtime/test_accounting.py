@@ -119,9 +119,7 @@ def test_what_the_counter_missed_is_lost_and_holds_up_nothing() -> None:
         assert [account.totals[0][mode].iterations for mode in (Mode.BASELINE, Mode.PERSEUS)] == [0, booked]
 
 
-def test_the_hosts_time_between_iterations_is_apart_and_ours_is_ours(
-    account: RankBooks, watched: Watched
-) -> None:
+def test_the_hosts_time_between_iterations_is_booked_apart(account: RankBooks, watched: Watched) -> None:
     watched.until_s = 100.0
     account.add(Mode.PERSEUS, iteration(0, 0.0, 2.0))
     account.add(Mode.PERSEUS, iteration(1, 7.0, 9.0, outside_s=5.0))
@@ -134,9 +132,7 @@ def test_the_hosts_time_between_iterations_is_apart_and_ours_is_ours(
 
 
 @pytest.mark.parametrize(("modes", "until_s"), [("PPP", 12.0), ("PNN", 4.0), ("BBB", 12.0), ("NNN", 0.0)])
-def test_long_iterations_are_forgotten_once_they_are_booked(
-    account: RankBooks, watched: Watched, modes: str, until_s: float
-) -> None:
+def test_booked_ones_are_forgotten(account: RankBooks, watched: Watched, modes: str, until_s: float) -> None:
     """None of them waits for another: nothing is open, and a job of hours kept all that it had read."""
     enter(account, watched, modes, length_s=4.0)
     watched.until_s = 12.1
@@ -199,9 +195,7 @@ BLOCKS_OF_FOUR = np.array([True, False, False, False] * 2)
         ([], PERIOD_S, 1.0),
     ],
 )
-def test_those_that_begin_at_one_moment_of_the_period_count_as_one(
-    lasts_s: list[float], period_s: float | None, shared: float
-) -> None:
+def test_those_of_a_moment_count_as_one(lasts_s: list[float], period_s: float | None, shared: float) -> None:
     begins = BLOCKS_OF_FOUR[: len(lasts_s)]
     assert alike(np.array(lasts_s), begins, period_s) == pytest.approx(shared)
 

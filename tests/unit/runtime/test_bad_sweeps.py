@@ -90,9 +90,7 @@ def test_what_is_held_down_by_heat_goes_on_and_shows_nothing_of_leakage(tmp_path
 
 
 @pytest.mark.parametrize("kinds", [KINDS[:1], ()], ids=["no backward", "nothing"])
-def test_a_stage_that_does_not_run_in_the_sweep_ends_it_with_what_was_seen(
-    tmp_path: Path, kinds: tuple[Kind, ...]
-) -> None:
+def test_a_stage_that_does_not_run_ends_the_sweep(tmp_path: Path, kinds: tuple[Kind, ...]) -> None:
     with served(run_dir := tmp_path / "run") as loop:
         train(loop, run_dir, "profiling", times=2)
         loop.kinds = kinds

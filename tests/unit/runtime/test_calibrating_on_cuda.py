@@ -113,9 +113,7 @@ def lone(host: VirtualHost, folder: Path, **temper: object) -> Rank:
 
 
 @pytest.mark.parametrize("tells_idle", [True, False])
-def test_a_gpu_that_idles_before_the_first_iteration_is_measured_under_load(
-    host: VirtualHost, tmp_path: Path, *, tells_idle: bool
-) -> None:
+def test_an_idling_gpu_is_measured_under_load(host: VirtualHost, tmp_path: Path, *, tells_idle: bool) -> None:
     rank = lone(host, tmp_path, tells_idle=tells_idle)
     before = calibrate(rank.gpu, pause=host.sleep)
     assert before.switch_latency_s is None, "before the first iteration it tells nothing"

@@ -73,9 +73,7 @@ def requests(gpu: NotingGpu) -> Iterator[ClockThread]:
     requests.close()
 
 
-def test_asking_again_for_the_same_clock_costs_the_device_nothing(
-    gpu: NotingGpu, requests: ClockThread
-) -> None:
+def test_asking_for_the_same_clock_costs_the_device_nothing(gpu: NotingGpu, requests: ClockThread) -> None:
     for clock in (900, 900, 900, 800):
         requests.put((Ask(clock),), 0.0)
     gpu.wait_for(2)
@@ -264,9 +262,7 @@ def test_a_thread_a_guard_and_virtual_time_ask_alike(
 
 
 @pytest.mark.parametrize("error", [DeviceLostError("gone"), OSError("pipe broke")])
-def test_the_first_error_is_kept_and_nothing_is_asked_after_it(
-    gpu: NotingGpu, requests: ClockThread, error: Exception
-) -> None:
+def test_nothing_is_asked_after_an_error(gpu: NotingGpu, requests: ClockThread, error: Exception) -> None:
     gpu.fails = error
     requests.put((Ask(900),), 0.0)
     assert gpu.failed.wait(10.0)

@@ -69,9 +69,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return ["lost" if LOST.text in line else "back" if BACK.text in line else line for line in lines]
 
 
-def test_each_kind_is_said_once_and_recorded_for_every_rank(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kind_is_said_once_and_recorded_by_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The exchange keeps the greatest of each place: the last rank is noted first, then falls silent."""
     ranks = Ranks(tmp_path, ranks=2)
     for gpu in ranks.gpus:
@@ -148,9 +146,7 @@ def test_a_return_within_an_iteration_is_said_too(tmp_path: Path, capsys: pytest
     assert len(ranks.recorded()) == 6
 
 
-def test_an_iteration_counts_only_where_clocks_were_ours_from_its_beginning_to_its_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_iterations_count_where_clocks_are_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A guard that does not answer for a while is doubted in silence."""
     [gpu], [monitor] = (ranks := Ranks(tmp_path)).gpus, ranks.monitors
     counted = []

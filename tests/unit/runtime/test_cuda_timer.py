@@ -118,9 +118,7 @@ def test_four_events_per_instruction_are_alive_and_one_context(host: VirtualHost
 
 
 @pytest.mark.parametrize("adjoining", [False, True])
-def test_one_mark_between_two_instructions_is_enough_where_nothing_lies_between(
-    host: VirtualHost, *, adjoining: bool
-) -> None:
+def test_one_mark_is_enough_between_adjoining_instructions(host: VirtualHost, *, adjoining: bool) -> None:
     training = Training(host, ppm=50.0, adjoining=adjoining)
     found, counts = durations(training.run(40)), training.cuda.counts
     assert len(found) == 39 * len(ORDER)

@@ -75,9 +75,7 @@ def test_marks_lie_around_the_gpus_work(work: EmulatedRank, marking: Marking) ->
     assert marking.marks == [("begins 2", 1.2), ("ends", 3.6)]
 
 
-def test_the_hosts_failure_leaves_the_gpu_idle(
-    work: EmulatedRank, marking: Marking, time: VirtualTime
-) -> None:
+def test_the_hosts_failure_idles_the_gpu(work: EmulatedRank, marking: Marking, time: VirtualTime) -> None:
     work.iteration_begins(ONE)
     work.before(Kind.FORWARD)
     work.iteration_broke()

@@ -158,9 +158,7 @@ def test_a_modules_counter_is_found_out_and_replaced(host: VirtualHost, power: P
 
 
 @pytest.mark.parametrize("counts", [0.85, 0.95, 1.05, 1.15])
-def test_a_counter_that_differs_by_more_than_a_tenth_is_kept_and_said(
-    host: VirtualHost, counts: float
-) -> None:
+def test_a_counter_that_differs_by_a_tenth_is_kept_and_said(host: VirtualHost, counts: float) -> None:
     watch = watched(host, counts=counts)
     host.sleep(5.0)
     assert watch.trouble() == "", "a second is too short to accuse it"
@@ -210,9 +208,7 @@ def test_a_driver_that_hung_for_a_minute_has_no_counter_that_stands_still(host: 
 
 
 @pytest.mark.parametrize("without", [{"tells_power": False}, {"power_fails": True}])
-def test_without_a_reading_of_power_the_counter_is_what_there_is(
-    host: VirtualHost, without: dict[str, bool]
-) -> None:
+def test_without_power_the_counter_is_what_there_is(host: VirtualHost, without: dict[str, bool]) -> None:
     watch = watched(host, module_w=250.0, **without)
     host.sleep(6.0)
     assert watch.trouble() == ""

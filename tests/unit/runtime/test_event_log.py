@@ -41,9 +41,7 @@ def kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
     logger.removeHandler(handler)
 
 
-def test_rank_0_alone_speaks_on_standard_error_and_says_things_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_rank_0_alone_speaks_on_standard_error_and_once(capsys: pytest.CaptureFixture[str]) -> None:
     for rank in (0, 1):
         log = EventLog(rank)
         log.line("hello")
@@ -52,9 +50,7 @@ def test_rank_0_alone_speaks_on_standard_error_and_says_things_once(
     assert capsys.readouterr() == ("", "perseus: hello\nperseus: once\n")
 
 
-def test_an_application_that_configured_logging_gets_them_alone(
-    kept: Kept, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_configured_application_gets_lines_alone(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
     EventLog(0).line("50 %")
     EventLog(1).line("said by rank 0")
     EventLog(1).line_here("mine")
@@ -117,9 +113,7 @@ def refuse() -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_failure_is_the_writers_own_and_costs_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_write_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writes = LateWrites(patience_s=60.0)
     with pytest.raises(OSError, match="No space"):
         writes.write(refuse)
@@ -258,9 +252,7 @@ def test_an_announcement_that_nothing_confirms_is_said_once(
     assert "announced" in line
 
 
-def test_one_that_stays_slow_stays_named_when_answers_end(
-    reporter: StragglerReporter, directory: RunDirectory
-) -> None:
+def test_a_straggler_stays_named_as_answers_end(reporter: StragglerReporter, directory: RunDirectory) -> None:
     reporter.report(decided(SLOW, sync_time_s=9.0), [1, 0])
     for _ in range(2):
         reporter.report(replace(decided(SLOW), ended=True), [0, 0])

@@ -120,9 +120,7 @@ EXPERTS = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3), 4: (4, 5), 5: (4, 5), 6: 
     ],
     ids=["none", "pairs", "experts in the last stage alone", "every second, told by one alone", "all"],
 )
-def test_replicas_that_meet_somewhere_are_one_set(
-    coupled: Coupled, sets: tuple[tuple[int, ...], ...]
-) -> None:
+def test_replicas_that_meet_are_one_set(coupled: Coupled, sets: tuple[tuple[int, ...], ...]) -> None:
     told = places_at(*FOUR_REPLICAS, coupled=coupled)
     assert coupled_sets(told) == sets
     number = {replica: at for at, one in enumerate(sets) for replica in one}

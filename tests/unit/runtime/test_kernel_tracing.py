@@ -64,9 +64,7 @@ def heard() -> CallNotes:
     return CallNotes()
 
 
-def test_a_traced_iteration_is_none_of_the_listeners_and_its_launches_are_instructions(
-    heard: CallNotes, tmp_path: Path
-) -> None:
+def test_a_traced_iteration_is_kept_from_the_listener(heard: CallNotes, tmp_path: Path) -> None:
     tracing = settled(heard, tmp_path)
     for _ in range(3):
         iterate(tracing)

@@ -221,9 +221,7 @@ def test_clocks_that_the_driver_refuses_are_left_out(tmp_path: Path) -> None:
     assert [event["kind"] for event in events_of(run_dir, "conflict")] == ["clock_refused"]
 
 
-def test_a_driver_that_refuses_nearly_all_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_driver_that_refuses_all_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grid_mhz = model_named("a100-sxm4-80gb").clocks_mhz
     with served(tmp_path / "run", simulated={"refuses_mhz": list(grid_mhz[1:])}) as loop:
         train(loop, tmp_path / "run", "disabled")

@@ -128,9 +128,7 @@ def profiled(run_dir: Path, **metrics: object) -> None:
         train(loop, run_dir, "profiling")
 
 
-def test_a_port_that_is_taken_costs_the_endpoint_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_taken_port_costs_the_endpoint_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
@@ -143,18 +141,14 @@ def test_a_port_that_is_taken_costs_the_endpoint_alone(
     assert "failed" not in names_of(tmp_path / "run")
 
 
-def test_a_folder_that_cannot_be_one_costs_the_metrics_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_folder_costs_the_metrics_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     profiled(tmp_path / "run", folder=str(tmp_path / "file" / "textfiles"))
     said = [line for line in capsys.readouterr().err.splitlines() if "metrics:" in line]
     assert len(said) == 1
 
 
-def test_a_package_that_is_missing_is_said_before_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_said_before_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"metrics\.enabled") as refused:
         begun(Loop(), block_of(tmp_path / "run", metrics={"enabled": True}))

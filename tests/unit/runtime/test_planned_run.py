@@ -80,9 +80,7 @@ PLAN = replace(two_plans(), fingerprint={"replicas": "2"}, expected={1: KNOWN}).
 
 
 @pytest.mark.parametrize(("replicas", "index", "known"), [(2, 1, True), (3, 1, False), (2, 0, False)])
-def test_the_planner_s_word_holds_for_its_plan_and_as_many_replicas(
-    replicas: int, index: int, *, known: bool
-) -> None:
+def test_the_planners_figures_hold_for_as_many_replicas(replicas: int, index: int, *, known: bool) -> None:
     """Rank 1 has no profile to work it out from: else it takes the plan's own."""
     job = Job(1, 4, 1, 0, textbook("1f1b", stages=2, microbatches=1), {"replicas": str(replicas)})
     plan = PLAN.of.plan(index)
@@ -165,9 +163,7 @@ def test_iterations_that_last_longer_are_told_with_the_remedy() -> None:
         (lasting(0.6), 0.0, 0.4),
     ],
 )
-def test_neither_chance_nor_what_was_planned_is_told(
-    summary: Summary, planned_pct: float, within_pct: float
-) -> None:
+def test_chance_and_the_planned_are_not_told(summary: Summary, planned_pct: float, within_pct: float) -> None:
     assert slower(summary, planned_pct, 1.0, within_pct=within_pct) == ""
 
 
@@ -246,9 +242,7 @@ class Ranks:
     [(ALL_KNOW, 0.98, ""), ((True, True, False, True), 0.98, "replica 1"), (ALL_KNOW, 0.4, "40 %")],
     ids=["later stages need not know loads", "a first stage does not", "loads explain too little"],
 )
-def test_it_is_on_where_every_first_stage_knows_loads_that_explain_durations(
-    known: tuple[bool, ...], r2: float, against: str
-) -> None:
+def test_it_is_on_where_known_loads_explain_times(known: tuple[bool, ...], r2: float, against: str) -> None:
     ranks, fits = Ranks(known), {key: replace(fit, r2=r2) for key, fit in FITS.items()}
     assert is_paced(ranks, fits, loads_known=True, named="") is not bool(against)
     [line] = ranks.lines

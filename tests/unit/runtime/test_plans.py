@@ -106,9 +106,7 @@ def test_a_device_that_locks_nothing_is_observed(directory: RunDirectory) -> Non
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9, b'{"format": "other"}'])
-def test_a_damaged_plan_is_planned_again_or_refused_and_a_profile_measured_again(
-    directory: RunDirectory, damage: bytes
-) -> None:
+def test_a_damaged_file_is_made_again_or_refused(directory: RunDirectory, damage: bytes) -> None:
     directory.plan.write_bytes(damage)
     start = opened(directory)
     assert start.action is StartAction.PROFILE
@@ -119,9 +117,7 @@ def test_a_damaged_plan_is_planned_again_or_refused_and_a_profile_measured_again
     assert opened(directory).action is StartAction.PROFILE
 
 
-def test_a_shared_directory_is_no_reason_to_stop_and_a_link_is_followed(
-    directory: RunDirectory, tmp_path: Path
-) -> None:
+def test_a_shared_directory_is_used_and_a_link_followed(directory: RunDirectory, tmp_path: Path) -> None:
     leave_plan(directory)
     directory.path.chmod(0o777)
     directory.plan.chmod(0o666)
@@ -194,9 +190,7 @@ def test_a_plan_of_another_job_or_that_cannot_be_read_is_replaced(directory: Run
 
 
 @pytest.mark.parametrize("beside", [False, True])
-def test_where_none_fits_the_file_for_batches_of_this_size_says_why(
-    directory: RunDirectory, *, beside: bool
-) -> None:
+def test_where_no_plan_fits_the_file_of_this_size_says_why(directory: RunDirectory, *, beside: bool) -> None:
     leave(job(4), directory.plan)
     if beside:
         leave(job(8, gpu="H100"), directory.plan_of(8))
@@ -297,9 +291,7 @@ def calibrated(together_s: float) -> Calibration:
     ],
     ids=["half of the driver's lock", "nobody waits", "hardly anybody waits", "not measured", "asked for"],
 )
-def test_the_budget_of_a_node(
-    asked: Objective, found: Calibration | None, per_node_per_s: float | None
-) -> None:
+def test_the_nodes_budget(asked: Objective, found: Calibration | None, per_node_per_s: float | None) -> None:
     """Eight GPUs that change at once wait for seven calls of 10 ms: there are 100 changes a second."""
     budget = budget_of(asked, found, ABLE, ranks=8)
     assert budget.per_node_per_s == (per_node_per_s and pytest.approx(per_node_per_s))

@@ -114,18 +114,14 @@ def test_the_worst_of_what_was_read_back_is_kept() -> None:
         ),
     ],
 )
-def test_fixed_durations_are_without_waiting(
-    words: list[Measured], fixed_s: Mapping[tuple[int, Kind], float]
-) -> None:
+def test_fixed_times_without_waits(words: list[Measured], fixed_s: Mapping[tuple[int, Kind], float]) -> None:
     assert pool(words).fixed_s == pytest.approx(fixed_s)
 
 
 @pytest.mark.parametrize(
     ("deviations_s", "pooled_s"), [((0.3, 0.4), 0.125**0.5), ((0.3, None), 0.3), ((None, None), None)]
 )
-def test_replicas_vary_as_they_do_on_average_and_a_silent_one_says_nothing(
-    deviations_s: tuple[float | None, ...], pooled_s: float | None
-) -> None:
+def test_replicas_vary_as_on_average(deviations_s: tuple[float | None, ...], pooled_s: float | None) -> None:
     ranks = [rank_status(0, replica, time_sd_s=one) for replica, one in enumerate(deviations_s)]
     found_s = pool(ranks).points[0, Kind.FORWARD].time_sd_s
     assert found_s == (pooled_s and pytest.approx(pooled_s))

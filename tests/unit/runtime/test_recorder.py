@@ -99,9 +99,7 @@ def test_what_follows_an_interruption_is_resumed(stopwatch: LaggingStopwatch) ->
     assert [len(one.intervals) for one in passed] == [1, 1, 1, 0]
 
 
-def test_where_something_runs_before_every_iteration_they_count_and_no_step_holds_it(
-    stopwatch: LaggingStopwatch,
-) -> None:
+def test_iterations_after_something_else_count_where_all_are_so(stopwatch: LaggingStopwatch) -> None:
     recorder = Recorder(stopwatch, (FORWARD, STEP))
     for _ in range(4):
         recorder.interrupt()
@@ -225,8 +223,6 @@ def test_each_iteration_is_told_once_and_older_ones_never() -> None:
 
 
 @pytest.mark.parametrize(("pipeline_rank", "own_s"), [(0, 8.5), (3, -math.inf)])
-def test_without_a_plan_the_whole_reduction_is_waiting_and_the_first_stage_speaks_for_its_replica(
-    pipeline_rank: int, own_s: float
-) -> None:
+def test_without_a_plan_the_whole_reduction_is_waiting(pipeline_rank: int, own_s: float) -> None:
     here = Arrivals(ORDER, pipeline_rank=pipeline_rank, behind=0)
     assert here.own_s(0, [iteration(0, reducing_s=5.0)]) == pytest.approx(own_s)

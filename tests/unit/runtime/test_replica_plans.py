@@ -96,9 +96,7 @@ def job(tmp_path: Path) -> Job:
 
 
 @pytest.mark.parametrize(("behind", "within"), [(0, 2), (1, 3)], ids=["host", "cuda"])
-def test_the_other_waits_soon_after_the_second_slow_iteration_and_is_back_soon_after_recovery(
-    tmp_path: Path, behind: int, within: int
-) -> None:
+def test_the_other_waits_soon_and_is_back_soon(tmp_path: Path, behind: int, within: int) -> None:
     job = Job(tmp_path, behind=behind)
     rows, second_slow = job.straggle(), 1
     assert rows.index((1, 0)) == second_slow + within

@@ -212,9 +212,7 @@ def test_a_plan_runs_and_both_sides_are_measured_as_they_were(host: VirtualHost,
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("adjoining", "most"), [(False, 4 * len(ORDER) + 5), (True, 4 * len(ORDER))])
-def test_clock_requests_need_no_events_of_their_own(
-    host: VirtualHost, tmp_path: Path, most: int, *, adjoining: bool
-) -> None:
+def test_requests_need_no_events(host: VirtualHost, tmp_path: Path, most: int, *, adjoining: bool) -> None:
     """Two marks of each instruction in two iterations, and a few at their ends; or one for two of them."""
     asks = tuple((Ask((LOW_MHZ, TOP_MHZ)[n % 2]),) for n in range(len(ORDER)))
     job = CudaJob(
@@ -233,9 +231,7 @@ def test_clock_requests_need_no_events_of_their_own(
 
 
 @pytest.mark.thorough
-def test_a_driver_that_hangs_in_the_middle_of_a_plan_holds_up_nobody_and_no_iteration_counts(
-    host: VirtualHost, tmp_path: Path
-) -> None:
+def test_a_driver_that_hangs_within_a_plan_holds_up_nobody(host: VirtualHost, tmp_path: Path) -> None:
     """It keeps the lower clock, and the iterations at default clocks that follow would run at it."""
     job = CudaJob(host, tmp_path, kind=HangingGpu)
     slow_mhz = []

@@ -97,9 +97,7 @@ def test_closing_begins_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu.asked == [None]
 
 
-def test_a_driver_that_does_not_answer_at_the_start_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_driver_that_is_silent_at_the_start_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that arrives after the end is closed."""
     answers, closed, gpu = threading.Event(), threading.Event(), NotingGpu()
 

@@ -80,9 +80,7 @@ def handed_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("may_write", [True, False])
-def test_a_plan_that_cannot_be_written_to_is_run(
-    tmp_path: Path, handed_out: Path, *, may_write: bool
-) -> None:
+def test_a_plan_in_a_read_only_folder_is_run(tmp_path: Path, handed_out: Path, *, may_write: bool) -> None:
     work = tmp_path / "work"
     work.mkdir(mode=0o755 if may_write else 0o555)
     before = sorted(handed_out.rglob("*"))

@@ -64,9 +64,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("function", "why"), BAD.values(), ids=BAD)
-def test_a_function_that_answers_badly_is_not_asked_again(
-    function: LoadFunction, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_answer_ends_asking(function: LoadFunction, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_loads, "LIMIT_S", 60.0)  # other work may hold this host up
     batches, said = asked(function, 3)
     assert [one.loads for one in batches] == [None] * 3
