@@ -4,8 +4,6 @@ It runs real engines in real processes. An adapter's test defines how to build a
 (`host`); everything else is here, in one class that can be inherited.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field

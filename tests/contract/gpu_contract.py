@@ -1,7 +1,5 @@
 """What every GPU backend keeps to, as a test class that a backend's own test inherits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

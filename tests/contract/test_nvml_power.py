@@ -1,7 +1,5 @@
 """What operators have set of power and clocks, read through the real pynvml."""
 
-from __future__ import annotations
-
 import pytest
 from fake_nvml import FakeNvml
 

@@ -1,7 +1,5 @@
 """A process reads a GPU for its trainer: what it sees, its end with the trainer, and what follows its own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

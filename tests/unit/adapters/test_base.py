@@ -1,7 +1,5 @@
 """Hooks in a framework's classes and methods never end the host's own calls."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from functools import partial

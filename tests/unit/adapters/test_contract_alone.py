@@ -3,8 +3,6 @@
 With an adapter's own test come DeepSpeed and torch's pipelines: the worker that runs this imports it late.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager

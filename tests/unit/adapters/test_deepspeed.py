@@ -1,7 +1,5 @@
 """Facts read off a pipeline engine of DeepSpeed; the contract tests its hooks (`test_contract_alone`)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace

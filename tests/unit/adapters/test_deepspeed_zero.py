@@ -1,7 +1,5 @@
 """The order of a user's loop: numbered as it ran, refused where it cannot be distinguished."""
 
-from __future__ import annotations
-
 import pytest
 
 from perseus_ds.adapters.deepspeed_zero import FirstIteration, order_of, resize_order

@@ -1,7 +1,5 @@
 """Two models that train in one process: the first one's passes are measured, nobody else's."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from enum import Enum

@@ -1,7 +1,5 @@
 """Announcements around a stage's calls, and torch's orders in our words; replicas: `tests/e2e/pipelining`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum
 from types import SimpleNamespace

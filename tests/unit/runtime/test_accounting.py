@@ -1,7 +1,5 @@
 """Whole iterations are booked when the energy counter has passed them, to the side that they belong to."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections import deque

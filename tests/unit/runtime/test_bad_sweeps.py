@@ -1,7 +1,5 @@
 """GPUs whose counters, clocks or computations are not what a sweep needs: one line, and training goes on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

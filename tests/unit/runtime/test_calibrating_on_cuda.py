@@ -1,7 +1,5 @@
 """Calibration in the first iterations, on the strict double: under load, off the training thread."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The control channel over real gloo groups of one rank: results, errors, and the loads of an iteration."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

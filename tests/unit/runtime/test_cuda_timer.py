@@ -1,7 +1,5 @@
 """The stopwatch of CUDA on the strict double: precise for weeks, cheap, harmless to captures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from statistics import pstdev

@@ -1,7 +1,5 @@
 """Rows that the energy watch keeps: changes of the counter, clocks in force, the first error."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

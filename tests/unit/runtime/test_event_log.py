@@ -1,7 +1,5 @@
 """Lines of the job go through the standard library's logging: never to standard output."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import subprocess

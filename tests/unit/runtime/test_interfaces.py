@@ -1,7 +1,5 @@
 """The address of a host that others reach: by a variable, by name resolution, by a route."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

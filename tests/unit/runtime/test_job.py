@@ -1,7 +1,5 @@
 """The identity of a job: reports of all ranks joined into one fingerprint, and coupled sets of replicas."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Traced iterations of a listener's host: real operators under the real profiler, cut into instructions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From the first iteration to a measured saving, and all that may come between, in one process."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import math

@@ -1,7 +1,5 @@
 """A whole job in one process that leaves its numbers: what they say, and what may fail."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """A plan that runs: its clocks, what is expected and measured of it, and pacing by loads."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The start decision, plans of each batch size, and the planner beside the training."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

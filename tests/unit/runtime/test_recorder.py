@@ -1,7 +1,5 @@
 """Marks become iterations when the device has passed them, never before and never more than one late."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

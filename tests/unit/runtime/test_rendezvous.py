@@ -1,7 +1,5 @@
 """Before the first collective everyone signs in; who is missing is named, and nobody waits for ever."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Ranks keep the same account and change at the same iteration: the plan of each replica, and its line."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

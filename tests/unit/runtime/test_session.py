@@ -1,7 +1,5 @@
 """A session among stand-ins: what batches of each size run, what they count for, who leaves, and how."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace

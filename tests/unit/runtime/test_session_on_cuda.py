@@ -1,7 +1,5 @@
 """A session on the strict double, its host an iteration ahead: clocks, marks and energy together."""
 
-from __future__ import annotations
-
 import gc
 import resource
 import tracemalloc

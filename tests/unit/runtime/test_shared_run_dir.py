@@ -1,7 +1,5 @@
 """Two jobs of one folder: results apart, and one line that names the other; a plan in a read-only folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Vector of every rank's report, its exchange in each iteration, and notices beside it."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -1,7 +1,5 @@
 """From the ranks' words to the summary: energy of all GPUs, each per its own iterations."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Mapping
