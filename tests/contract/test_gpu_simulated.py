@@ -1,4 +1,4 @@
-"""The simulated GPU keeps the contract."""
+"""The simulated GPU and the null device keep the contract."""
 
 import pytest
 from gpu_contract import GpuContract
@@ -7,6 +7,7 @@ from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.models import MODELS
 from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.guard.open import NullGpu
 
 
 class TestSimulatedGpu(GpuContract):
@@ -17,3 +18,9 @@ class TestSimulatedGpu(GpuContract):
 
     def settle(self, gpu: Gpu) -> None:
         self.time.pass_s(1.0)
+
+
+class TestNullGpu(GpuContract):
+    @pytest.fixture
+    def gpu(self) -> Gpu:
+        return NullGpu()

@@ -1,5 +1,6 @@
-"""Calibration in the first iterations, on the strict double: under load, off the training thread."""
+"""Calibration in the first iterations, on the strict double, and the latency that ranks join from theirs."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -8,14 +9,15 @@ from types import SimpleNamespace
 import pytest
 from clocked_gpu import ClockedGpu, Temper
 from fake_cuda import FakeCuda
-from lone_job import events_of
+from lone_job import NotingGpu, events_of
 from virtual_host import NEVER_S, VirtualHost
 
 from perseus_ds.config import Objective
-from perseus_ds.device.clock_change import calibrate
+from perseus_ds.device.clock_change import Calibration, calibrate
+from perseus_ds.errors import DeviceLostError
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.clocks import ClockThread, DeviceTask
-from perseus_ds.runtime.context import JobContext, SwitchLatency, budget_of
+from perseus_ds.runtime.context import Answer, JobContext, SwitchLatency, budget_of, join_calibrations
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.phases import Opened, Phase, WarmUp
 from perseus_ds.runtime.status import JobStatus
@@ -186,3 +188,49 @@ def test_ranks_of_a_node_whose_driver_queues_get_a_default_budget(host: VirtualH
     assert {rank.reckoning.able.switch_latency_s for rank in ranks} == {found.together_s}
     budget = budget_of(Objective(), found, ranks[0].reckoning.able, ranks=size)
     assert budget.per_node_per_s == pytest.approx(50.0, rel=0.2), "half of a driver that takes 10 ms a call"
+
+
+# The latency that ranks join from their calibrations.
+
+MINE = Calibration(0.004, 0.020, 0.018, None, 0.1, 0)
+SLOW = Calibration(0.010, 0.046, 0.040, None, 0.1, 0)
+NOTHING = Calibration(0.004, None, None, None, 0.1, 1)
+ABLE = NotingGpu().capabilities()
+
+
+def test_the_longest_wait_of_all_ranks_is_the_lead_of_a_higher_clock(log: EventLog, tmp_path: Path) -> None:
+    """While the others wait for the driver a lower one may come sooner, and would slow what still runs."""
+    able, found = join_calibrations(ABLE, MINE, [replace(MINE, up_s=0.030), SLOW, NOTHING], log)
+    assert able.switch_latency_s == 0.046
+    assert found == Calibration(0.004, 0.020, 0.018, 0.046, 0.1, 1)
+    [event] = events_of(tmp_path)
+    assert (event["event"], event["together_s"]) == ("calibrated", 0.046)
+    change = SwitchLatency(able, found).change
+    assert change.latency_s(1005, 1410) == pytest.approx(0.046)
+    assert change.latency_s(1410, 1005) == pytest.approx(0.018)
+    assert SwitchLatency(ABLE).change.latency_s(1410, 1005) == ABLE.switch_latency_s
+
+
+def test_a_rank_by_itself_counts_what_it_missed_once(log: EventLog) -> None:
+    alone = replace(MINE, unreached=1)
+    _, found = join_calibrations(ABLE, alone, [alone], log)
+    assert found.unreached == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (NOTHING, "not reached"),
+        (replace(NOTHING, idle=1), "idle"),
+        (Calibration(0.1, None, None, None, None, 0), "rarely"),
+        (DeviceLostError("gone"), "gone"),
+    ],
+)
+def test_what_cannot_be_measured_is_as_declared_and_said_once(
+    log: EventLog, capsys: pytest.CaptureFixture[str], answer: Answer, why: str
+) -> None:
+    able, found = join_calibrations(ABLE, answer, [answer, replace(NOTHING, unreached=0)], log)
+    assert (able, found) == (ABLE, None)
+    [line] = capsys.readouterr().err.splitlines()
+    assert why in line
+    assert "20 ms" in line

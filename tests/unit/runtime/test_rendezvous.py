@@ -1,5 +1,6 @@
-"""Before the first collective everyone signs in; who is missing is named, and nobody waits for ever."""
+"""Before the first collective everyone signs in, at an address that others reach; nobody waits for ever."""
 
+import socket
 import threading
 from collections.abc import Mapping
 
@@ -8,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from perseus_ds.errors import EngineError
+from perseus_ds.runtime.reach import Reach, reach_of, route_to, towards
 from perseus_ds.runtime.rendezvous import RendezvousResult, SignIn, flags, rendezvous
 
 Answers = dict[int, RendezvousResult]
@@ -127,3 +129,31 @@ def test_names_that_a_former_life_has_left_mislead_nobody(ranks: Ranks) -> None:
 def test_flags_are_what_the_environment_sets_of_ours() -> None:
     environment = {"PERSEUS_MODE": "off", "PERSEUS_DEVICE": "", "PERSEUS_SECRET": "x", "HOME": "/"}
     assert flags(environment) == {"PERSEUS_MODE": "off"}
+
+
+# The address of a host that others reach: by a variable, by name resolution, by a route.
+
+
+def test_what_gloo_can_read_is_left_to_it() -> None:
+    assert reach_of("127.0.0.1", {"GLOO_SOCKET_IFNAME": "lo"}) == Reach(interface="lo")
+
+
+@pytest.mark.parametrize("wanted", ["no-such-card", "^docker", "=lo", "lo,no-such-card"])
+def test_a_variable_that_names_nothing_is_named_with_what_there_is(wanted: str) -> None:
+    reach = reach_of("127.0.0.1", {"GLOO_SOCKET_IFNAME": wanted})
+    assert reach.address == "127.0.0.1"
+    assert f"GLOO_SOCKET_IFNAME={wanted}" in reach.why
+    assert "lo" in reach.why
+
+
+def test_a_name_that_does_not_resolve_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
+    reach = reach_of("127.0.0.1", {})
+    assert reach == Reach(address="127.0.0.1")
+    assert reach.is_local
+
+
+def test_where_nothing_leads_gloo_is_left_to_choose() -> None:
+    assert route_to("no-such-host.invalid") == ""
+    assert towards("") == Reach()
+    assert not towards("").is_local
