@@ -156,7 +156,7 @@ def alone(store: Path) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-# Stand-ins for what the engine room talks to: a device that notes, moments that a test reaches by hand.
+# A stand-in for the device: it notes what it is asked for.
 
 
 class NotingGpu(Gpu):
@@ -216,23 +216,6 @@ class NotingGpu(Gpu):
             raise self.fails
         self.asked.append(clock_mhz)
         self.observed.release()
-
-
-class HandMoment:
-    """A point of a stream that the device reaches when the test says so."""
-
-    def __init__(self, at_s: float = 0.0) -> None:
-        self._reached = threading.Event()
-        self.awaited = threading.Event()
-        self.at_s = at_s
-
-    def reach(self) -> None:
-        self._reached.set()
-
-    def __call__(self) -> float:
-        self.awaited.set()
-        assert self._reached.wait(10.0), "the test never reached this moment"
-        return self.at_s
 
 
 # Ranks that are threads with a virtual clock each: their messages, and a session that knows when all ran.

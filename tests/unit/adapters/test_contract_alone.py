@@ -158,21 +158,6 @@ def test_who_asks_for_it_has_our_errors_raised(tmp_path: Path) -> None:
             host.train()
 
 
-def test_a_mask_of_no_samples_ends_no_job(tmp_path: Path) -> None:
-    """`engine(tokens[16], loss_mask[16])`: it ended in the first iteration."""
-    from deepspeed_hosts import zero_engine
-
-    with quiet():
-        engine = zero_engine(1, microbatches=1, perseus=observed(tmp_path / "run"))
-        first = engine.module[0]
-        engine.module.forward = lambda tokens, mask: first(tokens.float().view(2, 8)).mean() * mask.sum()
-        for _ in range(ITERATIONS):
-            engine.backward(engine(torch.arange(16), torch.ones(16, dtype=torch.long)))
-            engine.step()
-        perseus_ds.detach(engine)
-    assert "disabled" not in names_in(tmp_path / "run")
-
-
 def trained_by(
     run_dir: Path, iterations: int, skipping: Collection[int] = (), *, refers: bool = False
 ) -> list[Any]:

@@ -168,14 +168,6 @@ def test_the_mean_and_the_error_of_a_few_values_by_hand() -> None:
     assert robust_mean([]).mean == 0.0
 
 
-def test_values_that_share_an_error_count_as_one() -> None:
-    """Of 16 values each four are alike: as the means of the four groups, of which the middle two are kept."""
-    groups = [1.0, 2.0, 4.0, 5.0]
-    alike = robust_mean([one for one in groups for _ in range(4)], alike=4.0)
-    each = robust_mean(groups)
-    assert (alike.mean, alike.se, alike.freedom) == pytest.approx((each.mean, each.se, each.freedom))
-
-
 # How many measurements share an error, by hand.
 
 PERIOD_S = 0.1

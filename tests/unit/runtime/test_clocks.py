@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from lone_job import DeskGpu, HandMoment, NotingGpu
+from lone_job import DeskGpu, NotingGpu
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.device.clock_agenda import LATE_S, DatedClock, RequestCounts
@@ -82,19 +82,6 @@ def test_asking_for_the_same_clock_costs_the_device_nothing(gpu: NotingGpu, requ
     assert gpu.asked == [900, 800, None]
 
 
-def test_the_host_running_ahead_skips_nothing(gpu: NotingGpu, requests: ClockThread) -> None:
-    """All of an iteration is issued before the device begins: every clock still comes at its moment."""
-    moments = [HandMoment() for _ in range(4)]
-    for clock, moment in zip((900, 800, 700, 600), moments, strict=True):
-        requests.put((Ask(clock),), 0.0, moment)
-    for count, moment in enumerate(moments, start=1):
-        assert moment.awaited.wait(10.0)
-        assert len(gpu.asked) == count - 1
-        moment.reach()
-        gpu.wait_for(1)
-    assert gpu.asked == [900, 800, 700, 600]
-
-
 def test_a_delay_counts_from_when_the_device_was_there(host: VirtualHost) -> None:
     """However long the thread was busy then."""
     gpu, requests = thread_of(host, 0.040)
@@ -149,9 +136,7 @@ def test_a_busy_interpreter_makes_no_delayed_request_late_twice(host: VirtualHos
 
 def test_a_moment_that_never_comes_is_dropped_alone(host: VirtualHost) -> None:
     gpu, requests = thread_of(host)
-    lost = HandMoment(math.inf)
-    lost.reach()
-    for clock_mhz, moment in ((900, At(host, 0.1)), (800, lost), (1000, At(host, 0.3))):
+    for clock_mhz, moment in ((900, At(host, 0.1)), (800, lambda: math.inf), (1000, At(host, 0.3))):
         requests.put((Ask(clock_mhz),), host.now_s(), moment)
     host.sleep(SECOND)
     assert gpu.dated == [(100, 900), (300, 1000)]

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from lone_job import KINDS, Loop, LoopAdapter, begun, block_of, events_of, gpu, names_of, served, train
+from lone_job import KINDS, Loop, LoopAdapter, block_of, events_of, gpu, names_of, served, train
 
 from perseus_ds.device.gpu import Achieved, EventReason
-from perseus_ds.device.simulated.gpu import SimulatedGpu, Task
+from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.models import model_named
-from perseus_ds.device.simulated.physics import AnyWork
 from perseus_ds.files import KEY, digest_of
 from perseus_ds.plan import dumps, read_plans
 from perseus_ds.plan.clock_requests import play
@@ -123,37 +122,6 @@ def test_a_plan_of_a_cooler_room_is_named_by_the_field_that_differs(done: Done) 
     assert "remove profile.json" in told
 
 
-@pytest.fixture
-def idles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GPUs clock down whenever they have nothing to do, and say that they are idle."""
-    working: list[SimulatedGpu] = []
-    begin, wait, achieved = SimulatedGpu.begin, SimulatedGpu.wait, SimulatedGpu.achieved
-
-    def begins(self: SimulatedGpu, work: AnyWork) -> Task:
-        working.append(self)
-        return begin(self, work)
-
-    def waits(self: SimulatedGpu, task: Task) -> None:
-        wait(self, task)
-        working.remove(self)
-
-    def seen(self: SimulatedGpu) -> Achieved:
-        return achieved(self) if self in working else Achieved(210, EventReason.GPU_IDLE)
-
-    monkeypatch.setattr(SimulatedGpu, "begin", begins)
-    monkeypatch.setattr(SimulatedGpu, "wait", waits)
-    monkeypatch.setattr(SimulatedGpu, "achieved", seen)
-
-
-@pytest.mark.usefixtures("idles")
-def test_a_gpu_that_idles_but_in_iterations_is_calibrated_in_them(tmp_path: Path) -> None:
-    with served(tmp_path / "run") as loop:
-        train(loop, tmp_path / "run", "profiling")
-        assert loop.iterations <= 3
-    [found] = events_of(tmp_path / "run", "calibrated")
-    assert found["up_s"] == pytest.approx(0.038, abs=0.002)
-
-
 def test_traced_iterations_run_at_the_highest_clock(tmp_path: Path) -> None:
     """Clocks are changed to be timed only when they are over."""
     locks = []
@@ -163,19 +131,6 @@ def test_traced_iterations_run_at_the_highest_clock(tmp_path: Path) -> None:
             loop.step()
             assert loop.iterations < 12
     assert not any(locks[: SETTLING + 2])
-
-
-def test_an_end_in_the_middle_of_calibrating_leaves_the_highest_clock(tmp_path: Path) -> None:
-    loop, run_dir = Loop(), tmp_path / "run"
-    session = begun(loop, block_of(run_dir))
-    loop.look = lambda: gpu().truth.locks and session.end(well=True)
-    for _ in range(4):
-        loop.step()
-    assert session.left
-    assert "calibrated" not in names_of(run_dir)
-    assert gpu().truth.locks > 0
-    gpu().sleep(1.0)
-    assert gpu().true_now().clock_mhz == 1410
 
 
 def test_profile_stays_at_the_highest_clock_afterwards(tmp_path: Path) -> None:

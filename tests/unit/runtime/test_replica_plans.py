@@ -214,21 +214,3 @@ def test_under_a_power_cap_all_run_the_fastest_plan_below_it_and_come_back(job: 
     assert set(job.play(3)) == {(1, 1)}, "the slowest plan runs where none is below it"
     job.power_w = None
     assert job.play(4)[1:] == [(0, 0)] * 3
-
-
-def test_nothing_is_audited_while_default_clocks_would_break_a_power_cap(tmp_path: Path) -> None:
-    job = Job(tmp_path, every=4)
-    job.power_w = 2.0 * job.frontier_index.default_w - 1.0
-    job.play(2)
-    assert all(None not in row for row in job.play(40))
-    assert job.ranks[0].settings.mode is Mode.NEITHER
-    job.power_w = None
-    assert any(None in row for row in job.play(40))
-
-
-def test_a_straggler_under_a_power_cap_is_judged_by_the_plan_that_it_runs(job: Job) -> None:
-    job.power_w = FAST_W - 1.0
-    job.play(20)
-    assert job.parts[0].awaited == ()
-    assert set(job.play(10, slow=SLOWED)) == {(1, 1)}
-    assert [straggler.replica for straggler, _ in job.parts[0].awaited] in ([], [1])

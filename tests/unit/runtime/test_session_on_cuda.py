@@ -61,27 +61,6 @@ class JobGpu(PersonalityGpu):
         return 100.0 + 0.25 * clock_mhz
 
 
-class HangingGpu(JobGpu):
-    """A GPU whose driver takes half a minute to set a clock, from a moment on; its guard is in doubt then."""
-
-    hangs = (60.0, 90.0)
-
-    def in_control(self) -> bool:
-        return not self.hangs[0] <= self.now_s() < self.hangs[1]
-
-    def lock_clock(self, clock_mhz: int) -> None:
-        self._hang()
-        super().lock_clock(clock_mhz)
-
-    def reset_clock(self) -> None:
-        self._hang()
-        super().reset_clock()
-
-    def _hang(self) -> None:
-        if not self.in_control():
-            self.host.native(lambda: self.hangs[1])
-
-
 class Script(Phase):
     """Ten iterations by the plan, ten at default clocks, and so on."""
 
@@ -109,13 +88,12 @@ class CudaJob:
         *,
         character: Character | None = None,
         planned: ClockSchedule = SLOW,
-        kind: type[JobGpu] = JobGpu,
         adjoining: bool = False,
     ) -> None:
         self.host = host
         self.cuda = FakeCuda(host, devices=2, ppm=50.0, offset_s=1e6)
         self.cuda.set_device(1)
-        gpu = self.gpu = kind(host, self.cuda, character or Character())
+        gpu = JobGpu(host, self.cuda, character or Character())
         self.stopwatch = CudaStopwatch(gpu, cuda=self.cuda, threads=host)
         self.watch = EnergyWatch(gpu, threads=host)
         self.requests = ClockThread(gpu, threads=host, enter=self.stopwatch.enter_thread)
@@ -226,23 +204,6 @@ def test_requests_need_no_events(host: VirtualHost, tmp_path: Path, most: int, *
     assert settled == counts.events_peak == counts.events_alive
     assert counts.events_peak <= most
     job.close()
-
-
-@pytest.mark.thorough
-def test_a_driver_that_hangs_within_a_plan_holds_up_nobody(host: VirtualHost, tmp_path: Path) -> None:
-    """It keeps the lower clock, and the iterations at default clocks that follow would run at it."""
-    job = CudaJob(host, tmp_path, kind=HangingGpu)
-    slow_mhz = []
-    for _ in range(200):
-        job.iteration(0.1)
-        if 61.0 < host.now_s() < 89.0:
-            slow_mhz.append(job.cuda.devices[1].clock_mhz)
-    assert set(slow_mhz) == {LOW_MHZ}, "the clock cannot go up"
-    assert host.now_s() < 100 * 0.8 + 100 * 1.2 + 28.0 * 0.5 + 5.0, "training waited for the driver"
-    assert job.side(Mode.BASELINE) == (pytest.approx(0.8, rel=0.01), pytest.approx(0.8 * 595.0, rel=0.02))
-    assert job.side(Mode.PERSEUS)[0] == pytest.approx(1.2, rel=0.01)
-    job.close()
-    assert job.cuda.devices[1].clock_mhz == TOP_MHZ
 
 
 @pytest.mark.slow
