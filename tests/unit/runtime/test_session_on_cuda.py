@@ -43,7 +43,6 @@ class JobGpu(PersonalityGpu):
 
     def __init__(self, host: VirtualHost, cuda: FakeCuda, character: Character) -> None:
         super().__init__(host, character, self._power_w)
-        self.host = host
         self._device = cuda.devices[1]
 
     def capabilities(self) -> Capabilities:
@@ -64,8 +63,7 @@ class JobGpu(PersonalityGpu):
 class Script(Phase):
     """Ten iterations by the plan, ten at default clocks, and so on."""
 
-    def __init__(self, planned: ClockSchedule) -> None:
-        self.planned = planned
+    def __init__(self) -> None:
         self.passed: list[Iteration] = []
         self.steps: dict[int, Mode] = {}
         self.next(-1, [], None)
@@ -75,21 +73,13 @@ class Script(Phase):
         following = index + 1
         planned, settles = following // 10 % 2 == 1, following % 10 < 2
         self.steps[following] = Mode.NEITHER if settles else Mode.PERSEUS if planned else Mode.BASELINE
-        clocks = self.planned if planned else DEFAULT_CLOCK
+        clocks = SLOW if planned else DEFAULT_CLOCK
         self.settings = IterationSettings(clocks, self.steps[following])
         return self
 
 
 class CudaJob:
-    def __init__(
-        self,
-        host: VirtualHost,
-        folder: Path,
-        *,
-        character: Character | None = None,
-        planned: ClockSchedule = SLOW,
-        adjoining: bool = False,
-    ) -> None:
+    def __init__(self, host: VirtualHost, folder: Path, *, character: Character | None = None) -> None:
         self.host = host
         self.cuda = FakeCuda(host, devices=2, ppm=50.0, offset_s=1e6)
         self.cuda.set_device(1)
@@ -107,7 +97,7 @@ class CudaJob:
             overrun_share=lambda: 0.0,
             clock_requests=self.requests.counts,
         )
-        self.script = Script(planned)
+        self.script = Script()
         context = MagicMock(log=log)
         context.config.on_error, context.config.profile.warmup_iterations = "raise", 1
         job = SimpleNamespace(
@@ -121,7 +111,7 @@ class CudaJob:
             requests=self.requests,
             status_exchange=SimpleNamespace(turn=lambda *_, **__: None),
             plans=plans,
-            recorder=Recorder(self.stopwatch, ORDER, adjoining=adjoining),
+            recorder=Recorder(self.stopwatch, ORDER),
             sequencer=ClockSequencer(self.requests, gpu.now_s, moment=self.stopwatch.moment),
             device=SimpleNamespace(holder=None, take=lambda _: False),
             books=self.books,
@@ -184,26 +174,6 @@ def test_a_plan_runs_and_both_sides_are_measured_as_they_were(host: VirtualHost,
     assert job.side(Mode.PERSEUS) == (pytest.approx(1.2, rel=0.01), pytest.approx(spent_j, rel=0.02))
     job.close()
     assert job.cuda.devices[1].clock_mhz == TOP_MHZ
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("adjoining", "most"), [(False, 4 * len(ORDER) + 5), (True, 4 * len(ORDER))])
-def test_requests_need_no_events(host: VirtualHost, tmp_path: Path, most: int, *, adjoining: bool) -> None:
-    """Two marks of each instruction in two iterations, and a few at their ends; or one for two of them."""
-    asks = tuple((Ask((LOW_MHZ, TOP_MHZ)[n % 2]),) for n in range(len(ORDER)))
-    job = CudaJob(
-        host, tmp_path, planned=ClockSchedule((Ask(TOP_MHZ),), ((),) * len(ORDER), asks), adjoining=adjoining
-    )
-    counts = job.cuda.counts
-    for _ in range(40):
-        job.iteration(0.1)
-    settled = counts.events_peak
-    for _ in range(160):
-        job.iteration(0.1)
-    assert job.requests.counts.changes > 600
-    assert settled == counts.events_peak == counts.events_alive
-    assert counts.events_peak <= most
-    job.close()
 
 
 @pytest.mark.slow
