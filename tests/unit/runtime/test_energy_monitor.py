@@ -138,21 +138,20 @@ def watts(host: VirtualHost, watch: EnergyWatch, *, for_s: float = 10.0) -> floa
 
 
 @pytest.mark.parametrize("power", [lambda _: 90.0, lambda _: 650.0, busy])
-@pytest.mark.parametrize("period_s", [0.02, 0.1])
-def test_a_counter_of_this_gpu_is_believed(host: VirtualHost, power: Power, period_s: float) -> None:
-    watch = watched(host, power, period_s=period_s)
-    host.sleep(20.0)
-    assert watch.trouble() == ""
-    assert watts(host, watch) == pytest.approx(mean_w(power), rel=0.08)
-
-
-@pytest.mark.parametrize("power", [lambda _: 90.0, lambda _: 650.0, busy])
-def test_a_modules_counter_is_found_out_and_replaced(host: VirtualHost, power: Power) -> None:
-    watch = watched(host, power, module_w=250.0)
-    host.sleep(6.0)
-    assert "integrated" in watch.trouble()
+@pytest.mark.parametrize(
+    ("character", "believed", "error"),
+    [({"period_s": 0.02}, True, 0.08), ({"period_s": 0.1}, True, 0.08), ({"module_w": 250.0}, False, 0.03)],
+    ids=["quick", "slow", "of a module"],
+)
+def test_a_counter_of_this_gpu_is_believed_and_a_modules_replaced(
+    host: VirtualHost, power: Power, character: dict[str, Any], error: float, *, believed: bool
+) -> None:
+    watch = watched(host, power, **character)
+    host.sleep(20.0 if believed else 6.0)
+    line = watch.trouble()
+    assert (line == "", "integrated" in line) == (believed, not believed)
     assert watch.trouble() == "", "said once"
-    assert watts(host, watch) == pytest.approx(mean_w(power), rel=0.03)
+    assert watts(host, watch) == pytest.approx(mean_w(power), rel=error)
 
 
 @pytest.mark.parametrize("counts", [0.85, 0.95, 1.05, 1.15])

@@ -101,30 +101,22 @@ def test_where_the_profiler_fails_the_same_iterations_are_left_out(
     assert not (tmp_path / "rank0.json").exists()
 
 
-@pytest.mark.thorough
-def test_an_iteration_that_breaks_ends_the_profiler_with_it(heard: CallNotes, tmp_path: Path) -> None:
-    tracing = settled(heard, tmp_path, iterations=1)
-    tracing.iteration_begins(BATCH)
-    tracing.before(Kind.FORWARD)
-    tracing.iteration_broke()
-    assert heard.calls[-2:] == ["other", "broke"]
-    assert not torch.autograd._profiler_enabled()
-    iterate(tracing)
-    assert (tmp_path / "rank0.json").exists()
-
-
-def test_the_hosts_exception_reaches_the_listener_where_the_profiler_fails_to_stop(
-    heard: CallNotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fails_to_stop", [pytest.param(False, marks=pytest.mark.thorough), True])
+def test_an_iteration_that_breaks_ends_the_profiler_and_reaches_the_listener(
+    heard: CallNotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails_to_stop: bool
 ) -> None:
-    tracing = settled(heard, tmp_path)
+    tracing = settled(heard, tmp_path, iterations=2 if fails_to_stop else 1)
     assert tracing.iteration_begins(BATCH)
     tracing.before(Kind.FORWARD)
     stop = torch.profiler.profile.stop
-    monkeypatch.setattr(torch.profiler.profile, "stop", lambda self: (stop(self), fails()))
+    if fails_to_stop:
+        monkeypatch.setattr(torch.profiler.profile, "stop", lambda self: (stop(self), fails()))
     tracing.iteration_broke()
     assert heard.calls == [*PLAIN * SETTLING, "other", "broke"]
+    assert not torch.autograd._profiler_enabled()
     iterate(tracing)
     assert heard.calls[-1] == "other", "the other ranks trace this one"
+    assert (tmp_path / "rank0.json").exists() is not fails_to_stop
 
 
 CPU = torch.device("cpu")

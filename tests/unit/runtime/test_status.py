@@ -384,27 +384,16 @@ def test_counts_are_added_to_what_stands_in_the_ranks_file(tmp_path: Path) -> No
 
 
 def test_every_loss_and_every_return_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where control comes back within an iteration."""
     ranks = Ranks(tmp_path, ranks=4)
-    for _ in range(2):
+    for lost, back in ((True, False), (False, True), (True, False), (False, True), (True, True)):
         for gpu in ranks.gpus:
-            gpu.losses += 1
-        ranks.iterate(6)
-        assert said(capsys) == ["lost"]
-        for gpu in ranks.gpus:
-            gpu.returns += 1
-        ranks.iterate(6)
-        assert said(capsys) == ["back"]
+            gpu.losses += lost
+            gpu.returns += back
+        ranks.iterate(8)
+        assert said(capsys) == ["lost"] * lost + ["back"] * back
     for kind in ("control_lost", "control_back"):
-        assert sorted(ranks.recorded()).count((kind, 2)) == 2
-
-
-def test_a_return_within_an_iteration_is_said_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ranks = Ranks(tmp_path, ranks=3)
-    for gpu in ranks.gpus:
-        gpu.losses = gpu.returns = 1
-    ranks.iterate(8)
-    assert said(capsys) == ["lost", "back"]
-    assert len(ranks.recorded()) == 6
+        assert sorted(ranks.recorded()).count((kind, 2)) == 3
 
 
 def test_iterations_count_where_clocks_are_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

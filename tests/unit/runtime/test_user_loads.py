@@ -91,13 +91,15 @@ def test_a_function_on_some_ranks_alone_is_asked_on_none() -> None:
     assert given_by_all(channel, "math.hypot", log) is math.hypot
 
 
-@pytest.mark.parametrize("named", ["math.no_such", "no_such_module.loads"])
-def test_a_name_that_leads_nowhere_on_a_rank_is_refused_where_all_hear_of_it(named: str) -> None:
+@pytest.mark.parametrize("name", ["math.no_such", "no_such_module.loads", "loads", "math.pi"])
+def test_a_name_that_leads_nowhere_is_refused_with_its_key_where_all_hear_of_it(name: str) -> None:
     """A rank that raised before the exchange would keep the others waiting."""
+    with pytest.raises(ConfigError, match=f"perseus.straggler.loads .*'{name}'"):
+        load_function(name)
     channel = MagicMock(size=2)
     channel.gather_results.side_effect = lambda act: [act(), True]
     with pytest.raises(ConfigError, match=r"perseus\.straggler\.loads"):
-        given_by_all(channel, named, MagicMock())
+        given_by_all(channel, name, MagicMock())
     assert channel.gather_results.call_count == 1
 
 
@@ -111,9 +113,3 @@ def test_the_function_of_the_code_goes_before_the_named_one(monkeypatch: pytest.
             perseus_ds.set_load(5)
     finally:
         perseus_ds.set_load(None)
-
-
-@pytest.mark.parametrize("name", ["math.no_such", "no_such_module.loads", "loads", "math.pi"])
-def test_a_name_that_leads_nowhere_is_refused_with_its_key(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"perseus.straggler.loads .*'{name}'"):
-        load_function(name)
