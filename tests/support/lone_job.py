@@ -51,10 +51,6 @@ class Loop:
         if listener is not None:
             listener.iteration_ends()
 
-    def evaluate(self) -> None:
-        if self.listener is not None:
-            self.listener.other_schedule_begins()
-
 
 class LoopAdapter:
     name = "loop"
