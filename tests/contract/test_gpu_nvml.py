@@ -158,7 +158,7 @@ def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:
 @pytest.mark.parametrize(
     ("request_", "numbers", "error", "says"),
     [
-        (DeviceRequest("nvml", local_rank=9), {}, DeviceUnavailableError, "GPU 9"),
+        (DeviceRequest("nvml", local_rank=9), {}, DeviceUnsupportedError, "GPU 9"),
         (DeviceRequest("nvml", uuid="GPU-dead"), {}, DeviceUnavailableError, "GPU-dead.*_VISIBLE_DEVICES"),
         (DeviceRequest("nvml", uuid="MIG-1234"), {}, DeviceUnsupportedError, "MIG slice"),
         (DeviceRequest("nvml"), {"mig": 1}, DeviceUnsupportedError, "nvidia-smi -mig"),

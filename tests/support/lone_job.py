@@ -254,7 +254,7 @@ class PostOfRank:
         pass
 
 
-class Wanting:
+class Wanting(InstructionListener):
     """A session that wants everything, and knows when every instruction ran."""
 
     def __init__(self, clock: VirtualTime) -> None:
@@ -272,15 +272,6 @@ class Wanting:
 
     def after(self, kind: Kind) -> None:
         self.ends_s.append(self.clock.now_s())
-
-    def iteration_ends(self) -> None:
-        pass
-
-    def other_schedule_begins(self) -> None:
-        pass
-
-    def iteration_broke(self) -> None:
-        pass
 
 
 # A GPU on the desk: it does what it is asked at once, remembers every call, and can be interfered with.
