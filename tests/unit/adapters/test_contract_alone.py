@@ -13,12 +13,13 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from adapter_contract import CALLS, ITERATIONS, AdapterContract, Host
-from lone_job import alone, events_of
+from adapter_contract import CALLS, ITERATIONS, AdapterContract, Host, Noting
+from lone_job import alone, events_of, names_of
 
 import perseus_ds
 from perseus_ds.run_directory.events import why_unmeasured
 from perseus_ds.runtime.emulation import EmulatedRank
+from perseus_ds.schedule import Kind
 
 T = TypeVar("T")
 
@@ -81,10 +82,6 @@ class TestDeepSpeed(Alone):
     whole = "test_deepspeed_contract.TestOneForwardOneBackward"
 
 
-def names_in(run_dir: Path) -> list[str]:
-    return [str(event["event"]) for event in events_of(run_dir)]
-
-
 def observed(run_dir: Path) -> dict[str, object]:
     return {"enabled": True, "run_dir": str(run_dir), "device": "simulated", "mode": "observe"}
 
@@ -126,7 +123,7 @@ def test_a_job_is_observed_until_it_is_left(made: Callable[..., tuple[Any, Host]
         losses += [host.train()]
     assert losses == [plain.train() for _ in losses]
     assert during > before == host.attributes().keys()
-    assert names_in(tmp_path / "run").count("attached") == 1
+    assert names_of(tmp_path / "run").count("attached") == 1
 
 
 FAILS = [(by_zero, call) for call in CALLS if call != "iteration_broke"]
@@ -158,6 +155,22 @@ def test_who_asks_for_it_has_our_errors_raised(tmp_path: Path) -> None:
             host.train()
 
 
+def test_the_loss_of_a_pipeline_belongs_to_its_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    noting, within, loss_of = Noting(), list[Kind | None](), torch.nn.functional.mse_loss
+
+    def noted(*tensors: torch.Tensor) -> torch.Tensor:
+        within.append(noting.running)
+        return loss_of(*tensors)
+
+    monkeypatch.setattr(torch.nn.functional, "mse_loss", noted)
+    _, host = by_pipelining(None)
+    host.train()  # torch looks at shapes in the first iteration
+    within.clear()
+    host.adapter().install(noting)
+    host.train()
+    assert within == [Kind.FORWARD] * 2
+
+
 def trained_by(
     run_dir: Path, iterations: int, skipping: Collection[int] = (), *, refers: bool = False
 ) -> list[Any]:
@@ -183,8 +196,8 @@ def trained_by(
 @pytest.mark.parametrize("skipping", [[0], [3], [2, 3, 5, 6, 8]])
 def test_an_iteration_that_skips_a_microbatch_is_left_out(skipping: list[int], tmp_path: Path) -> None:
     trained_by(tmp_path / "run", 10, skipping)
-    assert "attached" in names_in(tmp_path / "run")
-    assert "disabled" not in names_in(tmp_path / "run")
+    assert "attached" in names_of(tmp_path / "run")
+    assert "disabled" not in names_of(tmp_path / "run")
 
 
 def test_a_loop_that_skips_again_and_again_is_served_no_more(tmp_path: Path) -> None:

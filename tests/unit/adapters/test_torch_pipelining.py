@@ -1,97 +1,21 @@
-"""Announcements around a stage's calls, and torch's orders in our words; replicas: `tests/e2e/pipelining`."""
+"""torch's orders in our words, and what is refused; the contract tests its hooks (`test_contract_alone`)."""
 
 from collections.abc import Mapping
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
-from adapter_contract import CallNotes
 
-from perseus_ds.adapters import torch_pipelining
 from perseus_ds.adapters.torch_pipelining import (
     SCHEDULE_NAMES,
     STAGE_NAMES,
-    DataParallel,
-    PipeliningAdapter,
     check,
     single_order,
     written_order,
 )
 from perseus_ds.errors import EngineError
-
-# Instructions that are announced around a stage's calls; the rest is the contract's (`test_contract_alone`).
-
-
-class NotedStage:
-    """As much of a stage as hooks touch."""
-
-    is_last, stage_index = True, 0
-
-    def __init__(self) -> None:
-        self.ran: list[str] = []
-
-    def forward_one_chunk(self, chunk: int) -> str:
-        self.ran.append(f"F{chunk}")
-        return "out"
-
-    def backward_one_chunk(self, chunk: int, *, full_backward: bool = True) -> None:
-        self.ran.append(f"{'B' if full_backward else 'I'}{chunk}")
-
-    def backward_weight_one_chunk(self, chunk: int) -> None:
-        self.ran.append(f"W{chunk}")
-
-    def perform_reduce_grad(self, scale: int) -> None:
-        self.ran.append("AR")
-
-
-class Schedule:
-    _n_microbatches = 2
-
-    def __init__(self) -> None:
-        self._has_backward = True
-        self._stage = NotedStage()
-
-    def step(self) -> str:
-        stage = self._stage
-        assert stage.forward_one_chunk(0) == "out"
-        self._maybe_compute_loss(stage)
-        if self._has_backward:
-            stage.backward_one_chunk(0)
-            stage.backward_one_chunk(1, full_backward=False)
-            stage.backward_weight_one_chunk(1)
-            stage.perform_reduce_grad(2)
-        return "done"
-
-    def _maybe_compute_loss(self, stage: NotedStage) -> None:
-        stage.ran.append("loss")
-
-
-ALL = "begins 2 <F F0 loss F> <B B0 B> <I I1 I> <W W1 W> <AR AR AR> ends"
-
-
-def hooked(*, reduces: bool) -> tuple[Schedule, list[str]]:
-    schedule = Schedule()
-    with patch.object(torch_pipelining, "data_parallel_of", lambda _: DataParallel("FSDP2", reduces=reduces)):
-        PipeliningAdapter(schedule).install(CallNotes(schedule._stage.ran))
-    return schedule, schedule._stage.ran
-
-
-@pytest.mark.parametrize("reduces", [True, False])
-def test_every_instruction_lies_between_two_calls(*, reduces: bool) -> None:
-    """The loss belongs to its forward; a reduction that waits for nobody is none; evaluation is apart."""
-    schedule, ran = hooked(reduces=reduces)
-    assert schedule.step() == "done"
-    assert " ".join(ran) == (ALL if reduces else ALL.replace("<AR AR AR>", "AR"))
-    ran.clear()
-    schedule._has_backward = False
-    schedule.step()
-    assert " ".join(ran) == "other F0 loss"
-
-
-# torch's own representation in our words, and what is refused.
 
 
 def actions(text: str) -> Any:  # noqa: ANN401
