@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -163,22 +162,13 @@ class NotingGpu(Gpu):
         self.time_s = 0.0
         self.counter_j = 0.0
         self.fails: Exception | None = None
-        self.failed = threading.Event()
-        self.observed = threading.Semaphore(0)
         self._period_s = counter_period_s
 
     def identify(self) -> Identity:
         return Identity("Noting GPU", "GPU-0", "0000:00:00.0", "none", 0)
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            (1000, 900, 800),
-            (1,),
-            can_lock=True,
-            why_not=None,
-            counter_period_s=self._period_s,
-            switch_latency_s=0.02,
-        )
+        return Capabilities((1000, 900, 800), (1,), True, None, self._period_s, 0.02)
 
     def lock_clock(self, clock_mhz: int) -> None:
         self._note(clock_mhz)
@@ -200,18 +190,10 @@ class NotingGpu(Gpu):
     def close(self) -> None:
         self.reset_clock()
 
-    def wait_for(self, requests: int) -> list[int | None]:
-        """Return everything asked for, once so many requests have come."""
-        for _ in range(requests):
-            assert self.observed.acquire(timeout=10.0), f"asked for {self.asked} only"
-        return self.asked
-
     def _note(self, clock_mhz: int | None) -> None:
         if self.fails is not None:
-            self.failed.set()
             raise self.fails
         self.asked.append(clock_mhz)
-        self.observed.release()
 
 
 # Ranks that are threads with a virtual clock each: their messages, and a session that knows when all ran.

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,24 +61,14 @@ class At:
         return self.at_s
 
 
-@pytest.fixture
-def gpu() -> NotingGpu:
-    return NotingGpu()
-
-
-@pytest.fixture
-def requests(gpu: NotingGpu) -> Iterator[ClockThread]:
-    requests = ClockThread(gpu)
-    yield requests
-    requests.close()
-
-
-def test_asking_for_the_same_clock_costs_the_device_nothing(gpu: NotingGpu, requests: ClockThread) -> None:
+def test_asking_for_the_same_clock_costs_the_device_nothing(host: VirtualHost) -> None:
+    gpu, requests = thread_of(host)
     for clock in (900, 900, 900, 800):
-        requests.put((Ask(clock),), 0.0)
-    gpu.wait_for(2)
+        requests.put((Ask(clock),), host.now_s())
+    host.sleep(SECOND)
     assert requests.counts.changes == 2
     requests.close()
+    host.sleep(SECOND)
     assert gpu.asked == [900, 800, None]
 
 
@@ -247,12 +237,11 @@ def test_a_thread_a_guard_and_virtual_time_ask_alike(
 
 
 @pytest.mark.parametrize("error", [DeviceLostError("gone"), OSError("pipe broke")])
-def test_nothing_is_asked_after_an_error(gpu: NotingGpu, requests: ClockThread, error: Exception) -> None:
-    gpu.fails = error
-    requests.put((Ask(900),), 0.0)
-    assert gpu.failed.wait(10.0)
-    gpu.fails = None
-    requests.put((Ask(800),), 0.0)
+def test_nothing_is_asked_after_an_error(host: VirtualHost, error: Exception) -> None:
+    gpu, requests = thread_of(host)
+    for gpu.fails, clock in ((error, 900), (None, 800)):
+        requests.put((Ask(clock),), host.now_s())
+        host.sleep(SECOND)
     requests.close()
     assert str(error) in str(requests.error)
     assert gpu.asked == []
@@ -267,15 +256,18 @@ def test_closing_restores_the_clock_and_drops_what_waits(host: VirtualHost) -> N
     assert gpu.asked == [900, None]
 
 
-def test_closing_resets_nothing_that_was_never_set(gpu: NotingGpu, requests: ClockThread) -> None:
-    requests.put((Ask(None),), 0.0)
+def test_closing_resets_nothing_that_was_never_set(host: VirtualHost) -> None:
+    gpu, requests = thread_of(host)
+    requests.put((Ask(None),), host.now_s())
     requests.close()
+    host.sleep(SECOND)
     assert gpu.asked == []
 
 
-def test_closing_after_the_device_was_lost_keeps_its_error(gpu: NotingGpu, requests: ClockThread) -> None:
-    requests.put((Ask(900),), 0.0)
-    gpu.wait_for(1)
+def test_closing_after_the_device_was_lost_keeps_its_error(host: VirtualHost) -> None:
+    gpu, requests = thread_of(host)
+    requests.put((Ask(900),), host.now_s())
+    host.sleep(SECOND)
     gpu.fails = DeviceLostError("gone")
     requests.close()
     assert isinstance(requests.error, DeviceLostError)
