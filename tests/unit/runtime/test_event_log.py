@@ -202,19 +202,19 @@ def decided(
 def test_coming_and_going_are_a_line_each(
     reporter: StragglerReporter, directory: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    last = len(PLANS) - 1
-    for decision, plans in ((decided(SLOW, sync_time_s=SYNC_TIME_S), [last, 0]), (decided(), [0, 0])):
-        for _ in range(2):
-            reporter.report(decision, plans)
+    """Another plan beside the same straggler is for the journal."""
+    last, slow = len(PLANS) - 1, decided(SLOW, sync_time_s=SYNC_TIME_S)
+    for decision, plan in ((slow, last), (slow, last), (slow, 0), (decided(), 0), (decided(), 0)):
+        reporter.report(decision, [plan, 0])
     came, went = capsys.readouterr().err.splitlines()
     found = ("replica 1", "node1", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "1.25 times", "99.68 %")
     assert [part for part in found if part not in came] == []
     assert f"with plan {last} of {len(PLANS)}: " in came
     assert "replica 1" in went
     assert "up again" in went
-    coming, going = read_events(directory.events)
+    coming, other, going = read_events(directory.events)
     assert (coming["event"], going["event"]) == ("straggler", "straggler_gone")
-    assert coming["plans"] == [last, 0]
+    assert (coming["plans"], other["plans"]) == ([last, 0], [0, 0])
     gpus = [{"host": "node1", "gpu": f"0000:0{bus}:00.0"} for bus in (2, 3, 4)]
     figures = {"slowdown": 1.25, "cause": Cause.MEASURED.value, "doubt": 0.00316}
     assert coming["stragglers"] == [{"replica": 1, **figures, "gpus": gpus}]
@@ -223,16 +223,6 @@ def test_coming_and_going_are_a_line_each(
     now_j = float(PLANS.effective_energy_j[last]) + PLANS.blocking_power_w * ranks * SYNC_TIME_S
     saving_pct = 100.0 * (1.0 - now_j / (baseline.energy_j + waited_j))
     assert coming["predicted_saving_pct"] == pytest.approx(saving_pct)
-
-
-def test_another_plan_beside_the_same_straggler_is_for_the_journal(
-    reporter: StragglerReporter, directory: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for plan in (1, 0):
-        capsys.readouterr()
-        reporter.report(decided(SLOW, sync_time_s=SYNC_TIME_S), [plan, 0])
-    assert capsys.readouterr().err == ""
-    assert [event["plans"] for event in read_events(directory.events)] == [[1, 0], [0, 0]]
 
 
 def test_slow_but_waited_for_by_nobody_is_no_news(reporter: StragglerReporter, tmp_path: Path) -> None:
