@@ -294,8 +294,6 @@ class AdapterContract:
         self.run(body, ranks=1)
 
     def test_an_iteration_that_is_not_wanted_is_not_announced(self) -> None:
-        """A listener that answers False receives no further instruction."""
-
         def body(_: int) -> None:
             noting = Noting(wants=False)
             self.installed(noting, ranks=self.ranks)[0].train()
@@ -304,8 +302,6 @@ class AdapterContract:
         self.run(body, ranks=self.ranks)
 
     def test_evaluation_stands_apart(self) -> None:
-        """It is announced as such, and none of its instructions are."""
-
         def body(_: int) -> None:
             host, noting = self.host(ranks=self.ranks), Noting()
             host.train()
@@ -317,8 +313,6 @@ class AdapterContract:
         self.run(body, ranks=self.ranks)
 
     def test_losses_and_weights_are_identical_to_the_last_bit(self) -> None:
-        """With hooks and without."""
-
         def body(_: int) -> None:
             assert self._trained(None) == self._trained(Noting())
 
@@ -343,8 +337,6 @@ class AdapterContract:
         self.run(body, ranks=1)
 
     def test_installing_twice_is_refused(self) -> None:
-        """Two of us around one engine would count everything twice."""
-
         def body(_: int) -> None:
             host, _ = self.installed(Noting())
             with pytest.raises(EngineError):
@@ -415,8 +407,6 @@ class AdapterContract:
         self.run(body, ranks=self.ranks)
 
     def test_a_missing_name_names_itself(self) -> None:
-        """A release without a name that we rely on is refused with the name."""
-
         def body(_: int) -> None:
             for name in self.required:
                 host = self.host(ranks=1)
@@ -427,8 +417,6 @@ class AdapterContract:
         self.run(body, ranks=1)
 
     def test_of_two_engines_each_is_heard_by_its_own_listener(self) -> None:
-        """In one process, trained in turn."""
-
         def body(_: int) -> None:
             notes = [Noting(), Noting()]
             (first, adapter), (second, _) = (self.installed(noting, ranks=self.ranks) for noting in notes)

@@ -21,14 +21,12 @@ class GpuContract:
         """Let the switch latency pass, and a counter period or two."""
 
     def test_says_which_device_it_is(self, gpu: Gpu) -> None:
-        """Name and UUID are there and do not change."""
         identity = gpu.identify()
         assert identity.name
         assert identity.uuid
         assert identity == gpu.identify()
 
     def test_lists_its_grid_from_the_highest_clock_down(self, gpu: Gpu) -> None:
-        """Descending, without doubles; the default is the first."""
         clocks_mhz = gpu.capabilities().clocks_mhz
         assert list(clocks_mhz) == sorted(set(clocks_mhz), reverse=True)
         assert gpu.capabilities().default_clock_mhz == max(clocks_mhz, default=0)
@@ -42,7 +40,6 @@ class GpuContract:
                 gpu.lock_clock(able.default_clock_mhz)
 
     def test_a_locked_clock_is_achieved_after_the_latency(self, gpu: Gpu) -> None:
-        """Lowest and middle clock, unless the device itself states why not."""
         for clock_mhz in self._some_clocks_mhz(gpu):
             gpu.lock_clock(clock_mhz)
             self.settle(gpu)
@@ -50,7 +47,6 @@ class GpuContract:
             assert achieved.clock_mhz == clock_mhz or achieved.event_reasons.spoils
 
     def test_the_last_of_several_requests_wins(self, gpu: Gpu) -> None:
-        """Requests in quick succession end at the last one."""
         clocks_mhz = self._some_clocks_mhz(gpu)
         for clock_mhz in clocks_mhz * 3:
             gpu.lock_clock(clock_mhz)
@@ -80,7 +76,6 @@ class GpuContract:
         assert gpu.achieved().clock_mhz == able.default_clock_mhz
 
     def test_energy_and_time_only_grow(self, gpu: Gpu) -> None:
-        """Two readings of each, in order; without a counter, a clear refusal."""
         if gpu.capabilities().counter_period_s is None:
             with pytest.raises(DeviceUnsupportedError):
                 gpu.energy_j()
@@ -98,11 +93,9 @@ class GpuContract:
                 assert other.identify().uuid == gpu.identify().uuid
 
     def test_event_reasons_are_known_bits(self, gpu: Gpu) -> None:
-        """Nothing but NVML's names."""
         assert gpu.achieved().event_reasons in EventReason(sum(reason.value for reason in EventReason))
 
     def test_closing_twice_is_closing_once(self, gpu: Gpu) -> None:
-        """The second call does nothing."""
         gpu.close()
         gpu.close()
 
