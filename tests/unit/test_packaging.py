@@ -116,11 +116,3 @@ def test_an_environment_that_is_not_there_is_refused() -> None:
     told = subprocess.run([ROOT / "scripts" / "setup", "tests"], capture_output=True, text=True, check=False)
     assert told.returncode == 1
     assert "'tests'" in told.stderr
-
-
-def test_programs_beside_the_package_import_names_that_it_has() -> None:
-    for path in (ROOT / "scripts").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perseus_ds"):
-                names = f"from {node.module} import {', '.join(one.name for one in node.names)}"
-                exec(compile(names, str(path), "exec"), {})  # the very line

@@ -91,10 +91,6 @@ def test_an_error_of_the_system_is_one_line(
     assert "/root/plan.json" in line
 
 
-def test_only_the_called_command_has_its_arguments() -> None:
-    assert "--frontier-csv" not in parser("show").format_help()
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -156,7 +156,7 @@ def test_exact_measurements_predict_what_is_achieved(tau: float) -> None:
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_predicted_is_achieved_and_smoothing_keeps_the_time_over_thirty_seeds() -> None:
-    trace, honest, naive, smoothed, lucky = trace_of(), [], [], [], []
+    trace, honest, naive, smooth, lucky = trace_of(), [], [], [], []
     for seed in range(SEEDS):
         random = np.random.default_rng(seed)
         first = measured(random, NOISE)
@@ -168,13 +168,13 @@ def test_predicted_is_achieved_and_smoothing_keeps_the_time_over_thirty_seeds() 
         confirmed = validate_on_second_sample(
             chosen, *(cost_table(costs, trace) for costs in second_costs(profile, trace))
         )
-        smoothed.append(achieved_pct(chosen.pairs))
+        smooth.append(achieved_pct(chosen.pairs))
         lucky.append(achieved_pct(minima.pairs))
-        honest.append(confirmed.energy_pct - smoothed[-1][1])
+        honest.append(confirmed.energy_pct - smooth[-1][1])
         naive.append(change_pct(minima)[1] - lucky[-1][1])
     assert abs(np.mean(honest)) < min(0.3, 3 * np.std(honest) / np.sqrt(SEEDS))
     assert np.mean(naive) < -0.5, "choosing minima promises more than there is: else this shows nothing"
-    (smooth_time, smooth_energy), (lucky_time, lucky_energy) = np.mean(smoothed, axis=0), np.mean(lucky, axis=0)
+    (smooth_time, smooth_energy), (lucky_time, lucky_energy) = np.mean(smooth, axis=0), np.mean(lucky, axis=0)
     assert smooth_time < lucky_time / 2
     assert smooth_time + smooth_energy < lucky_time + lucky_energy, "a percent of time buys one of energy"
 

@@ -150,18 +150,3 @@ def test_a_budget_that_forbids_nothing_gives_the_plans_of_none(budget: ChangeBud
     free, within = planned(ChangeBudget()), planned(budget)
     assert np.array_equal(within.iteration_time_s, free.iteration_time_s)
     assert np.array_equal(within.energy_j, free.energy_j)
-
-
-def uneven(seed: int) -> Profile:
-    """Stages of lengths and curves of their own."""
-    rng = np.random.default_rng(seed)
-    points = {}
-    for stage in range(STAGES):
-        for kind, scale_s in ((Kind.FORWARD, 0.05), (Kind.BACKWARD, 0.1)):
-            stretch = np.linspace(1.0, 1.5, 5)
-            base_s, lean = scale_s * (1.0 + 0.3 * rng.random()), 0.4 + rng.random()
-            energy_j = 300.0 * base_s * (lean + 1.0 / stretch**3)
-            points[stage, kind] = tuple(
-                Point(1400 - 100 * at, float(base_s * stretch[at]), float(energy_j[at])) for at in range(5)
-            )
-    return Profile(points=points, blocking_power_w=80.0)

@@ -73,6 +73,7 @@ DAMAGED: dict[str, tuple[str, Damage, str]] = {
     "summary: not measured": (SUMMARY, put("measured", to=False), "measured is False"),
     "summary: more saved than there is": (SUMMARY, put("predicted_saving_pct", to=101), "is 101"),
     "summary: GPUs true": (SUMMARY, put("facts", "gpus", to=True), "facts.gpus is True"),
+    "summary: no GPU": (SUMMARY, put("facts", "gpus", to=0), "facts.gpus is 0"),
     "summary: a GPU of two lines": (SUMMARY, put("facts", "gpu", to="A\nB"), "facts.gpu is 'A\\nB'"),
     "summary: half a letter": (SUMMARY, put("facts", "gpu", to="\ud800"), "half of a character"),
     # timelines

@@ -18,31 +18,6 @@ def in_a_row(activities: int) -> Problem:
     return Problem((FAST_OR_SLOW,), tables, before, before + 1, np.zeros(activities - 1))
 
 
-def chosen(problem: Problem, time_s: float) -> list[int]:
-    (options,) = discretise(solve_frontier(problem), np.array([time_s])).choice.tolist()
-    return list(options)
-
-
-@pytest.mark.parametrize(("time_s", "slow"), [(3.0, 0), (3.9, 0), (4.0, 1), (5.5, 2), (6.0, 3)])
-def test_three_in_a_row_run_slow_as_often_as_there_is_a_second_for_it(time_s: float, slow: int) -> None:
-    assert sum(chosen(in_a_row(3), time_s)) == slow
-
-
-def test_of_two_at_once_the_one_that_does_not_hold_anyone_up_runs_slow() -> None:
-    """The first (3 s) and the second (1 or 2 s) both come before the third (1 or 2 s): within 4 s."""
-    fixed = OptionTable(np.array([3.0]), np.array([0.0]))
-    both = np.array([0, 1], np.int32), np.array([2, 2], np.int32)
-    problem = Problem((fixed, FAST_OR_SLOW), np.array([0, 1, 1]), *both, np.zeros(2))
-    assert chosen(problem, 4.0) == [0, 1, 0]
-    assert chosen(problem, 5.0) == [0, 1, 1]
-
-
-def test_between_two_seconds_the_slower_is_the_one_that_saves_more() -> None:
-    dear = OptionTable(np.array([1.0, 2.0]), np.array([9.0, 1.0]))
-    one = np.array([0], np.int32), np.array([1], np.int32), np.zeros(1)
-    assert chosen(Problem((FAST_OR_SLOW, dear), np.array([0, 1]), *one), 3.0) == [0, 1]
-
-
 @pytest.mark.parametrize("seed", range(24))
 def test_where_nothing_is_dropped_no_choice_of_all_is_better(seed: int) -> None:
     problem = random_problem(seed, activities=2 + seed % 5, points=3)
