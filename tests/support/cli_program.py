@@ -64,6 +64,10 @@ class Answer:
 
 
 Program = Callable[..., Answer]
+Refused = Callable[..., str]
+"""Calls the program, expects one line of refusal, returns it."""
+WriteRun = Callable[..., Path]
+"""Writes the named parts of a run into a directory of the test's own."""
 
 # Validate the files of a job against the schemas of the documentation.
 

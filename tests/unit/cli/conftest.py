@@ -10,12 +10,9 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "fake_nvml"))
-
 import fake_nvml
-from cli_program import CSV, Answer, Program
+import pytest
+from cli_program import CSV, Answer, Program, Refused
 from ranks import begin_as_a_program
 
 from perseus_ds.cli import main
@@ -40,7 +37,7 @@ def perseus(capsys: pytest.CaptureFixture[str]) -> Program:
 
 
 @pytest.fixture
-def refused(perseus: Program) -> Callable[..., str]:
+def refused(perseus: Program) -> Refused:
     """Call ``perseus-ds``, expect one line of refusal, return it."""
 
     def call(*words: object) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fake_nvml
 import pytest
 from cli_program import Program
+from fake_nvml import UUID, FakeNvml
 
 from perseus_ds.cli.doctor import torch_has_gpus, visible_gpus
 from perseus_ds.guard import journal
@@ -17,30 +17,28 @@ from perseus_ds.guard.journal import Journal
 
 pytestmark = pytest.mark.usefixtures("cuda_torch")
 
-UUID = fake_nvml.UUID.format(0)
+UUIDS = [UUID.format(index) for index in range(2)]
 
 
-def test_doctor_sets_nothing(on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    node.state.gpu[1].locked_mhz = 900
-    assert on_node("doctor").code == 0
-    assert node.locked_mhz() == [0, 900]
-    assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
+def touched(node: FakeNvml) -> list[int]:
+    return [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)]
 
 
-def test_doctor_checks_clock_counter_and_the_cost_of_reads(
-    on_node: Program, node: fake_nvml.FakeNvml
+def test_doctor_checks_clock_counter_and_the_cost_of_reads_and_sets_nothing(
+    on_node: Program, node: FakeNvml
 ) -> None:
-    node.state.gpu[0].read_us = 2000
+    node.state.gpu[0].read_us, node.state.gpu[1].locked_mhz = 2000, 900
+    assert on_node("doctor").code == 0
     slow, quick = (one["checks"] for one in json.loads(on_node("doctor", "--json").out)["devices"])
     assert slow["clock_mhz"] > 0
     assert slow["read_p50_ms"] >= 2.0
     assert slow["read_p50_ms"] <= slow["read_max_ms"]
     assert quick["counter_by_power"] is None or quick["counter_by_power"] > 0.0
-    assert node.state.gpu[0].sets == 0
+    assert (node.locked_mhz(), touched(node)) == ([0, 900], [0, 0])
 
 
 @pytest.mark.thorough
-def test_doctor_times_clock_changes_when_asked_to(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_doctor_times_clock_changes_when_asked_to(on_node: Program, node: FakeNvml) -> None:
     for index in range(2):
         node.state.gpu[index].call_us, node.state.gpu[index].settle_us = 4000, 20_000
     answer = on_node("doctor", "--calibrate", "--json")
@@ -49,33 +47,30 @@ def test_doctor_times_clock_changes_when_asked_to(on_node: Program, node: fake_n
     assert node.locked_mhz() == [0, 0]
     timed = json.loads(answer.out)["calibration"]
     assert [one["index"] for one in timed] == [0, 1]
-    for one in timed:
-        assert one["calibration"]["call_s"] > 0.003
-        assert one["calibration"]["up_s"] is None or one["calibration"]["up_s"] > 0.02
+    for found in (one["calibration"] for one in timed):
+        assert found["call_s"] > 0.003
+        assert found["up_s"] is None or found["up_s"] > 0.02
 
 
-def test_doctor_calibrates_no_gpu_that_is_in_use(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_doctor_calibrates_no_gpu_that_is_in_use(on_node: Program, node: FakeNvml) -> None:
     node.state.gpu[0].processes, node.state.gpu[1].utilization = 1, 40
     answer = on_node("doctor", "--calibrate")
-    assert answer.code == 1
-    assert answer.out.count("not measured") == 2
-    assert "4000" in answer.out
-    assert "40 %" in answer.out
-    assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
+    assert (answer.code, answer.out.count("not measured")) == (1, 2)
+    assert all(words in answer.out for words in ("4000", "40 %"))
+    assert touched(node) == [0, 0]
 
 
 @pytest.mark.thorough
-def test_doctor_calibrates_no_gpu_that_a_job_holds(on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    lease = OwnershipLock(UUID, "train.py (pid 77)")
+def test_doctor_calibrates_no_gpu_that_a_job_holds(on_node: Program, node: FakeNvml) -> None:
+    lease = OwnershipLock(UUIDS[0], "train.py (pid 77)")
     answer = on_node("doctor", "--calibrate")
     lease.release()
-    assert answer.code == 0
-    assert "train.py" in answer.out
+    assert (answer.code, "train.py" in answer.out) == (0, True)
     assert (node.state.gpu[0].sets, node.state.gpu[1].sets > 0) == (0, True)
 
 
 @pytest.mark.thorough
-def test_doctor_leaves_an_operators_lock_alone(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_doctor_leaves_an_operators_lock_alone(on_node: Program, node: FakeNvml) -> None:
     node.state.gpu[0].locked_mhz = 900
     answer = on_node("doctor", "--calibrate")
     assert (answer.code, "900 MHz" in answer.out) == (0, True)
@@ -83,20 +78,18 @@ def test_doctor_leaves_an_operators_lock_alone(on_node: Program, node: fake_nvml
 
 
 @pytest.mark.thorough
-def test_doctor_tells_an_idle_gpu_from_a_slow_one(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_doctor_tells_an_idle_gpu_from_a_slow_one(on_node: Program, node: FakeNvml) -> None:
     node.state.gpu[0].forgets, node.state.gpu[0].reasons, node.state.gpu[1].forgets = 1, 0x1, 1
     said = on_node("doctor", "--calibrate").out
-    assert said.count("is idle") == 1
-    assert said.count("not reached") == 1
+    assert (said.count("is idle"), said.count("not reached")) == (1, 1)
 
 
 def test_clocks_reset_leaves_what_no_journal_knows_unless_all_are_meant(
-    on_node: Program, node: fake_nvml.FakeNvml
+    on_node: Program, node: FakeNvml
 ) -> None:
     node.state.gpu[0].locked_mhz = 900
     answer = on_node("clocks", "reset")
-    assert (answer.code, "--all" in answer.out) == (0, True)
-    assert node.locked_mhz() == [900, 0]
+    assert (answer.code, "--all" in answer.out, node.locked_mhz()) == (0, True, [900, 0])
     answer = on_node("clocks", "reset", "--all")
     assert (answer.code, answer.err, len(answer.out.splitlines())) == (0, "", 2)
     assert node.locked_mhz() == [0, 0]
@@ -114,12 +107,8 @@ def test_doctor_names_an_interface_that_is_not_here(
 # The GPUs that a job would use, and those that it would not.
 
 
-ALL = [0, 1]
-
-
 def found(on_node: Program, *words: object) -> dict[str, Any]:
-    answer = on_node("doctor", "--json", *words)
-    return dict(json.loads(answer.out))
+    return dict(json.loads(on_node("doctor", "--json", *words).out))
 
 
 def findings(on_node: Program, *words: object) -> list[str]:
@@ -132,50 +121,34 @@ def block(tmp_path: Path, **keys: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("value", "left"),
-    [
-        ("", []),
-        ("-1", []),
-        ("0,0", []),
-        ("1,0", ALL),
-        ("0,5,1", [0]),
-        ("GPU-deadbeef", []),
-        (" 1 ,0 ", ALL),
-        ("MIG-GPU-x/1/0", []),
-        ("0;1", [0]),
-        ("1", [1]),
-        ("{1}", [1]),
-        ("{1},{0}", ALL),
-        ("{0},{0}", []),
-    ],
-)
-def test_the_gpus_that_cuda_visible_devices_leaves(
-    monkeypatch: pytest.MonkeyPatch, value: str, left: list[int]
-) -> None:
-    uuids = {index: fake_nvml.UUID.format(index) for index in ALL}
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value.format(*uuids.values()))
-    assert visible_gpus(ALL, uuids) == set(left)
+LEFT = {
+    **dict.fromkeys(("", "-1", "0,0", "{0},{0}", "GPU-deadbeef", "MIG-GPU-x/1/0"), ()),
+    **dict.fromkeys(("0,5,1", "0;1"), (0,)),
+    **dict.fromkeys(("1", "{1}"), (1,)),
+    **dict.fromkeys(("1,0", " 1 ,0 ", "{1},{0}"), (0, 1)),
+}
 
 
-@pytest.mark.parametrize(("value", "left"), [("", []), ("MIG-GPU-x/1/0", []), ("1", [1])])
-def test_jobs_without_a_gpu_are_warned(
-    on_node: Program, monkeypatch: pytest.MonkeyPatch, value: str, left: list[int]
-) -> None:
+@pytest.mark.parametrize("value", LEFT)
+def test_the_gpus_that_cuda_visible_devices_leaves(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value.format(*UUIDS))
+    assert visible_gpus([0, 1], dict(enumerate(UUIDS))) == set(LEFT[value])
+
+
+@pytest.mark.parametrize("value", ["", "MIG-GPU-x/1/0", "1"])
+def test_jobs_without_a_gpu_are_warned(on_node: Program, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    diagnosis = found(on_node)
+    diagnosis, left = found(on_node), list(LEFT[value])
     assert [one["identity"]["index"] for one in diagnosis["devices"] if one["visible"]] == left
-    assert [f"CUDA_VISIBLE_DEVICES={value}" in one["what"] for one in diagnosis["findings"]] == [True] * (
-        not left
-    )
+    warned = [f"CUDA_VISIBLE_DEVICES={value}" in one["what"] for one in diagnosis["findings"]]
+    assert warned == [True] * (not left)
     assert diagnosis["automatic"]["backend"] == ("nvml" if left else "null")
 
 
-AILMENTS: list[tuple[int, dict[str, int], list[str]]] = [
-    (0, {"any_error": 15}, ["lost", "reboot"]),
-    (1, {"any_error": 15}, ["lost", "reboot"]),
-    (0, {"mig": 1}, ["MIG"]),
-    (1, {"mig": 1}, ["MIG"]),
+Ailment = tuple[int, dict[str, int], list[str]]
+AILMENTS: list[Ailment] = [
+    *((index, {"any_error": 15}, ["lost", "reboot"]) for index in (0, 1)),
+    *((index, {"mig": 1}, ["MIG"]) for index in (0, 1)),
     (0, {"reasons": 0x4}, ["SW_POWER_CAP"]),
     (1, {"limit_mw": 300_000, "default_limit_mw": 400_000}, ["300 W"]),
     (1, {"locked_mhz": 720}, ["720 MHz", "restore_clock_mhz", "reset --all"]),
@@ -184,10 +157,7 @@ AILMENTS: list[tuple[int, dict[str, int], list[str]]] = [
 
 @pytest.mark.parametrize("ailment", AILMENTS, ids=str)
 def test_what_ails_a_gpu_is_one_finding_where_jobs_use_it(
-    on_node: Program,
-    node: fake_nvml.FakeNvml,
-    monkeypatch: pytest.MonkeyPatch,
-    ailment: tuple[int, dict[str, int], list[str]],
+    on_node: Program, node: FakeNvml, monkeypatch: pytest.MonkeyPatch, ailment: Ailment
 ) -> None:
     index, state, words = ailment
     for name, value in state.items():
@@ -201,14 +171,14 @@ def test_what_ails_a_gpu_is_one_finding_where_jobs_use_it(
     assert findings(on_node) == []
 
 
-def test_a_driver_that_does_not_start_is_named(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_a_driver_that_does_not_start_is_named(on_node: Program, node: FakeNvml) -> None:
     node.state.init_error = 18
     [one] = findings(on_node)
     assert "versions" in one
 
 
 def test_gpus_of_several_models_are_judged_by_what_the_job_uses(
-    on_node: Program, node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch
+    on_node: Program, node: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.state.gpu[0].name, node.state.gpu[0].energy_error = b"NVIDIA GeForce GTX 1070", 3
     assert ["energy" in one for one in findings(on_node)] == [True]
@@ -230,10 +200,8 @@ def test_a_driver_that_lists_no_clocks_is_one_finding(
 
     monkeypatch.setattr(pynvml, f"nvmlDeviceGet{call}", refuses)
     [one] = found(on_node)["findings"]
-    assert "0, 1" in one["what"]
-    assert "clocks" in one["what"]
-    assert "root" not in one["remedy"]
-    assert "CAP_SYS_ADMIN" not in one["remedy"]
+    assert all(word in one["what"] for word in ("0, 1", "clocks"))
+    assert not any(word in one["remedy"] for word in ("root", "CAP_SYS_ADMIN"))
 
 
 def test_missing_rights_are_one_finding_for_all_gpus(
@@ -273,7 +241,7 @@ def test_a_torch_without_cuda_trains_on_the_cpu(
 
 
 def test_doctor_judges_the_device_that_the_configuration_names(
-    on_node: Program, node: fake_nvml.FakeNvml, torch_built_for: Callable[[str], None], tmp_path: Path
+    on_node: Program, node: FakeNvml, torch_built_for: Callable[[str], None], tmp_path: Path
 ) -> None:
     """A simulated job minds neither a lost GPU nor a torch without CUDA; its savings are simulated."""
     node.state.gpu[1].any_error = 15
@@ -282,80 +250,65 @@ def test_doctor_judges_the_device_that_the_configuration_names(
     diagnosis = found(on_node, "--config", config)
     assert diagnosis["device"] == "simulated"
     [one] = diagnosis["findings"]
-    assert "simulated" in one["what"]
-    assert "simulated" not in one["remedy"]
+    assert ("simulated" in one["what"], "simulated" in one["remedy"]) == (True, False)
     assert "automatic takes" not in on_node("doctor", "--config", config).out
 
 
 # Clocks that stand locked: ``doctor`` names them, ``clocks reset`` restores them, as in an epilog.
 
 TAKEN_OUT = "GPU-12345678-0000-0000-0000-000000000007"
+OWNER = "train.py (pid 77)"
 
 
-def left(boot_id: str | None = None, uuid: str = UUID, restore_clock_mhz: int | None = None) -> None:
+def left(boot_id: str | None = None, uuid: str = UUIDS[0], restore_clock_mhz: int | None = None) -> None:
     boot = boot_id or journal.boot_id()
-    journal.write(Journal(uuid, "A100", restore_clock_mhz, "train.py (pid 77)", 77, boot))
+    journal.write(Journal(uuid, "A100", restore_clock_mhz, OWNER, 77, boot))
 
 
-def test_nothing_is_said_of_gpus_that_run_free_or_of_an_earlier_boot(
-    on_node: Program, node: fake_nvml.FakeNvml
-) -> None:
+@pytest.mark.usefixtures("node")
+def test_nothing_is_said_of_gpus_that_run_free_or_of_an_earlier_boot(on_node: Program) -> None:
     assert findings(on_node) == []
     assert not Path(os.environ["PERSEUS_GUARD_DIR"]).exists(), "who looks makes no folder"
     left(boot_id="another")
     assert findings(on_node) == []
 
 
-def test_the_journal_of_a_dead_guard(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_the_journal_of_a_dead_guard_and_one_that_cannot_be_relied_on(
+    on_node: Program, node: FakeNvml
+) -> None:
     left()
     node.state.gpu[0].locked_mhz = 720
     [said] = findings(on_node)
-    assert UUID in said
-    assert "train.py" in said
-    assert "clocks reset" in said
+    assert all(words in said for words in (UUIDS[0], "train.py", "clocks reset"))
     assert node.locked_mhz() == [720, 0]
     assert on_node("clocks", "reset").code == 0
     assert findings(on_node) == []
-
-
-def test_a_journal_that_cannot_be_relied_on(on_node: Program) -> None:
-    left()
-    Path(os.environ["PERSEUS_GUARD_DIR"], f"{UUID}.json").write_text("{")
+    Path(os.environ["PERSEUS_GUARD_DIR"], f"{UUIDS[0]}.json").write_text("{")
     [said] = findings(on_node)
-    assert UUID in said
-    assert "journal" in said
+    assert all(words in said for words in (UUIDS[0], "journal"))
 
 
-@pytest.mark.thorough
-def test_a_journal_of_a_gpu_that_is_gone_stays(on_node: Program) -> None:
-    left(uuid=TAKEN_OUT)
-    assert len(findings(on_node)) == 1
-    assert on_node("clocks", "reset").code == 0
-    assert len(findings(on_node)) == 1
-
-
-def test_what_a_living_job_holds_is_neither_told_nor_reset(
-    on_node: Program, node: fake_nvml.FakeNvml
-) -> None:
+def test_what_a_living_job_holds_is_neither_told_nor_reset(on_node: Program, node: FakeNvml) -> None:
     left()
     node.state.gpu[0].locked_mhz = 900
-    lease = OwnershipLock(UUID, "train.py (pid 77)")
+    lease = OwnershipLock(UUIDS[0], OWNER)
     assert findings(on_node) == []
     for words in ((), ("--all",)):
         answer = on_node("clocks", "reset", *words)
-        assert (answer.code, UUID in answer.out) == (0, True)
+        assert (answer.code, UUIDS[0] in answer.out) == (0, True)
         assert node.locked_mhz() == [900, 0]
     lease.release()
 
 
 @pytest.mark.thorough
-def test_a_gpu_that_comes_back_is_put_right_by_its_journal(
-    on_node: Program, node: fake_nvml.FakeNvml
-) -> None:
+def test_a_gpu_that_comes_back_is_put_right_by_its_journal(on_node: Program, node: FakeNvml) -> None:
     own = node.state.gpu[0].uuid
     left(uuid=own.decode(), restore_clock_mhz=1200)
-    node.state.gpu[0].locked_mhz, node.state.gpu[0].uuid = 900, TAKEN_OUT.encode()
-    assert on_node("clocks", "reset").code == 0
+    node.state.gpu[0].uuid = TAKEN_OUT.encode()
+    for count in (1, 2):  # the journal of a GPU that is gone stays, and a lock that none tells of
+        assert len(findings(on_node)) == count
+        assert on_node("clocks", "reset").code == 0
+        node.state.gpu[0].locked_mhz = 900
     node.state.gpu[0].uuid = own
     answer = on_node("clocks", "reset")
     assert (answer.code, own.decode() in answer.out) == (0, True)
@@ -364,33 +317,27 @@ def test_a_gpu_that_comes_back_is_put_right_by_its_journal(
 
 
 @pytest.mark.slow
-def test_a_driver_that_refuses_is_a_failure(on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    left()
-    node.state.gpu[0].reset_error = 15
+def test_a_driver_that_refuses_is_a_failure_with_a_code_of_its_own_beside_a_living_job(
+    on_node: Program, node: FakeNvml
+) -> None:
+    for uuid in UUIDS:
+        left(uuid=uuid)
+    node.state.gpu[1].reset_error = 15
     answer = on_node("clocks", "reset")
-    assert (answer.code, "Traceback" in answer.err) == (1, False)
-    assert fake_nvml.UUID.format(0) in answer.out
+    assert (answer.code, "Traceback" in answer.err, UUIDS[1] in answer.out) == (1, False, True)
+    left()
+    lease = OwnershipLock(UUIDS[0], OWNER)
+    answer = on_node("clocks", "reset")
+    lease.release()
+    assert answer.code == 3
 
 
 @pytest.mark.parametrize("words", [("clocks", "reset"), ("doctor",)])
 def test_the_root_of_all_is_no_folder_for_journals(
-    on_node: Program, node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    on_node: Program, node: FakeNvml, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     environment = node.environment() | {"PERSEUS_GUARD_DIR": "/"}
     monkeypatch.setattr(node, "environment", lambda: environment)
     answer = on_node(*words)
     assert "Traceback" not in answer.err
     assert "PERSEUS_GUARD_DIR=/" in answer.err + answer.out
-
-
-@pytest.mark.slow
-def test_a_failure_beside_a_living_job_has_a_code_of_its_own(
-    on_node: Program, node: fake_nvml.FakeNvml
-) -> None:
-    for index in (0, 1):
-        left(uuid=fake_nvml.UUID.format(index))
-    node.state.gpu[1].reset_error = 15
-    lease = OwnershipLock(fake_nvml.UUID.format(0), "train.py (pid 77)")
-    answer = on_node("clocks", "reset")
-    lease.release()
-    assert answer.code == 3

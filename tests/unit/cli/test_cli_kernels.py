@@ -31,28 +31,21 @@ QUICK = ["--core-clocks", "4", "--window-s", "0.2", "--windows", "2"]
 @pytest.mark.thorough
 def test_from_trace_to_choice(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trace.parent
-    profile, plan = folder / "profile.json", folder / "plan.json"
-    measure = ["kernels", "measure", str(trace), "-o", str(profile), "--simulated", "rtx-3080-ti", *QUICK]
-    assert main(measure) == 0
+    profile, plan, lines = (str(folder / f"{name}.json") for name in ("profile", "plan", "timelines"))
+    assert main(["kernels", "measure", str(trace), "-o", profile, "--simulated", "rtx-3080-ti", *QUICK]) == 0
     assert "25 pairs" in capsys.readouterr().out
-    lines = folder / "timelines.json"
-    assert (
-        main(["kernels", "plan", str(profile), str(trace), "-o", str(plan), "--timelines", str(lines)]) == 0
-    )
-    assert all(dict(one.spared_w)[810] > dict(one.spared_w)[5001] > 0.0 for one in read_timelines(lines))
+    assert main(["kernels", "plan", profile, str(trace), "-o", plan, "--timelines", lines]) == 0
+    spared = [dict(one.spared_w) for one in read_timelines(Path(lines))]
+    assert all(one[810] > one[5001] > 0.0 for one in spared)
     told = capsys.readouterr().out
-    assert "+- %" in told
+    assert all(words in told for words in ("+- %", "40 ms"))
     assert max(len(line) for line in told.splitlines() if "/" not in line) <= 80
-    assert "40 ms" in told
-    assert main(["kernels", "show", str(plan)]) == 0
+    assert main(["kernels", "show", plan]) == 0
     assert capsys.readouterr().out == told
-    assert main(["kernels", "show", str(plan), "--json"]) == 0
+    assert main(["kernels", "show", plan, "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
-    (unslowed,) = (
-        one
-        for one in content["totals"]
-        if (one["level"], one["goal"], one["scope"]) == ("kernel", "no slowdown", "global")
-    )
+    totals = {(one["level"], one["goal"], one["scope"]): one for one in content["totals"]}
+    unslowed = totals["kernel", "no slowdown", "global"]
     assert unslowed["energy_pct"] < -10
     assert unslowed["time_pct"] < 1.5
     energy = [left["energy_pct"] for left in content["left"]]
@@ -83,18 +76,15 @@ def test_a_device_with_one_memory_clock_is_measured_in_one_dimension(
     assert [left["latency_s"] for left in json.loads(capsys.readouterr().out)["left"]] == [0.005]
 
 
-def test_what_cannot_be_read_is_one_line_and_an_exit_code(
-    trace: Path, capsys: pytest.CaptureFixture[str]
+def test_what_cannot_be_read_and_a_job_that_traces_nothing_are_refused(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The job is started as `perseus-ds run` starts it, and its exit code is returned."""
     assert main(["kernels", "plan", str(trace), str(trace)]) == 1
     assert "perseus-kernel-profile" in capsys.readouterr().err
-
-
-def test_a_job_that_traces_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The job is started as `perseus-ds run` starts it, and its exit code is returned."""
-    trace = ["kernels", "trace", "--run-dir", str(tmp_path / "run"), "-o", str(tmp_path / "t.json")]
-    assert main([*trace, "--", "true"]) == 1
+    words = ["kernels", "trace", "--run-dir", str(tmp_path / "run"), "-o", str(tmp_path / "t.json")]
+    assert main([*words, "--", "true"]) == 1
     assert "run/kernels" in capsys.readouterr().err
-    assert main([*trace, "--", "false"]) == 1
-    assert main(trace) == 1
+    assert main([*words, "--", "false"]) == 1
+    assert main(words) == 1
     assert not (tmp_path / "t.json").exists()

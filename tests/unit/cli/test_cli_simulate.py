@@ -1,16 +1,22 @@
 """``perseus-ds simulate``: a plan in a job of any size."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import Program
+from cli_program import Program, Refused
 
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile, write_profile
+
+Job = tuple[Path, Path]
+
+
+@pytest.fixture
+def job(plan_file: Path, profile_csv: Path) -> Job:
+    return plan_file, profile_csv
 
 
 def figures(perseus: Program, *words: object) -> dict[str, Any]:
@@ -20,28 +26,29 @@ def figures(perseus: Program, *words: object) -> dict[str, Any]:
     return found
 
 
-def test_free_changes_without_noise_save_what_the_plan_promises(
-    perseus: Program, plan_file: Path, profile_csv: Path
-) -> None:
-    found = figures(perseus, plan_file, profile_csv, "--pipelines", 3, "--tensor", 2, "--iterations", 4)
-    promised = read_plans(plan_file).plan(0)
-    assert found["simulated"] is True
-    assert found["gpus"] == 12
+def scenario(job: Job, text: str) -> tuple[str, Path]:
+    path = job[0].with_name("scenario.yaml")
+    path.write_text(text)
+    return "--scenario", path
+
+
+def test_free_changes_without_noise_save_what_the_plan_promises(perseus: Program, job: Job) -> None:
+    found = figures(perseus, *job, "--pipelines", 3, "--tensor", 2, "--iterations", 4)
+    promised = read_plans(job[0]).plan(0)
+    assert (found["simulated"], found["gpus"]) == (True, 12)
     assert found["saving_pct"] == pytest.approx(promised.saving_pct, abs=1e-6)
     assert found["slowdown_pct"] == pytest.approx(promised.slowdown_pct, abs=1e-6)
 
 
-def test_a_straggler_is_answered_and_the_answer_is_told(
-    perseus: Program, plan_file: Path, profile_csv: Path, tmp_path: Path
-) -> None:
+def test_a_straggler_is_answered_and_the_answer_is_told(perseus: Program, job: Job) -> None:
     slow = ("--straggler", "slow:pipeline=1,factor=1.3,from=4,to=16")
-    answer = perseus("simulate", plan_file, profile_csv, "--pipelines", 3, "--iterations", 20, *slow)
-    assert answer.code == 0
-    assert "x1.30" in answer.out
-    job = (plan_file, profile_csv, "--pipelines", 3, "--iterations", 20, *slow)
-    scenario = tmp_path / "scenario.yaml"
-    scenario.write_text("answered: false")
-    answered, left_alone = figures(perseus, *job), figures(perseus, *job, "--scenario", scenario)
+    words = (*job, "--pipelines", 3, "--iterations", 20, *slow)
+    answer = perseus("simulate", *words)
+    assert (answer.code, "x1.30" in answer.out) == (0, True)
+    answered, left_alone = (
+        figures(perseus, *words),
+        figures(perseus, *words, *scenario(job, "answered: false")),
+    )
     assert answered["saving_pct"] > left_alone["saving_pct"] + 1.0
 
 
@@ -58,50 +65,33 @@ def test_waits_take_what_the_plan_was_made_with_where_the_profile_does_not_say(
     assert found["saving_pct"] == pytest.approx(read_plans(plan).plan(0).saving_pct, abs=0.3)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--straggler", "slow:pipeline=9,factor=1.2"), "pipeline 9"),
-        (("--straggler", "tired:pipeline=0"), "tired"),
-        (("--gpu", "abacus"), "abacus"),
-    ],
-)
-def test_what_makes_no_sense_is_one_line(
-    refused: Callable[..., str], plan_file: Path, profile_csv: Path, words: tuple[str, ...], message: str
-) -> None:
-    assert message in refused("simulate", plan_file, profile_csv, *words)
+def test_what_makes_no_sense_is_one_line(refused: Refused, job: Job) -> None:
+    assert "pipeline 9" in refused("simulate", *job, "--straggler", "slow:pipeline=9,factor=1.2")
+    assert "tired" in refused("simulate", *job, "--straggler", "tired:pipeline=0")
+    assert "abacus" in refused("simulate", *job, "--gpu", "abacus")
 
 
 @pytest.mark.thorough
-def test_unequal_lengths_of_microbatches_cost_time_at_default_clocks(
-    perseus: Program, plan_file: Path, profile_csv: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "lengths.csv").write_text("length\n512\n4096\n1024\n")
-    scenario = tmp_path / "scenario.yaml"
-    scenario.write_text("{pipelines: 2, iterations: 4, loads: {file: lengths.csv}}")
-    job = (plan_file, profile_csv, "--scenario", scenario)
-    unequal = figures(perseus, *job)
-    even = figures(perseus, plan_file, profile_csv, "--pipelines", 2, "--iterations", 4)
+def test_unequal_lengths_of_microbatches_cost_time_at_default_clocks(perseus: Program, job: Job) -> None:
+    job[0].with_name("lengths.csv").write_text("length\n512\n4096\n1024\n")
+    words = (*job, *scenario(job, "{pipelines: 2, iterations: 4, loads: {file: lengths.csv}}"))
+    unequal, even = figures(perseus, *words), figures(perseus, *job, "--pipelines", 2, "--iterations", 4)
     even_s, uneven_s = (found["default_clocks"]["iteration_time_s"] for found in (even, unequal))
     assert uneven_s > 1.1 * even_s
-    assert "reserve_pct" in perseus("simulate", *job).err
+    assert "reserve_pct" in perseus("simulate", *words).err
 
 
 @pytest.mark.thorough
-def test_keys_of_a_scenario_do_what_they_say(
-    perseus: Program, plan_file: Path, profile_csv: Path, tmp_path: Path
-) -> None:
+def test_keys_of_a_scenario_do_what_they_say(perseus: Program, job: Job) -> None:
     def played(text: str) -> dict[str, Any]:
-        (tmp_path / "scenario.yaml").write_text(f"{{iterations: 9, {text}}}")
-        return figures(perseus, plan_file, profile_csv, "--scenario", tmp_path / "scenario.yaml")
+        return figures(perseus, *job, *scenario(job, f"{{iterations: 9, {text}}}"))
 
     free = played("")
     one, same, other = (played(f"noise_pct: 2, seed: {seed}") for seed in (1, 1, 2))
     assert one == same
     assert one["slowdown_pct"] != other["slowdown_pct"]
-    before, after = (
-        found["default_clocks"]["iteration_time_s"] for found in (free, played("work: [1.0, 2.0]"))
-    )
+    heavy = played("work: [1.0, 2.0]")
+    before, after = (found["default_clocks"]["iteration_time_s"] for found in (free, heavy))
     assert after == pytest.approx(1.5 * before)  # the first iteration does not count
     for late in ("settle_ms: 60", "call_ms: 60", "stall_ms: 20", "call_ms: 30, queue_ms: 30"):
         slow = played(late)
