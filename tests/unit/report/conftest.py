@@ -1,11 +1,10 @@
 """Run directories as jobs leave them, made through the record writers."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_program import BLOCKING_W, points, recorded
+from cli_program import BLOCKING_W, WriteRun, points, recorded
 
 from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.plan.clock_requests import play, play_baseline
@@ -49,18 +48,14 @@ def timelines(plans: PlanSet) -> list[RecordedIteration]:
     ]
 
 
-RunWriter = Callable[..., Path]
-
-
 @pytest.fixture(scope="session")
-def run_writer(profile: Profile, plans: PlanSet, timelines: list[RecordedIteration]) -> RunWriter:
+def run_writer(profile: Profile, plans: PlanSet, timelines: list[RecordedIteration]) -> WriteRun:
     """Write the named parts (all, unless named) into a directory; the events are always there."""
 
     def write(path: Path, *parts: str, events: list[dict[str, object]] | None = None) -> Path:
         files, wanted = RunDirectory(path), parts or ("profile", "plan", "summary", "timelines")
         for event in events if events is not None else [{"event": "running", "plan": 1}]:
             append_event(files.events, str(event["event"]), {k: v for k, v in event.items() if k != "event"})
-        if "profile" in wanted:
             write_profile(profile, files.profile)
         if "plan" in wanted:
             write_plans(plans, files.plan)
@@ -74,7 +69,7 @@ def run_writer(profile: Profile, plans: PlanSet, timelines: list[RecordedIterati
 
 
 @pytest.fixture
-def write_run(tmp_path: Path, run_writer: RunWriter) -> RunWriter:
+def write_run(tmp_path: Path, run_writer: WriteRun) -> WriteRun:
     """Write a run directory of this test's own."""
     return partial(run_writer, tmp_path / "run")
 

@@ -11,18 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_program import WriteRun
 
 from perseus_ds.cli import main
 
 pytestmark = pytest.mark.timeout(120)  # what hangs, hangs for good
 
-WriteRun = Callable[..., Path]
 SUMMARY, TIMELINES, EVENTS = "summary.json", "timelines.json", "events.jsonl"
 FILES = ("profile.json", "plan.json", SUMMARY, TIMELINES, EVENTS)
 
 
+Said = Callable[[Path], str]
+
+
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], str]:
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
     """Return a function that reports a damaged file alone in its run directory, and returns the one line."""
 
     def call(file: Path) -> str:
@@ -45,7 +48,7 @@ WHATEVER_IT_IS: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize("what", WHATEVER_IT_IS)
-def test_what_is_no_file_of_ours_is_refused(what: str, said: Callable[[Path], str], tmp_path: Path) -> None:
+def test_what_is_no_file_of_ours_is_refused(what: str, said: Said, tmp_path: Path) -> None:
     name, make = WHATEVER_IT_IS[what]
     make(tmp_path / name)
     assert name in said(tmp_path / name)
@@ -62,6 +65,10 @@ def put(*way: str | int, to: object) -> Damage:
         content[way[-1]] = to
 
     return damage
+
+
+def span(key: str, to: object) -> Damage:
+    return put(0, "spans", 0, key, to=to)
 
 
 DAMAGED: dict[str, tuple[str, Damage, str]] = {
@@ -82,21 +89,9 @@ DAMAGED: dict[str, tuple[str, Damage, str]] = {
     "timelines: one twice": (TIMELINES, lambda c: c.append(c[0]), "two of one name"),
     "timelines: no time": (TIMELINES, put(0, "iteration_time_s", to=0), "iteration_time_s is 0"),
     "timelines: spans an object": (TIMELINES, put(0, "spans", to={}), "0.spans is {}"),
-    "timelines: a duration below 0": (
-        TIMELINES,
-        put(0, "spans", 0, "duration_s", to=-1),
-        "spans.0.duration_s",
-    ),
-    "timelines: a span too long": (
-        TIMELINES,
-        put(0, "spans", 0, "duration_s", to=99),
-        "ends after its iteration",
-    ),
-    "timelines: no such instruction": (
-        TIMELINES,
-        put(0, "spans", 0, "instruction", to="0Q0"),
-        "'0Q0' is not",
-    ),
+    "timelines: a duration below 0": (TIMELINES, span("duration_s", -1), "spans.0.duration_s"),
+    "timelines: a span too long": (TIMELINES, span("duration_s", 99), "ends after its iteration"),
+    "timelines: no such instruction": (TIMELINES, span("instruction", "0Q0"), "'0Q0' is not"),
     "timelines: an instruction twice": (TIMELINES, lambda c: c[0]["spans"].append(c[0]["spans"][0]), "twice"),
     "timelines: a stage without a rank": (TIMELINES, put(0, "rank_of_stage", to=[0]), "rank_of_stage does"),
     # events: the second line
@@ -124,9 +119,7 @@ def run(write_run: WriteRun) -> Path:
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-def test_what_means_nothing_is_refused_by_its_key(
-    what: str, run: Path, said: Callable[[Path], str], tmp_path: Path
-) -> None:
+def test_what_means_nothing_is_refused_by_its_key(what: str, run: Path, said: Said, tmp_path: Path) -> None:
     name, damage, why = DAMAGED[what]
     line = said(damaged(run, name, damage, tmp_path))
     assert why in line

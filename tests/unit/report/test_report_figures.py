@@ -1,18 +1,14 @@
 """Figures, the chosen plan, and what may stand beside a frontier."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cli_program import WriteRun
 
 from perseus_ds.cli.report import report_table
 from perseus_ds.plan import PlanSet, read_plans, write_plans
-from perseus_ds.report.figures import (
-    figures,
-    headline,
-    per_pipeline,
-)
+from perseus_ds.report.figures import figures, headline, per_pipeline
 from perseus_ds.report.page import page_of
 from perseus_ds.report.read import chosen_plan, load_run, short
 from perseus_ds.run_directory.paths import RunDirectory
@@ -23,79 +19,63 @@ def _summary(**facts: object) -> Summary:
     return Summary(MeasuredSide(1.0, 1000.0, 3), MeasuredSide(1.0, 900.0, 3), False, 10.0, facts)
 
 
-def test_the_job_says_which_plan_it_ran_at(plans: PlanSet) -> None:
+def test_the_job_or_else_the_last_word_of_its_journal_says_which_plan_it_ran_at(plans: PlanSet) -> None:
     assert chosen_plan(plans, _summary(plan=1), []).index == 1
-
-
-def test_the_journal_says_it_where_there_is_no_summary_and_its_last_word_counts(plans: PlanSet) -> None:
     events = [{"event": "running", "plan": 0}, {"event": "running", "plan": 1}, {"event": "measured"}]
     assert chosen_plan(plans, None, events).index == 1
+    for nonsense in (-1, 10_000, "1", None):  # the plan without slowdown
+        assert chosen_plan(plans, _summary(plan=nonsense), []).index == 0
 
 
-@pytest.mark.parametrize("nonsense", [-1, 10_000, "1", None])
-def test_nonsense_falls_back_to_the_plan_without_slowdown(plans: PlanSet, nonsense: object) -> None:
-    assert chosen_plan(plans, _summary(plan=nonsense), []).index == 0
-
-
-def test_measured_energy_is_divided_by_the_pipelines(plans: PlanSet) -> None:
+def test_measured_energy_is_divided_by_the_pipelines_where_their_number_is_known(plans: PlanSet) -> None:
     assert per_pipeline(_summary(gpus=8), plans)[0] == (1.0, 250.0)
-
-
-@pytest.mark.parametrize("gpus", [None, 3, 1, "4"])
-def test_energy_of_an_unknown_or_odd_number_of_gpus_is_not_compared(plans: PlanSet, gpus: object) -> None:
-    assert per_pipeline(_summary(gpus=gpus), plans) == []
+    for gpus in (None, 3, 1, "4"):
+        assert per_pipeline(_summary(gpus=gpus), plans) == []
 
 
 def test_what_the_plan_says_is_told_apart_from_what_is_to_be_expected(
-    write_run: Callable[..., Path], plans: PlanSet
+    write_run: WriteRun, plans: PlanSet
 ) -> None:
     found = figures(load_run(write_run()))
     assert found.planned.saving_pct == pytest.approx(plans.plan(1).saving_pct)
     assert found.predicted.saving_pct != pytest.approx(found.planned.saving_pct)
 
 
-def test_what_was_expected_carries_its_own_errors(write_run: Callable[..., Path]) -> None:
-    run_dir = write_run()
-    sides = [MeasuredSide(2.0, joules, 20) for joules in (1000.0, 850.0)]
-    facts = {
-        "predicted_saving_within_pct": 0.25,
-        "predicted_slowdown_pct": 0.07,
-        "predicted_slowdown_within_pct": 0.04,
-    }
-    write_summary(Summary(sides[0], sides[1], True, 15.2, facts), run_dir / "summary.json")
-    contents = load_run(run_dir)
-    lines = report_table(contents, figures(contents)).splitlines()
-    (line,) = [line for line in lines if line.startswith("expected")]
-    assert line.split()[1:9] == ["15.20", "+-", "0.25", "%", "+0.07", "+-", "0.04", "%"]
+PM = "\N{PLUS-MINUS SIGN}"
+SURE = (0.001, 5.0, 18)
 
 
-def test_a_measured_saving_carries_its_uncertainty(write_run: Callable[..., Path]) -> None:
-    run_dir = write_run()
-    sides = [MeasuredSide(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 850.0)]
-    summary = Summary(sides[0], sides[1], True, 15.0)
+def measured(
+    run_dir: Path, after_j: float, *errors: float, expected_pct: float = 15.0, **facts: float
+) -> Summary:
+    """Have a run measured 1 000 J before, and so much at its plan."""
+    before, after = (MeasuredSide(2.0, joules, 20, *errors) for joules in (1000.0, after_j))
+    summary = Summary(before, after, True, expected_pct, facts)
     write_summary(summary, run_dir / "summary.json")
+    return summary
+
+
+def told(run_dir: Path, side: str) -> list[str]:
+    """The words of a side's line in the table, but for its name."""
     contents = load_run(run_dir)
-    assert summary.saving_within_pct == pytest.approx(1.3, abs=0.1)
-    assert headline(figures(contents)).split()[:5] == ["15.0", "\N{PLUS-MINUS SIGN}", "1.3", "%", "less"]
-    within = f"{summary.saving_within_pct:.2f}"
-    (line,) = [x for x in report_table(contents, figures(contents)).splitlines() if x.startswith("measured")]
-    assert line.split()[1:9] == ["15.00", "+-", within, "%", "+0.00", "+-", "0.14", "%"]
+    (line,) = [x for x in report_table(contents, figures(contents)).splitlines() if x.startswith(side)]
+    return line.split()[1:9]
 
 
-def test_a_loss_is_called_more_energy(write_run: Callable[..., Path]) -> None:
+def test_savings_carry_their_uncertainty_and_a_loss_is_called_more_energy(write_run: WriteRun) -> None:
     run_dir = write_run()
-    sides = [MeasuredSide(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 1050.0)]
-    write_summary(Summary(sides[0], sides[1], True, 15.0), run_dir / "summary.json")
-    assert headline(figures(load_run(run_dir))).split()[:5] == [
-        "5.0",
-        "\N{PLUS-MINUS SIGN}",
-        "1.5",
-        "%",
-        "more",
-    ]
+    errors = {"predicted_saving_within_pct": 0.25, "predicted_slowdown_within_pct": 0.04}
+    measured(run_dir, 850.0, expected_pct=15.2, predicted_slowdown_pct=0.07, **errors)
+    assert told(run_dir, "expected") == ["15.20", "+-", "0.25", "%", "+0.07", "+-", "0.04", "%"]
+    within_pct = measured(run_dir, 850.0, *SURE).saving_within_pct
+    assert within_pct == pytest.approx(1.3, abs=0.1)
+    assert headline(figures(load_run(run_dir))).split()[:5] == ["15.0", PM, "1.3", "%", "less"]
+    assert told(run_dir, "measured") == ["15.00", "+-", f"{within_pct:.2f}", "%", "+0.00", "+-", "0.14", "%"]
+    measured(run_dir, 1050.0, *SURE)
+    assert headline(figures(load_run(run_dir))).split()[:5] == ["5.0", PM, "1.5", "%", "more"]
 
 
-def test_a_real_gpu_is_not_called_simulated(write_run: Callable[..., Path]) -> None:
+def test_a_real_gpu_is_not_called_simulated(write_run: WriteRun) -> None:
     run_dir = write_run("plan", events=[])
     plans = read_plans(run_dir / "plan.json")
     real = replace(plans, fingerprint=dict(plans.fingerprint) | {"simulated": "no"})
@@ -113,7 +93,7 @@ def test_numbers_have_no_exponent(value: float, text: str) -> None:
     assert short(value) == text
 
 
-def test_the_scope_of_every_total_is_stated(write_run: Callable[..., Path]) -> None:
+def test_the_scope_of_every_total_is_stated(write_run: WriteRun) -> None:
     run_dir = write_run()
     assert figures(load_run(run_dir)).scope == "GPU boards only, 4 GPUs"
     places = [RankPlace(rank // 2, rank % 2, f"node-{rank // 2}", "A100") for rank in range(4)]
@@ -125,9 +105,7 @@ def test_the_scope_of_every_total_is_stated(write_run: Callable[..., Path]) -> N
     assert page_of(contents, found).count(found.scope) >= 3
 
 
-def test_joules_per_token_stand_beside_the_others_where_they_are_known(
-    write_run: Callable[..., Path],
-) -> None:
+def test_joules_per_token_stand_beside_the_others_where_they_are_known(write_run: WriteRun) -> None:
     run_dir = write_run()
     worth = {"baseline": {"energy_per_token_j": 2.0}, "perseus": {"energy_per_token_j": 1.76}}
     write_summary(_summary(gpus=4, worth=worth), run_dir / "summary.json")

@@ -2,32 +2,24 @@
 
 import json
 import re
-from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import page_data, unpacked
+from cli_program import WriteRun, page_data, unpacked
 
 from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Profile, write_csv, write_profile
 from perseus_ds.report import EnergyPrices, write_report
 from perseus_ds.report.figures import figures
-from perseus_ds.report.page import (
-    MAX_LINES,
-    clocks_mhz,
-    page_of,
-    profile_sections,
-    sampled_plans,
-)
+from perseus_ds.report.page import MAX_LINES, clocks_mhz, page_of, profile_sections, sampled_plans
 from perseus_ds.report.read import load_run
 from perseus_ds.run_directory.events import append_event
 
 _VOID = {"meta", "link", "path", "input"}
-WriteRun = Callable[..., Path]
 
 
 class _Balanced(HTMLParser):
@@ -77,17 +69,14 @@ def test_one_page_and_the_trace_are_written_and_nothing_else(paths: list[Path]) 
     assert json.loads(paths[1].read_text())["traceEvents"]
 
 
-def test_the_page_is_well_formed_and_loads_nothing(text: str) -> None:
+def test_the_page_is_well_formed_loads_nothing_and_tells_its_figures_in_words(
+    text: str, plans: PlanSet
+) -> None:
     found = _Balanced()
     found.feed(text)
     assert (found.open, found.wrong) == ([], [])
     assert not re.search(r"src=|@import|url\(|fetch\(", text)
     assert re.findall(r'href="(?!data:,)([^"]*)"', text) == ["trace.json", "https://ui.perfetto.dev"]
-
-
-def test_every_figure_has_its_figures_in_words(text: str, plans: PlanSet) -> None:
-    found = _Balanced()
-    found.feed(text)
     assert set(found.labels) == {"timeline", "frontier", "clocks", "profile"}
     assert f"{plans.plan(1).saving_pct:.1f} %" in found.labels["frontier"]
     assert all(re.search(r"\d", words) for words in found.labels.values())
@@ -113,13 +102,11 @@ def test_profile_and_plan_show_the_frontier(write_run: WriteRun) -> None:
     assert "Nothing is" in text
 
 
-def test_the_frontier_has_every_plan_its_bound_and_where_the_job_runs(
-    write_run: WriteRun, plans: PlanSet
-) -> None:
-    found = page_data(page(write_run()))["frontier"]
-    assert found["time"] == pytest.approx(plans.iteration_time_s[found["plan"]].tolist(), rel=1e-6)
-    assert found["energy"] == pytest.approx(plans.energy_j[found["plan"]].tolist(), rel=1e-6)
-    assert found["bound"] == pytest.approx(plans.lower_bound_j[found["plan"]].tolist(), rel=1e-6)
+def test_the_frontier_has_every_plan_its_bound_and_where_the_job_runs(text: str, plans: PlanSet) -> None:
+    found = page_data(text)["frontier"]
+    columns = {"time": plans.iteration_time_s, "energy": plans.energy_j, "bound": plans.lower_bound_j}
+    for name, column in columns.items():
+        assert found[name] == pytest.approx(column[found["plan"]].tolist(), rel=1e-6)
     assert found["plan"][found["chosen"]] == 1
     assert found["measured"] == [[1.0, 500.0], [1.002, 440.0]]
 
@@ -134,8 +121,7 @@ def test_of_many_plans_those_shown_hold_both_ends_and_the_jobs_own(plans: PlanSe
 def test_the_clocks_of_every_shown_plan_come_back_from_the_differences(text: str, plans: PlanSet) -> None:
     data = page_data(text)
     shown, found = data["frontier"]["plan"], data["clocks"]
-    differences = unpacked(found["differences"])
-    each = np.cumsum(differences.reshape(len(shown), -1), axis=0, dtype=np.uint16)
+    each = unpacked(found["differences"]).reshape(len(shown), -1).cumsum(axis=0, dtype=np.uint16)
     assert (each == clocks_mhz(plans, shown).reshape(len(shown), -1)).all()
     assert {found["low"], found["high"]} <= set(each.ravel().tolist())
 
@@ -180,14 +166,14 @@ def test_prices_are_given_to_the_command(write_run: WriteRun) -> None:
     assert all(words in priced for words in ("at 0.25", "at 400", "PUE 1.2"))
 
 
-@pytest.mark.parametrize("option", ["--price-per-kwh", "--gco2-per-kwh", "--pue"])
-@pytest.mark.parametrize("what", [("run", "run"), ("run/profile.json",)])
 def test_prices_that_would_be_ignored_are_refused(
-    write_run: WriteRun, capsys: pytest.CaptureFixture[str], option: str, what: tuple[str, ...]
+    write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = write_run().parent
-    assert main(["report", *(str(folder / one) for one in what), option, "2"]) == 1
-    assert option in capsys.readouterr().err
+    run_dir = write_run()
+    for option in ("--price-per-kwh", "--gco2-per-kwh", "--pue"):
+        for paths in ([run_dir, run_dir], [run_dir / "profile.json"]):
+            assert main(["report", *map(str, paths), option, "2"]) == 1
+            assert option in capsys.readouterr().err
 
 
 def test_clocks_that_did_not_hold_are_named_with_the_reason(write_run: WriteRun) -> None:
@@ -220,9 +206,8 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_text_stands_out_from_what_is_under_it(text: str, scheme: int) -> None:
-    colours = dict(
-        re.findall(r"--(\w+): (#[0-9a-f]{6})", re.findall(r":root \{(.*?)\}", text, re.DOTALL)[scheme])
-    )
+    schemes = re.findall(r":root \{(.*?)\}", text, re.DOTALL)
+    colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", schemes[scheme]))
     pairs = [(name, on) for name in ("ink", "faint", "accent", "before", "warn") for on in ("paper", "panel")]
     pairs += [(f"q{step}", f"p{step}") for step in range(10)]
     assert [pair for pair in pairs if contrast(*map(colours.__getitem__, pair)) < 4.5] == []

@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_program import WriteRun
 
 from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet, build, write_plans
@@ -18,12 +18,16 @@ from perseus_ds.run_directory.paths import RunDirectory, write_json
 from perseus_ds.run_directory.records import MeasuredSide, Summary, write_summary
 from perseus_ds.schedule import textbook
 
-WriteRun = Callable[..., Path]
 GPUS = 4
 
 
 def attached(run: str) -> dict[str, object]:
     return {"event": "attached", "run": run, "host": "node-7", "version": "0.1.0"}
+
+
+@pytest.fixture
+def run_dir(write_run: WriteRun) -> Path:
+    return write_run("profile", "plan", events=[attached("one")])
 
 
 def measured(run_dir: Path, run: str, *, saved_j: float = 120.0, se_j: float = 1.0) -> None:
@@ -71,8 +75,7 @@ def larger_plans(profile: Profile) -> PlanSet:
 def with_two_sizes(run_dir: Path, larger: PlanSet, *, measured_size: int) -> Path:
     """A run that ran batches of four microbatches, then of eight."""
     for size, plan in ((4, 1), (8, 3)):
-        running = {"plan": plan, "microbatches": size}
-        append_event(run_dir / "events.jsonl", "running", running)
+        append_event(run_dir / "events.jsonl", "running", {"plan": plan, "microbatches": size})
     write_plans(larger, run_dir / "plan.m8.json")
     measured(run_dir, "one")
     summary = json.loads((run_dir / "summary.json").read_text())
@@ -83,37 +86,28 @@ def with_two_sizes(run_dir: Path, larger: PlanSet, *, measured_size: int) -> Pat
 
 @pytest.mark.parametrize("size", [4, 8])
 def test_the_plan_is_that_of_the_batches_that_were_measured(
-    write_run: WriteRun, larger_plans: PlanSet, size: int
+    run_dir: Path, larger_plans: PlanSet, size: int
 ) -> None:
-    run_dir = write_run("profile", "plan", events=[attached("one")])
     contents = load_run(with_two_sizes(run_dir, larger_plans, measured_size=size))
     assert (contents.chosen.of.schedule.microbatches, contents.chosen.index) == (size, 3)
-    text = page_of(contents, figures(contents))
-    assert f"time, {size} microbatches<" in text
+    assert f"time, {size} microbatches<" in page_of(contents, figures(contents))
     assert f"{size} microbatches" in figures(contents).job
 
 
-def test_before_a_measurement_the_plan_is_that_of_the_batches_that_run(
-    write_run: WriteRun, larger_plans: PlanSet
+def test_before_a_measurement_the_plan_is_that_of_the_batches_that_run_and_no_other(
+    run_dir: Path, larger_plans: PlanSet
 ) -> None:
-    run_dir = write_run("profile", "plan", events=[attached("one")])
     with_two_sizes(run_dir, larger_plans, measured_size=8)
+    larger = (run_dir / "plan.m8.json").rename(run_dir / "away.json")
+    contents = load_run(run_dir)
+    assert contents.plans is None
+    assert "plan.m8.json" in {part.file for part in contents.missing}
+    larger.rename(run_dir / "plan.m8.json")
     (run_dir / "summary.json").unlink()
     chosen = load_run(run_dir).chosen
     assert (chosen.of.schedule.microbatches, chosen.index) == (8, 3)
     (run_dir / "plan.json").unlink()
     assert load_run(run_dir).chosen is not None
-
-
-def test_a_plan_for_other_batches_is_not_shown_as_the_measured_ones(
-    write_run: WriteRun, larger_plans: PlanSet
-) -> None:
-    run_dir = write_run("profile", "plan", events=[attached("one")])
-    with_two_sizes(run_dir, larger_plans, measured_size=8)
-    (run_dir / "plan.m8.json").unlink()
-    contents = load_run(run_dir)
-    assert contents.plans is None
-    assert "plan.m8.json" in {part.file for part in contents.missing}
 
 
 def test_events_of_an_earlier_run_are_not_told_as_this_ones(write_run: WriteRun) -> None:
@@ -125,11 +119,10 @@ def test_events_of_an_earlier_run_are_not_told_as_this_ones(write_run: WriteRun)
 
 @pytest.mark.parametrize(("most", "rows"), [(64, 4), (3, 2)])
 def test_each_gpu_has_its_energy_time_clock_and_missed_changes(
-    write_run: WriteRun, monkeypatch: pytest.MonkeyPatch, most: int, rows: int
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, most: int, rows: int
 ) -> None:
     """Of many GPUs those of a stage share a row of means."""
     monkeypatch.setattr("perseus_ds.report.figures.MAX_GPU_ROWS", most)
-    run_dir = write_run("profile", "plan", events=[attached("one")])
     measured(run_dir, "one")
     contents = load_run(run_dir)
     header, cells = gpu_rows(contents)
@@ -149,17 +142,14 @@ def test_each_gpu_has_its_energy_time_clock_and_missed_changes(
     assert all(cell in page_of(contents, figures(contents)) for cell in cells[-1])
 
 
-def test_a_difference_beyond_the_errors_is_explained(write_run: WriteRun) -> None:
-    run_dir = write_run("profile", "plan", events=[attached("one")])
-    measured(run_dir, "one", saved_j=60.0)
-    contents = load_run(run_dir)
-    told = compare_measured_expected(contents, figures(contents))
-    assert "6.0" in told
-    assert "less than" in told
-    assert "missed" in told
-    measured(run_dir, "one", saved_j=119.0)
-    contents = load_run(run_dir)
-    assert "agrees" in compare_measured_expected(contents, figures(contents))
+def test_a_difference_beyond_the_errors_is_explained(run_dir: Path) -> None:
+    def compared(saved_j: float) -> str:
+        measured(run_dir, "one", saved_j=saved_j)
+        contents = load_run(run_dir)
+        return compare_measured_expected(contents, figures(contents))
+
+    assert all(words in compared(60.0) for words in ("6.0", "less than", "missed"))
+    assert "agrees" in compared(119.0)
 
 
 @pytest.mark.parametrize(
@@ -170,31 +160,31 @@ def test_a_difference_beyond_the_errors_is_explained(write_run: WriteRun) -> Non
         ([1], "an object"),
     ],
 )
-def test_a_ranks_file_that_is_wrong_is_named(write_run: WriteRun, content: object, why: str) -> None:
-    run_dir = write_run("profile", events=[attached("one")])
+def test_a_ranks_file_that_is_wrong_is_named(run_dir: Path, content: object, why: str) -> None:
     write_json(RunDirectory(run_dir).rank(0), content)
     named = {part.file: part.why for part in load_run(run_dir).missing}
-    assert "rank_00000.json" in named["ranks"]
-    assert why in named["ranks"]
+    assert all(words in named["ranks"] for words in ("rank_00000.json", why))
 
 
 def test_two_runs_are_compared_in_a_table(
     write_run: WriteRun, run_writer: WriteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, other = write_run(events=[attached("one")]), run_writer(tmp_path / "other", events=[attached("x")])
+    words = ["report", str(one), str(other)]
+
+    def told() -> str:
+        assert main(words) == 0
+        return capsys.readouterr().out
+
     measured(one, "one", saved_j=60.0)
     measured(other, "x", saved_j=120.0)
-    assert main(["report", str(one), str(other)]) == 0
-    told = capsys.readouterr().out
-    assert "6.0 points" in told
-    assert "more than" in told
-    assert max(map(len, told.splitlines())) <= 80
+    table = told()
+    assert all(words in table for words in ("6.0 points", "more than"))
+    assert max(map(len, table.splitlines())) <= 80
     assert not list(other.glob("*.html"))
     measured(other, "x", saved_j=61.0)
-    assert main(["report", str(one), str(other)]) == 0
-    assert "within" in capsys.readouterr().out
+    assert "within" in told()
     (other / "summary.json").unlink()
-    assert main(["report", str(one), str(other)]) == 0
-    assert "No saving" in capsys.readouterr().out
-    assert main(["report", str(one), str(other), "-o", str(tmp_path / "c.html")]) == 1
+    assert "No saving" in told()
+    assert main([*words, "-o", str(tmp_path / "c.html")]) == 1
     assert "--output" in capsys.readouterr().err

@@ -4,11 +4,11 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
 import pytest
+from cli_program import WriteRun
 
 from perseus_ds.report import write_report
 from perseus_ds.report.figures import figures
@@ -43,7 +43,7 @@ const wait = setInterval(() => {
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed to run the page's script")
 @pytest.mark.parametrize("width", [400, 1200])
 def test_every_figure_is_drawn_and_follows_the_chosen_plan(
-    write_run: Callable[..., Path], tmp_path: Path, width: int
+    write_run: WriteRun, tmp_path: Path, width: int
 ) -> None:
     contents = load_run(write_run())
     page, *_ = write_report(contents, figures(contents), page=tmp_path / "page.html")

@@ -1,10 +1,10 @@
 """The table that rank 0 prints: right figures, 80 columns, plain ASCII."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_program import WriteRun
 
 from perseus_ds.cli.report import report_table
 from perseus_ds.errors import PerseusError
@@ -17,8 +17,12 @@ def table(run_dir: Path) -> str:
     return report_table(contents, figures(contents))
 
 
-def test_a_whole_run(write_run: Callable[..., Path]) -> None:
-    lines = table(write_run()).splitlines()
+def test_a_whole_run_fits_a_log_file(write_run: WriteRun) -> None:
+    text = table(write_run())
+    assert text.isascii()
+    assert "\x1b" not in text
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
     assert {"2", "4", "1f1b,", "simulated", "A100-SXM4-80GB"} <= set(lines[0].split())
     assert {"12.0", "less", "+0.2", "measured", "simulated"} <= set(lines[1].split())
     assert "kWh" in lines[2], "what it is worth stands before everything else"
@@ -35,13 +39,6 @@ def test_a_whole_run(write_run: Callable[..., Path]) -> None:
     assert "agrees" in " ".join(lines)
 
 
-def test_fits_a_log_file(write_run: Callable[..., Path]) -> None:
-    text = table(write_run())
-    assert text.isascii()
-    assert "\x1b" not in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
 @pytest.mark.parametrize(
     ("event", "why"),
     [
@@ -49,9 +46,7 @@ def test_fits_a_log_file(write_run: Callable[..., Path]) -> None:
         ({"event": "disabled", "reason": "the GPU was lost"}, r"summary\.json: .*GPU.*lost"),
     ],
 )
-def test_says_what_is_missing_and_why(
-    write_run: Callable[..., Path], event: dict[str, object], why: str
-) -> None:
+def test_says_what_is_missing_and_why(write_run: WriteRun, event: dict[str, object], why: str) -> None:
     found = " ".join(table(write_run("profile", events=[event])).split())
     assert re.search(why, found)
     assert "measured" not in found
