@@ -50,19 +50,16 @@ def built(switching: Switching) -> PlanSet:
 @pytest.mark.parametrize(("split", "waits"), [("automatic", "automatic"), ("never", "never")])
 @pytest.mark.parametrize("budget", [ChangeBudget(6.0), ChangeBudget(5.0, 9.0, gpus_per_node=2)])
 def test_no_gpu_is_asked_more_often_than_allowed(budget: ChangeBudget, split: Split, waits: Wait) -> None:
-    plans = planned(budget, split, waits)
+    plans, size = planned(budget, split, waits), budget.gpus_per_node
     assert verify(plans) == len(plans)
-    for index in range(len(plans)):
-        plan = plans.plan(index)
+    for plan in map(plans.plan, range(len(plans))):
         asked = [len(clock_requests(plan, rank, LATE)) for rank in range(STAGES)]
-        if budget.per_gpu_per_s is not None:
-            assert max(asked) <= budget.per_gpu_per_s * plan.iteration_time_s
+        assert max(asked) <= budget.per_gpu_per_s * plan.iteration_time_s
         if budget.per_node_per_s is not None:
-            nodes = [
-                asked[first : first + budget.gpus_per_node]
-                for first in range(0, STAGES, budget.gpus_per_node)
-            ]
-            assert max(map(sum, nodes)) <= budget.per_node_per_s * plan.iteration_time_s
+            nodes = [sum(asked[first : first + size]) for first in range(0, STAGES, size)]
+            assert max(nodes) <= budget.per_node_per_s * plan.iteration_time_s
+    with pytest.raises(SolverError, match="budget"):
+        verify(replace(plans, budget=ChangeBudget(0.5)))
 
 
 @pytest.mark.parametrize("reserve", [0.0, "automatic"])
@@ -72,14 +69,13 @@ def test_where_the_shortest_time_asks_for_more_changes_than_allowed_longer_ones_
     """With errors in a profile the fastest clock of forwards may be a lower one than that of backwards."""
     wrong = {
         (stage, kind): tuple(
-            replace(
-                point,
-                time_s=(0.8 if kind is Kind.FORWARD and point.clock_mhz == 1200 else 1.0) * point.time_s,
-                time_sd_s=0.02 * point.time_s,
-            )
-            for point in points
+            replace(point, time_s=0.8 * point.time_s)
+            if kind is Kind.FORWARD and point.clock_mhz == 1200
+            else point
+            for point in varying
         )
         for (stage, kind), points in profile().points.items()
+        for varying in [[replace(point, time_sd_s=0.02 * point.time_s) for point in points]]
     }
     plans = build(
         replace(profile(), points=wrong),
@@ -104,21 +100,15 @@ def test_what_is_planned_within_a_budget_is_what_is_played(rate: float) -> None:
     assert saving_pct == pytest.approx(plans.plan(0).saving_pct, abs=0.2)
 
 
-def test_a_plan_that_changes_too_often_is_refused() -> None:
-    plans = planned(ChangeBudget(6.0))
-    with pytest.raises(SolverError, match="budget"):
-        verify(replace(plans, budget=ChangeBudget(0.5)))
-
-
 def test_changes_longer_than_an_iteration_are_refused_unless_none_is_made() -> None:
     slow = ClockChange.of_latency(60.0)
     with pytest.raises(PlanError, match="60 s"):
         built(Switching(slow))
     plans = built(Switching(slow, budget=ChangeBudget(0.0)))
-    for index in range(len(plans)):
+    for plan in map(plans.plan, range(len(plans))):
         for rank in range(STAGES):
-            assert not clock_requests(plans.plan(index), rank, slow)
-            assert len(set(clocks_of_stage(plans.plan(index), rank))) == 1
+            assert not clock_requests(plan, rank, slow)
+            assert len(set(clocks_of_stage(plan, rank))) == 1
 
 
 @pytest.mark.parametrize("change", [ClockChange(0.0, 0.05, 0.005), ClockChange(0.0, 0.005, 0.05)])
@@ -139,14 +129,17 @@ def test_waits_get_their_share_of_the_changes() -> None:
         assert len(low.waits)
 
 
-def test_what_is_left_of_a_budget_for_others() -> None:
-    budget = ChangeBudget(10.0, 30.0, gpus_per_node=2)
-    assert budget.less(2, 0.5) == ChangeBudget(6.0, 22.0, gpus_per_node=2)
-    assert budget.less(5, 0.5) is None
-
-
 @pytest.mark.parametrize("budget", [ChangeBudget(1e4), ChangeBudget(None, 3e4, gpus_per_node=2)])
 def test_a_budget_that_forbids_nothing_gives_the_plans_of_none(budget: ChangeBudget) -> None:
     free, within = planned(ChangeBudget()), planned(budget)
     assert np.array_equal(within.iteration_time_s, free.iteration_time_s)
     assert np.array_equal(within.energy_j, free.energy_j)
+
+
+def test_others_leave_less_of_a_budget_and_one_that_makes_no_sense_is_refused() -> None:
+    budget = ChangeBudget(10.0, 30.0, gpus_per_node=2)
+    assert budget.less(2, 0.5) == ChangeBudget(6.0, 22.0, gpus_per_node=2)
+    assert budget.less(5, 0.5) is None
+    for wrong in ({"per_gpu_per_s": np.nan}, {"per_node_per_s": -1.0}, {"gpus_per_node": 0}):
+        with pytest.raises(PlanError, match="budget"):
+            ChangeBudget(**wrong)

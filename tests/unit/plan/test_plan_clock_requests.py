@@ -28,9 +28,8 @@ CHANGES = [
 def planned(change: ClockChange, split: Split = "automatic") -> FrequencyPlan:
     schedule = textbook("1f1b", stages=4, microbatches=6)
     profile = replace(textbook_profile([1.0, 1.1, 1.2, 1.3]), blocking_w={1410: 70.0, LOW_MHZ: 50.0})
-    plans = build(
-        profile, schedule, blocking_power_w=70.0, switching=Switching(change, split, waits="automatic")
-    )
+    switching = Switching(change, split, waits="automatic")
+    plans = build(profile, schedule, blocking_power_w=70.0, switching=switching)
     return plans.plan(len(plans) // 3)
 
 
@@ -42,8 +41,8 @@ def own_of(plan: FrequencyPlan, rank: int) -> list[Played]:
 def asked_at_s(own: list[Played], request: ClockRequest) -> float:
     if request.position == OPENING:
         return request.offset_s
-    computation = own[request.position]
-    return request.offset_s + (computation.end_s if request.over else computation.start_s)
+    one = own[request.position]
+    return request.offset_s + (one.end_s if request.over else one.start_s)
 
 
 def in_force(plan: FrequencyPlan, rank: int, change: ClockChange) -> list[tuple[float, int]]:
@@ -80,24 +79,18 @@ def test_every_part_runs_at_its_clock_to_within_a_call(change: ClockChange, rank
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_low_wait_is_low_for_as_long_as_the_plan_counts_on(change: ClockChange) -> None:
-    plan = planned(change)
-    waits = plan.of.waits
-    mine = {
-        int(c): float(s)
-        for p, c, s in zip(waits.plan, waits.column, waits.low_s, strict=True)
-        if p == plan.index
-    }
+    plan, waits = planned(change), planned(change).of.waits
+    its = waits.plan == plan.index
+    mine = dict(zip(waits.column[its].tolist(), waits.low_s[its].tolist(), strict=True))
     assert mine
     for rank in range(4):
         changes = in_force(plan, rank, change)
-        own = own_of(plan, rank)
-        for (column, _), one in zip(plan.of.computations_of(rank), own, strict=True):
-            if column not in mine:
-                continue
-            end_s = plan.iteration_time_s + one.end_s
-            low_from_s = min(at_s for at_s, mhz in changes if mhz == LOW_MHZ and at_s >= end_s - 1e-9)
-            low_to_s = min(at_s for at_s, mhz in changes if mhz != LOW_MHZ and at_s > low_from_s)
-            assert low_to_s - low_from_s == pytest.approx(mine[column], abs=1e-6)
+        for (column, _), one in zip(plan.of.computations_of(rank), own_of(plan, rank), strict=True):
+            if column in mine:
+                end_s = plan.iteration_time_s + one.end_s
+                low_from_s = min(at_s for at_s, mhz in changes if mhz == LOW_MHZ and at_s >= end_s - 1e-9)
+                low_to_s = min(at_s for at_s, mhz in changes if mhz != LOW_MHZ and at_s > low_from_s)
+                assert low_to_s - low_from_s == pytest.approx(mine[column], abs=1e-6)
 
 
 LATE_DOWN = ClockChange(call_s=0.004, settle_up_s=0.006, settle_down_s=0.03)
@@ -128,8 +121,13 @@ def test_a_lower_clock_is_asked_for_ahead_and_in_force_when_what_runs_before_is_
 
 
 @pytest.mark.thorough
-def test_where_everything_lasts_longer_a_lower_clock_is_asked_for_at_the_end() -> None:
+def test_where_all_lasts_longer_or_loads_vary_a_lower_clock_is_asked_for_at_the_end() -> None:
     assert all(late >= 0.034 - 1e-9 for late, _ in lowered_late_s(on_pace=False))
+    plan = planned(LATE_DOWN, "never")
+    late = clock_requests(plan, 0, LATE_DOWN, on_pace=False)
+    for varies, ahead in ((0.0, True), (0.3, False)):
+        unequal = replace(plan.of, load_variation=varies).plan(plan.index)
+        assert (clock_requests(unequal, 0, LATE_DOWN) != late) is ahead
 
 
 @pytest.mark.parametrize(("slow_s", "asked_mhz"), [(0.001, [1410]), (0.02, [1005, 1410])])
@@ -140,15 +138,5 @@ def test_a_lower_clock_that_is_over_before_it_is_in_force_is_not_asked_for(
     whole = Played(Instruction(0, Kind.FORWARD, 0), 0.0, 0.1, 1.0, (Part(1410, 0.1, 1.0),))
     parts = Part(1005, slow_s, 0.1), Part(1410, 0.1, 1.0)
     split = Played(Instruction(0, Kind.BACKWARD, 0), 0.1, 0.1 + slow_s, 1.1, parts)
-    change = ClockChange(call_s=0.001, settle_up_s=0.001, settle_down_s=0.001)
-    asked = requests_of([whole, split], split.end_s, change)
+    asked = requests_of([whole, split], split.end_s, ClockChange(0.001, 0.001, 0.001))
     assert [request.clock_mhz for request in asked] == asked_mhz
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("varies", "ahead"), [(0.0, True), (0.3, False)])
-def test_where_loads_vary_lower_clocks_are_asked_for_at_the_end(varies: float, *, ahead: bool) -> None:
-    plan = planned(LATE_DOWN, "never")
-    unequal = replace(plan.of, load_variation=varies).plan(plan.index)
-    late = clock_requests(plan, 0, LATE_DOWN, on_pace=False)
-    assert (clock_requests(unequal, 0, LATE_DOWN) != late) is ahead

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise, product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.plan.problem import Switching, slow_first
-from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.select import costs_of, largest_change
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.schedule import textbook
@@ -38,11 +36,6 @@ def plans(request: pytest.FixtureRequest) -> PlanSet:
     return planned(request.param)
 
 
-@pytest.fixture(scope="module")
-def steady() -> PlanSet:
-    return planned("never", "never")
-
-
 def least_and_most_w(played: list[Played], total_s: float) -> tuple[float, float]:
     """The power of stretches in which nobody begins or ends; of three GPUs, who does not work waits."""
     ends = sorted({0.0, total_s} | {one.start_s for one in played} | {one.end_s for one in played})
@@ -56,56 +49,35 @@ def least_and_most_w(played: list[Played], total_s: float) -> tuple[float, float
     return min(found), max(found)
 
 
-def test_power_over_time_is_energy(plans: PlanSet) -> None:
-    for index in range(0, len(plans), 7):
-        plan = plans.plan(index)
+def worked_s(played: list[Played]) -> float:
+    return sum(one.duration_s for one in played if one.parts)
+
+
+def test_power_over_time_is_energy_and_waiting_is_what_working_leaves(plans: PlanSet) -> None:
+    before = plans.baseline
+    waited_before_s = 3 * before.iteration_time_s - worked_s(play_baseline(plans))
+    for plan in map(plans.plan, range(0, len(plans), 7)):
         costs = costs_of(plan)
         assert costs.power.mean_w * plan.iteration_time_s == pytest.approx(plan.energy_j, rel=1e-9)
-        before = plans.baseline
         assert costs.power_before.mean_w * before.iteration_time_s == pytest.approx(before.energy_j, rel=1e-9)
         assert costs.power.least_w <= costs.power.mean_w <= costs.power.peak_w
-
-
-def test_power_swings_between_what_the_stretches_take(steady: PlanSet) -> None:
-    for index in range(0, len(steady), 7):
-        plan = steady.plan(index)
-        costs = costs_of(plan)
-        for found, played, total_s in (
-            (costs.power, play(plan), plan.iteration_time_s),
-            (costs.power_before, play_baseline(steady), steady.baseline.iteration_time_s),
-        ):
-            assert (found.least_w, found.peak_w) == pytest.approx(least_and_most_w(played, total_s), rel=1e-9)
-
-
-def test_waiting_is_what_working_leaves(plans: PlanSet) -> None:
-    for index in range(0, len(plans), 7):
-        plan = plans.plan(index)
-        costs = costs_of(plan)
-        working_j = sum(one.energy_j for one in play(plan))
-        working_s = sum(one.duration_s for one in play(plan) if one.parts)
-        waiting_s = 3 * plan.iteration_time_s - working_s
-        assert costs.waiting_j == pytest.approx(plan.energy_j - working_j)
+        waiting_s = 3 * plan.iteration_time_s - worked_s(play(plan))
+        assert costs.waiting_j == pytest.approx(plan.energy_j - sum(one.energy_j for one in play(plan)))
         assert LOW_W * waiting_s - 1e-9 <= costs.waiting_j <= HIGH_W * waiting_s + 1e-9
-        before_s = 3 * plans.baseline.iteration_time_s - sum(
-            one.duration_s for one in play_baseline(plans) if one.parts
-        )
-        assert costs.waiting_before_j == pytest.approx(HIGH_W * before_s)
+        assert costs.waiting_before_j == pytest.approx(HIGH_W * waited_before_s)
 
 
-def test_changes_are_counted_round_the_iteration(steady: PlanSet) -> None:
-    for index in range(0, len(steady), 7):
-        plan = steady.plan(index)
-        costs = costs_of(plan)
+def test_power_swings_and_changes_are_counted_round_the_iteration() -> None:
+    steady = planned("never", "never")
+    before = play_baseline(steady), steady.baseline.iteration_time_s
+    for plan in map(steady.plan, range(0, len(steady), 7)):
+        costs, now = costs_of(plan), (play(plan), plan.iteration_time_s)
+        for found, played in ((costs.power, now), (costs.power_before, before)):
+            assert (found.least_w, found.peak_w) == pytest.approx(least_and_most_w(*played), rel=1e-9)
         rounds = [clocks + clocks[:1] for clocks in (clocks_of_stage(plan, stage) for stage in range(3))]
         assert costs.changes == max(sum(a != b for a, b in pairwise(clocks)) for clocks in rounds)
         assert costs.changes_per_s == pytest.approx(costs.changes / plan.iteration_time_s)
         assert costs.splits == 0
-
-
-@pytest.mark.parametrize("wrong", [{"per_gpu_per_s": np.nan}, {"per_node_per_s": -1.0}, {"gpus_per_node": 0}])
-def test_a_budget_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(PlanError, match="budget"):
-        ChangeBudget(**wrong)
 
 
 def test_a_wait_is_low_from_when_the_clock_is_down_until_it_is_up_again() -> None:
@@ -138,9 +110,6 @@ def test_the_order_of_parts_changes_the_clock_least_often(seed: int) -> None:
             return sum(one[1] != other[0] for one, other in pairwise(parts))
 
         assert changes(turned[plan]) == min(map(changes, product([False, True], repeat=6)))
-
-
-# Power of every plan, and the largest change of it.
 
 
 @pytest.mark.parametrize("within_s", [0.05, 0.4, 1.0, 7.0])

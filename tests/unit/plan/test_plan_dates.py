@@ -17,7 +17,7 @@ from perseus_ds.plan.clock_requests import play
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.select import faster_plan, select
-from perseus_ds.plan.verify import check_budget
+from perseus_ds.plan.verify import check_budget, verify
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import emulator as emulation
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Emulator, means
@@ -28,17 +28,22 @@ OFF_S = 0.02
 
 
 @functools.cache
-def planned(microbatches: int = 12, *, dated: bool = True) -> PlanSet:
-    schedule = textbook("1f1b", stages=STAGES, microbatches=microbatches)
+def planned(microbatches: int = 12, *, order: str = "1f1b", dated: bool = True) -> PlanSet:
+    schedule = textbook(order, stages=STAGES, microbatches=microbatches)
     budget = ChangeBudget(dated=True) if dated else ChangeBudget(0.0)
-    switching = Switching(CHANGE, split="never", budget=budget)
-    return build(
-        gpt3_profile(), schedule, blocking_power_w=BLOCKING_POWER_W, reserve_pct=1.0, switching=switching
-    )
+    switching, waiting_w = Switching(CHANGE, split="never", budget=budget), BLOCKING_POWER_W
+    return build(gpt3_profile(), schedule, blocking_power_w=waiting_w, reserve_pct=1.0, switching=switching)
 
 
 def chosen(slower_pct: float, plans: PlanSet | None = None) -> FrequencyPlan:
     return select(plans or planned(), Objective(policy="max_slowdown", max_slowdown_pct=slower_pct))
+
+
+def played(plan: FrequencyPlan, iterations: int, always: int, noise: float = 0.0) -> tuple[float, float]:
+    """Mean time and energy of an iteration."""
+    shape = ClusterShape(change=CHANGE, waiting_w=BLOCKING_POWER_W)
+    emulator = Emulator(plan.of, gpt3_profile(), shape, conditions=Conditions(noise=noise, seed=1))
+    return means(emulator.play(iterations, always=always))
 
 
 def test_a_gpu_goes_down_once_and_up_again_for_the_next_iteration() -> None:
@@ -87,11 +92,7 @@ def test_a_change_20_ms_early_or_late_costs_hardly_any_time(
             )
 
         monkeypatch.setattr(emulation, "clock_requests", off)
-        conditions = Conditions(noise=noise, seed=1)
-        shape = ClusterShape(change=CHANGE, waiting_w=BLOCKING_POWER_W)
-        return means(
-            Emulator(plan.of, gpt3_profile(), shape, conditions=conditions).play(6, always=plan.index)
-        )[0]
+        return played(plan, 6, plan.index, noise)[0]
 
     in_time_s = lasts_s((0.0, 0.0))
     every = [(down_s, up_s) for down_s in (-OFF_S, OFF_S) for up_s in (-OFF_S, OFF_S)]
@@ -103,8 +104,7 @@ def test_dates_save_at_no_loss_of_time_what_one_clock_does_not() -> None:
     plan, one_clock = chosen(0.0), chosen(0.0, planned(dated=False))
     assert one_clock.saving_pct < 1.0
     assert plan.saving_pct > 8.0
-    emulator = Emulator(plan.of, gpt3_profile(), ClusterShape(change=CHANGE, waiting_w=BLOCKING_POWER_W))
-    default, dated = (means(emulator.play(4, always=which)) for which in (DEFAULT_CLOCKS, plan.index))
+    default, dated = (played(plan, 4, which) for which in (DEFAULT_CLOCKS, plan.index))
     assert dated[0] <= 1.0005 * default[0]
     assert dated[1] <= 0.92 * default[1]
 
@@ -122,31 +122,22 @@ def test_the_file_keeps_the_dates_and_a_third_change_is_refused() -> None:
 @pytest.mark.parametrize("order", ["gpipe", "1f1b"])
 @pytest.mark.parametrize("microbatches", [1, 2])
 def test_short_schedules_are_planned(order: str, microbatches: int) -> None:
-    schedule = textbook(order, stages=STAGES, microbatches=microbatches)
-    switching = Switching(CHANGE, split="never", budget=ChangeBudget(dated=True))
-    plans = build(
-        gpt3_profile(),
-        schedule,
-        blocking_power_w=BLOCKING_POWER_W,
-        reserve_pct=1.0,
-        switching=switching,
-        verify=True,
-    )
+    plans = planned(microbatches, order=order)
+    assert verify(plans) == len(plans)
     assert all(len(clock_requests(plans.plan(0), rank, CHANGE)) in {0, 2} for rank in range(STAGES))
 
 
 # A faster plan by an audit.
 
 
-def test_a_plan_that_is_as_slow_as_allowed_is_kept() -> None:
+def test_a_plan_as_slow_as_allowed_is_kept_and_the_fastest_is_the_last_resort() -> None:
     plan = chosen(1.0)
     assert faster_plan(plan.of, plan.index, 0.98, 1.0) == plan.index
+    assert faster_plan(plan.of, plan.index, 9.0, 1.0) == 0
 
 
 @pytest.mark.parametrize("measured_pct", [1.05, 1.5], ids=["in proportion", "by the same time"])
-def test_one_that_is_slower_gives_way_to_a_faster_one_by_the_worse_of_two_readings(
-    measured_pct: float,
-) -> None:
+def test_a_slower_one_gives_way_to_a_faster_by_the_worse_of_two_readings(measured_pct: float) -> None:
     plan = chosen(1.0)
     plans, planned_pct = plan.of, plan.slowdown_pct
     following = plans.plan(faster_plan(plans, plan.index, measured_pct, 1.0))
@@ -154,11 +145,6 @@ def test_one_that_is_slower_gives_way_to_a_faster_one_by_the_worse_of_two_readin
     most_pct = min(planned_pct - measured_pct + 0.9, planned_pct * 0.9 / measured_pct)
     assert following.slowdown_pct <= most_pct
     assert plans.plan(following.index + 1).slowdown_pct > most_pct
-
-
-def test_the_fastest_plan_is_the_last_resort() -> None:
-    plan = chosen(1.0)
-    assert faster_plan(plan.of, plan.index, 9.0, 1.0) == 0
 
 
 def test_a_job_may_use_dates_where_it_may_be_slower() -> None:

@@ -67,12 +67,12 @@ RESERVED = replace(WITH_A_WAIT.of, iteration_time_s=np.array([8.07]), reserve_pc
 
 
 def profile_of(plan: FrequencyPlan, waiting_w: dict[int, float]) -> Profile:
+    columns = {key: (one.clock_mhz, one.time_s, one.energy_j) for key, one in plan.of.options.items()}
     points = {
         key: tuple(
-            Point(int(mhz), float(time_s), float(energy_j))
-            for mhz, time_s, energy_j in zip(one.clock_mhz, one.time_s, one.energy_j, strict=False)
+            Point(int(mhz), float(time_s), float(own_j)) for mhz, time_s, own_j in zip(*own, strict=False)
         )
-        for key, one in plan.of.options.items()
+        for key, own in columns.items()
     }
     return Profile(points, blocking_w=waiting_w)
 
@@ -118,34 +118,35 @@ LINE = ((1400, 810), 0.6), ((1000, 405), 0.8)
 def behind_timelines(spared_w: dict[int, float]) -> FrequencyPlan:
     """As the plan with a wait, but 0B and 1B run along a timeline that ends at 405 MHz of memory."""
     line = tuple(Segment(clock, memory, share * 2.8 / 1.4) for (clock, memory), share in LINE)
-    backward = replace(
-        BACKWARD,
-        time_s=np.append(BACKWARD.time_s, 2.8),
-        energy_j=np.append(BACKWARD.energy_j, 300.0),
-        timelines=(line,),
-        spared_w=spared_w,
-    )
+    time_s, energy_j = np.append(BACKWARD.time_s, 2.8), np.append(BACKWARD.energy_j, 300.0)
+    backward = replace(BACKWARD, time_s=time_s, energy_j=energy_j, timelines=(line,), spared_w=spared_w)
     plans = WITH_A_WAIT.of
     options = {key: backward if key[1] is Kind.BACKWARD else one for key, one in plans.options.items()}
     return replace(plans, options=options, choice=np.array([[0, 2, 1, 2]], np.uint8)).plan(0)
 
 
-def test_a_gpu_waits_at_the_memory_clock_of_what_follows() -> None:
+def test_behind_timelines_a_gpu_waits_at_their_memory_clock_and_begins_late() -> None:
     """Rank 0 waits 4.2 s for 0B at 1400 and 810 MHz; rank 1 3.8 s, 1 s before and 2.8 s behind, for 1F.
 
-    For 2 % of 1.2 s both are still at 810 MHz where 405 MHz are planned.
+    For 2 % of 1.2 s both are still at 810 MHz where 405 MHz are planned. Where a change lasts half a second
+    1F lasts 1.4 s, 1B's clocks are in force 0.028 s after it: 0.028 / 2.8 was done at 1000 MHz.
     """
     own = expected_j(behind_timelines({}), ClockChange(), BY_CLOCK)
     spared = expected_j(behind_timelines({810: 10.0, 405: 20.0}), ClockChange(), BY_CLOCK)
     assert own - spared == pytest.approx(4.2 * 10.0 - 2 * 0.024 * 10.0)
-
-
-def test_a_timeline_begins_when_its_first_clocks_are_in_force() -> None:
-    """1F lasts 1.4 s, 1B's clocks are in force 0.028 s after it: 0.028 / 2.8 was done at 1000 MHz."""
-    late = expected_j(behind_timelines({}), HALF_A_SECOND, SAME)
-    on_time = expected_j(behind_timelines({}), ClockChange(), SAME)
+    late, on_time = (
+        expected_j(behind_timelines({}), change, SAME) for change in (HALF_A_SECOND, ClockChange())
+    )
     guard_j = 0.024 * (430.0 / 2.0 - 400.0 / 2.8)
     assert late - on_time == pytest.approx((400.0 - 300.0 - guard_j) * 0.028 / 2.8)
+
+
+def test_a_cooler_gpu_leaks_less() -> None:
+    """1 600 J in 6 s are 266.7 W, 1 600 J in 8 s 200 W: of 66.7 W both leak a tenth less, and that too."""
+    cool = replace(profile_of(WITH_A_WAIT, SAME), leakage=0.1)
+    spared_j = 8.0 * 0.1 * (1600 / 6 - 1600 / 8) / 0.9
+    found = expected(WITH_A_WAIT, cool, ClockChange())
+    assert BASELINE_J * (1.0 - found.saving_pct / 100.0) == pytest.approx(1600.0 - spared_j)
 
 
 def test_a_cooler_gpu_leaks_less_behind_timelines_of_one_temperature_alone() -> None:
@@ -167,54 +168,35 @@ def test_what_varies_makes_a_plan_without_slack_last_longer() -> None:
     """Stage 0 computes 3.0 s a microbatch, as stage 1; else it waits for half of it."""
     light = Options(np.array([1400, 1000]), np.array([0.5, 1.0]), np.array([110.0, 90.0]))
     half = Options(np.array([1400, 1000]), np.array([1.0, 2.0]), np.array([215.0, 200.0]))
-    options = {
-        (0, Kind.FORWARD): light,
-        (0, Kind.BACKWARD): half,
-        (1, Kind.FORWARD): FORWARD,
-        (1, Kind.BACKWARD): BACKWARD,
-    }
+    options = dict(zip(VARY, (light, half, FORWARD, BACKWARD), strict=True))
     plans = replace(WITH_A_WAIT.of, schedule=textbook("1f1b", stages=2, microbatches=3), options=options)
     choice = np.array([[0, 0, 1, 1, 1, 0] + [0] * 6], np.uint8)
     full = replace(plans, choice=choice, iteration_time_s=np.array([10.5])).plan(0)
-    still = expected(full, profile_of(full, SAME), ClockChange())
-    varied = expected(full, profile_of(full, SAME), ClockChange(), variation=VARY)
-    beside = expected(full, profile_of(full, SAME), ClockChange(), variation=VARY, replicas=8)
+    known = profile_of(full, SAME)
+    still = expected(full, known, ClockChange())
+    varied = expected(full, known, ClockChange(), variation=VARY)
+    beside = expected(full, known, ClockChange(), variation=VARY, replicas=8)
+    sized = expected(full, replace(known, size_variation=0.3), ClockChange(), variation=VARY)
     assert varied.slowdown_pct > still.slowdown_pct + 0.01
     assert beside.slowdown_pct > still.slowdown_pct
-    sized = replace(profile_of(full, SAME), size_variation=0.3)
-    assert expected(full, sized, ClockChange(), variation=VARY).slowdown_pct > varied.slowdown_pct + 0.3
+    assert sized.slowdown_pct > varied.slowdown_pct + 0.3
 
 
-def test_a_cooler_gpu_leaks_less() -> None:
-    """1 600 J in 6 s are 266.7 W, 1 600 J in 8 s 200 W: of 66.7 W both leak a tenth less, and that too."""
-    cool = replace(profile_of(WITH_A_WAIT, SAME), leakage=0.1)
-    spared_j = 8.0 * 0.1 * (1600 / 6 - 1600 / 8) / 0.9
-    found = expected(WITH_A_WAIT, cool, ClockChange())
-    assert BASELINE_J * (1.0 - found.saving_pct / 100.0) == pytest.approx(1600.0 - spared_j)
+def of_unsure(plan: FrequencyPlan, key: tuple[int, Kind], option: int, **errors: float) -> Expected:
+    """What is expected where one point is known to these errors."""
+    profile = profile_of(plan, SAME)
+    points = list(profile.points[key])
+    points[option] = replace(points[option], **errors)
+    return expected(plan, replace(profile, points={**profile.points, key: tuple(points)}), ClockChange())
 
 
 def test_the_interval_is_that_of_the_energies_that_either_side_runs() -> None:
     """One point is unsure: 0F at 1400 MHz runs once on both sides, which take alike, and cancels."""
-
-    def within(key: tuple[int, Kind], option: int) -> float:
-        profile = profile_of(WITH_A_WAIT, SAME)
-        points = list(profile.points[key])
-        points[option] = replace(points[option], energy_se_j=16.0)
-        unsure = replace(profile, points={**profile.points, key: tuple(points)})
-        return expected(WITH_A_WAIT, unsure, ClockChange()).within_pct
-
     left_out = 1.96 * 0.05
-    assert within((0, Kind.FORWARD), 0) == pytest.approx(left_out)
-    assert within((1, Kind.BACKWARD), 1) == pytest.approx((1.96**2 + left_out**2) ** 0.5)
-    assert within((1, Kind.BACKWARD), 0) == pytest.approx((1.96**2 + left_out**2) ** 0.5)
-
-
-def of_unsure_time(plan: FrequencyPlan, key: tuple[int, Kind], option: int, share: float) -> Expected:
-    """What is expected where one point's time is known to that share of it."""
-    profile = profile_of(plan, SAME)
-    points = list(profile.points[key])
-    points[option] = replace(points[option], time_se_s=share * points[option].time_s)
-    return expected(plan, replace(profile, points={**profile.points, key: tuple(points)}), ClockChange())
+    within = [(1.96**2 + left_out**2) ** 0.5] * 2 + [left_out]
+    unsure = ((1, Kind.BACKWARD), 1), ((1, Kind.BACKWARD), 0), ((0, Kind.FORWARD), 0)
+    found = [of_unsure(WITH_A_WAIT, *one, energy_se_j=16.0).within_pct for one in unsure]
+    assert found == pytest.approx(within)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +212,8 @@ def test_the_interval_of_time_is_that_of_the_longest_path(
     key: tuple[int, Kind], option: int, error_pct: float
 ) -> None:
     """8 s where 6 s were, and one of their durations is known to 1 %."""
-    found = of_unsure_time(WITH_A_WAIT, key, option, 0.01)
+    time_se_s = 0.01 * float(WITH_A_WAIT.of.options[key].time_s[option])
+    found = of_unsure(WITH_A_WAIT, key, option, time_se_s=time_se_s)
     assert found.slowdown_within_pct == pytest.approx(1.96 * (error_pct**2 + 0.04**2) ** 0.5, rel=0.15)
     assert found.slowdown_pct == pytest.approx(100.0 * (8.0 / 6.0 - 1.0), abs=0.15)
 
@@ -245,9 +228,9 @@ def test_of_two_paths_as_long_one_is_longer() -> None:
     options = {**plans.options, (0, Kind.BACKWARD): slow}
     choice = np.array([[0, 0, 1, 0, 0, 0, 0, 0]], np.uint8)
     plan = replace(plans, options=options, choice=choice, iteration_time_s=np.array([9.0])).plan(0)
-    found = of_unsure_time(plan, (0, Kind.BACKWARD), 1, 0.1)
-    assert found.slowdown_pct == pytest.approx(100.0 * 0.3 / (2 * np.pi) ** 0.5 / 9.0, rel=0.2)
-    assert of_unsure_time(plan, (0, Kind.BACKWARD), 1, 0.0).slowdown_pct == pytest.approx(0.0)
+    unsure, sure = (of_unsure(plan, (0, Kind.BACKWARD), 1, time_se_s=error_s) for error_s in (0.3, 0.0))
+    assert unsure.slowdown_pct == pytest.approx(100.0 * 0.3 / (2 * np.pi) ** 0.5 / 9.0, rel=0.2)
+    assert sure.slowdown_pct == pytest.approx(0.0)
 
 
 def test_few_executions_are_known_as_all_clocks_say_that_they_vary() -> None:
@@ -268,8 +251,7 @@ SCHEDULE = textbook("1f1b", stages=8, microbatches=12)
 def few(clocks: int, known: Profile) -> Profile:
     """The same profile at so many of its clocks, spread over them all."""
     kept = np.linspace(0, len(known.clocks_mhz) - 1, clocks).round().astype(int)
-    points = {key: tuple(known.of(*key)[at] for at in kept) for key in known.points}
-    return replace(known, points=points)
+    return replace(known, points={key: tuple(known.of(*key)[at] for at in kept) for key in known.points})
 
 
 def off_by(share: float, *, told: bool = False, clocks: int = 38, seed: int = 11) -> Profile:
@@ -277,15 +259,10 @@ def off_by(share: float, *, told: bool = False, clocks: int = 38, seed: int = 11
     known, draw = few(clocks, gpt3_profile()), np.random.default_rng(seed)
 
     def wrong(point: Point) -> Point:
-        time, energy = 1.0 + share * draw.standard_normal(2)
-        errors = (share * point.time_s, share * point.energy_j) if told else (0.0, 0.0)
-        return replace(
-            point,
-            time_s=point.time_s * time,
-            energy_j=point.energy_j * energy,
-            time_se_s=errors[0],
-            energy_se_j=errors[1],
-        )
+        time_s, energy_j = np.array([point.time_s, point.energy_j]) * (1.0 + share * draw.standard_normal(2))
+        stated = share if told else 0.0
+        errors = {"time_se_s": stated * point.time_s, "energy_se_j": stated * point.energy_j}
+        return replace(point, time_s=time_s, energy_j=energy_j, **errors)
 
     return replace(known, points={key: tuple(map(wrong, own)) for key, own in known.points.items()})
 
@@ -323,14 +300,13 @@ def test_errors_are_seen_and_what_they_still_cost(share: float, most_pct: float,
     assert 0.2 * most_pct < found.slowdown_pct < 1.3 * most_pct
 
 
-def test_a_profile_without_errors_has_none_that_matter() -> None:
+def test_exact_profiles_and_stated_errors_are_not_doubted_and_three_points_show_no_scatter() -> None:
     found = error_of(gpt3_profile())
     assert found.time_pct < 0.02
     assert found.slowdown_pct is None
     assert not found.matters
-
-
-def test_three_points_say_nothing_of_their_scatter() -> None:
+    assert few_clocks(few(6, gpt3_profile())) is None
+    assert few_clocks(off_by(0.02, told=True, clocks=5)) is None
     assert error_of(few(3, gpt3_profile())) is None
     doubt = few_clocks(few(3, gpt3_profile()))
     assert (doubt.clocks, doubt.scatter_pct) == (3, None)
@@ -348,11 +324,6 @@ def test_few_clocks_with_errors_are_doubted_and_planned_with_a_margin(clocks: in
         assert 1.0 < doubt.scatter_pct < 4.0
         slower_pct.append(truly_slower_pct(true, smooth(read, scatter=True)))
     assert np.mean(slower_pct) < 0.5
-
-
-def test_few_clocks_without_errors_are_not_doubted_nor_are_those_that_state_theirs() -> None:
-    assert few_clocks(few(6, gpt3_profile())) is None
-    assert few_clocks(off_by(0.02, told=True, clocks=5)) is None
 
 
 # How sure a plan's saving is: held against profiles drawn with the same errors.

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from schedules import schedule
 from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.plan import OPENING, PlanSet, build, clock_requests, verify
+from perseus_ds.plan import OPENING, build, clock_requests, verify
 from perseus_ds.plan.clock_requests import play
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.waits import BEGINNING, Idle, idles
@@ -16,12 +17,9 @@ from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
 FIXED = {(0, Kind.LOAD): 0.1, (0, Kind.REDUCE_GRADS): 0.2, (0, Kind.STEP): 0.3, (1, Kind.STEP): 0.3}
 
 
-def scheduled(*orders: str) -> Schedule:
-    return Schedule("by hand", 1, tuple(tuple(map(Instruction.parse, order.split())) for order in orders))
-
-
 def of_rank_0(order: str) -> list[Idle]:
-    return [idle for idle in idles(scheduled(order, "1F0 1B0"), FIXED) if idle.rank == 0]
+    whole = schedule(order, "1F0 1B0", microbatches=1)
+    return [idle for idle in idles(whole, FIXED) if idle.rank == 0]
 
 
 @pytest.mark.parametrize(
@@ -57,33 +55,24 @@ def test_spans(idle: Idle, span_s: tuple[float, float]) -> None:
     assert tuple(float(moment) for moment in found) == pytest.approx(span_s)
 
 
-@pytest.fixture(scope="module")
-def plans() -> PlanSet:
+def test_ranks_behind_the_first_begin_and_end_low_until_all_step_or_the_first_computation() -> None:
     whole = textbook("1f1b", stages=4, microbatches=4)
-    orders = tuple(
+    orders = [
         (*order, Instruction.parse(f"{rank}AR0"), Instruction.parse(f"{rank}OS0"))
         for rank, order in enumerate(whole.orders)
-    )
+    ]
     fixed_s = {(rank, kind): 0.02 for rank in range(4) for kind in (Kind.REDUCE_GRADS, Kind.STEP)}
-    profile = replace(
-        textbook_profile([1.0, 1.1, 1.2, 1.3]), blocking_w={1410: 70.0, 300: 50.0}, fixed_s=fixed_s
-    )
-    change = ClockChange(call_s=0.002, settle_up_s=0.01, settle_down_s=0.005)
-    schedule = Schedule(whole.name, whole.microbatches, orders)
-    return build(profile, schedule, blocking_power_w=70.0, switching=Switching(change, waits="automatic"))
-
-
-def test_ranks_behind_the_first_begin_and_end_low(plans: PlanSet) -> None:
+    measured = textbook_profile([1.0, 1.1, 1.2, 1.3])
+    profile = replace(measured, blocking_w={1410: 70.0, 300: 50.0}, fixed_s=fixed_s)
+    switching = Switching(ClockChange(0.002, 0.01, 0.005), waits="automatic")
+    timed = Schedule(whole.name, whole.microbatches, tuple(orders))
+    plans = build(profile, timed, blocking_power_w=70.0, switching=switching)
     assert verify(plans) == len(plans)
     plan = plans.plan(0)
     low = {(idle.rank, idle.position) for rank in range(4) for idle in plan.low_waits(rank)}
     last = len(plans.computations_of(3)) - 1
     assert {(rank, position) for rank in (1, 2, 3) for position in (BEGINNING, last)} <= low
     assert (0, BEGINNING) not in low
-
-
-def test_the_low_clock_is_over_before_all_step_and_before_the_first_computation(plans: PlanSet) -> None:
-    plan = plans.plan(0)
     own = [one for one in play(plan) if one.parts and one.instruction.stage == 3]
     requests = clock_requests(plan, 3, plans.change)
     down, up = (r for r in requests if r.over and r.position == len(own) - 1)

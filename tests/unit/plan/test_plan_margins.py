@@ -12,7 +12,7 @@ from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, Switching, build, dumps, loads, select, verify
 from perseus_ds.plan.reserve import margins_s
-from perseus_ds.profile import Profile, smooth
+from perseus_ds.profile import Point, Profile, smooth
 from perseus_ds.schedule import textbook
 
 TRUE = textbook_profile([1.0, 0.97, 1.04, 1.01])
@@ -22,19 +22,13 @@ SCHEDULE = textbook("1f1b", stages=4, microbatches=6)
 def off_by(share: float, seed: int) -> Profile:
     """Every time off by itself, which the profile states."""
     draw = np.random.default_rng(seed)
-    points = {
-        key: tuple(
-            replace(
-                point,
-                time_s=point.time_s * (1.0 + share * float(draw.standard_normal())),
-                time_se_s=share * point.time_s,
-                energy_se_j=share * point.energy_j,
-            )
-            for point in own
-        )
-        for key, own in TRUE.points.items()
-    }
-    return replace(TRUE, points=points)
+
+    def wrong(point: Point) -> Point:
+        time_s = point.time_s * (1.0 + share * float(draw.standard_normal()))
+        errors = {"time_se_s": share * point.time_s, "energy_se_j": share * point.energy_j}
+        return replace(point, time_s=time_s, **errors)
+
+    return replace(TRUE, points={key: tuple(map(wrong, own)) for key, own in TRUE.points.items()})
 
 
 def plans_of(profile: Profile) -> PlanSet:

@@ -59,9 +59,9 @@ def planned(folder: Path, request: PlanRequest, profile: Profile = PROFILE) -> P
 def test_where_a_change_outlasts_an_iteration_every_gpu_keeps_one_clock(tmp_path: Path) -> None:
     plans = planned(tmp_path, REQUEST, replace(PROFILE, calibration=SLOW))
     assert len(plans) > 1
-    for index in range(len(plans)):
+    for plan in map(plans.plan, range(len(plans))):
         for stage in range(SCHEDULE.stages):
-            assert len(set(clocks_of_stage(plans.plan(index), stage))) == 1
+            assert len(set(clocks_of_stage(plan, stage))) == 1
 
 
 def test_the_time_that_the_objective_allows_has_a_plan_of_its_own(tmp_path: Path) -> None:

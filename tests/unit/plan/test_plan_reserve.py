@@ -14,12 +14,7 @@ from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.reserve import ALLOWED_PCT, CANDIDATES_PCT, UNKNOWN_PCT, Reserve
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Kind, textbook
-from perseus_ds.simulation.emulator import (
-    DEFAULT_CLOCKS,
-    ClusterShape,
-    Conditions,
-    Emulator,
-)
+from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Emulator
 
 pytestmark = pytest.mark.thorough
 
@@ -28,11 +23,9 @@ SCHEDULE = textbook("1f1b", stages=4, microbatches=8)
 
 
 def varying(share: float, profile: Profile = SILENT) -> Profile:
-    points = {
-        key: tuple(replace(point, time_sd_s=share * point.time_s) for point in own)
-        for key, own in profile.points.items()
-    }
-    return replace(profile, points=points)
+    points = profile.points.items()
+    varied = {key: tuple(replace(one, time_sd_s=share * one.time_s) for one in own) for key, own in points}
+    return replace(profile, points=varied)
 
 
 def plans_of(

@@ -129,12 +129,16 @@ def test_it_takes_as_long_as_asked_and_costs_no_more_than_the_mixture(plans: Pla
     assert sum(found) >= 0.9 * len(found)
 
 
-def test_every_certificate_holds(plans: PlanSet) -> None:
+def test_every_certificate_holds_also_of_what_is_written_and_the_plans_around_stay(plans: PlanSet) -> None:
     for after, time_s in times_between(plans, 7):
         grown = with_plan_at(plans, time_s)
         assert verify(grown) == len(grown)
+        assert dumps(loads(dumps(grown))) == dumps(grown)
         check_times_by_networkx(grown, [after])
         check_bounds_by_lp(grown, [after])
+        for old, new in ((after - 1, after - 1), (after, after + 1), (0, 0), (len(plans) - 1, len(plans))):
+            assert plans.plan(old).portions() == grown.plan(new).portions()
+            assert plans.plan(old).energy_j == grown.plan(new).energy_j
 
 
 def test_a_cap_of_power_between_two_plans_is_used_up(plans: PlanSet) -> None:
@@ -144,15 +148,6 @@ def test_a_cap_of_power_between_two_plans_is_used_up(plans: PlanSet) -> None:
     found = select(with_plan_within(plans, cap), cap)
     assert found.energy_j / found.iteration_time_s <= cap.power_cap_w
     assert found.iteration_time_s < select(plans, cap).iteration_time_s
-
-
-def test_it_is_written_and_the_plans_around_stay_what_they_were(plans: PlanSet) -> None:
-    after, time_s = times_between(plans, 3)[1]
-    grown = with_plan_at(plans, time_s)
-    assert dumps(loads(dumps(grown))) == dumps(grown)
-    for old, new in ((after - 1, after - 1), (after, after + 1), (0, 0), (len(plans) - 1, len(plans))):
-        assert plans.plan(old).portions() == grown.plan(new).portions()
-        assert plans.plan(old).energy_j == grown.plan(new).energy_j
 
 
 def test_where_no_two_plans_lie_around_a_time_nothing_is_added(plans: PlanSet) -> None:
@@ -172,6 +167,5 @@ def test_where_no_two_plans_lie_around_a_time_nothing_is_added(plans: PlanSet) -
 )
 def test_what_a_mixture_could_break_is_left_alone(switching: Switching, *, waiting: bool) -> None:
     plans = planned(switching, waiting=waiting)
-    times_s = plans.iteration_time_s
     middle = len(plans) // 2
-    assert with_plan_at(plans, float(times_s[middle - 1 : middle + 1].mean())) is plans
+    assert with_plan_at(plans, float(plans.iteration_time_s[middle - 1 : middle + 1].mean())) is plans

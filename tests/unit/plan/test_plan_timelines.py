@@ -25,7 +25,6 @@ from perseus_ds.plan.record import (
     read_timelines,
     write_timelines,
 )
-from perseus_ds.profile import Profile
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.simulation.emulator import ClusterShape, Emulator
 
@@ -39,9 +38,9 @@ SPARED_W = {MEMORY_MHZ: 12.5}
 CHANGE = ClockChange.of_latency(0.001)
 
 
-def line(profile: Profile, stage: int, kind: Kind, *, slower: float, cheaper: float) -> ClockSegments:
+def line(stage: int, kind: Kind, slower: float, cheaper: float) -> ClockSegments:
     """Half of the time at the highest clock, half at a low one with a slow memory."""
-    fastest = profile.of(stage, kind)[0]
+    fastest = PROFILE.of(stage, kind)[0]
     time_s = fastest.time_s * slower
     steps = (TimelineStep(0, 0.0, ClockPair()), TimelineStep(7, time_s / 2, ClockPair(MEMORY_MHZ, 900)))
     return ClockSegments(time_s, fastest.energy_j * cheaper, steps)
@@ -49,13 +48,9 @@ def line(profile: Profile, stage: int, kind: Kind, *, slower: float, cheaper: fl
 
 def given(*lines: tuple[float, float]) -> list[InstructionTimelines]:
     """For every instruction of the schedule, how much slower and cheaper than the highest clock."""
+    spared_w = tuple(SPARED_W.items())
     return [
-        InstructionTimelines(
-            stage,
-            kind,
-            tuple(line(PROFILE, stage, kind, slower=slower, cheaper=cheaper) for slower, cheaper in lines),
-            spared_w=tuple(SPARED_W.items()),
-        )
+        InstructionTimelines(stage, kind, tuple(line(stage, kind, *one) for one in lines), spared_w=spared_w)
         for stage in range(2)
         for kind in (Kind.FORWARD, Kind.BACKWARD)
     ]
@@ -67,15 +62,12 @@ def planned(*lines: tuple[float, float], split: Split = "never") -> PlanSet:
 
 
 def built(timelines: list[InstructionTimelines], split: Split = "never") -> PlanSet:
-    return build(
-        PROFILE,
-        SCHEDULE,
-        blocking_power_w=70.0,
-        reserve_pct=1.0,
-        switching=Switching(CHANGE, split=split),
-        timelines=timelines,
-        verify=True,
+    switching = Switching(CHANGE, split=split)
+    plans = build(
+        PROFILE, SCHEDULE, blocking_power_w=70.0, reserve_pct=1.0, switching=switching, timelines=timelines
     )
+    assert verify(plans) == len(plans)
+    return plans
 
 
 LINES = (1.0, 0.8), (1.2, 0.6)
@@ -88,7 +80,6 @@ def test_no_plan_needs_more_than_without_timelines(split: Split) -> None:
     without = planned(split=split)
     for lines in (LINES, ((1.5, 1.4),), ((1.05, 0.99),)):
         plans = planned(*lines, split=split)
-        assert verify(plans) == len(plans)
         for time_s, effective_j in zip(without.iteration_time_s, without.effective_energy_j, strict=True):
             within = plans.iteration_time_s <= time_s * (1.0 + 1e-12)
             assert plans.effective_energy_j[within].min() <= effective_j * (1.0 + 1e-12)
@@ -111,22 +102,14 @@ def test_a_timeline_is_played_stretch_by_stretch_and_asked_for_with_its_memory_c
     assert {(one.clock_mhz, one.memory_mhz) for one in asked} >= {(1410, None), (900, MEMORY_MHZ)}
     inside = next(one for one in asked if one.memory_mhz is not None and not one.over)
     own = [one for one in play(plan) if one.instruction in {i for _, i in plan.of.computations_of(0)}]
-    begins_s = own[inside.position].parts[0].duration_s
-    late_s = 1.02 * begins_s
+    late_s = 1.02 * own[inside.position].parts[0].duration_s
     assert inside.offset_s == pytest.approx(late_s - CHANGE.longest_s), "so long ahead as a change takes"
 
 
 def test_kernels_that_vary_have_the_higher_of_two_clocks_around_each_change() -> None:
     """Core up and memory down at 1 s: both are high from 0.98 s to 1.02 s. A short dip is left out."""
-    parts = tuple(
-        Part(clock_mhz, lasts_s, 1.0, memory_mhz)
-        for clock_mhz, lasts_s, memory_mhz in [
-            (900, 1.0, None),
-            (1410, 1.0, 810),
-            (900, 0.05, 810),
-            (1410, 1.0, 810),
-        ]
-    )
+    clocks = (900, 1.0, None), (1410, 1.0, 810), (900, 0.05, 810), (1410, 1.0, 810)
+    parts = tuple(Part(clock_mhz, lasts_s, 1.0, memory_mhz) for clock_mhz, lasts_s, memory_mhz in clocks)
     one = Played(Instruction(0, Kind.FORWARD, 0), 0.0, 3.05, 4.0, parts, kernels=True)
     asked = requests_of([one], 3.05, ClockChange())
     inside = [(round(ask.offset_s, 3), ask.clock_mhz, ask.memory_mhz) for ask in asked if not ask.over]
@@ -176,12 +159,6 @@ def test_timelines_are_scaled_to_what_the_job_measured_at_default_clocks() -> No
     assert plans.effective_energy_j == pytest.approx(plain.effective_energy_j)
 
 
-def test_timelines_of_what_is_not_planned_are_refused() -> None:
-    stray = [replace(GOOD[0], stage=7)]
-    with pytest.raises(PlanError, match="stage 7"):
-        built(stray)
-
-
 @pytest.mark.parametrize(
     ("path", "values"),
     [
@@ -207,6 +184,8 @@ def test_a_damaged_timeline_is_refused_in_one_line(path: list[str | int], values
         assert "\n" not in refused.value.message
 
 
-def test_the_emulator_says_that_it_knows_no_timelines() -> None:
+def test_timelines_of_what_is_not_planned_and_in_the_emulator_are_refused() -> None:
+    with pytest.raises(PlanError, match="stage 7"):
+        built([replace(GOOD[0], stage=7)])
     with pytest.raises(PlanError, match="timelines"):
         Emulator(planned(*LINES), PROFILE, ClusterShape())
