@@ -17,8 +17,7 @@ from perseus_ds.guard.protocol import KIND, MAX_BYTES
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.time_s = 100.0
+    time_s = 100.0
 
     def __call__(self) -> float:
         return self.time_s
@@ -34,9 +33,10 @@ def heartbeat(clock: Clock) -> Heartbeat:
     return Heartbeat(30.0, now_s=clock)
 
 
-def beat(heartbeat: Heartbeat, clock: Clock) -> None:
+def beat(heartbeat: Heartbeat, clock: Clock) -> tuple[bool, bool]:
     clock.time_s += heartbeat.left_s()
     heartbeat.sent()
+    return heartbeat.in_doubt, heartbeat.hangs
 
 
 def test_a_silent_guard_is_doubted_after_seconds_and_hangs_after_a_lease(
@@ -44,20 +44,16 @@ def test_a_silent_guard_is_doubted_after_seconds_and_hangs_after_a_lease(
 ) -> None:
     seen = {}
     while not heartbeat.hangs:
-        beat(heartbeat, clock)
-        seen.setdefault((heartbeat.in_doubt, heartbeat.hangs), clock.time_s - 101.0)
+        seen.setdefault(beat(heartbeat, clock), clock.time_s - 101.0)
     assert seen == {(False, False): 0.0, (True, False): 2.0, (True, True): 30.0}
     heartbeat.on_answer()
-    assert not heartbeat.in_doubt
-    assert not heartbeat.hangs
+    assert (heartbeat.in_doubt, heartbeat.hangs) == (False, False)
 
 
 def test_a_job_that_was_suspended_has_no_doubt(heartbeat: Heartbeat, clock: Clock) -> None:
     beat(heartbeat, clock)
     clock.time_s += 3600.0
-    beat(heartbeat, clock)
-    assert not heartbeat.in_doubt
-    assert not heartbeat.hangs
+    assert beat(heartbeat, clock) == (False, False)
 
 
 # A service that was gone: how soon a job that looks for it meets it again.
@@ -108,18 +104,29 @@ def test_a_job_that_ends_asks_no_more() -> None:
 # A socket without room: what waits is sent later, and what misses its moment meanwhile is counted.
 
 REQUESTS = 600
+Ends = tuple[RequestChannel, socket.socket]
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    ends = socket.socketpair(socket.AF_UNIX, KIND)
+    for end in ends:
+        end.setblocking(False)
+    return ends
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[RequestChannel, socket.socket]]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    ours.setblocking(False)
-    theirs.setblocking(False)
+def ends() -> Iterator[Ends]:
+    ours, theirs = pair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4608)
     queue = RequestChannel(ours)
     yield queue, theirs
     queue.end()
     theirs.close()
+
+
+def ask(queue: RequestChannel, *due_s: float) -> None:
+    for number, one_s in enumerate(due_s):
+        queue.ask([DatedClock(one_s, (900, 705)[number % 2])])
 
 
 def arrived(queue: RequestChannel, theirs: socket.socket) -> list[int]:
@@ -136,59 +143,48 @@ def arrived(queue: RequestChannel, theirs: socket.socket) -> list[int]:
         numbers += [json.loads(line).get("number", -1) for line in packet.split(b"\n")]
 
 
-def test_dated_requests_that_are_still_due_all_arrive_in_order(
-    ends: tuple[RequestChannel, socket.socket],
-) -> None:
+def test_dated_requests_that_are_still_due_all_arrive_in_order(ends: Ends) -> None:
     queue, theirs = ends
     start_s = time.monotonic() + 3600
-    for number in range(REQUESTS):
-        queue.ask([DatedClock(start_s + number, (900, 705)[number % 2])])
+    ask(queue, *(start_s + number for number in range(REQUESTS)))
     assert queue.waits, "the socket is full"
     assert arrived(queue, theirs) == list(range(1, REQUESTS + 1))
     assert queue.counts.overtaken == 0
 
 
-def test_what_misses_its_moment_is_counted_and_the_present_clock_arrives(
-    ends: tuple[RequestChannel, socket.socket],
-) -> None:
-    queue, theirs = ends
-    start_s = time.monotonic() - 3600
-    for number in range(REQUESTS):
-        queue.ask([DatedClock(start_s + number, (900, 705)[number % 2])])
-    numbers = arrived(queue, theirs)
-    assert numbers[-1] == REQUESTS
-    assert len(numbers) + queue.counts.overtaken == REQUESTS
-
-
-def test_a_newer_request_takes_the_turn_of_those_that_wait_and_are_due_later(
-    ends: tuple[RequestChannel, socket.socket],
-) -> None:
+def test_a_newer_request_takes_the_turn_of_those_that_wait_and_are_due_later(ends: Ends) -> None:
     queue, theirs = ends
     start_s = time.monotonic() + 3600
-    for number in range(REQUESTS):
-        queue.ask([DatedClock(start_s + number, 900)])
+    ask(queue, *(start_s + number for number in range(REQUESTS)))
     queue.close()
     assert arrived(queue, theirs)[-1] == REQUESTS + 1
     assert queue.counts.overtaken == 0
 
 
-def test_another_guard_is_asked_for_what_is_still_due(ends: tuple[RequestChannel, socket.socket]) -> None:
+def test_what_misses_its_moment_is_counted_and_the_present_clock_arrives(ends: Ends) -> None:
     queue, theirs = ends
+    start_s = time.monotonic() - 3600
+    ask(queue, *(start_s + number for number in range(REQUESTS)))
+    numbers = arrived(queue, theirs)
+    assert numbers[-1] == REQUESTS
+    assert len(numbers) + queue.counts.overtaken == REQUESTS
+
+
+def test_another_guard_is_asked_for_what_is_still_due(ends: Ends) -> None:
+    queue, _ = ends
     start_s = time.monotonic()
     moments_s = (start_s - 2, start_s - 1, start_s + 3600, start_s + 7200)
     queue.ask([DatedClock(due_s, (900, 705)[place % 2]) for place, due_s in enumerate(moments_s)])
     queue.detach()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    ours.setblocking(False)
-    theirs.setblocking(False)
-    queue.attach(ours)
-    queue.flush()
-    assert arrived(queue, theirs) == [2, 3, 4]
+    ours, theirs = pair()
+    with theirs:
+        queue.attach(ours)
+        queue.flush()
+        assert arrived(queue, theirs) == [2, 3, 4]
     assert queue.counts.overtaken == 1, "the first was overtaken before it was sent at all"
-    theirs.close()
 
 
-def test_a_flush_with_nothing_to_send_sends_nothing(ends: tuple[RequestChannel, socket.socket]) -> None:
+def test_a_flush_with_nothing_to_send_sends_nothing(ends: Ends) -> None:
     """An empty packet would be the end of the connection."""
     queue, theirs = ends
     queue.flush()

@@ -3,7 +3,6 @@
 import json
 import socket
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -44,41 +43,23 @@ def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_a
         assert connection.end() is None
 
 
-@pytest.fixture
-def taken() -> tuple[GuardedGpu, socket.socket]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    theirs.send(b'{"is":"taken","floor_mhz":0}')
-    return GuardedGpu(NullGpu(), ours), theirs
-
-
-def test_a_guards_last_words_are_heard_though_it_left_ours_unread(
-    taken: tuple[GuardedGpu, socket.socket], ended: Callable[[GuardedGpu], None]
-) -> None:
-    client, guard = taken
-    client.requests.ask(
-        [DatedClock(0.0, 900)]
-    )  # stays unread, with the request to take: the kernel resets the connection
+def test_a_guards_last_words_are_heard_though_it_left_ours_unread() -> None:
+    ours, guard = socket.socketpair(socket.AF_UNIX, KIND)
+    guard.send(b'{"is":"taken","floor_mhz":0}')
+    client = GuardedGpu(NullGpu(), ours)
+    # what stays unread, with the request to take: the kernel resets the connection
+    client.requests.ask([DatedClock(0.0, 900)])
     guard.send(encode(refusal(DeviceUnavailableError("the job's launcher is gone"))))
     guard.close()
-    ended(client)
+    client._listener.join(20)
+    assert not client._listener.is_alive()
     assert "launcher" in str(client.given_up())
-
-
-@pytest.fixture
-def ended() -> Callable[[GuardedGpu], None]:
-    def wait(client: GuardedGpu) -> None:
-        client._listener.join(20)
-        assert not client._listener.is_alive()
-
-    return wait
 
 
 def test_who_takes_no_gpu_has_half_a_minute() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    before_s = time.monotonic()
-    connection = ClientConnection(
-        theirs, Peer(0, 0, 0), Server(ALLOW_ALL, open_gpu=lambda *_: NullGpu(INDEX))
-    )
+    before_s, server = time.monotonic(), Server(ALLOW_ALL, open_gpu=lambda *_: NullGpu(INDEX))
+    connection = ClientConnection(theirs, Peer(0, 0, 0), server)
     after_s = time.monotonic()
     with ours:
         assert before_s + 30.0 <= connection.due_s() <= after_s + 30.0

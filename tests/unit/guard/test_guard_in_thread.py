@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,7 @@ from lone_job import UUID, DeskGpu
 
 from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.device.gpu import ConflictKind, Sighting
-from perseus_ds.errors import (
-    DeviceUnavailableError,
-    DeviceUnsupportedError,
-    ValueRefusedError,
-)
+from perseus_ds.errors import DeviceUnavailableError, DeviceUnsupportedError, ValueRefusedError
 from perseus_ds.guard import journal
 from perseus_ds.guard import spawn as spawning
 from perseus_ds.guard.claim import OwnershipLock
@@ -96,6 +93,27 @@ def test_what_is_asked_is_done_in_order_and_put_back_at_the_end(started: Start) 
     assert journal.read(UUID) is None
 
 
+TAKE = {"do": "take", "uuid": UUID, "owner": "job", "backend": "nvml", "lease_s": 30}
+
+
+@contextmanager
+def connected(
+    gpu: DeskGpu, policy: Policy = ALLOW_ALL, **more: Callable[..., bool]
+) -> Iterator[tuple[ClientConnection, Callable[[object], dict[str, object]]]]:
+    """A connection without a thread, and what it answers to a message."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    connection = ClientConnection(theirs, PEER, Server(policy, open_gpu=lambda *_: gpu, **more))
+
+    def answer(message: object) -> dict[str, object]:
+        ours.send(message if isinstance(message, bytes) else json.dumps(message).encode())
+        assert connection.receive(), "the connection still stands"
+        return json.loads(ours.recv(MAX_BYTES))
+
+    with ours:
+        yield connection, answer
+        assert connection.end() is None
+
+
 def test_a_gpu_of_another_job_is_refused_by_the_device_controller() -> None:
     asked: list[tuple[Peer, str]] = []
 
@@ -103,26 +121,13 @@ def test_a_gpu_of_another_job_is_refused_by_the_device_controller() -> None:
         asked.append((peer, device))
         return False
 
-    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     gpu = DeskGpu()
     gpu.device_file = lambda: "/dev/nvidia3"
-    policy = Policy((Rule(own=True),))
-    connection = ClientConnection(theirs, PEER, Server(policy, open_gpu=lambda *_: gpu, may_open=may_open))
-    with ours:
-        ours.send(encode({"do": "take", "uuid": UUID, "owner": "job", "backend": "nvml", "lease_s": 30}))
-        assert connection.receive()
-        assert json.loads(ours.recv(MAX_BYTES))["kind"] == "DevicePermissionError"
-        assert connection.end() is None
+    with connected(gpu, Policy((Rule(own=True),)), may_open=may_open) as (_, answer):
+        assert answer(TAKE)["kind"] == "DevicePermissionError"
     assert asked == [(PEER, "/dev/nvidia3")]
 
 
-def answers(connection: ClientConnection, ours: socket.socket, message: object) -> dict[str, object]:
-    ours.send(message if isinstance(message, bytes) else json.dumps(message).encode())
-    assert connection.receive(), "the connection still stands"
-    return json.loads(ours.recv(MAX_BYTES))
-
-
-TAKE = {"do": "take", "uuid": UUID, "owner": "job", "backend": "nvml", "lease_s": 30}
 WRONG = {
     "no JSON": b"{",
     "no verb": {"uuid": UUID},
@@ -138,27 +143,21 @@ WRONG = {
 @pytest.mark.parametrize("message", WRONG.values(), ids=WRONG)
 def test_what_makes_no_sense_is_refused_and_the_clock_left_alone(message: object) -> None:
     gpu = DeskGpu()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, PEER, Server(ALLOW_ALL, open_gpu=lambda *_: gpu))
-    with ours:
+    with connected(gpu) as (connection, answer):
         assert not connection.has_taken
-        assert answers(connection, ours, TAKE)["is"] == "taken"
+        assert answer(TAKE)["is"] == "taken"
         assert connection.has_taken
-        assert answers(connection, ours, message)["is"] == "refused"
+        assert answer(message)["is"] == "refused"
         connection.step()
         assert gpu.calls == []
-        assert connection.end() is None
 
 
 @pytest.mark.parametrize("verb", ["lock", "reset", "sync", "beat"])
 def test_before_a_gpu_is_taken_nothing_is_done(verb: str) -> None:
     gpu = DeskGpu()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, PEER, Server(ALLOW_ALL, open_gpu=lambda *_: gpu))
-    with ours:
-        answer = answers(connection, ours, {"do": verb, "number": 1, "clock_mhz": 900})
-        assert (answer["is"], answer["kind"]) == ("refused", "DeviceUnavailableError")
-        assert connection.end() is None
+    with connected(gpu) as (_, answer):
+        told = answer({"do": verb, "number": 1, "clock_mhz": 900})
+        assert (told["is"], told["kind"]) == ("refused", "DeviceUnavailableError")
     assert gpu.calls == []
 
 
@@ -174,8 +173,7 @@ def test_the_client_beats_while_it_has_nothing_to_say() -> None:
 
 
 def test_a_refusal_ends_what_the_client_may_ask(started: Start) -> None:
-    guard = started()
-    client = GuardedGpu(DeskGpu(), guard.client)
+    client = GuardedGpu(DeskGpu(), started().client)
     client.requests.ask([DatedClock(time.monotonic(), 901)])
     with pytest.raises(DeviceUnsupportedError, match="901 MHz"):
         client.sync(LONG_S)
@@ -187,14 +185,8 @@ def test_a_refusal_ends_what_the_client_may_ask(started: Start) -> None:
     client.close()
 
 
-@pytest.fixture
-def desk(started: Start) -> tuple[Guard, GuardedGpu]:
-    guard = started(DeskGpu().without_persistence(), Policy((Rule(),), floor_mhz=800))
-    return guard, GuardedGpu(DeskGpu(), guard.client)
-
-
 def test_a_clock_that_the_driver_refuses_ends_nothing(started: Start) -> None:
-    guard = started(DeskGpu())
+    guard = started()
     guard.gpu.refuses_mhz = {1200}
     gpu = GuardedGpu(DeskGpu(), guard.client)
     gpu.lock_clock(1200)
@@ -209,8 +201,10 @@ def test_a_clock_that_the_driver_refuses_ends_nothing(started: Start) -> None:
     gpu.close()
 
 
-def test_what_the_guard_saw_is_counted_by_kind(desk: tuple[Guard, GuardedGpu]) -> None:
-    _, gpu = desk
+def test_what_the_guard_saw_is_counted_by_kind(started: Start) -> None:
+    gpu = GuardedGpu(
+        DeskGpu(), started(DeskGpu().without_persistence(), Policy((Rule(),), floor_mhz=800)).client
+    )
     gpu.sync()
     kind = ConflictKind.PERSISTENCE_OFF
     assert gpu.conflicts() == (Sighting(kind, kind.text, 1),)
@@ -247,9 +241,8 @@ def test_what_is_due_later_is_made_by_the_guard_in_order(started: Start) -> None
     client = GuardedGpu(DeskGpu(), guard.client)
     assert client.requests.dated
     now_s = time.monotonic()
-    client.requests.ask(
-        [DatedClock(now_s, 900), DatedClock(now_s + 0.02, 1200), DatedClock(now_s + 0.04, 705)]
-    )
+    first = (DatedClock(now_s, 900), DatedClock(now_s + 0.02, 1200), DatedClock(now_s + 0.04, 705))
+    client.requests.ask(list(first))
     client.requests.ask([DatedClock(now_s + 0.03, 1410)])
     wait_for(lambda: 1410 in guard.gpu.calls)
     assert guard.gpu.calls in ([900, 1200, 1410], [1200, 1410], [900, 1410], [1410])  # on a slow host

@@ -5,15 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_ds.errors import DeviceError, DevicePermissionError
-from perseus_ds.guard.protocol import (
-    MAX_BYTES,
-    MalformedError,
-    decode,
-    encode,
-    encode_request,
-    error_in,
-    refusal,
-)
+from perseus_ds.guard import protocol
+from perseus_ds.guard.protocol import MAX_BYTES, MalformedError, decode, encode, encode_request, refusal
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 
@@ -45,7 +38,7 @@ def test_what_is_not_plain_is_refused(packet: bytes) -> None:
 
 
 def test_an_error_crosses_whole() -> None:
-    error = error_in(refusal(DevicePermissionError("no right", hint="be root")))
+    error = protocol.error_in(refusal(DevicePermissionError("no right", hint="be root")))
     assert type(error) is DevicePermissionError
     assert "no right" in str(error)
     assert "be root" in str(error)
@@ -53,4 +46,4 @@ def test_an_error_crosses_whole() -> None:
 
 @pytest.mark.parametrize("kind", ["SystemExit", "PerseusError", "annotations", None])
 def test_an_unknown_kind_is_a_plain_device_error(kind: str | None) -> None:
-    assert type(error_in({"kind": kind, "message": "m"})) is DeviceError
+    assert type(protocol.error_in({"kind": kind, "message": "m"})) is DeviceError

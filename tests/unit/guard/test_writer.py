@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,15 +10,9 @@ from hypothesis import strategies as st
 from lone_job import DeskGpu
 
 from perseus_ds.device.gpu import ConflictKind, OperatorSettings
-from perseus_ds.errors import (
-    DeviceError,
-    DevicePermissionError,
-    DeviceUnavailableError,
-)
+from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.writer import ClockWriter
-
-Setting = dict[str, Any]
 
 
 @dataclass
@@ -29,7 +22,6 @@ class Desk:
     lease_s: float = 30.0
     now_s: float = 100.0
     said: list[tuple[ConflictKind, str]] = field(default_factory=list)
-
     power: OperatorSettings = field(default_factory=OperatorSettings)
 
     def __post_init__(self) -> None:
@@ -44,20 +36,25 @@ class Desk:
         self.number = 0
 
     def ask(self, clock_mhz: int | None) -> None:
-        self.number += 1
         self.writer.renew()
-        self.writer.request(self.number, clock_mhz)
+        self.put(clock_mhz)
         self.writer.step()
 
     def put(self, clock_mhz: int | None) -> None:
         self.number += 1
         self.writer.request(self.number, clock_mhz)
 
-    def look(self) -> None:
-        """Go on to the next look, speaking all the time."""
-        self.now_s = max(self.writer.due_s(), self.now_s + 0.25)
-        self.writer.renew()
+    def step(self, after_s: float = 0.0, *, speaks: bool = False) -> list[int | None]:
+        """Go on in time; return the calls of the driver until then."""
+        self.now_s += after_s
+        if speaks:
+            self.writer.renew()
         self.writer.step()
+        return self.gpu.calls
+
+    def look(self) -> list[int | None]:
+        """Go on to the next look, speaking all the time."""
+        return self.step(max(self.writer.due_s() - self.now_s, 0.25), speaks=True)
 
     @property
     def kinds(self) -> list[ConflictKind]:
@@ -78,62 +75,34 @@ def test_a_lease_lapses_when_nobody_spoke_and_is_no_shorter_and_no_longer_than_a
 ) -> None:
     desk = Desk(lease_s=asked_s)
     desk.ask(900)
-    desk.now_s += lapses_s * (1 - 1e-9)
-    desk.writer.step()
-    assert desk.gpu.calls == [900]
-    desk.now_s += lapses_s * 1e-6
-    desk.writer.step()
-    assert desk.gpu.calls == [900, None]
-    desk.writer.step()
-    assert desk.gpu.calls == [900, None], "once"
+    assert desk.step(lapses_s * (1 - 1e-9)) == [900]
+    assert desk.step(lapses_s * 1e-6) == [900, None]
+    assert desk.step() == [900, None], "once"
     desk.ask(705)
     assert desk.gpu.calls == [900, None, 705], "who speaks again is heard again"
     desk.writer.release()
 
 
-def test_who_was_silent_gets_its_clock_back_by_speaking(desk: Desk) -> None:
+def test_who_was_silent_gets_its_clock_back_by_speaking_and_speaks_to_keep_it(desk: Desk) -> None:
     """A trainer that was stopped goes on where it was: it does not ask again for the clock that it has."""
     desk.ask(900)
-    desk.now_s += 31.0
-    desk.writer.step()
-    assert desk.gpu.calls == [900, None]
-    desk.writer.renew()
-    desk.writer.step()
-    assert desk.gpu.calls == [900, None, 900]
-    desk.now_s += 1.0
-    desk.writer.renew()
-    desk.writer.step()
-    assert desk.gpu.calls == [900, None, 900], "once"
-
-
-def test_who_had_given_its_clock_back_is_left_without(desk: Desk) -> None:
-    desk.ask(900)
-    desk.ask(None)
-    desk.now_s += 31.0
-    desk.writer.step()
-    desk.writer.renew()
-    desk.writer.step()
-    assert desk.gpu.calls == [900, None]
-
-
-def test_who_speaks_keeps_the_lease(desk: Desk) -> None:
-    desk.ask(900)
     for _ in range(5):
-        desk.now_s += 29.0
-        desk.writer.renew()
-        desk.writer.step()
-    assert desk.gpu.calls == [900]
+        assert desk.step(29.0, speaks=True) == [900]
+    assert desk.step(31.0) == [900, None]
+    assert desk.step(speaks=True) == [900, None, 900]
+    assert desk.step(1.0, speaks=True) == [900, None, 900], "once"
+    desk.ask(None)
+    desk.step(31.0)
+    assert desk.step(speaks=True) == [900, None, 900, None], "who had given its clock back is left without"
 
 
 def test_the_next_thing_to_do_is_a_look_or_the_lapse(desk: Desk) -> None:
     assert desk.writer.due_s() == desk.now_s + 30.0
     desk.ask(900)
     assert desk.writer.due_s() < desk.now_s + 0.3
-    desk.now_s += 31.0
-    desk.writer.step()
+    desk.step(31.0)
     while desk.writer.due_s() is not None:
-        desk.now_s = desk.writer.due_s()
-        desk.writer.step()
+        desk.step(desk.writer.due_s() - desk.now_s)
     assert desk.gpu.calls == [900, None]
 
 
@@ -189,10 +158,9 @@ def test_a_gpu_that_cannot_be_let_go_is_closed_all_the_same() -> None:
 def test_of_requests_that_wait_only_the_last_is_written_and_a_stale_one_never(desk: Desk) -> None:
     for clock_mhz in (900, 1200, 705):
         desk.put(clock_mhz)
-    desk.writer.step()
+    desk.step()
     desk.writer.request(1, 1410)
-    desk.writer.step()
-    assert desk.gpu.calls == [705]
+    assert desk.step() == [705]
 
 
 def test_what_is_refused_for_a_moment_is_tried_again_with_longer_and_longer_waits(desk: Desk) -> None:
@@ -201,8 +169,8 @@ def test_what_is_refused_for_a_moment_is_tried_again_with_longer_and_longer_wait
     waits_s = []
     desk.put(900)
     for count in range(1, 7):
-        desk.writer.step()
-        desk.writer.step()
+        desk.step()
+        desk.step()
         assert len(tries) == count, "not before it is due"
         waits_s.append(desk.writer.due_s() - desk.now_s)
         desk.now_s = desk.writer.due_s()
@@ -210,8 +178,7 @@ def test_what_is_refused_for_a_moment_is_tried_again_with_longer_and_longer_wait
     assert waits_s[0] < 0.01
     desk.put(705)  # what is newer counts, and the wait goes on
     desk.gpu.refuses = None
-    desk.writer.step()
-    assert desk.gpu.calls == [705]
+    assert desk.step() == [705]
     assert not desk.writer.pending
 
 
@@ -221,9 +188,8 @@ def test_a_driver_that_refuses_for_long_is_said(desk: Desk) -> None:
     for _ in range(20):
         desk.writer.step()
         desk.now_s += 0.1
-    desk.now_s += 0.1
     with pytest.raises(DeviceError, match="busy"):
-        desk.writer.step()
+        desk.step(0.1)
 
 
 def test_after_a_refusal_nothing_is_skipped_as_done(desk: Desk) -> None:
@@ -246,12 +212,10 @@ def test_a_clock_that_was_given_back_and_stands_is_given_back_again(desk: Desk) 
     asked_s = desk.now_s
     desk.now_s = desk.writer.due_s()
     assert desk.now_s == pytest.approx(asked_s + 0.25), "it has had time"
-    desk.writer.step()
+    desk.step()
     desk.gpu.moved_mhz = None
-    desk.writer.step()
-    assert desk.gpu.calls == [705, None, None]
-    desk.now_s += 0.25
-    desk.writer.step()
+    assert desk.step() == [705, None, None]
+    desk.step(0.25)
     assert desk.writer.due_s() > desk.now_s + 1.0, "it is seen to be free: the lease alone is due"
 
 
@@ -280,9 +244,7 @@ def test_the_clock_is_read_back_at_a_bounded_rate_however_often_it_changes(
         if changing:
             desk.ask(900 if count % 2 else 705)
         for _ in range(6):
-            desk.now_s += 0.001
-            desk.writer.renew()
-            desk.writer.step()
+            desk.step(0.001, speaks=True)
     assert 20 <= len(looks_s) <= 26, "6 s, four times a second"
 
 
