@@ -35,14 +35,13 @@ def true_profile(model: str, clocks: int) -> Profile:
     gpu = model_named(model)
     useful = [mhz for mhz in gpu.clocks_mhz if mhz >= 0.5 * gpu.max_clock_mhz]
     grid = [useful[round(at)] for at in np.linspace(0, len(useful) - 1, clocks)]
+    works = {
+        (stage, kind): WORKS[kind].times(weight) for stage, weight in enumerate(WEIGHTS) for kind in WORKS
+    }
     return Profile(
         {
-            (stage, kind): tuple(
-                Point(mhz, duration_s(gpu, mhz, own), energy_j(gpu, mhz, own)) for mhz in grid
-            )
-            for stage, weight in enumerate(WEIGHTS)
-            for kind, work in WORKS.items()
-            for own in [work.times(weight)]
+            key: tuple(Point(mhz, duration_s(gpu, mhz, own), energy_j(gpu, mhz, own)) for mhz in grid)
+            for key, own in works.items()
         }
     )
 
@@ -54,26 +53,21 @@ def measured(
     draw = np.random.default_rng(seed)
 
     def wrong(point: Point) -> Point:
-        time_s, energy_j = point.time_s, point.energy_j
-        return replace(
-            point,
-            time_s=time_s * (1.0 + time * float(draw.standard_normal())),
-            energy_j=energy_j * (1.0 + energy * float(draw.standard_normal())),
-            time_se_s=time * time_s if told else 0.0,
-            energy_se_j=energy * energy_j if told else 0.0,
-        )
+        time_s = point.time_s * (1.0 + time * float(draw.standard_normal()))
+        energy_j = point.energy_j * (1.0 + energy * float(draw.standard_normal()))
+        errors = {"time_se_s": time * point.time_s, "energy_se_j": energy * point.energy_j} if told else {}
+        return replace(point, time_s=time_s, energy_j=energy_j, **errors)
 
     return replace(true, points={key: tuple(map(wrong, own)) for key, own in true.points.items()})
 
 
 def off(found: Profile, true: Profile) -> NDArray[np.float64]:
     """By what share times and energies are off the truth. Shape: [2, points]."""
-    both = [
-        (one, other) for key in true.points for one, other in zip(found.of(*key), true.of(*key), strict=True)
-    ]
-    return np.array(
-        [[one.time_s / other.time_s - 1.0, one.energy_j / other.energy_j - 1.0] for one, other in both]
-    ).T
+    seen, real = (
+        np.array([[point.time_s, point.energy_j] for key in true.points for point in one.of(*key)])
+        for one in (found, true)
+    )
+    return (seen / real - 1.0).T
 
 
 def stated(found: Profile) -> NDArray[np.float64]:
@@ -89,19 +83,14 @@ def test_points_come_closer_to_the_truth_and_state_how_close(model: str, *, told
     found = [smooth(measured(true, seed, told=told), scatter=True) for seed in SEEDS]
     errors = np.concatenate([off(one, true) for one in found], axis=1)
     within = np.abs(errors) <= 1.96 * np.concatenate([stated(one) for one in found], axis=1)
-    time, energy = np.abs(errors).mean(axis=1)
-    assert time <= 0.005
-    assert energy <= 0.012
+    assert np.all(np.abs(errors).mean(axis=1) <= [0.005, 0.012])
     assert np.all(within.mean(axis=1) >= 0.85), "24 curves: their levels are few"
 
 
-def test_an_exact_profile_stays_what_it_is() -> None:
+def test_an_exact_profile_stays_what_it_is_and_so_do_three_clocks_which_are_no_curve() -> None:
     for clocks in (3, 12, 38):
         true = true_profile("a40", clocks)
         assert smooth(true, scatter=True) is true
-
-
-def test_three_clocks_are_no_curve() -> None:
     few = measured(true_profile("a40", 3), 0)
     assert smooth(few) is few
 
@@ -123,24 +112,23 @@ def test_stages_that_are_alike_lend_each_other_their_level() -> None:
     true = true_profile("a100-sxm4-80gb", 12)
     twin = {(stage, kind): true.points[1, kind] for stage in range(8) for kind in WORKS}
     alone = {key: own for key, own in twin.items() if key[0] == 0}
-    many, one = ([], [])
+    off_by = np.empty((2, len(SEEDS)))
     for seed in SEEDS:
         noisy = measured(replace(true, points=twin), seed)
         first = replace(noisy, points={key: noisy.points[key] for key in alone})
-        many.append(np.abs(off(smooth(noisy), replace(true, points=twin))[0]).mean())
-        one.append(np.abs(off(smooth(first), replace(true, points=alone))[0]).mean())
-    assert np.mean(many) < 0.7 * np.mean(one)
+        for number, (found, points) in enumerate(((noisy, twin), (first, alone))):
+            off_by[number, seed] = np.abs(off(smooth(found), replace(true, points=points))[0]).mean()
+    many, one = off_by.mean(axis=1)
+    assert many < 0.7 * one
 
 
 def level_of_first(sizes: list[float], shares: list[float], seed: int) -> tuple[float, float]:
     """Level of the first stage's curve, whose truth is its size, and its standard error as a share of it."""
     draw, clock = np.random.default_rng(seed), np.linspace(1.0, 0.5, 8)
     keys = [(stage, Kind.FORWARD) for stage in range(len(sizes))]
-    errors = {key: np.full(len(clock), share) for key, share in zip(keys, shares, strict=True)}
-    values = {
-        key: size * (1.0 + errors[key] * draw.standard_normal(len(clock)))
-        for key, size in zip(keys, sizes, strict=True)
-    }
+    errors = {key: np.full(8, share) for key, share in zip(keys, shares, strict=True)}
+    noisy = [1.0 + errors[key] * draw.standard_normal(8) for key in keys]
+    values = {key: size * own for key, size, own in zip(keys, sizes, noisy, strict=True)}
     curves, _ = fit_curves(dict.fromkeys(keys, clock), values, errors, time_basis, known_errors=True)
     level, variance = (float(one.mean()) for one in (curves[keys[0]].mean, curves[keys[0]].covariance))
     return level, variance**0.5 / level
@@ -178,12 +166,13 @@ MEASURED = [0, 4, 7, 10, 12]
 DISCREPANCIES = {(0.0, 0.0): 0.3, (0.003, 0.0): 0.5, (0.01, 0.003): 0.2}
 
 
+TRUTH = 0.4 + 0.5 * PLACE + np.where(PLACE > 0.7, (PLACE - 0.7) ** 2, 0.0)
+
+
 def curve(made_up: float, *, share: float = 0.01) -> MeasuredCurve:
     """Power over the clock; what was not measured stands at a number of its own."""
-    values = 0.4 + 0.5 * PLACE + np.where(PLACE > 0.7, (PLACE - 0.7) ** 2, 0.0)
-    values[[at for at in range(len(PLACE)) if at not in MEASURED]] = made_up
-    errors = UNKNOWN * np.abs(values)
-    errors[MEASURED] = share * values[MEASURED]
+    values, errors = np.full(len(PLACE), made_up), np.full(len(PLACE), UNKNOWN * made_up)
+    values[MEASURED], errors[MEASURED] = TRUTH[MEASURED], share * TRUTH[MEASURED]
     return MeasuredCurve(PLACE, values, errors)
 
 
@@ -191,9 +180,8 @@ def test_a_prediction_comes_from_measured_points_and_is_less_sure_between_them()
     ways, whole = power_basis(PLACE), curve(0.8)
     known = posterior([(ways, DISCREPANCIES)], whole)
     assert known.mean == pytest.approx(posterior([(ways, DISCREPANCIES)], curve(1.1)).mean, abs=1e-9)
-    truth = 0.4 + 0.5 * PLACE + np.where(PLACE > 0.7, (PLACE - 0.7) ** 2, 0.0)
     sure = np.sqrt(np.diag(known.covariance))
-    assert np.all(np.abs(known.mean - truth) < 3.0 * sure)
+    assert np.all(np.abs(known.mean - TRUTH) < 3.0 * sure)
     assert sure[2] > sure[0]
     assert sure.max() < 0.02
 
@@ -228,13 +216,16 @@ def capped(seed: int, *, top: float = 1.0) -> Profile:
     return Profile(points, blocking_power_w=80.0)
 
 
-def test_what_falls_is_pooled_by_its_weights_and_the_rest_stays() -> None:
+def test_what_falls_is_pooled_by_its_weights_unless_it_is_surely_slower() -> None:
     values, weights = np.array([1.0, 3.0, 2.0, 2.0, 5.0, 4.0]), np.array([1.0, 1.0, 1.0, 2.0, 1.0, 3.0])
     expected = [1.0, 2.25, 2.25, 2.25, 4.25, 4.25]
     np.testing.assert_allclose(isotonic_fit(values, weights), expected)
     both = isotonic_fit(np.column_stack([values, values[::-1]]), weights)
     np.testing.assert_allclose(both[:, 0], expected)
     assert np.all(np.diff(both, axis=0) >= 0.0)
+    times_s, errors_s = np.array([1.02, 1.0, 1.1]), np.full(3, 0.01)
+    np.testing.assert_allclose(monotone(times_s, errors_s), [1.01, 1.01, 1.1])
+    np.testing.assert_array_equal(monotone(times_s, errors_s / 5.0), times_s)
 
 
 @pytest.mark.thorough
@@ -253,9 +244,3 @@ def test_a_highest_clock_that_surely_is_slower_stays_so() -> None:
     for key in slow.points:
         first, second = slow.of(*key)[:2]
         assert first.time_s > second.time_s
-
-
-def test_what_is_surely_slower_is_told_by_the_errors() -> None:
-    times_s, errors_s = np.array([1.02, 1.0, 1.1]), np.full(3, 0.01)
-    np.testing.assert_allclose(monotone(times_s, errors_s), [1.01, 1.01, 1.1])
-    np.testing.assert_array_equal(monotone(times_s, errors_s / 5.0), times_s)

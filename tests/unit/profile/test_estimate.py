@@ -5,13 +5,14 @@ Recorded windows of a simulated GPU, with its noise, are golden results.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from random import Random
 
 import numpy as np
 import pytest
 
 from perseus_ds.errors import IncompleteProfileError
-from perseus_ds.profile import CounterTrace, Interval, Window
+from perseus_ds.profile import CounterTrace, Interval, Point, Window
 from perseus_ds.profile.estimate import WHOLE, Sampling, best_sampling, estimate
 from perseus_ds.profile.loads import differ, spread, variation
 from perseus_ds.schedule import Instruction, Kind, Load, last_backwards, textbook
@@ -20,31 +21,24 @@ PERIOD_S = 0.1  # of the counter
 TRACE = CounterTrace([1.0, 2.0, 4.0], [100.0, 200.0, 300.0])
 
 
-@pytest.mark.parametrize(
-    ("start_s", "end_s", "energy_j"),
-    [(1.0, 4.0, 200.0), (1.5, 2.0, 50.0), (1.5, 3.0, 100.0), (2.0, 2.0, 0.0)],
-)
-def test_energy_is_interpolated_between_steps(start_s: float, end_s: float, energy_j: float) -> None:
-    assert TRACE.energy_between(start_s, end_s) == pytest.approx(energy_j)
-
-
-def test_parts_add_up() -> None:
+def test_energy_is_interpolated_between_steps_and_parts_add_up() -> None:
+    found = [TRACE.energy_between(*when_s) for when_s in ((1.0, 4.0), (1.5, 2.0), (1.5, 3.0), (2.0, 2.0))]
+    assert found == pytest.approx([200.0, 50.0, 100.0, 0.0])
     parts = TRACE.energy_between(1.2, 1.9) + TRACE.energy_between(1.9, 3.7)
     assert parts == pytest.approx(TRACE.energy_between(1.2, 3.7))
 
 
-@pytest.mark.parametrize(("start_s", "end_s"), [(0.9, 2.0), (2.0, 4.1), (0.0, 9.0)])
-def test_what_was_not_watched_is_refused(start_s: float, end_s: float) -> None:
-    assert not TRACE.covers(start_s, end_s)
-    with pytest.raises(IncompleteProfileError, match="3 times"):
-        TRACE.energy_between(start_s, end_s)
-
-
-@pytest.mark.parametrize("trace", [CounterTrace([], []), CounterTrace([1.0], [5.0])], ids=["none", "one"])
-def test_a_counter_that_hardly_moved_covers_nothing(trace: CounterTrace) -> None:
-    assert not trace.covers(1.0, 1.0)
-    with pytest.raises(IncompleteProfileError):
-        trace.energy_between(1.0, 1.0)
+@pytest.mark.parametrize(
+    ("trace", "start_s", "end_s"),
+    [
+        *((TRACE, *when_s) for when_s in ((0.9, 2.0), (2.0, 4.1), (0.0, 9.0))),
+        *((trace, 1.0, 1.0) for trace in (CounterTrace([], []), CounterTrace([1.0], [5.0]))),
+    ],
+)
+def test_what_was_not_watched_is_refused(trace: CounterTrace, start_s: float, end_s: float) -> None:
+    assert not trace.covers(start_s, end_s)
+    with pytest.raises(IncompleteProfileError, match=f"{len(trace)} times"):
+        trace.energy_between(start_s, end_s)
 
 
 def window(
@@ -72,15 +66,22 @@ def row(kind: Kind, *durations_s: float, gap_s: float = 0.0) -> list[Interval]:
     return intervals
 
 
+FORWARD = 0, Kind.FORWARD
+
+
+def forward_of(seen: Window) -> Point:
+    return estimate(seen).points[FORWARD]
+
+
 def test_one_hiccup_does_not_move_the_time() -> None:
-    found = estimate(window(row(Kind.FORWARD, *[1.0] * 19, 30.0, gap_s=0.5), end_s=60.0))
-    assert found.points[0, Kind.FORWARD].time_s == pytest.approx(1.0)
+    point = forward_of(window(row(Kind.FORWARD, *[1.0] * 19, 30.0, gap_s=0.5), end_s=60.0))
+    assert point.time_s == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("durations_s", [(1.0,), (1.0, 1.2), (1.0, 1.2, 1.1), (1.0, 1.2, 1.1, 1.1)])
 def test_few_measurements_tell_their_mean(durations_s: tuple[float, ...]) -> None:
     """Two of them leave nothing between their quantiles: a window of a job without accumulation."""
-    point = estimate(window(row(Kind.FORWARD, *durations_s, gap_s=0.5), end_s=10.0)).points[0, Kind.FORWARD]
+    point = forward_of(window(row(Kind.FORWARD, *durations_s, gap_s=0.5), end_s=10.0))
     assert point.time_s == pytest.approx(sum(durations_s) / len(durations_s))
     assert point.energy_j == pytest.approx(100.0 * point.time_s)
     assert point.samples == len(durations_s)
@@ -90,47 +91,41 @@ def test_few_measurements_tell_their_mean(durations_s: tuple[float, ...]) -> Non
 @pytest.mark.parametrize("runs", [2, 3, 5, 9, 10, 12, 20])
 def test_the_spread_of_few_measurements_is_not_taken_for_less(runs: int) -> None:
     random = Random(runs)
-    found = [
-        estimate(window(row(Kind.FORWARD, *[random.gauss(1.0, 0.02) for _ in range(runs)]), end_s=30.0))
-        for _ in range(200)
-    ]
-    squared = [(one.points[0, Kind.FORWARD].time_sd_s or 0.0) ** 2 for one in found]
+    runs_s = [[random.gauss(1.0, 0.02) for _ in range(runs)] for _ in range(200)]
+    found = [forward_of(window(row(Kind.FORWARD, *own_s), end_s=30.0)) for own_s in runs_s]
+    squared = [(point.time_sd_s or 0.0) ** 2 for point in found]
     assert (sum(squared) / len(squared)) ** 0.5 == pytest.approx(0.02, rel=0.1)
+
+
+def spaced(kind: Kind, from_s: float, *durations_s: float) -> list[Interval]:
+    """One a second."""
+    return [
+        Interval(Instruction(0, kind, 0), from_s + i, from_s + i + own_s)
+        for i, own_s in enumerate(durations_s)
+    ]
 
 
 @pytest.mark.parametrize("skipped", [1, 2, 3])
 def test_steps_that_were_skipped_are_not_the_step(skipped: int) -> None:
     """A gradient that overflows ends an iteration without its step; a window holds a few iterations."""
-    steps_s = [0.002] * skipped + [0.05] * (8 - skipped)
-    steps = [Interval(Instruction(0, Kind.STEP, 0), 20.0 + i, 20.0 + i + s) for i, s in enumerate(steps_s)]
+    steps = spaced(Kind.STEP, 20.0, *[0.002] * skipped, *[0.05] * (8 - skipped))
     found = estimate(window([*row(Kind.FORWARD, *[1.0] * 5), *steps], end_s=30.0))
     assert found.fixed_s[0, Kind.STEP] == pytest.approx(0.05)
 
 
 def test_what_no_clock_changes_is_told_without_its_waiting() -> None:
     """Fixed durations are the short ones; transfers come one by one, for both ends to compare."""
-    loads = [
-        Interval(Instruction(0, Kind.LOAD, 0), 20.0 + i, 20.0 + i + (0.1 if i < 5 else 0.9))
-        for i in range(10)
-    ]
-    sends = [
-        Interval(Instruction(0, Kind.SEND_ACTIVATION, 0), 40.0 + i, 40.0 + i + 0.1 * (i + 1))
-        for i in range(3)
-    ]
+    loads = spaced(Kind.LOAD, 20.0, *[0.1] * 5, *[0.9] * 5)
+    sends = spaced(Kind.SEND_ACTIVATION, 40.0, 0.1, 0.2, 0.3)
     found = estimate(window([*row(Kind.FORWARD, *[1.0] * 5), *loads, *sends], end_s=50.0))
     assert found.fixed_s == {(0, Kind.LOAD): pytest.approx(0.1)}
     assert found.transfers_s[0, Kind.SEND_ACTIVATION] == pytest.approx((0.1, 0.2, 0.3))
 
 
-def test_too_few_steps_of_the_counter_are_refused() -> None:
-    seen = window(row(Kind.FORWARD, 0.1, 0.1), end_s=0.4)
+def test_too_few_steps_of_the_counter_and_windows_without_computations_are_refused() -> None:
     with pytest.raises(IncompleteProfileError, match=r"5 times") as refused:
-        estimate(seen)
-    assert refused.value.hint is not None
-    assert "min_window_s" in refused.value.hint
-
-
-def test_a_window_without_computations_is_refused() -> None:
+        estimate(window(row(Kind.FORWARD, 0.1, 0.1), end_s=0.4))
+    assert "min_window_s" in str(refused.value.hint)
     with pytest.raises(IncompleteProfileError, match="1000 MHz"):
         estimate(window(row(Kind.LOAD, 1.0), end_s=10.0))
 
@@ -143,14 +138,13 @@ def test_what_the_host_did_between_iterations_is_no_power_of_a_computation() -> 
     elsewhere = [Interval(Instruction(0, Kind.LOAD, 0), *when) for when in outside]
     seen = window([*ran, *elsewhere], lambda one: 300.0 if one in ran else 900.0, waiting_w=60.0, end_s=12.0)
     found = estimate(replace(seen, intervals=tuple(ran), outside=outside))
-    assert found.points[0, Kind.FORWARD].energy_j == pytest.approx(0.3 * 300.0, rel=0.02)
+    assert found.points[FORWARD].energy_j == pytest.approx(0.3 * 300.0, rel=0.02)
     assert found.blocking_power_w == pytest.approx(60.0, rel=0.02)
 
 
 def test_the_error_of_a_time_is_that_of_a_mean_and_that_of_an_energy_contains_it() -> None:
     """Half last 0.9 s, half 1.1 s: 0.1 s apart from the mean, of 16 values and 15 degrees of freedom."""
-    found = estimate(window(row(Kind.FORWARD, *[0.9, 1.1] * 8, gap_s=0.5), end_s=30.0))
-    point = found.points[0, Kind.FORWARD]
+    point = forward_of(window(row(Kind.FORWARD, *[0.9, 1.1] * 8, gap_s=0.5), end_s=30.0))
     assert point.time_se_s == pytest.approx(0.1 * (16 / 15) ** 0.5 / 16**0.5)
     assert point.energy_se_j == pytest.approx(100.0 * point.time_se_s, rel=1e-6), "exactly 100 W"
 
@@ -159,8 +153,7 @@ def test_the_error_of_an_energy_contains_that_of_its_power() -> None:
     """All last 1 s and fill every step; steps are 90 or 110 J: of 16 the mean is known to 10 / sqrt(15)."""
     runs = tuple(row(Kind.FORWARD, *[1.0] * 16))
     steps_j = [0.0, *([90.0] * 4 + [110.0] * 4) * 2]
-    counter = CounterTrace(list(range(17)), [sum(steps_j[: n + 1]) for n in range(17)])
-    point = estimate(Window(1000, 0.0, 16.0, runs, counter)).points[0, Kind.FORWARD]
+    point = forward_of(Window(1000, 0.0, 16.0, runs, CounterTrace(range(17), list(accumulate(steps_j)))))
     assert point.time_se_s == 0.0
     assert point.energy_j == pytest.approx(100.0)
     assert point.energy_se_j == pytest.approx(10.0 / 14**0.5, rel=0.05)
@@ -173,10 +166,9 @@ def test_computations_that_no_step_tells_apart_draw_alike() -> None:
         for n in range(20)
         for kind, start_s, end_s in ((Kind.FORWARD, 0.0, 1.0), (Kind.BACKWARD, 1.0, 3.0))
     ]
-    steps_j = [330.0, 270.0] * 10
-    counter = CounterTrace([3.0 * n for n in range(21)], [sum(steps_j[:n]) for n in range(21)])
+    counter = CounterTrace([3.0 * n for n in range(21)], [0.0, *accumulate([330.0, 270.0] * 10)])
     points = estimate(Window(1000, 0.0, 60.0, tuple(runs), counter)).points
-    assert points[0, Kind.FORWARD].energy_j == pytest.approx(100.0, rel=0.02)
+    assert points[FORWARD].energy_j == pytest.approx(100.0, rel=0.02)
     assert points[0, Kind.BACKWARD].energy_j == pytest.approx(200.0, rel=0.02)
 
 
@@ -228,7 +220,7 @@ def without(seen: Window, left_out: frozenset[Instruction]) -> Window:
     return replace(seen, intervals=tuple(replace(i, waits=i.instruction in left_out) for i in seen.intervals))
 
 
-def test_what_contains_a_wait_is_left_out_of_time_and_power() -> None:
+def test_what_contains_a_wait_is_left_out_of_time_and_power_unless_all_do() -> None:
     last = last_backwards(ORDER)
     waiting = run_order(waits_in=last, wait_s=2.0)
     left, kept = estimate(without(waiting, last)), estimate(waiting)
@@ -238,12 +230,8 @@ def test_what_contains_a_wait_is_left_out_of_time_and_power() -> None:
         assert left.points[computation].energy_j == pytest.approx(watts * seconds, rel=0.02)
         assert left.points[computation].samples == 5 * 4
         assert kept.points[computation].time_s > 1.2 * seconds
-
-
-def test_a_computation_that_always_waits_keeps_its_runs() -> None:
     every = frozenset(i for i in ORDER if i.kind is Kind.BACKWARD_WEIGHT and i.stage == 0)
-    found = estimate(without(run_order(), every))
-    assert found.points[0, Kind.BACKWARD_WEIGHT].samples == 6 * 4
+    assert estimate(without(run_order(), every)).points[0, Kind.BACKWARD_WEIGHT].samples == 6 * 4
 
 
 # A counter that looks at a quarter of its period: what it did not see is not blamed on what ran then.
@@ -289,12 +277,6 @@ def test_what_chance_explains_as_well_changes_nothing() -> None:
 # Batches of different shapes are compared at one size, and variation that nobody explains is seen.
 
 
-def test_sizes_differ_by_more_than_rounding() -> None:
-    assert differ(np.array([100.0, 110.0]))
-    assert not differ(np.array([0.0, 5.0]))
-    assert not differ(np.array([100.0, 101.0]))
-
-
 def sized(sizes: list[int], *, told: bool, clock: float = 1.0) -> Window:
     """Return a window of forwards one after another, each as long as its size asks, at 100 W."""
     lasting = row(Kind.FORWARD, *(size / 100.0 * clock for size in sizes))
@@ -304,8 +286,8 @@ def sized(sizes: list[int], *, told: bool, clock: float = 1.0) -> Window:
 
 def test_windows_of_other_batches_at_other_clocks_tell_the_clocks_alone() -> None:
     """Small batches at one clock, large ones at a slower one: without sizes they would differ threefold."""
-    high = estimate(sized([50, 100, 100, 50], told=True)).points[0, Kind.FORWARD]
-    low = estimate(sized([200, 100, 200, 100], told=True, clock=1.2)).points[0, Kind.FORWARD]
+    high = forward_of(sized([50, 100, 100, 50], told=True))
+    low = forward_of(sized([200, 100, 200, 100], told=True, clock=1.2))
     assert low.time_s / high.time_s == pytest.approx(1.2)
     assert low.energy_j / high.energy_j == pytest.approx(1.2, rel=0.01)
 
@@ -320,12 +302,13 @@ def test_what_varies_beyond_its_size_is_seen() -> None:
 def test_what_a_window_is_brought_to_can_be_brought_to_the_mean_of_what_was_seen() -> None:
     """Microbatches of twice the size, and of half and twice it: as much more work on average."""
     seen = estimate(sized([100, 300, 100, 300], told=True))
-    assert seen.larger[0, Kind.FORWARD] == pytest.approx(2.0)
-    point = seen.points[0, Kind.FORWARD]
-    assert seen.larger[0, Kind.FORWARD] * point.time_s == pytest.approx(2.0), "the mean of 1 and 3 s"
+    assert seen.larger[FORWARD] == pytest.approx(2.0)
+    assert seen.larger[FORWARD] * seen.points[FORWARD].time_s == pytest.approx(2.0), "the mean of 1 and 3 s"
 
 
-def test_sizes_vary_within_an_iteration_or_not_at_all() -> None:
+def test_sizes_differ_by_more_than_rounding_and_vary_within_an_iteration_or_not_at_all() -> None:
+    sizes = ([100.0, 110.0], True), ([0.0, 5.0], False), ([100.0, 101.0], False)
+    assert all(differ(np.array(own)) == differs for own, differs in sizes)
     random = np.random.default_rng(1)
     numbers = np.tile(np.arange(4.0), 1000)
     assert variation(random.normal(100.0, 20.0, 4000), numbers) == pytest.approx(0.2, rel=0.05)

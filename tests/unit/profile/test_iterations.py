@@ -26,16 +26,9 @@ def iteration_s(schedule: Schedule, rank_s: list[float], backward: float = 2.0) 
 
 def fitted(schedule: Schedule, rank_s: list[float], backward: float = 2.0) -> tuple[IterationModel, float]:
     model = IterationModel(schedule, {})
-    slowed = [
-        [one * (SLOWER if other == rank else 1.0) for other, one in enumerate(rank_s)]
-        for rank in range(len(rank_s))
-    ]
-    misfit = model.fit(
-        iteration_s(schedule, rank_s, backward),
-        [iteration_s(schedule, one, backward) for one in slowed],
-        SLOWER,
-    )
-    return model, misfit
+    slower = 1.0 + (SLOWER - 1.0) * np.eye(len(rank_s))
+    slowed_s = [iteration_s(schedule, (own * rank_s).tolist(), backward) for own in slower]
+    return model, model.fit(iteration_s(schedule, rank_s, backward), slowed_s, SLOWER)
 
 
 @pytest.mark.parametrize("microbatches", [4, 8, 32])

@@ -37,13 +37,12 @@ def test_what_made_the_durations_is_found_again() -> None:
 
 def test_errors_are_as_large_as_the_fits_of_many_jobs_differ() -> None:
     """A hundred jobs: predictions at a long microbatch scatter by their stated standard error."""
-    long = Load.of_lengths([3000.0] * 4)
+    long, off, stated = Load.of_lengths([3000.0] * 4), [], []
     fits = [fitted(200, seed=seed, noise=0.02) for seed in range(100)]
-    truth = [
-        0.1 + 0.6 * long.tokens / fit.mean.tokens + 0.3 * long.squares / fit.mean.squares for fit in fits
-    ]
-    off = [fit.factor(long) / true - 1.0 for fit, true in zip(fits, truth, strict=True)]
-    stated = [fit.error(long) / true for fit, true in zip(fits, truth, strict=True)]
+    for fit in fits:
+        true = 0.1 + 0.6 * long.tokens / fit.mean.tokens + 0.3 * long.squares / fit.mean.squares
+        off.append(fit.factor(long) / true - 1.0)
+        stated.append(fit.error(long) / true)
     assert np.std(off) == pytest.approx(np.mean(stated), rel=0.35)
     assert np.mean([fit.scatter for fit in fits]) == pytest.approx(0.02, rel=0.3)
 
@@ -83,26 +82,20 @@ def test_few_executions_or_equal_loads_are_not_fitted() -> None:
 
 
 @pytest.mark.parametrize("tokens", [(50.0, 100.0, 200.0, 125.0), (200.0, 200.0)])
-def test_few_or_equal_executions_are_taken_to_be_in_proportion_to_their_load(
-    tokens: tuple[float, ...],
-) -> None:
+def test_few_or_equal_executions_are_taken_in_proportion_to_their_load(tokens: tuple[float, ...]) -> None:
     loads = [Load(own, own**2) for own in tokens]
-    seconds = np.array([0.3 * load.tokens / 100.0 for load in loads])
-    brought = normalized_to_load(seconds, loads, Load(100.0, 10_000.0))
+    brought = normalized_to_load(0.003 * np.array(tokens), loads, Load(100.0, 10_000.0))
     assert brought.seconds == pytest.approx([0.3] * len(tokens))
 
 
 def test_a_profile_knows_its_computations_at_a_load() -> None:
     """Also where the first stage counts tokens and the second elements, sixteen to a token."""
     first, second = fitted(300), fitted(300, seed=1)
-    elements = LoadFit(
-        Load(16.0 * second.mean.tokens, 256.0 * second.mean.squares), 0.1, 0.6, 0.3, 0.02, 0.9, 9
-    )
-    key = (1, Kind.FORWARD)
-    profile = Profile(
-        {(0, Kind.FORWARD): (Point(1410, 0.1, 9.0),), key: (Point(1410, 0.1, 9.0),)},
-        loads={(0, Kind.FORWARD): first, key: elements},
-    )
+    mean = Load(16.0 * second.mean.tokens, 256.0 * second.mean.squares)
+    elements = LoadFit(mean, 0.1, 0.6, 0.3, 0.02, 0.9, 9)
+    key, point = (1, Kind.FORWARD), (Point(1410, 0.1, 9.0),)
+    loads = {(0, Kind.FORWARD): first, key: elements}
+    profile = Profile(dict.fromkeys(loads, point), loads=loads)
     load = 1.0, 2.0 * first.mean.tokens, 3.0 * first.mean.squares
     fitted_at, never_fitted = profile.load_terms([key, (1, Kind.BACKWARD)], counted_at=0) @ load
     assert fitted_at == pytest.approx(0.1 + 0.6 * 2.0 + 0.3 * 3.0)

@@ -48,9 +48,8 @@ def swept(
                 one = true_point(gpu, clock, work.times(weight))
                 time, energy = 1.0 + share * draw.standard_normal(2)
                 known = replace(one, time_se_s=share * one.time_s, energy_se_j=share * one.energy_j)
-                points.setdefault((stage, kind), []).append(
-                    replace(known, time_s=one.time_s * time, energy_j=one.energy_j * energy)
-                )
+                seen = replace(known, time_s=one.time_s * time, energy_j=one.energy_j * energy)
+                points.setdefault((stage, kind), []).append(seen)
     return {key: tuple(sorted(own, key=lambda one: -one.clock_mhz)) for key, own in points.items()}
 
 
@@ -64,44 +63,35 @@ def test_no_clock_is_predicted_above_what_a_capped_gpu_reaches() -> None:
         assert all(one.clock_mhz <= reached for one in own if one not in found.of(*key)[:1])
 
 
-def test_five_places_of_the_highest_clock() -> None:
-    assert clocks_held(range(1000, 200, -10), 5) == (1000, 890, 780, 600, 500)
-    assert clocks_held(range(1000, 200, -10), 24) == clocks_held(range(1000, 200, -10), 5)
+def test_five_places_of_the_highest_clock_or_fewer_spread_over_the_same_range() -> None:
+    grid = range(1000, 200, -10)
+    assert clocks_held(grid, 5) == clocks_held(grid, 24) == (1000, 890, 780, 600, 500)
+    for count in (2, 3, 4):
+        found = clocks_held(grid, count)
+        assert (len(found), found[0], found[-1]) == (count, 1000, 500)
+        points = swept("a100-sxm4-80gb", share=0.02, count=count)
+        assert len(points[0, Kind.FORWARD]) == count
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
-def test_fewer_clocks_are_spread_over_the_same_range(count: int) -> None:
-    found = clocks_held(range(1000, 200, -10), count)
-    assert len(found) == count
-    assert (found[0], found[-1]) == (1000, 500)
-    points = swept("a100-sxm4-80gb", share=0.02, count=count)
-    assert len(points[0, Kind.FORWARD]) == count
-
-
-def test_places_are_of_the_highest_clock_that_holds() -> None:
-    points = {(0, Kind.FORWARD): [Point(1000, 1.0, 100.0, achieved_mhz=900)]}
-    assert next_clock(points, [1000], range(1000, 200, -10), 5) == 800
-
-
-def test_a_clock_that_was_refused_has_a_neighbour_measured_in_its_place() -> None:
-    points = {(0, Kind.FORWARD): [Point(1000, 1.0, 100.0, achieved_mhz=1000)]}
-    grid = [mhz for mhz in range(1000, 200, -10) if mhz != 890]
-    assert next_clock(points, [1000], grid, 5) == 900
+def test_places_are_of_the_highest_clock_that_holds_or_beside_one_that_was_refused() -> None:
+    capped, held = (
+        {(0, Kind.FORWARD): [Point(1000, 1.0, 100.0, achieved_mhz=achieved_mhz)]}
+        for achieved_mhz in (900, 1000)
+    )
+    assert next_clock(capped, [1000], range(1000, 200, -10), 5) == 800
+    assert next_clock(held, [1000], [mhz for mhz in range(1000, 200, -10) if mhz != 890], 5) == 900
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("gpu", ["a100-sxm4-80gb", "a100-pcie-80gb", "h200"])
 def test_the_clock_of_who_waits_anyway_is_measured(gpu: str) -> None:
     grid, points = model_named(gpu).clocks_mhz, swept(gpu, share=0.0)
-    useful = [mhz for mhz in grid if mhz >= 0.5 * max(grid)]
+    waiting_w = model_named(gpu).blocking_w[-1][1]
     for (stage, kind), own in points.items():
         work = WORKS[kind].times(WEIGHTS[stage])
-        waiting_w = model_named(gpu).blocking_w[-1][1]
-        beyond_j = {
-            one.clock_mhz: one.energy_j - waiting_w * one.time_s
-            for one in (true_point(gpu, mhz, work) for mhz in useful)
-        }
-        assert min(beyond_j, key=beyond_j.__getitem__) == own[-1].clock_mhz
+        every = [true_point(gpu, mhz, work) for mhz in grid if mhz >= 0.5 * max(grid)]
+        cheapest = min(every, key=lambda one: one.energy_j - waiting_w * one.time_s)
+        assert cheapest.clock_mhz == own[-1].clock_mhz
 
 
 def test_a_grid_of_one_clock_is_measured_once() -> None:
@@ -118,12 +108,8 @@ def test_what_was_held_down_is_filed_under_the_clock_that_was_reached() -> None:
         Point(1500, 1.3, 320.0, achieved_mhz=1210),
     ]
     found = keyed_by_achieved_clock(points, range(2000, 500, -15))
-    assert [(one.clock_mhz, one.energy_j) for one in found] == [
-        (1980, 500.0),
-        (1685, 499.0),
-        (1205, 320.0),
-        (1200, 300.0),
-    ]
+    keyed = {one.clock_mhz: one.energy_j for one in found}
+    assert list(keyed.items()) == [(1980, 500.0), (1685, 499.0), (1205, 320.0), (1200, 300.0)]
 
 
 # What a sweep costs, and how it is diluted.
@@ -172,20 +158,16 @@ def paced(resting_s: list[float], at_the_clock_s: float) -> SweepPace:
     return pace
 
 
-def test_what_was_lost_is_what_was_seen_where_that_is_less() -> None:
+def test_what_was_lost_is_what_was_seen_where_that_is_less_and_sure() -> None:
     assert paced([2.0] * 6, 3.0).slowdown_lower_bound == pytest.approx(1.0)
     assert paced([2.0] * 6, 5.0).slowdown_lower_bound == 2.0, "no more than expected"
     assert paced([2.0] * 3, 3.0).slowdown_lower_bound == 2.0, "three iterations show nothing"
-    assert paced([2.0] * 6, 3.0).baseline_iterations_needed(2, 1.5) < paced(
-        [2.0] * 6, 4.0
-    ).baseline_iterations_needed(2, 1.5)
-
-
-def test_iterations_that_vary_are_no_proof_of_a_smaller_loss() -> None:
+    needed = [paced([2.0] * 6, clock_s).baseline_iterations_needed(2, 1.5) for clock_s in (3.0, 4.0)]
+    assert needed[0] < needed[1]
     varied = [1.8, 2.2, 1.9, 2.1, 2.0, 2.0]
     error = 2.0 * (sum((one - 2.0) ** 2 for one in varied) / 6 / 5) ** 0.5 / 2.0
     assert paced(varied, 3.0).slowdown_lower_bound == pytest.approx(1.0 + 8 * error)
-    assert paced([1.0, 3.0] * 3, 3.0).slowdown_lower_bound == 2.0
+    assert paced([1.0, 3.0] * 3, 3.0).slowdown_lower_bound == 2.0, "no proof of a smaller loss"
 
 
 def test_a_window_has_fewer_iterations_where_they_last_longer_but_never_too_few() -> None:

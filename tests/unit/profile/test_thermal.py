@@ -48,15 +48,17 @@ def test_the_law_of_heat_is_found_from_whole_degrees(model: str) -> None:
     )
 
 
+def shown(time_s: np.ndarray, power_w: np.ndarray, read_c: np.ndarray) -> Thermal | None:
+    warmth, trace = ThermalHistory(), CounterTrace(time_s.tolist(), np.cumsum(power_w * 0.25).tolist())
+    warmth.over(trace, list(zip(time_s.tolist(), read_c.tolist(), strict=True)))
+    return warmth.thermal()
+
+
 def test_a_sensor_that_stands_still_or_runs_backwards_shows_nothing() -> None:
     time_s = np.arange(0.0, 100.0, 0.25)
     power_w = np.where(time_s < 50.0, 300.0, 150.0)
-    trace = CounterTrace(time_s.tolist(), np.cumsum(power_w * 0.25).tolist())
-    backwards_c = 60.0 - 0.05 * power_w + 0.01 * time_s
-    for read_c in (np.full_like(time_s, 55.0), backwards_c):
-        warmth = ThermalHistory()
-        warmth.over(trace, list(zip(time_s.tolist(), read_c.tolist(), strict=True)))
-        assert warmth.thermal() is None
+    for read_c in (np.full_like(time_s, 55.0), 60.0 - 0.05 * power_w + 0.01 * time_s):
+        assert shown(time_s, power_w, read_c) is None
 
 
 @pytest.mark.parametrize(("sticks_s", "believed"), [(np.inf, True), (100.0, False), (60.0, False)])
@@ -68,10 +70,7 @@ def test_a_sensor_that_sticks_in_the_middle_shows_nothing(sticks_s: float, *, be
         true_c.append(true_c[-1] + 0.25 / 40.0 * (30.0 + 0.085 * watts - true_c[-1]))
     read_c = np.round(true_c)
     read_c[time_s >= sticks_s] = read_c[time_s < sticks_s][-1]
-    warmth = ThermalHistory()
-    trace = CounterTrace(time_s.tolist(), np.cumsum(power_w * 0.25).tolist())
-    warmth.over(trace, list(zip(time_s.tolist(), read_c.tolist(), strict=True)))
-    assert (warmth.thermal() is not None) == believed
+    assert (shown(time_s, power_w, read_c) is not None) == believed
 
 
 def test_a_counter_that_was_not_watched_for_a_while_begins_it_anew() -> None:
@@ -90,14 +89,12 @@ def points(
 
 def test_two_windows_of_one_clock_15_k_apart_agree_once_brought_to_one_temperature() -> None:
     """On a simulated GPU, warm and cold; the errors are the windows' own."""
-    warm, cool = points(304.5, 65.0, se_w=0.5), points(300.0, 50.0, se_w=0.5)
-    kappa = fit_power_per_kelvin(warm, cool)
+    kappa = fit_power_per_kelvin(points(304.5, 65.0, se_w=0.5), points(300.0, 50.0, se_w=0.5))
     assert kappa is not None
     w_per_k, error = kappa
     assert w_per_k == pytest.approx(0.3, rel=0.02)
     assert error < 0.05
-    brought_w = 300.0 + 15.0 * w_per_k
-    assert brought_w == pytest.approx(304.5, abs=2 * 0.5 * 2**0.5)
+    assert 300.0 + 15.0 * w_per_k == pytest.approx(304.5, abs=2 * 0.5 * 2**0.5)
 
 
 def test_an_unsure_pair_leaves_the_usual_and_a_contradiction_nothing() -> None:
