@@ -1,5 +1,7 @@
 """Requests by the moment that they are due: which is made, which gives way, and what is said of the late."""
 
+from itertools import product
+
 import pytest
 
 from perseus_ds.device.clock_agenda import LATE_S, ClockAgenda, DatedClock, RequestCounts, overdue_s
@@ -35,44 +37,25 @@ def test_of_those_that_are_overdue_the_newest_is_for_the_present(agenda: ClockAg
     assert (agenda.due_s, agenda.counts.overtaken) == (0.4, 2)
 
 
-def test_what_is_asked_for_at_one_moment_is_one_change(agenda: ClockAgenda) -> None:
-    agenda.put(DatedClock(0.1, 800))
-    agenda.put(DatedClock(0.1, 900))
-    assert agenda.take(0.1) == DatedClock(0.1, 900)
-    assert agenda.counts.overtaken == 0
-
-
-def test_rest_that_gives_way_to_the_next_iteration_is_no_miss(agenda: ClockAgenda) -> None:
-    for start_s in (1.0, 2.0, 3.0):
-        agenda.put(DatedClock(start_s + 0.5, None))
-        agenda.put(DatedClock(start_s, 900))
-        assert agenda.take(start_s) == DatedClock(start_s, 900)
-    assert agenda.counts.overtaken == 0
-
-
-def test_a_change_in_time_is_not_late() -> None:
-    counts = RequestCounts()
-    for _ in range(100):
-        counts.record_change(late_s=0.5 * LATE_S)
-    assert (counts.changes, counts.late, counts.missed_note()) == (100, 0, "")
-
-
-def test_one_in_a_hundred_is_not_told_and_more_are() -> None:
-    assert not RequestCounts(changes=100, late=1).missed_note()
-    counts = RequestCounts(changes=90, late=2, overtaken=10, longest_late_s=0.031)
-    assert counts.missed == 0.12
-    assert "12.0 %" in counts.missed_note()
-    assert "31 ms" in counts.missed_note()
-
-
 def test_what_gives_way_before_its_moment_has_missed_nothing(agenda: ClockAgenda) -> None:
-    """A clock is on its way for a later moment when a newer one is asked for."""
-    for start_s in (1.0, 2.0, 3.0):
-        agenda.put(DatedClock(start_s + 0.01, 900))
+    """One change at one moment; rest, and a clock on its way, for a later moment than that of a newer one."""
+    for start_s, later_s, clock_mhz in product((1.0, 2.0, 3.0), (0.0, 0.01, 0.5), (None, 900)):
+        agenda.put(DatedClock(start_s + later_s, clock_mhz))
         agenda.put(DatedClock(start_s, 1000))
         assert agenda.take(start_s) == DatedClock(start_s, 1000)
         agenda.counts.record_change()
     assert (agenda.counts.overtaken, agenda.counts.missed_note()) == (0, "")
+
+
+def test_a_change_in_time_is_not_late_and_more_than_one_in_a_hundred_are_told() -> None:
+    counts = RequestCounts()
+    for _ in range(100):
+        counts.record_change(late_s=0.5 * LATE_S)
+    assert (counts.changes, counts.late, counts.missed_note()) == (100, 0, "")
+    assert not RequestCounts(changes=100, late=1).missed_note()
+    counts = RequestCounts(changes=90, late=2, overtaken=10, longest_late_s=0.031)
+    assert counts.missed == 0.12
+    assert all(words in counts.missed_note() for words in ("12.0 %", "31 ms"))
 
 
 def test_a_higher_clock_is_overdue_after_three_latencies_or_what_host_and_driver_take_anyway() -> None:

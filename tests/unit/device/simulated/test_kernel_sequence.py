@@ -43,18 +43,13 @@ def test_a_sequence_takes_what_its_kernels_take(gpu: SimulatedGpu, clock_mhz: in
 
 def test_a_change_inside_slows_what_follows_it_alone(gpu: SimulatedGpu) -> None:
     clock = gpu.virtual_time
-    highest_mhz = gpu.model.max_clock_mhz
-    fast_s, slow_s = (duration_s(gpu.model, mhz, PRODUCT) for mhz in (highest_mhz, LOW))
+    fast_s, slow_s = (duration_s(gpu.model, mhz, PRODUCT) for mhz in (gpu.model.max_clock_mhz, LOW))
     clock.at(clock.now_s() + fast_s, lambda: gpu.lock_clock(LOW))
-    norms = KernelSequence((PRODUCT, *(KernelWork(0.001, 0.004),) * 2, PRODUCT))
-    norm_s = duration_s(gpu.model, LOW, NORM)
-    assert lasted_s(run(gpu, norms)) == pytest.approx(fast_s + 2 * norm_s + slow_s)
+    found_s = lasted_s(run(gpu, KernelSequence((PRODUCT, NORM, NORM, PRODUCT))))
+    assert found_s == pytest.approx(fast_s + 2 * duration_s(gpu.model, LOW, NORM) + slow_s)
 
 
-def test_a_factor_stretches_every_kernel_alike(gpu: SimulatedGpu) -> None:
+def test_a_factor_stretches_every_kernel_alike_and_one_alone_is_a_sequence_of_one(gpu: SimulatedGpu) -> None:
     sequence = KernelSequence(LAUNCHES)
     assert lasted_s(run(gpu, sequence.times(1.5))) == pytest.approx(1.5 * lasted_s(run(gpu, sequence)))
-
-
-def test_one_kernel_alone_is_a_sequence_of_one(gpu: SimulatedGpu) -> None:
     assert lasted_s(run(gpu, KernelSequence((NORM,)))) == pytest.approx(lasted_s(run(gpu, NORM)))

@@ -28,16 +28,10 @@ def held_mhz(model: GpuModel, clock_mhz: int, intensity: float, cap_w: float = 4
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_every_number_has_its_source(model: GpuModel) -> None:
-    numbers = {field.name for field in fields(model)} - {"key", "name", "sources"}
-    assert set(model.sources) == numbers
+def test_every_number_has_its_source_power_grows_and_duration_falls_with_the_clock(model: GpuModel) -> None:
+    assert set(model.sources) == {field.name for field in fields(model)} - {"key", "name", "sources"}
     assert model.sources["ambient_c"].startswith(("assumed", "as "))
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_power_grows_and_duration_falls_with_the_clock(model: GpuModel) -> None:
-    work = Work(1.0)
-    slow_to_fast = model.clocks_mhz[::-1]
+    work, slow_to_fast = Work(1.0), model.clocks_mhz[::-1]
     powers_w = [watts(model, clock_mhz, work.intensity) for clock_mhz in slow_to_fast]
     durations_s = [physics.duration_s(model, clock_mhz, work) for clock_mhz in slow_to_fast]
     assert powers_w == sorted(powers_w)
@@ -49,21 +43,16 @@ def test_a_gemm_takes_the_same_number_of_cycles_at_every_clock() -> None:
     assert max(cycles) / min(cycles) < 1.001
 
 
-@pytest.mark.parametrize(
-    ("clock_mhz", "blocking_w"),
-    [(300, 56.4), (510, 57.6), (705, 59.4), (900, 61.4), (1200, 69.7), (1410, 85.4)],
-)
-def test_blocking_power_is_the_one_measured(clock_mhz: int, blocking_w: float) -> None:
-    assert watts(A100, clock_mhz, 0.0) == pytest.approx(blocking_w)
+def test_blocking_power_is_the_one_measured() -> None:
+    measured_w = {300: 56.4, 510: 57.6, 705: 59.4, 900: 61.4, 1200: 69.7, 1410: 85.4}
+    assert {mhz: watts(A100, mhz, 0.0) for mhz in measured_w} == pytest.approx(measured_w)
 
 
-def test_the_densest_kernels_do_not_hold_the_top_clock_under_the_cap() -> None:
+def test_the_densest_kernels_do_not_hold_the_top_clock_under_the_cap_and_usual_ones_do() -> None:
     held = held_mhz(A100, 1410, 1.0)
     assert 1320 < held < 1400
     assert watts(A100, held, 1.0) == pytest.approx(A100.power_cap_w, abs=0.1)
-
-
-def test_the_default_intensity_holds_it_on_an_sxm_board() -> None:
+    assert held < held_mhz(replace(A100, dynamic_w=10.0), 1410, 1.0), "models with one key share no cache"
     assert held_mhz(A100, 1410, Work(1.0).intensity) == 1410
 
 
@@ -96,25 +85,15 @@ def test_a_model_draws_what_a_real_gpu_drew(key: str) -> None:
         assert held == pytest.approx(reached_mhz, rel=0.05)
 
 
-def test_heat_in_two_halves_is_heat_in_one() -> None:
+def test_heat_in_two_halves_is_heat_in_one_and_a_warm_chip_leaks_more() -> None:
     whole_j, whole_c = physics.drift(A100, 350.0, 45.0, 20.0)
     first_j, middle_c = physics.drift(A100, 350.0, 45.0, 7.0)
     second_j, end_c = physics.drift(A100, 350.0, middle_c, 13.0)
-    assert first_j + second_j == pytest.approx(whole_j)
-    assert end_c == pytest.approx(whole_c)
-
-
-def test_a_warm_chip_leaks_more() -> None:
-    cold_j, _ = physics.drift(A100, 300.0, 40.0, 1.0)
-    warm_j, _ = physics.drift(A100, 300.0, 80.0, 1.0)
+    assert (first_j + second_j, end_c) == pytest.approx((whole_j, whole_c))
+    cold_j, warm_j = (physics.drift(A100, 300.0, from_c, 1.0)[0] for from_c in (40.0, 80.0))
     assert warm_j - cold_j == pytest.approx(40.0 * A100.leakage_w_per_k, rel=0.05)
 
 
 def test_interpolation_is_flat_beyond_the_ends() -> None:
     table = ((1.0, 10.0), (3.0, 30.0))
     assert [interpolate(table, x) for x in (0.0, 1.0, 2.0, 3.0, 9.0)] == [10.0, 10.0, 20.0, 30.0, 30.0]
-
-
-def test_two_models_with_one_key_do_not_share_a_cache() -> None:
-    weak = replace(A100, dynamic_w=10.0)
-    assert held_mhz(A100, 1410, 1.0) < held_mhz(weak, 1410, 1.0)

@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +26,7 @@ def test_no_clock_makes_a_kernel_faster_than_its_roofs(work: KernelWork, clock: 
 @pytest.mark.parametrize("key", MODELS)
 def test_held_clocks_keep_the_cap_and_lower_clocks_draw_less(key: str) -> None:
     model = model_named(key)
-    work = KernelWork(1.0, 0.3, 1.0)
+    model, work = model_named(key), KernelWork(1.0, 0.3, 1.0)
     slower = model.clocks_mhz[::10]
     powers = [energy_j(model, clock, work) / duration_s(model, clock, work) for clock in slower]
     assert max(powers) <= model.power_cap_w * 1.001
@@ -43,12 +41,10 @@ def test_a_lower_memory_clock_gives_a_capped_product_its_speed_back() -> None:
 
 
 def test_memory_bound_kernels_want_slow_cores_and_products_do_not() -> None:
-    def slower(core_s: float, memory_s: float) -> float:
-        at = [duration_s(RTX, clock, KernelWork(core_s, memory_s)) for clock in (TOP, 1050)]
-        return at[1] / at[0]
-
-    assert slower(0.3, 1.0) < 1.02
-    assert slower(1.0, 0.1) > 1.6
+    works = KernelWork(0.3, 1.0), KernelWork(1.0, 0.1)
+    bound, product = (duration_s(RTX, 1050, work) / duration_s(RTX, TOP, work) for work in works)
+    assert bound < 1.02
+    assert product > 1.6
 
 
 def test_larger_shapes_take_longer_and_products_are_bound_by_the_cores() -> None:
@@ -70,27 +66,21 @@ def test_a_kernel_with_nothing_to_do_still_takes_its_launch(
     assert energy_j(RTX, TOP, work) > 0
 
 
-@pytest.fixture
-def gpu() -> Callable[[str], SimulatedGpu]:
-    def made(key: str) -> SimulatedGpu:
-        settings = SimulatedSettings(gpu=key, noise=0.0, counter_noise=0.0)
-        return SimulatedGpu(settings, time=VirtualTime())
-
-    return made
+def gpu_of(key: str) -> SimulatedGpu:
+    return SimulatedGpu(SimulatedSettings(gpu=key, noise=0.0, counter_noise=0.0), time=VirtualTime())
 
 
 def run(gpu: SimulatedGpu, work: KernelWork) -> float:
-    start_s = gpu.now_s()
     task = gpu.begin(work)
     gpu.release(task)
     gpu.wait(task)
-    return gpu.now_s() - start_s
+    assert task.ended_s == pytest.approx(gpu.now_s(), rel=1e-9), "forecast and outcome agree"
+    return gpu.now_s() - task.started_s
 
 
-def test_a_memory_clock_is_in_force_after_its_latency(gpu: Callable[[str], SimulatedGpu]) -> None:
-    device = gpu("rtx-3080-ti")
+def test_a_memory_clock_is_in_force_after_its_latency() -> None:
+    device, work = gpu_of("rtx-3080-ti"), KernelWork(1e-4, 0.01)
     assert device.capabilities().memory_why_not is None
-    work = KernelWork(1e-4, 0.01)
     device.lock_memory_clock(5001)
     latency_s = device.capabilities().switch_latency_s
     fast_s = run(device, work)
@@ -104,21 +94,17 @@ def test_a_memory_clock_is_in_force_after_its_latency(gpu: Callable[[str], Simul
     assert device.true_now().memory_mhz == 9501
 
 
-def test_a_switch_within_a_kernel_is_foreseen(gpu: Callable[[str], SimulatedGpu]) -> None:
-    """Forecast and outcome agree, with both clocks changing meanwhile."""
-    device = gpu("rtx-3080-ti")
+def test_a_switch_of_both_clocks_within_a_kernel_is_foreseen() -> None:
+    device = gpu_of("rtx-3080-ti")
     device.lock_clock(1050)
     device.lock_memory_clock(810)
-    task = device.begin(KernelWork(0.2, 0.15))
-    device.release(task)
-    device.wait(task)
-    assert task.ended_s == pytest.approx(device.now_s(), rel=1e-9)
+    run(device, KernelWork(0.2, 0.15))
 
 
-def test_a_device_with_one_memory_clock_refuses(gpu: Callable[[str], SimulatedGpu]) -> None:
-    device = gpu("a100-sxm4-80gb")
+def test_a_device_with_one_memory_clock_refuses() -> None:
+    device = gpu_of("a100-sxm4-80gb")
     assert device.capabilities().memory_why_not is not None
     with pytest.raises(DeviceUnsupportedError, match="1593 MHz"):
         device.lock_memory_clock(1593)
     with pytest.raises(DeviceUnsupportedError, match="9501"):
-        gpu("rtx-3080-ti").lock_memory_clock(7000)
+        gpu_of("rtx-3080-ti").lock_memory_clock(7000)

@@ -7,11 +7,8 @@ from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_se
 from perseus_ds.errors import ConfigError
 
 
-def test_an_empty_block_is_the_default() -> None:
+def test_an_empty_block_is_the_default_and_a_list_per_stage_is_read() -> None:
     assert simulated_settings({}) == SimulatedSettings()
-
-
-def test_a_list_per_stage_is_read() -> None:
     assert simulated_settings({"forward_s": [0.1, 0.2]}).forward_s == (0.1, 0.2)
 
 

@@ -30,13 +30,15 @@ def run(gpu: SimulatedGpu, work: Work = WORK) -> Task:
     return task
 
 
-def test_the_old_clock_runs_on_through_call_and_settle(time: VirtualTime) -> None:
+def test_the_old_clock_runs_on_through_call_and_settle_and_calls_queue_in_the_driver(
+    time: VirtualTime,
+) -> None:
     gpu = a100(time)
     gpu.lock_clock(705)
-    time.pass_s(LATENCY_S - 0.001)
-    assert gpu.achieved().clock_mhz == 1410
-    time.pass_s(0.002)
-    assert gpu.achieved().clock_mhz == 705
+    gpu.lock_clock(900)
+    for pass_s, clock_mhz in ((LATENCY_S - 0.001, 1410), (0.0015, 705), (0.010, 900)):
+        time.pass_s(pass_s)
+        assert gpu.achieved().clock_mhz == clock_mhz
 
 
 def test_a_clock_that_changes_under_way_slows_only_the_rest(time: VirtualTime) -> None:
@@ -46,22 +48,11 @@ def test_a_clock_that_changes_under_way_slows_only_the_rest(time: VirtualTime) -
     assert task.ended_s - task.started_s == pytest.approx(LATENCY_S + (0.4 - LATENCY_S) * 2)
 
 
-def test_calls_queue_in_the_driver(time: VirtualTime) -> None:
-    gpu = a100(time)
-    gpu.lock_clock(705)
-    gpu.lock_clock(900)
-    time.pass_s(0.0375)
-    assert gpu.achieved().clock_mhz == 705
-    time.pass_s(0.010)
-    assert gpu.achieved().clock_mhz == 900
-
-
 def test_asking_for_the_same_clock_again_is_free(time: VirtualTime) -> None:
     gpu = a100(time)
-    gpu.lock_clock(705)
-    time.pass_s(0.02)
-    gpu.lock_clock(705)
-    time.pass_s(0.018)
+    for pass_s in (0.02, 0.018):
+        gpu.lock_clock(705)
+        time.pass_s(pass_s)
     assert gpu.achieved().clock_mhz == 705
 
 
@@ -85,17 +76,13 @@ def test_energy_is_power_times_time_through_every_phase(time: VirtualTime) -> No
     assert gpu.true_now().energy_j - busy_j == pytest.approx(85.4, rel=0.02)
 
 
-def test_the_counter_follows_the_truth_late(time: VirtualTime) -> None:
+def test_the_counter_follows_the_truth_late_and_stands_still_between_ticks(time: VirtualTime) -> None:
     gpu = a100(time)
     for _ in range(50):
         run(gpu)
     true_j = gpu.true_now().energy_j
     assert gpu.energy_j() <= true_j
     assert gpu.energy_j() == pytest.approx(true_j, rel=0.02)
-
-
-def test_the_counter_stands_still_between_ticks(time: VirtualTime) -> None:
-    gpu = a100(time)
     seen = set()
     for _ in range(1000):
         time.pass_s(0.001)
@@ -114,24 +101,19 @@ def test_noise_is_seeded(time: VirtualTime) -> None:
 
 def test_a_throttled_device_says_why(time: VirtualTime) -> None:
     gpu = a100(time, throttle_mhz=900)
-    assert gpu.achieved().clock_mhz == 900
-    assert gpu.achieved().event_reasons is EventReason.SW_THERMAL
+    assert (gpu.achieved().clock_mhz, gpu.achieved().event_reasons) == (900, EventReason.SW_THERMAL)
     gpu.throttle(None)
     assert gpu.achieved().clock_mhz == 1410
 
 
 def test_what_ran_before_a_throttle_ran_at_the_clock_before(time: VirtualTime) -> None:
-    gpu = a100(time)
-    work = Work(1.0, intensity=0.5)
-    full_s = physics.duration_s(gpu.model, 1410, work)
-    slow_s = physics.duration_s(gpu.model, 705, work)
+    gpu, work = a100(time), Work(1.0, intensity=0.5)
+    full_s, slow_s = (physics.duration_s(gpu.model, mhz, work) for mhz in (1410, 705))
     task = gpu.begin(work)
     gpu.release(task)
     time.pass_s(full_s / 2)
     gpu.throttle(705)
     gpu.wait(task)
-    assert task.started_s is not None
-    assert task.ended_s is not None
     assert task.ended_s - task.started_s == pytest.approx((full_s + slow_s) / 2, rel=1e-6)
 
 
