@@ -18,15 +18,11 @@ def frontier_index() -> FrontierIndex:
     return FrontierIndex.of(planned(), Objective())
 
 
-def test_what_a_plan_predicts_is_its_longest_path(frontier_index: FrontierIndex) -> None:
+def test_what_a_plan_predicts_is_its_longest_path_without_the_reserve(frontier_index: FrontierIndex) -> None:
     plans = planned()
     for index in range(0, len(plans), 17):
         longest_s = max(played.end_s for played in play(plans.plan(index)))
         assert frontier_index.expected_s[index] == pytest.approx(longest_s, rel=1e-12)
-
-
-def test_the_reserve_is_not_expected(frontier_index: FrontierIndex) -> None:
-    plans = planned()
     assert (frontier_index.expected_s <= plans.iteration_time_s * (1.0 + 1e-12)).all()
     assert frontier_index.expected_s[-1] < plans.iteration_time_s[-1] / 1.005
 
@@ -63,18 +59,12 @@ def test_a_mixture_of_the_plans_around_is_within_0_02_percent_of_what_any_plan_n
 
 
 def test_a_budget_of_changes_forbids_mixtures() -> None:
-    limited = replace(planned(), budget=ChangeBudget(per_gpu_per_s=1.0))
-    assert not FrontierIndex.of(limited, Objective()).mixes
-    whole = replace(planned(), splits=Splits.none())
-    assert not FrontierIndex.of(whole, Objective()).mixes
+    for more in ({"budget": ChangeBudget(per_gpu_per_s=1.0)}, {"splits": Splits.none()}):
+        assert not FrontierIndex.of(replace(planned(), **more), Objective()).mixes
 
 
-def test_without_an_aim_it_is_the_objectives_plan() -> None:
+def test_without_an_aim_it_is_the_objectives_plan_which_a_straggler_leaves_for_its_fastest() -> None:
     relaxed = FrontierIndex.of(planned(), Objective("max_slowdown", max_slowdown_pct=10.0))
     assert relaxed.objective != relaxed.fastest
     assert relaxed.fastest_s < relaxed.objective_s <= 1.1 * relaxed.fastest_s * (1.0 + 1e-9)
-
-
-def test_a_straggler_leaves_a_relaxed_objective_for_its_fastest_plan() -> None:
-    relaxed = FrontierIndex.of(planned(), Objective("max_slowdown", max_slowdown_pct=10.0))
     assert relaxed.within(relaxed.fastest_s) == relaxed.fastest

@@ -12,31 +12,33 @@ from perseus_ds.straggler.pacing import margins_s
 from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
 
 REPLICAS = 4
+VARIED = [1.0, 1.1, 1.3, 0.9]
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-def loads(load: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def loads(load: list[float]) -> Floats:
     """Report of all replicas, in parts of the objective's plan's time."""
     return index().objective_s * np.array(load)
 
 
-def planned_s(plans: ReplicaPlans) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def planned_s(plans: ReplicaPlans) -> Floats:
     """Predictions of the present plans for themselves."""
     return index().predicted_s(np.array(plans.plans))
 
 
-def begun(error: float = 0.01) -> ReplicaPlans:
+def begun(error: float | None = 0.01) -> ReplicaPlans:
     plans = ReplicaPlans(index(), REPLICAS, forecast_error=error)
     plans.will_run(0)
     return plans
 
 
-def ran(own_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> ReplicaStatus:
+def ran(own_s: Floats) -> ReplicaStatus:
     return ReplicaStatus(own_s, np.zeros(len(own_s), np.bool_), np.ones(len(own_s)))
 
 
 def test_the_next_iteration_begins_at_the_objective_s_plan() -> None:
     plans = begun()
-    plans.pace(0, loads([1.0, 1.1, 1.3, 0.9]))
+    plans.pace(0, loads(VARIED))
     plans.will_run(1)
     assert set(plans.plans) == {index().objective}
 
@@ -44,7 +46,7 @@ def test_the_next_iteration_begins_at_the_objective_s_plan() -> None:
 def test_the_margin_is_what_the_error_asks_for() -> None:
     def slowest_s(error: float) -> float:
         plans = begun(error)
-        plans.pace(0, loads([1.0, 1.1, 1.3, 0.9]))
+        plans.pace(0, loads(VARIED))
         return float(planned_s(plans)[1])
 
     assert slowest_s(0.001) > slowest_s(0.01) > slowest_s(0.03)
@@ -60,14 +62,12 @@ def test_one_that_tells_nothing_is_not_slowed_and_the_others_still_are(nothing: 
 
 @pytest.mark.parametrize("error", [math.nan, -0.01, 0.0, math.inf, 0.15, None])
 def test_nobody_is_slowed_by_what_is_not_known_well(error: float | None) -> None:
-    plans = ReplicaPlans(index(), REPLICAS, forecast_error=error)
-    plans.will_run(0)
-    assert not plans.pace(0, loads([1.0, 1.1, 1.15, 0.95]))
+    assert not begun(error).pace(0, loads([1.0, 1.1, 1.15, 0.95]))
 
 
 def test_nobody_waits_for_itself_alone_or_in_an_iteration_that_was_not_announced() -> None:
     assert not begun().pace(0, loads([1.0, math.nan, math.nan, math.nan]))
-    assert not begun().pace(7, loads([1.0, 1.1, 1.3, 0.9]))
+    assert not begun().pace(7, loads(VARIED))
 
 
 def play(
@@ -122,14 +122,13 @@ def test_an_iteration_of_unknown_load_judges_nobody_where_loads_are_reported() -
     for n in range(3):
         plans.will_run(n)
         if n == 2:
-            plans.pace(n, loads([1.0, 1.1, 1.3, 0.9]))
-            assert (planned_s(plans) * [1.0, 1.1, 1.3, 0.9] <= 1.3 * index().objective_s).all()
+            plans.pace(n, loads(VARIED))
+            assert (planned_s(plans) * VARIED <= 1.3 * index().objective_s).all()
         plans.observe(n, ran(np.array([0.7, 1.0, 1.0, 1.0]) * index().objective_s))
 
 
 def test_a_straggler_is_found_all_the_same_where_loads_are_missing_for_long() -> None:
-    plans = ReplicaPlans(index(), REPLICAS, forecast_error=0.01)
-    slowed = np.array([1.0, 1.3, 1.0, 1.0])
+    plans, slowed = ReplicaPlans(index(), REPLICAS, forecast_error=0.01), np.array([1.0, 1.3, 1.0, 1.0])
     for n in range(60):
         plans.will_run(n)
         plans.observe(n, ran((slowed if n >= 20 else 1.0) * planned_s(plans)))
@@ -148,14 +147,11 @@ def test_margins_are_late_by_what_is_accepted_and_nothing_where_predictions_are_
 
 def test_the_longest_never_waits_and_no_replica_is_made_faster_than_its_objective() -> None:
     """Also where a straggler is known: it counts as long as it takes."""
-    plans = ReplicaPlans(index(), REPLICAS, forecast_error=0.01)
-    slowed = np.array([1.0, 1.3, 1.0, 1.0])
-    for n in range(40):
+    plans, slowed = ReplicaPlans(index(), REPLICAS, forecast_error=0.01), np.array([1.0, 1.3, 1.0, 1.0])
+    for n in range(41):
         plans.will_run(n)
         plans.pace(n, loads([1.0] * REPLICAS))
         plans.observe(n, ran(slowed * planned_s(plans)))
-    plans.will_run(40)
-    plans.pace(40, loads([1.0] * REPLICAS))
     assert plans.plans[1] == index().objective
     assert (planned_s(plans)[[0, 2, 3]] > 1.1 * index().objective_s).all()
 
@@ -176,9 +172,6 @@ def test_twice_in_a_row_behind_is_behind_and_twice_on_time_is_not() -> None:
     assert told(pace, [1.0, 1.1]) == [False, True]
     assert told(pace, [1.0, 1.0]) == [False, True]
     assert told(pace, [1.01, 1.01]) == [False, False]
-
-
-def test_what_is_not_known_says_nothing() -> None:
     pace = Pace(1)
-    assert told(pace, [1.2], [np.nan], [0.0], [1.2]) == [True]
+    assert told(pace, [1.2], [np.nan], [0.0], [1.2]) == [True], "what is not known says nothing"
     assert told(pace, [np.nan], [np.nan]) == [True]

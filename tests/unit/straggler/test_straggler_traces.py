@@ -12,10 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", ROOT.parent / "shared" / "data"))
-pytestmark = pytest.mark.skipif(
+NO_DATA = pytest.mark.skipif(
     not (DATA / "straggler_traces").exists(), reason=f"no traces of production jobs in {DATA}"
 )
-PROFILES = pytest.mark.parametrize("profile", [(), ("--silent",)], ids=["told", "silent"])
+pytestmark = [pytest.mark.thorough, NO_DATA]
 
 
 @cache
@@ -26,24 +26,18 @@ def replayed(*options: str, script: str = "traces.py") -> dict[str, Any]:
     return found
 
 
-@pytest.mark.thorough
 def test_the_true_straggler_is_answered_within_3_iterations_at_its_own_time() -> None:
     found = replayed()["AR"]
     assert found["accused"] == [0]
     assert found["answered_after_iterations"] <= 3
     assert abs(found["sync_time_off_pct"]["mean"]) <= 1.0, "single iterations vary by 1 % in themselves"
     assert found["job_pct"] <= 0.1
+    silent = replayed("--silent")["AR"]
+    assert silent["accused"] == [0]
+    assert 8 <= silent["answered_after_iterations"] <= 10, "after half a window where the profile is silent"
 
 
-@pytest.mark.thorough
-def test_where_the_profile_is_silent_it_is_answered_after_half_a_window() -> None:
-    found = replayed("--silent")["AR"]
-    assert found["accused"] == [0]
-    assert 8 <= found["answered_after_iterations"] <= 10
-
-
-@pytest.mark.thorough
-@PROFILES
+@pytest.mark.parametrize("profile", [(), ("--silent",)], ids=["told", "silent"])
 @pytest.mark.parametrize("job", ["ST", "SE"])
 def test_nobody_is_accused_because_work_varies(job: str, profile: tuple[str, ...]) -> None:
     found = replayed(*profile)[job]
@@ -51,7 +45,6 @@ def test_nobody_is_accused_because_work_varies(job: str, profile: tuple[str, ...
     assert found["job_pct"] <= 0.1
 
 
-@pytest.mark.thorough
 def test_a_production_trace_is_paced_by_its_loads() -> None:
     found = replayed("--replicas", "4", script="pacing.py")["SE"]
     assert found["before"]["saving_pct"] >= max(25.6, found["never"]["saving_pct"])
