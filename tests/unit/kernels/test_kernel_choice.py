@@ -52,13 +52,9 @@ def true_cost(kernel: KernelClass, pair: ClockPair) -> tuple[float, float]:
 
 def trace_of(kernels: Sequence[KernelClass] = KERNELS) -> KernelTrace:
     half = len(kernels) // 2
-    return KernelTrace(
-        tuple(kernels),
-        (
-            LaunchSequence(0, Kind.FORWARD, tuple(range(half)) * 3, times=4),
-            LaunchSequence(0, Kind.BACKWARD, tuple(range(half, len(kernels))) * 3, times=4),
-        ),
-    )
+    halves = (Kind.FORWARD, range(half)), (Kind.BACKWARD, range(half, len(kernels)))
+    sequences = tuple(LaunchSequence(0, kind, tuple(own) * 3, times=4) for kind, own in halves)
+    return KernelTrace(tuple(kernels), sequences)
 
 
 def measured(
@@ -71,10 +67,8 @@ def measured(
         a, b = 1 + noise * random.standard_normal(2)
         return KernelPoint(pair, time * a, energy * b, time * noise, energy * noise)
 
-    return {
-        kernel: tuple(point(kernel, pair) for pair in (PAIRS if wanted is None else wanted[kernel]))
-        for kernel in KERNELS
-    }
+    pairs = dict.fromkeys(KERNELS, PAIRS) if wanted is None else wanted
+    return {kernel: tuple(point(kernel, pair) for pair in pairs[kernel]) for kernel in KERNELS}
 
 
 def exact() -> KernelProfile:
@@ -85,9 +79,8 @@ def profile_of(
     first: Mapping[KernelClass, tuple[KernelPoint, ...]],
     second: Mapping[KernelClass, tuple[KernelPoint, ...]] | None = None,
 ) -> KernelProfile:
-    return KernelProfile(
-        tuple(MeasuredKernel(kernel, own, (second or {}).get(kernel, ())) for kernel, own in first.items())
-    )
+    again = second or {}
+    return KernelProfile(tuple(MeasuredKernel(one, own, again.get(one, ())) for one, own in first.items()))
 
 
 def change_pct(chosen: ChosenPairs) -> tuple[float, float]:
@@ -111,15 +104,11 @@ def test_a_finer_level_saves_more() -> None:
 
 
 def test_a_class_that_cannot_be_replayed_stays_at_the_default_pair_and_is_named() -> None:
-    odd = KernelClass("odd")
-    trace = trace_of()
-    forward = trace.sequences[0]
-    forward = replace(
-        forward,
-        kernels=(*forward.kernels, len(trace.classes)),
-        duration_s=(1e-3,) * len(forward.kernels) + (0.5,),
-    )
-    trace = replace(trace, classes=(*trace.classes, odd), sequences=(forward, trace.sequences[1]))
+    odd, trace = KernelClass("odd"), trace_of()
+    forward, backward = trace.sequences
+    duration_s = (1e-3,) * len(forward.kernels) + (0.5,)
+    forward = replace(forward, kernels=(*forward.kernels, len(trace.classes)), duration_s=duration_s)
+    trace = replace(trace, classes=(*trace.classes, odd), sequences=(forward, backward))
     assert kernel_plan(exact(), trace, latencies_s=()).left_out == ("odd(): not measured",)
     table = cost_table(launch_costs(exact(), trace), trace)
     row = table.rows.index(str(odd))
@@ -127,16 +116,13 @@ def test_a_class_that_cannot_be_replayed_stays_at_the_default_pair_and_is_named(
     assert table.time_s[row, 0] == 0.5 * forward.times
 
 
-def test_nothing_measured_is_refused() -> None:
+def test_nothing_measured_and_a_tolerance_that_cannot_be_meant_are_refused() -> None:
     other = profile_of({KernelClass("other"): (KernelPoint(DEFAULT_PAIR, 1, 1),)})
     with pytest.raises(IncompleteProfileError, match="trace"):
         launch_costs(other, trace_of())
-
-
-@pytest.mark.parametrize("tau", [-0.1, float("nan"), float("inf")])
-def test_a_tolerance_that_cannot_be_meant_is_refused(tau: float) -> None:
-    with pytest.raises(ConfigError, match="tau is"):
-        Goal(tau)
+    for tau in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="tau is"):
+            Goal(tau)
 
 
 def achieved_pct(pairs: tuple[ClockPair, ...]) -> tuple[float, float]:
@@ -156,35 +142,30 @@ def test_exact_measurements_predict_what_is_achieved(tau: float) -> None:
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_predicted_is_achieved_and_smoothing_keeps_the_time_over_thirty_seeds() -> None:
-    trace, honest, naive, smooth, lucky = trace_of(), [], [], [], []
+    trace, honest, naive, smoothed, lucky = trace_of(), [], [], [], []
     for seed in range(SEEDS):
         random = np.random.default_rng(seed)
         first = measured(random, NOISE)
         chosen, minima = (chosen_from(one) for one in (smooth(profile_of(first)), profile_of(first)))
-        again = {
-            kernel: tuple({DEFAULT_PAIR, pair}) for kernel, pair in zip(KERNELS, chosen.pairs, strict=True)
-        }
-        profile = profile_of(first, measured(random, NOISE, again))
-        confirmed = validate_on_second_sample(
-            chosen, *(cost_table(costs, trace) for costs in second_costs(profile, trace))
-        )
-        smooth.append(achieved_pct(chosen.pairs))
+        again = {one: tuple({DEFAULT_PAIR, pair}) for one, pair in zip(KERNELS, chosen.pairs, strict=True)}
+        costs = second_costs(profile_of(first, measured(random, NOISE, again)), trace)
+        confirmed = validate_on_second_sample(chosen, *(cost_table(one, trace) for one in costs))
+        smoothed.append(achieved_pct(chosen.pairs))
         lucky.append(achieved_pct(minima.pairs))
-        honest.append(confirmed.energy_pct - smooth[-1][1])
+        honest.append(confirmed.energy_pct - smoothed[-1][1])
         naive.append(change_pct(minima)[1] - lucky[-1][1])
     assert abs(np.mean(honest)) < min(0.3, 3 * np.std(honest) / np.sqrt(SEEDS))
     assert np.mean(naive) < -0.5, "choosing minima promises more than there is: else this shows nothing"
-    (smooth_time, smooth_energy), (lucky_time, lucky_energy) = np.mean(smooth, axis=0), np.mean(lucky, axis=0)
+    (smooth_time, smooth_energy), (lucky_time, lucky_energy) = (
+        np.mean(smoothed, axis=0),
+        np.mean(lucky, axis=0),
+    )
     assert smooth_time < lucky_time / 2
     assert smooth_time + smooth_energy < lucky_time + lucky_energy, "a percent of time buys one of energy"
 
 
-def test_smoothing_leaves_exact_measurements_alone() -> None:
+def test_smoothing_leaves_exact_measurements_alone_and_without_a_second_nothing_is_confirmed() -> None:
     assert smooth(exact()) == exact()
-
-
-def test_without_a_second_measurement_nothing_is_confirmed() -> None:
     trace = trace_of()
-    chosen = chosen_from(exact())
     second, spread = (cost_table(costs, trace) for costs in second_costs(exact(), trace))
-    assert validate_on_second_sample(chosen, second, spread) is None
+    assert validate_on_second_sample(chosen_from(exact()), second, spread) is None

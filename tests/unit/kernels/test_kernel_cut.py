@@ -1,3 +1,5 @@
+from itertools import product
+
 import pytest
 
 from perseus_ds.errors import ProfileError
@@ -22,10 +24,8 @@ def mark(text: str, start: float, length: float) -> Span:
 
 
 def operator(name: str, start: float, length: float, *dims: list[int], tid: int = 1, number: int = 0) -> Span:
-    args = {"Input type": ["float"] * len(dims), "Concrete Inputs": [""] * len(dims)}
-    return span(
-        "cpu_op", name, start, length, tid, **{"Input Dims": list(dims), "External id": number} | args
-    )
+    args = {"Input Dims": list(dims), "Input type": ["float"] * len(dims), "External id": number}
+    return span("cpu_op", name, start, length, tid, **args | {"Concrete Inputs": [""] * len(dims)})
 
 
 def kernel(start: float, length: float, **args: int) -> Span:
@@ -95,12 +95,9 @@ def test_a_device_whose_kernels_all_lack_an_operator_is_not_taken_for_a_cpu() ->
 
 
 def test_scalars_tell_classes_apart() -> None:
-    args: dict[str, object] = {
-        "Input Dims": [[4, 16], [], []],
-        "Input type": ["c10::BFloat16", "Scalar", "Scalar"],
-        "Concrete Inputs": ["", "-1", "False"],
-    }
-    events = [mark("1F0", 0, 100), span("cpu_op", "aten::_softmax", 10, 5, **args)]
+    args = {"Input type": ["c10::BFloat16", "Scalar", "Scalar"], "Concrete Inputs": ["", "-1", "False"]}
+    softmax = span("cpu_op", "aten::_softmax", 10, 5, **{"Input Dims": [[4, 16], [], []]}, **args)
+    events = [mark("1F0", 0, 100), softmax]
     (launch,) = split_trace_by_instruction(events)[FORWARD]
     assert launch.kernel == KernelClass("aten::_softmax", ((4, 16),), "bfloat16", "T;-1;False")
 
@@ -120,9 +117,8 @@ def test_ranks_are_joined_by_class() -> None:
     other = [dict(one, name=str(one["name"]).replace("perseus.1", "perseus.0")) for one in ON_CPU]
     both = merge([first, trace_of([split_trace_by_instruction(other)], overhead_pct=7.0), first])
     assert both.classes == first.classes
-    assert {(one.stage, one.kind) for one in both.sequences} == {
-        (stage, kind) for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD)
-    }
+    joined = {(one.stage, one.kind) for one in both.sequences}
+    assert joined == set(product((0, 1), (Kind.FORWARD, Kind.BACKWARD)))
     assert both.overhead_pct == 7.0
 
 

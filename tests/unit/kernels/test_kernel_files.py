@@ -75,28 +75,21 @@ def test_a_trace_comes_back(tmp_path: Path) -> None:
     assert trace.launches == 13
 
 
-def test_a_profile_without_the_default_pair_is_refused() -> None:
+def test_a_profile_without_the_default_pair_or_with_anything_twice_is_refused() -> None:
+    point = KernelPoint(DEFAULT_PAIR, 1.0, 1.0)
     with pytest.raises(IncompleteProfileError, match="default"):
         MeasuredKernel(GEMM, (KernelPoint(ClockPair(5001, None), 1.0, 1.0),))
-
-
-def test_a_class_or_a_pair_that_is_there_twice_is_refused() -> None:
-    point = KernelPoint(DEFAULT_PAIR, 1.0, 1.0)
     with pytest.raises(ProfileError, match="twice"):
         MeasuredKernel(GEMM, (point, point))
     with pytest.raises(ProfileError, match="twice"):
         KernelProfile((MeasuredKernel(GEMM, (point,)),) * 2)
 
 
-def good_json(tmp_path: Path) -> tuple[Path, dict[str, object]]:
+def test_damage_is_named_by_its_key(tmp_path: Path) -> None:
     file = tmp_path / "k.json"
     write_kernel_profile(KernelProfile((MeasuredKernel(GEMM, (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)),)), file)
-    return file, json.loads(file.read_text())
-
-
-def test_damage_is_named_by_its_key(tmp_path: Path) -> None:
-    file, content = good_json(tmp_path)
-    del content["measured"][0]["first"][0]["energy_j"]  # type: ignore[index]
+    content = json.loads(file.read_text())
+    del content["measured"][0]["first"][0]["energy_j"]
     file.write_text(json.dumps(content))
     with pytest.raises(ProfileError, match=r"k\.json: measured\.0\.first\.0\.energy_j"):
         read_kernel_profile(file)

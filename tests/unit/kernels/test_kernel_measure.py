@@ -59,9 +59,8 @@ class Misdeclared(SimulatedGpu):
     """A counter that steps every 100 ms, of which the driver states another period."""
 
     def __init__(self, declared_s: float) -> None:
-        super().__init__(
-            SimulatedSettings(gpu="rtx-3080-ti", noise=0.0, counter_noise=0.0), time=VirtualTime()
-        )
+        settings = SimulatedSettings(gpu="rtx-3080-ti", noise=0.0, counter_noise=0.0)
+        super().__init__(settings, time=VirtualTime())
         self._declared_s = declared_s
 
     def capabilities(self) -> Capabilities:
@@ -107,33 +106,26 @@ def test_both_clocks_are_given_back_after_a_failure() -> None:
     assert (gpu.achieved().clock_mhz, gpu.true_now().memory_mhz) == (1890, 9501)
 
 
-def test_pairs_of_a_device_with_memory_clocks() -> None:
+def test_pairs_are_those_of_the_memory_clocks_that_can_be_set() -> None:
     pairs = candidate_pairs(gpu_of().capabilities(), memory=True, core_clocks=3)
     assert pairs[0] == DEFAULT_PAIR
     assert len(pairs) == len(set(pairs)) == 5 * 4
     assert ClockPair(5001, None) in pairs
     assert {pair.clock_mhz for pair in pairs} == {None, 1890, 1230, 570}
-
-
-def test_one_dimension_where_the_memory_clock_cannot_be_set() -> None:
     gpu = gpu_of("a100-sxm4-80gb")
     why_not = memory_probe(gpu)
     assert "1593 MHz" in str(why_not)
     assert {p.memory_mhz for p in candidate_pairs(gpu.capabilities(), memory=why_not is None)} == {None}
 
 
-def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
-    gpu = gpu_of()
+def test_a_device_without_a_counter_or_clocks_and_patience_that_cannot_measure_are_refused() -> None:
     with pytest.raises(DeviceUnsupportedError, match="counter"):
-        measure(NullGpu(), simulated_runner(gpu, NORM), [DEFAULT_PAIR], MeasurementSettings())
+        measure(NullGpu(), simulated_runner(gpu_of(), NORM), [DEFAULT_PAIR], MeasurementSettings())
     with pytest.raises(DeviceUnsupportedError, match="core"):
         candidate_pairs(NullGpu().capabilities(), memory=False)
-
-
-@pytest.mark.parametrize("change", [{"windows": 1}, {"window_s": 0.0}])
-def test_patience_that_cannot_measure_is_refused(change: dict[str, float]) -> None:
-    with pytest.raises(ProfileError):
-        replace(MeasurementSettings(), **change)
+    for change in ({"windows": 1}, {"window_s": 0.0}):
+        with pytest.raises(ProfileError):
+            replace(MeasurementSettings(), **change)
 
 
 def test_what_a_gpu_at_rest_spares_is_its_memorys_power() -> None:

@@ -42,10 +42,7 @@ def published(microbatches: int) -> baselines.Instance:
 
 
 def saved_pct(instance: baselines.Instance, plan: np.ndarray) -> float:
-    before, after = (
-        baselines.price(instance, baselines.all_maximum(instance)),
-        baselines.price(instance, plan),
-    )
+    before, after = (baselines.price(instance, one) for one in (baselines.all_maximum(instance), plan))
     return baselines.saving_pct(before.energy_j[0], after.energy_j[after.time_s.argmin()])
 
 
@@ -69,23 +66,18 @@ def test_a_bare_pipeline_takes_what_one_counts_by_hand(stages: int) -> None:
 def test_per_stage_clocks_let_all_forwards_take_alike() -> None:
     instance = small(4)
     times_s = instance.time_s[instance.row]
+    forwards = [at for at, node in enumerate(instance.nodes) if node.kind is Kind.FORWARD]
     for plan in baselines.zeus_per_stage(instance):
-        forwards = {
-            n.stage: times_s[i, plan[i]] for i, n in enumerate(instance.nodes) if n.kind is Kind.FORWARD
-        }
-        slowest_s = max(forwards.values())
-        for index, node in enumerate(instance.nodes):
-            if node.kind is Kind.FORWARD and plan[index] + 1 < times_s.shape[1]:
-                assert times_s[index, plan[index] + 1] > slowest_s - 1e-9
+        slowest_s = max(times_s[at, plan[at]] for at in forwards)
+        for at in forwards:
+            if plan[at] + 1 < times_s.shape[1]:
+                assert times_s[at, plan[at] + 1] > slowest_s - 1e-9
 
 
 def test_the_envelope_is_what_the_paper_draws() -> None:
     instance = small(3, 4)
-    fast = {
-        str(n)
-        for n, choice in zip(instance.nodes, baselines.envelope(instance)[0], strict=True)
-        if not choice
-    }
+    choices = zip(instance.nodes, baselines.envelope(instance)[0], strict=True)
+    fast = {str(node) for node, choice in choices if not choice}
     last_stage = {f"2{kind}{m}" for kind, m in product("FB", range(4))}
     assert fast == last_stage | {"0F0", "1F0", "0B3", "1B3"}
 
@@ -103,15 +95,14 @@ def test_reconfiguring_wins_the_time_back_and_still_saves(method) -> None:  # no
 def test_minimum_cut_with_lower_bounds_is_the_best_of_all_cuts() -> None:
     generator = np.random.default_rng(3)
     for _ in range(40):
-        nodes = 6
-        pairs = [(a, b) for a in range(nodes) for b in range(nodes) if a != b and generator.random() < 0.5]
+        pairs = [(a, b) for a, b in product(range(6), repeat=2) if a != b and generator.random() < 0.5]
         tail, head = np.array(pairs).T
         upper = generator.integers(1, 50, len(pairs)).astype(float)
         try:
-            side = minimum_cut(tail, head, np.zeros(len(pairs)), upper, nodes=nodes)
+            side = minimum_cut(tail, head, np.zeros(len(pairs)), upper, nodes=6)
         except SolverError:
             continue
-        cuts = [np.array([True, False, *rest]) for rest in product([True, False], repeat=nodes - 2)]
+        cuts = [np.array([True, False, *rest]) for rest in product([True, False], repeat=4)]
         value = [upper[s[tail] & ~s[head]].sum() for s in cuts]
         assert upper[side[tail] & ~side[head]].sum() == pytest.approx(min(value), rel=1e-4)
 

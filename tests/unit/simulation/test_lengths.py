@@ -9,26 +9,19 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.profile import LoadFit, Point, Profile
 from perseus_ds.schedule import Kind, Load, textbook
-from perseus_ds.simulation.emulator import (
-    DEFAULT_CLOCKS,
-    ClusterShape,
-    Conditions,
-    EmulatedLoads,
-    Emulator,
-)
+from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, EmulatedLoads, Emulator
 from perseus_ds.simulation.scenario import LoadSource
 
 
 def profile_of(*forward_s: float) -> Profile:
     """Backwards as long as forwards; one clock."""
-    return Profile(
-        {
-            (stage, kind): (Point(1000, seconds, 100.0 * seconds),)
-            for stage, seconds in enumerate(forward_s)
-            for kind in (Kind.FORWARD, Kind.BACKWARD)
-        },
-        blocking_power_w=10.0,
-    )
+    durations = [
+        (stage, kind, own_s)
+        for stage, own_s in enumerate(forward_s)
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
+    ]
+    points = {(stage, kind): (Point(1000, own_s, 100.0 * own_s),) for stage, kind, own_s in durations}
+    return Profile(points, blocking_power_w=10.0)
 
 
 def planned(profile: Profile, microbatches: int) -> PlanSet:
@@ -45,14 +38,9 @@ def file(folder: Path, text: str) -> Path:
 def test_lengths_are_taken_in_turn(tmp_path: Path) -> None:
     loads = EmulatedLoads.read(file(tmp_path, "length\n1\n2\n3\n"))
     assert loads.mean == Load(2.0, 14.0 / 3.0)
-    assert [[one.tokens for one in row] for row in loads.of(0, pipelines=2, microbatches=2)] == [
-        [1, 2],
-        [3, 1],
-    ]
-    assert [[one.tokens for one in row] for row in loads.of(1, pipelines=2, microbatches=2)] == [
-        [2, 3],
-        [1, 2],
-    ]
+    rounds = [loads.of(number, pipelines=2, microbatches=2) for number in (0, 1)]
+    tokens = [[[one.tokens for one in row] for row in rows] for rows in rounds]
+    assert tokens == [[[1, 2], [3, 1]], [[2, 3], [1, 2]]]
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 
 from perseus_ds.errors import SolverError
+from perseus_ds.solver import frontier as flows
 from perseus_ds.solver.check import check_frontier, check_plans
 from perseus_ds.solver.discretise import discretise
-from perseus_ds.solver.frontier import (
-    Frontier,
-    activity_flow,
-    dual_values,
-    members_of,
-    precedence_flow,
-    solve_frontier,
-)
+from perseus_ds.solver.frontier import Frontier, solve_frontier
 from perseus_ds.solver.problem import OptionTable, Plans, Problem
 
 SMALL = 1e-6
@@ -103,19 +97,18 @@ def test_every_statement_of_a_frontier_is_checked(
     refused(problem, changed(frontier, *change), said)
 
 
-def test_durations_are_within_the_problems_own_tables(problem: Problem, frontier: Frontier) -> None:
+def test_durations_are_within_the_problems_own_tables_and_no_path_is_longer_than_the_time(
+    problem: Problem, frontier: Frontier
+) -> None:
     slowest, fastest = np.array([2.5, 4.0, 4.0, 2.5]), np.array([1.0, 2.0, 2.0, 1.0])
-    said = "breakpoints from 0 on is outside table 0"
-    refused(problem, with_durations(frontier, lambda s: 0.0 * s + slowest * (1 + SMALL)), said)
+    longer = with_durations(frontier, lambda s: 0.0 * s + slowest * (1 + SMALL))
+    refused(problem, longer, "breakpoints from 0 on is outside table 0")
     shorter = with_durations(frontier, lambda s: 0.0 * s + fastest * (1 - SMALL))
     refused(problem, shorter, "is outside table 0")
     shorter = OptionTable(LONG.duration_s[:2], LONG.cost_j[:2])
     refused(diamond(SHORT, shorter, delay_s=0.1), frontier, "is outside table 1")
-
-
-def test_no_path_is_longer_than_the_time(problem: Problem, frontier: Frontier) -> None:
-    longer_s, slowest_s = np.array([0.0, 3e-6, 0.0, 0.0]), np.array([2.5, 4.0, 4.0, 2.5])
-    later = with_durations(frontier, lambda own_s: np.minimum(own_s + longer_s, slowest_s))
+    late_s = np.array([0.0, 3e-6, 0.0, 0.0])
+    later = with_durations(frontier, lambda own_s: np.minimum(own_s + late_s, slowest))
     refused(problem, later, "a path takes")
 
 
@@ -152,8 +145,7 @@ def test_the_flow_proves_the_cost() -> None:
 @pytest.mark.parametrize(
     ("field", "values", "said"),
     [
-        ("choice", (-1, 3, 4), "plan 1 names an option"),
-        ("other", (-1, 3, 4), "plan 1 names an option"),
+        *((field, (-1, 3, 4), "plan 1 names an option") for field in ("choice", "other")),
         ("share", (0.0, -0.5, 1.0 + 1e-12, np.nan), "plan 1 has a share"),
     ],
 )
@@ -195,6 +187,6 @@ def test_a_bound_is_not_above_what_its_flows_prove(
 def best_line(problem: Problem, frontier: Frontier, time_s: float) -> float:
     """The best that any of the flows proves, not only those around the time."""
     every = range(len(frontier.kept))
-    flows_w = activity_flow(frontier, every), precedence_flow(frontier, every)
-    lines = zip(*dual_values(problem, members_of(problem), *flows_w), strict=True)
+    flows_w = flows.activity_flow(frontier, every), flows.precedence_flow(frontier, every)
+    lines = zip(*flows.dual_values(problem, flows.members_of(problem), *flows_w), strict=True)
     return max(base_j - price_w * time_s for base_j, price_w in lines)

@@ -58,14 +58,9 @@ def run(program: str, *words: str, path: Path, **environment: str) -> str:
     own = {"PYTHONDONTWRITEBYTECODE": "1"} | environment
     support = Path(__file__).parents[2] / "support"
     own["PYTHONPATH"] = os.pathsep.join([str(path), str(support), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", program, *words]
     told = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        cwd=path,
-        env=os.environ | own,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
+        command, cwd=path, env=os.environ | own, capture_output=True, text=True, check=False, timeout=240
     )
     assert told.returncode == 0, told.stderr
     return told.stdout.strip()
@@ -95,16 +90,18 @@ def test_a_small_problem_is_solved_without_compiling_and_to_the_same_bits(tmp_pa
     assert {name.split("_")[0] for name in kept(tmp_path)} >= {"sweep.sweep", "network.earliest"}
 
 
+PLAIN = "import numpy as np; from room.kernel import walked; print(walked(np.arange(3)))"
+
+
 @pytest.mark.thorough
 def test_an_edited_callee_is_compiled_anew(room: Path) -> None:
-    program = "import numpy as np; from room.kernel import walked; print(walked(np.arange(3)))"
-    assert run(program, path=room) == "6"
+    assert run(PLAIN, path=room) == "6"
     first = kept(room)
-    assert run(program, path=room) == "6"
+    assert run(PLAIN, path=room) == "6"
     assert kept(room) == first
     callee = room / "room" / "callee.py"
     callee.write_text(callee.read_text().replace("value + 1", "value + 2"))
-    assert run(program, path=room) == "9"
+    assert run(PLAIN, path=room) == "9"
     assert len(kept(room)) == 2
 
 
@@ -126,6 +123,5 @@ for _ in range(int(sys.argv[1])):
 
 @pytest.mark.thorough
 def test_a_host_that_compiles_nothing_gets_answers_all_the_same(room: Path) -> None:
-    program = "import numpy as np; from room.kernel import walked; print(walked(np.arange(3)))"
-    assert run(program, path=room, NUMBA_DISABLE_JIT="1") == "6"
+    assert run(PLAIN, path=room, NUMBA_DISABLE_JIT="1") == "6"
     assert kept(room) == []

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.plan import ChangeBudget, PlanSet, build
+from perseus_ds.plan import ChangeBudget, build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.profile import Point, Profile
-from perseus_ds.schedule import Kind, Schedule, dag_of, textbook
+from perseus_ds.schedule import Kind, dag_of, textbook
 from perseus_ds.solver.check import check_plans
 from perseus_ds.solver.discrete import Timelines, changes_of, levels_of, timelines
 from perseus_ds.solver.frontier import solve_frontier
@@ -28,9 +28,8 @@ LEVELS = np.arange(CLOCKS, dtype=np.int32)
 def pipeline(seed: int) -> tuple[Problem, Lanes]:
     """A 1F1B iteration with noisy curves of its own for every stage and kind."""
     rng = np.random.default_rng(seed)
-    tables = []
+    tables, stretch = [], np.linspace(1.0, 1.5, CLOCKS)
     for scale_s in (0.05, 0.1) * STAGES:
-        stretch = np.linspace(1.0, 1.5, CLOCKS)
         base_s = scale_s * (1.0 + 0.3 * rng.random())
         tables.append(OptionTable(base_s * stretch, 100.0 * base_s * (0.4 + rng.random() + 1.0 / stretch**3)))
     orders = []
@@ -52,11 +51,8 @@ def pipeline(seed: int) -> tuple[Problem, Lanes]:
     table_of = np.array([2 * stage + (kind == "B") for stage, kind, _ in number], np.int32)
     before, after = np.array(sorted(set(edges)), np.int32).T
     problem = Problem(tuple(tables), table_of, before.copy(), after.copy(), np.zeros(len(before)))
-    lanes = Lanes(
-        tuple(np.array([number[node] for node in order], np.int32) for order in orders),
-        tuple(LEVELS for _ in tables),
-    )
-    return problem, lanes
+    lanes = tuple(np.array([number[node] for node in order], np.int32) for order in orders)
+    return problem, Lanes(lanes, tuple(LEVELS for _ in tables))
 
 
 def planned(
@@ -81,18 +77,22 @@ def planned(
 def test_changes_are_counted_within_between_and_back_to_the_beginning(
     choice: list[int], other: list[int], changes: int
 ) -> None:
-    table, none = OptionTable(np.array([1.0, 2.0, 4.0]), np.array([9.0, 4.0, 1.0])), np.zeros(0, np.int32)
-    problem = Problem((table,), np.zeros(4, np.int32), none, none, np.zeros(0))
+    problem = side_by_side(4, [9.0, 4.0, 1.0], [1.0, 2.0, 4.0])
     lanes = Lanes((np.arange(3, dtype=np.int32), np.array([3], np.int32)), (LEVELS[:3],))
     found = Timelines(np.array([[*choice, 0]]), np.array([[*other, 0]]), np.full((1, 4), 0.5))
     assert changes_of(problem, lanes, found).tolist() == [[changes, 0]]
 
 
+def side_by_side(count: int, cost_j: list[float], duration_s: list[float]) -> Problem:
+    """Activities of one table that do not wait for each other."""
+    table, none = OptionTable(np.array(duration_s), np.array(cost_j)), np.zeros(0, np.int32)
+    return Problem((table,), np.zeros(count, np.int32), none, none, np.zeros(0))
+
+
 def test_what_a_budget_allows_and_spares() -> None:
     budget = Budget(3, 5, np.array([0, 0, 1], np.int32))
-    assert budget.allows(np.array([3, 2, 3]))
-    assert not budget.allows(np.array([4, 0, 0]))
-    assert not budget.allows(np.array([3, 3, 0]))
+    asked = [3, 2, 3], [4, 0, 0], [3, 3, 0]
+    assert [budget.allows(np.array(one)) for one in asked] == [True, False, False]
     assert budget.changes_left(np.array([1, 0, 3])).tolist() == [2, 3, 0]
     assert budget.changes_left(np.array([1, 0, 3]), shared=True).tolist() == [2, 2, 0]
     assert ChangeBudget(10.0).within(3, 0.35).lane == 3
@@ -101,8 +101,7 @@ def test_what_a_budget_allows_and_spares() -> None:
 
 def test_a_level_that_lies_above_every_hull_is_not_offered() -> None:
     """Of 1, 2 and 3 s at 9, 8 and 1 J the middle one costs more than half of either end."""
-    table, none = OptionTable(np.array([1.0, 2.0, 3.0]), np.array([9.0, 8.0, 1.0])), np.zeros(0, np.int32)
-    problem = Problem((table,), np.zeros(2, np.int32), none, none, np.zeros(0))
+    problem = side_by_side(2, [9.0, 8.0, 1.0], [1.0, 2.0, 3.0])
     lanes = Lanes((np.array([0, 1], np.int32),), (LEVELS[:3],))
     assert levels_of(solve_frontier(problem), lanes).option.tolist() == [[0, 2]]
 
@@ -162,21 +161,18 @@ def point(clock_mhz: int, weight: float) -> Point:
     return Point(clock_mhz, time_s, (100.0 + 250.0 * at**2.5) * time_s)
 
 
-def one_clock_plans(schedule: Schedule) -> tuple[Profile, PlanSet]:
-    points = {
-        (stage, kind): tuple(point(mhz, times * weight) for mhz in CLOCKS_MHZ)
-        for stage, weight in enumerate(WEIGHTS)
-        for kind, times in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, 2.0))
-    }
-    profile = Profile(points)
-    switching = Switching(split="never", budget=ChangeBudget(0.0))
-    return profile, build(profile, schedule, blocking_power_w=WAITING_W, reserve_pct=0.0, switching=switching)
-
-
 @pytest.mark.parametrize("microbatches", [2, 6])
 def test_no_combination_of_clocks_is_better(microbatches: int) -> None:
+    profile = Profile(
+        {
+            (stage, kind): tuple(point(mhz, times * weight) for mhz in CLOCKS_MHZ)
+            for stage, weight in enumerate(WEIGHTS)
+            for kind, times in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, 2.0))
+        }
+    )
     schedule = textbook("1f1b", stages=3, microbatches=microbatches)
-    profile, plans = one_clock_plans(schedule)
+    switching = Switching(split="never", budget=ChangeBudget(0.0))
+    plans = build(profile, schedule, blocking_power_w=WAITING_W, reserve_pct=0.0, switching=switching)
     dag, best = dag_of(schedule), list[tuple[float, float]]()
     for clocks in product(range(len(CLOCKS_MHZ)), repeat=3):
         points = [profile.of(node.stage, node.kind)[clocks[node.stage]] for node in dag.nodes]

@@ -64,9 +64,8 @@ def test_breakpoints_keep_snapshots_on_either_side_of_wanted_times_alone(wanted_
 
 def test_a_sweep_to_shortly_before_the_least_time_ends_there_where_paths_tie() -> None:
     """At the least time a path has no arc left that could be shortened: no flow is sought there."""
-    table = OptionTable(np.array([1.0, 1.5, 2.0]), np.array([4.0, 2.0, 1.0]))
-    none = np.zeros(0, dtype=np.int32)
-    beside = Problem((table,), np.zeros(3, dtype=np.int32), none, none, np.zeros(0))
+    table, none = OptionTable(np.array([1.0, 1.5, 2.0]), np.array([4.0, 2.0, 1.0])), np.zeros(0, np.int32)
+    beside = Problem((table,), np.zeros(3, np.int32), none, none, np.zeros(0))
     part = solve_frontier(beside, down_to_s=1.2)
     assert part.time_s.tolist() == [1.0, 1.5, 2.0]
     assert part.price_w.tolist() == pytest.approx([12.0, 6.0])

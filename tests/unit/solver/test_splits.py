@@ -34,34 +34,31 @@ def test_half_a_second_more_is_half_the_work_at_the_slower_option() -> None:
     assert plans.cost_j == pytest.approx([9.0], abs=1e-4)
 
 
+def reclaimed(
+    problem: Problem, duration_s: list[float], time_s: float, least_part_s: float = 0.0
+) -> np.ndarray:
+    frontier = solve_frontier(problem)
+    return frontier.whole.tick.real(reclaim(frontier, np.array(duration_s), time_s, least_part_s))
+
+
 def test_time_that_is_left_goes_to_who_saves_most_by_it() -> None:
     """Both at their fastest within 2.5 s: a second saves 3 J in the first and 8 J in the second."""
-    frontier = solve_frontier(two(FAST_OR_SLOW, DEAR))
-    duration_s = frontier.whole.tick.real(reclaim(frontier, np.ones(2), 2.5, 0.0))
-    assert duration_s == pytest.approx([1.0, 1.5])
-    duration_s = frontier.whole.tick.real(reclaim(frontier, np.ones(2), 3.5, 0.0))
-    assert duration_s == pytest.approx([1.5, 2.0])
+    assert reclaimed(two(FAST_OR_SLOW, DEAR), [1.0, 1.0], 2.5) == pytest.approx([1.0, 1.5])
+    assert reclaimed(two(FAST_OR_SLOW, DEAR), [1.0, 1.0], 3.5) == pytest.approx([1.5, 2.0])
 
 
-@pytest.mark.parametrize(("least_part_s", "lasts_s"), [(0.1, 1.7), (0.5, 1.5), (0.9, 1.0)])
-def test_beside_a_longer_one_an_activity_is_split_where_both_parts_last(
-    least_part_s: float, lasts_s: float
-) -> None:
+def test_beside_a_longer_one_an_activity_is_split_where_both_parts_last() -> None:
     """Beside 1.7 s: 0.3 s at the faster option and 1.4 s at the slower, or longer parts, or none."""
-    fixed = OptionTable(np.array([1.7]), np.array([0.0]))
-    none = np.zeros(0, np.int32)
+    fixed, none = OptionTable(np.array([1.7]), np.array([0.0])), np.zeros(0, np.int32)
     problem = Problem((FAST_OR_SLOW, fixed), np.array([0, 1]), none, none, np.zeros(0))
-    frontier = solve_frontier(problem)
-    duration = reclaim(frontier, np.array([1.0, 1.7]), 1.7, least_part_s)
-    assert frontier.whole.tick.real(duration) == pytest.approx([lasts_s, 1.7])
+    for least_part_s, lasts_s in ((0.1, 1.7), (0.5, 1.5), (0.9, 1.0)):
+        assert reclaimed(problem, [1.0, 1.7], 1.7, least_part_s) == pytest.approx([lasts_s, 1.7])
 
 
 def test_who_waits_for_a_longer_one_has_no_more_time_left() -> None:
     """Of three in a row two get the second and a half that is left; every start moves with the one before."""
     chain = np.array([0, 1], np.int32), np.array([1, 2], np.int32), np.array([0.25, 0.0])
-    problem = Problem((FAST_OR_SLOW, DEAR), np.array([0, 1, 0]), *chain)
-    frontier = solve_frontier(problem)
-    duration_s = frontier.whole.tick.real(reclaim(frontier, np.ones(3), 4.75, 0.0))
+    duration_s = reclaimed(Problem((FAST_OR_SLOW, DEAR), np.array([0, 1, 0]), *chain), [1.0] * 3, 4.75)
     assert duration_s.sum() == pytest.approx(4.5)
     assert duration_s[1] == pytest.approx(2.0)
 
