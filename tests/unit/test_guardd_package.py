@@ -27,23 +27,20 @@ def built(folder: Path, version: str) -> Path:
 
 def dpkg(root: Path, *words: object) -> None:
     forced = "--force-script-chrootless,not-root,depends,bad-path,confold"
-    done = subprocess.run(
-        ["dpkg", f"--root={root}", forced, f"--log={root}/log", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["dpkg", f"--root={root}", forced, f"--log={root}/log", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def call(root: Path, *words: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of a call of what is installed."""
+    command = ["/usr/bin/python3", "-I", str(root / "opt/perseus/bin/perseus-ds"), *words]
+    return command, {"PATH": "/usr/bin:/bin", "PERSEUS_GUARD_DIR": str(root / "guard")}
+
+
 def served(root: Path) -> str:
-    words = ["guardd", "--socket", str(root / "guardd.sock"), "--allow", "gpus=own"]
-    with subprocess.Popen(
-        ["/usr/bin/python3", "-I", str(root / "opt/perseus/bin/perseus-ds"), *words],
-        env={"PATH": "/usr/bin:/bin", "PERSEUS_GUARD_DIR": str(root / "guard")},
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as service:
+    command, environment = call(root, "guardd", "--socket", str(root / "guardd.sock"), "--allow", "gpus=own")
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as service:
         line = service.stderr.readline()
         service.terminate()
         assert service.wait(60) == 0
@@ -60,14 +57,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def perseus(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["/usr/bin/python3", "-I", str(root / "opt/perseus/bin/perseus-ds"), *words],
-        env={"PATH": "/usr/bin:/bin", "PERSEUS_GUARD_DIR": str(root / "guard")},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, environment = call(root, *words)
+    return subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, check=False)
 
 
 def test_it_is_installed_upgraded_and_removed(root: Path, tmp_path: Path) -> None:

@@ -18,12 +18,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 OWN = {"deepspeed", "networkx", "numpy", "nvidia-ml-py", "omegaconf", "torch"}
 HOST = "deepspeed"
 """Its modules are taken as the job has loaded them."""
-NEVER_INSTALLED = {
-    "megatron": "megatron-core",
-    "megatron_core": "megatron-core",
-    "amdsmi": "amdsmi",
-    "prometheus_client": "prometheus_client",
-}
+NEVER_INSTALLED = {"megatron", "megatron_core", "amdsmi", "prometheus_client"}
 """Imported where they are: a framework that is its users' own, and extras."""
 
 
@@ -42,7 +37,7 @@ def imported() -> set[str]:
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
                 found.add(node.module.partition(".")[0])
-    others = found - sys.stdlib_module_names - {"perseus_ds"} - NEVER_INSTALLED.keys()
+    others = found - sys.stdlib_module_names - {"perseus_ds"} - NEVER_INSTALLED
     known = packages_distributions()
     return {known[name][0].lower().replace("_", "-") for name in others}
 
@@ -73,13 +68,11 @@ esac
 def setup(checkout: Path, *words: str) -> tuple[str, list[str]]:
     """Call ``scripts/setup``: what it says last, and what of the package it installed."""
     (checkout / "installed").write_text("")
-    done = subprocess.run(
+    command, environment = (
         [checkout / "scripts" / "setup", *words],
-        env=os.environ | {"PYTHON": str(checkout / "python")},
-        capture_output=True,
-        text=True,
-        check=True,
+        os.environ | {"PYTHON": f"{checkout}/python"},
     )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     asked = (checkout / "installed").read_text().split()
     return done.stdout.splitlines()[-1], [word for word in asked if word.startswith(".[")]
 

@@ -32,12 +32,16 @@ def test_what_a_script_imports_of_us_is_there(source: Path) -> None:
             pkgutil.resolve_name(name.replace(":", "."))
 
 
-def test_the_demo_explains_itself_from_anywhere(tmp_path: Path) -> None:
-    told = subprocess.run(
-        [ROOT / "scripts/demo", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert "scripts/demo" in told.stdout
-    assert "scripts/demo --fresh" in told.stdout
+def call(script: str, *words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command, environment = [ROOT / "scripts" / script, *words], os.environ | {"PYTHON": sys.executable}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_demo_explains_itself_from_anywhere_and_one_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    told = call("demo", "--help", cwd=tmp_path)
+    assert (told.returncode, "scripts/demo --fresh" in told.stdout) == (0, True)
+    told = call("demo", "--framework", "jax", cwd=tmp_path)
+    assert (told.returncode, "'jax'" in told.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -54,29 +58,9 @@ def test_the_training_scripts_know_nothing_of_us(script: str, framework: str) ->
     assert "perseus" not in (code + (ROOT / "scripts/demo_job/gpt.py").read_text()).lower()
 
 
-def test_a_demo_that_is_not_there_is_refused_by_name() -> None:
-    told = subprocess.run(
-        [ROOT / "scripts/demo", "--framework", "jax"], capture_output=True, text=True, check=False
-    )
-    assert told.returncode == 1
-    assert "'jax'" in told.stderr
-
-
-def versions(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHON": sys.executable}
-    return subprocess.run(
-        [ROOT / "scripts/versions", *words],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_a_clone_of_megatron_lm_has_to_be_one(tmp_path: Path) -> None:
-    assert versions("--megatron-lm", cwd=tmp_path).returncode == 2
-    refused = versions("--megatron-lm", "clone", cwd=tmp_path)
+    assert call("versions", "--megatron-lm", cwd=tmp_path).returncode == 2
+    refused = call("versions", "--megatron-lm", "clone", cwd=tmp_path)
     assert refused.returncode == 1
     assert f"{tmp_path}/clone/pretrain_gpt.py" in refused.stdout
 
@@ -93,4 +77,4 @@ def test_a_clone_of_megatron_lm_is_judged_by_its_events(tmp_path: Path, events: 
         f"    rows = ''.join(json.dumps({{'event': one}}) + chr(10) for one in {events})\n"
         "    Path(block['run_dir'], 'events.jsonl').write_text(rows)\n"
     )
-    assert versions("--megatron-lm", ".", cwd=tmp_path).returncode == code
+    assert call("versions", "--megatron-lm", ".", cwd=tmp_path).returncode == code

@@ -20,15 +20,9 @@ def command(folder: Path, body: str) -> Path:
 
 def run(script: str, **environment: object) -> subprocess.CompletedProcess[str]:
     """As Slurm does: with next to nothing in PATH."""
-    words = {name: str(value) for name, value in environment.items()}
-    return subprocess.run(
-        [SCRIPTS / script],
-        env={"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", **words},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    words = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", **environment}
+    own = {name: str(value) for name, value in words.items()}
+    return subprocess.run(SCRIPTS / script, env=own, capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.mark.thorough
@@ -38,12 +32,7 @@ def run(script: str, **environment: object) -> subprocess.CompletedProcess[str]:
         pytest.param("echo GPU-0: put back", 0, "", id="put back"),
         pytest.param("echo GPU-1: left alone", 0, "", id="a living job"),
         pytest.param("echo 'GPU-0: failed: driver'; exit 1", 1, "lives", id="a clock stays locked"),
-        pytest.param(
-            "echo 'GPU-0: failed: driver'; exit 3",
-            0,
-            "again",
-            id="beside a living job",
-        ),
+        pytest.param("echo 'GPU-0: failed: driver'; exit 3", 0, "again", id="beside a living job"),
         pytest.param("exit 2", 0, "not known", id="another release's usage"),
         pytest.param("kill -9 $$", 0, "not known", id="killed"),
         pytest.param("exec sleep 600", 0, "not known", id="a driver that hangs"),
@@ -55,11 +44,6 @@ def test_the_epilog_fails_only_for_a_clock_that_nobody_would_put_back(
     done = run("slurm-epilog", PERSEUS_DS=command(tmp_path, body), PERSEUS_SECONDS=1)
     assert done.returncode == code
     assert said in done.stderr
-
-
-def test_an_epilog_without_the_program_drains_no_node(tmp_path: Path) -> None:
-    done = run("slurm-epilog", PERSEUS_DS=tmp_path / "none")
-    assert (done.returncode, "not known" in done.stderr) == (0, True)
 
 
 @pytest.mark.thorough
@@ -81,9 +65,8 @@ def test_the_prolog_never_fails(tmp_path: Path, body: str, words: list[str], sai
     assert said in done.stderr
 
 
-def test_a_node_without_systemd_is_no_failure(tmp_path: Path) -> None:
-    assert run("slurm-prolog", PERSEUS_SYSTEMCTL=tmp_path / "none").returncode == 0
-
-
-def test_both_can_be_run() -> None:
+def test_both_can_be_run_and_without_our_program_or_systemd_drain_no_node(tmp_path: Path) -> None:
     assert all(os.access(SCRIPTS / name, os.X_OK) for name in ("slurm-prolog", "slurm-epilog"))
+    done = run("slurm-epilog", PERSEUS_DS=tmp_path / "none")
+    assert (done.returncode, "not known" in done.stderr) == (0, True)
+    assert run("slurm-prolog", PERSEUS_SYSTEMCTL=tmp_path / "none").returncode == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -33,9 +33,7 @@ REFUSED: list[tuple[dict[str, object], str, str]] = [
 
 
 @pytest.mark.parametrize(("block", "key", "word"), REFUSED, ids=[str(block) for block, *_ in REFUSED])
-def test_bad_block_is_refused_in_one_line_that_names_the_key(
-    block: dict[str, object], key: str, word: str
-) -> None:
+def test_a_bad_block_is_one_line_that_names_the_key(block: dict[str, object], key: str, word: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(block, {})
     assert str(caught.value).startswith(f"perseus.{key} is ")
@@ -43,11 +41,8 @@ def test_bad_block_is_refused_in_one_line_that_names_the_key(
     assert "\n" not in str(caught.value)
 
 
-def test_an_empty_block_is_every_default() -> None:
+def test_flags_win_over_the_block_empty_ones_do_not_and_a_bad_one_is_named() -> None:
     assert parse({}, {}) == PerseusConfig()
-
-
-def test_flags_win_over_the_block_and_empty_ones_do_not() -> None:
     block = {"mode": "automatic", "device": "nvml", "run_dir": "a"}
     environment = {"PERSEUS_MODE": "profile", "PERSEUS_DEVICE": "null", "PERSEUS_RUN_DIR": ""}
     environment |= {"PERSEUS_TRACE_KERNELS": "2"}
@@ -55,19 +50,15 @@ def test_flags_win_over_the_block_and_empty_ones_do_not() -> None:
     assert (config.mode, config.device, config.run_dir) == ("profile", "null", "a")
     assert config.trace_kernels == 2
     assert set(environment) == set(FLAGS)
-
-
-def test_a_bad_flag_is_named() -> None:
     with pytest.raises(ConfigError, match=r"PERSEUS_MODE"):
         parse({}, {"PERSEUS_MODE": "prof"})
 
 
-def test_environment_variables_inside_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_may_hold_variables_and_every_path_be_in_the_home_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PERSEUS_TEST_DIR", "there")
     assert parse({"run_dir": "${oc.env:PERSEUS_TEST_DIR}/run"}, {}).run_dir == "there/run"
-
-
-def test_every_path_may_be_in_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
     block = {"run_dir": "~/r", "objective": {"timelines": "~/t"}, "metrics": {"folder": "~/m"}}
     config = parse(block, {})
@@ -81,43 +72,26 @@ def test_every_path_may_be_in_the_home_directory(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("text", "form"),
     [
-        ("runs/${SLURM_JOB_ID}", "${oc.env:SLURM_JOB_ID}"),
-        ("runs/${SLURM_JOB_ID:-0}", "${oc.env:SLURM_JOB_ID}"),
+        *((f"runs/${{SLURM_JOB_ID{more}}}", "${oc.env:SLURM_JOB_ID}") for more in ("", ":-0")),
         ("${device}", "${oc.env:device}"),
-        ("${}", "${oc.env:NAME}"),
-        ("${", "${oc.env:NAME}"),
+        *((braces, "${oc.env:NAME}") for braces in ("${}", "${")),
         ("${oc.env:HOME}/${USER}", "${oc.env:USER}"),
     ],
 )
-@pytest.mark.parametrize(
-    ("key", "block"),
-    [
-        ("perseus.run_dir", lambda text: {"run_dir": text}),
-        ("perseus.objective.timelines", lambda text: {"objective": {"timelines": text}}),
-        ("perseus.simulated.gpu", lambda text: {"simulated": {"gpu": text}}),
-    ],
-)
-def test_braces_of_another_kind_are_refused_with_the_form_that_works(
-    text: str, form: str, key: str, block: Callable[[str], dict[str, object]]
-) -> None:
+@pytest.mark.parametrize("key", ["run_dir", "objective.timelines", "simulated.gpu"])
+def test_braces_of_another_kind_are_refused_with_the_form_that_works(text: str, form: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse(block(text), {})
-    assert caught.value.message.startswith(key)
+        parse(block_of(key.split("."), text), {})
+    assert caught.value.message.startswith(f"perseus.{key}")
     assert form in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("run_dir", "named"),
-    [
-        ("$SCRATCH/x", "${oc.env:SCRATCH}"),
-        ("a/$USER", "${oc.env:USER}"),
-        ("~nobody-here/x", "~nobody-here"),
-    ],
-)
-def test_what_a_shell_would_expand_is_refused_with_the_form_that_works(run_dir: str, named: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse({"run_dir": run_dir}, {})
-    assert named in str(caught.value)
+def test_what_a_shell_would_expand_is_refused_with_the_form_that_works() -> None:
+    forms = {"$SCRATCH/x": "${oc.env:SCRATCH}", "a/$USER": "${oc.env:USER}", "~nobody-here/x": "~nobody-here"}
+    for run_dir, form in forms.items():
+        with pytest.raises(ConfigError) as caught:
+            parse({"run_dir": run_dir}, {})
+        assert form in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["Perseus", "PERSEUS", "perseus_ds"])
@@ -156,12 +130,8 @@ def test_either_word_lets_us_choose_in_every_key_that_takes_it(word: str) -> Non
 @pytest.mark.parametrize("key", REMOVED_KEYS)
 def test_a_removed_key_is_refused_with_what_to_do_instead(key: str) -> None:
     names, _, value = key.partition(": ")
-    block: object = value or 1
-    for name in reversed(names.split(".")):
-        block = {name: block}
-    assert isinstance(block, dict)
     with pytest.raises(ConfigError) as refused:
-        parse({"enabled": True} | block, {})
+        parse({"enabled": True} | block_of(names.split("."), value or 1), {})
     assert f"perseus.{key}" in refused.value.message
     assert refused.value.hint == REMOVED_KEYS[key]
 
@@ -188,7 +158,7 @@ def is_number(wanted: object) -> bool:
     return "float" in str(wanted) or "int" in str(wanted)
 
 
-def block_of(path: tuple[str, ...], value: object) -> dict[str, Any]:
+def block_of(path: Sequence[str], value: object) -> dict[str, Any]:
     block: dict[str, Any] = {path[-1]: value}
     if path[-1] in POLICY:
         block["policy"] = POLICY[path[-1]]

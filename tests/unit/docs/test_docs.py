@@ -54,10 +54,9 @@ def _resolves(name: str) -> bool:
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     if None in map(find_spec, ("mkdocs", "material", "mkdocstrings")):
         pytest.skip("mkdocs-material and mkdocstrings are not installed: pip install .[docs]")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", "scripts/docs/mkdocs.yml", "-d"]
-    built = subprocess.run(
-        [*command, tmp_path / "site"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    site = ["--strict", "-f", "scripts/docs/mkdocs.yml", "-d", tmp_path / "site"]
+    command = [sys.executable, "-m", "mkdocs", "build", *site]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     assert "counter" in (tmp_path / "site" / "measuring" / "index.html").read_text()
 
@@ -71,11 +70,8 @@ def test_the_tutorial_shows_the_profile_that_it_uses() -> None:
 def test_examples_in_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "profile.csv").write_bytes((DOCS / "examples" / "profile.csv").read_bytes())
     monkeypatch.chdir(tmp_path)
-    blocks = [
-        b
-        for page in PAGES
-        for b in re.findall(r"```\{\.python \.run\}\n(.*?)```", page.read_text(), re.DOTALL)
-    ]
+    example = re.compile(r"```\{\.python \.run\}\n(.*?)```", re.DOTALL)
+    blocks = [block for page in PAGES for block in example.findall(page.read_text())]
     assert blocks
     for block in blocks:
         exec(compile(block, "example", "exec"), {})

@@ -20,12 +20,8 @@ jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not install
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One file of each kind, by its schema."""
     folder = tmp_path_factory.mktemp("files")
-    found = {
-        "profile": folder / "profile.json",
-        "plan": folder / "plan.json",
-        "summary": folder / "summary.json",
-        "event": folder / "events.jsonl",
-    }
+    found = {name: folder / f"{name}.json" for name in ("profile", "plan", "summary")}
+    found["event"] = folder / "events.jsonl"
     write_profile(read_profile(PROFILE), found["profile"])
     write_plans(two_plans(), found["plan"])
     write_summary(Summary(MeasuredSide(1.0, 9.0, 3), MeasuredSide(1.0, 8.0, 9), True, 11.0), found["summary"])

@@ -21,12 +21,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_ordinary_file_is_read_whole(file: Path) -> None:
+def test_a_file_is_read_whole_and_a_link_followed_only_where_anybody_is_believed(file: Path) -> None:
     assert read_bounded(file, most_bytes=2, writers=MINE) == b"{}"
     assert read_json(file, most_bytes=2) == {}
-
-
-def test_a_link_is_followed_only_where_anybody_is_believed(file: Path) -> None:
     link = file.with_name("link")
     link.symlink_to(file)
     assert read_bounded(link, most_bytes=9) == b"{}"
@@ -48,11 +45,8 @@ def test_a_file_that_is_too_large_is_refused_and_not_read(file: Path) -> None:
         read_bounded(file, most_bytes=9)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
-
-
-def test_a_file_that_says_it_is_empty_and_is_not_is_bounded_too() -> None:
     with pytest.raises(PerseusError, match="9 are"):
-        read_bounded(Path("/proc/self/status"), most_bytes=9)
+        read_bounded(Path("/proc/self/status"), most_bytes=9)  # it says that it is empty, and is not
 
 
 def test_who_could_have_written_it_is_asked(file: Path) -> None:

@@ -27,18 +27,9 @@ def test_it_says_how_far_it_came_and_what_to_do(until: str, says: str) -> None:
     assert says in found
 
 
-def test_a_figure_needs_no_excuse() -> None:
-    assert why_unmeasured(journal(*COURSE, "ended")) is None
-
-
-def test_an_earlier_jobs_figure_is_not_this_ones() -> None:
-    assert why_unmeasured([*journal(*COURSE), *journal("attached", "warming_up")]) is not None
-
-
-@pytest.mark.parametrize("mode", ["profile", "observe"])
-def test_modes_that_measure_no_saving_excuse_nothing(mode: str) -> None:
-    assert why_unmeasured(journal("attached", "warming_up", mode=mode)) is None
-
-
-def test_an_empty_journal_says_nothing() -> None:
+def test_its_own_figure_a_mode_without_and_an_empty_journal_need_no_excuse() -> None:
     assert why_unmeasured([]) is None
+    assert why_unmeasured(journal(*COURSE, "ended")) is None
+    assert why_unmeasured([*journal(*COURSE), *journal("attached", "warming_up")]) is not None
+    for mode in ("profile", "observe"):
+        assert why_unmeasured(journal("attached", "warming_up", mode=mode)) is None

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,10 +28,8 @@ sys.stdin.read()
 
 class Job:
     def __init__(self, run_dir: Path, *, delay_s: float = 0.0) -> None:
-        command = [sys.executable, "-c", TAKE, str(run_dir), str(delay_s)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ}
-        )
+        command, pipe = [sys.executable, "-c", TAKE, str(run_dir), str(delay_s)], subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
     def answer(self) -> tuple[Path, int]:
         path, _, pid = self.process.stdout.readline().rpartition(" ")
@@ -40,13 +37,6 @@ class Job:
 
     def end(self) -> None:
         self.process.communicate()
-
-
-def answers(jobs: Sequence[Job]) -> list[tuple[Path, int]]:
-    found = [job.answer() for job in jobs]
-    for job in jobs:
-        job.end()
-    return found
 
 
 def lock_of(run_dir: Path, **changes: object) -> Path:
@@ -61,24 +51,18 @@ def age(lock: Path, by_s: float) -> None:
     os.utime(lock, (time.time() - by_s,) * 2)
 
 
-def test_a_lock_names_host_and_process(tmp_path: Path) -> None:
-    assert claim(tmp_path / "run") == (tmp_path / "run", None)
-    content = json.loads((tmp_path / "run" / "lock.json").read_text())
+def test_a_lock_names_host_and_process_which_gets_it_again_until_it_is_released(tmp_path: Path) -> None:
+    run_dir, lock = tmp_path / "run", tmp_path / "run" / "lock.json"
+    assert claim(run_dir) == claim(run_dir) == (run_dir, None)
+    content = json.loads(lock.read_text())
     assert (content["host"], content["pid"]) == (os.uname().nodename, os.getpid())
-
-
-def test_one_process_gets_its_directory_again(tmp_path: Path) -> None:
-    assert claim(tmp_path / "run") == claim(tmp_path / "run") == (tmp_path / "run", None)
-
-
-def test_a_directory_that_was_released_is_free(tmp_path: Path) -> None:
-    claim(tmp_path / "run")
-    release(tmp_path / "run")
-    job = Job(tmp_path / "run")
-    assert job.answer() == (tmp_path / "run", 0)
-    release(tmp_path / "run")
-    assert (tmp_path / "run" / "lock.json").exists(), "it is another job's by now"
+    release(run_dir)
+    job = Job(run_dir)
+    assert job.answer() == (run_dir, 0)
+    release(run_dir)
+    assert lock.exists(), "it is another job's by now"
     job.end()
+    assert not lock.exists(), "who ends gives its directory back"
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -88,15 +72,12 @@ def test_of_jobs_that_start_together_each_has_a_directory_of_its_own(tmp_path: P
         if stale:
             lock_of(run_dir, started=1)
         jobs = [Job(run_dir, delay_s=random.uniform(0.0, 0.02)) for _ in range(3)]
-        found = answers(jobs)
+        found = [job.answer() for job in jobs]
+        for job in jobs:
+            job.end()
         assert {path.name for path, _ in found} == {run_dir.name, f"{run_dir.name}-2", f"{run_dir.name}-3"}
         first = next(job.process.pid for job, (path, _) in zip(jobs, found, strict=True) if path == run_dir)
         assert {pid for path, pid in found if path != run_dir} == {first}
-
-
-def test_a_job_that_ends_gives_its_directory_back(tmp_path: Path) -> None:
-    answers([Job(tmp_path / "run")])
-    assert not (tmp_path / "run" / "lock.json").exists()
 
 
 def test_the_directory_of_a_killed_job_is_free_at_once(tmp_path: Path) -> None:

@@ -84,11 +84,9 @@ def test_networkx_sees_the_same_graph() -> None:
     graph = dag.to_networkx()
     assert [graph.nodes[str(node)]["kind"] for node in dag.nodes] == [node.kind.value for node in dag.nodes]
     assert {f"{a}>{b}" for a, b in graph.edges} == named_edges(dag)
-    found = {f"{a}>{b}": send for (a, b), send in nx.get_edge_attributes(graph, "transfer").items()}
-    assert found == {
-        f"{dag.nodes[a]}>{dag.nodes[b]}": f"{stage}{kind.value}"
-        for (a, b), (stage, kind) in dag.buffered.items()
-    }
+    sends = {(str(dag.nodes[a]), str(dag.nodes[b])): send for (a, b), send in dag.buffered.items()}
+    found = nx.get_edge_attributes(graph, "transfer")
+    assert found == {edge: f"{stage}{kind.value}" for edge, (stage, kind) in sends.items()}
     assert nx.dag_longest_path_length(graph, weight=None) + 1 == 2 * (4 + 3 - 1)
     place = {str(dag.nodes[node]): index for index, node in enumerate(dag.topological())}
     assert all(place[a] < place[b] for a, b in graph.edges)

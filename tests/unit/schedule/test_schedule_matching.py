@@ -25,13 +25,10 @@ def test_kinds_alone_tell_every_computation(name: str) -> None:
         assert match_instructions(order, [instruction.kind for instruction in order]) == order
 
 
-def test_transfers_need_not_be_heard() -> None:
+def test_transfers_need_not_be_heard_and_what_the_order_has_not_bears_the_lowest_stage() -> None:
     bare = textbook("1f1b", stages=2, microbatches=3)
     for order, written in zip(bare.orders, with_rendezvous(bare).orders, strict=True):
         assert match_instructions(written, [instruction.kind for instruction in order]) == order
-
-
-def test_what_the_order_has_not_bears_the_lowest_stage() -> None:
     order = order_of("1F0 2F0 2B0 1B0 2AR0 1AR0")
     kinds = [Kind.LOAD, *(i.kind for i in order), Kind.STEP, Kind.REDUCE_GRADS]
     assert " ".join(map(str, match_instructions(order, kinds))) == "1L0 1F0 2F0 2B0 1B0 2AR0 1AR0 1OS0 1AR2"
@@ -95,11 +92,8 @@ def test_repeats_are_named_by_what_they_bring(
     assert found == [f"{sent_as} {BACKWARDS[0]}", f"{received_as} {BACKWARDS[1]}"]
 
 
-def test_a_forward_that_nothing_is_brought_for_is_refused_still() -> None:
-    with pytest.raises(ScheduleError, match="0F0"):
-        named(f"0SA0 0SA1 0SA2 0SA3 0F0 0F1 {BACKWARDS[0]}", f"1RA0 1RA1 1RA2 1RA3 1F0 1F1 {BACKWARDS[1]}")
-
-
-def test_one_transfer_each_stays_as_it_is() -> None:
+def test_one_transfer_each_stays_as_it_is_and_a_forward_that_nothing_is_brought_for_is_refused() -> None:
     schedule = with_rendezvous(textbook("1f1b", stages=4, microbatches=6))
     assert with_repeats_named(schedule) == schedule
+    with pytest.raises(ScheduleError, match="0F0"):
+        named(f"0SA0 0SA1 0SA2 0SA3 0F0 0F1 {BACKWARDS[0]}", f"1RA0 1RA1 1RA2 1RA3 1F0 1F1 {BACKWARDS[1]}")
