@@ -1,13 +1,20 @@
-"""The package as a whole: what importing it costs, its layers, and its errors."""
+"""The package as a whole: what importing it costs, its layers, its errors, what an installation brings."""
 
+import ast
 import inspect
 import json
+import os
 import pickle
+import shutil
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from perseus_ds import errors
 from perseus_ds.errors import PerseusError
@@ -53,3 +60,102 @@ def test_message_and_hint_are_printed_and_survive_a_process_border(kind: type[Pe
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), again.message, again.hint) == (kind, error.message, error.hint)
         assert str(again) == text
+
+
+# What an installation brings: all that the package imports, and no tool of the tests.
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OWN = {"deepspeed", "networkx", "numpy", "nvidia-ml-py", "omegaconf", "torch"}
+HOST = "deepspeed"
+"""Its modules are taken as the job has loaded them."""
+NEVER_INSTALLED = {"megatron", "megatron_core", "amdsmi", "prometheus_client"}
+"""Imported where they are: a framework that is its users' own, and extras."""
+
+
+def named(requirements: list[str]) -> set[str]:
+    return {Requirement(one).name for one in requirements}
+
+
+def imported() -> set[str]:
+    """Distributions that some file of the package imports; ``testing`` is for those who have pytest."""
+    found: set[str] = set()
+    for path in (ROOT / "perseus_ds").rglob("*.py"):
+        if path.parent.name == "testing":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+                found.add(node.module.partition(".")[0])
+    others = found - sys.stdlib_module_names - {"perseus_ds"} - NEVER_INSTALLED
+    known = packages_distributions()
+    return {known[name][0].lower().replace("_", "-") for name in others}
+
+
+def brought_by(name: str) -> set[str]:
+    return named([one for one in requires(name) or () if "extra ==" not in one])
+
+
+@pytest.mark.thorough
+def test_an_installation_brings_what_the_package_imports_and_nothing_else() -> None:
+    wanted = named(PROJECT["dependencies"])
+    assert wanted >= OWN
+    assert wanted <= imported() | {HOST}
+    missing = imported() - wanted
+    along = set().union(*(brought_by(name) for name in wanted))
+    assert missing <= {name.lower() for name in along}
+
+
+INTERPRETER = """#!/usr/bin/env bash
+case "$*" in
+  *"venv --clear .venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+  *"pip install"*) echo "$*" >>installed ;;
+esac
+"""
+"""Stands in for Python: makes environments of itself, and writes down what pip is asked for."""
+
+
+def setup(checkout: Path, *words: str) -> tuple[str, list[str]]:
+    """Call ``scripts/setup``: what it says last, and what of the package it installed."""
+    (checkout / "installed").write_text("")
+    command, environment = (
+        [checkout / "scripts" / "setup", *words],
+        os.environ | {"PYTHON": f"{checkout}/python"},
+    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    asked = (checkout / "installed").read_text().split()
+    return done.stdout.splitlines()[-1], [word for word in asked if word.startswith(".[")]
+
+
+def bare_checkout(folder: Path, interpreter: str = INTERPRETER) -> None:
+    """Leave what ``scripts/setup`` reads, and a Python for it."""
+    (folder / "scripts").mkdir()
+    for name in ("scripts/setup", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "python").write_text(interpreter)
+    (folder / "python").chmod(0o755)
+
+
+def test_pip_installs_what_uv_cannot(tmp_path: Path) -> None:
+    bare_checkout(tmp_path, INTERPRETER.replace("case", '[[ $* != *"uv pip"* ]] || exit 2\ncase', 1))
+    assert setup(tmp_path) == ("setup: the environment in .venv is ready", [".[dev]"])
+    assert "pip install" in (tmp_path / "installed").read_text().splitlines()[-1]
+
+
+def test_the_demo_installs_no_tools_and_tests_add_them(tmp_path: Path) -> None:
+    bare_checkout(tmp_path)
+    ready, good = "setup: the environment in .venv is ready", "setup: the environment in .venv is up to date"
+    assert setup(tmp_path, "demo") == (ready, [".[demo]"])
+    assert setup(tmp_path, "demo") == (good, [])
+    assert setup(tmp_path) == (ready, [".[dev]"])
+    assert setup(tmp_path) == (good, [])
+    assert setup(tmp_path, "demo") == (good, []), "what has the tools has all that the demo needs"
+    (tmp_path / "pyproject.toml").write_text("changed")
+    assert setup(tmp_path, "demo") == (ready, [".[demo]"])
+    assert setup(tmp_path) == (ready, [".[dev]"])
+
+
+def test_an_environment_that_is_not_there_is_refused() -> None:
+    told = subprocess.run([ROOT / "scripts" / "setup", "tests"], capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    assert "'tests'" in told.stderr

@@ -1,13 +1,16 @@
 """Configurations of DeepSpeed jobs, a file or base64: the block is read, or refused in one line."""
 
 import base64
+import json
 import os
 from pathlib import Path
 
+import hjson
 import pytest
 
-from perseus_ds.config import load, read_block, read_source
+from perseus_ds.config import load, parse, read_block, read_source
 from perseus_ds.config.load import text_digest
+from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import ConfigError
 
 ENCODED = '{"perseus": {"enabled": true, "run_dir": "runs/\u00fc>?~\u00ff"}} // and a comment'
@@ -155,3 +158,34 @@ def test_two_files_have_one_mark_if_they_say_the_same(tmp_path: Path) -> None:
     assert marks[0] == marks[1] != marks[2]
     assert text_digest(tmp_path / "nowhere") is None
     assert text_digest(tmp_path) is None
+
+
+# Every example in configs/: read by us, by DeepSpeed's own reader and by the block's JSON Schema.
+
+ROOT = Path(__file__).parents[3]
+WHOLE = sorted((ROOT / "configs").glob("*.json"))
+BLOCKS = sorted((ROOT / "configs" / "blocks").glob("*.json"))
+SCHEMA = json.loads((ROOT / "docs/reference/schemas/block.schema.json").read_text())
+
+
+@pytest.mark.parametrize("file", [*WHOLE, *BLOCKS], ids=lambda file: file.name)
+def test_every_example_passes_with_its_comments(file: Path) -> None:
+    config = load(file, {}) if file in WHOLE else parse({"enabled": True, **read_block(file)}, {})
+    assert config.enabled
+    simulated_settings(config.simulated)
+    if file in WHOLE:
+        assert config.run_dir != "perseus_runs/default"
+        assert (config.device == "simulated") == (file.name in {"demo.json", "demo-zero.json"})
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: scripts/setup")
+    content = json.loads(json.dumps(hjson.loads(file.read_text())))
+    jsonschema.validate(content.get("perseus", content), SCHEMA)
+
+
+@pytest.mark.parametrize("file", WHOLE, ids=lambda file: file.name)
+def test_batch_sizes_agree(file: Path) -> None:
+    deepspeed = hjson.loads(file.read_text())
+    assert deepspeed["train_micro_batch_size_per_gpu"] >= 1
+    replicas = deepspeed.get("train_batch_size", 0) / (
+        deepspeed["train_micro_batch_size_per_gpu"] * deepspeed["gradient_accumulation_steps"]
+    )
+    assert replicas == int(replicas)

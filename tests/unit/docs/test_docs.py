@@ -1,5 +1,7 @@
 """The documentation: it builds without a broken link, and what it shows works as it stands there."""
 
+from __future__ import annotations
+
 import json
 import pkgutil
 import re
@@ -7,10 +9,12 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perseus_ds.config.load import parse
+from perseus_ds.runtime.metrics import Metric
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -113,3 +117,17 @@ def test_promises_are_of_names_that_their_package_exports_and_the_api_page_shows
             assert re.search(rf"\b{own}\b", section), f"{name} is not on the API page"
             exported = getattr(pkgutil.resolve_name(package), "__all__", [own])
             assert own in exported, f"{name} is not exported"
+
+
+# The Grafana board that ships: each query finds what a job exposes.
+
+MONITORING = Path(__file__).parents[3] / "configs" / "monitoring"
+BOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())
+QUERIES = [(panel["title"], target["expr"]) for panel in BOARD["panels"] for target in panel["targets"]]
+
+
+def test_every_query_asks_for_metrics_that_there_are() -> None:
+    known = {metric.title for metric in Metric}
+    asked = {name for _, query in QUERIES for name in re.findall(r"perseus_\w+", query)}
+    assert asked <= known
+    assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])

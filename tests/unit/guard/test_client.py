@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from perseus_ds.device.clock_agenda import DatedClock
-from perseus_ds.errors import DeviceError
-from perseus_ds.guard.client import Heartbeat, RequestChannel, reacquire
-from perseus_ds.guard.protocol import KIND, MAX_BYTES
+from perseus_ds.errors import DeviceError, DeviceUnavailableError
+from perseus_ds.guard.client import GuardedGpu, Heartbeat, RequestChannel, reacquire
+from perseus_ds.guard.open import NullGpu
+from perseus_ds.guard.protocol import KIND, MAX_BYTES, encode, refusal
 
 
 class Clock:
@@ -190,3 +191,19 @@ def test_a_flush_with_nothing_to_send_sends_nothing(ends: Ends) -> None:
     queue.flush()
     with pytest.raises(BlockingIOError):
         theirs.recv(MAX_BYTES)
+
+
+# A guard that is gone.
+
+
+def test_a_guards_last_words_are_heard_though_it_left_ours_unread() -> None:
+    ours, guard = socket.socketpair(socket.AF_UNIX, KIND)
+    guard.send(b'{"is":"taken","floor_mhz":0}')
+    client = GuardedGpu(NullGpu(), ours)
+    # what stays unread, with the request to take: the kernel resets the connection
+    client.requests.ask([DatedClock(0.0, 900)])
+    guard.send(encode(refusal(DeviceUnavailableError("the job's launcher is gone"))))
+    guard.close()
+    client._listener.join(20)
+    assert not client._listener.is_alive()
+    assert "launcher" in str(client.given_up())

@@ -14,12 +14,18 @@ from lone_job import UUID, DeskGpu
 
 from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.device.gpu import ConflictKind, Sighting
-from perseus_ds.errors import DeviceUnavailableError, DeviceUnsupportedError, ValueRefusedError
+from perseus_ds.errors import (
+    DeviceLostError,
+    DeviceUnavailableError,
+    DeviceUnsupportedError,
+    ValueRefusedError,
+)
 from perseus_ds.guard import journal
 from perseus_ds.guard import spawn as spawning
 from perseus_ds.guard.claim import OwnershipLock
 from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.connection import ClientConnection, Server, serve
+from perseus_ds.guard.open import NullGpu
 from perseus_ds.guard.policy import ALLOW_ALL, Peer, Policy, Rule
 from perseus_ds.guard.protocol import KIND, MAX_BYTES, encode, refusal
 from perseus_ds.guard.spawn import open_guarded
@@ -98,7 +104,7 @@ TAKE = {"do": "take", "uuid": UUID, "owner": "job", "backend": "nvml", "lease_s"
 
 @contextmanager
 def connected(
-    gpu: DeskGpu, policy: Policy = ALLOW_ALL, **more: Callable[..., bool]
+    gpu: DeskGpu | NullGpu, policy: Policy = ALLOW_ALL, **more: Callable[..., bool]
 ) -> Iterator[tuple[ClientConnection, Callable[[object], dict[str, object]]]]:
     """A connection without a thread, and what it answers to a message."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
@@ -126,6 +132,33 @@ def test_a_gpu_of_another_job_is_refused_by_the_device_controller() -> None:
     with connected(gpu, Policy((Rule(own=True),)), may_open=may_open) as (_, answer):
         assert answer(TAKE)["kind"] == "DevicePermissionError"
     assert asked == [(PEER, "/dev/nvidia3")]
+
+
+class LostGpu(NullGpu):
+    """A GPU that falls off the bus at its first reading of a chosen kind."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(1)
+        setattr(self, what, self._fall)
+
+    def _fall(self) -> None:
+        raise DeviceLostError("gone")
+
+
+@pytest.mark.parametrize("what", ["achieved", pytest.param("operator_settings", marks=pytest.mark.slow)])
+def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_again(what: str) -> None:
+    with connected(LostGpu(what)) as (_, answer):
+        told = answer(TAKE | {"uuid": "null-1"})
+        assert (told["is"], told["kind"]) == ("refused", "DeviceLostError")
+        OwnershipLock("null-1", "the next").release()
+
+
+def test_who_takes_no_gpu_has_half_a_minute() -> None:
+    before_s = time.monotonic()
+    with connected(NullGpu(1)) as (connection, _):
+        after_s = time.monotonic()
+        assert before_s + 30.0 <= connection.due_s() <= after_s + 30.0
+        assert not connection.idle
 
 
 WRONG = {

@@ -1,11 +1,13 @@
+"""Kernels on a simulated GPU: bound by cores or memory, and instructions made of them, clock by clock."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
+from perseus_ds.device.simulated.gpu import SimulatedGpu, Task, VirtualTime
 from perseus_ds.device.simulated.models import MODELS, model_named
 from perseus_ds.device.simulated.operators import work_of_operator
-from perseus_ds.device.simulated.physics import KernelWork, duration_s, energy_j, held_mhz
+from perseus_ds.device.simulated.physics import KernelSequence, KernelWork, duration_s, energy_j, held_mhz
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import DeviceUnsupportedError
 
@@ -66,16 +68,21 @@ def test_a_kernel_with_nothing_to_do_still_takes_its_launch(
     assert energy_j(RTX, TOP, work) > 0
 
 
-def gpu_of(key: str) -> SimulatedGpu:
-    return SimulatedGpu(SimulatedSettings(gpu=key, noise=0.0, counter_noise=0.0), time=VirtualTime())
+def gpu_of(key: str, **more: float) -> SimulatedGpu:
+    settings = SimulatedSettings(gpu=key, noise=0.0, counter_noise=0.0, **more)
+    return SimulatedGpu(settings, time=VirtualTime())
 
 
-def run(gpu: SimulatedGpu, work: KernelWork) -> float:
+def run(gpu: SimulatedGpu, work: KernelSequence | KernelWork) -> Task:
     task = gpu.begin(work)
     gpu.release(task)
     gpu.wait(task)
     assert task.ended_s == pytest.approx(gpu.now_s(), rel=1e-9), "forecast and outcome agree"
-    return gpu.now_s() - task.started_s
+    return task
+
+
+def lasted_s(task: Task) -> float:
+    return task.ended_s - task.started_s
 
 
 def test_a_memory_clock_is_in_force_after_its_latency() -> None:
@@ -83,11 +90,11 @@ def test_a_memory_clock_is_in_force_after_its_latency() -> None:
     assert device.capabilities().memory_why_not is None
     device.lock_memory_clock(5001)
     latency_s = device.capabilities().switch_latency_s
-    fast_s = run(device, work)
+    fast_s = lasted_s(run(device, work))
     assert fast_s < latency_s
     while device.now_s() < 2 * latency_s:
         run(device, work)
-    assert run(device, work) == pytest.approx(fast_s * 9501 / 5001, rel=1e-3)
+    assert lasted_s(run(device, work)) == pytest.approx(fast_s * 9501 / 5001, rel=1e-3)
     assert device.true_now().memory_mhz == 5001
     device.reset_memory_clock()
     run(device, work.times(20))
@@ -108,3 +115,41 @@ def test_a_device_with_one_memory_clock_refuses() -> None:
         device.lock_memory_clock(1593)
     with pytest.raises(DeviceUnsupportedError, match="9501"):
         gpu_of("rtx-3080-ti").lock_memory_clock(7000)
+
+
+# An instruction made of kernels: as long and as dear as they are.
+
+PRODUCT, NORM = KernelWork(0.004, 0.001), KernelWork(0.001, 0.004)
+LAUNCHES = (PRODUCT, NORM, NORM, PRODUCT) * 5
+LOW, LOW_MEMORY = 1200, 5001
+
+
+@pytest.fixture
+def gpu() -> SimulatedGpu:
+    return gpu_of("rtx-3080-ti", switch_latency_s=0.0)
+
+
+@pytest.mark.parametrize(("clock_mhz", "memory_mhz"), [(1890, 9501), (LOW, 9501), (LOW, LOW_MEMORY)])
+def test_a_sequence_takes_what_its_kernels_take(gpu: SimulatedGpu, clock_mhz: int, memory_mhz: int) -> None:
+    gpu.lock_clock(clock_mhz)
+    gpu.lock_memory_clock(memory_mhz)
+    gpu.sleep(0.1)
+    clocks = gpu.model, clock_mhz
+    task = run(gpu, KernelSequence(LAUNCHES))
+    assert lasted_s(task) == pytest.approx(sum(duration_s(*clocks, one, memory_mhz) for one in LAUNCHES))
+    spent_j = sum(energy_j(*clocks, one, memory_mhz) for one in LAUNCHES)
+    assert task.energy_j == pytest.approx(spent_j, rel=0.05), "but for its heat"
+
+
+def test_a_change_inside_slows_what_follows_it_alone(gpu: SimulatedGpu) -> None:
+    clock = gpu.virtual_time
+    fast_s, slow_s = (duration_s(gpu.model, mhz, PRODUCT) for mhz in (gpu.model.max_clock_mhz, LOW))
+    clock.at(clock.now_s() + fast_s, lambda: gpu.lock_clock(LOW))
+    found_s = lasted_s(run(gpu, KernelSequence((PRODUCT, NORM, NORM, PRODUCT))))
+    assert found_s == pytest.approx(fast_s + 2 * duration_s(gpu.model, LOW, NORM) + slow_s)
+
+
+def test_a_factor_stretches_every_kernel_alike_and_one_alone_is_a_sequence_of_one(gpu: SimulatedGpu) -> None:
+    sequence = KernelSequence(LAUNCHES)
+    assert lasted_s(run(gpu, sequence.times(1.5))) == pytest.approx(1.5 * lasted_s(run(gpu, sequence)))
+    assert lasted_s(run(gpu, KernelSequence((NORM,)))) == pytest.approx(lasted_s(run(gpu, NORM)))
