@@ -61,16 +61,14 @@ def test_doctor_calibrates_no_gpu_that_is_in_use(on_node: Program, node: FakeNvm
 
 
 @pytest.mark.thorough
-def test_doctor_calibrates_no_gpu_that_a_job_holds(on_node: Program, node: FakeNvml) -> None:
+def test_doctor_calibrates_no_gpu_that_a_job_holds_or_an_operator_locked(
+    on_node: Program, node: FakeNvml
+) -> None:
     lease = OwnershipLock(UUIDS[0], "train.py (pid 77)")
     answer = on_node("doctor", "--calibrate")
     lease.release()
     assert (answer.code, "train.py" in answer.out) == (0, True)
     assert (node.state.gpu[0].sets, node.state.gpu[1].sets > 0) == (0, True)
-
-
-@pytest.mark.thorough
-def test_doctor_leaves_an_operators_lock_alone(on_node: Program, node: FakeNvml) -> None:
     node.state.gpu[0].locked_mhz = 900
     answer = on_node("doctor", "--calibrate")
     assert (answer.code, "900 MHz" in answer.out) == (0, True)

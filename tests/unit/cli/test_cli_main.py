@@ -66,7 +66,9 @@ def test_every_command_has_help_and_a_section(command: str, capsys: pytest.Captu
     assert f"## {command}" in (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
 
 
-def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_quiet_and_an_error_of_the_system_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupt(_: object) -> int:
         raise KeyboardInterrupt
 
@@ -74,10 +76,6 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert main(["doctor"]) == 130
     assert capsys.readouterr() == ("", "")
 
-
-def test_an_error_of_the_system_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     def fail(_: object) -> int:
         raise PermissionError(13, "Permission denied", "/root/plan.json")
 

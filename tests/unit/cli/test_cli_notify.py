@@ -35,7 +35,7 @@ def announced(run_dir: Path) -> list[float]:
     return observed.slowdown.tolist()
 
 
-def test_what_is_announced_is_what_a_job_hears_until_slowdown_1_ends_it(
+def test_what_is_announced_is_what_a_job_hears_until_slowdown_1_or_clear_ends_it(
     run_dir: Path, perseus: Program
 ) -> None:
     answer = perseus("notify", run_dir, "--pipeline", 1, "--slowdown", 1.2)
@@ -47,9 +47,6 @@ def test_what_is_announced_is_what_a_job_hears_until_slowdown_1_ends_it(
         answer = perseus("notify", run_dir, "--pipeline", 1, "--slowdown", 1, "--json")
         assert json.loads(answer.out) == {"written": [], "removed": [file], "cleared": False}
         assert announced(run_dir) == [1.0] * 4
-
-
-def test_clear_ends_all_notices(run_dir: Path, perseus: Program) -> None:
     perseus_ds.notify(run_dir, pipeline=1, slowdown=1.2)
     perseus_ds.notify(run_dir, power_w=1850.0)
     assert perseus("notify", run_dir, "--clear").code == 0
@@ -79,11 +76,15 @@ def test_bad_words(run_dir: Path, refused: Refused, words: tuple[str, ...], name
     assert not (run_dir / "notices").exists()
 
 
-def test_where_no_job_has_started(tmp_path: Path, refused: Refused) -> None:
+def test_where_no_job_has_started_or_it_was_killed(tmp_path: Path, refused: Refused) -> None:
     words = ("notify", tmp_path, "--pipeline", 0, "--slowdown", 1.2)
     assert "events.jsonl" in refused(*words)
     append_event(RunDirectory(tmp_path).events, "something", {})
     assert refused(*words).startswith(str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    attached(tmp_path, gone.pid)
+    assert "died" in refused("notify", tmp_path, "--pipeline", 0, "--slowdown", 1.2)
 
 
 @pytest.mark.parametrize("event", ["ended", "disabled"])
@@ -95,34 +96,17 @@ def test_a_job_that_is_over(run_dir: Path, refused: Refused, event: str) -> None
     assert announced(run_dir)[0] == 1.2
 
 
-def test_a_job_that_was_killed(tmp_path: Path, refused: Refused) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    attached(tmp_path, gone.pid)
-    assert "died" in refused("notify", tmp_path, "--pipeline", 0, "--slowdown", 1.2)
+def test_a_job_that_would_not_answer(tmp_path: Path, refused: Refused) -> None:
+    deaf = {"replicas": 1}, {"start": "observe"}, {"stragglers": False}
+    for facts, named in zip(deaf, ("one", "observes", "straggler.enabled"), strict=True):
+        attached(tmp_path, os.getpid(), **facts)
+        assert named in refused("notify", tmp_path, "--pipeline", 0, "--slowdown", 1.2)
 
 
-DEAF = [
-    ({"replicas": 1}, "one"),
-    ({"start": "observe"}, "observes"),
-    ({"stragglers": False}, "straggler.enabled"),
-]
-
-
-@pytest.mark.parametrize(("facts", "named"), DEAF)
-def test_a_job_that_would_not_answer(
-    tmp_path: Path, refused: Refused, facts: dict[str, object], named: str
-) -> None:
-    attached(tmp_path, os.getpid(), **facts)
-    assert named in refused("notify", tmp_path, "--pipeline", 0, "--slowdown", 1.2)
-
-
-@pytest.mark.parametrize("facts", [{"pid": 1, "host": "elsewhere.invalid", "replicas": 4}, {}], ids=str)
-def test_a_job_of_which_the_journal_cannot_tell_is_believed_to_run(
-    tmp_path: Path, perseus: Program, facts: dict[str, object]
-) -> None:
-    append_event(RunDirectory(tmp_path).events, "attached", facts)
-    assert perseus("notify", tmp_path, "--pipeline", 3, "--slowdown", 1.2).code == 0
+def test_a_job_of_which_the_journal_cannot_tell_is_believed_to_run(tmp_path: Path, perseus: Program) -> None:
+    for facts in ({"pid": 1, "host": "elsewhere.invalid", "replicas": 4}, {}):
+        append_event(RunDirectory(tmp_path).events, "attached", facts)
+        assert perseus("notify", tmp_path, "--pipeline", 3, "--slowdown", 1.2).code == 0
 
 
 def test_a_notices_folder_that_is_a_file(run_dir: Path, refused: Refused) -> None:

@@ -21,13 +21,10 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "ds.json"
 
 
-def test_reads_the_block_over_comments_as_deepspeed_does(file: Path) -> None:
+def test_a_block_is_read_over_comments_as_deepspeed_does_where_it_asks_for_us(file: Path) -> None:
     file.write_text('{\n // of ours\n "perseus": {"enabled": true, "mode": "run"} # and more\n}')
     config = load(file, {"PERSEUS_RUN_DIR": "there"})
     assert (config.mode, config.run_dir) == ("run", "there")
-
-
-def test_a_file_that_does_not_ask_for_us_is_none(file: Path) -> None:
     for text in ("{}", '{"train_batch_size": 8}', '{"perseus": {"enabled": false, "x": 1}}'):
         file.write_text(text)
         assert load(file, {}) is None

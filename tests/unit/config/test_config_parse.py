@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -189,11 +190,9 @@ def test_a_malformed_block_is_one_line_with_key_and_range(path: tuple[str, ...],
     assert len(line) < 250
 
 
-@pytest.mark.parametrize(
-    "text", ['{"perseus": {"audit": {"iterations": 1e999}}}', '{"audit": {"iterations": 1e999}}']
-)
-def test_a_number_beyond_all_numbers_is_one_line_that_names_the_file(tmp_path: Path, text: str) -> None:
+def test_a_number_beyond_all_numbers_is_one_line_that_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "ds.json"
-    file.write_text(text)
-    with pytest.raises(ConfigError, match="number"):
-        load(file, {}) if "perseus" in text else read_block(file)
+    file.write_text('{"perseus": {"audit": {"iterations": 1e999}}}')
+    for read in (partial(load, file, {}), partial(read_block, file)):
+        with pytest.raises(ConfigError, match=r"ds\.json.*number"):
+            read()

@@ -65,9 +65,14 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     assert "counter" in (tmp_path / "site" / "measuring" / "index.html").read_text()
 
 
-def test_the_tutorial_shows_the_profile_that_it_uses() -> None:
+def test_the_tutorial_shows_the_profile_that_it_uses_and_blocks_in_json_are_accepted() -> None:
     first = (DOCS / "examples" / "profile.csv").read_text().splitlines()[:2]
     assert "\n".join(first) in (DOCS / "tutorial.md").read_text()
+    blocks = [b for page in PAGES for b in re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)]
+    perseus = [json.loads(f"{{{block}}}")["perseus"] for block in blocks if block.startswith('"perseus"')]
+    assert len(perseus) >= 2
+    for block in perseus:
+        assert parse(block, {}).enabled
 
 
 @pytest.mark.thorough
@@ -80,14 +85,6 @@ def test_examples_in_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for block in blocks:
         exec(compile(block, "example", "exec"), {})
     assert (tmp_path / "frontier.json").exists()
-
-
-def test_blocks_in_json_are_accepted() -> None:
-    blocks = [b for page in PAGES for b in re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)]
-    perseus = [json.loads(f"{{{block}}}")["perseus"] for block in blocks if block.startswith('"perseus"')]
-    assert len(perseus) >= 2
-    for block in perseus:
-        assert parse(block, {}).enabled
 
 
 CONFIGS = sorted((ROOT / "configs").rglob("*.json"))

@@ -45,7 +45,7 @@ def left(boot: str, restore_clock_mhz: int | None = 1200) -> None:
     journal.write(Journal(UUID, "A100", restore_clock_mhz, "a job that died", 1, boot))
 
 
-def test_what_an_earlier_guard_left_is_put_right_before_anything_else() -> None:
+def test_what_an_earlier_guard_left_is_put_right_first_unless_it_was_before_this_boot() -> None:
     left(boot_id())
     gpu = DeskGpu()
     gpu.locked_mhz = 705
@@ -54,17 +54,6 @@ def test_what_an_earlier_guard_left_is_put_right_before_anything_else() -> None:
     assert claim.locked_before_mhz == 1200, "stated for that job, not for this one"
     claim.release()
     assert gpu.calls == [1200, None, None]
-
-
-def test_a_stated_clock_that_the_gpu_has_not_is_refused_by_its_key() -> None:
-    gpu = DeskGpu()
-    with pytest.raises(DeviceUnsupportedError, match="restore_clock_mhz 1201"):
-        GpuClaim(gpu, "job", restore_clock_mhz=1201)
-    assert gpu.calls == []
-    OwnershipLock(UUID, "the next").release()
-
-
-def test_clocks_do_not_outlive_a_boot_and_neither_does_what_a_journal_says() -> None:
     left("another boot")
     gpu = DeskGpu()
     claim = GpuClaim(gpu, "job")
@@ -73,6 +62,14 @@ def test_clocks_do_not_outlive_a_boot_and_neither_does_what_a_journal_says() -> 
     assert (written.boot_id, written.restore_clock_mhz) == (boot_id(), None)
     claim.release()
     assert gpu.calls == [None]
+
+
+def test_a_stated_clock_that_the_gpu_has_not_is_refused_by_its_key() -> None:
+    gpu = DeskGpu()
+    with pytest.raises(DeviceUnsupportedError, match="restore_clock_mhz 1201"):
+        GpuClaim(gpu, "job", restore_clock_mhz=1201)
+    assert gpu.calls == []
+    OwnershipLock(UUID, "the next").release()
 
 
 def test_a_journal_that_cannot_be_read_costs_its_gpu_one_line() -> None:

@@ -194,7 +194,7 @@ def test_before_a_gpu_is_taken_nothing_is_done(verb: str) -> None:
     assert gpu.calls == []
 
 
-def test_the_client_beats_while_it_has_nothing_to_say() -> None:
+def test_the_client_beats_in_silence_and_gives_no_moments_to_another_time_namespace() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     theirs.send(b'{"is":"taken","floor_mhz":0}')
     client = GuardedGpu(DeskGpu(), ours, lease_s=0.3)
@@ -203,9 +203,15 @@ def test_the_client_beats_while_it_has_nothing_to_say() -> None:
     assert said == ["take", "beat", "beat"]
     client.close()
     theirs.close()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    theirs.send(b'{"is":"taken","floor_mhz":0,"now_s":%.3f}' % 1e9)
+    client = GuardedGpu(DeskGpu(), ours)
+    assert not client.requests.dated
+    client.close()
+    theirs.close()
 
 
-def test_a_refusal_ends_what_the_client_may_ask(started: Start) -> None:
+def test_a_refusal_ends_what_the_client_may_ask_and_one_of_the_driver_nothing(started: Start) -> None:
     client = GuardedGpu(DeskGpu(), started().client)
     client.requests.ask([DatedClock(time.monotonic(), 901)])
     with pytest.raises(DeviceUnsupportedError, match="901 MHz"):
@@ -216,9 +222,6 @@ def test_a_refusal_ends_what_the_client_may_ask(started: Start) -> None:
     with pytest.raises(DeviceUnavailableError, match="is closed"):
         client.lock_clock(900)
     client.close()
-
-
-def test_a_clock_that_the_driver_refuses_ends_nothing(started: Start) -> None:
     guard = started()
     guard.gpu.refuses_mhz = {1200}
     gpu = GuardedGpu(DeskGpu(), guard.client)
@@ -281,15 +284,6 @@ def test_what_is_due_later_is_made_by_the_guard_in_order(started: Start) -> None
     assert guard.gpu.calls in ([900, 1200, 1410], [1200, 1410], [900, 1410], [1410])  # on a slow host
     client.close()
     assert guard.ended()
-
-
-def test_a_guard_of_another_time_namespace_is_given_no_moments() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    theirs.send(b'{"is":"taken","floor_mhz":0,"now_s":%.3f}' % 1e9)
-    client = GuardedGpu(DeskGpu(), ours)
-    assert not client.requests.dated
-    client.close()
-    theirs.close()
 
 
 def test_a_driver_that_hangs_is_known_by_its_silence_and_so_is_the_higher_clock_that_came_late(

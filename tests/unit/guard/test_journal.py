@@ -18,11 +18,17 @@ ENTRY = Journal("GPU-1", "A100", 900, "job (pid 1)", 1, "boot")
 GPU = "GPU-1"
 
 
-def test_a_journal_comes_back_until_it_is_removed() -> None:
+def test_a_journal_comes_back_until_it_is_removed_and_is_written_again_where_its_folder_was(
+    folder: Path,
+) -> None:
     journal.write(ENTRY)
     assert (journal.read(GPU), list(journal.journaled_uuids())) == (ENTRY, [GPU])
     journal.remove(GPU)
     assert (journal.read(GPU), list(journal.journaled_uuids())) == (None, [])
+    journal.write(ENTRY)
+    shutil.rmtree(folder)
+    journal.write(ENTRY)
+    assert journal.read(GPU) == ENTRY
 
 
 OF = {"uuid": GPU, "name": "A100", "owner": "job (pid 1)", "pid": 1, "boot_id": "boot", "backend": "nvml"}
@@ -92,13 +98,6 @@ def test_a_folder_in_its_place_is_named() -> None:
             journal.read(GPU)
     with pytest.raises(DevicePermissionError, match=r"GPU-1\.json"):
         journal.write(ENTRY)
-
-
-def test_a_journal_whose_folder_was_removed_is_written_again(folder: Path) -> None:
-    journal.write(ENTRY)
-    shutil.rmtree(folder)
-    journal.write(ENTRY)
-    assert journal.read(GPU) == ENTRY
 
 
 @pytest.mark.parametrize("uuid", ["../../etc/passwd", "", "a/b", ".hidden", "x" * 200])

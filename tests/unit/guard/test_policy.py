@@ -33,11 +33,13 @@ def test_a_rule_allows_what_it_says(rule: str, *, allowed: bool) -> None:
             policy.check(ALICE, "GPU-1")
 
 
-def test_own_gpus_are_those_that_the_peer_may_open() -> None:
+def test_own_gpus_are_those_that_the_peer_may_open_and_without_rules_nobody_may() -> None:
     policy = Policy((rule_of("user=1000 gpus=own"),))
     policy.check(ALICE, "GPU-1", owns=lambda: True)
     with pytest.raises(DevicePermissionError):
         policy.check(ALICE, "GPU-2", owns=lambda: False)
+    with pytest.raises(DevicePermissionError):
+        Policy().check(ALICE, "GPU-1")
 
 
 def test_who_is_no_rules_business_is_known_before_it_says_a_word() -> None:
@@ -46,11 +48,6 @@ def test_who_is_no_rules_business_is_known_before_it_says_a_word() -> None:
         policy.check_connection(ALICE)
     policy.check_connection(Peer(pid=10, uid=1001, gid=100))
     policy.check_connection(Peer(pid=10, uid=7, gid=7, cgroup="/other/pod"))
-
-
-def test_without_rules_nobody_may() -> None:
-    with pytest.raises(DevicePermissionError):
-        Policy().check(ALICE, "GPU-1")
 
 
 @pytest.mark.parametrize(("asked_mhz", "set_mhz"), [(1200, 1200), (900, 900), (210, 900)])

@@ -29,12 +29,17 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run" / "guardd.sock"
 
 
-def test_it_is_ours_and_its_groups_and_nobody_elses(path: Path) -> None:
+def test_it_is_ours_and_its_groups_and_nobody_elses_and_a_group_that_is_not_there_is_refused(
+    path: Path,
+) -> None:
     with listen(path, str(os.getgid())), socket.socket(socket.AF_UNIX, KIND) as client:
         found = path.lstat()
         assert stat.S_IMODE(found.st_mode) == 0o660
         assert (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
         client.connect(str(path))
+    assert not path.exists()
+    with pytest.raises(ConfigError, match="no-such-group"), listen(path, "no-such-group"):
+        pass
     assert not path.exists()
 
 
@@ -55,12 +60,6 @@ def test_what_is_no_socket_is_left_alone_at_both_ends(path: Path) -> None:
     with pytest.raises(DevicePermissionError, match="no socket"), listen(path, None):
         pass
     assert path.read_text() == "precious"
-
-
-def test_a_group_that_is_not_there_is_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="no-such-group"), listen(path, "no-such-group"):
-        pass
-    assert not path.exists()
 
 
 # What the service logs: whole lines, bounded, and never waited for.

@@ -67,16 +67,15 @@ def refusal(text: str) -> str:
 # What is written is read again.
 
 
-def test_reads_back_what_it_wrote(plans: PlanSet, tmp_path: Path) -> None:
+def test_reads_back_what_it_wrote_in_any_order_of_keys_and_with_those_of_other_releases(
+    plans: PlanSet, tmp_path: Path
+) -> None:
     for written in (hand_made(), plans):
         write_plans(written, tmp_path / "run" / "plan.json")
         read = read_plans(tmp_path / "run" / "plan.json")
         assert dumps(read) == dumps(written)
         assert (read.fingerprint, read.schedule) == (written.fingerprint, written.schedule)
         np.testing.assert_array_equal(read.choice, written.choice, strict=True)
-
-
-def test_the_order_of_keys_and_keys_of_other_releases_do_not_matter(plans: PlanSet) -> None:
     content = json.loads(dumps(plans))
     assert len(loads(json.dumps(dict(reversed(content.items())), indent=2))) == len(plans)
     del content[KEY]
@@ -102,7 +101,7 @@ def test_a_large_plan_stays_small() -> None:
 # What is no plan, or asks for too much.
 
 
-def test_what_is_no_plan_is_refused_with_the_file(tmp_path: Path) -> None:
+def test_what_is_no_plan_is_refused_with_the_file_and_so_is_every_truncation(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "bytes.json").write_bytes(b"\x80\x81\x00")
     (tmp_path / "list.json").write_text("[]")
@@ -116,9 +115,6 @@ def test_what_is_no_plan_is_refused_with_the_file(tmp_path: Path) -> None:
     ]:
         with pytest.raises(PlanError, match=f"^{path}.*({message})"):
             read_plans(path)
-
-
-def test_every_truncation_is_refused() -> None:
     whole = dumps(hand_made())
     for length in range(0, len(whole), 7):
         assert "JSON" in refusal(whole[:length])

@@ -35,9 +35,15 @@ def plans_of(profile: Profile) -> PlanSet:
     return build(profile, SCHEDULE, blocking_power_w=70.0)
 
 
-def test_an_exact_profile_has_no_margin() -> None:
+def test_an_exact_profile_has_no_margin_and_a_plan_file_keeps_those_of_others() -> None:
     assert margins_s(TRUE) == {}
     assert all(options.margin_s is None for options in plans_of(TRUE).options.values())
+    plans = plans_of(off_by(0.01, 3))
+    again = loads(dumps(plans))
+    for key, options in plans.options.items():
+        assert options.margin_s is not None
+        np.testing.assert_array_equal(again.options[key].planned_s(1.0), options.planned_s(1.0))
+    assert verify(again) > 0
 
 
 @pytest.mark.thorough
@@ -47,15 +53,6 @@ def test_what_is_less_known_gets_more_margin_and_the_highest_clock_none() -> Non
         assert own[0] == many[key][0] == 0.0
         assert (own[1:] > 0.0).all()
         assert many[key].mean() > 2.0 * own.mean()
-
-
-def test_a_plan_file_keeps_the_margins() -> None:
-    plans = plans_of(off_by(0.01, 3))
-    again = loads(dumps(plans))
-    for key, options in plans.options.items():
-        assert options.margin_s is not None
-        np.testing.assert_array_equal(again.options[key].planned_s(1.0), options.planned_s(1.0))
-    assert verify(again) > 0
 
 
 def test_a_lower_clock_that_is_surely_faster_keeps_its_time() -> None:

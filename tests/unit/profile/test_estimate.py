@@ -292,15 +292,12 @@ def test_windows_of_other_batches_at_other_clocks_tell_the_clocks_alone() -> Non
     assert low.energy_j / high.energy_j == pytest.approx(1.2, rel=0.01)
 
 
-def test_what_varies_beyond_its_size_is_seen() -> None:
+def test_what_varies_beyond_its_size_is_seen_and_what_was_seen_has_a_mean() -> None:
+    """Microbatches of twice the size, and of half and twice it: as much more work on average."""
     sizes = [50, 100, 150, 100] * 3
     assert estimate(sized(sizes, told=True)).spread < 0.01
     assert estimate(sized(sizes, told=False)).spread > 0.5
     assert spread(np.full(10, 2.0)) == 0.0
-
-
-def test_what_a_window_is_brought_to_can_be_brought_to_the_mean_of_what_was_seen() -> None:
-    """Microbatches of twice the size, and of half and twice it: as much more work on average."""
     seen = estimate(sized([100, 300, 100, 300], told=True))
     assert seen.larger[FORWARD] == pytest.approx(2.0)
     assert seen.larger[FORWARD] * seen.points[FORWARD].time_s == pytest.approx(2.0), "the mean of 1 and 3 s"

@@ -28,11 +28,15 @@ def fitted(count: int, *, seed: int = 0, noise: float = 0.0, **more: tuple[float
     return fit
 
 
-def test_what_made_the_durations_is_found_again() -> None:
+def test_what_made_the_durations_is_found_again_but_more_work_never_takes_less_time() -> None:
+    """Durations that fall with the load are not believed: the load explains nothing then."""
     fit = fitted(500)
     assert (fit.base, fit.tokens, fit.squares) == pytest.approx((0.1, 0.6, 0.3), abs=1e-6)
     assert fit.r2 == pytest.approx(1.0)
     assert fit.factor(fit.mean) == pytest.approx(1.0)
+    fit = fitted(300, terms=(1.5, -0.5, 0.0))
+    assert (fit.tokens, fit.squares) == (0.0, 0.0)
+    assert fit.r2 == pytest.approx(0.0, abs=1e-9)
 
 
 def test_errors_are_as_large_as_the_fits_of_many_jobs_differ() -> None:
@@ -65,13 +69,6 @@ def test_a_hiccup_of_the_host_moves_nothing() -> None:
     shaken = fit_of(LoadSums.of(loads, seconds))
     assert shaken.factor(Load(9e3, 3e7)) == pytest.approx(calm.factor(Load(9e3, 3e7)), rel=0.02)
     assert shaken.scatter < 0.02
-
-
-def test_more_work_never_takes_less_time() -> None:
-    """Durations that fall with the load are not believed: the load explains nothing then."""
-    fit = fitted(300, terms=(1.5, -0.5, 0.0))
-    assert (fit.tokens, fit.squares) == (0.0, 0.0)
-    assert fit.r2 == pytest.approx(0.0, abs=1e-9)
 
 
 def test_few_executions_or_equal_loads_are_not_fitted() -> None:

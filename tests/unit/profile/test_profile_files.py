@@ -117,15 +117,12 @@ def test_a_change_by_hand_is_refused_with_the_remedy_and_who_takes_that_answers_
     assert read_profile(file).points[0, Kind.FORWARD][0].energy_j == 29.0
 
 
-def test_points_come_highest_clock_first_whatever_the_order() -> None:
+def test_points_come_highest_clock_first_and_what_was_not_measured_is_an_error_that_names_it() -> None:
     points = tuple(Point(clock, 1.0, 1.0) for clock in (900, 1410, 1200))
     profile = Profile({(0, Kind.FORWARD): points})
     assert [point.clock_mhz for point in profile.of(0, Kind.FORWARD)] == [1410, 1200, 900]
     assert profile.clocks_mhz == (1410, 1200, 900)
     assert profile.stages == 1
-
-
-def test_what_was_not_measured_is_an_error_that_names_it() -> None:
     with pytest.raises(IncompleteProfileError, match="backward"):
         PROFILE.of(7, Kind.BACKWARD)
 

@@ -80,6 +80,9 @@ def test_places_are_of_the_highest_clock_that_holds_or_beside_one_that_was_refus
     )
     assert next_clock(capped, [1000], range(1000, 200, -10), 5) == 800
     assert next_clock(held, [1000], [mhz for mhz in range(1000, 200, -10) if mhz != 890], 5) == 900
+    assert next_clock({}, [], [900], 5) == 900
+    points = {(0, Kind.FORWARD): [Point(900, 1.0, 100.0)]}
+    assert next_clock(points, [900], [900], 5) is None
 
 
 @pytest.mark.thorough
@@ -92,12 +95,6 @@ def test_the_clock_of_who_waits_anyway_is_measured(gpu: str) -> None:
         every = [true_point(gpu, mhz, work) for mhz in grid if mhz >= 0.5 * max(grid)]
         cheapest = min(every, key=lambda one: one.energy_j - waiting_w * one.time_s)
         assert cheapest.clock_mhz == own[-1].clock_mhz
-
-
-def test_a_grid_of_one_clock_is_measured_once() -> None:
-    assert next_clock({}, [], [900], 5) == 900
-    points = {(0, Kind.FORWARD): [Point(900, 1.0, 100.0)]}
-    assert next_clock(points, [900], [900], 5) is None
 
 
 def test_what_was_held_down_is_filed_under_the_clock_that_was_reached() -> None:

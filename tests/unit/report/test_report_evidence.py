@@ -106,11 +106,6 @@ def boxes(*spans: tuple[str, float, float, float | None]) -> RecordedIteration:
     return RecordedIteration("baseline", 1.0, 50.0, simulated=False, spans=rows)
 
 
-def test_a_span_without_a_clock_is_drawn_without_one() -> None:
-    [panel] = timeline_data([boxes(("0F0", 0.0, 1.0, 200.0))], {})["panels"]
-    assert unpacked(panel["mhz"]).tolist() == [0]
-
-
 @pytest.mark.parametrize(
     ("spans", "idle_s"),
     [
@@ -131,6 +126,8 @@ def test_idle_is_what_no_span_covers(
 def test_energy_counts_work_at_its_power_and_all_else_at_blocking_power() -> None:
     found = boxes(("0F0", 0.0, 0.5, 200.0), ("0AR0", 0.5, 0.3, None), ("1F0", 0.5, 0.5, 100.0))
     assert energy_j(found) == pytest.approx(0.5 * 200 + 0.5 * 100 + 50 * (2.0 - 1.0))
+    [panel] = timeline_data([boxes(("0F0", 0.0, 1.0, 200.0))], {})["panels"]
+    assert unpacked(panel["mhz"]).tolist() == [0]
 
 
 def test_an_event_tells_its_line_and_an_unknown_one_its_facts_with_units() -> None:

@@ -87,12 +87,9 @@ def test_a_real_gpu_is_not_called_simulated(write_run: WriteRun) -> None:
     assert headline(figures(contents)).split()[-4:-2] == ["predicted,", "not"]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(17206.83, "17207"), (0.0123456, "0.01235"), (12.3456, "12.35"), (0.0, "0.000"), (1000, "1000")],
-)
-def test_numbers_have_no_exponent(value: float, text: str) -> None:
-    assert short(value) == text
+def test_numbers_have_no_exponent() -> None:
+    texts = {17206.83: "17207", 0.0123456: "0.01235", 12.3456: "12.35", 0.0: "0.000", 1000: "1000"}
+    assert {value: short(value) for value in texts} == texts
 
 
 def test_the_scope_of_every_total_is_stated(write_run: WriteRun) -> None:
@@ -158,10 +155,7 @@ def test_says_what_is_missing_and_why(write_run: WriteRun, event: dict[str, obje
     assert "measured" not in found
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_directory_without_a_job_is_refused(tmp_path: Path, *, there: bool) -> None:
-    run_dir = tmp_path / "run"
-    if there:
-        run_dir.mkdir()
-    with pytest.raises(PerseusError, match="written" if there else "no such"):
-        table(run_dir)
+def test_a_directory_without_a_job_is_refused(tmp_path: Path) -> None:
+    for run_dir, why in ((tmp_path, "written"), (tmp_path / "nowhere", "no such")):
+        with pytest.raises(PerseusError, match=why):
+            table(run_dir)

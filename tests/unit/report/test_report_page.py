@@ -64,14 +64,11 @@ def text(paths: list[Path]) -> str:
     return paths[0].read_text()
 
 
-def test_one_page_and_the_trace_are_written_and_nothing_else(paths: list[Path]) -> None:
+def test_one_well_formed_page_and_the_trace_are_written_and_nothing_else_is_loaded(
+    paths: list[Path], text: str, plans: PlanSet
+) -> None:
     assert [path.name for path in paths] == ["report.html", "trace.json"]
     assert json.loads(paths[1].read_text())["traceEvents"]
-
-
-def test_the_page_is_well_formed_loads_nothing_and_tells_its_figures_in_words(
-    text: str, plans: PlanSet
-) -> None:
     found = _Balanced()
     found.feed(text)
     assert (found.open, found.wrong) == ([], [])
@@ -111,14 +108,13 @@ def test_the_frontier_has_every_plan_its_bound_and_where_the_job_runs(text: str,
     assert found["measured"] == [[1.0, 500.0], [1.002, 440.0]]
 
 
-def test_of_many_plans_those_shown_hold_both_ends_and_the_jobs_own(plans: PlanSet) -> None:
+def test_plans_are_shown_from_end_to_end_and_their_clocks_come_back_from_the_differences(
+    text: str, plans: PlanSet
+) -> None:
     shown = sampled_plans(plans.plan(7))
     assert {0, 7, len(plans) - 1} <= set(shown)
     assert shown == sorted(set(shown))
     assert len(shown) <= 301
-
-
-def test_the_clocks_of_every_shown_plan_come_back_from_the_differences(text: str, plans: PlanSet) -> None:
     data = page_data(text)
     shown, found = data["frontier"]["plan"], data["clocks"]
     each = unpacked(found["differences"]).reshape(len(shown), -1).cumsum(axis=0, dtype=np.uint16)

@@ -19,9 +19,12 @@ def named_edges(dag: Dag) -> set[str]:
     return {f"{dag.nodes[a]}>{dag.nodes[b]}" for a, b in dag.edges}
 
 
-def test_bare_orders_are_joined_by_the_data_between_stages() -> None:
+def test_bare_orders_are_joined_by_data_between_stages_and_tied_reductions_are_one_node() -> None:
     dag = dag_of(schedule("0F0 0B0", "1F0 1B0", microbatches=1))
     assert named_edges(dag) == {"0F0>0B0", "0F0>1F0", "1F0>1B0", "1B0>0B0"}
+    dag = dag_of(schedule("0F0 0B0 0RT0 0OS0", "1F0 1B0 1OS0", "2F0 2B0 2RT0 2OS0", microbatches=1))
+    assert {"0B0>0RT0", "2B0>0RT0", "0RT0>0OS0", "0RT0>2OS0"} <= named_edges(dag)
+    assert "2RT0" not in {str(node) for node in dag.nodes}
 
 
 def test_streams_meet_in_transfers_that_hold_both_stages() -> None:
@@ -35,12 +38,6 @@ def test_streams_meet_in_transfers_that_hold_both_stages() -> None:
         ["F0", "F1", "."],  # in a grid transfers take no step
         [".", "F0", "F1"],
     ]
-
-
-def test_tied_reduction_is_one_node_for_all_who_take_part() -> None:
-    dag = dag_of(schedule("0F0 0B0 0RT0 0OS0", "1F0 1B0 1OS0", "2F0 2B0 2RT0 2OS0", microbatches=1))
-    assert {"0B0>0RT0", "2B0>0RT0", "0RT0>0OS0", "0RT0>2OS0"} <= named_edges(dag)
-    assert "2RT0" not in {str(node) for node in dag.nodes}
 
 
 @given(st.integers(1, 6), st.integers(1, 8))
@@ -92,16 +89,13 @@ def test_networkx_sees_the_same_graph() -> None:
     assert all(place[a] < place[b] for a, b in graph.edges)
 
 
-def test_what_crosses_ranks_is_buffered_and_named_after_its_send() -> None:
+def test_what_crosses_ranks_is_named_after_its_send_and_delays_its_taker_alone() -> None:
     dag = dag_of(textbook("zbv", stages=4, microbatches=4))
     buffered = {(str(dag.nodes[a]), str(dag.nodes[b])): send for (a, b), send in dag.buffered.items()}
     assert buffered["0F0", "1F0"] == (0, Kind.SEND_ACTIVATION)
     assert buffered["3I1", "2I1"] == (3, Kind.SEND_GRAD)
     assert ("1F0", "2F0") not in buffered  # stages 1 and 2 are both on rank 1: the point of the V
     assert len(buffered) == 4 * 4  # 0 to 1 and 2 to 3, forwards and gradients, for 4 microbatches
-
-
-def test_a_buffered_transfer_delays_its_taker_and_nothing_else() -> None:
     dag = dag_of(textbook("1f1b", stages=2, microbatches=2))
     starts = dag.earliest_starts([1.0] * len(dag.nodes), {(0, Kind.SEND_ACTIVATION): 0.25})
     at = dict(zip(map(str, dag.nodes), starts, strict=True))

@@ -62,10 +62,13 @@ instructions = st.builds(Instruction, numbers, st.sampled_from(alone), numbers) 
 )
 
 
-def test_prints_as_stage_kind_microbatch() -> None:
+def test_prints_as_stage_kind_microbatch_where_letters_say_what_follows_the_clock() -> None:
     assert str(Instruction(2, Kind.FORWARD, 0)) == "2F0"
     assert str(Instruction(10, Kind.SEND_GRAD, 7)) == "10SG7"
     assert str(Instruction(2, Kind.FORWARD_BACKWARD, 5, backward=(0, 3))) == "2F5+0B3"
+    assert len({kind.value for kind in Kind}) == len(Kind)
+    assert {kind.value for kind in Kind if kind.is_computation} == {"F", "B", "I", "W", "FB", "XC"}
+    assert {kind.value for kind in Kind if kind.is_transfer} == {"SA", "RA", "SG", "RG"}
 
 
 @given(instructions)
@@ -82,22 +85,13 @@ def test_refuses_other_text_and_says_the_kinds(text: str) -> None:
         Instruction.parse(text)
 
 
-def test_letters_of_kinds_are_distinct_and_say_what_follows_the_clock() -> None:
-    assert len({kind.value for kind in Kind}) == len(Kind)
-    assert {kind.value for kind in Kind if kind.is_computation} == {"F", "B", "I", "W", "FB", "XC"}
-    assert {kind.value for kind in Kind if kind.is_transfer} == {"SA", "RA", "SG", "RG"}
-
-
-def test_megatrons_1f1b() -> None:
+def test_megatrons_1f1b_and_what_stays_on_its_rank() -> None:
     """Render a line per rank: a commit waits for all that was queued since the last."""
     written = with_rendezvous(textbook("1f1b", stages=2, microbatches=2))
     assert [" ".join(map(str, order)) for order in written.orders] == [
         "0F0 0SA0 0CM0 0F1 0SA1 0RG0 0CM1 0B0 0RG1 0CM2 0B1",
         "1RA0 1CM0 1F0 1B0 1SG0 1RA1 1CM1 1F1 1B1 1SG1 1CM2",
     ]
-
-
-def test_results_that_stay_on_their_rank_are_not_sent() -> None:
     written = with_rendezvous(textbook("zbv", stages=4, microbatches=3))
     assert not {i for order in written.orders for i in order} & set(map(Instruction.parse, ("1SA0", "2RA0")))
 

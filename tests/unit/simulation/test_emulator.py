@@ -229,14 +229,11 @@ def test_a_clock_for_the_rest_of_a_computation_is_not_asked_for_once_that_is_ove
     assert job.play(1, always=0).job_s[0] == pytest.approx(job_s)
 
 
-def test_tensor_parallel_peers_do_the_same_as_one(plans: PlanSet) -> None:
+def test_tensor_parallel_peers_do_the_same_as_one_and_books_balance(plans: PlanSet) -> None:
     change = ClockChange(call_s=0.004, settle_up_s=0.01, settle_down_s=0.02)
     one, eight = (played(plans, ClusterShape(tensor=tensor, change=change), 4) for tensor in (1, 8))
     np.testing.assert_allclose(eight.job_s, one.job_s)
     np.testing.assert_allclose(eight.energy_j, 8 * one.energy_j, rtol=1e-9)
-
-
-def test_books_balance_with_the_power_trace_and_with_time(plans: PlanSet) -> None:
     change = ClockChange(call_s=0.005, settle_up_s=0.02, settle_down_s=0.01, queue_s=0.002)
     cluster = ClusterShape(pipelines=3, tensor=2, change=change, waiting_w={300: 40.0, 1410: 90.0})
     found = played(plans, cluster, 5, noise=0.02, trace_bin_s=0.01)

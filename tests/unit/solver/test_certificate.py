@@ -74,10 +74,18 @@ def plans_refused(problem: Problem, plans: object, said: str, frontier: Frontier
         check_plans(problem, plans, frontier=frontier)
 
 
-def test_what_is_right_passes(problem: Problem, frontier: Frontier, plans: Plans) -> None:
+def test_what_is_right_passes_and_no_number_of_the_flow_can_be_another(
+    problem: Problem, frontier: Frontier, plans: Plans
+) -> None:
     check_frontier(problem, frontier)
     check_plans(problem, plans, frontier=frontier)
     check_plans(problem, plans)
+    unit = 10 ** (frontier.whole.price.digits - 6)
+    for row, column in np.ndindex(frontier.flow.shape):
+        more = changed(frontier, "flow", (row, column), lambda flow: flow + unit)
+        refused(problem, more, "not conserved")
+    for row in range(len(frontier.kept)):
+        refused(problem, changed(frontier, "flow", row, lambda flow: flow * 2 + 10**9), "breakpoint")
 
 
 @pytest.mark.parametrize(
@@ -110,15 +118,6 @@ def test_durations_are_within_the_problems_own_tables_and_no_path_is_longer_than
     late_s = np.array([0.0, 3e-6, 0.0, 0.0])
     later = with_durations(frontier, lambda own_s: np.minimum(own_s + late_s, slowest))
     refused(problem, later, "a path takes")
-
-
-def test_no_number_of_the_flow_can_be_another(problem: Problem, frontier: Frontier) -> None:
-    unit = 10 ** (frontier.whole.price.digits - 6)
-    for row, column in np.ndindex(frontier.flow.shape):
-        more = changed(frontier, "flow", (row, column), lambda flow: flow + unit)
-        refused(problem, more, "not conserved")
-    for row in range(len(frontier.kept)):
-        refused(problem, changed(frontier, "flow", row, lambda flow: flow * 2 + 10**9), "breakpoint")
 
 
 def test_what_enters_is_conserved_as_what_leaves_is() -> None:

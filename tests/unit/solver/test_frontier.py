@@ -23,15 +23,12 @@ def chain(length: int = 4) -> Problem:
     return Problem(tables, number, number[:-1], number[1:], np.zeros(length - 1))
 
 
-def test_the_cheapest_second_goes_first() -> None:
+def test_the_cheapest_second_goes_first_and_the_part_up_to_a_time_is_the_same() -> None:
     frontier = solve_frontier(chain())
     assert frontier.time_s.tolist() == [4.0, 5.0, 6.0, 7.0, 8.0]
     assert frontier.cost_j.tolist() == pytest.approx([14.0, 10.0, 7.0, 5.0, 4.0])
     assert frontier.price_w.tolist() == pytest.approx([4.0, 3.0, 2.0, 1.0])
     assert frontier.durations_at(6.5).tolist() == pytest.approx([1.0, 1.5, 2.0, 2.0])
-
-
-def test_the_part_of_a_frontier_up_to_a_time_is_the_same_there() -> None:
     whole, part = solve_frontier(chain()), solve_frontier(chain(), until_s=5.5)
     assert part.time_s.tolist() == [4.0, 5.0, 6.0]
     for time_s in (4.0, 4.3, 5.0, 5.5):
@@ -118,21 +115,15 @@ def problem(
     return Problem((table,), np.zeros(count, dtype=np.int32), before, after, np.full(len(pairs), delay_s))
 
 
-def test_two_in_a_row_share_the_time_and_a_delay_adds_to_it() -> None:
+def test_two_share_the_time_one_option_leaves_no_choice_and_dominated_ones_are_never_chosen() -> None:
     frontier = solve_frontier(problem(2, [(0, 1)], delay_s=0.5))
     assert (frontier.t_min_s, frontier.t_star_s) == (2.5, 4.5)
     assert frontier.durations_at(3.5).sum() == pytest.approx(3.0)
-
-
-def test_a_single_option_leaves_nothing_to_choose_and_dominated_ones_are_never_chosen() -> None:
     frontier = solve_frontier(problem(2, [(0, 1)], OptionTable(np.array([1.0]), np.array([3.0]))))
     assert frontier.time_s.tolist() == [2.0]
     assert frontier.cost_at(9.0) == 6.0
     one = problem(1, [], OptionTable(np.array([3.0, 1.0, 2.0]), np.array([9.0, 1.0, 5.0])))
     assert discretise(solve_frontier(one), np.array([3.0])).choice.tolist() == [[1]]
-
-
-def test_progress_ends_at_one() -> None:
     heard: list[float] = []
     solve_frontier(problem(3, [(0, 1), (1, 2)]), progress=heard.append)
     assert heard[-1] == 1.0

@@ -95,25 +95,15 @@ def test_other_files_are_nobodys_business_and_pipes_and_folders_no_notices(folde
     assert (observed.slowdown.tolist(), len(observed.warnings)) == ([1.0] * 2, 2)
 
 
-POWER = [
-    ({"power_w": 1850}, 1850.0),
-    ({"power_w": 1850, "until": NOW_S + 5.0}, 1850.0),
-    ({"power_w": 1850, "until": NOW_S}, None),
-    ({"power_w": 1850, "until": "2030-01-31T18:00:00+01:00"}, 1850.0),
-]
-
-
-@pytest.mark.parametrize(("content", "power_w"), POWER)
-def test_a_power_cap_holds_until_its_end(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, content: dict[str, object], power_w: float | None
+def test_a_power_cap_and_a_slowdown_hold_until_their_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: NOW_S)
-    (folder / "power_cap.json").write_text(json.dumps(content))
-    observed = Notices(folder, replicas=1).poll()
-    assert (observed.power_w, observed.warnings) == (power_w, ())
-
-
-def test_a_slowdown_may_end_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = ({}, 1850.0), ({"until": NOW_S + 5.0}, 1850.0), ({"until": NOW_S}, None)
+    for until, power_w in (*ends, ({"until": "2030-01-31T18:00:00+01:00"}, 1850.0)):
+        (folder / "power_cap.json").write_text(json.dumps({"power_w": 1850} | until))
+        observed = Notices(folder, replicas=1).poll()
+        assert (observed.power_w, observed.warnings) == (power_w, ())
     (folder / "pipeline_0.json").write_text(json.dumps({"slowdown": 1.2, "until": NOW_S}))
     notices = Notices(folder, replicas=1)
     for now_s, slowdown in ((NOW_S - 1.0, 1.2), (NOW_S, 1.0)):

@@ -142,7 +142,7 @@ def announced(first: int, last: int | None = None) -> Straggler:
     return Straggler(kind="announced", pipeline=1, factor=1.2, first=first, last=last)
 
 
-def test_what_is_told_is_believed_at_once_and_until_it_is_withdrawn() -> None:
+def test_what_is_told_is_believed_until_it_is_withdrawn_or_something_else_is_measured() -> None:
     played = play(260, announced(100, 200))
     changed, told = played.slowed(), played.decisions[150]
     assert (changed[0], changed[-1]) == (102, 201)
@@ -150,9 +150,6 @@ def test_what_is_told_is_believed_at_once_and_until_it_is_withdrawn() -> None:
     assert told.sync_time_s == pytest.approx(1.2 * planned().iteration_time_s[0], rel=0.005)
     assert told.unconfirmed == (1,), "it measures as fast as the others"
     assert played.decisions[-1].unconfirmed == ()
-
-
-def test_what_is_told_gives_way_to_what_is_measured() -> None:
     played = play(200, announced(100), slow(102, factor=1.15))
     last = played.decisions[-1]
     assert last.stragglers[0].cause is Cause.MEASURED

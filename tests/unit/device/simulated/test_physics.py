@@ -38,12 +38,9 @@ def test_every_number_has_its_source_power_grows_and_duration_falls_with_the_clo
     assert durations_s == sorted(durations_s, reverse=True)
 
 
-def test_a_gemm_takes_the_same_number_of_cycles_at_every_clock() -> None:
+def test_a_gemm_takes_as_many_cycles_at_every_clock_and_blocking_power_is_the_one_measured() -> None:
     cycles = [c * physics.duration_s(A100, c, Work(1.0, 0.0, 0.5)) for c in A100.clocks_mhz]
     assert max(cycles) / min(cycles) < 1.001
-
-
-def test_blocking_power_is_the_one_measured() -> None:
     measured_w = {300: 56.4, 510: 57.6, 705: 59.4, 900: 61.4, 1200: 69.7, 1410: 85.4}
     assert {mhz: watts(A100, mhz, 0.0) for mhz in measured_w} == pytest.approx(measured_w)
 

@@ -7,9 +7,12 @@ from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_se
 from perseus_ds.errors import ConfigError
 
 
-def test_an_empty_block_is_the_default_and_a_list_per_stage_is_read() -> None:
+def test_an_empty_block_is_the_default_and_a_rank_has_what_is_its_own() -> None:
     assert simulated_settings({}) == SimulatedSettings()
     assert simulated_settings({"forward_s": [0.1, 0.2]}).forward_s == (0.1, 0.2)
+    block = {"noise": 0.01, "ranks": {"3": {"gpu": "a40", "forward_s": [0.5]}}}
+    assert simulated_settings(block) == SimulatedSettings(noise=0.01)
+    assert simulated_settings(block, rank=3) == SimulatedSettings(gpu="a40", noise=0.01, forward_s=(0.5,))
 
 
 @pytest.mark.parametrize(
@@ -74,9 +77,3 @@ def test_whoever_closes_a_gpu_leaves_both_clocks_at_their_highest() -> None:
     gpu.sleep(1.0)
     assert gpu.true_now().memory_mhz == 7251
     assert gpu.achieved().clock_mhz == gpu.capabilities().default_clock_mhz
-
-
-def test_a_rank_has_what_is_its_own_and_the_rest_of_all() -> None:
-    block = {"noise": 0.01, "ranks": {"3": {"gpu": "a40", "forward_s": [0.5]}}}
-    assert simulated_settings(block) == SimulatedSettings(noise=0.01)
-    assert simulated_settings(block, rank=3) == SimulatedSettings(gpu="a40", noise=0.01, forward_s=(0.5,))

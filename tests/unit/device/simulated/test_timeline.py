@@ -41,14 +41,13 @@ def test_the_old_clock_runs_on_through_call_and_settle_and_calls_queue_in_the_dr
         assert gpu.achieved().clock_mhz == clock_mhz
 
 
-def test_a_clock_that_changes_under_way_slows_only_the_rest(time: VirtualTime) -> None:
+def test_a_clock_that_changes_under_way_slows_only_the_rest_and_asking_again_is_free(
+    time: VirtualTime,
+) -> None:
     gpu = a100(time)
     gpu.lock_clock(705)
     task = run(gpu)
     assert task.ended_s - task.started_s == pytest.approx(LATENCY_S + (0.4 - LATENCY_S) * 2)
-
-
-def test_asking_for_the_same_clock_again_is_free(time: VirtualTime) -> None:
     gpu = a100(time)
     for pass_s in (0.02, 0.018):
         gpu.lock_clock(705)
@@ -99,11 +98,17 @@ def test_noise_is_seeded(time: VirtualTime) -> None:
     assert durations(1) != durations(2)
 
 
-def test_a_throttled_device_says_why(time: VirtualTime) -> None:
+def test_a_throttled_or_capped_device_says_why(time: VirtualTime) -> None:
     gpu = a100(time, throttle_mhz=900)
     assert (gpu.achieved().clock_mhz, gpu.achieved().event_reasons) == (900, EventReason.SW_THERMAL)
     gpu.throttle(None)
     assert gpu.achieved().clock_mhz == 1410
+    gpu = a100(time)
+    gpu.begin(Work(1.0, intensity=1.0))
+    time.pass_s(0.5)
+    assert gpu.achieved().event_reasons is EventReason.SW_POWER_CAP
+    assert gpu.achieved().clock_mhz < 1410
+    assert gpu.true_now().power_w == pytest.approx(400.0, rel=0.02)
 
 
 def test_what_ran_before_a_throttle_ran_at_the_clock_before(time: VirtualTime) -> None:
@@ -115,15 +120,6 @@ def test_what_ran_before_a_throttle_ran_at_the_clock_before(time: VirtualTime) -
     gpu.throttle(705)
     gpu.wait(task)
     assert task.ended_s - task.started_s == pytest.approx((full_s + slow_s) / 2, rel=1e-6)
-
-
-def test_the_power_cap_shows_as_a_reason_and_a_lower_clock(time: VirtualTime) -> None:
-    gpu = a100(time)
-    gpu.begin(Work(1.0, intensity=1.0))
-    time.pass_s(0.5)
-    assert gpu.achieved().event_reasons is EventReason.SW_POWER_CAP
-    assert gpu.achieved().clock_mhz < 1410
-    assert gpu.true_now().power_w == pytest.approx(400.0, rel=0.02)
 
 
 @given(
