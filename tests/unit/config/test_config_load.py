@@ -30,7 +30,7 @@ def test_a_block_is_read_over_comments_as_deepspeed_does_where_it_asks_for_us(fi
         assert load(file, {}) is None
 
 
-REFUSED: dict[str, tuple[bytes, str]] = {
+BAD_FILES: dict[str, tuple[bytes, str]] = {
     "cut short": (b'{"perseus": {"enabled": true', "cut short"),
     "a list": (b"[1]", "is not a DeepSpeed configuration"),
     "a word": (b"hello", "is not a DeepSpeed configuration"),
@@ -44,7 +44,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("text", "message"), BAD_FILES.values(), ids=BAD_FILES)
 def test_a_bad_file_is_refused_in_one_line_with_its_name(file: Path, text: bytes, message: str) -> None:
     file.write_bytes(text)
     with pytest.raises(ConfigError) as caught:
