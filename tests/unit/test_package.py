@@ -118,10 +118,8 @@ esac
 def setup(checkout: Path, *words: str) -> tuple[str, list[str]]:
     """Call ``scripts/setup``: what it says last, and what of the package it installed."""
     (checkout / "installed").write_text("")
-    command, environment = (
-        [checkout / "scripts" / "setup", *words],
-        os.environ | {"PYTHON": f"{checkout}/python"},
-    )
+    command = [checkout / "scripts" / "setup", *words]
+    environment = os.environ | {"PYTHON": f"{checkout}/python"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     asked = (checkout / "installed").read_text().split()
     return done.stdout.splitlines()[-1], [word for word in asked if word.startswith(".[")]

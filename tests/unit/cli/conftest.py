@@ -30,8 +30,7 @@ def armed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def perseus(capsys: pytest.CaptureFixture[str]) -> Program:
     def call(*words: object) -> Answer:
-        code = main([str(word) for word in words])
-        return Answer(code, *capsys.readouterr())
+        return Answer(main([str(word) for word in words]), *capsys.readouterr())
 
     return call
 

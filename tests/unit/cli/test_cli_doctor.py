@@ -259,8 +259,7 @@ OWNER = "train.py (pid 77)"
 
 
 def left(boot_id: str | None = None, uuid: str = UUIDS[0], restore_clock_mhz: int | None = None) -> None:
-    boot = boot_id or journal.boot_id()
-    journal.write(Journal(uuid, "A100", restore_clock_mhz, OWNER, 77, boot))
+    journal.write(Journal(uuid, "A100", restore_clock_mhz, OWNER, 77, boot_id or journal.boot_id()))
 
 
 @pytest.mark.usefixtures("node")

@@ -12,11 +12,8 @@ from cli_program import Program
 from perseus_ds.cli import job_config
 from perseus_ds.cli.job_config import hook_status, read_job_config
 
-BLOCK = {
-    "enabled": True,
-    "device": "simulated",
-    "objective": {"policy": "max_slowdown", "max_slowdown_pct": 5},
-}
+SLOWER = {"policy": "max_slowdown", "max_slowdown_pct": 5}
+BLOCK = {"enabled": True, "device": "simulated", "objective": SLOWER}
 SLOWER_IS_FINE: dict[str, Any] = {"perseus": BLOCK}
 OFFLOAD = {"device": "cpu", "pin_memory": True}
 ZENFLOW = {"topk_ratio": 0.1, "update_interval": 4, "full_warm_up_rounds": 0, "overlap_step": True}

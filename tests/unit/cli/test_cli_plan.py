@@ -97,9 +97,8 @@ def test_a_gpu_that_waits_takes_less_than_one_that_computes(
 
 def test_times_that_may_be_milliseconds_are_doubted(perseus: Program, tmp_path: Path) -> None:
     path = tmp_path / "ms_and_mj.csv"
-    path.write_text(
-        "stage,instruction,frequency,time,energy\n0,forward,1410,50,15000\n0,backward,1410,100,30000\n"
-    )
+    rows = "0,forward,1410,50,15000\n0,backward,1410,100,30000\n"
+    path.write_text(f"stage,instruction,frequency,time,energy\n{rows}")
     answer = perseus("plan", path, "--stages", 1, "--microbatches", 3, "--blocking-power-w", 70)
     assert (answer.code, "ms" in answer.err) == (0, True)
 
@@ -215,8 +214,7 @@ REQUEST = PlanRequest(
 
 
 def measured(gpu: str = "A100") -> Profile:
-    own = textbook_profile([1.0, 1.2])
-    few = {key: points[::8] for key, points in own.points.items()}
+    few = {key: points[::8] for key, points in textbook_profile([1.0, 1.2]).points.items()}
     return Profile(few, blocking_power_w=61.5, fingerprint={**OF_BOTH, "gpu": gpu})
 
 

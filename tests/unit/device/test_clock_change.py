@@ -110,8 +110,7 @@ class IdleGpu(SimulatedGpu):
 def test_an_idle_device_is_told_from_one_that_is_held_back(
     time: VirtualTime, kind: type[SimulatedGpu], idle: int
 ) -> None:
-    held_back = kind(SimulatedSettings(throttle_mhz=600), time=time)
-    found = calibrate(held_back, pause=time.pass_s)
+    found = calibrate(kind(SimulatedSettings(throttle_mhz=600), time=time), pause=time.pass_s)
     assert (found.unreached, found.idle) == (1, idle)
 
 

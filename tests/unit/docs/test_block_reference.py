@@ -30,8 +30,7 @@ BEYOND_A_SCHEMA = {"objective": {"policy": "deadline"}}
 
 
 def test_page_and_schema_are_written_by_the_tool_and_every_meaning_belongs_to_a_key() -> None:
-    text = block.PAGE.read_text()
-    written = text.split(block.BEGIN)[1].split(block.END)[0]
+    written = block.PAGE.read_text().split(block.BEGIN)[1].split(block.END)[0]
     assert (written, SCHEMA) == (block.table(), block.schema()), "run: python scripts/docs/block.py"
     rows = block.table()
     assert [key for key in block.meanings() if f"| `{key}` |" not in rows] == []

@@ -107,8 +107,7 @@ def test_promises_are_of_names_that_their_package_exports_and_the_api_page_shows
     assert len(names) >= 15
     for name, kind in names:
         package, _, own = name.rpartition(".")
-        thing = pkgutil.resolve_name(name)
-        assert thing.__doc__, f"{name} has no docstring"
+        assert pkgutil.resolve_name(name).__doc__, f"{name} has no docstring"
         if kind == "public":
             section = page.split(f"::: {package}\n")[1].split(":::")[0]
             assert re.search(rf"\b{own}\b", section), f"{name} is not on the API page"

@@ -14,8 +14,7 @@ from perseus_ds.guard.journal import Journal, boot_id
 
 def test_no_clock_is_set_without_a_journal_and_none_is_freed_before_it_is_put_back() -> None:
     def held_and_journaled(_: int | None) -> None:
-        found = journal.read(UUID)
-        assert found.boot_id == boot_id()
+        assert journal.read(UUID).boot_id == boot_id()
         with pytest.raises(DeviceUnavailableError, match="by job"):
             OwnershipLock(UUID, "other")
 

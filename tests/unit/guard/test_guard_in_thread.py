@@ -199,8 +199,7 @@ def test_the_client_beats_in_silence_and_gives_no_moments_to_another_time_namesp
     theirs.send(b'{"is":"taken","floor_mhz":0}')
     client = GuardedGpu(DeskGpu(), ours, lease_s=0.3)
     theirs.settimeout(LONG_S)
-    said = [json.loads(theirs.recv(MAX_BYTES))["do"] for _ in range(3)]
-    assert said == ["take", "beat", "beat"]
+    assert [json.loads(theirs.recv(MAX_BYTES))["do"] for _ in range(3)] == ["take", "beat", "beat"]
     client.close()
     theirs.close()
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
@@ -291,8 +290,7 @@ def test_a_driver_that_hangs_is_known_by_its_silence_and_so_is_the_higher_clock_
 ) -> None:
     hang = threading.Event()
     gpu = DeskGpu(lambda clock_mhz: None if clock_mhz != 1200 else (hang.wait(LONG_S), None)[1])
-    guard = started(gpu)
-    guarded_gpu = GuardedGpu(DeskGpu(), guard.client, lease_s=3.0)
+    guarded_gpu = GuardedGpu(DeskGpu(), started(gpu).client, lease_s=3.0)
     guarded_gpu.expect(call_s=0.0, latency_s=0.02)
     dated = guarded_gpu.dated_clocks()
     dated.ask([DatedClock(time.monotonic(), 900)])

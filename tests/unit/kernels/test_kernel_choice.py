@@ -33,11 +33,8 @@ PAIRS = (
     ClockPair(5001, None),
     ClockPair(810, None),
 )
-KERNELS = tuple(
-    KernelClass(name, ((size, size),))
-    for name in ("gemm", "softmax", "gelu", "permute")
-    for size in range(8, 14)
-)
+NAMES = "gemm", "softmax", "gelu", "permute"
+KERNELS = tuple(KernelClass(name, ((size, size),)) for name in NAMES for size in range(8, 14))
 
 
 def true_cost(kernel: KernelClass, pair: ClockPair) -> tuple[float, float]:

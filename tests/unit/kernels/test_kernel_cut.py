@@ -97,8 +97,7 @@ def test_a_device_whose_kernels_all_lack_an_operator_is_not_taken_for_a_cpu() ->
 def test_scalars_tell_classes_apart() -> None:
     args = {"Input type": ["c10::BFloat16", "Scalar", "Scalar"], "Concrete Inputs": ["", "-1", "False"]}
     softmax = span("cpu_op", "aten::_softmax", 10, 5, **{"Input Dims": [[4, 16], [], []]}, **args)
-    events = [mark("1F0", 0, 100), softmax]
-    (launch,) = split_trace_by_instruction(events)[FORWARD]
+    (launch,) = split_trace_by_instruction([mark("1F0", 0, 100), softmax])[FORWARD]
     assert launch.kernel == KernelClass("aten::_softmax", ((4, 16),), "bfloat16", "T;-1;False")
 
 

@@ -43,8 +43,7 @@ def work_of(gpu: SimulatedGpu, kernel: KernelClass) -> KernelWork:
 )
 def test_measured_as_it_truly_is(kernel: KernelClass, pair: ClockPair) -> None:
     gpu = gpu_of(noise=0.005)
-    replay = simulated_runner(gpu, kernel)
-    (point,) = measure(gpu, replay, [pair], MeasurementSettings())
+    (point,) = measure(gpu, simulated_runner(gpu, kernel), [pair], MeasurementSettings())
     truth = gpu.model, pair.clock_mhz or 1890, work_of(gpu, kernel), pair.memory_mhz
     time_s = duration_s(*truth)
     assert point.time_s == pytest.approx(time_s, rel=0.005)

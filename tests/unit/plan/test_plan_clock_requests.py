@@ -151,8 +151,7 @@ FIXED = {(0, Kind.LOAD): 0.1, (0, Kind.REDUCE_GRADS): 0.2, (0, Kind.STEP): 0.3, 
 
 
 def of_rank_0(order: str) -> list[Idle]:
-    whole = schedule(order, "1F0 1B0", microbatches=1)
-    return [idle for idle in idles(whole, FIXED) if idle.rank == 0]
+    return [idle for idle in idles(schedule(order, "1F0 1B0", microbatches=1), FIXED) if idle.rank == 0]
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,5 @@ def test_the_largest_change_is_that_of_any_two_moments(within_s: float) -> None:
         periods = 3 + int(within_s / lasts_s.sum())
         ends_s, levels = np.cumsum(np.tile(lasts_s, periods)), np.tile(level, periods)
         apart_s = (ends_s - np.tile(lasts_s, periods))[None] - ends_s[:, None]
-        near = np.triu(apart_s <= within_s)
-        most = np.abs(levels[None] - levels[:, None])[near].max()
+        most = np.abs(levels[None] - levels[:, None])[np.triu(apart_s <= within_s)].max()
         assert largest_change(lasts_s, level, within_s) == pytest.approx(most, abs=1e-9)

@@ -66,10 +66,8 @@ def test_a_clock_keeps_clear_of_the_computations_that_want_the_higher_one() -> N
         if not (requests := clock_requests(plan, rank, CHANGE)):
             assert not low
             continue
-        down_s, up_s = (
-            one.offset_s + CHANGE.latency_s(a, b)
-            for one, (a, b) in zip(requests, ((1410, 1200), (1200, 1410)), strict=True)
-        )
+        changes = zip(requests, ((1410, 1200), (1200, 1410)), strict=True)
+        down_s, up_s = (one.offset_s + CHANGE.latency_s(*clocks) for one, clocks in changes)
         after = own[own.index(low[-1]) + 1]
         assert down_s == pytest.approx(low[0].start_s + OFF_S)
         assert up_s == pytest.approx(after.start_s - max(OFF_S, 0.02 * after.start_s))
@@ -85,11 +83,8 @@ def test_a_change_20_ms_early_or_late_costs_hardly_any_time(
     def lasts_s(*ways: tuple[float, float]) -> float:
         def off(*arguments: Any, **keywords: Any) -> tuple[ClockRequest, ...]:  # noqa: ANN401
             by_s = ways[random.integers(len(ways))]
-            requests = clock_requests(*arguments, **keywords)
-            return tuple(
-                replace(one, offset_s=max(0.0, one.offset_s + more_s))
-                for one, more_s in zip(requests, by_s, strict=False)
-            )
+            requests = zip(clock_requests(*arguments, **keywords), by_s, strict=False)
+            return tuple(replace(one, offset_s=max(0.0, one.offset_s + own_s)) for one, own_s in requests)
 
         monkeypatch.setattr(emulation, "clock_requests", off)
         return played(plan, 6, plan.index, noise)[0]

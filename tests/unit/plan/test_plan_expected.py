@@ -54,9 +54,8 @@ def plan_of(choice: list[int], iteration_time_s: float, computed_j: float) -> Fr
 
 def waited_s(choice: list[int], iteration_time_s: float) -> float:
     tables = (FORWARD, BACKWARD, FORWARD, BACKWARD)
-    return 2 * iteration_time_s - sum(
-        float(table.time_s[option]) for table, option in zip(tables, choice, strict=True)
-    )
+    own_s = [float(table.time_s[option]) for table, option in zip(tables, choice, strict=True)]
+    return 2 * iteration_time_s - sum(own_s)
 
 
 # 0F 0-1 at 1400 | 1F 1-2.4, 1B 2.4-5.2, 0B 5.2-8 at 1000 MHz
@@ -134,9 +133,8 @@ def test_behind_timelines_a_gpu_waits_at_their_memory_clock_and_begins_late() ->
     own = expected_j(behind_timelines({}), ClockChange(), BY_CLOCK)
     spared = expected_j(behind_timelines({810: 10.0, 405: 20.0}), ClockChange(), BY_CLOCK)
     assert own - spared == pytest.approx(4.2 * 10.0 - 2 * 0.024 * 10.0)
-    late, on_time = (
-        expected_j(behind_timelines({}), change, SAME) for change in (HALF_A_SECOND, ClockChange())
-    )
+    late = expected_j(behind_timelines({}), HALF_A_SECOND, SAME)
+    on_time = expected_j(behind_timelines({}), ClockChange(), SAME)
     guard_j = 0.024 * (430.0 / 2.0 - 400.0 / 2.8)
     assert late - on_time == pytest.approx((400.0 - 300.0 - guard_j) * 0.028 / 2.8)
 

@@ -99,10 +99,9 @@ def test_the_spread_of_few_measurements_is_not_taken_for_less(runs: int) -> None
 
 def spaced(kind: Kind, from_s: float, *durations_s: float) -> list[Interval]:
     """One a second."""
-    return [
-        Interval(Instruction(0, kind, 0), from_s + i, from_s + i + own_s)
-        for i, own_s in enumerate(durations_s)
-    ]
+    begin_s = [from_s + number for number in range(len(durations_s))]
+    name = Instruction(0, kind, 0)
+    return [Interval(name, at_s, at_s + own_s) for at_s, own_s in zip(begin_s, durations_s, strict=True)]
 
 
 @pytest.mark.parametrize("skipped", [1, 2, 3])

@@ -166,8 +166,7 @@ KINDS = {Kind.FORWARD: 0.05, Kind.BACKWARD_INPUT: 0.055, Kind.BACKWARD_WEIGHT: 0
 @pytest.fixture(scope="module")
 def zbv() -> FrequencyPlan:
     profile = Profile({(s, k): points(t * (1 + 0.1 * s)) for s in range(8) for k, t in KINDS.items()})
-    schedule = textbook("zbv", stages=8, microbatches=8)
-    return build(profile, schedule, blocking_power_w=70.0).plan(0)
+    return build(profile, textbook("zbv", stages=8, microbatches=8), blocking_power_w=70.0).plan(0)
 
 
 def test_a_lane_for_every_rank_with_both_its_chunks(zbv: FrequencyPlan) -> None:

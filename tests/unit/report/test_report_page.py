@@ -87,8 +87,7 @@ def test_text_from_outside_is_escaped(write_run: WriteRun) -> None:
 
 
 def test_a_profile_alone_makes_a_page_that_says_what_is_missing(write_run: WriteRun) -> None:
-    run_dir = write_run("profile", events=[{"event": "attached", "mode": "profile"}])
-    paths = report(run_dir)
+    paths = report(write_run("profile", events=[{"event": "attached", "mode": "profile"}]))
     assert [path.name for path in paths] == ["report.html"]
     assert "mode profile" in paths[0].read_text()
     assert set(page_data(paths[0].read_text())) == {"profile"}

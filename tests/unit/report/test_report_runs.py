@@ -58,11 +58,9 @@ def test_a_run_without_a_measurement_does_not_show_the_one_before_as_its_own(wri
     assert (after.summary, after.ranks, dict(after.timelines)) == (None, (), {})
     assert figures(after).measured is None
     assert after.earlier_runs == 1
-    text = page_of(after, figures(after))
-    assert "earlier run" in text
+    assert "earlier run" in page_of(after, figures(after))
     measured(run_dir, "two", saved_j=50.0)
-    again = figures(load_run(run_dir)).measured
-    assert again.saving_pct == pytest.approx(5.0)
+    assert figures(load_run(run_dir)).measured.saving_pct == pytest.approx(5.0)
 
 
 @pytest.fixture(scope="session")

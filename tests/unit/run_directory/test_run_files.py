@@ -118,9 +118,7 @@ def test_events_come_back_in_order_with_their_time(tmp_path: Path) -> None:
     assert (first["event"], first["clock_mhz"]) == ("profiling", 1410)
     assert (second["event"], second["plans"]) == ("planned", 40)
     assert str(first["time"]) <= str(second["time"])
-    assert (third["saving_pct"], third["parts"]) == (None, [1.0, {"a": None}]), (
-        "what no JSON can hold is null"
-    )
+    assert (third["saving_pct"], third["parts"]) == (None, [1.0, {"a": None}])  # what no JSON can hold
 
 
 @pytest.mark.parametrize("left", ['{"time": "2026', '{"a": "' + 200_000 * "x", "\0\0\0"])

@@ -132,8 +132,7 @@ def test_the_published_walk_is_optimal_for_its_own_curves() -> None:
 def test_perseus_as_published_walks_the_published_frontier() -> None:
     with (DATA / "gpt3-175b_a100-sxm_mb12_published_frontier.csv").open() as file:
         rows = [(float(row["time"]), float(row["energy"])) for row in csv.DictReader(file)]
-    instance = published(12)
-    walk = PublishedWalk(instance)
+    walk = PublishedWalk(published(12))
     steps = list(walk.steps())[1:]  # the artifact prints what a step led to, not where it began
     assert len(steps) == len(rows)
     tau_s, waiting_w = 0.001, 8 * 83.64

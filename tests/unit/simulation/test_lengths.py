@@ -15,12 +15,8 @@ from perseus_ds.simulation.scenario import LoadSource
 
 def profile_of(*forward_s: float) -> Profile:
     """Backwards as long as forwards; one clock."""
-    durations = [
-        (stage, kind, own_s)
-        for stage, own_s in enumerate(forward_s)
-        for kind in (Kind.FORWARD, Kind.BACKWARD)
-    ]
-    points = {(stage, kind): (Point(1000, own_s, 100.0 * own_s),) for stage, kind, own_s in durations}
+    own = {stage: (Point(1000, own_s, 100.0 * own_s),) for stage, own_s in enumerate(forward_s)}
+    points = {(stage, kind): own[stage] for stage in own for kind in (Kind.FORWARD, Kind.BACKWARD)}
     return Profile(points, blocking_power_w=10.0)
 
 

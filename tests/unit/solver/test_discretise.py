@@ -25,27 +25,23 @@ def test_where_nothing_is_dropped_no_choice_of_all_is_better(seed: int) -> None:
     frontier, every = solve_frontier(problem), brute_force(problem)
     for time_s in np.linspace(frontier.t_min_s, frontier.t_star_s, 4):
         best_j = min(cost_j for lasts_s, cost_j in every if lasts_s <= time_s * (1 + 1e-12))
-        found = discretise(frontier, np.array([time_s]))
-        assert found.cost_j.tolist() == pytest.approx([best_j], abs=1e-9)
+        assert discretise(frontier, np.array([time_s])).cost_j.tolist() == pytest.approx([best_j], abs=1e-9)
 
 
 @pytest.mark.parametrize("width", [1, 3, 40])
 def test_no_plan_is_late_however_narrow_the_beam(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beams, "WIDEST", width)
     for seed in range(12):
-        problem = random_problem(seed, activities=20)
-        frontier = solve_frontier(problem)
+        frontier = solve_frontier(random_problem(seed, activities=20))
         for time_s in np.linspace(frontier.t_min_s, frontier.t_star_s, 3):
-            found = discretise(frontier, np.array([time_s]))
-            assert (found.time_s <= time_s * (1 + 1e-12)).all()
+            assert (discretise(frontier, np.array([time_s])).time_s <= time_s * (1 + 1e-12)).all()
 
 
 def test_plans_between_two_that_were_searched_change_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three in a row, all fast (3 s, 12 J) or all slow (6 s, 3 J): every second more is one slow activity."""
     monkeypatch.setattr(beams, "BEAMS", 2)
     monkeypatch.setattr(beams, "ACTIVITIES", 0)
-    problem = in_a_row(3)
-    found = discretise(solve_frontier(problem), np.array([3.0, 3.9, 4.0, 5.0, 6.0]))
+    found = discretise(solve_frontier(in_a_row(3)), np.array([3.0, 3.9, 4.0, 5.0, 6.0]))
     assert found.time_s.tolist() == [3.0, 4.0, 5.0, 6.0]
     assert found.cost_j.tolist() == [12.0, 9.0, 6.0, 3.0]
     assert (np.abs(np.diff(found.choice, axis=1)).sum(axis=1) <= 1).all()
@@ -71,8 +67,7 @@ def test_of_two_alike_at_most_one_lies_between_its_options(time_s: float) -> Non
 
 
 def test_half_a_second_more_is_half_the_work_at_the_slower_option() -> None:
-    problem = two(FAST_OR_SLOW, DEAR)
-    plans = split(solve_frontier(problem), np.array([2.5]))
+    plans = split(solve_frontier(two(FAST_OR_SLOW, DEAR)), np.array([2.5]))
     assert plans.choice.tolist() == [[0, 0]]
     assert plans.other.tolist() == [[0, 1]]
     assert plans.share[0] == pytest.approx([1.0, 0.5], abs=1e-5)

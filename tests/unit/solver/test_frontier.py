@@ -177,8 +177,7 @@ def test_a_time_is_kept_to_the_tick_and_none_is_given_away() -> None:
     none = np.zeros(0, dtype=np.int32)
     whole = whole_of(Problem((ONE_OR_TWO,), np.zeros(1, dtype=np.int32), none, none, np.zeros(0)))
     for time_s in np.random.default_rng(1).uniform(1.1, 1.9, 200).tolist():
-        ticks = np.array([0, 1]) + whole.within(time_s)
-        kept_s, beyond_s = whole.tick.real(ticks)
+        kept_s, beyond_s = whole.tick.real(np.array([0, 1]) + whole.within(time_s))
         assert kept_s <= time_s < beyond_s
     chain = np.array([0, 1], dtype=np.int32), np.array([1, 2], dtype=np.int32)
     whole = whole_of(Problem((ONE_OR_TWO,), np.zeros(3, dtype=np.int32), *chain, np.array([0.1, 0.2])))

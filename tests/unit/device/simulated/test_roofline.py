@@ -69,8 +69,7 @@ def test_a_kernel_with_nothing_to_do_still_takes_its_launch(
 
 
 def gpu_of(key: str, **more: float) -> SimulatedGpu:
-    settings = SimulatedSettings(gpu=key, noise=0.0, counter_noise=0.0, **more)
-    return SimulatedGpu(settings, time=VirtualTime())
+    return SimulatedGpu(SimulatedSettings(gpu=key, noise=0.0, counter_noise=0.0, **more), time=VirtualTime())
 
 
 def run(gpu: SimulatedGpu, work: KernelSequence | KernelWork) -> Task:

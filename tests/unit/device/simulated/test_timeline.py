@@ -68,8 +68,7 @@ def test_a_slow_handler_keeps_the_gpu_busy_and_is_counted(time: VirtualTime) -> 
 
 def test_energy_is_power_times_time_through_every_phase(time: VirtualTime) -> None:
     gpu = a100(time)
-    task = run(gpu)
-    assert task.energy_j == pytest.approx(physics.energy_j(gpu.model, 1410, WORK), rel=0.01)
+    assert run(gpu).energy_j == pytest.approx(physics.energy_j(gpu.model, 1410, WORK), rel=0.01)
     busy_j = gpu.true_now().energy_j
     time.pass_s(1.0)
     assert gpu.true_now().energy_j - busy_j == pytest.approx(85.4, rel=0.02)
