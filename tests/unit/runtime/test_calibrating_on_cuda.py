@@ -72,8 +72,10 @@ class Rank:
         return isinstance(self.phase, Opened)
 
     def iteration(self, *, loaded: bool = True) -> None:
-        began_s = self.host.now_s()
-        self._begin()
+        began_s, task = self.host.now_s(), self.phase.settings.task
+        if task is not None and self.task is None:  # as a session does
+            self.task = task
+            self.requests.run(task)
         ours_s = self.host.now_s() - began_s
         for _ in range(KERNELS):
             self.host.python(1e-3)
@@ -99,13 +101,6 @@ class Rank:
         while not self.done:
             self.iteration(loaded=loaded)
             assert self.iterations < at_most
-
-    def _begin(self) -> None:
-        """Do as a session does."""
-        task = self.phase.settings.task
-        if task is not None and self.task is None:
-            self.task = task
-            self.requests.run(task)
 
 
 def lone(host: VirtualHost, folder: Path, **temper: object) -> Rank:

@@ -122,30 +122,24 @@ def test_an_iteration_that_breaks_ends_the_profiler_and_reaches_the_listener(
 CPU = torch.device("cpu")
 
 
-def traced(folder: Path) -> dict[Instruction, list[KernelClass]]:
+def test_what_a_real_profiler_noted_is_launched_again(tmp_path: Path) -> None:
     """A small layer forward and backward, under the real profiler."""
-    layer = torch.nn.Sequential(
-        torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 8)
-    )
+    parts = torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 8)
     inputs = torch.randn(4, 8)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         with record_function("perseus.0F0"):
-            loss = layer(inputs).softmax(-1).square().sum()
+            loss = torch.nn.Sequential(*parts)(inputs).softmax(-1).square().sum()
         with record_function("perseus.0B0"):
             loss.backward()
-    profiler.export_chrome_trace(str(folder / "trace.json"))
-    found = split_trace_by_instruction(json.loads((folder / "trace.json").read_text())["traceEvents"])
-    return {instruction: [one.kernel for one in launches] for instruction, launches in found.items()}
-
-
-def test_what_a_real_profiler_noted_is_launched_again(tmp_path: Path) -> None:
-    found = traced(tmp_path)
-    forward = [kernel.name for kernel in found[Instruction.parse("0F0")]]
-    assert forward[:4] == ["aten::addmm", "aten::gelu", "aten::native_layer_norm", "aten::addmm"]
-    backward = {kernel.name for kernel in found[Instruction.parse("0B0")]}
-    assert {"aten::mm", "aten::gelu_backward", "aten::native_layer_norm_backward"} <= backward
-    products = [k for kernels in found.values() for k in kernels if k.name in {"aten::addmm", "aten::mm"}]
-    for kernel in (*products, *found[Instruction.parse("0F0")][1:3]):
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    found = split_trace_by_instruction(json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+    forward, backward = ([one.kernel for one in found[Instruction.parse(name)]] for name in ("0F0", "0B0"))
+    names = [kernel.name for kernel in forward]
+    assert names[:4] == ["aten::addmm", "aten::gelu", "aten::native_layer_norm", "aten::addmm"]
+    names = {kernel.name for kernel in backward}
+    assert {"aten::mm", "aten::gelu_backward", "aten::native_layer_norm_backward"} <= names
+    products = [kernel for kernel in (*forward, *backward) if kernel.name in {"aten::addmm", "aten::mm"}]
+    for kernel in (*products, *forward[1:3]):
         with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
             replay_of(kernel, device=CPU)(3)
         seen = [event for event in profiler.events() or [] if event.name == kernel.name]
