@@ -76,7 +76,7 @@ def pacer(channel: ControlChannel, plans: ReplicaPlans) -> IterationPacer:
     return IterationPacer(plans, channel, forecast(), replicas=REPLICAS, replica=0, waits=True, speaks=True)
 
 
-class Noting(ReplicaPlans):
+class NotedPlans(ReplicaPlans):
     """Notes what is reported; the other replica reports so many times the usual time, where it is given."""
 
     def __init__(self, *, other: float | None = None, forecast_error: float = 0.01) -> None:
@@ -92,7 +92,7 @@ class Noting(ReplicaPlans):
 
 
 def test_an_iteration_s_loads_are_reported_and_taken_once(channel: ControlChannel) -> None:
-    plans = Noting()
+    plans = NotedPlans()
     one = pacer(channel, plans)
     for n in range(3):
         plans.will_run(n)
@@ -106,7 +106,7 @@ def test_an_iteration_s_loads_are_reported_and_taken_once(channel: ControlChanne
 
 @pytest.mark.parametrize("loads", [None, [], equal(1.0)[:-1]])
 def test_loads_of_another_number_are_none(channel: ControlChannel, loads: list[Load] | None) -> None:
-    plans = Noting()
+    plans = NotedPlans()
     one = pacer(channel, plans)
     plans.will_run(0)
     one.begins(0, loads)
@@ -117,7 +117,7 @@ def test_loads_of_another_number_are_none(channel: ControlChannel, loads: list[L
 def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(channel: ControlChannel) -> None:
     put: list[tuple[Ask, ...]] = []
     schedules = ClockSchedules(planned(), pipeline_rank=0, change=ClockChange.of_latency(0.02))
-    plans = Noting(other=2.0, forecast_error=0.001)
+    plans = NotedPlans(other=2.0, forecast_error=0.001)
     active_plan = ActivePlan(
         schedules, select(planned(), Objective()), replica_plans=plans, pacer=pacer(channel, plans)
     )
@@ -137,7 +137,7 @@ def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(channel:
 
 
 def test_ranks_that_are_lost_within_an_iteration_are_reported_at_its_end() -> None:
-    plans, channel = Noting(), mock.MagicMock()
+    plans, channel = NotedPlans(), mock.MagicMock()
     channel.post.side_effect = SilentRankError("a rank fell silent")
     one = pacer(channel, plans)
     plans.will_run(0)
