@@ -1,4 +1,4 @@
-"""Facts read off a pipeline engine of DeepSpeed; the contract tests its hooks (`test_contract_alone`)."""
+"""Facts read off engines of DeepSpeed, of pipelines and ZeRO; the contract tests hooks (`test_contract_alone`)."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
@@ -23,10 +23,12 @@ from perseus_ds.adapters.deepspeed import (
     weight_of,
 )
 from perseus_ds.adapters.deepspeed_settings import TESTED_DEEPSPEED, crashes_with_timers, raw_config
+from perseus_ds.adapters.deepspeed_zero import FirstIteration, resize_order
+from perseus_ds.adapters.deepspeed_zero import order_of as loop_order
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Place
+from perseus_ds.runtime.adapter import Batch, Place
 from perseus_ds.runtime.place import join_orders
-from perseus_ds.schedule import Kind, Order, Schedule, textbook
+from perseus_ds.schedule import Kind, Order, Schedule, textbook, validate
 
 # The engine's own streams in our words, against DeepSpeed's TrainSchedule itself.
 
@@ -268,3 +270,47 @@ def coupled(rank: int) -> list[tuple[int, ...]]:
 def test_experts_on_several_ranks_couple_these_ranks() -> None:
     for said in run_ranks(2, coupled):
         assert said.value == [(), (0, 1), (0, 1)]
+
+
+# The order of a user's loop on ZeRO: numbered as it ran, refused where it cannot be distinguished.
+
+F, B, AR, OS = Kind.FORWARD, Kind.BACKWARD, Kind.REDUCE_GRADS, Kind.STEP
+
+
+def test_the_nth_of_a_kind_is_that_of_microbatch_n() -> None:
+    order = loop_order([F, B, AR, F, B, AR, OS])
+    assert " ".join(map(str, order)) == "0F0 0B0 0AR0 0F1 0B1 0AR1 0OS0"
+    validate(Schedule("zero-2", 2, (order,)))
+
+
+def test_a_microbatch_that_was_skipped_is_none_of_the_order() -> None:
+    for kinds in ([F, F, B, F, B, AR, OS], [F, B, F, F, F, B, AR, OS]):
+        assert loop_order(kinds) == loop_order([F, B] * 2 + [AR, OS])
+
+
+@pytest.mark.parametrize("kinds", [[F, F, B, OS], [F, F, B, F, F, B, OS], [B, OS], [OS], []])
+def test_a_loop_that_cannot_be_told_apart_is_refused(kinds: list[Kind]) -> None:
+    with pytest.raises(EngineError, match="forwards and"):
+        loop_order(kinds)
+
+
+def test_an_iteration_that_broke_is_noted_anew() -> None:
+    first = FirstIteration()
+    for kinds in ([F], [F, B, OS]):
+        first.iteration_begins(Batch(1))
+        for kind in kinds:
+            first.before(kind)
+            first.after(kind)
+    assert not first.ended
+    first.iteration_ends()
+    assert first.kinds == [F, B, OS]
+
+
+def test_the_loop_over_another_number_of_microbatches_is_the_same_loop() -> None:
+    always, at_the_end = [F, B, AR] * 2 + [OS], [F, B, F, B, AR, OS]
+    assert resize_order(loop_order(always), 3) == loop_order([F, B, AR] * 3 + [OS])
+    assert resize_order(loop_order(at_the_end), 4) == loop_order([F, B] * 4 + [AR, OS])
+    assert resize_order(loop_order(at_the_end), 1) == loop_order([F, B, AR, OS])
+    assert resize_order(loop_order(always), 2) == loop_order(always)
+    with pytest.raises(EngineError, match="ran 1"):
+        resize_order(loop_order([F, B, AR, OS]), 2)
