@@ -1,4 +1,4 @@
-"""Facts read off DeepSpeed's engines, pipelines and ZeRO; the contract tests hooks (`test_contract_alone`)."""
+"""Facts read off engines of DeepSpeed, pipelines and ZeRO; the contract tests hooks."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
