@@ -16,7 +16,7 @@ from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import DeviceLostError, DeviceUnsupportedError
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.writer import ClockWriter
-from perseus_ds.runtime.clocks import Act, Ask, ClockThread, LocalClocks
+from perseus_ds.runtime.clocks import Ask, ClockThread, LocalClocks
 
 SECOND = 1.0
 
@@ -305,15 +305,8 @@ def test_a_guard_has_every_request_in_time_while_python_never_pauses(host: Virtu
 # Clocks asked for from the job's own process, where the driver does not take each of its own list.
 
 
-class NoAlarm:
-    """Everything is due at once."""
-
-    def at(self, moment_s: float, act: Act) -> Act:
-        raise AssertionError(f"{moment_s} s: {act}")
-
-
 def asked(desk: DeskGpu, *clocks_mhz: int) -> None:
-    clocks = LocalClocks(desk, NoAlarm())
+    clocks = LocalClocks(desk, None)  # everything is due at once, and nobody is woken later
     for clock_mhz in clocks_mhz:
         clocks.ask([DatedClock(desk.now_s(), clock_mhz)])
 

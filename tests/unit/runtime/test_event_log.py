@@ -5,10 +5,11 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -124,20 +125,6 @@ def test_a_failed_write_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFix
 # How often scalars are written, and what happens when a monitor fails.
 
 
-class Monitored:
-    name = "deepspeed"
-
-    def __init__(self, every: int | None = 4) -> None:
-        self.scalars_every = every
-        self.rows: list[float] = []
-        self.fails: Exception | None = None
-
-    def write_scalars(self, scalars: Mapping[str, float]) -> None:
-        if self.fails is not None:
-            raise self.fails
-        self.rows.append(scalars["plan"])
-
-
 @pytest.mark.parametrize(
     ("every", "shown", "rows"),
     [(4, [{"plan": 3}] * 7 + [{"plan": 5}] * 2, [3, 3, 5]), (None, [{"plan": 3}], []), (4, [{}], [])],
@@ -146,21 +133,22 @@ class Monitored:
 def test_they_are_written_at_the_hosts_pace_and_at_every_change(
     every: int | None, shown: list[dict[str, float]], rows: list[float]
 ) -> None:
-    monitored = Monitored(every)
-    scalars = Scalars(monitored, EventLog(0))
+    adapter = MagicMock(scalars_every=every)
+    scalars = Scalars(adapter, EventLog(0))
     for one in shown:
         scalars.write(one)
-    assert monitored.rows == rows
+    assert [call.args[0]["plan"] for call in adapter.write_scalars.call_args_list] == rows
 
 
 def test_a_monitor_that_fails_ends_the_scalars_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    monitored = Monitored()
-    scalars = Scalars(monitored, EventLog(0))
-    monitored.fails = OSError("No space left on device")
+    adapter = MagicMock(scalars_every=4)
+    adapter.write_scalars.side_effect = OSError("No space left on device")
+    scalars = Scalars(adapter, EventLog(0))
     for _ in range(30):
         scalars.write({"plan": 3})
     (line,) = capsys.readouterr().err.splitlines()
     assert "monitor" in line
+    adapter.write_scalars.assert_called_once()
 
 
 # What is wrong with other ranks' counters stands in rank 0's log once.

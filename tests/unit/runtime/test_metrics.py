@@ -8,7 +8,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from lone_job import Loop, NotingGpu, begun, block_of, names_of, served, train
@@ -259,20 +261,8 @@ def test_metrics_go_on_when_there_is_room_again(host: VirtualHost, disk: Path) -
 # The power limit that the driver enforces, among a rank's numbers: what it is now, not what it was once.
 
 
-class LimitedGpu(NotingGpu):
-    """A GPU with a power limit, or a driver that does not answer for it."""
-
-    limit_w: float | None = 400.0
-    answers = True
-
-    def operator_settings(self) -> OperatorSettings:
-        if not self.answers:
-            raise DeviceUnavailableError("the driver does not answer")
-        return OperatorSettings(limit_w=self.limit_w)
-
-
 def test_the_limit_is_that_of_the_last_look(host: VirtualHost, tmp_path: Path) -> None:
-    gpu, counts = LimitedGpu(), RequestCounts()
+    gpu, counts = NotingGpu(), RequestCounts()
     books = RankBooks(EnergyWatch(gpu), sightings=tuple, overrun_share=lambda: 0.0, clock_requests=counts)
     figures = RankMetrics(
         Job(1, 2, 1, 0, textbook("1f1b", stages=2, microbatches=2), {}),
@@ -286,14 +276,14 @@ def test_the_limit_is_that_of_the_last_look(host: VirtualHost, tmp_path: Path) -
         now_s=host.now_s,
     )
     # what is not known is left out: a driver that does not answer, a GPU that states no limit
-    for answers, limit_w, shown in (
-        (True, 400.0, [400.0]),
-        (True, 300.0, [300.0]),
-        (False, 300.0, []),
-        (True, None, []),
-        (True, 250.0, [250.0]),
+    for answer, shown in (
+        (OperatorSettings(limit_w=400.0), [400.0]),
+        (OperatorSettings(limit_w=300.0), [300.0]),
+        (DeviceUnavailableError("the driver does not answer"), []),
+        (OperatorSettings(limit_w=None), []),
+        (OperatorSettings(limit_w=250.0), [250.0]),
     ):
-        gpu.answers, gpu.limit_w = answers, limit_w
+        gpu.operator_settings = MagicMock(side_effect=repeat(answer))
         host.sleep(EVERY_S)
         figures.update()
         limits = [one for one in figures.collect() if one.name == Metric.POWER_LIMIT.title]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -102,28 +103,18 @@ def test_the_other_waits_soon_and_is_back_soon(tmp_path: Path, behind: int, with
     assert job.play(10) == [(1, 0)] * within + [(0, 0)] * (10 - within)
 
 
-class Noted(ReplicaPlans):
-    """The real one, with a record of the iterations it received."""
-
-    def __init__(self) -> None:
-        super().__init__(FrontierIndex.of(PLANS, OBJECTIVE), 2)
-        self.about: list[int] = []
-
-    def observe(self, about: int, observed: ReplicaStatus) -> bool:
-        self.about.append(about)
-        return super().observe(about, observed)
-
-
 @pytest.mark.parametrize("behind", [0, 1], ids=["host", "cuda"])
 def test_numbers_are_judged_by_the_plan_of_the_iteration_that_they_are_of(behind: int) -> None:
     """On CUDA they come one iteration later: by then another plan may run."""
-    noted = Noted()
+    plans = ReplicaPlans(FrontierIndex.of(PLANS, OBJECTIVE), 2)
+    plans.observe = observe = MagicMock(wraps=plans.observe)
     schedules = ClockSchedules(PLANS, pipeline_rank=0, change=CHANGE)
-    plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), replica_plans=noted, behind=behind)
+    plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), replica_plans=plans, behind=behind)
     status = ReplicaStatus(np.full(2, 6.0), np.zeros(2, np.bool_), np.ones(2))
     for index in range(5, 8):
         plan.observe(index, JobStatus(False, False, 6.0, (), status))
-    assert noted.about == [index - 1 - behind for index in range(5, 8)]
+    about = [call.args[0] for call in observe.call_args_list]
+    assert about == [index - 1 - behind for index in range(5, 8)]
 
 
 def test_what_is_announced_holds_from_the_next_iteration_on(job: Job) -> None:

@@ -16,19 +16,6 @@ from perseus_ds.guard.open import Choice
 from perseus_ds.runtime.clocks import Ask
 from perseus_ds.runtime.shared_device import SharedDevice, address_of, shared_device
 
-
-class HangingGpu(NotingGpu):
-    """Its driver takes its time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers = threading.Event()
-
-    def close(self) -> None:
-        assert self.answers.wait(60.0)
-        super().close()
-
-
 REQUEST = DeviceRequest("simulated", simulated=SimulatedSettings(switch_latency_s=0.0))
 OTHER = replace(REQUEST, local_rank=1)
 
@@ -73,13 +60,15 @@ def test_who_leaves_gives_the_clock_back_and_the_other_asks_anew() -> None:
     device.release()
 
 
-def test_a_driver_that_hangs_holds_up_the_end_of_the_process_and_not_the_training() -> None:
-    gpu = HangingGpu()
+def test_a_driver_that_hangs_holds_up_the_end_and_not_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, answers = NotingGpu(), threading.Event()
+    close = gpu.close
+    monkeypatch.setattr(gpu, "close", lambda: answers.wait(60.0) and close())
     device = shared(gpu, patience_s=0.01)
     with pytest.raises(DeviceUnavailableError, match="not answer"):
         device.release()
     assert gpu.asked == []
-    gpu.answers.set()
+    answers.set()
     module._finish_all()
     assert gpu.asked == [None]
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import threading
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -107,23 +108,6 @@ def test_the_exchange_is_as_small_as_its_page_says(replicas: int) -> None:
 # The exchange of each iteration: the report posted, the status observed, and the longest wait.
 
 
-class Alone:
-    """A channel of one: what was posted is what comes back."""
-
-    def __init__(self) -> None:
-        self.posted: list[np.ndarray] = []
-        self.silent = False
-
-    def post(self, numbers: np.ndarray) -> None:
-        self.posted.append(numbers)
-
-    def collect(self, *, patience_s: float | None = None) -> np.ndarray | None:
-        del patience_s
-        if self.silent:
-            raise EngineError("a rank fell silent")
-        return self.posted[-1] if self.posted else None
-
-
 ORDER = (Instruction(0, Kind.BACKWARD, 0), Instruction(0, Kind.REDUCE_GRADS, 0))
 
 
@@ -137,8 +121,10 @@ class Rank:
     """The first stage of replica 1 of 2."""
 
     def __init__(self, *, behind: int = 0) -> None:
-        self.channel, asked = Alone(), AskedClocks()
+        self.channel, asked = MagicMock(), AskedClocks()
         asked.put(DatedClock(-1.0, 1400))
+        self.channel.collect.side_effect = repeat(None)  # until something is posted
+        self.channel.post.side_effect = self._comes_back
         self.conflict_monitor = MagicMock(report=MagicMock(return_value=()))
         self.watch = MagicMock(looks_between=MagicMock(return_value=[]))
         self.status_exchange = StatusExchange(
@@ -151,6 +137,9 @@ class Rank:
             reckoning=SwitchLatency(Capabilities((1400, 1000), (), True, None, 0.1, 0.02)),
             notices=MagicMock(announced=np.array([1.3, 1.0]), power_w=1850.0),
         )
+
+    def _comes_back(self, numbers: np.ndarray) -> None:
+        self.channel.collect.side_effect = repeat(numbers)
 
     def turn(self, index: int, *passed: int) -> JobStatus | None:
         return self.status_exchange.turn(index, [iteration(i) for i in passed], plans_ready=0, microbatches=4)
@@ -191,7 +180,7 @@ def test_silence_is_no_failure_and_a_failure_is_told() -> None:
     assert not rank.status_exchange.someone_failed()
     rank.status_exchange.fail()
     assert rank.status_exchange.someone_failed()
-    rank.channel.silent = True
+    rank.channel.collect.side_effect = EngineError("a rank fell silent")
     assert not rank.status_exchange.someone_failed()
     rank.status_exchange.fail()
 
