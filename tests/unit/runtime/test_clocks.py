@@ -2,8 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -49,16 +48,14 @@ def thread_of(host: VirtualHost, *calls_s: float) -> tuple[DatingGpu, ClockThrea
     return gpu, ClockThread(gpu, threads=host)
 
 
-@dataclass(frozen=True)
-class At:
+def at(host: VirtualHost, at_s: float) -> Callable[[], float]:
     """A point that the device reaches at a moment of the host's time."""
 
-    host: VirtualHost
-    at_s: float
+    def reached() -> float:
+        host.native(lambda: at_s)
+        return at_s
 
-    def __call__(self) -> float:
-        self.host.native(lambda: self.at_s)
-        return self.at_s
+    return reached
 
 
 def test_asking_for_the_same_clock_costs_the_device_nothing(host: VirtualHost) -> None:
@@ -75,8 +72,8 @@ def test_asking_for_the_same_clock_costs_the_device_nothing(host: VirtualHost) -
 def test_a_delay_counts_from_when_the_device_was_there(host: VirtualHost) -> None:
     """However long the thread was busy then."""
     gpu, requests = thread_of(host, 0.040)
-    requests.put((Ask(900),), host.now_s(), At(host, 0.1))
-    requests.put((Ask(800, 0.05),), host.now_s(), At(host, 0.11))
+    requests.put((Ask(900),), host.now_s(), at(host, 0.1))
+    requests.put((Ask(800, 0.05),), host.now_s(), at(host, 0.11))
     host.sleep(SECOND)
     assert gpu.dated == [(100, 900), (160, 800)]
 
@@ -85,7 +82,7 @@ def test_a_call_that_returns_late_is_counted_late(host: VirtualHost) -> None:
     """Lateness was once counted from the thread's own wake-up, before the device was asked."""
     _, requests = thread_of(host, *[4.0 * LATE_S] * 10)
     for place in range(10):
-        requests.put((Ask((900, 800)[place % 2]),), host.now_s(), At(host, 0.1 * (place + 1)))
+        requests.put((Ask((900, 800)[place % 2]),), host.now_s(), at(host, 0.1 * (place + 1)))
     host.sleep(2.0 * SECOND)
     assert (requests.counts.changes, requests.counts.late) == (10, 10)
     assert requests.counts.longest_late_s == pytest.approx(4.0 * LATE_S, abs=1e-3)
@@ -95,7 +92,7 @@ def test_a_call_that_hangs_for_half_a_minute_holds_up_no_training(host: VirtualH
     """Down at 0.1 s; up at 0.2 s, in a call that hangs; all else is asked for when it returns."""
     gpu, requests = thread_of(host, 0.01, 30.0)
     for place, clock_mhz in enumerate((800, 1000, 900, 1000, 800), start=1):
-        requests.put((Ask(clock_mhz),), host.now_s(), At(host, 0.1 * place))
+        requests.put((Ask(clock_mhz),), host.now_s(), at(host, 0.1 * place))
     assert host.now_s() < 0.1
     host.sleep(31.0)
     assert gpu.asked == [800, 1000, 900, 1000, 800]
@@ -105,7 +102,7 @@ def test_a_call_that_hangs_for_half_a_minute_holds_up_no_training(host: VirtualH
 def test_who_closes_while_a_call_hangs_waits_for_a_moment_alone(host: VirtualHost) -> None:
     """The clock is given back when the call returns."""
     gpu, requests = thread_of(host, 30.0)
-    requests.put((Ask(800),), host.now_s(), At(host, 0.1))
+    requests.put((Ask(800),), host.now_s(), at(host, 0.1))
     host.sleep(0.2)
     began_s = host.now_s()
     requests.close()
@@ -117,7 +114,7 @@ def test_who_closes_while_a_call_hangs_waits_for_a_moment_alone(host: VirtualHos
 def test_a_busy_interpreter_makes_no_delayed_request_late_twice(host: VirtualHost) -> None:
     """Python that never lets go costs one switch interval at the point, and none for what comes after."""
     gpu, requests = thread_of(host)
-    requests.put((Ask(900), Ask(800, 0.1)), host.now_s(), At(host, 0.05))
+    requests.put((Ask(900), Ask(800, 0.1)), host.now_s(), at(host, 0.05))
     host.python(0.5)
     (first_ms, _), (second_ms, _) = gpu.dated
     assert first_ms <= 50 + 2e3 * host.switch_s
@@ -126,7 +123,7 @@ def test_a_busy_interpreter_makes_no_delayed_request_late_twice(host: VirtualHos
 
 def test_a_moment_that_never_comes_is_dropped_alone(host: VirtualHost) -> None:
     gpu, requests = thread_of(host)
-    for clock_mhz, moment in ((900, At(host, 0.1)), (800, lambda: math.inf), (1000, At(host, 0.3))):
+    for clock_mhz, moment in ((900, at(host, 0.1)), (800, lambda: math.inf), (1000, at(host, 0.3))):
         requests.put((Ask(clock_mhz),), host.now_s(), moment)
     host.sleep(SECOND)
     assert gpu.dated == [(100, 900), (300, 1000)]
@@ -184,7 +181,7 @@ def by_a_thread(plan: Plan) -> Asked:
     with closing(VirtualHost()) as host:
         gpu, requests = thread_of(host)
         for at_s, asks in plan:
-            requests.put(asks, host.now_s(), At(host, at_s))
+            requests.put(asks, host.now_s(), at(host, at_s))
         host.sleep(3.0 * SECOND)
         return gpu.dated, requests.counts.overtaken
 
@@ -294,7 +291,7 @@ def test_a_guard_has_every_request_in_time_while_python_never_pauses(host: Virtu
     gpu = HandingGpu(host)
     requests = ClockThread(gpu, threads=host)
     for place in range(400):
-        requests.put((Ask(900), Ask(1000, 0.02)), host.now_s(), At(host, 0.05 * (place + 1)))
+        requests.put((Ask(900), Ask(1000, 0.02)), host.now_s(), at(host, 0.05 * (place + 1)))
     host.python(21.0)
     late_s = sorted(max(0.0, at_s - due_s) for at_s, due_s in gpu.handed)
     assert len(late_s) == 800

@@ -5,9 +5,10 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
@@ -29,26 +30,18 @@ from perseus_ds.schedule import Kind
 pytestmark = pytest.mark.usefixtures("process_group")
 
 
-@dataclass
-class Done:
-    """A job that has gone the whole course, and left."""
-
-    run_dir: Path
-    loop: Loop
-    clocks_mhz: set[int]
-
-
 @pytest.fixture(scope="module")
-def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
+def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A job that has gone the whole course, and left."""
     clocks_mhz: set[int] = set()
     with served(run_dir := tmp_path_factory.mktemp("job") / "run") as loop:
         train(loop, run_dir, "running")
         loop.look = lambda: clocks_mhz.add(gpu().achieved().clock_mhz)
         train(loop, run_dir, "measured")
-    return Done(run_dir, loop, clocks_mhz)
+    return SimpleNamespace(run_dir=run_dir, loop=loop, clocks_mhz=clocks_mhz)
 
 
-def test_what_it_wrote_fits_together_and_is_told_as_simulated(done: Done) -> None:
+def test_what_it_wrote_fits_together_and_is_told_as_simulated(done: SimpleNamespace) -> None:
     profile, plans = read_profile(done.run_dir / "profile.json"), read_plans(done.run_dir / "plan.json")
     assert len(profile.clocks_mhz) == 4
     [running] = events_of(done.run_dir, "running")
@@ -62,7 +55,7 @@ def test_what_it_wrote_fits_together_and_is_told_as_simulated(done: Done) -> Non
     assert {"profiling", "profiled", "running"} <= told
 
 
-def test_the_measured_saving_is_the_true_one(done: Done) -> None:
+def test_the_measured_saving_is_the_true_one(done: SimpleNamespace) -> None:
     summary = read_summary(done.run_dir / "summary.json")
     assert summary.saving_pct == pytest.approx(17.45, abs=1.0), (
         "as 1 000 iterations show, half of them audits"
@@ -96,7 +89,7 @@ def with_novel_keys(content: object, name: str = "") -> object:
 
 
 @pytest.mark.parametrize("file", READERS)
-def test_keys_of_a_newer_release_are_read_over(done: Done, tmp_path: Path, file: str) -> None:
+def test_keys_of_a_newer_release_are_read_over(done: SimpleNamespace, tmp_path: Path, file: str) -> None:
     content = json.loads((done.run_dir / file).read_text())
     novel = tmp_path / file
     write_json(novel, with_novel_keys(content))
@@ -104,7 +97,7 @@ def test_keys_of_a_newer_release_are_read_over(done: Done, tmp_path: Path, file:
     assert READERS[file](novel) == READERS[file](done.run_dir / file)
 
 
-def test_it_shows_scalars_and_leaves_the_loop_as_it_was(done: Done) -> None:
+def test_it_shows_scalars_and_leaves_the_loop_as_it_was(done: SimpleNamespace) -> None:
     assert done.loop.scalars[-1]["saving_pct"] > 5.0
     assert done.loop.listener is None
     before = names_of(done.run_dir)
@@ -112,7 +105,7 @@ def test_it_shows_scalars_and_leaves_the_loop_as_it_was(done: Done) -> None:
     assert names_of(done.run_dir) == before
 
 
-def test_a_plan_of_a_cooler_room_is_named_by_the_field_that_differs(done: Done) -> None:
+def test_a_plan_of_a_cooler_room_is_named_by_the_field_that_differs(done: SimpleNamespace) -> None:
     assert "other_temperature" not in names_of(done.run_dir)
     with served(done.run_dir) as loop:
         gpu().throttle(warmer_k=20.0)

@@ -7,9 +7,9 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -50,25 +50,14 @@ def value(values: Values, metric: Metric) -> float:
     return only
 
 
-@dataclass(frozen=True)
-class Done:
-    """A job that measured its saving, looked at while it ran and after its end."""
-
-    run_dir: Path
-    running: str
-    scraped: str
-    ended: str
-    true_j: float
-    uuid: str
-
-
 def text_of(run_dir: Path) -> str:
     [file] = (run_dir / "metrics").glob("*.prom")
     return file.read_text()
 
 
 @pytest.fixture(scope="module")
-def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
+def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A job that measured its saving, looked at while it ran and after its end."""
     run_dir, port = tmp_path_factory.mktemp("job") / "gpt", free_port()
     with served(run_dir, metrics={"enabled": True, "port": port}) as loop:
         train(loop, run_dir, "measured")
@@ -82,12 +71,18 @@ def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
             scraped = answer.read().decode()
         running = text_of(run_dir)
         gpu = opened_gpus()[-1]  # held here: it is gone as soon as nobody uses it
-    energy_j, uuid = gpu.true_now().energy_j, gpu.identify().uuid
-    return Done(run_dir, running, scraped, text_of(run_dir), energy_j, uuid)
+    return SimpleNamespace(
+        run_dir=run_dir,
+        running=parsed(running),
+        scraped=parsed(scraped),
+        ended=parsed(text_of(run_dir)),
+        true_j=gpu.true_now().energy_j,
+        uuid=gpu.identify().uuid,
+    )
 
 
-def test_savings_are_those_of_the_summary(done: Done) -> None:
-    values, summary = parsed(done.running), read_summary(done.run_dir / "summary.json")
+def test_savings_are_those_of_the_summary(done: SimpleNamespace) -> None:
+    values, summary = done.running, read_summary(done.run_dir / "summary.json")
     assert value(values, Metric.SAVING) == pytest.approx(summary.saving_pct / 100.0)
     assert summary.saving_within_pct is not None
     assert value(values, Metric.SAVING_ERROR) == pytest.approx(summary.saving_within_pct / 100.0)
@@ -96,8 +91,8 @@ def test_savings_are_those_of_the_summary(done: Done) -> None:
     assert value(values, Metric.SAVED_ERROR) < value(values, Metric.SAVED)
 
 
-def test_labels_join_other_tools_and_clocks_are_in_base_units(done: Done) -> None:
-    values, host = parsed(done.running), socket.gethostname()
+def test_labels_join_other_tools_and_clocks_are_in_base_units(done: SimpleNamespace) -> None:
+    values, host = done.running, socket.gethostname()
     [(labels, _)] = values[Metric.ENERGY.title]
     assert labels == f'gpu_uuid="{done.uuid}",host="{host}",job="gpt",rank="0",replica="0",stage="0"'
     [(labels, _)] = values[Metric.PLAN.title]
@@ -107,14 +102,14 @@ def test_labels_join_other_tools_and_clocks_are_in_base_units(done: Done) -> Non
     assert value(values, Metric.CONTROL) == 1
 
 
-def test_the_endpoint_says_what_the_file_says(done: Done) -> None:
-    scraped, written = parsed(done.scraped), parsed(done.running)
+def test_the_endpoint_says_what_the_file_says(done: SimpleNamespace) -> None:
+    scraped, written = done.scraped, done.running
     assert scraped.keys() ^ written.keys() <= {Metric.REQUESTED.title}, "there while a clock is requested"
     assert value(scraped, Metric.PLAN) == value(written, Metric.PLAN)
 
 
-def test_after_the_end_only_what_still_holds_is_left(done: Done) -> None:
-    values = parsed(done.ended)
+def test_after_the_end_only_what_still_holds_is_left(done: SimpleNamespace) -> None:
+    values = done.ended
     assert value(values, Metric.ENERGY) == pytest.approx(done.true_j, rel=0.005)  # the counter samples
     assert Metric.SAVED.title in values
     over = {Metric.POWER.title, Metric.ACHIEVED.title, Metric.PLAN.title, Metric.RUNNING.title}

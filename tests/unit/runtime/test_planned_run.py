@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from lone_job import events_of
@@ -224,25 +225,14 @@ SCHEDULE = textbook("1f1b", stages=2, microbatches=1)
 ALL_KNOW = (True, False, True, False)
 
 
-class Ranks:
-    """Answers of all ranks to a gather, and the lines of rank 0."""
-
-    def __init__(
-        self, known: tuple[bool, ...] = ALL_KNOW, *, pacing: str = "automatic", replicas: int = 2
-    ) -> None:
-        self.known, self.met = known, 0
-        self.lines: list[str] = []
-        self.job = Job(0, 4, 0, 0, SCHEDULE, {"replicas": str(replicas)})
-        self.config = SimpleNamespace(straggler=StragglerSettings(pacing=pacing))
-        self.channel = self.log = self
-
-    def gather(self, own: object) -> list[tuple[int, int, bool]]:
-        self.met += 1
-        return [(rank // 2, rank % 2, knows) for rank, knows in enumerate(self.known)]
-
-    def event(self, event: str, line: str, **facts: object) -> None:
-        assert event == "pacing_choice"
-        self.lines.append(line)
+def ranks(
+    known: tuple[bool, ...] = ALL_KNOW, *, pacing: str = "automatic", replicas: int = 2
+) -> tuple[MagicMock, MagicMock]:
+    """Return a context of rank 0, and the gather at which ranks say whether they know their loads."""
+    context = MagicMock(job=Job(0, 4, 0, 0, SCHEDULE, {"replicas": str(replicas)}))
+    context.config.straggler = StragglerSettings(pacing=pacing)
+    context.channel.gather.return_value = [(rank // 2, rank % 2, knows) for rank, knows in enumerate(known)]
+    return context, context.channel.gather
 
 
 @pytest.mark.parametrize(
@@ -251,10 +241,11 @@ class Ranks:
     ids=["later stages need not know loads", "a first stage does not", "loads explain too little"],
 )
 def test_it_is_on_where_known_loads_explain_times(known: tuple[bool, ...], r2: float, against: str) -> None:
-    ranks, fits = Ranks(known), {key: replace(fit, r2=r2) for key, fit in FITS.items()}
-    assert is_paced(ranks, fits, loads_known=True, named="") is not bool(against)
-    [line] = ranks.lines
-    assert against in line
+    (context, _), fits = ranks(known), {key: replace(fit, r2=r2) for key, fit in FITS.items()}
+    assert is_paced(context, fits, loads_known=True, named="") is not bool(against)
+    [call] = context.log.event.call_args_list
+    assert call.args[0] == "pacing_choice"
+    assert against in call.args[1]
 
 
 @pytest.mark.parametrize(
@@ -263,9 +254,10 @@ def test_it_is_on_where_known_loads_explain_times(known: tuple[bool, ...], r2: f
 def test_where_it_is_no_question_nothing_is_exchanged_or_stated(
     pacing: str, replicas: int, fits: dict[tuple[int, Kind], LoadFit]
 ) -> None:
-    ranks = Ranks(pacing=pacing, replicas=replicas)
-    assert not is_paced(ranks, fits, loads_known=True, named="")
-    assert (ranks.met, ranks.lines) == (0, [])
+    context, gather = ranks(pacing=pacing, replicas=replicas)
+    assert not is_paced(context, fits, loads_known=True, named="")
+    gather.assert_not_called()
+    context.log.event.assert_not_called()
 
 
 @pytest.mark.parametrize(("slowdown_pct", "over"), [(0.1, False), (0.28, False), (0.5, True)])
