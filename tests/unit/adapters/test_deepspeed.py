@@ -88,20 +88,15 @@ def test_dualpipe_v_runs_two_model_stages_per_rank(ranks: int, more: int) -> Non
     assert computed(ours.orders) == computed(expected.orders)
 
 
-class Command:
-    """An instruction: its class's name and its buffer are all that is read."""
-
-    def __init__(self, buffer_id: int | None = None) -> None:
-        if buffer_id is not None:
-            self.buffer_id = buffer_id
-
-
 def stream(text: str) -> Any:  # noqa: ANN401
-    """A schedule object from text: ``F0 B0`` are ForwardPass and BackwardPass of buffer 0."""
+    """A schedule object from text: ``F0 B0`` are ForwardPass and BackwardPass of buffer 0.
+
+    An instruction's class name and its buffer are all that is read.
+    """
     names = {"F": "ForwardPass", "B": "BackwardPass", "I": "BackwardOnlyPass", "W": "WeightPass"}
     names |= {"S": "OptimizerStep", "R": "ReferenceForward", "L": "LoadMicroBatch"}
     commands = [
-        type(names[word[0]], (Command,), {})(int(word[1:]) if word[1:] else None) for word in text.split()
+        type(names[word[0]], (), {"buffer_id": int(word[1:])} if word[1:] else {})() for word in text.split()
     ]
 
     class Stream:

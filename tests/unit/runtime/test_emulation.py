@@ -379,21 +379,11 @@ COUPLED_BATCH = Batch(2)
 COUPLED_SETTINGS = SimulatedSettings(noise=0.0, forward_s=(0.4,))
 
 
-class Unwanting(Wanting):
-    """A session that wants nothing: its ranks wait for each other all the same."""
-
-    def iteration_begins(self, batch: object) -> bool:
-        self.begins_s.append(self.clock.now_s())
-        return False
-
-
-def run_coupled(
-    slowness: list[float], *, wanting: type[Wanting] = Wanting
-) -> list[tuple[Wanting, SimulatedGpu]]:
+def run_coupled(slowness: list[float]) -> list[tuple[Wanting, SimulatedGpu]]:
     post, found, ranks = RankPost(), [], []
     for rank, slower in enumerate(slowness):
         clock = VirtualTime()
-        gpu, session = SimulatedGpu(COUPLED_SETTINGS, time=clock), wanting(clock)
+        gpu, session = SimulatedGpu(COUPLED_SETTINGS, time=clock), Wanting(clock)
         gpu.slowness = slower
         neighbours, coupled = Neighbours((rank,), ()), range(len(slowness))
         links = Links(clock, post.of(rank), neighbours, COUPLED_SETTINGS, rank=rank, coupled=coupled)
@@ -420,7 +410,9 @@ def test_who_waits_burns_the_power_of_waiting() -> None:
     assert 0.0 < waiting_w < 0.5 * fast.energy_j / fast.time_s
 
 
-def test_who_is_not_listened_to_meets_as_well() -> None:
-    for session, gpu in run_coupled([1.0, 1.05], wanting=Unwanting):
+def test_who_is_not_listened_to_meets_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    [(alone, _)] = run_coupled([1.05])
+    monkeypatch.setattr(Wanting, "iteration_begins", lambda *_: False)
+    for session, gpu in run_coupled([1.0, 1.05]):
         assert session.ends_s == []
-        assert gpu.true_now().time_s == pytest.approx(run_coupled([1.05])[0][0].ends_s[-1])
+        assert gpu.true_now().time_s == pytest.approx(alone.ends_s[-1])
