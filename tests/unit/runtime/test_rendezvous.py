@@ -13,6 +13,7 @@ from perseus_ds.runtime.reach import Reach, reach_of, route_to, towards
 from perseus_ds.runtime.rendezvous import RendezvousResult, SignIn, flags, rendezvous
 
 Answers = dict[int, RendezvousResult]
+Settings = Mapping[int, Mapping[str, str]]
 
 
 class Ranks:
@@ -26,12 +27,7 @@ class Ranks:
         patch.setattr(dist, "get_rank", self._get_rank)
 
     def __call__(
-        self,
-        settings: Mapping[int, Mapping[str, str]],
-        *,
-        size: int,
-        patience_s: float = 10.0,
-        refusals: Mapping[int, str] = {},
+        self, settings: Settings, *, size: int, refusals: Mapping[int, str] = {}, patience_s: float = 10.0
     ) -> Answers:
         self._patch.setattr(dist, "get_world_size", lambda: size)
         answers: Answers = {}
@@ -39,9 +35,8 @@ class Ranks:
         def rank(number: int) -> None:
             self._here.rank = number
             refusal = EngineError(refusals[number], hint="mend it") if number in refusals else None
-            answers[number] = rendezvous(
-                settings[number], refusal=refusal, patience_s=patience_s, grace_s=0.05
-            )
+            met = rendezvous(settings[number], refusal=refusal, patience_s=patience_s, grace_s=0.05)
+            answers[number] = met
 
         threads = [threading.Thread(target=rank, args=(number,)) for number in settings]
         for thread in threads:
@@ -110,7 +105,7 @@ def met(answers: Answers) -> list[Mapping[str, object]]:
 
 
 def test_a_rank_that_has_waited_for_an_engine_of_its_own_meets_the_others(ranks: Ranks) -> None:
-    everyone: Mapping[int, Mapping[str, str]] = {0: {"a": "b"}, 1: {}, 2: {}}
+    everyone: Settings = {0: {"a": "b"}, 1: {}, 2: {}}
     for waited in ((1, 0, 1), (2,)):
         for alone in waited:
             ranks({alone: {}}, size=3, patience_s=0.05)
