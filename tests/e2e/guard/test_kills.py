@@ -1,9 +1,6 @@
 """However a job ends, no clock stays locked: real processes, real signals, the clocks seen from outside."""
 
-import os
-import random
 import signal
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -54,15 +51,6 @@ def test_a_guard_that_is_asked_to_end_puts_the_clock_back(node: FakeNvml, number
     assert free(node)
 
 
-def test_a_killed_guard_is_made_good_by_its_living_trainer(node: FakeNvml) -> None:
-    job = Job()
-    assert eventually(lambda: not free(node))
-    job.kill_guard()
-    assert eventually(lambda: free(node))
-    job.kill_trainer()
-    job.wait()
-
-
 def test_a_stopped_trainer_holds_up_nobody(node: FakeNvml) -> None:
     job = Job()
     assert eventually(lambda: not free(node))
@@ -99,25 +87,3 @@ def test_the_lock_that_an_operator_states_comes_back_even_after_both_were_killed
         assert eventually(lambda job=job: not alive(job.guard))
         repair()
         assert node.locked_mhz() == [900, 0]
-
-
-def random_kills(node: FakeNvml, count: int) -> int:
-    """Kill something at a random moment, ``count`` times; return how many clocks stayed locked."""
-    draw, left = random.Random(count), 0
-    for seed in range(count):
-        node.state.gpu[0].call_us = draw.choice([0, 1000, 10_000])
-        job = Job(draw.choice(["runs", "raises", "forks"]), seed)
-        time.sleep(draw.random() * 0.1)
-        draw.choice([Job.kill_trainer, Job.kill_guard, Job.kill_both, Job.ctrl_c, Job.kill_trainer])(job)
-        time.sleep(draw.random() * 0.02)
-        if job.process.poll() is None:
-            os.killpg(job.process.pid, signal.SIGKILL)
-        job.wait()
-        eventually(lambda job=job: not alive(job.guard))
-        repair()
-        left += not free(node)
-    return left
-
-
-def test_random_kills_leave_nothing(node: FakeNvml) -> None:
-    assert random_kills(node, 12) == 0

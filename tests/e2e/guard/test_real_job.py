@@ -112,10 +112,6 @@ def terminate_the_command(job: Job) -> None:
     job.process.terminate()
 
 
-def press_ctrl_c(job: Job) -> None:
-    os.killpg(job.process.pid, signal.SIGINT)
-
-
 @pytest.mark.parametrize("blow", [kill_the_launcher, kill_the_command, terminate_the_command])
 def test_ranks_whose_launcher_is_gone_train_on_at_default_clocks(
     node_of_four: FakeNvml, job: Job, tmp_path: Path, blow: Callable[[Job], None]
@@ -138,7 +134,7 @@ def planned(node: FakeNvml, folder: Path) -> None:
     assert locked, (folder / "out").read_text()[-3000:]
 
 
-@pytest.mark.parametrize("blow", [kill_a_rank, terminate_the_launcher, press_ctrl_c])
+@pytest.mark.parametrize("blow", [kill_a_rank, terminate_the_launcher])
 def test_however_the_job_ends(
     node_of_four: FakeNvml, job: Job, tmp_path: Path, blow: Callable[[Job], None]
 ) -> None:
@@ -147,11 +143,4 @@ def test_however_the_job_ends(
     assert len(guards) == 4
     blow(job)
     assert eventually(lambda: not any(map(command_line, guards)), 60)
-    assert eventually(lambda: not any(node_of_four.locked_mhz()), 60)
-
-
-def test_killed_guards_are_made_good_by_their_ranks(node_of_four: FakeNvml, job: Job, tmp_path: Path) -> None:
-    planned(node_of_four, tmp_path)
-    for guard in job.below("perseus_ds.guard"):
-        os.kill(guard, signal.SIGKILL)
     assert eventually(lambda: not any(node_of_four.locked_mhz()), 60)
