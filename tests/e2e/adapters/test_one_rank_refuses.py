@@ -16,6 +16,7 @@ from ranks import build, config, losses, run_ranks
 from torch.distributed.pipelining import schedules
 
 import perseus_ds
+from perseus_ds.adapters.megatron import PASSES
 from perseus_ds.errors import PerseusError
 
 pytestmark = pytest.mark.e2e
@@ -51,12 +52,15 @@ def megatron_heard_by_another(rank: int, perseus: Mapping[str, Any] | None) -> L
     from megatron_jobs import Job, Shape, adapter_of
 
     job = Job(Shape(2))
+    before = [getattr(job.schedules, name) for name in PASSES]
     if perseus is not None:
         perseus_ds.attach(job.schedules, config=perseus)
         if rank == REFUSING:
             adapter_of(job).install(Noting())
     job.run_pass = job.schedules.get_forward_backward_func()
-    return [job.step() for _ in range(STEPS)]
+    losses = [job.step() for _ in range(STEPS)]
+    assert rank == REFUSING or [getattr(job.schedules, name) for name in PASSES] == before
+    return losses
 
 
 def pipelining(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
@@ -91,6 +95,7 @@ def test_where_we_are_switched_off_nobody_minds(tmp_path: Path) -> None:
     asked = {**block(tmp_path / "run"), "on_error": "raise"}
     said = run_ranks(2, pipelining, asked, environment={"PERSEUS_MODE": "off"})
     assert [lines(one) for one in said] == [[], []]
+    assert not (tmp_path / "run").exists()
     assert [one.value for one in said] == [one.value for one in run_ranks(2, pipelining, None)]
 
 
