@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from deepspeed_hosts import preference
 from jobs import UNEVEN, agreed, events, happened
 from programs import Done, block, judge
-from ranks import Batches, batches, build, config, run_ranks
+from ranks import Batches, build, config, run_ranks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -34,12 +33,6 @@ def of_unequal_lengths(perseus: Mapping[str, Any] | None) -> Step:
         return [float(engine.train_batch(data)).hex()]
 
     return step
-
-
-def of_preferences(perseus: Mapping[str, Any] | None) -> Step:
-    """A pipeline that hands a reference's activations on beside the model's, as preference training does."""
-    engine, data = preference(2, perseus=None if perseus is None else dict(perseus)), batches()
-    return lambda: [float(engine.train_batch(data)).hex()]
 
 
 def grouped() -> Batches:
@@ -73,11 +66,6 @@ def run(ranks: int, job: Job, perseus: Mapping[str, Any] | None, steps: int | No
     journal = [] if perseus is None else events(Path(perseus["run_dir"]))
     losses = [list(chain.from_iterable(one.value)) for one in said]
     return Done("".join(one.output for one in said), losses, len(said[0].value), journal)
-
-
-def test_preferences_with_two_transfers_for_each_microbatch(tmp_path: Path) -> None:
-    served = run(2, of_preferences, block(tmp_path / "run"))
-    judge(served, run(2, of_preferences, None, served.steps), most_slowdown_pct=10.0)
 
 
 def test_a_deadline_is_met_by_batches_of_unequal_lengths(tmp_path: Path) -> None:

@@ -6,17 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import STAGES, UNEVEN, Lifecycle, block, copy_of, wait_for_default
-from ranks import batches, build, config, run_ranks
-
-import perseus_ds
-from perseus_ds.device.simulated.gpu import opened_gpus
+from ranks import config
 
 pytestmark = pytest.mark.e2e
 
@@ -88,41 +82,3 @@ def test_without_an_enabled_block_nothing_of_the_engine_differs() -> None:
             assert made["original inits"][kind] == untouched["classes"][init]
             made["classes"][init] = untouched["classes"][init]
         assert made == untouched
-
-
-def attach_and_detach(rank: int, content: Mapping[str, Any]) -> dict[str, object]:
-    threads = set(threading.enumerate())
-    engine = build(content, stages=STAGES, inner=UNEVEN)
-    data = batches()
-    perseus_ds.detach(engine)
-    before = dict(vars(engine))
-    engine.train_batch(data)
-    plain = {name for name in vars(engine) if name not in before}
-    found: dict[str, object] = {}
-    for round_ in ("first", "second"):
-        perseus_ds.attach(engine)
-        perseus_ds.attach(engine)
-        for _ in range(5):
-            engine.train_batch(data)
-        attached = "_INSTRUCTION_MAP" in vars(engine)
-        perseus_ds.detach(engine)
-        wait_for_default(opened_gpus()[-1])
-        found[round_] = (attached, opened_gpus()[-1].true_now().clock_mhz)
-    perseus_ds.detach(engine)
-    found["names"] = sorted(set(vars(engine)) - set(before) - plain)
-    found["map"] = engine._INSTRUCTION_MAP is type(engine)._INSTRUCTION_MAP
-    found["threads"] = [t.name for t in threading.enumerate() if t not in threads and "perseus" in t.name]
-    engine.train_batch(data)
-    return found
-
-
-def test_detaching_leaves_no_trace(lifecycle: Lifecycle, tmp_path: Path) -> None:
-    run_dir = copy_of(lifecycle.run_dir, tmp_path / "left")
-    for said in run_ranks(4, attach_and_detach, config(perseus=block(run_dir))):
-        assert said.value == {
-            "first": (True, 1410.0),
-            "second": (True, 1410.0),
-            "names": [],
-            "map": True,
-            "threads": [],
-        }

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import block, events, lines, names
+from jobs import block, lines, names
 from ranks import build, config, losses, run_ranks
-from varied_loads import SIMULATED, lengths_of
 
 import perseus_ds
 from perseus_ds.runtime import user_loads
@@ -41,18 +40,3 @@ def test_a_function_that_fails_on_a_rank_is_one_line(tmp_path: Path) -> None:
     assert [why in line for one in said for line in lines(one)].count(True) == 1
     assert "disabled" not in names(tmp_path)
     assert [one.value for one in said] == [one.value for one in run_ranks(2, trained, config(), 8, {})]
-
-
-@pytest.mark.slow
-def test_loads_that_explain_nothing_are_named_once_and_change_nothing(tmp_path: Path) -> None:
-    """Every microbatch takes as long as any other, whatever its load."""
-    simulated = {**SIMULATED, "load_terms": [1.0, 0.0, 0.0]}
-    lengths = lengths_of(0)
-    said = run_ranks(
-        2, trained, config(perseus=block(tmp_path, simulated=simulated)), 90, {0: lengths, 1: lengths}
-    )
-    named = "% at most of how durations vary: nothing is held against them"
-    assert [named in line for line in lines(said[0])].count(True) == 1
-    assert not {"disabled", "straggler", "contradicted", "slower"} & set(names(tmp_path))
-    measured = [one for one in events(tmp_path) if one["event"] == "measured"]
-    assert abs(measured[-1]["slowdown_pct"]) < 0.5

@@ -64,8 +64,7 @@ def lose_a_device(rank: int, content: Mapping[str, Any], fails: str) -> Seen:
     return Seen(seen, left_after, clock_at_the_end_mhz())
 
 
-@pytest.mark.parametrize("mode", ["run", "profile"])
-@pytest.mark.parametrize("fails", ["lock_clock", "energy_j"])
+@pytest.mark.parametrize(("mode", "fails"), [("run", "lock_clock"), ("profile", "energy_j")])
 def test_a_lost_device_takes_all_ranks_out_together(
     lifecycle: Lifecycle, tmp_path: Path, mode: str, fails: str
 ) -> None:

@@ -150,20 +150,12 @@ def test_a_second_start_runs_at_once_and_evaluates_between_steps(
     assert [one.value for one in said] == [one.value for one in run_ranks(4, evaluated, config())]
 
 
-@pytest.mark.parametrize("planned", [True, False], ids=["with a plan", "without a plan"])
-def test_observe_never_asks_for_a_clock(lifecycle: Lifecycle, tmp_path: Path, *, planned: bool) -> None:
-    run_dir = copy_of(lifecycle.run_dir, tmp_path / "seen", without=() if planned else ("plan.json",))
+def test_observe_never_asks_for_a_clock(lifecycle: Lifecycle, tmp_path: Path) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "seen")
     said = trained_for_a_while(run_dir, mode="observe")
     assert [one.value.locks for one in said] == [0] * STAGES
-    assert ("predicted" in names(run_dir)) is planned
+    assert "predicted" in names(run_dir)
     assert [one.value.losses for one in said] == plain_losses(STEPS)
-
-
-def test_off_is_off(tmp_path: Path) -> None:
-    said = trained_for_a_while(tmp_path / "off", mode="off")
-    assert [one.value.attached for one in said] == [False] * STAGES
-    assert [lines(one) for one in said] == [[]] * STAGES
-    assert not (tmp_path / "off").exists()
 
 
 def test_flags_of_rank_0_reach_all(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import events, lines
-from ranks import Said, build, config, losses, run_ranks
+from ranks import Said, run_ranks
 from replicas import Book, planned_job, straggle
 
 import perseus_ds
@@ -125,17 +125,6 @@ def test_only_the_true_straggler_is_named_and_the_slower_of_both_runs(job: Job) 
     for row in beside:
         held_s, waits_s = job.frontier_index.predicted_s(np.array([held, row[0]]))
         assert held_s < waits_s <= SLOWDOWN * held_s
-
-
-def plainly(rank: int, iterations: int) -> list[str]:
-    return losses(build(config(gradient_clipping=1.0), stages=STAGES), iterations)
-
-
-@pytest.mark.slow
-def test_losses_are_those_of_a_job_without_perseus_bit_by_bit(job: Job) -> None:
-    seen = [said.value.losses for said in job.said]
-    assert len(seen[0]) >= END
-    assert seen == [said.value for said in run_ranks(STAGES * REPLICAS, plainly, len(seen[0]))]
 
 
 def test_what_it_costs_is_in_the_journal_and_where_every_rank_is_in_the_run_directory(job: Job) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from jobs import lines, names
-from ranks import PipelineEngine, batches, build, losses, run_ranks
+from ranks import PipelineEngine, build, losses, run_ranks
 from replicas import Book, planned_job, straggle
 
 from perseus_ds.runtime.attach import session_of
@@ -153,26 +153,3 @@ def test_a_rank_that_stands_still_for_a_while_is_waited_for_by_training_alone(
     assert [book.losses for book in books] == plain_losses(content, len(books[0].losses))
     assert "alone" not in names(tmp_path)
     assert books[0].plans[-1] != books[0].plans[0], "the straggler is still answered"
-
-
-def until_one_dies(rank: int, content: dict[str, Any]) -> str:
-    """Lose a rank between two iterations; return how training ends on the others."""
-    engine, data = build(content, stages=2), batches()
-    for _ in range(AT):
-        engine.train_batch(data)
-    if rank == VICTIM:
-        return ""  # the harness ends the process at once, without any farewell
-    try:
-        for _ in range(ITERATIONS):
-            engine.train_batch(data)
-    except RuntimeError as error:
-        return str(error)
-    return ""
-
-
-def test_a_dead_rank_ends_training_as_it_would_without_us(content: dict[str, Any]) -> None:
-    plain, ours = (
-        [one.value for one in run_ranks(4, until_one_dies, how)] for how in (without_us(content), content)
-    )
-    assert all(plain[:VICTIM])
-    assert all(ours[:VICTIM])

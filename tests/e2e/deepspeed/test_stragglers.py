@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,28 +141,6 @@ def test_it_is_said_once_when_it_comes_and_once_when_it_goes_and_booked_apart(jo
     announced = [event for event in events(job.run_dir) if event["event"] == "straggler"]
     assert announced[0]["waiting"] == job.waiting
     assert names(job.run_dir).count("straggler_gone") == 1
-
-
-def announced(rank: int, content: dict[str, Any]) -> Book:
-    """Somebody tells the job before the first slow iteration, and when it is over."""
-    command = [sys.executable, "-m", "perseus_ds", "notify", content["perseus"]["run_dir"], "--pipeline", "1"]
-
-    def act(rank: int, iteration: int) -> None:
-        if rank == 0 and iteration in (8, 20):
-            subprocess.run([*command, "--slowdown", "1.2" if iteration == 8 else "1"], check=True, timeout=60)
-
-    return straggle(rank, content, STAGES, {STRAGGLER: [(8, 20, SLOWDOWN)]}, 30, act=act)
-
-
-@pytest.mark.slow
-def test_an_announced_straggler_is_answered_within_two_iterations(tmp_path: Path) -> None:
-    said = run_ranks(4, announced, planned_job(tmp_path, ranks=4, forward_s=FORWARD_S))
-    played = [row[0] for row in said[0].value.plans]
-    assert set(played[:8]) == {played[0]}
-    assert played[0] not in played[10:20]
-    assert set(played[22:]) == {played[0]}
-    assert any("announced" in line for line in lines(said[0]))
-    assert [one.value.plans for one in said[1:]] == [said[0].value.plans] * 3
 
 
 def in_real_time(rank: int, content: dict[str, Any]) -> Book:

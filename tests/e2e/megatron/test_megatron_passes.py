@@ -21,14 +21,11 @@ pytestmark = pytest.mark.e2e
 
 STEPS_TRAINED = 3
 SHAPES = {
-    "1F1B 2 x 8": Shape(2, microbatches=8),
     "1F1B 4 x 8": Shape(4, microbatches=8),
     "1F1B 4 x 2, fewer microbatches than ranks": Shape(4, microbatches=2),
-    "interleaved 2 x 2 x 8": Shape(2, 2, 8),
     "interleaved 4 x 2 x 8, overlapped": Shape(4, 2, 8, overlap_p2p=True),
     "interleaved 2 x 3 x 9, groups of 3": Shape(2, 3, 9, group=3, overlap_p2p=True),
     "1F1B 2 x 4 x 2 replicas, overlapped reduction": Shape(2, microbatches=4, data=2, overlap_reduce=True),
-    "interleaved 2 x 2 x 4 x 2 replicas": Shape(2, 2, 4, data=2, overlap_p2p=True, overlap_reduce=True),
     "no pipeline, 2 replicas": Shape(microbatches=4, data=2, distributed_optimizer=True),
     "2 expert x 2 pipeline ranks": Shape(2, microbatches=4, data=2, experts=2),
     "2 context x 2 pipeline ranks": Shape(2, microbatches=4, context=2),

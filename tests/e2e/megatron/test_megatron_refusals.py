@@ -7,19 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from jobs import block, events, lines
+from jobs import block, events
 from ranks import run_ranks
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 
 from megatron_jobs import Job, Shape
 
-import perseus_ds
 from perseus_ds.adapters import megatron as adapter
-from perseus_ds.adapters.megatron import PASSES
 
 pytestmark = pytest.mark.e2e
 
@@ -29,26 +26,6 @@ STEPS = 3
 def plain(rank: int, shape: Shape) -> list[list[str]]:
     job = Job(shape)
     return [job.step() for _ in range(STEPS)]
-
-
-def served(rank: int, shape: Shape, config: dict[str, Any]) -> tuple[list[list[str]], bool]:
-    job = Job(shape)
-    before = [getattr(job.schedules, name) for name in PASSES]
-    perseus_ds.attach(job.schedules, config=config)
-    job.run_pass = job.schedules.get_forward_backward_func()
-    losses = [job.step() for _ in range(STEPS)]
-    return losses, [getattr(job.schedules, name) for name in PASSES] == before
-
-
-def test_what_cannot_be_served_is_one_line_and_training_as_without_us(tmp_path: Path) -> None:
-    words, shape = "hybrid_context_parallel", Shape(2, settings={"hybrid_context_parallel": True})
-    said = run_ranks(2, served, shape, block(tmp_path / "run"))
-    assert [words in line for line in lines(said[0])] == [True]
-    assert "default clocks" in lines(said[0])[0]
-    assert lines(said[1]) == []
-    losses = [one.value[0] for one in said]
-    assert losses == [one.value for one in run_ranks(2, plain, shape)]
-    assert [one.value[1] for one in said] == [True, True], "something of us is left"
 
 
 def by_file(rank: int, shape: Shape, file: str) -> list[list[str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hosts import FakeNvml, beside, block, lived, node_at
-from jobs import events, names, plain_losses
+from jobs import events, names
 from ranks import Said, config
 from schedules import clocks_of_stage
 
@@ -107,12 +107,6 @@ def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
         "ended",
     ]
     assert events(node_course.run_dir)[0]["device"] == "nvml"
-
-
-@pytest.mark.slow
-def test_losses_are_those_of_a_job_without_us(node_course: NodeCourse) -> None:
-    losses = [one.value.losses for one in node_course.said]
-    assert losses == plain_losses(len(losses[0]), ranks=STAGES, stages=STAGES)
 
 
 def test_no_clock_is_left_locked(node_course: NodeCourse) -> None:
