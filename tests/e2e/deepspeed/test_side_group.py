@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,71 +20,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 FORWARD_S = (0.4, 0.5)
 ITERATIONS = 20
 VICTIM, AT = 3, 8
-
-ALONE = """
-import os, signal, sys
-import numpy as np
-import torch.distributed as dist
-from perseus_ds.runtime.channel import ControlChannel
-from perseus_ds.errors import EngineError
-rank, folder, fate = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=3)
-channel = ControlChannel()
-channel.settle()
-vector = np.zeros(5)
-vector[1] = rank
-channel.post(vector)
-assert channel.collect()[:2].tolist() == [0.0, 2.0]
-if rank == 2 and fate == "freezes in a gather":
-    channel.post(vector)
-    channel.collect()
-if rank == 2 and fate != "lives":
-    os.kill(os.getpid(), signal.SIGKILL if fate == "is killed" else signal.SIGSTOP)
-vector[1] += 10.0
-channel.post(vector)
-try:
-    if "gather" in fate:
-        channel.gather(rank)
-    print("observed", channel.collect(patience_s=60.0 if fate == "lives" else 2.0)[:2].tolist(), flush=True)
-except EngineError as error:
-    print(error, flush=True)
-if fate == "lives":
-    channel.post(vector)
-channel.close()
-"""
-
-
-@pytest.mark.parametrize(
-    ("fate", "observed"),
-    [
-        ("lives", "observed [0.0,"),
-        *(
-            (fate, "silent")
-            for fate in ("freezes", "is killed", "freezes before a gather", "freezes in a gather")
-        ),
-    ],
-)
-def test_the_process_ends_soon_and_well_whatever_becomes_of_another(
-    tmp_path: Path, fate: str, observed: str
-) -> None:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", ALONE, str(rank), str(tmp_path), fate],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(3)
-    ]
-    try:
-        for process in ranks[:2]:
-            output, error = process.communicate(timeout=200.0)
-            assert observed in output
-            assert "terminate called" not in error
-            assert process.returncode == 0, error
-    finally:
-        ranks[2].kill()
-        ranks[2].communicate()
 
 
 @pytest.fixture(scope="module")
