@@ -13,7 +13,7 @@ import numpy as np
 from deepspeed_hosts import ZeroHost, zero_engine
 from jobs import events, give_way
 from numpy.typing import NDArray
-from ranks import PipelineEngine, batches, build, config, run_ranks
+from ranks import PipelineEngine, batches, build, config, losses, run_ranks
 
 import perseus_ds
 from perseus_ds.adapters.deepspeed import order_of
@@ -84,8 +84,8 @@ def _point(model: GpuModel, clock_mhz: int, work: Work) -> Point:
 Spells = Mapping[int, list[tuple[int, int, float]]]
 """For a replica: from which iteration of the plan to which, how many times slower."""
 
-Act = Callable[[int, int], None]
-"""What a test does before an iteration of the plan, on a rank."""
+Act = Callable[[PipelineEngine, int], None]
+"""What a test does with a rank's engine before an iteration of the plan."""
 
 
 @dataclass
@@ -138,24 +138,17 @@ def straggle(
     spells: Spells,
     iterations: int,
     *,
-    act: Act | None = None,
-    act_on: Callable[[PipelineEngine, int], None] | None = None,
+    act: Act = lambda *_: None,
     slow_stage: int | None = None,
 ) -> Book:
-    """Train so many iterations at the plan; ``slow_stage`` slows one stage of a replica alone.
-
-    ``act_on`` does something with the engine before an iteration of the plan.
-    """
+    """Train so many iterations at the plan; ``slow_stage`` slows one stage of a replica alone."""
     book = Book()
     engine = build(content, stages=stages)
     replica = engine.grid.get_data_parallel_rank()
     mine = spells.get(replica, []) if slow_stage in (None, engine.stage_id) else []
     data = batches()
     while len(book.plans) < iterations:
-        if act is not None:
-            act(rank, len(book.plans))
-        if act_on is not None:
-            act_on(engine, len(book.plans))
+        act(engine, len(book.plans))
         for gpu in opened_gpus():
             gpu.slowness = slowness(mine, len(book.plans))
         active_plan = book.begin(engine)
@@ -167,6 +160,16 @@ def straggle(
 
 def slowness(spells: Sequence[tuple[int, int, float]], iteration: int) -> float:
     return next((factor for start, end, factor in spells if start <= iteration < end), 1.0)
+
+
+def losses_without_us(content: Mapping[str, Any], stages: int, ranks: int, steps: int) -> list[list[str]]:
+    """The exact losses of the same job without a perseus block, rank by rank."""
+    plain = {key: value for key, value in content.items() if key != "perseus"}
+    return [said.value for said in run_ranks(ranks, _plainly, plain, stages, steps)]
+
+
+def _plainly(rank: int, content: Mapping[str, Any], stages: int, steps: int) -> list[str]:
+    return losses(build(content, stages=stages), steps)
 
 
 def _attach(rank: int, content: Mapping[str, Any], stages: int) -> None:

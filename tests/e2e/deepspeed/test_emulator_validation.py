@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import events
-from ranks import run_ranks
+from ranks import PipelineEngine, run_ranks
 from replicas import CLOCKS_MHZ, SETTINGS, Book, Spells, planned_job, straggle
 
 from perseus_ds.device.clock_change import ClockChange
@@ -113,7 +113,7 @@ def _train(
 ) -> Rank:
     temperatures_c: list[float] = []
 
-    def note(_rank: int, iteration: int) -> None:
+    def note(_: PipelineEngine, iteration: int) -> None:
         del temperatures_c[iteration:]
         temperatures_c.extend(gpu.true_now().temperature_c for gpu in opened_gpus()[-1:])
 
