@@ -5,21 +5,45 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import hjson
 import pytest
+from deepspeed import comm
 from deepspeed.pipe import LayerSpec, PipelineModule
+from deepspeed.runtime.config import DeepSpeedConfig
 from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 from jobs import Trained, block, events, lines, names, plain_losses, train
-from ranks import Layer, Said, batches, config, deepspeed, run_ranks
+from pipelines import Pipeline
+from ranks import Layer, Said, config, deepspeed, losses, run_ranks
 from torch import nn
+from torch.distributed.pipelining import schedules
+
+import perseus_ds
+from perseus_ds.adapters import megatron, torch_pipelining
 
 pytestmark = pytest.mark.e2e
 
 STEPS, STAGES = 5, 2
+OBSERVED = {"device": "simulated", "mode": "observe"}
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.json"))
 Named = Mapping[int, str]
+
+
+@pytest.mark.filterwarnings("ignore")  # DeepSpeed leaves the file open
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_deepspeed_accepts_every_file_of_ours(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comments and all, with as many replicas as its batch sizes ask for."""
+    monkeypatch.setattr(comm, "get_rank", lambda *_: 0)
+    content = hjson.loads(path.read_text())
+    micro = content["train_micro_batch_size_per_gpu"] * content["gradient_accumulation_steps"]
+    replicas = content.get("train_batch_size", micro) // micro
+    grid: Any = SimpleNamespace(get_data_parallel_world_size=lambda: replicas)
+    assert DeepSpeedConfig(str(path), grid)._param_dict["perseus"]["enabled"] is True
 
 
 def plain() -> list[list[str]]:
@@ -43,21 +67,19 @@ def by_file(rank: int, content: Mapping[str, Any], named: Named) -> Trained:
     return train(rank, content, STAGES, STEPS)
 
 
-def served_by(named: Named, content: Mapping[str, Any] | None = None) -> list[Said]:
-    return run_ranks(STAGES, by_file, content or config(gradient_clipping=1.0), named)
+def served_by(named: Named) -> list[Said]:
+    said = run_ranks(STAGES, by_file, config(gradient_clipping=1.0), named)
+    assert [one.value.losses for one in said] == plain()
+    return said
 
 
 @pytest.mark.parametrize("ending", ["json", "yaml"])
 def test_a_file_switches_on_what_was_configured_in_code(tmp_path: Path, ending: str) -> None:
-    file, run_dir = tmp_path / f"perseus.{ending}", tmp_path / "run"
-    file.write_text(
-        f"run_dir: {run_dir}\ndevice: simulated\nmode: observe\n"
-        if ending == "yaml"
-        else json.dumps({"run_dir": str(run_dir), "device": "simulated", "mode": "observe"})
-    )
-    said = served_by({0: str(file)})
-    assert names(run_dir)[0] == "attached"
-    assert [one.value.losses for one in said] == plain()
+    content = OBSERVED | {"run_dir": str(tmp_path / "run")}
+    text = "".join(f"{key}: {value}\n" for key, value in content.items())
+    (tmp_path / f"perseus.{ending}").write_text(text if ending == "yaml" else json.dumps(content))
+    served_by({0: str(tmp_path / f"perseus.{ending}")})
+    assert names(tmp_path / "run")[0] == "attached"
 
 
 def test_a_bad_file_is_one_line_and_training_goes_on(tmp_path: Path) -> None:
@@ -68,7 +90,6 @@ def test_a_bad_file_is_one_line_and_training_goes_on(tmp_path: Path) -> None:
     assert "cut short" in line
     assert lines(said[1]) == []
     assert [one.value.attached for one in said] == [False] * STAGES
-    assert [one.value.losses for one in said] == plain()
 
 
 def test_files_that_differ_between_nodes_are_told_and_rank_0s_holds(tmp_path: Path) -> None:
@@ -77,30 +98,68 @@ def test_files_that_differ_between_nodes_are_told_and_rank_0s_holds(tmp_path: Pa
         (tmp_path / f"{node}.json").write_text(text)
     said = served_by({node: str(tmp_path / f"{node}.json") for node in range(2)})
     assert names(tmp_path / "run")[0] == "attached"
-    assert len(lines(said[1])) == 1
-    assert "1.json differs" in lines(said[1])[0]
-    assert [one.value.losses for one in said] == plain()
+    (line,) = lines(said[1])
+    assert "1.json differs" in line
 
 
-def two_stages_by_two_tensor_ranks(rank: int, content: Mapping[str, Any]) -> list[float]:
+def by_megatron(rank: int, file: str) -> list[list[str]]:
+    from megatron_jobs import Job, Shape
+
+    os.environ["PERSEUS_CONFIG"] = file
+    job = Job(Shape(2))
+    if file:
+        megatron.watch(job.schedules)
+    job.run_pass = job.schedules.get_forward_backward_func()
+    return [job.step() for _ in range(STEPS)]
+
+
+def by_pipelining(rank: int, file: str, *, name: str) -> list[list[str]]:
+    os.environ["PERSEUS_CONFIG"] = file
+    if file:
+        torch_pipelining.watch(schedules)
+    pipeline = Pipeline(name, 4)
+    losses = [pipeline.train() for _ in range(STEPS)]
+    perseus_ds.detach(pipeline.schedule)
+    ours = {"step", "_maybe_compute_loss", "forward_one_chunk", "backward_one_chunk"}
+    assert not any(ours & vars(one).keys() for one in (pipeline.schedule, *pipeline.stages))
+    return [*losses, pipeline.train()]
+
+
+OTHERS = {
+    "megatron-core": by_megatron,
+    "a stage on every rank": partial(by_pipelining, name="1F1B"),
+    "several stages on every rank": partial(by_pipelining, name="InterleavedZeroBubble"),
+}
+
+
+@pytest.mark.parametrize("job", OTHERS.values(), ids=OTHERS)
+def test_a_file_switches_on_jobs_of_other_frameworks(tmp_path: Path, job: Callable[..., Any]) -> None:
+    if job is by_megatron:
+        pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+    file = tmp_path / "perseus.json"
+    file.write_text(json.dumps(OBSERVED | {"run_dir": str(tmp_path / "run")}))
+    served, plain = ([one.value for one in run_ranks(2, job, named)] for named in (str(file), ""))
+    assert served == plain
+    attached = events(tmp_path / "run")[0]
+    assert attached["event"] == "attached"
+    assert job is by_megatron or attached["fingerprint"]["inputs"] == "8x8"
+
+
+def two_stages_by_two_tensor_ranks(rank: int, content: Mapping[str, Any]) -> list[str]:
     """Tensor-parallel peers hold the same layers here: what is tested is how they are counted."""
-    del rank
     module = PipelineModule(
         [LayerSpec(Layer), LayerSpec(Layer)],
         topology=PipeModelDataParallelTopology(num_pp=2, num_mp=2, num_dp=1),
         loss_fn=nn.functional.mse_loss,
         seed_layers=True,
     )
-    engine, *_ = deepspeed.initialize(
-        model=module, model_parameters=list(module.parameters()), config=dict(content)
-    )
-    data = batches()
-    return [float(engine.train_batch(data)) for _ in range(STEPS)]
+    parameters = list(module.parameters())
+    engine, *_ = deepspeed.initialize(model=module, model_parameters=parameters, config=dict(content))
+    return losses(engine, STEPS)
 
 
 def test_tensor_parallel_peers_are_no_replicas(tmp_path: Path) -> None:
     content = config(perseus=block(tmp_path / "run", mode="observe"))
     said = run_ranks(4, two_stages_by_two_tensor_ranks, content)
-    attached = events(tmp_path / "run")[0]
-    assert attached["replicas"] == 1
+    assert events(tmp_path / "run")[0]["replicas"] == 1
     assert "2 tensor-parallel" in lines(said[0])[0]
