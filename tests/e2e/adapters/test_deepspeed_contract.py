@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_contract import AdapterContract
+from adapter_contract import AdapterContract, Noting
 from deepspeed.runtime.pipe.engine import PipelineEngine
-from deepspeed_hosts import dualpipe_v, one_f_one_b, preference, users_own
-from ranks import without
+from deepspeed_hosts import MICROBATCHES, dualpipe_v, one_f_one_b, preference, users_own
+from ranks import losses, run_ranks, without
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from perseus_ds.adapters.deepspeed import KINDS, DeepSpeedAdapter
 from perseus_ds.schedule import Kind
@@ -105,3 +106,36 @@ class TestTwoTransfersForEachMicrobatch(TestUsersOwnSchedule):
 class TestDualPipeV(TestOneForwardOneBackward):
     def host(self, *, ranks: int) -> EngineHost:
         return EngineHost(dualpipe_v(ranks) if ranks > 1 else one_f_one_b(1))
+
+
+class Between(TorchDispatchMode):
+    """Counts what is computed within instructions, and names what is between two of them."""
+
+    def __init__(self, noting: Noting) -> None:
+        super().__init__()
+        self.noting, self.within, self.between = noting, 0, list[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        iterations = self.noting.iterations
+        if self.noting.running is not None:
+            self.within += 1
+        elif iterations and iterations[-1].kinds and iterations[-1].ended is None:
+            self.between.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def counted(_: int) -> tuple[int, list[str]]:
+    engine, noting = one_f_one_b(2), Noting()
+    DeepSpeedAdapter(engine, None).install(noting)
+    with Between(noting) as between:
+        losses(engine, 2)
+    return between.within, between.between
+
+
+def test_nothing_is_computed_between_two_instructions() -> None:
+    """So that one mark is enough for the end of one and the begin of the next."""
+    assert DeepSpeedAdapter.adjoining
+    for one in run_ranks(2, counted):
+        within, between = one.value
+        assert within > 2 * MICROBATCHES
+        assert between == []

@@ -21,7 +21,6 @@ class ZeroContract(AdapterContract):
     counting = ("perseus_ds.adapters.deepspeed_zero.count_load",)
 
     def host(self, *, ranks: int) -> ZeroHost:
-        del ranks
         return ZeroHost(zero_engine(self.stage), torch_style=self.torch_style)
 
 
