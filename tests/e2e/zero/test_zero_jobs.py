@@ -62,36 +62,35 @@ def test_what_cannot_be_done_is_said_at_the_start(tmp_path: Path, stage: int, wh
 
 # With overlap_comm the wait for other replicas lies inside backwards, and counts as one.
 
-
-def told(rank: int, stage: int, microbatches: int, overlap: int) -> tuple[str, SyncPoint | None]:
-    host = ZeroHost(zero_engine(stage, microbatches=microbatches, overlap_comm=bool(overlap)))
-    try:
-        adapter = host.adapter()
-        return " ".join(map(str, adapter.place().left_out)), adapter.sync_point
-    except EngineError as error:
-        return str(error), None
-
-
-def told_by(ranks: int, *job: int) -> list[tuple[str, SyncPoint | None]]:
-    return [one.value for one in run_ranks(ranks, told, *job)]
+OVERLAPS = [
+    (1, 3, False, "", SyncPoint.REDUCTION),
+    (2, 3, False, "", SyncPoint.REDUCTION),
+    (1, 3, True, "0B2", SyncPoint.UNMARKED),
+    (1, 1, True, "ZeRO-1", None),
+    (2, 3, True, "ZeRO-2", None),
+]
+"""ZeRO stage, microbatches, overlap; what is left out or why it is refused, and where replicas meet."""
 
 
-@pytest.mark.parametrize(
-    ("stage", "microbatches", "overlap", "says", "meets"),
-    [
-        (1, 3, 0, "", SyncPoint.REDUCTION),
-        (2, 3, 0, "", SyncPoint.REDUCTION),
-        (1, 3, 1, "0B2", SyncPoint.UNMARKED),
-        (1, 1, 1, "ZeRO-1", None),
-        (2, 3, 1, "ZeRO-2", None),
-    ],
-)
-def test_what_can_be_measured_is_and_the_rest_is_refused_by_name(
-    stage: int, microbatches: int, overlap: int, says: str, meets: SyncPoint | None
-) -> None:
-    for said, where in told_by(2, stage, microbatches, overlap):
-        assert where is meets
-        assert says in said if says else not said
+def told(rank: int, jobs: list[tuple[int, int, bool]]) -> list[tuple[str, SyncPoint | None]]:
+    found: list[tuple[str, SyncPoint | None]] = []
+    for stage, microbatches, overlap in jobs:
+        host = ZeroHost(zero_engine(stage, microbatches=microbatches, overlap_comm=overlap))
+        try:
+            adapter = host.adapter()
+            found.append((" ".join(map(str, adapter.place().left_out)), adapter.sync_point))
+        except EngineError as error:
+            found.append((str(error), None))
+    return found
+
+
+def test_what_can_be_measured_is_and_the_rest_is_refused_by_name() -> None:
+    for one in run_ranks(2, told, [case[:3] for case in OVERLAPS]):
+        for (*job, says, meets), (said, where) in zip(OVERLAPS, one.value, strict=True):
+            assert where is meets, job
+            assert says in said if says else not said, job
+    (alone,) = run_ranks(1, told, [(2, 1, True)])
+    assert alone.value == [("", SyncPoint.REDUCTION)], "a rank without replicas waits for nobody"
 
 
 SECTIONS: dict[str, dict[str, object]] = {
@@ -104,20 +103,18 @@ SECTIONS: dict[str, dict[str, object]] = {
 }
 
 
-def settings(rank: int, section: dict[str, object]) -> tuple[EngineSettings, EngineSettings]:
-    model = nn.Sequential(Layer(8, 8))
-    content = config(2, **section)
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=content)
-    return stated(engine), read_settings(content, replicas=dist.get_world_size())
+def settings(rank: int) -> dict[str, tuple[EngineSettings, EngineSettings]]:
+    found = {}
+    for name, section in SECTIONS.items():
+        model, content = nn.Sequential(Layer(8, 8)), config(2, **section)
+        parameters = list(model.parameters())
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=parameters, config=content)
+        found[name] = stated(engine), read_settings(content, replicas=dist.get_world_size())
+    return found
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
-def test_a_configuration_states_what_its_engine_states(section: dict[str, object]) -> None:
-    (one,) = run_ranks(1, settings, section)
-    assert one.value[0] == one.value[1]
-
-
-def test_a_rank_without_replicas_waits_for_nobody() -> None:
-    (answer,) = told_by(1, 2, 1, 1)
-    assert answer == ("", SyncPoint.REDUCTION)
+def test_a_configuration_states_what_its_engine_states() -> None:
+    (one,) = run_ranks(1, settings)
+    for name, (of_engine, of_configuration) in one.value.items():
+        assert of_engine == of_configuration, name
