@@ -330,7 +330,7 @@ def forward_step(
 # Sequences of log-normal lengths packed one after another, their boundaries, and the work that they are.
 
 PERIOD = 3
-"""Iterations after which the same lengths come again, as in `varied_loads`."""
+"""Iterations after which the same lengths come again."""
 SEQUENCES, MEDIAN, SIGMA, LONGEST = 4, 12.0, 0.6, 64
 
 
