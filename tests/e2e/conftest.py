@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 from hosts import FakeNvml, fake_nvml
-from jobs import STAGES, Lifecycle, block, happened, made_once, train_until
+from jobs import STAGES, TRACED, Lifecycle, block, happened, made_once, train_until
 from ranks import config, run_ranks
 
 
 @pytest.fixture(scope="session")
 def lifecycle(tmp_path_factory: pytest.TempPathFactory) -> Lifecycle:
-    """Four stages, gradient clipping, mode auto, from an empty run directory to the first measured saving."""
+    """Four stages, gradient clipping, traced kernels, from an empty run directory to the first saving."""
 
     def live(folder: Path) -> Lifecycle:
         run_dir = folder / f"run {os.getpid()}"
-        content = config(gradient_clipping=1.0, perseus=block(run_dir))
+        content = config(gradient_clipping=1.0, perseus=block(run_dir, trace_kernels=TRACED))
         return Lifecycle(run_dir, run_ranks(4, train_until, content, STAGES, happened("measured")))
 
     return made_once(tmp_path_factory, "lifecycle", live)

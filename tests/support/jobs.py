@@ -23,6 +23,8 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
 STAGES = 4
 MICROBATCHES = 4
 UNEVEN = (8, 8, 8, 16)
+TRACED = 2
+"""Iterations of the whole lifecycle whose kernels are traced."""
 SURE = 4.0
 """Standard errors by which a figure may be off: two would fail one comparison in twenty by chance alone."""
 

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from cli_program import check_file
 from jobs import (
+    MICROBATCHES,
     STAGES,
+    TRACED,
     UNEVEN,
     Lifecycle,
     Trained,
@@ -31,6 +33,7 @@ from jobs import (
 from ranks import Said, batches, build, config, run_ranks
 
 from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.kernels.trace import merge, read_trace
 from perseus_ds.plan import read_plans
 from perseus_ds.plan.reserve import CANDIDATES_PCT, UNKNOWN_PCT
 from perseus_ds.profile import read_profile, write_profile
@@ -39,8 +42,8 @@ from perseus_ds.schedule import Kind
 pytestmark = pytest.mark.e2e
 
 STEPS = 6
-COURSE = ["attached", "warming_up", "calibrated", "profiling", "profiled", "planning", "running", "measured"]
-ATTACHED = COURSE[:3]
+ATTACHED = ["attached", "warming_up", "calibrated"]
+COURSE = ["profiling", "profiled", "planning", "running", "measured"]
 
 
 def trained_for_a_while(run_dir: Path, **changes: object) -> list[Said]:
@@ -50,7 +53,7 @@ def trained_for_a_while(run_dir: Path, **changes: object) -> list[Said]:
 
 def test_auto_goes_the_whole_course_and_leaves_every_file_of_the_contract(lifecycle: Lifecycle) -> None:
     run_dir, said = lifecycle.run_dir, lifecycle.said
-    assert list(dict.fromkeys(names(run_dir))) == COURSE
+    assert list(dict.fromkeys(names(run_dir))) == [*ATTACHED[:2], "kernels_traced", ATTACHED[2], *COURSE]
     assert lines(said[0])
     assert [lines(one) for one in said[1:]] == [[]] * 3, "only rank 0 speaks"
     for file in ("profile.json", "plan.json", "summary.json"):
@@ -64,6 +67,21 @@ def test_auto_goes_the_whole_course_and_leaves_every_file_of_the_contract(lifecy
     assert len(read_plans(run_dir / "plan.json")) > 1
     points = read_profile(run_dir / "profile.json").points
     assert set(points) == {(stage, kind) for stage in range(STAGES) for kind in (Kind.FORWARD, Kind.BACKWARD)}
+
+
+def test_kernels_of_every_instruction_were_traced(lifecycle: Lifecycle) -> None:
+    trace = merge([read_trace(file) for file in sorted((lifecycle.run_dir / "kernels").glob("rank*.json"))])
+    assert trace.iterations == TRACED
+    assert trace.overhead_pct is not None
+    assert {(one.stage, one.kind) for one in trace.sequences} == {
+        (stage, kind) for stage in range(STAGES) for kind in (Kind.FORWARD, Kind.BACKWARD)
+    }
+    for one in trace.sequences:
+        assert one.times == MICROBATCHES
+        kernels = [trace.classes[kernel].name for kernel in one.kernels]
+        # A layer multiplies twice forward; backward twice for weights and, below the first, for inputs.
+        wanted = 2 if one.kind is Kind.FORWARD else 4 if one.stage else 3
+        assert sum(name in {"aten::addmm", "aten::mm"} for name in kernels) == wanted
 
 
 def test_losses_are_those_without_us_and_planning_takes_no_iterations(lifecycle: Lifecycle) -> None:
