@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fake_nvml import UUID, FakeNvml
 
+from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.protocol import KIND, MAX_BYTES
 
 PROGRAM = Path(__file__).with_name("service.py")
@@ -54,6 +55,13 @@ class Job:
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
+def locking_job(node: FakeNvml, how: str = "runs") -> Job:
+    """A job that has set a clock."""
+    job = Job(how)
+    assert eventually(lambda: not free(node))
+    return job
+
+
 class Daemon:
     def __init__(self, path: Path, *rules: str, floor_mhz: int = 0) -> None:
         self.path = path
@@ -78,6 +86,12 @@ class Daemon:
             sock, do="take", uuid=UUID.format(index), owner="test", backend="nvml", lease_s=lease_s
         )
 
+    def gives(self, index: int = 0) -> bool:
+        """Say whether a lease on a GPU is free."""
+        sock, answer = self.take(index)
+        sock.close()
+        return answer["is"] == "taken"
+
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -93,6 +107,12 @@ def ask(sock: socket.socket, **message: object) -> dict[str, object]:
 def lock(sock: socket.socket, clock_mhz: int) -> None:
     sock.send(b'{"do":"lock","number":1,"clock_mhz":%d}' % clock_mhz)
     assert ask(sock, do="sync")["is"] == "synced"
+
+
+def set_clock(gpu: GuardedGpu, clock_mhz: int) -> None:
+    """Ask for a clock, and wait until the guard has answered: its refusal may cross the request."""
+    gpu.lock_clock(clock_mhz)
+    gpu.sync()
 
 
 def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
