@@ -1,4 +1,4 @@
-"""guardd as a real process: leases, rights, the floor, and hostile clients."""
+"""guardd as a real process: leases, rights, the floor, and clients that are many, silent, or hostile."""
 
 import contextlib
 import json
@@ -6,23 +6,29 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import EVERYTHING, Daemon, ask, eventually, lock
+from processes import EVERYTHING, PROGRAM, Daemon, alive, ask, eventually, lock
 
 from perseus_ds.device.gpu import DeviceRequest
-from perseus_ds.errors import DeviceUnsupportedError
+from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError, DeviceUnsupportedError
 from perseus_ds.guard.open import choose
 from perseus_ds.guard.protocol import MAX_BYTES
 
 pytestmark = pytest.mark.e2e
 
+Start = Callable[..., Daemon]
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
-def test_the_floor_is_the_lowest_clock_that_a_job_sees(start: Callable[..., Daemon]) -> None:
+
+def test_the_floor_is_the_lowest_clock_that_a_job_sees(start: Start) -> None:
     start(EVERYTHING, floor_mhz=1000)
     with choose(DeviceRequest("guardd")).gpu as gpu:
         assert gpu.capabilities().clocks_mhz[-1] == 1005
@@ -41,7 +47,7 @@ def nobody() -> Iterator[None]:
         os.setegid(0)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@as_root
 def test_the_socket_is_closed_to_others(node: FakeNvml) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -54,9 +60,7 @@ def test_the_socket_is_closed_to_others(node: FakeNvml) -> None:
         daemon.end()
 
 
-def test_a_silent_client_loses_its_clock_and_may_speak_again(
-    node: FakeNvml, start: Callable[..., Daemon]
-) -> None:
+def test_a_silent_client_loses_its_clock_and_may_speak_again(node: FakeNvml, start: Start) -> None:
     sock, _ = start(EVERYTHING).take(lease_s=0.2)
     with sock:
         lock(sock, 900)
@@ -68,7 +72,7 @@ def test_a_silent_client_loses_its_clock_and_may_speak_again(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_service_that_is_asked_to_end_puts_all_back(
-    node: FakeNvml, start: Callable[..., Daemon], number: signal.Signals
+    node: FakeNvml, start: Start, number: signal.Signals
 ) -> None:
     daemon = start(EVERYTHING)
     with daemon.take(0)[0] as first, daemon.take(1)[0] as second:
@@ -79,9 +83,73 @@ def test_a_service_that_is_asked_to_end_puts_all_back(
         assert node.locked_mhz() == [0, 0]
 
 
-def test_two_hundred_clients_and_half_open_connections_harm_no_lease(
-    node: FakeNvml, start: Callable[..., Daemon]
-) -> None:
+GPUS, CALL_S = 8, 4.0
+
+
+def test_a_driver_that_hangs_for_one_gpu_holds_up_no_other_lease(node: FakeNvml, start: Start) -> None:
+    eight = FakeNvml(node.path, gpus=GPUS)
+    eight.state.apart = 1
+    daemon = start(EVERYTHING)
+    with contextlib.ExitStack() as leases:
+        first, *others = [leases.enter_context(daemon.take(index)[0]) for index in range(GPUS)]
+        eight.state.gpu[0].call_us = int(CALL_S * 1e6)
+        first.send(b'{"do":"lock","number":1,"clock_mhz":900}')
+        time.sleep(0.1)  # until the service is in the driver's call
+        for sock in others:
+            lock(sock, 705)
+        assert eight.locked_mhz() == [0] + [705] * (GPUS - 1)  # the first call still lasts
+        for sock in others:
+            sock.close()
+        assert eventually(lambda: not any(eight.locked_mhz()))
+        assert eight.state.gpu[0].sets == 0
+        assert eventually(lambda: eight.locked_mhz()[0] == 900)
+        eight.state.gpu[0].call_us = 0
+    daemon.end()
+    assert not any(eight.locked_mhz())
+
+
+# Nobody but its holder ends a lease or starves the service.
+
+CONNECTS = """
+import os, socket, sys
+os.setgid(65534); os.setuid(65534)
+held, refused = [], 0
+for _ in range(int(sys.argv[2])):
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.connect(sys.argv[1])
+    sock.settimeout(60)
+    held.append(sock)
+    if len(held) >= 200:
+        refused += sum(b'"refused"' in one.recv(4096) for one in held)
+        [one.close() for one in held]
+        held = []
+print(refused)
+"""
+
+
+@as_root
+def test_connects_of_a_user_on_no_rule_cost_the_holder_nothing(node: FakeNvml, start: Start) -> None:
+    daemon = start("user=0 gpus=*")
+    daemon.path.chmod(0o666)  # it is the service that keeps others out, not the socket
+    for folder in daemon.path.parents:
+        if Path(tempfile.gettempdir()) in folder.parents:  # those of pytest, however many
+            folder.chmod(0o755)
+    holder, _ = daemon.take()
+    with holder:
+        crowd = subprocess.Popen(
+            [sys.executable, "-c", CONNECTS, str(daemon.path), "2000"], stdout=subprocess.PIPE, text=True
+        )
+        number = 0
+        while crowd.poll() is None:
+            number += 1
+            holder.send(b'{"do":"lock","number":%d,"clock_mhz":%d}' % (number, 900 if number % 2 else 705))
+            assert ask(holder, do="sync")["is"] == "synced"
+        assert crowd.communicate()[0] == "2000\n"
+        assert daemon.process.poll() is None
+        assert node.locked_mhz()[0] in {900, 705}
+
+
+def test_two_hundred_clients_and_half_open_connections_harm_no_lease(node: FakeNvml, start: Start) -> None:
     daemon = start(EVERYTHING)
     descriptors = Path(f"/proc/{daemon.process.pid}/fd")
     holder, _ = daemon.take()
@@ -107,21 +175,8 @@ def packet(draw: random.Random) -> bytes:
         return draw.randbytes(MAX_BYTES + draw.randrange(1, 3000))
     verbs = ["take", "lock", "reset", "sync", "beat", "stop", "", None, 7]
     values = [
-        1,
-        -1,
-        1e400,
-        1e308,
-        900,
-        None,
-        "x",
-        True,
-        "../../etc/passwd",
-        "\ud800",
-        "é\0",
-        "nvml",
-        [1],
-        {"a": 1},
-        UUID.format(0),
+        *(1, -1, 1e400, 1e308, 900, None, True, [1], {"a": 1}),
+        *("x", "../../etc/passwd", "\ud800", "é\0", "nvml", UUID.format(0)),
     ]
     keys = ("uuid", "owner", "backend", "lease_s", "number", "clock_mhz")
     message = {"do": draw.choice(verbs), **{key: draw.choice(values) for key in keys if draw.random() < 0.7}}
@@ -129,7 +184,7 @@ def packet(draw: random.Random) -> bytes:
     return text if sort == 2 else text[: draw.randrange(1, len(text))] + draw.randbytes(draw.randrange(5))
 
 
-def test_ten_thousand_hostile_messages_change_nothing(node: FakeNvml, start: Callable[..., Daemon]) -> None:
+def test_ten_thousand_hostile_messages_change_nothing(node: FakeNvml, start: Start) -> None:
     daemon = start(EVERYTHING)
     holder, _ = daemon.take(0)
     draw, sock = random.Random(1), daemon.connect()
@@ -151,3 +206,179 @@ def test_ten_thousand_hostile_messages_change_nothing(node: FakeNvml, start: Cal
         assert node.state.gpu[0].sets == sets
         assert node.locked_mhz() == [900, 0]
         assert ask(holder, do="sync")["is"] == "synced"
+
+
+@contextlib.contextmanager
+def at_most_processes(pid: int, more: int) -> Iterator[None]:
+    """Keep a process from having more than so many threads more than it has."""
+    roots = [Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")]
+    root = next((root for root in roots if (root / "cgroup.procs").exists()), None)
+    if root is None:
+        pytest.skip("no pids controller is mounted")
+    group = root / f"perseus-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        if not (group / "pids.max").exists():
+            pytest.skip("no pids controller for a group of ours")
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "pids.max").write_text(str(int((group / "pids.current").read_text()) + more))
+        yield
+        (root / "cgroup.procs").write_text(str(pid))
+    finally:
+        assert eventually(lambda: not (group / "cgroup.procs").read_text() or not alive(pid))
+        group.rmdir()
+
+
+@as_root
+def test_a_thread_that_cannot_be_had_is_that_clients_refusal(node: FakeNvml, start: Start) -> None:
+    daemon = start(EVERYTHING)
+    holder, _ = daemon.take()
+    with holder, contextlib.ExitStack() as stack:
+        lock(holder, 900)
+        with at_most_processes(daemon.process.pid, 3):
+            crowd = [stack.enter_context(daemon.connect()) for _ in range(40)]
+            told = [json.loads(sock.recv(4096)) for sock in crowd[3:]]
+            assert all("cannot serve" in one["message"] for one in told)
+            holder.send(b'{"do":"lock","number":2,"clock_mhz":705}')
+            assert ask(holder, do="sync")["is"] == "synced"
+        assert daemon.process.poll() is None
+        assert node.locked_mhz() == [705, 0]
+        assert daemon.gives(1)
+
+
+def test_one_user_does_not_take_all_connections(start: Start) -> None:
+    daemon = start(EVERYTHING)
+    with contextlib.ExitStack() as stack:
+        for _ in range(256):
+            stack.enter_context(daemon.connect())
+        extra = stack.enter_context(daemon.connect())
+        assert "too many" in json.loads(extra.recv(4096))["message"]
+
+
+FORKS = """
+import os, socket, sys, time
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+sock.connect(sys.argv[1])
+sock.send(b'{"do":"take","uuid":"%s","owner":"x","backend":"nvml","lease_s":600}' % sys.argv[2].encode())
+sock.recv(4096)
+sock.send(b'{"do":"lock","number":1,"clock_mhz":900}')
+os.fork()
+time.sleep(60)
+"""
+
+
+def test_a_lease_ends_with_the_process_that_took_it_whoever_has_its_descriptor(
+    node: FakeNvml, start: Start
+) -> None:
+    words = [sys.executable, "-c", FORKS, str(start(EVERYTHING).path), UUID.format(0)]
+    client = subprocess.Popen(words, start_new_session=True)
+    try:
+        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        client.kill()
+        assert eventually(lambda: node.locked_mhz() == [0, 0])
+    finally:
+        os.killpg(client.pid, signal.SIGKILL)
+        client.wait()
+
+
+def test_the_backend_is_the_services_choice(node: FakeNvml, start: Start) -> None:
+    with start(EVERYTHING).connect() as sock:
+        answer = ask(sock, do="take", uuid=UUID.format(0), owner="x", backend="amdsmi", lease_s=30)
+        assert answer["is"] == "taken"
+        lock(sock, 900)
+        assert node.locked_mhz() == [900, 0]
+
+
+def test_an_owner_is_printed_without_control_characters(start: Start) -> None:
+    with start(EVERYTHING).connect() as sock:
+        ask(sock, do="take", uuid=UUID.format(0), owner="x\n\x1b[2J", backend="nvml", lease_s=30)
+        with pytest.raises(DeviceUnavailableError, match=r"held by.*pid") as caught:
+            choose(DeviceRequest("guardd"))
+        assert str(caught.value).isprintable()
+
+
+def test_two_services_with_one_folder_do_not_share_a_gpu(
+    node: FakeNvml, start: Start, tmp_path: Path
+) -> None:
+    first, _ = start(EVERYTHING).take()
+    second = Daemon(tmp_path / "second.sock", EVERYTHING)
+    try:
+        with first:
+            sock, answer = second.take()
+            sock.close()
+            assert answer["is"] == "refused"
+            assert "held" in answer["message"]
+        assert eventually(second.gives)
+    finally:
+        second.end()
+
+
+# Where GPUs are a client's own by the device controller of control groups.
+
+NODES = """
+set -e
+mount --make-rprivate /
+mkdir -p "$1" && mount -t tmpfs none "$1"
+for node in null zero full random urandom tty; do cp -a /dev/$node "$1/$node"; done
+mknod "$1/nvidia0" c 1 7; mknod "$1/nvidia1" c 1 5
+mount --rbind "$1" /dev
+shift
+exec "$@"
+"""
+TAKES = """
+import json, socket, sys
+for uuid in sys.argv[2:]:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.connect(sys.argv[1])
+    wish = {"do": "take", "uuid": uuid, "owner": "x", "backend": "nvml", "lease_s": 30}
+    sock.send(json.dumps(wish).encode())
+    print(json.loads(sock.recv(4096))["is"])
+    sock.close()
+"""
+
+
+@pytest.fixture
+def confined() -> Iterator[Path]:
+    """A control group that may not open character device 1:5, which stands for the second GPU."""
+    root = Path("/sys/fs/cgroup/devices")
+    if not (root / "devices.list").exists():
+        pytest.skip("no device controller of control groups version 1 here")
+    group = root / f"perseus-test-{os.getpid()}"
+    group.mkdir()
+    (group / "devices.deny").write_text("c 1:5 rwm")
+    yield group
+    group.rmdir()
+
+
+@as_root
+def test_a_client_sets_only_gpus_that_are_its_own(node: FakeNvml, tmp_path: Path, confined: Path) -> None:
+    path = tmp_path / "guardd.sock"
+    on_nodes = ["unshare", "--mount", "sh", "-c", NODES, "sh", str(tmp_path / "dev")]
+    program = [sys.executable, str(PROGRAM), str(path), "0", "gpus=own"]
+    service = subprocess.Popen([*on_nodes, *program], stdout=subprocess.PIPE)
+
+    def answers(before: str) -> list[str]:
+        """The answers that a process gets when it asks for each GPU."""
+        words = [sys.executable, "-c", TAKES, str(path), UUID.format(0), UUID.format(1)]
+        command = ["sh", "-c", f'{before} exec "$@"', "sh", *words]
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
+        time.sleep(0.1)  # until the last lease is free again
+        return told.stdout.split()
+
+    try:
+        assert service.stdout.readline() == b"ready\n"
+        assert answers(f"echo $$ > {confined}/cgroup.procs;") == ["taken", "refused"]
+        assert answers("") == ["taken", "taken"]
+    finally:
+        service.terminate()
+        service.stdout.close()
+        service.wait(30)
+
+
+def test_who_cannot_be_judged_gets_nothing(node: FakeNvml, start: Start) -> None:
+    """This machine has no /dev/nvidia0: nobody may open it."""
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("there is a real GPU here")
+    start("gpus=own")
+    with pytest.raises(DevicePermissionError, match=r"may not|cannot tell"):
+        choose(DeviceRequest("guardd"))
