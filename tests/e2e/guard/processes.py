@@ -71,20 +71,10 @@ class Daemon:
         assert self.process.stdout.readline() == b"ready\n"
 
     def connect(self) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, KIND)
-        try:
-            sock.connect(str(self.path))
-        except OSError:
-            sock.close()
-            raise
-        sock.settimeout(20)
-        return sock
+        return connect(self.path)
 
     def take(self, index: int = 0, lease_s: float = 30.0) -> tuple[socket.socket, dict[str, object]]:
-        sock = self.connect()
-        return sock, ask(
-            sock, do="take", uuid=UUID.format(index), owner="test", backend="nvml", lease_s=lease_s
-        )
+        return take(self.path, index, lease_s=lease_s)
 
     def gives(self, index: int = 0) -> bool:
         """Say whether a lease on a GPU is free."""
@@ -97,6 +87,25 @@ class Daemon:
             self.process.send_signal(number)
         self.process.stdout.close()
         self.process.wait(30)
+
+
+def connect(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, KIND)
+    try:
+        sock.connect(str(path))
+    except OSError:
+        sock.close()
+        raise
+    sock.settimeout(20)
+    return sock
+
+
+def take(
+    path: Path, index: int, *, owner: str = "test", lease_s: float = 30.0
+) -> tuple[socket.socket, dict[str, object]]:
+    """Ask a service for a lease on a GPU."""
+    sock = connect(path)
+    return sock, ask(sock, do="take", uuid=UUID.format(index), owner=owner, backend="nvml", lease_s=lease_s)
 
 
 def ask(sock: socket.socket, **message: object) -> dict[str, object]:

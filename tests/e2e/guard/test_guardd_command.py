@@ -1,4 +1,6 @@
-"""``perseus-ds guardd`` as an operator starts it, and what the unit and the sidecar start."""
+"""``perseus-ds guardd`` as operators, systemd and Kubernetes start it: rules, status, log, restarts, rights."""
+
+from __future__ import annotations
 
 import contextlib
 import json
@@ -7,14 +9,15 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import eventually
+from processes import EVERYTHING, Daemon, ask, eventually, lock, take
 
 from perseus_ds.cli.main import parse
 from perseus_ds.device.gpu import DeviceRequest
@@ -27,109 +30,277 @@ pytestmark = pytest.mark.e2e
 
 PROGRAM = [sys.executable, "-m", "perseus_ds", "guardd"]
 UNITS = Path(__file__).parents[3] / "scripts" / "guardd"
+ALL = 'allow = ["gpus=*"]'
+NOBODY = "user=nobody-of-that-name gpus=*"
+
+
+class Service:
+    """The command with its socket, its rules and its log in a folder."""
+
+    def __init__(self, folder: Path, *words: str, before: tuple[str, ...] = (), **environment: str) -> None:
+        self.rules, self.path, self.log = (folder / name for name in ("guardd.toml", "guardd.sock", "log"))
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*before, *PROGRAM, "--socket", str(self.path), *words],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment},
+            )
+
+    def says(self, text: str) -> bool:
+        return eventually(lambda: text in self.log.read_text(), 60.0)
+
+    def take(self, index: int) -> tuple[socket.socket, dict[str, object]]:
+        return take(self.path, index, owner="a job")
+
+    def ends(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+Run = Callable[..., contextlib.AbstractContextManager[Service]]
 
 
 @pytest.fixture
-def path(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
-    return tmp_path / "guardd.sock"
+
+    @contextlib.contextmanager
+    def running(*words: str, rules: str | None = None, **how: object) -> Iterator[Service]:
+        if rules is not None:
+            (tmp_path / "guardd.toml").write_text(rules)
+            words = ("--rules", str(tmp_path / "guardd.toml"), *words)
+        service = Service(tmp_path, *words, **how)
+        try:
+            assert service.says("listening on"), service.log.read_text()
+            yield service
+        finally:
+            service.process.terminate()
+            service.process.wait(60)
+
+    return running
 
 
-@contextlib.contextmanager
-def guardd(path: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([*PROGRAM, "--socket", str(path), *words], stderr=subprocess.PIPE, text=True)
-    try:
-        assert any(f"listening on {path}\n" in line for line in process.stderr)
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "perseus_ds", *words]
+    return subprocess.run(program, capture_output=True, text=True, check=False)
 
 
-def test_a_client_takes_a_lease_and_sigterm_gives_the_clock_back(node: FakeNvml, path: Path) -> None:
+def test_a_client_takes_a_lease_and_sigterm_gives_the_clock_back(node: FakeNvml, run: Run) -> None:
     clocks = ("--floor-mhz", "600", "--restore-clock-mhz", "1200")
-    with guardd(path, *clocks, "--allow", "gpus=*") as service:
-        assert path.stat().st_mode & 0o777 == 0o660
+    with run(*clocks, "--allow", "gpus=*") as service:
+        assert service.path.stat().st_mode & 0o777 == 0o660
         choice = choose(DeviceRequest("automatic", uuid=UUID.format(1)))
         assert choice.backend == "guardd"
         assert choice.gpu.capabilities().clocks_mhz[-1] == 600
         choice.gpu.lock_clock(900)
         assert eventually(lambda: node.locked_mhz() == [0, 900])
-        service.send_signal(signal.SIGTERM)
-        assert service.wait(30) == 0
+        assert service.ends(signal.SIGTERM) == 0
         assert node.locked_mhz() == [0, 1200], "as its operator states"
-        assert not path.exists()
+        assert not service.path.exists()
         choice.gpu.close()
 
 
-def test_what_a_killed_service_left_is_put_back_and_said(node: FakeNvml, path: Path) -> None:
-    with guardd(path, "--allow", f"gpus={UUID.format(0)}") as service:
-        gpu = choose(DeviceRequest("guardd")).gpu
-        gpu.lock_clock(900)
-        assert eventually(lambda: node.locked_mhz() == [900, 0])
-        service.kill()
-        service.wait(30)
-    gpu.close()
-    assert node.locked_mhz() == [900, 0]
-    with guardd(path):
-        assert node.locked_mhz() == [0, 0]
-
-
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
-def test_one_capability_is_enough(node: FakeNvml, path: Path) -> None:
+def test_one_capability_is_enough(node: FakeNvml, run: Run) -> None:
     """Start it like the unit and the DaemonSet: nothing but CAP_SYS_ADMIN, and the socket's group its own."""
-    narrow = [
-        "setpriv",
-        "--bounding-set=-all,+sys_admin",
-        "--inh-caps=-all",
-        "--no-new-privs",
-        "--groups=1000",
-    ]
-    service = subprocess.Popen(
-        [*narrow, *PROGRAM, "--socket", str(path), "--group", "1000", "--allow", "gpus=*"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert f"listening on {path}\n" in service.stderr.readline()
-        assert path.stat().st_gid == 1000
-        caps = Path(f"/proc/{service.pid}/status").read_text()
+    rights = ("--bounding-set=-all,+sys_admin", "--inh-caps=-all", "--no-new-privs", "--groups=1000")
+    with run("--group", "1000", "--allow", "gpus=*", before=("setpriv", *rights)) as service:
+        assert service.path.stat().st_gid == 1000
+        caps = Path(f"/proc/{service.process.pid}/status").read_text()
         assert f"CapEff:\t{1 << 21:016x}" in caps
         with choose(DeviceRequest("guardd")).gpu as gpu:
             gpu.lock_clock(900)
             assert eventually(lambda: node.locked_mhz() == [900, 0])
         assert eventually(lambda: node.locked_mhz() == [0, 0])
-    finally:
-        service.terminate()
-        assert service.wait(30) == 0
-        service.stderr.close()
+        assert service.ends(signal.SIGTERM) == 0
 
 
-def answers() -> tuple[str, dict[str, str]]:
-    """The backend that automatic takes, and the refusal of every one, as doctor finds them."""
-    program = [*PROGRAM[:-1], "doctor", "--json"]
-    told = subprocess.run(program, capture_output=True, text=True, check=True).stdout
-    found = json.loads(told)
-    return found["automatic"]["backend"], {one["name"]: one["refusal"] for one in found["backends"]}
+def refusals() -> dict[str, str]:
+    """The refusal of every backend, as doctor finds them."""
+    found = json.loads(command("doctor", "--json").stdout)
+    return {one["name"]: one["refusal"] for one in found["backends"]}
 
 
-def test_doctor_says_why_the_service_would_refuse(node: FakeNvml, path: Path) -> None:
-    with guardd(path, "--allow", f"gpus={UUID.format(1)}"):
-        _, found = answers()
+def test_doctor_says_why_the_service_would_refuse(node: FakeNvml, run: Run) -> None:
+    with run("--allow", f"gpus={UUID.format(1)}"):
+        found = refusals()
         assert UUID.format(0) in found["guardd"]
         assert UUID.format(1) not in found["guardd"]
         assert found["nvml"] == ""
-    with guardd(path, "--allow", "user=12345 gpus=*"):
-        assert "any GPU" in answers()[1]["guardd"]
-    with guardd(path, "--allow", "gpus=*"):
-        assert answers()[1]["guardd"] == ""
-    assert node.locked_mhz() == [0, 0]
+    with run("--allow", "user=12345 gpus=*"):
+        assert "any GPU" in refusals()["guardd"]
+    with run("--allow", "gpus=*"):
+        assert refusals()["guardd"] == ""
     assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
 
 
-def started_by_systemd() -> list[str]:
-    line = re.search(r"^ExecStart=(.*)$", (UNITS / "perseus-guardd.service").read_text(), re.MULTILINE)
-    return shlex.split(line[1])[1:]
+@pytest.mark.parametrize("rule", ["user=alice", "gpus", "gpu=*", NOBODY])
+def test_a_wrong_rule_is_wrong_usage(rule: str) -> None:
+    told = command("guardd", "--allow", rule)
+    assert told.returncode == 2
+    assert "--allow" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+# Rules of a file, which are read anew under leases.
+
+
+def test_rules_are_read_anew_and_leases_go_on(node: FakeNvml, run: Run) -> None:
+    with run(rules=f'allow = ["gpus={UUID.format(0)}"]') as service:
+        held, answer = service.take(0)
+        with held:
+            assert answer["is"] == "taken"
+            assert answer["version"]
+            lock(held, 900)
+            with service.take(1)[0] as refused:
+                asked = ask(refused, do="may", uuid=UUID.format(1), backend="nvml")
+                assert "may not" in str(asked["message"])
+            service.rules.write_text(f'floor_mhz = 600\nallow = ["gpus={UUID.format(1)}"]')
+            service.process.send_signal(signal.SIGHUP)
+            assert service.says("1 in")
+            other, answer = service.take(1)
+            other.close()
+            assert (answer["is"], answer["floor_mhz"]) == ("taken", 600)
+            assert node.locked_mhz()[0] == 900
+            held.send(b'{"do":"lock","number":2,"clock_mhz":1200}')
+            assert ask(held, do="sync")["is"] == "synced"
+            assert node.locked_mhz()[0] == 1200
+    assert node.locked_mhz() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ("allow = [", "TOML"),
+        ('alow = ["gpus=*"]', "alow"),
+        ("floor_mhz = -1", "floor_mhz"),
+        ('allow = ["gpu=*"]', "gpu=*"),
+    ],
+)
+def test_rules_that_are_none_leave_those_in_force(run: Run, tmp_path: Path, rules: str, why: str) -> None:
+    """A start with them is refused: an object on a line, where lines are."""
+    with run(rules=ALL) as service:
+        service.rules.write_text(rules)
+        service.process.send_signal(signal.SIGHUP)
+        assert service.says("in force")
+        assert why in service.log.read_text()
+        with service.take(0)[0] as sock:
+            assert ask(sock, do="sync")["is"] == "synced"
+    refused = Service(tmp_path, "--rules", str(service.rules), "--log", "json")
+    assert refused.process.wait(60) == 1
+    entry = json.loads(refused.log.read_text())
+    assert (entry["event"], entry["level"]) == ("not_started", "error")
+    assert why in entry["message"]
+
+
+def status(path: Path) -> dict[str, object]:
+    return dict(json.loads(command("guardd", "status", "--socket", str(path), "--json").stdout))
+
+
+def test_a_rule_for_nobody_is_skipped_and_said(run: Run) -> None:
+    with run(rules=f'allow = ["{NOBODY}", "gpus=*"]') as service:
+        assert "nobody-of-that-name" in service.log.read_text()
+        with service.take(0)[0] as sock:
+            assert ask(sock, do="sync")["is"] == "synced"
+        assert dict(status(service.path)["service"])["rules"] == 1
+
+
+# What is held and what was left, and what restarts make of it.
+
+
+def test_status_says_who_holds_what_and_what_was_left_until_the_next_start(node: FakeNvml, run: Run) -> None:
+    with run(rules=f"floor_mhz = 510\n{ALL}") as service:
+        with service.take(1)[0] as sock:
+            lock(sock, 900)
+            told = dict(status(service.path)["service"])
+            [lease] = told["leases"]
+            assert (lease["uuid"], lease["clock_mhz"], lease["uid"]) == (UUID.format(1), 900, os.geteuid())
+            assert (lease["pid"], lease["owner"], told["floor_mhz"]) == (os.getpid(), "a job", 510)
+            shown = command("guardd", "status", "--socket", str(service.path))
+            assert f"{UUID.format(1)}  900 MHz" in shown.stdout
+            service.ends(signal.SIGKILL)
+        left = status(service.path)
+        assert left["service"] is None
+        assert [one["uuid"] for one in left["left_behind"]] == [UUID.format(1)]
+        assert node.locked_mhz() == [0, 900]
+    with run():
+        assert node.locked_mhz() == [0, 0]
+
+
+def test_eight_leases_have_their_clocks_back_after_a_restart(
+    node: FakeNvml, start: Callable[..., Daemon]
+) -> None:
+    eight, daemon = FakeNvml(node.path, gpus=8), start(EVERYTHING)
+    with contextlib.ExitStack() as jobs:
+        held = [jobs.enter_context(choose(DeviceRequest("guardd", local_rank=n)).gpu) for n in range(8)]
+        for gpu in held:
+            gpu.lock_clock(900)
+        assert eventually(lambda: eight.locked_mhz() == [900] * 8)
+        daemon.end(signal.SIGKILL)
+        assert eventually(lambda: not any(gpu.in_control() for gpu in held))
+        start(EVERYTHING)
+        assert eventually(lambda: all(gpu.in_control() for gpu in held), 60.0)
+        assert eventually(lambda: eight.locked_mhz() == [900] * 8, 60.0)
+        assert all(gpu.given_up() is None for gpu in held)
+
+
+# Under systemd.
+
+
+def test_under_systemd_every_line_is_an_object(node: FakeNvml, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    stream = (tmp_path / "log").stat()
+    journal = {"JOURNAL_STREAM": f"{stream.st_dev}:{stream.st_ino}"}
+    with run(rules=f'allow = ["{NOBODY}", "gpus={UUID.format(0)}"]', **journal) as service:
+        service.take(1)[0].close()
+        held, _ = service.take(0)
+        lock(held, 900)
+        service.process.send_signal(signal.SIGHUP)
+        assert service.says("rules_reloaded")
+        held.close()
+        assert service.says("lease_ended")
+    entries = [json.loads(line[3:]) for line in service.log.read_text().splitlines() if line[0] == "<"]
+    assert len(entries) == len(service.log.read_text().splitlines())
+    said = {entry["event"]: entry for entry in entries}
+    assert [*said] == [
+        *("rule_skipped", "listening", "lease_refused", "lease_taken", "rules_reloaded", "lease_ended"),
+        "stopping",
+    ]
+    assert (said["lease_refused"]["gpu"], said["lease_refused"]["level"]) == (UUID.format(1), "warning")
+    taken, ended = said["lease_taken"], said["lease_ended"]
+    who = ("lease", "gpu", "owner", "uid", "pid")
+    assert [taken[key] for key in who] == [ended[key] for key in who]
+    assert [taken[key] for key in who[1:]] == [UUID.format(0), "a job", os.geteuid(), os.getpid()]
+    assert (ended["clock_mhz"], ended["clock_changes"], ended["restored"]) == (900, 1, True)
+    assert "hung up" in ended["why"]
+    assert node.locked_mhz() == [0, 0]
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_the_service_manager_is_told(run: Run, tmp_path: Path, *, is_abstract: bool) -> None:
+    named = f"@{tmp_path.name}-{os.getpid()}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(named.replace("@", "\0", 1))
+        manager.settimeout(60)
+
+        def hears(words: bytes) -> None:
+            while not (said := manager.recv(100)).startswith(words):
+                assert said == b"WATCHDOG=1"
+
+        with run(rules=ALL, NOTIFY_SOCKET=named, WATCHDOG_USEC="100000") as service:
+            assert manager.recv(100) == b"READY=1"
+            assert [manager.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+            service.process.send_signal(signal.SIGHUP)
+            hears(b"RELOADING=1\nMONOTONIC_USEC=")
+            hears(b"READY=1")
+            service.process.terminate()
+            hears(b"STOPPING=1")
+
+
+def settings(name: str) -> list[str]:
+    text = (UNITS / "perseus-guardd.service").read_text()
+    return [word for line in re.findall(rf"^{name}=(.*)$", text, re.MULTILINE) for word in shlex.split(line)]
 
 
 def started_by_kubernetes() -> list[str]:
@@ -137,25 +308,12 @@ def started_by_kubernetes() -> list[str]:
     return [word.strip().strip('"') for word in line[1].split(",")]
 
 
-@pytest.mark.parametrize("words", [started_by_systemd(), started_by_kubernetes()])
+@pytest.mark.parametrize("words", [settings("ExecStart")[1:], started_by_kubernetes()])
 def test_the_examples_start_a_command_that_exists(words: list[str]) -> None:
     _, options = parse(words)
     policy = read_rules(UNITS / options.rules.name)[0] if options.rules else None
     assert (policy.floor_mhz if policy else options.floor_mhz) == 600
     assert len(policy.rules if policy else options.allow) == 1
-
-
-@pytest.mark.parametrize("rule", ["user=alice", "gpus", "gpu=*", "user=nobody-of-that-name gpus=*"])
-def test_a_wrong_rule_is_wrong_usage(rule: str) -> None:
-    told = subprocess.run([*PROGRAM, "--allow", rule], capture_output=True, text=True, check=False)
-    assert told.returncode == 2
-    assert "--allow" in told.stderr
-    assert "Traceback" not in told.stderr
-
-
-def settings(name: str) -> list[str]:
-    text = (UNITS / "perseus-guardd.service").read_text()
-    return [word for line in re.findall(rf"^{name}=(.*)$", text, re.MULTILINE) for word in line.split()]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the service's folders are root's")
