@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from fake_nvml import FakeNvml
-from processes import eventually
+from processes import eventually, set_clock
 
 from perseus_ds.device.gpu import ConflictKind, DeviceRequest, OperatorSettings
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
@@ -16,11 +17,19 @@ from perseus_ds.guard.repair import Outcome, repair
 pytestmark = pytest.mark.e2e
 
 
+@contextmanager
+def held(node: FakeNvml, **numbers: int) -> Iterator[GuardedGpu]:
+    """The first GPU in a state, with a clock of ours."""
+    for name, value in numbers.items():
+        setattr(node.state.gpu[0], name, value)
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        set_clock(gpu, 900)
+        yield gpu
+
+
 @pytest.fixture
 def gpu(node: FakeNvml) -> Iterator[GuardedGpu]:
-    with choose(DeviceRequest("nvml")).gpu as gpu:
-        gpu.lock_clock(900)
-        gpu.sync()
+    with held(node) as gpu:
         yield gpu
 
 
@@ -28,17 +37,15 @@ def said(gpu: GuardedGpu, words: str) -> bool:
     return any(words in seen.line for seen in gpu.conflicts())
 
 
-def locked(gpu: GuardedGpu, clock_mhz: int) -> None:
-    gpu.lock_clock(clock_mhz)
-    gpu.sync()  # the refusal may cross the request
+def kinds(gpu: GuardedGpu) -> list[ConflictKind]:
+    return [one.kind for one in gpu.conflicts()]
 
 
 def test_a_throttled_gpu_is_said_and_control_goes_on(node: FakeNvml, gpu: GuardedGpu) -> None:
     node.state.gpu[0].reasons, node.state.gpu[0].forgets = 0x4, 1
     node.state.gpu[0].clamp_mhz, node.state.gpu[0].utilization = 750, 90
     assert eventually(lambda: said(gpu, "power cap"))
-    gpu.lock_clock(705)
-    gpu.sync()
+    set_clock(gpu, 705)
     assert node.locked_mhz() == [705, 0]
 
 
@@ -47,19 +54,16 @@ def test_a_foreign_clock_is_said_and_control_given_up(node: FakeNvml, gpu: Guard
     assert eventually(lambda: said(gpu, "somebody else"))
     assert eventually(lambda: node.locked_mhz() == [0, 0])
     with pytest.raises(DeviceUnavailableError, match="somebody else"):
-        locked(gpu, 900)
+        set_clock(gpu, 900)
 
 
 @pytest.mark.slow
 def test_a_lost_gpu_is_said_and_its_journal_kept(node: FakeNvml) -> None:
-    gpu = choose(DeviceRequest("nvml")).gpu
-    gpu.lock_clock(900)
-    gpu.sync()
-    node.state.gpu[0].any_error = 15
-    assert eventually(lambda: said(gpu, "lost"))
-    with pytest.raises(DeviceLostError):
-        locked(gpu, 705)
-    gpu.close()
+    with held(node) as gpu:
+        node.state.gpu[0].any_error = 15
+        assert eventually(lambda: said(gpu, "lost"))
+        with pytest.raises(DeviceLostError):
+            set_clock(gpu, 705)
     assert repair()[0].outcome is Outcome.FAILED
     node.state.gpu[0].any_error = 0
     assert repair()[0].outcome is Outcome.RESTORED
@@ -67,9 +71,7 @@ def test_a_lost_gpu_is_said_and_its_journal_kept(node: FakeNvml) -> None:
 
 
 def test_a_changed_power_profile_is_said_once_for_every_change(node: FakeNvml) -> None:
-    node.state.gpu[0].power_profile = 3
-    with choose(DeviceRequest("nvml")).gpu as gpu:
-        gpu.lock_clock(900)
+    with held(node, power_profile=3) as gpu:
         node.state.gpu[0].power_profile = 5
         assert eventually(lambda: said(gpu, "5 now"))
         time.sleep(1.3)  # a look more
@@ -77,8 +79,7 @@ def test_a_changed_power_profile_is_said_once_for_every_change(node: FakeNvml) -
         assert eventually(lambda: said(gpu, "70 now"))
         [seen] = gpu.conflicts()
         assert (seen.kind, seen.count) == (ConflictKind.SETTING_CHANGED, 2)
-        gpu.lock_clock(705)
-        gpu.sync()
+        set_clock(gpu, 705)
         assert node.locked_mhz() == [705, 0]
 
 
@@ -90,13 +91,8 @@ def test_a_driver_without_power_profiles_is_not_asked_for_them(node: FakeNvml, g
     assert gpu.conflicts() == ()
 
 
-def kinds(gpu: GuardedGpu) -> list[ConflictKind]:
-    return [one.kind for one in gpu.conflicts()]
-
-
 def test_persistence_off_is_said_at_the_start(node: FakeNvml) -> None:
-    node.state.gpu[0].persistence = 0
-    with choose(DeviceRequest("nvml")).gpu as gpu:
+    with held(node, persistence=0) as gpu:
         assert eventually(lambda: said(gpu, "persistence"))
 
 
@@ -120,17 +116,13 @@ def test_a_lock_that_was_there_before_the_job_is_reported_and_reset(node: FakeNv
 def test_the_lock_that_an_operator_states_comes_back(node: FakeNvml) -> None:
     node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 720, 60
     with choose(DeviceRequest("nvml", restore_clock_mhz=720)).gpu as gpu:
-        gpu.lock_clock(900)
-        gpu.sync()
+        set_clock(gpu, 900)
         assert ConflictKind.PREEXISTING_LOCK not in kinds(gpu)
     assert node.locked_mhz() == [720, 0]
 
 
 def test_an_idle_gpu_that_does_not_say_so_is_not_taken_for_locked(node: FakeNvml) -> None:
-    node.state.gpu[0].idle_mhz = 345
-    with choose(DeviceRequest("nvml")).gpu as gpu:
-        gpu.lock_clock(900)
-        gpu.sync()
+    with held(node, idle_mhz=345) as gpu:
         assert ConflictKind.PREEXISTING_LOCK not in kinds(gpu)
     assert node.locked_mhz() == [0, 0]
 
@@ -144,8 +136,7 @@ def test_neither_a_clamp_nor_an_idle_phase_without_a_reason_is_somebody_else(nod
         state.utilization = 90
         gpu.lock_clock(1395)
         assert eventually(lambda: said(gpu, "never reached"))
-        gpu.lock_clock(1005)
-        gpu.sync()
+        set_clock(gpu, 1005)
         state.utilization = 0
         time.sleep(3.0)
         assert gpu.given_up() is None
@@ -156,9 +147,6 @@ def test_neither_a_clamp_nor_an_idle_phase_without_a_reason_is_somebody_else(nod
 
 def test_a_power_cap_bit_without_effect_is_nothing(node: FakeNvml) -> None:
     """SW_POWER_CAP is up at nine looks of ten on a loaded H100, at clocks that hold."""
-    node.state.gpu[0].flicker_reasons, node.state.gpu[0].utilization = 0x4, 90
-    with choose(DeviceRequest("nvml")).gpu as gpu:
-        gpu.lock_clock(900)
-        gpu.sync()
+    with held(node, flicker_reasons=0x4, utilization=90) as gpu:
         time.sleep(2.0)
         assert gpu.conflicts() == ()

@@ -1,4 +1,4 @@
-"""``perseus-ds guardd`` as operators, systemd and Kubernetes start it: rules, status, log, restarts, rights."""
+"""``perseus-ds guardd`` as operators, systemd and Kubernetes start it: rules, status, restarts, rights."""
 
 from __future__ import annotations
 

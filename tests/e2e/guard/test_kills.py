@@ -1,18 +1,30 @@
 """However a job ends, no clock stays locked: real processes, real signals, the clocks seen from outside."""
 
+from __future__ import annotations
+
+import contextlib
+import os
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
+from typing import Self
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import Job, alive, eventually, free
+from processes import EVERYTHING, TRAINER, Daemon, Job, alive, eventually, free, locking_job
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.guard.connection import launchers_above
 from perseus_ds.guard.repair import Outcome, repair
+from perseus_ds.guard.spawn import spawn
 
 pytestmark = pytest.mark.e2e
+
 ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
@@ -32,8 +44,7 @@ BLOWS = {
 
 @pytest.mark.parametrize(("how", "blow"), BLOWS.values(), ids=BLOWS)
 def test_a_trainer_that_is_killed(node: FakeNvml, how: str, blow: Callable[[Job], None]) -> None:
-    job = Job(how)
-    assert eventually(lambda: not free(node))
+    job = locking_job(node, how)
     blow(job)
     assert eventually(lambda: free(node) and not alive(job.guard))
     job.wait()
@@ -41,8 +52,7 @@ def test_a_trainer_that_is_killed(node: FakeNvml, how: str, blow: Callable[[Job]
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_guard_that_is_asked_to_end_puts_the_clock_back(node: FakeNvml, number: signal.Signals) -> None:
-    job = Job()
-    assert eventually(lambda: not free(node))
+    job = locking_job(node)
     job.kill_guard(number)
     assert eventually(lambda: not alive(job.guard))
     assert eventually(lambda: free(node))
@@ -51,9 +61,31 @@ def test_a_guard_that_is_asked_to_end_puts_the_clock_back(node: FakeNvml, number
     assert free(node)
 
 
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Return whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_that_does_not_end_a_guard_by_itself_is_heard(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its parent lives and says nothing; a guard that heard nothing waits longer than we do."""
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path / "guard"))
+    sock, process = spawn()
+    with sock, process:
+        try:
+            assert eventually(lambda: catches(process.pid, number), 60.0)
+            process.send_signal(number)
+            assert process.wait(timeout=20.0) == 0
+        finally:
+            process.kill()
+
+
 def test_a_stopped_trainer_holds_up_nobody(node: FakeNvml) -> None:
-    job = Job()
-    assert eventually(lambda: not free(node))
+    job = locking_job(node)
     job.kill_trainer(signal.SIGSTOP)
     assert repair()[0].outcome is Outcome.HELD
     job.kill_trainer()
@@ -62,8 +94,7 @@ def test_a_stopped_trainer_holds_up_nobody(node: FakeNvml) -> None:
 
 
 def test_both_killed_the_next_start_repairs(node: FakeNvml) -> None:
-    job = Job()
-    assert eventually(lambda: not free(node))
+    job = locking_job(node)
     job.kill_both()
     job.wait()
     assert eventually(lambda: not alive(job.guard))
@@ -87,3 +118,143 @@ def test_the_lock_that_an_operator_states_comes_back_even_after_both_were_killed
         assert eventually(lambda job=job: not alive(job.guard))
         repair()
         assert node.locked_mhz() == [900, 0]
+
+
+# A launcher that is gone takes the clocks with it; a shell that goes leaves them.
+
+TRAINS = [str(TRAINER), "0", "runs"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--master-port", "0"]
+
+
+class Started:
+    """A trainer that something else started, and that would train on without it."""
+
+    def __init__(self, *command: str) -> None:
+        self.above = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        self.guard = int(self.above.stdout.readline())
+        stat = Path(f"/proc/{self.guard}/stat").read_text(encoding="ascii")
+        own_guard = "guardd" not in command  # else the trainer names itself
+        self.trainer = int(stat.rpartition(")")[2].split()[1]) if own_guard else self.guard
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in (self.trainer, self.above.pid):
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.above.stdout.close()
+        self.above.wait(30)
+
+
+def test_a_killed_launcher_takes_the_clocks_and_not_the_training(node: FakeNvml, tmp_path: Path) -> None:
+    with Started(*TORCHRUN, "--log-dir", str(tmp_path), *TRAINS) as started:
+        [(descriptor, name)] = launchers_above(started.trainer).items()
+        os.close(descriptor)
+        assert name == f"torch.distributed.run, process {started.above.pid}"
+        assert eventually(lambda: any(node.locked_mhz()))
+        started.above.kill()
+        assert eventually(lambda: not alive(started.guard))
+        assert not any(node.locked_mhz())
+        assert alive(started.trainer)
+
+
+def test_the_nodes_service_watches_the_launcher_too(
+    node: FakeNvml, tmp_path: Path, start: Callable[..., Daemon]
+) -> None:
+    daemon = start(EVERYTHING)
+    with Started(*TORCHRUN, "--log-dir", str(tmp_path), *TRAINS, "guardd") as started:
+        assert eventually(lambda: any(node.locked_mhz()))
+        started.above.kill()
+        assert eventually(lambda: not any(node.locked_mhz()))
+        assert alive(started.trainer)
+        assert eventually(daemon.gives)  # the lease is free again
+
+
+def test_a_shell_that_ends_leaves_its_job_alone(node: FakeNvml) -> None:
+    with Started("sh", "-c", f"{' '.join([sys.executable, *TRAINS])} & exec sleep 0.5") as started:
+        assert started.above.wait(30) == 0
+        assert eventually(lambda: any(node.locked_mhz()))
+        assert alive(started.guard)
+    assert eventually(lambda: not any(node.locked_mhz()))
+
+
+# The kernel's own out-of-memory kill, in a control group of the test.
+
+
+class MemoryCgroup:
+    """A group below our own, of either version, that may use so much memory and no swap."""
+
+    def __init__(self, folder: Path, limit: str, kills: str) -> None:
+        self.folder, self._kills = folder, folder / kills
+        folder.mkdir()
+        try:
+            (folder / limit).write_text(str(192 << 20))
+            for swap in ("memory.swap.max", "memory.swappiness"):
+                with contextlib.suppress(OSError):
+                    (folder / swap).write_text("0")
+        except OSError:
+            folder.rmdir()
+            raise
+
+    def join(self) -> None:
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def kills(self) -> int:
+        counts = dict(line.split() for line in self._kills.read_text().splitlines())
+        return int(counts["oom_kill"])
+
+    def remove(self) -> None:
+        for pid in (self.folder / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        for _ in range(1000):
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+                return
+            time.sleep(0.01)
+
+
+def own_groups() -> Iterator[tuple[Path, str, str]]:
+    """Folder of our memory's account: version 1's folder, or version 2's."""
+    for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            yield Path(f"/sys/fs/cgroup/memory{path}"), "memory.limit_in_bytes", "memory.oom_control"
+        elif not controllers:
+            yield Path(f"/sys/fs/cgroup{path}"), "memory.max", "memory.events"
+
+
+@pytest.fixture
+def cgroup() -> Iterator[MemoryCgroup]:
+    why_not = "no memory controller"
+    for folder, limit, kills in own_groups():
+        try:
+            group = MemoryCgroup(folder / f"perseus_test_{os.getpid()}", limit, kills)
+        except OSError as error:
+            why_not = str(error)
+            continue
+        yield group
+        group.remove()
+        return
+    pytest.skip(f"no memory cgroup can be made here: {why_not}")
+
+
+def test_a_trainer_without_memory_is_killed_and_the_guard_puts_the_clock_back(
+    node: FakeNvml, cgroup: MemoryCgroup
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(TRAINER), "0", "exhausts"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=cgroup.join,  # noqa: PLW1509 - this test starts no threads
+    )
+    guard = int(process.stdout.readline())
+    assert process.wait(60) == -signal.SIGKILL
+    process.stdout.close()
+    assert eventually(lambda: not alive(guard))
+    assert node.state.gpu[0].sets > 0
+    assert node.locked_mhz() == [0, 0]
+    assert cgroup.kills() == 1
