@@ -7,14 +7,13 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from megatron_on_cpu import pretend
-from torch import nn
+from torch import Tensor, nn
 
 from perseus_ds.adapters.megatron import MegatronAdapter, OnePass
 
@@ -69,6 +68,11 @@ class Shape:
     def ranks(self) -> int:
         return self.pipeline * self.data * self.tensor * self.context
 
+    @property
+    def virtual(self) -> int | None:
+        """Megatron's word for chunks, where there are any."""
+        return self.chunks if self.chunks > 1 else None
+
 
 class Job:
     """One rank of it: model chunks, optimizer, data; ``step`` is one training iteration."""
@@ -77,12 +81,11 @@ class Job:
         pretend()
         vars(moe_utils).setdefault("te_general_gemm", None)  # 0.16.1 forgets it without transformer engine
         self.shape, self.schedules = shape, schedules
-        virtual = shape.chunks if shape.chunks > 1 else None
         if not parallel_state.is_initialized():
             parallel_state.initialize_model_parallel(
                 shape.tensor,
                 shape.pipeline,
-                virtual,
+                shape.virtual,
                 context_parallel_size=shape.context,
                 expert_model_parallel_size=shape.experts,
             )
@@ -90,7 +93,7 @@ class Job:
         torch.manual_seed(seed + parallel_state.get_pipeline_model_parallel_rank())
         self.config = _config(shape)
         self.chunks = [_chunk(self.config, shape, number) for number in range(shape.chunks)]
-        self.optimizer = _optimizer(self.config, self.chunks, shape)
+        self.optimizer = _optimizer(self.chunks, shape)
         replica = parallel_state.get_data_parallel_rank()
         batches = packed_batches(replica, shape.microbatches) if shape.packed else None
         self.data = [batches or _batches(seed + replica, shape) for _ in self.chunks]
@@ -107,7 +110,7 @@ class Job:
     def call(self, run_pass: Callable[..., Any] | None = None, **changes: Any) -> list[str]:  # noqa: ANN401
         interleaved = self.shape.chunks > 1
         keywords = {
-            "forward_step_func": partial(forward_step, loss=_loss) if self.shape.packed else _forward_step,
+            "forward_step_func": _packed_step if self.shape.packed else _forward_step,
             "data_iterator": self.data if interleaved else self.data[0],
             "model": self.chunks if interleaved else self.chunks[0],
             "num_microbatches": self.shape.microbatches,
@@ -134,18 +137,17 @@ def adapter_of(job: Job) -> MegatronAdapter:
 
 def _config(shape: Shape) -> Any:  # noqa: ANN401
     """Two experts on each rank, two for each token, exchanged by all-to-all, where there are any."""
-    virtual = shape.chunks if shape.chunks > 1 else None
-    experts: dict[str, Any] = {
-        "expert_model_parallel_size": shape.experts,
-        "num_moe_experts": 2 * shape.experts,
-        "moe_router_topk": 2,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_router_load_balancing_type": "aux_loss",
-        "moe_aux_loss_coeff": 0.01,
-        "add_bias_linear": False,
-    }
-    if shape.experts == 1:
-        experts = {}
+    experts: dict[str, Any] = {}
+    if shape.experts > 1:
+        experts = {
+            "expert_model_parallel_size": shape.experts,
+            "num_moe_experts": 2 * shape.experts,
+            "moe_router_topk": 2,
+            "moe_token_dispatcher_type": "alltoall",
+            "moe_router_load_balancing_type": "aux_loss",
+            "moe_aux_loss_coeff": 0.01,
+            "add_bias_linear": False,
+        }
     config = TransformerConfig(
         num_layers=shape.pipeline * shape.chunks * shape.layers_per_chunk,
         hidden_size=16,
@@ -153,7 +155,7 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401
         use_cpu_initialization=True,
         tensor_model_parallel_size=shape.tensor,
         pipeline_model_parallel_size=shape.pipeline,
-        virtual_pipeline_model_parallel_size=virtual,
+        virtual_pipeline_model_parallel_size=shape.virtual,
         microbatch_group_size_per_vp_stage=shape.group or shape.pipeline,
         pipeline_dtype=torch.float32,
         deallocate_pipeline_outputs=False,
@@ -174,7 +176,6 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401
 
 
 def _chunk(config: Any, shape: Shape, number: int) -> Any:  # noqa: ANN401
-
     rank, last = parallel_state.get_pipeline_model_parallel_rank(), shape.pipeline * shape.chunks - 1
     stage = number * shape.pipeline + rank
     if shape.chunks > 1:
@@ -206,8 +207,7 @@ def _takes_virtual_stage(kind: type) -> bool:
     return "vp_stage" in kind.__init__.__code__.co_varnames
 
 
-def _optimizer(config: Any, chunks: list[Any], shape: Shape) -> Any:  # noqa: ANN401
-
+def _optimizer(chunks: list[Any], shape: Shape) -> Any:  # noqa: ANN401
     settings = OptimizerConfig(
         optimizer="adam",
         lr=1e-2,
@@ -218,7 +218,7 @@ def _optimizer(config: Any, chunks: list[Any], shape: Shape) -> Any:  # noqa: AN
     return get_megatron_optimizer(settings, chunks)
 
 
-def _batches(seed: int, shape: Shape) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _batches(seed: int, shape: Shape) -> Iterator[tuple[Tensor, Tensor]]:
     """This rank's part of each sequence; sequences of several lengths where the arguments allow them."""
     generator = torch.Generator().manual_seed(seed)
     part, parts = parallel_state.get_context_parallel_rank(), shape.context
@@ -230,11 +230,7 @@ def _batches(seed: int, shape: Shape) -> Iterator[tuple[torch.Tensor, torch.Tens
         yield tuple(one.chunk(parts, dim=1)[part].contiguous() for one in (tokens[:, :-1], tokens[:, 1:]))
 
 
-def _forward_step(
-    data: Iterator[Any],
-    model: Any,  # noqa: ANN401
-    return_schedule_plan: bool = False,  # noqa: FBT001, FBT002
-) -> tuple[Any, Callable[..., Any]]:
+def _forward_step(data: Iterator[Any], model: Any, return_schedule_plan: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002
     tokens, labels = next(data)
     length = tokens.shape[1]
     positions = torch.arange(length).expand_as(tokens)
@@ -243,15 +239,13 @@ def _forward_step(
     return run(tokens, positions, mask, labels=labels), _loss
 
 
-def _loss(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def _loss(output: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     loss = output.float().mean()
     return loss, {"loss": loss.detach().clone()}
 
 
-# Attention over a sequence that is spread over ranks: keys and values are gathered by hand, in every layer.
-#
-# Megatron's own attention needs Transformer Engine for it, and that a GPU. Groups, shapes, gradients and
-# everything around are Megatron's.
+# Attention over a sequence that is spread over ranks, and within each of several packed ones. Megatron's own
+# needs Transformer Engine for both, and that a GPU. Groups, layout (THD) and all around are Megatron's.
 
 
 class GatheredAttention(nn.Module):
@@ -263,25 +257,12 @@ class GatheredAttention(nn.Module):
         alone.context_parallel_size = 1
         self.inner = DotProductAttention(alone, **words)
 
-    def forward(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        **words: Any,  # noqa: ANN401
-    ) -> torch.Tensor:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, _: Tensor | None, **words: Any) -> Tensor:  # noqa: ANN401
         group = parallel_state.get_context_parallel_group()
         key, value = (gather_from_sequence_parallel_region(one, group=group) for one in (key, value))
         mask = torch.zeros(1, 1, query.shape[0], key.shape[0], dtype=torch.bool)
-        attended: torch.Tensor = self.inner(query, key, value, mask, **words)
+        attended: Tensor = self.inner(query, key, value, mask, **words)
         return attended
-
-
-# Attention within each of several packed sequences, as Megatron's own does on GPUs.
-#
-# Megatron's needs Transformer Engine for ``packed_seq_params``, and that a GPU. Layout (THD), parameters and
-# everything around are Megatron's.
 
 
 class PackedAttention(nn.Module):
@@ -291,18 +272,8 @@ class PackedAttention(nn.Module):
         super().__init__()
         self.inner = DotProductAttention(config, **words)
 
-    def forward(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        *,
-        packed_seq_params: PackedSeqParams,
-        **words: Any,  # noqa: ANN401
-    ) -> torch.Tensor:
-        del attention_mask
-        boundaries = packed_seq_params.cu_seqlens_q.tolist()
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, _: Tensor | None, **words: Any) -> Tensor:  # noqa: ANN401
+        boundaries = words.pop("packed_seq_params").cu_seqlens_q.tolist()
         attended = []
         for start, end in pairwise(boundaries):
             own = (one[start:end].unsqueeze(1) for one in (query, key, value))
@@ -311,20 +282,14 @@ class PackedAttention(nn.Module):
         return torch.cat(attended)
 
 
-def forward_step(
-    data: Iterator[Mapping[str, torch.Tensor]],
-    model: Any,  # noqa: ANN401
-    loss: Callable[..., Any],
-) -> tuple[Any, Callable[..., Any]]:
+def _packed_step(data: Iterator[Mapping[str, Tensor]], model: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
     """Run a packed microbatch as Megatron-LM does: boundaries become ``packed_seq_params``."""
     batch = next(data)
     boundaries = batch["cu_seqlens"]
     longest = int(boundaries.diff().max())
     packing = PackedSeqParams("thd", boundaries, boundaries, max_seqlen_q=longest, max_seqlen_kv=longest)
-    output = model(
-        batch["tokens"], batch["position_ids"], None, labels=batch["labels"], packed_seq_params=packing
-    )
-    return output, loss
+    tokens, positions, labels = (batch[name] for name in ("tokens", "position_ids", "labels"))
+    return model(tokens, positions, None, labels=labels, packed_seq_params=packing), _loss
 
 
 # Sequences of log-normal lengths packed one after another, their boundaries, and the work that they are.
@@ -350,7 +315,7 @@ def packed_simulation(microbatches: int, replicas: int = 2) -> dict[str, object]
     return {"mean_forward_s": 0.1, "load_terms": [0.1, 0.7, 0.2], "mean_load": mean}
 
 
-def packed_batches(replica: int, microbatches: int) -> Iterator[Mapping[str, torch.Tensor]]:
+def packed_batches(replica: int, microbatches: int) -> Iterator[Mapping[str, Tensor]]:
     """Microbatches for ever: tokens and labels in one row, positions within each sequence, boundaries."""
     generator = torch.Generator().manual_seed(replica)
     for iteration in count():
