@@ -51,15 +51,10 @@ def write_plan(
         order_of(TrainSchedule(microbatches, stages, stage), stage, without={Kind.REDUCE_TIED})
         for stage in range(stages)
     ]
-    points = {}
-    for stage, seconds in enumerate(forward_s):
-        for kind, factor in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, SETTINGS.backward_over_forward)):
-            work = Work(seconds * factor, SETTINGS.memory_bound, SETTINGS.intensity)
-            points[stage, kind] = tuple(_point(model, mhz, work) for mhz in CLOCKS_MHZ)
     waiting_w = {mhz: physics.BLOCKED.power_w(model, mhz, model.memory_clocks_mhz[0]) for mhz in CLOCKS_MHZ}
     blocking_w = waiting_w[model.max_clock_mhz]
     fixed_s = {(stage, kind): lasts_s for stage in range(stages) for kind, lasts_s in FIXED_S.items()}
-    profile = Profile(points=points, blocking_power_w=blocking_w, fixed_s=fixed_s)
+    profile = Profile(points=points_of(forward_s), blocking_power_w=blocking_w, fixed_s=fixed_s)
     if profile_path is not None:
         own = {key: value for key, value in fingerprint.items() if key not in PLAN_ONLY}
         write_profile(replace(profile, blocking_w=waiting_w, fingerprint=own), profile_path)
@@ -73,6 +68,15 @@ def write_plan(
         verify=True,
     )
     write_plans(plans, path)
+
+
+def points_of(forward_s: Sequence[float]) -> dict[tuple[int, Kind], tuple[Point, ...]]:
+    model, points = model_named(SETTINGS.gpu), {}
+    for stage, seconds in enumerate(forward_s):
+        for kind, factor in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, SETTINGS.backward_over_forward)):
+            work = Work(seconds * factor, SETTINGS.memory_bound, SETTINGS.intensity)
+            points[stage, kind] = tuple(_point(model, mhz, work) for mhz in CLOCKS_MHZ)
+    return points
 
 
 def _point(model: GpuModel, clock_mhz: int, work: Work) -> Point:
