@@ -118,21 +118,3 @@ def test_the_hosts_own_exception_passes_through_and_clocks_are_restored(tmp_path
     profile = {"warmup_iterations": 1, "min_window_s": 3600.0, "max_clocks": 2}
     said = run_ranks(1, host_breaks, config(perseus=block(tmp_path, profile=profile, mode="profile")))
     assert said[0].value == (True, 1410.0)
-
-
-def with_one_absent(rank: int, content: Mapping[str, Any]) -> tuple[list[str], bool]:
-    """Rank 1 has no plugin: its engine is built without our hook, as where the start-up hook is off."""
-    import perseus_ds.runtime.rendezvous as call
-    from perseus_ds import detach
-
-    call.rendezvous.__kwdefaults__["patience_s"] = 6.0  # those who come are at most so far apart
-    engine = build(content, stages=STAGES, inner=UNEVEN)
-    if rank == 1:
-        detach(engine)
-    return losses(engine, 3), "_exec_schedule" in vars(engine)
-
-
-def test_a_rank_without_the_plugin_is_not_waited_for(tmp_path: Path) -> None:
-    said = run_ranks(4, with_one_absent, config(gradient_clipping=1.0, perseus=block(tmp_path)))
-    assert [one.value for one in said] == [(losses, False) for losses in plain_losses(3)]
-    assert any("rank 1 " in line for line in lines(said[0]))

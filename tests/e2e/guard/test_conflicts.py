@@ -8,7 +8,7 @@ import pytest
 from fake_nvml import FakeNvml
 from processes import eventually, set_clock
 
-from perseus_ds.device.gpu import ConflictKind, DeviceRequest, OperatorSettings
+from perseus_ds.device.gpu import ConflictKind, DeviceRequest
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.open import choose
@@ -83,14 +83,6 @@ def test_a_changed_power_profile_is_said_once_for_every_change(node: FakeNvml) -
         assert node.locked_mhz() == [705, 0]
 
 
-def test_a_driver_without_power_profiles_is_not_asked_for_them(node: FakeNvml, gpu: GuardedGpu) -> None:
-    assert gpu.operator_settings() == OperatorSettings()
-    node.state.gpu[0].power_profile = 3  # not as it was taken: no change that we could tell
-    gpu.lock_clock(705)
-    time.sleep(0.6)
-    assert gpu.conflicts() == ()
-
-
 def test_persistence_off_is_said_at_the_start(node: FakeNvml) -> None:
     with held(node, persistence=0) as gpu:
         assert eventually(lambda: said(gpu, "persistence"))
@@ -143,10 +135,3 @@ def test_neither_a_clamp_nor_an_idle_phase_without_a_reason_is_somebody_else(nod
         state.utilization = 90
         state.locked_mhz = 510
         assert eventually(lambda: gpu.given_up() is not None), "a held clock that is lower now was changed"
-
-
-def test_a_power_cap_bit_without_effect_is_nothing(node: FakeNvml) -> None:
-    """SW_POWER_CAP is up at nine looks of ten on a loaded H100, at clocks that hold."""
-    with held(node, flicker_reasons=0x4, utilization=90) as gpu:
-        time.sleep(2.0)
-        assert gpu.conflicts() == ()

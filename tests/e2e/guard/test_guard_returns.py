@@ -3,10 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -99,15 +95,6 @@ def test_a_service_that_refuses_by_now_is_the_end_of_control(
             gpu.lock_clock(900)
 
 
-def test_a_job_that_ends_meanwhile_leaves_nothing(node: FakeNvml, start: Callable[..., Daemon]) -> None:
-    daemon = start(EVERYTHING)
-    gpu = choose(DeviceRequest("guardd")).gpu
-    daemon.end()
-    assert eventually(lambda: not gpu.in_control())
-    gpu.close()
-    assert "perseus-guard-client" not in {thread.name for thread in threading.enumerate()}
-
-
 def test_a_service_that_hangs_is_noticed_and_asked_again(
     node: FakeNvml, start: Callable[..., Daemon]
 ) -> None:
@@ -146,16 +133,6 @@ def test_a_guard_of_our_own_that_hangs_is_noticed_and_its_clock_put_back(node: F
         assert eventually(lambda: node.locked_mhz() == [0, 0])
 
 
-def test_a_guard_that_is_slow_for_a_moment_keeps_control(node: FakeNvml) -> None:
-    with spawned(lease_s=30.0, end_s=40.0) as (gpu, pid):
-        gpu.lock_clock(900)
-        os.kill(pid, signal.SIGSTOP)
-        assert eventually(lambda: not gpu.in_control())
-        os.kill(pid, signal.SIGCONT)
-        assert eventually(gpu.in_control)
-        assert (gpu.given_up(), gpu.conflicts()) == (None, ())
-
-
 def test_a_driver_that_hangs_to_the_end_is_said(node: FakeNvml, capfd: pytest.CaptureFixture[str]) -> None:
     with spawned(lease_s=30.0, end_s=0.3) as (gpu, pid):
         gpu.lock_clock(900)
@@ -166,37 +143,3 @@ def test_a_driver_that_hangs_to_the_end_is_said(node: FakeNvml, capfd: pytest.Ca
         assert said.count(f"(process {pid}) hangs") == 1
         node.state.gpu[0].call_us = 0
     assert eventually(lambda: node.locked_mhz() == [0, 0])
-
-
-SUSPENDED = """
-import sys, time
-from perseus_ds.device.gpu import DeviceRequest
-from perseus_ds.guard.client import GuardedGpu
-from perseus_ds.guard.spawn import spawn
-from perseus_ds.device.nvml import NvmlGpu
-sock, process = spawn()
-gpu = GuardedGpu(NvmlGpu(DeviceRequest("nvml")), sock, lease_s=0.6)
-gpu.lock_clock(900)
-print(process.pid, flush=True)
-for _ in sys.stdin:
-    print(gpu.in_control(), gpu.given_up(), flush=True)
-gpu.close()
-process.wait()
-"""
-
-
-def test_a_job_that_is_suspended_and_goes_on_keeps_control(node: FakeNvml) -> None:
-    """Stop all that belongs to the job, like Slurm's ``scontrol suspend``."""
-    job = subprocess.Popen(
-        [sys.executable, "-c", SUSPENDED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    guard = int(job.stdout.readline())
-    assert eventually(lambda: node.locked_mhz() == [900, 0])
-    for number in (signal.SIGSTOP, signal.SIGCONT):
-        for pid in (job.pid, guard):
-            os.kill(pid, number)
-        time.sleep(1.5)  # more than two leases
-    job.stdin.write("\n")
-    job.stdin.flush()
-    assert job.stdout.readline() == "True None\n"
-    job.communicate(timeout=60)

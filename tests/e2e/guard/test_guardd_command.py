@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import EVERYTHING, Daemon, ask, eventually, lock, take
+from processes import ask, eventually, lock, take
 
 from perseus_ds.cli.main import parse
 from perseus_ds.device.gpu import DeviceRequest
@@ -226,23 +226,6 @@ def test_status_says_who_holds_what_and_what_was_left_until_the_next_start(node:
         assert node.locked_mhz() == [0, 900]
     with run():
         assert node.locked_mhz() == [0, 0]
-
-
-def test_eight_leases_have_their_clocks_back_after_a_restart(
-    node: FakeNvml, start: Callable[..., Daemon]
-) -> None:
-    eight, daemon = FakeNvml(node.path, gpus=8), start(EVERYTHING)
-    with contextlib.ExitStack() as jobs:
-        held = [jobs.enter_context(choose(DeviceRequest("guardd", local_rank=n)).gpu) for n in range(8)]
-        for gpu in held:
-            gpu.lock_clock(900)
-        assert eventually(lambda: eight.locked_mhz() == [900] * 8)
-        daemon.end(signal.SIGKILL)
-        assert eventually(lambda: not any(gpu.in_control() for gpu in held))
-        start(EVERYTHING)
-        assert eventually(lambda: all(gpu.in_control() for gpu in held), 60.0)
-        assert eventually(lambda: eight.locked_mhz() == [900] * 8, 60.0)
-        assert all(gpu.given_up() is None for gpu in held)
 
 
 # Under systemd.

@@ -18,7 +18,7 @@ from fake_nvml import UUID, FakeNvml
 from processes import EVERYTHING, PROGRAM, Daemon, alive, ask, eventually, lock
 
 from perseus_ds.device.gpu import DeviceRequest
-from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError, DeviceUnsupportedError
+from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
 from perseus_ds.guard.open import choose
 from perseus_ds.guard.protocol import MAX_BYTES
 
@@ -26,48 +26,6 @@ pytestmark = pytest.mark.e2e
 
 Start = Callable[..., Daemon]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
-
-def test_the_floor_is_the_lowest_clock_that_a_job_sees(start: Start) -> None:
-    start(EVERYTHING, floor_mhz=1000)
-    with choose(DeviceRequest("guardd")).gpu as gpu:
-        assert gpu.capabilities().clocks_mhz[-1] == 1005
-        with pytest.raises(DeviceUnsupportedError):
-            gpu.lock_clock(900)
-
-
-@contextlib.contextmanager
-def nobody() -> Iterator[None]:
-    os.setegid(65534)
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-
-
-@as_root
-def test_the_socket_is_closed_to_others(node: FakeNvml) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        daemon = Daemon(Path(folder) / "guardd.sock", EVERYTHING)
-        with nobody(), pytest.raises(PermissionError):
-            daemon.connect()
-        daemon.path.chmod(0o666)  # the control: it was the mode that kept nobody out
-        with nobody(), daemon.connect():
-            pass
-        daemon.end()
-
-
-def test_a_silent_client_loses_its_clock_and_may_speak_again(node: FakeNvml, start: Start) -> None:
-    sock, _ = start(EVERYTHING).take(lease_s=0.2)
-    with sock:
-        lock(sock, 900)
-        assert node.locked_mhz() == [900, 0]
-        assert eventually(lambda: node.locked_mhz() == [0, 0])
-        sock.send(b'{"do":"lock","number":2,"clock_mhz":900}')
-        assert eventually(lambda: node.locked_mhz() == [900, 0])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
