@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise, product
 
 import numpy as np
@@ -12,92 +11,7 @@ from hypothesis import strategies as st
 
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.kernels.choose import ChosenPairs, CostTable, Goal, choose
-from perseus_ds.kernels.segment import Launches, Segments, segments_at, segments_within, timelines
-
-# What a launch sequence really takes when its changes of clocks are late: run launch by launch.
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """Time and energy with every change in force when it really is.
-
-    ``late_s`` was spent at other pairs than planned.
-    """
-
-    time_s: float
-    energy_j: float
-    late_s: float
-
-
-def play(sequence: Launches, segments: Segments, latency_s: float, *, ahead: bool = True) -> Replayed:
-    """Run the segments on a GPU whose clocks follow by ``latency_s`` later than they are asked for.
-
-    Requests go out as the sequence proceeds, ``ahead`` by their latency as planned. Otherwise they go out
-    only at the segment's own beginning, as a plan that is applied literally does. Until a change is in force
-    the old pair runs on. The sequence begins at its first pair.
-
-    Cost: linear in launches and changes.
-    """
-    costs, kernels, wanted = sequence.costs, sequence.kernels, segments.per_launch
-    planned_s = np.append(0.0, np.cumsum(costs.time_s[kernels, wanted]))
-    begin_s = planned_s[segments.starts]
-    lead_s = np.where(np.arange(len(begin_s)) > 0, latency_s, 0.0) if ahead else 0.0
-    asked = np.maximum.accumulate(np.maximum(0.0, begin_s - lead_s))
-    state = _DevicePlay(costs, latency_s, int(wanted[0]))
-    coming = 1
-    for launch in range(len(kernels)):
-        state.launch, state.wanted = int(kernels[launch]), int(wanted[launch])
-        at_s, length_s = planned_s[launch], planned_s[launch + 1] - planned_s[launch]
-        done = 0.0
-        while coming < len(asked) and asked[coming] < planned_s[launch + 1]:
-            share = max(done, min(1.0, (asked[coming] - at_s) / length_s))
-            state.work(share - done)
-            done = share
-            state.ask(int(wanted[segments.starts[coming]]))
-            coming += 1
-        state.work(1.0 - done)
-    return Replayed(state.now_s, state.energy_j, state.late_s)
-
-
-class _DevicePlay:
-    """The device while a sequence is run: time, energy, the pair in force and those on their way."""
-
-    def __init__(self, costs: CostTable, latency_s: float, option: int) -> None:
-        self.now_s = self.energy_j = self.late_s = 0.0
-        self.launch = self.wanted = 0
-        self._costs = costs
-        self._latency_s = latency_s
-        self._option = option
-        self._coming: list[tuple[float, int]] = []
-
-    def ask(self, option: int) -> None:
-        self._coming.append((self.now_s + self._latency_s, option))
-        self._apply()
-
-    def work(self, share: float) -> None:
-        while share > 0.0:
-            time_s, energy_j = self._cost()
-            until_s = self._coming[0][0] if self._coming else np.inf
-            part = min(share, (until_s - self.now_s) / time_s)
-            self.now_s += part * time_s
-            self.energy_j += part * energy_j
-            self.late_s += 0.0 if self._option == self.wanted else part * time_s
-            share -= part
-            if share > 0.0:
-                self.now_s = max(self.now_s, until_s)
-            self._apply()
-
-    def _cost(self) -> tuple[float, float]:
-        """The launch at the pair in force; at the default pair where it was not measured at that."""
-        option = self._option if np.isfinite(self._costs.time_s[self.launch, self._option]) else 0
-        return float(self._costs.time_s[self.launch, option]), float(
-            self._costs.energy_j[self.launch, option]
-        )
-
-    def _apply(self) -> None:
-        while self._coming and self._coming[0][0] <= self.now_s:
-            self._option = self._coming.pop(0)[1]
-
+from perseus_ds.kernels.segment import Launches, segments_at, segments_within, timelines
 
 eighths = st.integers(1, 40).map(lambda number: number / 8)
 
@@ -216,18 +130,16 @@ def test_dear_changes_give_the_best_single_pair_and_those_between_lie_between() 
 
 
 @pytest.mark.parametrize("latency_s", [0.0, 2e-3, 10e-3, 40e-3])
-def test_played_as_planned_and_better_than_a_choice_applied_literally(latency_s: float) -> None:
+def test_a_request_that_goes_out_ahead_is_in_force_when_its_segment_begins(latency_s: float) -> None:
+    """Each segment lasts longer than a request takes, so that none goes out before the segment before it."""
     sequence = with_latency(kernel_like(920, 12, shortest_s=1e-3), latency_s)
-    budget_s = 1.02 * sequence.at_default.time_s
-    segments = segments_within(sequence, budget_s)
-    played = play(sequence, segments, latency_s)
-    assert played.time_s == pytest.approx(segments.time_s, rel=1e-9)
-    assert played.energy_j == pytest.approx(segments.energy_j, rel=1e-9)
-    assert played.late_s < 1e-9
-    free = segments_within(with_latency(sequence, 0.0), budget_s)
-    literal = play(sequence, free, latency_s, ahead=False)
-    assert latency_s == 0.0 or literal.late_s > 0.1
-    assert played.energy_j <= literal.energy_j * (1 + 1e-9) or literal.time_s > budget_s
+    segments = segments_within(sequence, 1.02 * sequence.at_default.time_s)
+    chosen = sequence.kernels, segments.per_launch
+    lasts_s = sequence.costs.time_s[chosen]
+    assert segments.time_s == pytest.approx(lasts_s.sum(), rel=1e-9)
+    assert segments.energy_j == pytest.approx(sequence.costs.energy_j[chosen].sum(), rel=1e-9)
+    ends_s = np.cumsum(lasts_s)[np.append(segments.starts[1:] - 1, -1)]
+    assert np.diff(ends_s, prepend=0.0).min() >= latency_s * (1 - 1e-9)
 
 
 def test_a_class_that_only_runs_at_the_default_pair_is_never_in_another_run() -> None:
