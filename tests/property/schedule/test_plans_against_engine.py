@@ -1,14 +1,14 @@
 """Plans of schedules with chunks, split backwards and buffered transfers, against ranks that simply run."""
 
 import pytest
+from cli_program import BLOCKING_W, points
 from schedules import run
 
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.clock_requests import play, play_baseline
-from perseus_ds.profile import Point, Profile
+from perseus_ds.profile import Profile
 from perseus_ds.schedule import Kind, Schedule, textbook, with_rendezvous
 
-BLOCKING_W = 70.0
 SECONDS = {
     Kind.FORWARD: 0.05,
     Kind.BACKWARD: 0.1,
@@ -16,14 +16,6 @@ SECONDS = {
     Kind.BACKWARD_WEIGHT: 0.045,
     Kind.FORWARD_BACKWARD: 0.135,
 }
-CLOCKS = (1410, 1290, 1170, 1050)
-
-
-def points(time_s: float) -> tuple[Point, ...]:
-    return tuple(
-        Point(mhz, time_s * (0.2 + 0.8 * 1410 / mhz), time_s * (90 + 260 * (mhz / 1410) ** 3))
-        for mhz in CLOCKS
-    )
 
 
 def profile_of(schedule: Schedule) -> Profile:

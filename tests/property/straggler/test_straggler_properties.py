@@ -1,4 +1,7 @@
-"""What holds whatever the replicas do: a decision alike everywhere, no one slower than T', no spiral."""
+"""What holds whatever the replicas do: a decision alike everywhere, no one slower than T', no spiral.
+
+Nobody is paced beyond the longest.
+"""
 
 from random import Random
 
@@ -6,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from stragglers import index
 
 from perseus_ds.straggler.controller import (
     LEAST_SLACK,
@@ -13,6 +17,7 @@ from perseus_ds.straggler.controller import (
     StragglerController,
     StragglerDecision,
 )
+from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 Numbers = NDArray[np.float64]
 Round = tuple[ReplicaStatus, Numbers]
@@ -127,3 +132,22 @@ def test_no_one_is_slower_than_the_meeting_and_nothing_spirals(slowness: list[fl
     assert not any(decision.changed for decision in decisions[100:]), "a fixed point"
     has_slack = slow * objective_s < need_s / (1.0 + 2.0 * LEAST_SLACK)
     assert set(np.flatnonzero(has_slack)) <= set(last.waiting)
+
+
+REPLICAS = 5
+reports = st.lists(st.floats(0.1, 5.0) | weird, min_size=REPLICAS, max_size=REPLICAS).map(np.array)
+errors = st.floats(0.001, 0.3) | weird
+
+
+@settings(max_examples=60)
+@given(reports, errors)
+def test_nobody_is_paced_beyond_the_longest(reported: np.ndarray, error: float) -> None:
+    """What is run at the chosen plan ends no later than the longest does at full speed."""
+    plans = ReplicaPlans(index(), REPLICAS, forecast_error=error)
+    plans.will_run(0)
+    plans.pace(0, reported)
+    stretch = index().predicted_s(np.array(plans.plans)) / index().objective_s
+    known = np.isfinite(reported) & (reported > 0.0)
+    assert (stretch[~known] == 1.0).all()
+    if known.any():
+        assert (reported[known] * stretch[known]).max() <= reported[known].max() * (1.0 + 1e-9)
