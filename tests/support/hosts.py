@@ -390,7 +390,7 @@ class Launched:
     def kill(self, *which: int) -> None:
         """Kill what was started, and all that it has started, as ``kill -9`` does."""
         for index in which or range(len(self._processes)):
-            for pid in _family(self._processes[index].pid):
+            for pid in family(self._processes[index].pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._processes[index].wait()
@@ -420,7 +420,7 @@ class Launched:
     @property
     def ranks(self) -> set[int]:
         """The processes that train."""
-        alive = {pid for process in self._processes for pid in _family(process.pid)}
+        alive = {pid for process in self._processes for pid in family(process.pid)}
         return {pid for pid in alive if str(JOB).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
     def ends(self) -> list[int]:
@@ -469,9 +469,11 @@ def srun(one: Launched, network: Hosts, *words: str, port: int) -> None:
         one.start(host, sys.executable, str(JOB), *words, environment=environment)
 
 
-def _family(pid: int) -> list[int]:
-    """A process and all that it has started, the youngest first."""
+def family(pid: int) -> list[int]:
+    """A process and all that its threads have started, the youngest first."""
+    found: list[int] = []
     with suppress(OSError):
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return [*(one for child in children for one in _family(int(child))), pid]
-    return [pid]
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += family(int(child))
+    return [*found, pid]

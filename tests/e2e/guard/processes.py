@@ -143,3 +143,13 @@ def alive(pid: int) -> bool:
 
 def free(node: FakeNvml) -> bool:
     return node.locked_mhz() == [0, 0]
+
+
+def no_container() -> str | None:
+    """Say why no container can be made here."""
+    if os.geteuid() != 0:
+        return "unshare --pid needs root"
+    tried = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, text=True, check=False
+    )
+    return None if tried.returncode == 0 else f"unshare --pid: {tried.stderr.strip()}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from containers import missing
+from processes import no_container
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "scripts" / "bench" / "random_kills"))
 
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(missing() is not None, reason=missing() or ""),
+    pytest.mark.skipif(no_container() is not None, reason=no_container() or ""),
     pytest.mark.skipif(fake_nvml.missing_compiler() is not None, reason="no C compiler"),
 ]
 
