@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,6 @@ FAILING_RANK = 2
 FAILS_AT = 5
 
 
-@dataclass(frozen=True)
-class Seen:
-    losses: list[str]
-    left_after: int | None
-    clock_mhz: float
-
-
 def lost(gpu: SimulatedGpu, *args: object) -> None:
     raise DeviceLostError("the GPU has fallen off the bus")
 
@@ -51,8 +43,8 @@ def clock_at_the_end_mhz() -> float:
     return opened_gpus()[-1].true_now().clock_mhz
 
 
-def lose_a_device(rank: int, content: Mapping[str, Any], fails: str) -> Seen:
-    """From one step on a process's GPU has fallen off the bus."""
+def lose_a_device(rank: int, content: Mapping[str, Any], fails: str) -> tuple[list[str], int | None, float]:
+    """One GPU falls off the bus in the end; losses, after which step we left, and the clock then."""
     engine, data = build(content, stages=STAGES, inner=UNEVEN), batches()
     seen, left_after = list[str](), None
     for step in range(STEPS):
@@ -61,7 +53,7 @@ def lose_a_device(rank: int, content: Mapping[str, Any], fails: str) -> Seen:
         seen.append(float(engine.train_batch(data)).hex())
         if left_after is None and "_exec_schedule" not in vars(engine):
             left_after = step
-    return Seen(seen, left_after, clock_at_the_end_mhz())
+    return seen, left_after, clock_at_the_end_mhz()
 
 
 @pytest.mark.parametrize(("mode", "fails"), [("run", "lock_clock"), ("profile", "energy_j")])
@@ -71,11 +63,12 @@ def test_a_lost_device_takes_all_ranks_out_together(
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "lost")
     content = config(gradient_clipping=1.0, perseus=block(run_dir, mode=mode))
     said = run_ranks(4, lose_a_device, content, fails)
-    seen = [one.value for one in said]
-    assert [one.losses for one in seen] == plain_losses(STEPS)
-    assert [one.clock_mhz for one in seen] == [1410.0] * STAGES
-    (left_after,) = {one.left_after for rank, one in enumerate(seen) if rank != FAILING_RANK}
-    assert left_after is not None
+    losses, left_after, clocks_mhz = map(list, zip(*(one.value for one in said), strict=True))
+    assert losses == plain_losses(STEPS)
+    assert clocks_mhz == [1410.0] * STAGES
+    del left_after[FAILING_RANK]
+    assert None not in left_after
+    assert len(set(left_after)) == 1
     off = [line for one in said for line in lines(one) if "off, training" in line]
     assert ["fallen" in line for line in off] == [True]
 

@@ -25,12 +25,13 @@ from jobs import (
     events,
     happened,
     lines,
+    locks,
     names,
     plain_losses,
     train,
     train_until,
 )
-from ranks import Said, batches, build, config, run_ranks
+from ranks import batches, build, config, run_ranks
 
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.kernels.trace import merge, read_trace
@@ -46,11 +47,6 @@ ATTACHED = ["attached", "warming_up", "calibrated"]
 COURSE = ["profiling", "profiled", "planning", "running", "measured"]
 
 
-def trained_for_a_while(run_dir: Path, **changes: object) -> list[Said]:
-    content = config(gradient_clipping=1.0, perseus=block(run_dir, **changes))
-    return run_ranks(4, train, content, STAGES, STEPS)
-
-
 def test_auto_goes_the_whole_course_and_leaves_every_file_of_the_contract(lifecycle: Lifecycle) -> None:
     run_dir, said = lifecycle.run_dir, lifecycle.said
     assert list(dict.fromkeys(names(run_dir))) == [*ATTACHED[:2], "kernels_traced", ATTACHED[2], *COURSE]
@@ -59,10 +55,8 @@ def test_auto_goes_the_whole_course_and_leaves_every_file_of_the_contract(lifecy
     for file in ("profile.json", "plan.json", "summary.json"):
         check_file(run_dir / file, file.removesuffix(".json"))
     check_file(run_dir / "events.jsonl", "event")
-    assert [line["name"] for line in json.loads((run_dir / "timelines.json").read_text())] == [
-        "baseline",
-        "perseus",
-    ]
+    timelines = json.loads((run_dir / "timelines.json").read_text())
+    assert [one["name"] for one in timelines] == ["baseline", "perseus"]
     assert len(list((run_dir / "ranks").iterdir())) == STAGES
     assert len(read_plans(run_dir / "plan.json")) > 1
     points = read_profile(run_dir / "profile.json").points
@@ -134,8 +128,20 @@ def test_a_reserve_that_is_too_little_is_told(lifecycle: Lifecycle, tmp_path: Pa
     assert f"{told['variation_slowdown_pct']:.2f} %" in told["line"]
 
 
-def test_the_command_makes_the_jobs_own_plan_and_run_takes_it(lifecycle: Lifecycle, tmp_path: Path) -> None:
-    run_dir = copy_of(lifecycle.run_dir, tmp_path / "by hand", without=("plan.json",))
+def evaluated(rank: int, content: dict[str, Any]) -> tuple[list[str], int]:
+    engine, data, losses = build(content, stages=STAGES, inner=UNEVEN), batches(), []
+    for _ in range(2 * STEPS // 3):
+        losses += [float(engine.train_batch(data)).hex() for _ in range(3)]
+        losses.append(float(engine.eval_batch(data)).hex())
+    assert ("_exec_schedule" in vars(engine)) == ("perseus" in content)
+    return losses, locks()
+
+
+def test_the_command_makes_the_jobs_own_plan_and_a_second_start_runs_it_at_once(
+    lifecycle: Lifecycle, tmp_path: Path
+) -> None:
+    """It is the same to the last bit, and so are the losses of a job that evaluates between its steps."""
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "again", without=("plan.json",))
     words = ["plan", str(run_dir / "profile.json"), "-o", str(run_dir / "plan.json")]
     command = [sys.executable, "-m", "perseus_ds", *words]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
@@ -145,32 +151,16 @@ def test_the_command_makes_the_jobs_own_plan_and_run_takes_it(lifecycle: Lifecyc
     assert (ours.baseline, ours.t_min_s, ours.fixed_s) == (jobs.baseline, jobs.t_min_s, jobs.fixed_s)
     assert ours.iteration_time_s.tolist() == jobs.iteration_time_s.tolist()
     assert ours.effective_energy_j.tolist() == jobs.effective_energy_j.tolist()
-    said = trained_for_a_while(run_dir, mode="run")
-    assert names(run_dir) == [*ATTACHED, "running"]
-    assert all(one.value.locks > STEPS for one in said[:-1])
-
-
-def evaluated(rank: int, content: dict[str, Any]) -> list[str]:
-    engine, data, losses = build(content, stages=STAGES, inner=UNEVEN), batches(), []
-    for _ in range(2 * STEPS // 3):
-        losses += [float(engine.train_batch(data)).hex() for _ in range(3)]
-        losses.append(float(engine.eval_batch(data)).hex())
-    assert ("_exec_schedule" in vars(engine)) == ("perseus" in content)
-    return losses
-
-
-def test_a_second_start_runs_at_once_and_evaluates_between_steps(
-    lifecycle: Lifecycle, tmp_path: Path
-) -> None:
-    run_dir = copy_of(lifecycle.run_dir, tmp_path / "again")
     said = run_ranks(4, evaluated, config(perseus=block(run_dir)))
     assert names(run_dir)[:4] == [*ATTACHED, "running"]
-    assert [one.value for one in said] == [one.value for one in run_ranks(4, evaluated, config())]
+    assert all(one.value[1] > STEPS for one in said[:-1])
+    assert [one.value[0] for one in said] == [one.value[0] for one in run_ranks(4, evaluated, config())]
 
 
 def test_observe_never_asks_for_a_clock(lifecycle: Lifecycle, tmp_path: Path) -> None:
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "seen")
-    said = trained_for_a_while(run_dir, mode="observe")
+    content = config(gradient_clipping=1.0, perseus=block(run_dir, mode="observe"))
+    said = run_ranks(4, train, content, STAGES, STEPS)
     assert [one.value.locks for one in said] == [0] * STAGES
     assert "predicted" in names(run_dir)
     assert [one.value.losses for one in said] == plain_losses(STEPS)
