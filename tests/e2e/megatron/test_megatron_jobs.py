@@ -1,4 +1,4 @@
-"""Whole jobs of megatron-core with us inside: found by the module, profiled, planned, run, measured."""
+"""Jobs of megatron-core with us inside: every pass is heard; whole ones are profiled, planned, measured."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
+from adapter_contract import Noting
 from jobs import SURE, agreed, block, events, happened, lines, names
 from ranks import run_ranks
 from replicas import Book, slowness
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 
-from megatron_jobs import Job, Shape
+from megatron_jobs import Job, Shape, adapter_of
 
 import perseus_ds
 from perseus_ds.adapters.megatron import PASSES, STEPS
@@ -25,10 +27,78 @@ from perseus_ds.config import Objective
 from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile
-from perseus_ds.schedule import Kind
+from perseus_ds.runtime.adapter import Batch, Place
+from perseus_ds.runtime.job import coupled_sets
+from perseus_ds.schedule import Kind, Schedule
 from perseus_ds.straggler.frontier_index import FrontierIndex
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
+
+# The derived order on every rank, and not one bit of training changed.
+
+ITERATIONS_HEARD = 3
+SHAPES = {
+    "1F1B 4 x 8": Shape(4, microbatches=8),
+    "1F1B 4 x 2, fewer microbatches than ranks": Shape(4, microbatches=2),
+    "interleaved 4 x 2 x 8, overlapped": Shape(4, 2, 8, overlap_p2p=True),
+    "interleaved 2 x 3 x 9, groups of 3": Shape(2, 3, 9, group=3, overlap_p2p=True),
+    "1F1B 2 x 4 x 2 replicas, overlapped reduction": Shape(2, microbatches=4, data=2, overlap_reduce=True),
+    "no pipeline, 2 replicas": Shape(microbatches=4, data=2, distributed_optimizer=True),
+    "2 expert x 2 pipeline ranks": Shape(2, microbatches=4, data=2, experts=2),
+    "2 context x 2 pipeline ranks": Shape(2, microbatches=4, context=2),
+    "sequences of several lengths": Shape(2, microbatches=4, settings={"variable_seq_lengths": True}),
+    "2 expert ranks, no pipeline": Shape(microbatches=4, data=2, experts=2),
+}
+LARGE = {
+    "2 pipeline x 2 data x 2 tensor ranks": Shape(2, microbatches=4, data=2, tensor=2),
+    "2 sets of 2 expert ranks, 2 stages": Shape(2, microbatches=4, data=4, experts=2),
+}
+
+Told = tuple[Place, Schedule, Noting]
+
+
+def everyone(place: Place) -> list[Place]:
+    places: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(places, place)
+    return places
+
+
+def trained(job: Job) -> tuple[list[list[str]], str]:
+    return [job.step() for _ in range(ITERATIONS_HEARD)], job.weights()
+
+
+def both_ways(rank: int, shape: Shape) -> tuple[bool, Told]:
+    plain, job = trained(Job(shape)), Job(shape)
+    adapter, noting = adapter_of(job), Noting()
+    place = adapter.place()
+    schedule = adapter.schedule(everyone(place))
+    adapter.install(noting)
+    job.run_pass = job.schedules.get_forward_backward_func()
+    served = trained(job)
+    adapter.remove()
+    return served == plain, (place, schedule, noting)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [*SHAPES.values(), *(pytest.param(shape, marks=pytest.mark.slow) for shape in LARGE.values())],
+    ids=[*SHAPES, *LARGE],
+)
+def test_the_derived_order_runs_and_nothing_else_changes(shape: Shape) -> None:
+    same, told = zip(*(said.value for said in run_ranks(shape.ranks, both_ways, shape)), strict=True)
+    assert all(same)
+    assert len(coupled_sets([place for place, _, _ in told])) == shape.data // shape.experts
+    for rank, (place, schedule, noting) in enumerate(told):
+        order = schedule.orders[place.pipeline_rank]
+        wanted = [i.kind for i in order if i.kind.is_computation or i.kind is Kind.REDUCE_GRADS]
+        for iteration in noting.iterations:
+            assert iteration.kinds == wanted, f"rank {rank}"
+            assert (iteration.ended, iteration.unpaired) == ("ends", False)
+            assert iteration.batch == Batch(shape.microbatches, "2 x 8")
+        assert len(noting.iterations) == ITERATIONS_HEARD
+
+
+# Whole jobs: found by the module, profiled, planned, run, measured.
 
 KINDS = (Kind.FORWARD, Kind.BACKWARD, Kind.FORWARD_BACKWARD)
 COURSE = ["attached", "warming_up", "calibrated", "profiling", "profiled", "planning", "running", "measured"]
@@ -80,6 +150,7 @@ def went_the_course(shape: Shape, run_dir: Path, **changes: object) -> dict[str,
     return summary
 
 
+@pytest.mark.slow
 def test_an_interleaved_job_of_two_replicas(tmp_path: Path) -> None:
     """Every model stage is measured and planned, and the job's identity names what its time depends on."""
     shape = Shape(2, 2, 4, data=2, overlap_p2p=True, overlap_reduce=True, distributed_optimizer=True)
@@ -97,6 +168,7 @@ def test_an_interleaved_job_of_two_replicas(tmp_path: Path) -> None:
     assert "coupled" not in fingerprint
 
 
+@pytest.mark.slow
 def test_forwards_and_backwards_at_once_are_planned_and_save_as_expected(tmp_path: Path) -> None:
     """Experts whose communication hides behind a forward and a backward at once, uneven stages."""
     summary = went_the_course(
@@ -146,6 +218,7 @@ def straggle(rank: int, run_dir: Path) -> Book:
     return book
 
 
+@pytest.mark.slow
 def test_one_slow_gpu_slows_its_set_and_the_other_set_waits(tmp_path: Path) -> None:
     said = run_ranks(TWO_SETS.ranks, straggle, tmp_path)
     book = said[0].value
