@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def test_a_profile_that_lost_half_of_the_ranks_leaves_default_clocks(gap_s: floa
 # Ranks and hosts that stop, or are gone for good, while clocks are held.
 
 HELD, FREE = [1410, 1410, 0, 0], [0, 0, 0, 0]
-VICTIM, STOPPED_S, GENEROUS_S = 2, 60.0, 60.0
+VICTIM, STOPPED_S = 2, 60.0
 
 
 def train(rank: int, content: Mapping[str, Any], disk: Path) -> object:
@@ -109,7 +109,7 @@ def test_clocks_are_held_again_when_a_stopped_rank_goes_on(tmp_path: Path) -> No
     """It was stopped for a minute: nothing stays switched off."""
     node, run_dir = node_at(tmp_path), tmp_path / "run"
     run_dir.mkdir()
-    again: list[float] = []
+    again: list[bool] = []
 
     def holds() -> bool:
         return node.locked_mhz() == [1410] * STAGES and "profiling" in names(run_dir)
@@ -125,30 +125,22 @@ def test_clocks_are_held_again_when_a_stopped_rank_goes_on(tmp_path: Path) -> No
     content = config(gradient_clipping=1.0, perseus=holding(run_dir))
     with beside(when(holds, strike)):
         run_ranks(STAGES, train, content, run_dir, environment=node.environment())
-    assert again[0] < GENEROUS_S
+    assert again == [True]
     assert "disabled" not in names(run_dir)
     assert node.locked_mhz() == FREE
 
 
-@contextmanager
-def two_hosts(folder: Path) -> Iterator[Lost]:
-    """Two hosts whose ranks have GPUs of fake drivers."""
-    folders = [folder / f"host{number}" for number in (0, 1)]
-    for one in folders:
-        one.mkdir()
-    nodes = [node_at(one) for one in folders]
-    with hosts(own_users=False) as network:
-        for number, node in enumerate(nodes):
+class Lost:
+    """A job over two hosts with GPUs of fake drivers, one of which is lost."""
+
+    def __init__(self, network: Hosts, folder: Path) -> None:
+        self.network, self.nodes = network, list[FakeNvml]()
+        for number in (0, 1):
+            (folder / f"host{number}").mkdir()
+            node = node_at(folder / f"host{number}")
             mine = node.environment()
             network.own[number] = {name: mine[name] for name in mine if mine[name] != os.environ.get(name)}
-        yield Lost(network, nodes)
-
-
-class Lost:
-    """A job over two hosts, one of which is lost."""
-
-    def __init__(self, network: Hosts, nodes: list[FakeNvml]) -> None:
-        self.network, self.nodes = network, nodes
+            self.nodes.append(node)
 
     def holds(self) -> bool:
         held = all(node.locked_mhz() == HELD for node in self.nodes)
@@ -169,8 +161,8 @@ class Lost:
                     os.kill(int(file.read_text()), blow)
             time.sleep(0.2 * (blow is signal.SIGTERM))
 
-    def freed_s(self, host: int) -> float:
-        return eventually(lambda: self.nodes[host].locked_mhz() == FREE, GENEROUS_S)
+    def frees(self, host: int) -> bool:
+        return eventually(lambda: self.nodes[host].locked_mhz() == FREE)
 
     def guards(self) -> list[dict[int, list[str]]]:
         """Processes that are left, after some patience."""
@@ -185,8 +177,9 @@ def test_a_host_that_reboots_serves_the_next_job(tmp_path: Path) -> None:
     def journals(host: int) -> list[Path]:
         return list((tmp_path / f"host{host}" / "guard").glob("*.json"))
 
-    with two_hosts(tmp_path) as lost:
-        network, node, freed_s = lost.network, lost.nodes[1], list[float]()
+    with hosts(own_users=False) as network:
+        lost = Lost(network, tmp_path)
+        node, freed = lost.nodes[1], list[bool]()
 
         def crash() -> None:
             for pid in node.processes():
@@ -195,7 +188,7 @@ def test_a_host_that_reboots_serves_the_next_job(tmp_path: Path) -> None:
             eventually(lambda: not node.processes())
             node.state.gpu[0].locked_mhz = node.state.gpu[1].locked_mhz = 0  # a GPU's own at boot
             lost.send(0, signal.SIGKILL)
-            freed_s.append(lost.freed_s(0))
+            freed.append(lost.frees(0))
 
         lost.lives(crash)
         stale = journals(1)
@@ -204,7 +197,7 @@ def test_a_host_that_reboots_serves_the_next_job(tmp_path: Path) -> None:
         lost.lives((network.outside() / "over").touch)
         held, left = (network.outside() / "over").exists(), lost.guards()
     assert stale
-    assert freed_s[0] < GENEROUS_S
+    assert freed == [True]
     assert held
     assert [node.locked_mhz() for node in lost.nodes] == [FREE, FREE]
     assert left == [{}, {}]
@@ -213,18 +206,19 @@ def test_a_host_that_reboots_serves_the_next_job(tmp_path: Path) -> None:
 
 def test_every_hosts_clocks_come_back_and_no_guard_is_left(tmp_path: Path) -> None:
     """The cable goes first, so that nobody learns of the end; later the launcher ends the others."""
-    with two_hosts(tmp_path) as lost:
-        freed_s: list[float] = []
+    with hosts(own_users=False) as network:
+        lost = Lost(network, tmp_path)
+        freed: list[bool] = []
 
         def strike() -> None:
             lost.network.link(1, up=False)
             lost.send(1, signal.SIGKILL)
-            freed_s.append(lost.freed_s(1))
+            freed.append(lost.frees(1))
             lost.send(0, signal.SIGTERM, signal.SIGKILL)
-            freed_s.append(lost.freed_s(0))
+            freed.append(lost.frees(0))
 
         lost.lives(strike)
         left = lost.guards()
-    assert max(freed_s) < GENEROUS_S
+    assert freed == [True, True]
     assert [node.locked_mhz() for node in lost.nodes] == [FREE, FREE]
     assert left == [{}, {}]

@@ -299,14 +299,14 @@ def lived(
     return run_ranks(stages, live, content, done, more, computes_s, environment=node.environment())
 
 
-def eventually(true: Callable[[], bool], patience_s: float = 60.0) -> float:
-    """Wait until something is so; return how long that took, infinity where it is not."""
-    began_s = time.monotonic()
-    while (lasted_s := time.monotonic() - began_s) < patience_s:
+def eventually(true: Callable[[], bool], patience_s: float = 60.0) -> bool:
+    """Wait until something is so; say whether it came to that."""
+    until_s = time.monotonic() + patience_s
+    while time.monotonic() < until_s:
         if true():
-            return lasted_s
+            return True
         time.sleep(0.002)
-    return float("inf")
+    return False
 
 
 @contextmanager

@@ -7,11 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from fake_nvml import UUID, FakeNvml
+from hosts import eventually
 
 from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.protocol import KIND, MAX_BYTES
@@ -122,15 +121,6 @@ def set_clock(gpu: GuardedGpu, clock_mhz: int) -> None:
     """Ask for a clock, and wait until the guard has answered: its refusal may cross the request."""
     gpu.lock_clock(clock_mhz)
     gpu.sync()
-
-
-def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
-    until_s = time.monotonic() + limit_s
-    while time.monotonic() < until_s:
-        if true():
-            return True
-        time.sleep(0.002)
-    return False
 
 
 def alive(pid: int) -> bool:
