@@ -1,4 +1,4 @@
-"""A whole lifecycle of a job, run once and looked at by many tests; a node of fake GPUs.
+"""A whole lifecycle of a job, run once and looked at by many tests; a node of fake GPUs, and its service.
 
 The only conftest below e2e: its tests import from it by name.
 """
@@ -9,12 +9,13 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hosts import FakeNvml, fake_nvml
 from jobs import STAGES, TRACED, Lifecycle, block, happened, made_once, train_until
+from processes import Daemon
 from ranks import config, run_ranks
 
 
@@ -50,3 +51,17 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
         for number in node.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
+
+
+@pytest.fixture
+def start(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Daemon]]:
+    monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
+    running: list[Daemon] = []
+
+    def start(*rules: str, floor_mhz: int = 0) -> Daemon:
+        running.append(Daemon(tmp_path / "guardd.sock", *rules, floor_mhz=floor_mhz))
+        return running[-1]
+
+    yield start
+    for daemon in running:
+        daemon.end()

@@ -148,15 +148,11 @@ class PreferenceEngine(OwnEngine):
     _INSTRUCTION_MAP = OwnEngine._INSTRUCTION_MAP | {ReferenceForward: _exec_reference_forward}
 
 
-def preference(stages: int, *, perseus: dict[str, Any] | None = None) -> PipelineEngine:
+def users_own(
+    stages: int, *, perseus: dict[str, Any] | None = None, kind: type[OwnEngine] = OwnEngine
+) -> PipelineEngine:
     engine = build(config(MICROBATCHES, perseus=perseus), stages=stages, inner=uneven(stages))
-    engine.__class__ = PreferenceEngine
-    return engine
-
-
-def users_own(stages: int, *, perseus: dict[str, Any] | None = None) -> PipelineEngine:
-    engine = build(config(MICROBATCHES, perseus=perseus), stages=stages, inner=uneven(stages))
-    engine.__class__ = OwnEngine
+    engine.__class__ = kind
     return engine
 
 
@@ -164,13 +160,8 @@ def users_own(stages: int, *, perseus: dict[str, Any] | None = None) -> Pipeline
 
 ZERO_MICROBATCHES = 3
 ATTRIBUTES = (
-    "forward",
-    "backward",
-    "_backward_prologue",
-    "_backward_epilogue",
-    "allreduce_gradients",
-    "_take_model_step",
-    "step",
+    *("forward", "backward", "_backward_prologue", "_backward_epilogue"),
+    *("allreduce_gradients", "_take_model_step", "step"),
 )
 
 

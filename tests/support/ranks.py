@@ -125,16 +125,9 @@ def run_ranks(
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         queue: Answers = context.SimpleQueue()
-        shared = {
-            "folder": folder,
-            "queue": queue,
-            "body": body,
-            "args": args,
-            "environment": environment or {},
-            "enter": enter,
-        }
+        job = body, args, environment or {}, enter
         processes = [
-            context.Process(target=_rank, args=(rank, ranks), kwargs=shared) for rank in range(ranks)
+            context.Process(target=_rank, args=(rank, ranks, folder, queue, job)) for rank in range(ranks)
         ]
         gc.freeze()  # a rank that destroyed a group of an earlier test would wait for threads that it has not
         for process in processes:
@@ -177,17 +170,8 @@ def _collect(queue: Answers, processes: list[ForkProcess]) -> dict[int, object]:
     return answers
 
 
-def _rank(
-    rank: int,
-    ranks: int,
-    *,
-    folder: str,
-    queue: Answers,
-    body: Callable[..., object],
-    args: tuple[object, ...],
-    environment: Mapping[str, str],
-    enter: Callable[[int], None] | None,
-) -> None:
+def _rank(rank: int, ranks: int, folder: str, queue: Answers, job: tuple[Any, ...]) -> None:
+    body, args, environment, enter = job
     begin_as_a_program()
     output = os.open(f"{folder}/out{rank}", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)

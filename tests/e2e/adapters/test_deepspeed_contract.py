@@ -11,7 +11,7 @@ import pytest
 import torch
 from adapter_contract import AdapterContract, Noting
 from deepspeed.runtime.pipe.engine import PipelineEngine
-from deepspeed_hosts import MICROBATCHES, dualpipe_v, one_f_one_b, preference, users_own
+from deepspeed_hosts import MICROBATCHES, PreferenceEngine, dualpipe_v, one_f_one_b, users_own
 from ranks import losses, run_ranks, without
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -100,7 +100,7 @@ class TestTwoTransfersForEachMicrobatch(TestUsersOwnSchedule):
     """A reference model's activations travel before the trained one's."""
 
     def host(self, *, ranks: int) -> EngineHost:
-        return EngineHost(preference(ranks))
+        return EngineHost(users_own(ranks, kind=PreferenceEngine))
 
 
 class TestDualPipeV(TestOneForwardOneBackward):
