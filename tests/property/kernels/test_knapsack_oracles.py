@@ -51,10 +51,14 @@ def test_no_choice_of_all_is_better(table: tuple[Floats, Floats], share: int) ->
     assert bound_j * (1 - 1e-9) <= least_j <= energy_j[rows, option].sum() <= least_j * (1 + GAP)
 
 
+def costs_of(time_s: Floats, energy_j: Floats) -> CostTable:
+    pairs = (DEFAULT_PAIR, *(ClockPair(1, mhz + 1) for mhz in range(time_s.shape[1] - 1)))
+    return CostTable(("",) * len(time_s), pairs, time_s, energy_j)
+
+
 @given(table=tables())
 def test_the_product_is_the_least_of_all(table: tuple[Floats, Floats]) -> None:
-    pairs = (DEFAULT_PAIR, *(ClockPair(1, mhz + 1) for mhz in range(table[0].shape[1] - 1)))
-    chosen = choose(CostTable(("",) * len(table[0]), pairs, *table), EDP)
+    chosen = choose(costs_of(*table), EDP)
     assert chosen.time_s * chosen.energy_j == min(t * e for t, e in sums(*table))
 
 
@@ -62,9 +66,7 @@ def test_the_product_is_the_least_of_all(table: tuple[Floats, Floats]) -> None:
 def test_a_local_choice_keeps_the_bound_in_every_row_and_a_global_one_is_no_worse(
     table: tuple[Floats, Floats], tau: int
 ) -> None:
-    pairs = (DEFAULT_PAIR, *(ClockPair(1, mhz + 1) for mhz in range(table[0].shape[1] - 1)))
-    costs = CostTable(("",) * len(table[0]), pairs, *table)
-    goal = Goal(tau / 8)
+    costs, goal = costs_of(*table), Goal(tau / 8)
     local, overall = choose(costs, goal, Scope.LOCAL), choose(costs, goal)
     rows = np.arange(len(local.option))
     assert (costs.time_s[rows, local.option] <= (1 + tau / 8) * costs.time_s[:, 0]).all()

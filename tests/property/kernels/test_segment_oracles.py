@@ -81,23 +81,19 @@ def test_timelines_fall_and_each_is_on_the_lower_hull_of_all_cuts(sequence: Laun
         assert one.steps[0].offset_s == 0.0
 
 
-def kernel_like(launches: int, pairs: int, *, shortest_s: float, seed: int = 0) -> Launches:
-    random = np.random.default_rng(seed)
-    classes = 46
-    seconds = shortest_s * random.lognormal(0.0, 1.0, classes)[:, None]
-    clock, memory = np.linspace(1.0, 0.3, pairs), random.random(classes)[:, None]
+def launched(latency_s: float = 0.0) -> Launches:
+    """46 kernels from compute- to memory-bound, launched in turn 20 times; 12 pairs."""
+    random, classes = np.random.default_rng(0), 46
+    seconds = 1e-3 * random.lognormal(0.0, 1.0, classes)[:, None]
+    clock, memory = np.linspace(1.0, 0.3, 12), random.random(classes)[:, None]
     stretch = (1.0 - memory) / clock + memory
     power_w = 60.0 + 200.0 * clock**2.5 * (1.0 - 0.5 * memory)
     costs = costs_of(seconds * stretch, seconds * stretch * power_w)
-    return Launches(np.tile(random.permutation(classes), launches // classes), costs)
-
-
-def with_latency(sequence: Launches, latency_s: float) -> Launches:
-    return Launches(sequence.kernels, sequence.costs, latency_s)
+    return Launches(np.tile(random.permutation(classes), 20), costs, latency_s)
 
 
 def test_free_changes_give_the_choice_per_kernel() -> None:
-    sequence = kernel_like(920, 12, shortest_s=1e-3)
+    sequence = launched()
     counts = np.bincount(sequence.kernels)[:, None]
     table = CostTable(
         tuple(map(str, range(46))),
@@ -116,10 +112,10 @@ def test_free_changes_give_the_choice_per_kernel() -> None:
 
 
 def test_dear_changes_give_the_best_single_pair_and_those_between_lie_between() -> None:
-    sequence = kernel_like(920, 12, shortest_s=1e-3)
+    sequence = launched()
     budget_s = 1.05 * sequence.at_default.time_s
     energy = [
-        segments_within(with_latency(sequence, latency_s), budget_s).energy_j
+        segments_within(launched(latency_s), budget_s).energy_j
         for latency_s in (0.0, 1e-3, 4e-3, 16e-3, 64e-3, 1e3)
     ]
     assert all(before <= after * (1 + 1e-6) for before, after in pairwise(energy))
@@ -132,7 +128,7 @@ def test_dear_changes_give_the_best_single_pair_and_those_between_lie_between() 
 @pytest.mark.parametrize("latency_s", [0.0, 2e-3, 10e-3, 40e-3])
 def test_a_request_that_goes_out_ahead_is_in_force_when_its_segment_begins(latency_s: float) -> None:
     """Each segment lasts longer than a request takes, so that none goes out before the segment before it."""
-    sequence = with_latency(kernel_like(920, 12, shortest_s=1e-3), latency_s)
+    sequence = launched(latency_s)
     segments = segments_within(sequence, 1.02 * sequence.at_default.time_s)
     chosen = sequence.kernels, segments.per_launch
     lasts_s = sequence.costs.time_s[chosen]
@@ -143,7 +139,7 @@ def test_a_request_that_goes_out_ahead_is_in_force_when_its_segment_begins(laten
 
 
 def test_a_class_that_only_runs_at_the_default_pair_is_never_in_another_run() -> None:
-    sequence = kernel_like(920, 12, shortest_s=1e-3)
+    sequence = launched()
     sequence.costs.time_s[7, 1:] = np.inf
     segments = segments_within(sequence, 1.1 * sequence.at_default.time_s)
     assert set(segments.per_launch[sequence.kernels == 7].tolist()) == {0}

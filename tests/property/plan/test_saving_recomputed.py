@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, Portion, build, select, unslowed_s
 from perseus_ds.profile import Point, Profile
-from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
+from perseus_ds.schedule import Instruction, Kind, textbook
 
 
 def random_profile(draw: random.Random, stages: int) -> Profile:
@@ -29,10 +29,6 @@ def random_profile(draw: random.Random, stages: int) -> Profile:
                 for clock in clocks
             )
     return Profile(points)
-
-
-def random_schedule(draw: random.Random, stages: int) -> Schedule:
-    return textbook(draw.choice(["1f1b", "gpipe"]), stages=stages, microbatches=draw.randint(1, 5))
 
 
 def by_hand(plans: PlanSet, option: dict[Instruction, tuple[Portion, ...]]) -> tuple[float, float]:
@@ -74,13 +70,18 @@ def by_hand(plans: PlanSet, option: dict[Instruction, tuple[Portion, ...]]) -> t
 SEEDS = [seed if seed < 60 else pytest.param(seed, marks=pytest.mark.slow) for seed in range(200)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_printed_saving_is_the_one_by_hand(seed: int) -> None:
+def random_plans(seed: int, blocking_w: float | None = None) -> PlanSet:
     draw = random.Random(seed)
     stages = draw.randint(1, 4)
     profile = random_profile(draw, stages)
-    blocking_w = draw.uniform(0.0, 120.0)
-    plans = build(profile, random_schedule(draw, stages), blocking_power_w=blocking_w)
+    blocking_w = draw.uniform(0.0, 120.0) if blocking_w is None else blocking_w
+    schedule = textbook(draw.choice(["1f1b", "gpipe"]), stages=stages, microbatches=draw.randint(1, 5))
+    return build(profile, schedule, blocking_power_w=blocking_w)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_printed_saving_is_the_one_by_hand(seed: int) -> None:
+    plans = random_plans(seed)
     highest = dict.fromkeys(plans.computations(), (Portion(0, 1.0),))
     baseline_s, baseline_j = by_hand(plans, highest)
     assert plans.baseline.iteration_time_s == pytest.approx(baseline_s, rel=1e-9)
@@ -96,9 +97,7 @@ def test_the_printed_saving_is_the_one_by_hand(seed: int) -> None:
 @given(st.integers(0, 10**9))
 @settings(max_examples=15, deadline=None)
 def test_no_slowdown_is_the_cheapest_that_is_no_slower_than_all_maximum_clocks(seed: int) -> None:
-    draw = random.Random(seed)
-    stages = draw.randint(1, 4)
-    plans = build(random_profile(draw, stages), random_schedule(draw, stages), blocking_power_w=70.0)
+    plans = random_plans(seed, 70.0)
     chosen = select(plans, Objective())
     limit_s = max(plans.baseline.iteration_time_s, float(plans.iteration_time_s[0]))
     fits = [plans.plan(i) for i in range(len(plans)) if plans.iteration_time_s[i] <= limit_s * (1 + 1e-9)]
@@ -109,9 +108,7 @@ def test_no_slowdown_is_the_cheapest_that_is_no_slower_than_all_maximum_clocks(s
 @given(st.integers(0, 10**9))
 @settings(max_examples=15, deadline=None)
 def test_no_plan_as_fast_is_below_a_bound(seed: int) -> None:
-    draw = random.Random(seed)
-    stages = draw.randint(1, 4)
-    plans = build(random_profile(draw, stages), random_schedule(draw, stages), blocking_power_w=70.0)
+    plans = random_plans(seed, 70.0)
     cheapest_so_far_j = np.minimum.accumulate(plans.energy_j)
     assert (plans.lower_bound_j <= cheapest_so_far_j * (1 + 1e-9)).all()
     assert (np.diff(plans.lower_bound_j) <= 1e-9 * plans.energy_j[0]).all()
