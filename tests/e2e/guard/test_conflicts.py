@@ -9,10 +9,9 @@ from fake_nvml import FakeNvml
 from processes import eventually, set_clock
 
 from perseus_ds.device.gpu import ConflictKind, DeviceRequest
-from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
+from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.open import choose
-from perseus_ds.guard.repair import Outcome, repair
 
 pytestmark = pytest.mark.e2e
 
@@ -57,19 +56,6 @@ def test_a_foreign_clock_is_said_and_control_given_up(node: FakeNvml, gpu: Guard
         set_clock(gpu, 900)
 
 
-@pytest.mark.slow
-def test_a_lost_gpu_is_said_and_its_journal_kept(node: FakeNvml) -> None:
-    with held(node) as gpu:
-        node.state.gpu[0].any_error = 15
-        assert eventually(lambda: said(gpu, "lost"))
-        with pytest.raises(DeviceLostError):
-            set_clock(gpu, 705)
-    assert repair()[0].outcome is Outcome.FAILED
-    node.state.gpu[0].any_error = 0
-    assert repair()[0].outcome is Outcome.RESTORED
-    assert node.locked_mhz() == [0, 0]
-
-
 def test_a_changed_power_profile_is_said_once_for_every_change(node: FakeNvml) -> None:
     with held(node, power_profile=3) as gpu:
         node.state.gpu[0].power_profile = 5
@@ -88,34 +74,12 @@ def test_persistence_off_is_said_at_the_start(node: FakeNvml) -> None:
         assert eventually(lambda: said(gpu, "persistence"))
 
 
-def test_a_driver_that_refuses_is_said_at_the_next_request(node: FakeNvml, gpu: GuardedGpu) -> None:
-    node.state.gpu[0].set_error = 4
-    gpu.lock_clock(705)
-    assert eventually(lambda: gpu.given_up() is not None)
-    node.state.gpu[0].set_error = 0
-    assert eventually(lambda: node.locked_mhz() == [0, 0])
-
-
 def test_a_lock_that_was_there_before_the_job_is_reported_and_reset(node: FakeNvml) -> None:
     node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 720, 60
     with choose(DeviceRequest("nvml")).gpu as gpu:
         assert eventually(lambda: ConflictKind.PREEXISTING_LOCK in kinds(gpu))
         assert said(gpu, "720 MHz")
         assert node.locked_mhz() == [0, 0]
-    assert node.locked_mhz() == [0, 0]
-
-
-def test_the_lock_that_an_operator_states_comes_back(node: FakeNvml) -> None:
-    node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 720, 60
-    with choose(DeviceRequest("nvml", restore_clock_mhz=720)).gpu as gpu:
-        set_clock(gpu, 900)
-        assert ConflictKind.PREEXISTING_LOCK not in kinds(gpu)
-    assert node.locked_mhz() == [720, 0]
-
-
-def test_an_idle_gpu_that_does_not_say_so_is_not_taken_for_locked(node: FakeNvml) -> None:
-    with held(node, idle_mhz=345) as gpu:
-        assert ConflictKind.PREEXISTING_LOCK not in kinds(gpu)
     assert node.locked_mhz() == [0, 0]
 
 

@@ -159,19 +159,7 @@ def test_a_clock_that_cannot_be_read_is_put_back_all_the_same(node: FakeNvml) ->
     assert list(journal.journaled_uuids()) == []
 
 
-# In the middle of a job a moment of errors is over when it is over.
-
-
-def test_a_moment_of_errors_in_mid_job_is_over_when_it_is_over(node: FakeNvml) -> None:
-    with choose(DeviceRequest("nvml")).gpu as gpu:
-        set_clock(gpu, 660)
-        node.refuse_for(0.2)
-        gpu.reset_clock()
-        gpu.sync()
-        assert free(node)
-        set_clock(gpu, 900)
-        assert node.locked_mhz() == [900, 0]
-        assert gpu.given_up() is None
+# In the middle of a job.
 
 
 def test_a_lapse_whose_reset_fails_is_tried_again(node: FakeNvml) -> None:
@@ -182,16 +170,6 @@ def test_a_lapse_whose_reset_fails_is_tried_again(node: FakeNvml) -> None:
         gpu.lock_clock(900)
         assert eventually(lambda: gpu.given_up() is not None)
         assert eventually(lambda: free(node))
-
-
-def test_now_and_then_an_error_is_no_reason_to_give_up(node: FakeNvml) -> None:
-    node.state.gpu[0].refuse_pct, node.state.gpu[0].refuse_code = 30, 999
-    with choose(DeviceRequest("nvml")).gpu as gpu:
-        for clock_mhz in gpu.capabilities().clocks_mhz[:60]:
-            set_clock(gpu, clock_mhz)
-            assert node.locked_mhz()[0] == clock_mhz
-        assert gpu.given_up() is None
-    assert eventually(lambda: free(node))
 
 
 # A driver that says yes and does nothing, or has not the right.

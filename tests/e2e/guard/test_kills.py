@@ -95,15 +95,6 @@ def test_the_first_signal_that_does_not_end_a_guard_by_itself_is_heard(
             process.kill()
 
 
-def test_a_stopped_trainer_holds_up_nobody(node: FakeNvml) -> None:
-    job = locking_job(node)
-    job.kill_trainer(signal.SIGSTOP)
-    assert repair()[0].outcome is Outcome.HELD
-    job.kill_trainer()
-    job.wait()
-    assert eventually(lambda: free(node))
-
-
 def test_both_killed_the_next_start_repairs(node: FakeNvml) -> None:
     job = locking_job(node)
     job.kill_both()
