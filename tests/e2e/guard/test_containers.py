@@ -41,52 +41,33 @@ class Container:
     ) -> None:
         words = [sys.executable, str(TRAINER), "0", how, device, *(["unguarded"] if risk else [])]
         inside = words if first else ["sh", "-c", f"{shlex.join(words)}; exit 1"]
-        self.process = subprocess.Popen(
-            [*NAMESPACE, *inside],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-        self._first = first
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+        self.process = subprocess.Popen([*NAMESPACE, *inside], start_new_session=True, **pipes)
         self.said = self.process.stdout.readline()
 
+    def kill(self, below: int) -> None:
+        """Kill the process so far below the namespace's maker: the first one takes all others with it."""
+        pid = self.process.pid
+        for _ in range(below):
+            pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+
     @property
-    def trainer(self) -> int:
-        pid = _child_of(self.process.pid)
-        return pid if self._first else _child_of(pid)
-
-    def kill_trainer(self) -> None:
-        """The rank alone, by the node: where it is the first process, all go with it."""
-        os.kill(self.trainer, signal.SIGKILL)
-
-    def kill_all(self) -> None:
-        """The container's first process: the kernel kills all others with it."""
-        os.kill(_child_of(self.process.pid), signal.SIGKILL)
+    def is_gone(self) -> bool:
+        return self.process.poll() is not None
 
     def end(self) -> None:
-        if self.process.poll() is None:
+        if not self.is_gone:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.stdout.close()
         self.process.wait(30)
 
 
-def _child_of(pid: int) -> int:
-    words = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return int(words[0])
-
-
 Start = Callable[..., Container]
-WAYS = {
-    "the first process is killed": (True, Container.kill_all),
-    "the first process ends by itself": (True, None),
-    "a rank below a shell is killed": (False, Container.kill_trainer),
-    "the container is killed": (False, Container.kill_all),
-}
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def contained(node: FakeNvml) -> Iterator[Start]:
     started: list[Container] = []
 
     def begin(**words: object) -> Container:
@@ -99,20 +80,21 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture
-def inside(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def inside(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No folder is named: what a container has by itself."""
     monkeypatch.delenv("PERSEUS_GUARD_DIR")
     monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
-    yield tmp_path / "guardd.sock"
+    yield
     for left in Path("/run/perseus_ds").glob(f"{UUID[:13]}*"):
         left.unlink()
 
 
 @in_container
+@pytest.mark.usefixtures("inside")
 def test_without_a_service_or_a_folder_no_clock_is_set_and_it_is_said_why(
-    inside: Path, node: FakeNvml, start: Start
+    node: FakeNvml, contained: Start
 ) -> None:
-    said = start().said
+    said = contained().said
     assert "in a container" in said
     assert "PERSEUS_GUARD_DIR" in said
     assert "allow_unguarded_container: true" in said
@@ -120,54 +102,67 @@ def test_without_a_service_or_a_folder_no_clock_is_set_and_it_is_said_why(
 
 
 @in_container
-def test_who_takes_the_risk_sets_clocks(inside: Path, node: FakeNvml, start: Start) -> None:
-    start(risk=True)
+@pytest.mark.usefixtures("inside")
+def test_who_takes_the_risk_sets_clocks(node: FakeNvml, contained: Start) -> None:
+    contained(risk=True)
     assert eventually(lambda: not free(node))
 
 
+ENDS = pytest.mark.parametrize(
+    ("first", "kills"),
+    [(True, 1), (True, 0), (False, 2), (False, 1)],
+    ids=[
+        "the first process is killed",
+        "the first process ends by itself",
+        "a rank below a shell is killed",
+        "the container is killed",
+    ],
+)
+
+
+def ended(node: FakeNvml, contained: Start, *, first: bool, kills: int, device: str = "automatic") -> None:
+    """Start a container, and end it once it has set a clock."""
+    container = contained(device=device, first=first, how="runs" if kills else "vanishes")
+    assert eventually(lambda: not free(node) or container.is_gone)
+    if kills:
+        container.kill(kills)
+    assert eventually(lambda: container.is_gone)
+
+
 @in_container
-@pytest.mark.parametrize(("first", "kill"), WAYS.values(), ids=WAYS)
+@pytest.mark.usefixtures("inside")
+@ENDS
 def test_with_the_service_outside_nothing_is_left(
-    inside: Path, node: FakeNvml, start: Start, *, first: bool, kill: Callable[[Container], None] | None
+    node: FakeNvml, start: Callable[..., Daemon], contained: Start, *, first: bool, kills: int
 ) -> None:
-    daemon = Daemon(inside, EVERYTHING)
-    try:
-        container = start(first=first, how="vanishes" if kill is None else "runs")
-        assert eventually(lambda: not free(node) or container.process.poll() is not None)
-        if kill is not None:
-            kill(container)
-        assert eventually(lambda: free(node) and container.process.poll() is not None)
-    finally:
-        daemon.end()
+    start(EVERYTHING)
+    ended(node, contained, first=first, kills=kills)
+    assert eventually(lambda: free(node))
 
 
 @in_container
-@pytest.mark.parametrize(("first", "kill"), WAYS.values(), ids=WAYS)
+@ENDS
 def test_with_a_journal_on_the_node_the_next_start_finds_it(
-    node: FakeNvml, start: Start, *, first: bool, kill: Callable[[Container], None] | None
+    node: FakeNvml, contained: Start, *, first: bool, kills: int
 ) -> None:
-    container = start(first=first, device="nvml", how="vanishes" if kill is None else "runs")
-    assert eventually(lambda: not free(node) or container.process.poll() is not None)
-    if kill is not None:
-        kill(container)
-    assert eventually(lambda: container.process.poll() is not None)
+    ended(node, contained, first=first, kills=kills, device="nvml")
     repair()
     assert free(node)
 
 
 @in_container
-def test_a_lock_left_by_a_container_is_not_taken_for_an_operators(
-    inside: Path, node: FakeNvml, start: Start
-) -> None:
+@pytest.mark.usefixtures("inside")
+def test_a_lock_left_by_a_container_is_not_taken_for_an_operators(node: FakeNvml, contained: Start) -> None:
     with NvmlGpu(DeviceRequest("nvml")) as left:
         left.lock_clock(660)
-    container = start(risk=True, how="closes")
-    assert eventually(lambda: container.process.poll() is not None)
+    container = contained(risk=True, how="closes")
+    assert eventually(lambda: container.is_gone)
     assert eventually(lambda: free(node))
 
 
 @in_container
-def test_doctor_says_it(inside: Path, node: FakeNvml) -> None:
+@pytest.mark.usefixtures("inside", "node")
+def test_doctor_says_it() -> None:
     command = [*NAMESPACE, sys.executable, "-m", "perseus_ds", "doctor"]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert UUID.format(0) in told.stdout
