@@ -20,6 +20,8 @@ from ranks import PipelineEngine, Said, batches, build, config, losses, run_rank
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
 
+T = TypeVar("T")
+
 STAGES = 4
 MICROBATCHES = 4
 UNEVEN = (8, 8, 8, 16)
@@ -123,6 +125,16 @@ def train_until(
     return trained(engine, seen)
 
 
+def until_measured(step: Callable[[], T], perseus: Mapping[str, Any] | None, at_most: int) -> list[T]:
+    """What each step returns until rank 0 sees that a saving was measured; without a block all of them."""
+    measured, seen = happened("measured"), list[T]()
+    while len(seen) < at_most:
+        seen.append(step())
+        if perseus is not None and agreed(measured(Path(perseus["run_dir"]))):
+            break
+    return seen
+
+
 def give_way(run_dir: Path) -> None:
     last = next((name for name in reversed(names(run_dir)) if name in {"planning", "running"}), "")
     if last == "planning":
@@ -173,8 +185,6 @@ def copy_of(run_dir: Path, to: Path, *, without: tuple[str, ...] = ()) -> Path:
 
 
 # What is dear to make and only read: made by one worker of a run, shared by all.
-
-T = TypeVar("T")
 
 
 def made_once(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], T]) -> T:

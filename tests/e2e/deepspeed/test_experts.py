@@ -14,7 +14,7 @@ import torch
 from deepspeed.moe.layer import MoE
 from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
 from deepspeed_hosts import ZeroHost
-from jobs import SURE, agreed, block, events, happened, lines
+from jobs import SURE, block, events, lines, until_measured
 from ranks import Layer, LayerSpec, PipelineModule, batches, config, run_ranks
 from torch import nn
 
@@ -22,8 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SPREAD = 2
 """Ranks that the experts of a layer are spread over."""
-AUDIT: dict[str, Any] = {"audit": {"every_iterations": 20, "iterations": 10}}
-MOST = 400
+AUDIT = {"every_iterations": 20, "iterations": 10}
 
 Step = Callable[[], list[str]]
 Perseus = Mapping[str, Any] | None
@@ -68,11 +67,8 @@ def train(
     rank: int, job: Callable[[Perseus], tuple[Any, Step]], perseus: Perseus, steps: int
 ) -> tuple[list[list[str]], str]:
     torch.manual_seed(7)
-    (engine, step), losses = job(perseus), list[list[str]]()
-    while len(losses) < steps:
-        losses.append(step())
-        if perseus is not None and agreed(happened("measured")(Path(perseus["run_dir"]))):
-            break
+    engine, step = job(perseus)
+    losses = until_measured(step, perseus, steps)
     data = b"".join(parameter.detach().float().numpy().tobytes() for parameter in engine.module.parameters())
     return losses, hashlib.sha256(data).hexdigest()
 
@@ -85,7 +81,7 @@ def train(
 def test_replicas_with_common_experts_are_one_set_that_saves_what_was_expected(
     tmp_path: Path, ranks: int, job: Callable[..., Any], changes: dict[str, Any]
 ) -> None:
-    said = run_ranks(ranks, train, job, block(tmp_path, **AUDIT, **changes), MOST)
+    said = run_ranks(ranks, train, job, block(tmp_path, audit=AUDIT, **changes), 400)
     assert "2 replicas (coupled" in lines(said[0])[0]
     assert events(tmp_path)[0]["fingerprint"]["coupled"] == "2 pipelines"
     served = [one.value for one in said]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from jobs import agreed, block, events, happened, lines, names
+from jobs import block, events, lines, names, until_measured
 from ranks import Said, run_ranks
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
@@ -32,7 +32,7 @@ WARM_UP = 2
 
 
 class Graph:
-    """Runs the pass that was captured; ``ours_inside`` are functions of ours that it was captured with."""
+    """Runs the pass that was captured."""
 
     run: Callable[[], object] = staticmethod(lambda: None)
 
@@ -91,17 +91,13 @@ def _step(data: Iterator[Mapping[str, Any]], model: Any, **words: Any) -> Any:  
 
 
 def train(rank: int, config: Mapping[str, Any] | None, steps: int) -> tuple[list[list[str]], bool, list[str]]:
-    job, measured = GraphedJob(SHAPE), happened("measured")
+    job = GraphedJob(SHAPE)
     before = {name: getattr(job.schedules, name) for name in (*PASSES, *STEPS)}
     graph = FullCudaGraphWrapper.__call__
     if config is not None:
         perseus_ds.attach(job.schedules, config=config)
     job.wrap()
-    losses = []
-    while len(losses) < steps:
-        losses.append(job.step())
-        if config is not None and agreed(measured(Path(config["run_dir"]))):
-            break
+    losses = until_measured(job.step, config, steps)
     perseus_ds.detach(job.schedules)
     left = [name for name, thing in before.items() if getattr(job.schedules, name) is not thing]
     left += ["__call__"] * (FullCudaGraphWrapper.__call__ is not graph)

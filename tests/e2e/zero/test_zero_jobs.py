@@ -11,7 +11,7 @@ import deepspeed
 import pytest
 import torch.distributed as dist
 from deepspeed_hosts import ZeroHost, zero_engine
-from jobs import agreed, block, events, happened, lines
+from jobs import block, events, lines, until_measured
 from ranks import Layer, config, run_ranks
 from torch import nn
 
@@ -22,16 +22,9 @@ from perseus_ds.runtime.adapter import SyncPoint
 
 pytestmark = pytest.mark.e2e
 
-MOST_STEPS = 400
 
-
-def until_measured(rank: int, stage: int, perseus: Mapping[str, Any]) -> int:
-    host, measured = ZeroHost(zero_engine(stage, microbatches=1, perseus=perseus)), happened("measured")
-    for step in range(MOST_STEPS):
-        host.train()
-        if agreed(measured(Path(perseus["run_dir"]))):
-            return step
-    raise AssertionError(f"nothing measured in {MOST_STEPS} steps")
+def measured(rank: int, stage: int, perseus: Mapping[str, Any]) -> None:
+    until_measured(ZeroHost(zero_engine(stage, microbatches=1, perseus=perseus)).train, perseus, 400)
 
 
 @pytest.mark.parametrize("stage", [0, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (1, 2, 3))])
@@ -39,9 +32,9 @@ def test_a_job_without_accumulation_whose_iterations_are_long_is_measured(tmp_pa
     """A tenth slower for less energy; a window holds two runs of each computation, on each replica."""
     slower = {"policy": "max_slowdown", "max_slowdown_pct": 10.0}
     perseus = block(tmp_path, objective=slower, simulated={"mean_forward_s": 1.0})
-    said = run_ranks(2, until_measured, stage, perseus)
-    measured = next(one for one in events(tmp_path) if one["event"] == "measured")
-    assert measured["saving_pct"] > 3.0
+    said = run_ranks(2, measured, stage, perseus)
+    found = next(one for one in events(tmp_path) if one["event"] == "measured")
+    assert found["saving_pct"] > 3.0
     assert ["1 microbatch;" in line for line in lines(said[0])].count(True) == 1
     points = json.loads((tmp_path / "profile.json").read_text())["points"]
     assert min(point["samples"] for point in points) == 4
