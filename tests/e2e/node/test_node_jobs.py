@@ -162,30 +162,23 @@ def conflicts(run_dir: Path) -> list[tuple[object, ...]]:
     return [(one["kind"], one["rank"], one["rule"]) for one in seen if one["kind"] != "not_stored"]
 
 
-def afflicted(node: FakeNvml, run_dir: Path, blow: Callable[[], None], kind: str) -> list[Said]:
-    def held() -> bool:
-        highest_mhz = node.state.gpu[0].boost_mhz or 1410  # calibration holds it too, for a moment
-        return "profiling" in names(run_dir) and set(node.locked_mhz()) == {highest_mhz}
-
-    def strike() -> None:
-        time.sleep(1.0)  # the guard reads a clock back four times a second: let it see this one reached
-        blow()
-
-    def over(run_dir: Path) -> bool:
-        return kind in [one for one, _, _ in conflicts(run_dir)] and not node.locked_mhz()[0]
-
-    with beside(when(held, strike)):
-        return lived(node, config(gradient_clipping=1.0, perseus=holding(run_dir)), over, more=10)
-
-
 @pytest.mark.slow
 def test_a_lost_gpu_takes_all_out_and_is_repaired_when_it_is_back(node: FakeNvml, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
 
+    def held() -> bool:  # calibration holds it too, for a moment
+        return "profiling" in names(run_dir) and node.locked_mhz() == [1410] * STAGES
+
     def lose() -> None:
+        time.sleep(1.0)  # the guard reads a clock back four times a second: let it see this one reached
         node.state.gpu[VICTIM].any_error = 15
 
-    said = afflicted(node, run_dir, lose, "gpu_lost")
+    def over(run_dir: Path) -> bool:
+        return "gpu_lost" in [kind for kind, _, _ in conflicts(run_dir)] and not node.locked_mhz()[0]
+
+    with beside(when(held, lose)):
+        content = config(gradient_clipping=1.0, perseus=holding(run_dir))
+        said = lived(node, content, over, more=10)
     assert node.locked_mhz() == [0, 0, 1410, 0]
     node.state.gpu[VICTIM].any_error = 0
     command = [sys.executable, "-m", "perseus_ds", "clocks", "reset"]  # its guard may have put it back before
