@@ -17,7 +17,7 @@ from jobs import events
 
 import perseus_ds
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "install", "--no-index", "--quiet")
@@ -44,7 +44,6 @@ def wheel(built: Path) -> Path:
     return wheel
 
 
-@pytest.mark.slow
 def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
     """Installed without its dependencies, which are lent by a path file: torch is not installed twice."""
     run(sys.executable, "-m", "venv", tmp_path / "own")
@@ -59,7 +58,6 @@ def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Pat
     assert '"armed": true' in run(programs / "perseus-ds", "doctor", "--json", cwd=tmp_path).stdout
 
 
-@pytest.mark.slow
 def test_the_wheel_moves_no_package_of_an_environment_that_has_them(wheel: Path, tmp_path: Path) -> None:
     """torch and DeepSpeed above all: pip would install the wheel alone, and needs no index to know."""
     report = tmp_path / "report.json"
@@ -67,7 +65,6 @@ def test_the_wheel_moves_no_package_of_an_environment_that_has_them(wheel: Path,
     assert {one["metadata"]["name"] for one in json.loads(report.read_text())["install"]} <= {"perseus_ds"}
 
 
-@pytest.mark.slow
 def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -80,7 +77,6 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert not any(name.startswith(("tests/", "scripts/")) for name in names)
 
 
-@pytest.mark.slow
 def test_the_sdist_has_what_is_not_code(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -131,15 +127,12 @@ def losses(output: str) -> str:
 
 @pytest.fixture(scope="module")
 def plain(plodder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the output of the same script where nothing switches us on."""
-    return trained(plodder, tmp_path_factory.mktemp("plain") / "store")
+    """Return the output of the same script where nothing switches us on, and nothing of ours is there."""
+    output = trained(plodder, tmp_path_factory.mktemp("plain") / "store")
+    assert "perseus" not in output
+    return output
 
 
-def test_without_the_file_nothing_of_ours_is_there(plain: str) -> None:
-    assert "perseus" not in plain
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("by", ["a file", "attach in code"])
 def test_an_adapter_of_another_package_is_found(plodder: Path, plain: str, tmp_path: Path, by: str) -> None:
     store, run_dir, file = (tmp_path / name for name in ("store", "run", "perseus.json"))

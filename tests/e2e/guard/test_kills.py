@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -59,17 +60,45 @@ def test_a_guard_that_is_asked_to_end_puts_the_clock_back(node: FakeNvml, number
     assert free(node)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may ask to be spared")
-def test_short_of_memory_the_kernel_takes_the_trainer_before_its_guard(node: FakeNvml) -> None:
-    """Whoever has the higher score is killed first: proc_pid_oom_score_adj(5)."""
-    job = locking_job(node)
-    guards, trainers = (
-        int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (job.guard, job.process.pid)
-    )
-    job.kill_trainer()
-    job.wait()
-    assert guards < trainers
-    assert eventually(lambda: free(node))
+def group_of_little_memory() -> Path | None:
+    """Make a control group below our own, of either version, that may use 192 MiB and no swap."""
+    for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, limit = ("/memory", "memory.limit_in_bytes") if controllers else ("", "memory.max")
+        group = Path(f"/sys/fs/cgroup{root}{path}/perseus_test_{os.getpid()}")
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            for name, value in {limit: 192 << 20, "memory.swap.max": 0, "memory.swappiness": 0}.items():
+                if (group / name).exists():
+                    (group / name).write_text(str(value))
+            return group
+    return None
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    if (group := group_of_little_memory()) is None:
+        pytest.skip("no memory cgroup can be made here")
+    yield group
+    assert eventually(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+def test_a_trainer_that_exhausts_its_memory_is_killed_and_not_its_guard(
+    node: FakeNvml, little_memory: Path
+) -> None:
+    joins = ["sh", "-c", f'echo $$ > {little_memory}/cgroup.procs && exec "$@"', "sh"]
+    words = [*joins, sys.executable, str(TRAINER), "0", "exhausts"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        guard = int(process.stdout.readline())
+        assert process.wait(60) == -signal.SIGKILL
+    assert eventually(lambda: not alive(guard))
+    assert node.state.gpu[0].sets > 0
+    assert node.locked_mhz() == [0, 0]
+    counts = (little_memory / name for name in ("memory.oom_control", "memory.events"))
+    assert "oom_kill 1\n" in next(file for file in counts if file.exists()).read_text()
 
 
 def catches(pid: int, number: signal.Signals) -> bool:

@@ -49,13 +49,15 @@ def main() -> None:
         with contextlib.suppress(DeviceError):
             calibrate(gpu)
     draw = random.Random(seed)
-    until_s = time.monotonic() + 60
+    held, until_s = [], time.monotonic() + 60
     while time.monotonic() < until_s:
         try:
             gpu.lock_clock(draw.choice(gpu.capabilities().clocks_mhz))
         except DeviceError:
             time.sleep(60)
         time.sleep(0 if how == "floods" else draw.random() * 0.01)
+        if how == "exhausts":
+            held.append(bytearray(b"x") * (4 << 20))  # touched, so that the kernel has to find it
         if how in ENDS and draw.random() < 0.05:
             ENDS[how](gpu)
             return
