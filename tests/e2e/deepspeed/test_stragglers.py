@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -71,6 +72,17 @@ class Job:
         return float(np.sum(mine)) / (end - start)
 
 
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A job of two replicas with its profile and its plan, to be copied."""
+    return planned_job(tmp_path_factory.mktemp("planned"), ranks=4, forward_s=FORWARD_S, profiled=True)
+
+
+def copied(planned: dict[str, Any], run_dir: Path, **changes: object) -> dict[str, Any]:
+    shutil.copytree(planned["perseus"]["run_dir"], run_dir)
+    return planned | {"perseus": planned["perseus"] | {"run_dir": str(run_dir)} | changes}
+
+
 # One replica is 1.2 times slower for a while: who runs what, when, and at what cost.
 
 SLOW_FROM, SLOW_TO, ITERATIONS = 20, 60, 80
@@ -79,12 +91,17 @@ SLOW_FROM, SLOW_TO, ITERATIONS = 20, 60, 80
 @pytest.fixture(
     scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)], ids=["2 replicas", "4 replicas"]
 )
-def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    folder, ranks = tmp_path_factory.mktemp("straggler"), request.param * STAGES
-    content = planned_job(folder, ranks=ranks, forward_s=FORWARD_S)
+def job(
+    request: pytest.FixtureRequest, planned: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Job:
+    folder, replicas = tmp_path_factory.mktemp("straggler"), request.param
+    if replicas == 2:
+        content = copied(planned, folder / "run")
+    else:
+        content = planned_job(folder, ranks=replicas * STAGES, forward_s=FORWARD_S)
     spells = {STRAGGLER: [(SLOW_FROM, SLOW_TO, SLOWDOWN)]}
-    said = run_ranks(ranks, straggle, content, STAGES, spells, ITERATIONS)
-    return Job(request.param, folder / "run", content, said, read_plans(folder / "run" / "plan.json"))
+    said = run_ranks(replicas * STAGES, straggle, content, STAGES, spells, ITERATIONS)
+    return Job(replicas, folder / "run", content, said, read_plans(folder / "run" / "plan.json"))
 
 
 def test_all_ranks_play_the_same_plans_and_train_as_without_us(job: Job) -> None:
@@ -209,16 +226,15 @@ def run_capped(rank: int, content: dict[str, Any], caps_w: tuple[float, float]) 
 
 
 @pytest.fixture(scope="module")
-def capped(tmp_path_factory: pytest.TempPathFactory) -> CappedJob:
+def capped(planned: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> CappedJob:
     """Two replicas, with caps between what the objective's plan takes and the least."""
-    folder, ranks = tmp_path_factory.mktemp("capped"), 2 * STAGES
-    audit = {"audit": {"every_iterations": 8, "iterations": 2, "settle_s": 0.0}}
-    content = planned_job(folder, ranks=ranks, forward_s=FORWARD_S, perseus=audit, profiled=True)
-    plans = read_plans(folder / "run" / "plan.json")
+    run_dir = tmp_path_factory.mktemp("capped") / "run"
+    content = copied(planned, run_dir, audit={"every_iterations": 8, "iterations": 2, "settle_s": 0.0})
+    plans = read_plans(run_dir / "plan.json")
     power_w = FrontierIndex.of(plans, Objective()).power_w
     free_w, least_w = float(power_w[select(plans, Objective()).index]), float(power_w.min())
     caps_w = free_w - 0.3 * (free_w - least_w), free_w - 0.6 * (free_w - least_w)
-    return CappedJob(2, folder / "run", content, run_ranks(ranks, run_capped, content, caps_w), plans, caps_w)
+    return CappedJob(2, run_dir, content, run_ranks(4, run_capped, content, caps_w), plans, caps_w)
 
 
 def test_all_ranks_move_at_the_same_iteration_and_within_two(capped: CappedJob) -> None:
@@ -296,9 +312,11 @@ def troubled(rank: int, content: dict[str, Any], leaves: bool) -> Book:  # noqa:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leaves", [True, False], ids=["falls silent", "stands still"])
-def test_a_silent_rank_ends_at_most_the_answers_to_stragglers(tmp_path: Path, *, leaves: bool) -> None:
+def test_a_silent_rank_ends_at_most_the_answers_to_stragglers(
+    planned: dict[str, Any], tmp_path: Path, *, leaves: bool
+) -> None:
     """One that stands still for a while is waited for by training alone: nothing ends."""
-    content = planned_job(tmp_path, ranks=4, forward_s=FORWARD_S)
+    content = copied(planned, tmp_path / "run")
     said = run_ranks(4, troubled, content, leaves)
     books = [one.value for one in said]
     first, last = books[0].plans[0], books[0].plans[-1]
