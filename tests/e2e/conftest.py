@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hosts import FakeNvml, fake_nvml
 from jobs import STAGES, TRACED, Lifecycle, block, happened, made_once, train_until
-from processes import Daemon
+from processes import Daemon, allowing, serving
 from ranks import config, run_ranks
 
 
@@ -58,8 +58,9 @@ def start(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
     running: list[Daemon] = []
 
-    def start(*rules: str, floor_mhz: int = 0) -> Daemon:
-        running.append(Daemon(tmp_path / "guardd.sock", *rules, floor_mhz=floor_mhz))
+    def start(*rules: str) -> Daemon:
+        """Start a service that allows everything, unless there are rules."""
+        running.append(serving(tmp_path / "guardd.sock", *allowing(*rules)))
         return running[-1]
 
     yield start

@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fake_nvml import UUID, FakeNvml
 from hosts import eventually
@@ -15,9 +17,8 @@ from hosts import eventually
 from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.protocol import KIND, MAX_BYTES
 
-PROGRAM = Path(__file__).with_name("service.py")
+GUARDD = (sys.executable, "-m", "perseus_ds", "guardd")
 TRAINER = Path(__file__).with_name("trainer.py")
-EVERYTHING = "gpus=*"
 
 
 class Job:
@@ -62,18 +63,35 @@ def locking_job(node: FakeNvml, how: str = "runs") -> Job:
 
 
 class Daemon:
-    def __init__(self, path: Path, *rules: str, floor_mhz: int = 0) -> None:
-        self.path = path
-        self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(path), str(floor_mhz), *rules], stdout=subprocess.PIPE
-        )
-        assert self.process.stdout.readline() == b"ready\n"
+    """The node's service as its command starts it, with its log beside its socket."""
+
+    def __init__(self, path: Path, *words: str, before: Sequence[str] = (), **environment: str) -> None:
+        self.path, self.log = path, path.with_suffix(".log")
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*before, *GUARDD, "--socket", str(path), *words],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment},
+            )
+
+    def says(self, text: str) -> bool:
+        return eventually(lambda: text in self.log.read_text())
 
     def connect(self) -> socket.socket:
-        return connect(self.path)
+        sock = socket.socket(socket.AF_UNIX, KIND)
+        try:
+            sock.connect(str(self.path))
+        except OSError:
+            sock.close()
+            raise
+        sock.settimeout(20)
+        return sock
 
-    def take(self, index: int = 0, lease_s: float = 30.0) -> tuple[socket.socket, dict[str, object]]:
-        return take(self.path, index, lease_s=lease_s)
+    def take(self, index: int = 0) -> tuple[socket.socket, dict[str, object]]:
+        """Ask for a lease on a GPU."""
+        sock, uuid = self.connect(), UUID.format(index)
+        return sock, ask(sock, do="take", uuid=uuid, owner="a job", backend="nvml", lease_s=30.0)
 
     def gives(self, index: int = 0) -> bool:
         """Say whether a lease on a GPU is free."""
@@ -81,30 +99,22 @@ class Daemon:
         sock.close()
         return answer["is"] == "taken"
 
-    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self.process.stdout.close()
-        self.process.wait(30)
+        return self.process.wait(60)
 
 
-def connect(path: Path) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, KIND)
-    try:
-        sock.connect(str(path))
-    except OSError:
-        sock.close()
-        raise
-    sock.settimeout(20)
-    return sock
+def serving(path: Path, *words: str, **how: Any) -> Daemon:  # noqa: ANN401
+    """A service that listens."""
+    daemon = Daemon(path, *words, **how)
+    assert daemon.says("listening on"), daemon.log.read_text()
+    return daemon
 
 
-def take(
-    path: Path, index: int, *, owner: str = "test", lease_s: float = 30.0
-) -> tuple[socket.socket, dict[str, object]]:
-    """Ask a service for a lease on a GPU."""
-    sock = connect(path)
-    return sock, ask(sock, do="take", uuid=UUID.format(index), owner=owner, backend="nvml", lease_s=lease_s)
+def allowing(*rules: str) -> list[str]:
+    """The command's words for some rules, or for one that allows everything."""
+    return [word for rule in rules or ("gpus=*",) for word in ("--allow", rule)]
 
 
 def ask(sock: socket.socket, **message: object) -> dict[str, object]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import EVERYTHING, TRAINER, Daemon, eventually, free, no_container
+from processes import TRAINER, Daemon, eventually, free, no_container
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
@@ -135,7 +135,7 @@ def ended(node: FakeNvml, contained: Start, *, first: bool, kills: int, device: 
 def test_with_the_service_outside_nothing_is_left(
     node: FakeNvml, start: Callable[..., Daemon], contained: Start, *, first: bool, kills: int
 ) -> None:
-    start(EVERYTHING)
+    start()
     ended(node, contained, first=first, kills=kills)
     assert eventually(lambda: free(node))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import EVERYTHING, Daemon, ask, eventually, lock
+from processes import Daemon, allowing, ask, eventually, lock, serving
 
 from perseus_ds.device.gpu import ConflictKind, DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
@@ -29,7 +29,7 @@ def counts(gpu: GuardedGpu) -> dict[ConflictKind, int]:
 def test_after_a_restart_the_job_has_its_clock_back(
     node: FakeNvml, start: Callable[..., Daemon], end: signal.Signals
 ) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     with choose(DeviceRequest("guardd")).gpu as gpu:
         for restart in range(1, 3):
             gpu.lock_clock(900)
@@ -37,7 +37,7 @@ def test_after_a_restart_the_job_has_its_clock_back(
             assert gpu.in_control()
             daemon.end(end)
             assert eventually(lambda: not gpu.in_control())
-            daemon = start(EVERYTHING)
+            daemon = start()
             assert eventually(gpu.in_control)
             assert eventually(lambda: node.locked_mhz() == [900, 0]), "as it was asked before"
             assert counts(gpu) == {LOST: restart, BACK: restart}
@@ -46,7 +46,7 @@ def test_after_a_restart_the_job_has_its_clock_back(
 
 
 def test_what_is_asked_meanwhile_is_set_when_it_is_back(node: FakeNvml, start: Callable[..., Daemon]) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     with choose(DeviceRequest("guardd")).gpu as gpu:
         gpu.lock_clock(900)
         assert eventually(lambda: node.locked_mhz() == [900, 0])
@@ -55,12 +55,12 @@ def test_what_is_asked_meanwhile_is_set_when_it_is_back(node: FakeNvml, start: C
         for clock_mhz in gpu.capabilities().clocks_mhz[:-1] * 50:
             gpu.lock_clock(clock_mhz)
         gpu.lock_clock(705)
-        start(EVERYTHING)
+        start()
         assert eventually(lambda: node.locked_mhz() == [705, 0])
 
 
 def test_another_job_may_have_the_gpu_by_then(node: FakeNvml, start: Callable[..., Daemon]) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     with choose(DeviceRequest("guardd")).gpu as gpu:
         gpu.lock_clock(900)
         assert eventually(lambda: node.locked_mhz() == [900, 0])
@@ -69,11 +69,11 @@ def test_another_job_may_have_the_gpu_by_then(node: FakeNvml, start: Callable[..
         daemon.end(signal.SIGKILL)
         daemon.path.unlink()
         other_place = daemon.path.with_name("other.sock")
-        other = Daemon(other_place, EVERYTHING)
+        other = serving(other_place, *allowing())
         sock, _ = other.take()
         with sock:
             lock(sock, 510)
-            start(EVERYTHING)
+            start()
             assert eventually(lambda: counts(gpu).get(LOST) == 1)
             assert ask(sock, do="sync")["is"] == "synced"
             assert node.locked_mhz() == [510, 0]
@@ -86,7 +86,7 @@ def test_another_job_may_have_the_gpu_by_then(node: FakeNvml, start: Callable[..
 def test_a_service_that_refuses_by_now_is_the_end_of_control(
     node: FakeNvml, start: Callable[..., Daemon]
 ) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     with choose(DeviceRequest("guardd")).gpu as gpu:
         daemon.end()
         start(f"gpus={UUID.format(1)}")
@@ -98,7 +98,7 @@ def test_a_service_that_refuses_by_now_is_the_end_of_control(
 def test_a_service_that_hangs_is_noticed_and_asked_again(
     node: FakeNvml, start: Callable[..., Daemon]
 ) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     with GuardedGpu(
         NvmlGpu(DeviceRequest("nvml")), daemon.connect(), connect=daemon.connect, lease_s=1.5
     ) as gpu:

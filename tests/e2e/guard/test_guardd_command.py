@@ -14,10 +14,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import ask, eventually, lock, take
+from hosts import eventually
+from processes import Daemon, allowing, ask, lock, serving
 
 from perseus_ds.cli.main import parse
 from perseus_ds.device.gpu import DeviceRequest
@@ -28,55 +30,32 @@ from perseus_ds.guard.rules import read_rules
 
 pytestmark = pytest.mark.e2e
 
-PROGRAM = [sys.executable, "-m", "perseus_ds", "guardd"]
 UNITS = Path(__file__).parents[3] / "scripts" / "guardd"
 ALL = 'allow = ["gpus=*"]'
 NOBODY = "user=nobody-of-that-name gpus=*"
 
-
-class Service:
-    """The command with its socket, its rules and its log in a folder."""
-
-    def __init__(self, folder: Path, *words: str, before: tuple[str, ...] = (), **environment: str) -> None:
-        self.rules, self.path, self.log = (folder / name for name in ("guardd.toml", "guardd.sock", "log"))
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [*before, *PROGRAM, "--socket", str(self.path), *words],
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **environment},
-            )
-
-    def says(self, text: str) -> bool:
-        return eventually(lambda: text in self.log.read_text(), 60.0)
-
-    def take(self, index: int) -> tuple[socket.socket, dict[str, object]]:
-        return take(self.path, index, owner="a job")
-
-    def ends(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(60)
-
-
-Run = Callable[..., contextlib.AbstractContextManager[Service]]
+Run = Callable[..., contextlib.AbstractContextManager[Daemon]]
 
 
 @pytest.fixture
-def run(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def rules_file(tmp_path: Path) -> Path:
+    return tmp_path / "guardd.toml"
+
+
+@pytest.fixture
+def run(node: FakeNvml, tmp_path: Path, rules_file: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
 
     @contextlib.contextmanager
-    def running(*words: str, rules: str | None = None, **how: object) -> Iterator[Service]:
+    def running(*words: str, rules: str | None = None, **how: Any) -> Iterator[Daemon]:  # noqa: ANN401
         if rules is not None:
-            (tmp_path / "guardd.toml").write_text(rules)
-            words = ("--rules", str(tmp_path / "guardd.toml"), *words)
-        service = Service(tmp_path, *words, **how)
+            rules_file.write_text(rules)
+            words = ("--rules", str(rules_file), *words)
+        service = serving(tmp_path / "guardd.sock", *words, **how)
         try:
-            assert service.says("listening on"), service.log.read_text()
             yield service
         finally:
-            service.process.terminate()
-            service.process.wait(60)
+            service.end()
 
     return running
 
@@ -88,14 +67,14 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_client_takes_a_lease_and_sigterm_gives_the_clock_back(node: FakeNvml, run: Run) -> None:
     clocks = ("--floor-mhz", "600", "--restore-clock-mhz", "1200")
-    with run(*clocks, "--allow", "gpus=*") as service:
+    with run(*clocks, *allowing()) as service:
         assert service.path.stat().st_mode & 0o777 == 0o660
         choice = choose(DeviceRequest("automatic", uuid=UUID.format(1)))
         assert choice.backend == "guardd"
         assert choice.gpu.capabilities().clocks_mhz[-1] == 600
         choice.gpu.lock_clock(900)
         assert eventually(lambda: node.locked_mhz() == [0, 900])
-        assert service.ends(signal.SIGTERM) == 0
+        assert service.end(signal.SIGTERM) == 0
         assert node.locked_mhz() == [0, 1200], "as its operator states"
         assert not service.path.exists()
         choice.gpu.close()
@@ -105,7 +84,7 @@ def test_a_client_takes_a_lease_and_sigterm_gives_the_clock_back(node: FakeNvml,
 def test_one_capability_is_enough(node: FakeNvml, run: Run) -> None:
     """Start it like the unit and the DaemonSet: nothing but CAP_SYS_ADMIN, and the socket's group its own."""
     rights = ("--bounding-set=-all,+sys_admin", "--inh-caps=-all", "--no-new-privs", "--groups=1000")
-    with run("--group", "1000", "--allow", "gpus=*", before=("setpriv", *rights)) as service:
+    with run("--group", "1000", *allowing(), before=("setpriv", *rights)) as service:
         assert service.path.stat().st_gid == 1000
         caps = Path(f"/proc/{service.process.pid}/status").read_text()
         assert f"CapEff:\t{1 << 21:016x}" in caps
@@ -113,7 +92,7 @@ def test_one_capability_is_enough(node: FakeNvml, run: Run) -> None:
             gpu.lock_clock(900)
             assert eventually(lambda: node.locked_mhz() == [900, 0])
         assert eventually(lambda: node.locked_mhz() == [0, 0])
-        assert service.ends(signal.SIGTERM) == 0
+        assert service.end(signal.SIGTERM) == 0
 
 
 def refusals() -> dict[str, str]:
@@ -123,14 +102,14 @@ def refusals() -> dict[str, str]:
 
 
 def test_doctor_says_why_the_service_would_refuse(node: FakeNvml, run: Run) -> None:
-    with run("--allow", f"gpus={UUID.format(1)}"):
+    with run(*allowing(f"gpus={UUID.format(1)}")):
         found = refusals()
         assert UUID.format(0) in found["guardd"]
         assert UUID.format(1) not in found["guardd"]
         assert found["nvml"] == ""
-    with run("--allow", "user=12345 gpus=*"):
+    with run(*allowing("user=12345 gpus=*")):
         assert "any GPU" in refusals()["guardd"]
-    with run("--allow", "gpus=*"):
+    with run(*allowing()):
         assert refusals()["guardd"] == ""
     assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
 
@@ -146,7 +125,7 @@ def test_a_wrong_rule_is_wrong_usage(rule: str) -> None:
 # Rules of a file, which are read anew under leases.
 
 
-def test_rules_are_read_anew_and_leases_go_on(node: FakeNvml, run: Run) -> None:
+def test_rules_are_read_anew_and_leases_go_on(node: FakeNvml, run: Run, rules_file: Path) -> None:
     with run(rules=f'allow = ["gpus={UUID.format(0)}"]') as service:
         held, answer = service.take(0)
         with held:
@@ -156,7 +135,7 @@ def test_rules_are_read_anew_and_leases_go_on(node: FakeNvml, run: Run) -> None:
             with service.take(1)[0] as refused:
                 asked = ask(refused, do="may", uuid=UUID.format(1), backend="nvml")
                 assert "may not" in str(asked["message"])
-            service.rules.write_text(f'floor_mhz = 600\nallow = ["gpus={UUID.format(1)}"]')
+            rules_file.write_text(f'floor_mhz = 600\nallow = ["gpus={UUID.format(1)}"]')
             service.process.send_signal(signal.SIGHUP)
             assert service.says("1 in")
             other, answer = service.take(1)
@@ -178,16 +157,16 @@ def test_rules_are_read_anew_and_leases_go_on(node: FakeNvml, run: Run) -> None:
         ('allow = ["gpu=*"]', "gpu=*"),
     ],
 )
-def test_rules_that_are_none_leave_those_in_force(run: Run, tmp_path: Path, rules: str, why: str) -> None:
+def test_rules_that_are_none_leave_those_in_force(run: Run, rules_file: Path, rules: str, why: str) -> None:
     """A start with them is refused: an object on a line, where lines are."""
     with run(rules=ALL) as service:
-        service.rules.write_text(rules)
+        rules_file.write_text(rules)
         service.process.send_signal(signal.SIGHUP)
         assert service.says("in force")
         assert why in service.log.read_text()
         with service.take(0)[0] as sock:
             assert ask(sock, do="sync")["is"] == "synced"
-    refused = Service(tmp_path, "--rules", str(service.rules), "--log", "json")
+    refused = Daemon(service.path, "--rules", str(rules_file), "--log", "json")
     assert refused.process.wait(60) == 1
     entry = json.loads(refused.log.read_text())
     assert (entry["event"], entry["level"]) == ("not_started", "error")
@@ -219,7 +198,7 @@ def test_status_says_who_holds_what_and_what_was_left_until_the_next_start(node:
             assert (lease["pid"], lease["owner"], told["floor_mhz"]) == (os.getpid(), "a job", 510)
             shown = command("guardd", "status", "--socket", str(service.path))
             assert f"{UUID.format(1)}  900 MHz" in shown.stdout
-            service.ends(signal.SIGKILL)
+            service.end(signal.SIGKILL)
         left = status(service.path)
         assert left["service"] is None
         assert [one["uuid"] for one in left["left_behind"]] == [UUID.format(1)]
@@ -232,8 +211,8 @@ def test_status_says_who_holds_what_and_what_was_left_until_the_next_start(node:
 
 
 def test_under_systemd_every_line_is_an_object(node: FakeNvml, run: Run, tmp_path: Path) -> None:
-    (tmp_path / "log").touch()
-    stream = (tmp_path / "log").stat()
+    (tmp_path / "guardd.log").touch()
+    stream = (tmp_path / "guardd.log").stat()
     journal = {"JOURNAL_STREAM": f"{stream.st_dev}:{stream.st_ino}"}
     with run(rules=f'allow = ["{NOBODY}", "gpus={UUID.format(0)}"]', **journal) as service:
         service.take(1)[0].close()

@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import EVERYTHING, TRAINER, Daemon, Job, alive, eventually, free, locking_job
+from processes import TRAINER, Daemon, Job, alive, eventually, free, locking_job
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
@@ -195,7 +195,7 @@ def test_a_killed_launcher_takes_the_clocks_and_not_the_training(node: FakeNvml,
 def test_the_nodes_service_watches_the_launcher_too(
     node: FakeNvml, tmp_path: Path, start: Callable[..., Daemon]
 ) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     with Started(*TORCHRUN, "--log-dir", str(tmp_path), *TRAINS, "guardd") as started:
         assert eventually(lambda: any(node.locked_mhz()))
         started.above.kill()

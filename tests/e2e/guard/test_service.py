@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import EVERYTHING, PROGRAM, Daemon, alive, ask, eventually, lock
+from processes import Daemon, alive, allowing, ask, eventually, lock, serving
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
@@ -32,7 +32,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become ano
 def test_a_service_that_is_asked_to_end_puts_all_back(
     node: FakeNvml, start: Start, number: signal.Signals
 ) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     with daemon.take(0)[0] as first, daemon.take(1)[0] as second:
         for sock in (first, second):
             lock(sock, 900)
@@ -47,7 +47,7 @@ GPUS, CALL_S = 8, 4.0
 def test_a_driver_that_hangs_for_one_gpu_holds_up_no_other_lease(node: FakeNvml, start: Start) -> None:
     eight = FakeNvml(node.path, gpus=GPUS)
     eight.state.apart = 1
-    daemon = start(EVERYTHING)
+    daemon = start()
     with contextlib.ExitStack() as leases:
         first, *others = [leases.enter_context(daemon.take(index)[0]) for index in range(GPUS)]
         eight.state.gpu[0].call_us = int(CALL_S * 1e6)
@@ -108,7 +108,7 @@ def test_connects_of_a_user_on_no_rule_cost_the_holder_nothing(node: FakeNvml, s
 
 
 def test_two_hundred_clients_and_half_open_connections_harm_no_lease(node: FakeNvml, start: Start) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     descriptors = Path(f"/proc/{daemon.process.pid}/fd")
     holder, _ = daemon.take()
     before = len(list(descriptors.iterdir()))
@@ -143,7 +143,7 @@ def packet(draw: random.Random) -> bytes:
 
 
 def test_ten_thousand_hostile_messages_change_nothing(node: FakeNvml, start: Start) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     holder, _ = daemon.take(0)
     draw, sock = random.Random(1), daemon.connect()
     with holder:
@@ -189,7 +189,7 @@ def at_most_processes(pid: int, more: int) -> Iterator[None]:
 
 @as_root
 def test_a_thread_that_cannot_be_had_is_that_clients_refusal(node: FakeNvml, start: Start) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     holder, _ = daemon.take()
     with holder, contextlib.ExitStack() as stack:
         lock(holder, 900)
@@ -205,7 +205,7 @@ def test_a_thread_that_cannot_be_had_is_that_clients_refusal(node: FakeNvml, sta
 
 
 def test_one_user_does_not_take_all_connections(start: Start) -> None:
-    daemon = start(EVERYTHING)
+    daemon = start()
     with contextlib.ExitStack() as stack:
         for _ in range(256):
             stack.enter_context(daemon.connect())
@@ -228,7 +228,7 @@ time.sleep(60)
 def test_a_lease_ends_with_the_process_that_took_it_whoever_has_its_descriptor(
     node: FakeNvml, start: Start
 ) -> None:
-    words = [sys.executable, "-c", FORKS, str(start(EVERYTHING).path), UUID.format(0)]
+    words = [sys.executable, "-c", FORKS, str(start().path), UUID.format(0)]
     client = subprocess.Popen(words, start_new_session=True)
     try:
         assert eventually(lambda: node.locked_mhz() == [900, 0])
@@ -240,7 +240,7 @@ def test_a_lease_ends_with_the_process_that_took_it_whoever_has_its_descriptor(
 
 
 def test_the_backend_is_the_services_choice(node: FakeNvml, start: Start) -> None:
-    with start(EVERYTHING).connect() as sock:
+    with start().connect() as sock:
         answer = ask(sock, do="take", uuid=UUID.format(0), owner="x", backend="amdsmi", lease_s=30)
         assert answer["is"] == "taken"
         lock(sock, 900)
@@ -248,7 +248,7 @@ def test_the_backend_is_the_services_choice(node: FakeNvml, start: Start) -> Non
 
 
 def test_an_owner_is_printed_without_control_characters(start: Start) -> None:
-    with start(EVERYTHING).connect() as sock:
+    with start().connect() as sock:
         ask(sock, do="take", uuid=UUID.format(0), owner="x\n\x1b[2J", backend="nvml", lease_s=30)
         with pytest.raises(DeviceUnavailableError, match=r"held by.*process \d+") as caught:
             choose(DeviceRequest("guardd"))
@@ -258,8 +258,8 @@ def test_an_owner_is_printed_without_control_characters(start: Start) -> None:
 def test_two_services_with_one_folder_do_not_share_a_gpu(
     node: FakeNvml, start: Start, tmp_path: Path
 ) -> None:
-    first, _ = start(EVERYTHING).take()
-    second = Daemon(tmp_path / "second.sock", EVERYTHING)
+    first, _ = start().take()
+    second = serving(tmp_path / "second.sock", *allowing())
     try:
         with first:
             sock, answer = second.take()
@@ -310,27 +310,22 @@ def confined() -> Iterator[Path]:
 
 @as_root
 def test_a_client_sets_only_gpus_that_are_its_own(node: FakeNvml, tmp_path: Path, confined: Path) -> None:
-    path = tmp_path / "guardd.sock"
     on_nodes = ["unshare", "--mount", "sh", "-c", NODES, "sh", str(tmp_path / "dev")]
-    program = [sys.executable, str(PROGRAM), str(path), "0", "gpus=own"]
-    service = subprocess.Popen([*on_nodes, *program], stdout=subprocess.PIPE)
+    service = serving(tmp_path / "guardd.sock", *allowing("gpus=own"), before=on_nodes)
 
     def answers(before: str) -> list[str]:
         """The answers that a process gets when it asks for each GPU."""
-        words = [sys.executable, "-c", TAKES, str(path), UUID.format(0), UUID.format(1)]
+        words = [sys.executable, "-c", TAKES, str(service.path), UUID.format(0), UUID.format(1)]
         command = ["sh", "-c", f'{before} exec "$@"', "sh", *words]
         told = subprocess.run(command, capture_output=True, text=True, check=True)
         time.sleep(0.1)  # until the last lease is free again
         return told.stdout.split()
 
     try:
-        assert service.stdout.readline() == b"ready\n"
         assert answers(f"echo $$ > {confined}/cgroup.procs;") == ["taken", "refused"]
         assert answers("") == ["taken", "taken"]
     finally:
-        service.terminate()
-        service.stdout.close()
-        service.wait(30)
+        service.end()
 
 
 def test_who_cannot_be_judged_gets_nothing(node: FakeNvml, start: Start) -> None:

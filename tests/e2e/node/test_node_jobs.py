@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from hosts import FakeNvml, beside, block, holding, lived, node_at, when
 from jobs import STAGES, events, happened, lines, names, plain_losses
-from processes import EVERYTHING, Daemon
+from processes import Daemon, allowing, serving
 from ranks import Said, config
 from schedules import clocks_of_stage
 
@@ -195,7 +195,7 @@ def services(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     path = tmp_path / "guardd.sock"
     for name, value in (node.environment() | {"PERSEUS_GUARDD_SOCKET": str(path)}).items():
         monkeypatch.setenv(name, value)
-    services = [Daemon(path, EVERYTHING)]
+    services = [serving(path, *allowing())]
     yield services
     services[-1].end()
 
@@ -214,7 +214,7 @@ def test_a_restarted_service_costs_a_plan_a_few_iterations(
     def restart() -> None:
         services[-1].end(signal.SIGKILL)
         time.sleep(2.0)
-        services.append(Daemon(services[-1].path, EVERYTHING))
+        services.append(serving(services[-1].path, *allowing()))
 
     def over(run_dir: Path) -> bool:
         if [kind for kind, _, _ in conflicts(run_dir)].count("control_back") < STAGES:
