@@ -19,6 +19,7 @@ import installed
 import pytest
 import torch
 from jobs import UNEVEN, agreed, happened
+from jobs import block as block_of_jobs
 from jobs import events as journal_of
 from ranks import Batches, build, config, free_port, run_ranks
 
@@ -32,7 +33,6 @@ SURELY = 2.0
 ROUNDED_PCT = 0.05  # the line's error has one decimal
 MOST_TIME_WITHIN_PCT = 1.5
 """Two runs per clock at 0.5 % noise tell the expected time at least that well."""
-TAKES_10_PCT = {"policy": "max_slowdown", "max_slowdown_pct": 10.0}
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,13 @@ def environment(folder: Path) -> dict[str, str]:
 
 def block(run_dir: Path, **changes: object) -> dict[str, Any]:
     """A perseus block whose whole course takes seconds."""
-    return {
-        "enabled": True,
-        "mode": "automatic",
-        "run_dir": str(run_dir),
-        "device": "simulated",
+    course: dict[str, object] = {
         "on_error": "raise",
-        "objective": TAKES_10_PCT,
+        "objective": {"policy": "max_slowdown", "max_slowdown_pct": 10.0},
         "profile": {"min_window_s": 4.0, "max_clocks": 4, "warmup_iterations": 2},
         "audit": {"every_iterations": 6, "iterations": 4},
-        **changes,
     }
+    return block_of_jobs(run_dir, **(course | changes))
 
 
 def torchrun(ranks: int) -> list[str]:
@@ -133,6 +129,15 @@ def judge(served: Done, plain: Done, *, most_slowdown_pct: float) -> None:
     assert time_within_pct <= MOST_TIME_WITHIN_PCT
     assert measured["saving_pct"] > 3.0
     assert measured["slowdown_pct"] <= most_slowdown_pct + time_error + time_within_pct
+
+
+def saves_and_learns_the_same(
+    ours: Sequence[str | Path], theirs: Sequence[str | Path], folder: Path, **environment: str
+) -> Done:
+    """Run a job with our block and without, judge them, and return how the first one ended."""
+    served = run(ours, folder, **environment)
+    judge(served, run(theirs, folder, steps=served.steps), most_slowdown_pct=10.0)
+    return served
 
 
 def written(path: Path, content: Mapping[str, object]) -> Path:
@@ -207,25 +212,18 @@ def test_accelerate_refuses_nothing_that_we_ship(tmp_path: Path) -> None:
 def test_a_job_of_the_trainer_saves_and_learns_the_same(tmp_path: Path) -> None:
     ours = written(tmp_path / "ours.json", TRAINER | {"perseus": block(tmp_path / "run")})
     theirs = written(tmp_path / "theirs.json", TRAINER)
-    served = run([*torchrun(2), JOBS / "hf_trainer.py", ours], tmp_path)
-    plain = run([*torchrun(2), JOBS / "hf_trainer.py", theirs], tmp_path, steps=served.steps)
-    assert "2 replicas" in served.printed
-    judge(served, plain, most_slowdown_pct=10.0)
+    jobs = ([*torchrun(2), JOBS / "hf_trainer.py", file] for file in (ours, theirs))
+    assert "2 replicas" in saves_and_learns_the_same(*jobs, tmp_path).printed
 
 
 def test_a_job_of_accelerates_own_launcher_saves_and_learns_the_same(tmp_path: Path) -> None:
-    ours = ACCELERATE | {"perseus": block(tmp_path / "run")}
-    served = run(launched(tmp_path, written(tmp_path / "ours.json", ours)), tmp_path)
-    theirs = launched(tmp_path, written(tmp_path / "theirs.json", ACCELERATE))
-    plain = run(theirs, tmp_path, steps=served.steps)
-    judge(served, plain, most_slowdown_pct=10.0)
-
-
-def launched(folder: Path, file: Path) -> list[str | Path]:
-    """The command that starts the job with Accelerate's launcher and its YAML."""
-    (folder / "accelerate.yaml").write_text(YAML.format(port=free_port(), file=file))
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
-    return [*launch, folder / "accelerate.yaml", JOBS / "accelerated.py"]
+    ours, commands = ACCELERATE | {"perseus": block(tmp_path / "run")}, []
+    for name, content in (("ours", ours), ("theirs", ACCELERATE)):
+        file, yaml = written(tmp_path / f"{name}.json", content), tmp_path / f"{name}.yaml"
+        yaml.write_text(YAML.format(port=free_port(), file=file))
+        launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", yaml]
+        commands.append([*launch, JOBS / "accelerated.py"])
+    saves_and_learns_the_same(*commands, tmp_path)
 
 
 # torchtitan's own trainer: pipelines of Llama debug models, sharded by FSDP2 or not.
@@ -257,10 +255,9 @@ def test_a_job_saves_and_learns_the_same(
     file = written(tmp_path / "block.json", block(tmp_path / "run"))
     assets(tmp_path)
     words = [f"--{key}={value}" for key, value in (JOB | job).items()]
-    served = run([*torchrun(ranks), JOBS / "titan.py", *words], tmp_path, PERSEUS_CONFIG=str(file))
-    plain = run([*torchrun(ranks), JOBS / "titan.py", *words], tmp_path, steps=served.steps)
+    jobs = ([*torchrun(ranks), JOBS / "titan.py", *words] for _ in range(2))
+    served = saves_and_learns_the_same(*jobs, tmp_path, PERSEUS_CONFIG=str(file))
     assert served.event("attached")["replicas"] == replicas
-    judge(served, plain, most_slowdown_pct=10.0)
 
 
 def assets(folder: Path) -> None:

@@ -138,6 +138,7 @@ def test_the_calibration_is_kept(node_course: NodeCourse) -> None:
 # Others, drivers, guards and planners that trouble a job of four stages.
 
 VICTIM = 2
+HANG_S = 8.0  # longer than any wait of ours on the training thread
 
 
 @pytest.fixture
@@ -187,6 +188,39 @@ def test_a_lost_gpu_takes_all_out_and_is_repaired_when_it_is_back(node: FakeNvml
     assert ("gpu_lost", VICTIM, "give_up") in conflicts(run_dir)
     assert announced(said, "conflict on rank 2: the GPU has fallen off the bus") == [0]
     assert VICTIM in announced(said, "off, training")
+
+
+@pytest.mark.slow
+def test_a_driver_that_hangs_in_the_middle_of_a_plan_costs_a_line(node: FakeNvml, tmp_path: Path) -> None:
+    run_dir, trained = tmp_path / "run", tmp_path / "trained"
+
+    def hang() -> None:
+        stuck = node.state.gpu[VICTIM]
+        time.sleep(1.0)
+        (run_dir / "hung").touch()
+        stuck.call_us, calls_us = int(HANG_S * 1e6), stuck.call_us
+        time.sleep(HANG_S)
+        stuck.call_us = calls_us
+        (run_dir / "hung").unlink()
+        time.sleep(2.0 * HANG_S)  # until the call that was under way has come back
+        (run_dir / "over").touch()
+
+    def over(run_dir: Path) -> bool:
+        if (run_dir / "hung").exists():
+            with trained.open("a") as file:
+                file.write(".")
+        return (run_dir / "over").exists()
+
+    content = config(gradient_clipping=1.0, perseus=block(run_dir, audit=AUDIT))
+    with beside(when(lambda: (run_dir / "plan.json").exists() and "running" in names(run_dir), hang)):
+        said = lived(node, content, over)
+    as_without_us(said, node, served=True)
+    assert len(trained.read_text()) >= 10 * STAGES, "training went on while the driver hung"
+    told = [event for event in events(run_dir) if event["event"] == "conflict" and event["rank"] == VICTIM]
+    assert {event["kind"] for event in told} == {"not_stored"}
+    assert len(announced(said, "did not take a higher clock in time")) == 1
+    assert "disabled" not in names(run_dir)
+    assert node.locked_mhz() == [0] * STAGES
 
 
 @pytest.fixture
