@@ -1,9 +1,8 @@
-"""DeepSpeed-MoE under a pipeline and ZeRO: one coupled set, measured, planned, run, training unchanged."""
+"""DeepSpeed-MoE under a pipeline and ZeRO: replicas with common experts are one coupled set."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,14 @@ import torch
 from deepspeed.moe.layer import MoE
 from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
 from deepspeed_hosts import ZeroHost
-from jobs import SURE, block, events, lines, until_measured
+from jobs import block, events, lines
 from ranks import Layer, LayerSpec, PipelineModule, batches, config, run_ranks
 from torch import nn
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
 
 SPREAD = 2
 """Ranks that the experts of a layer are spread over."""
-AUDIT = {"every_iterations": 20, "iterations": 10}
 
 Step = Callable[[], list[str]]
 Perseus = Mapping[str, Any] | None
@@ -63,33 +61,19 @@ def zero(perseus: Perseus) -> tuple[Any, Step]:
     return host.engine, lambda: list(host.train())
 
 
-def train(
-    rank: int, job: Callable[[Perseus], tuple[Any, Step]], perseus: Perseus, steps: int
-) -> tuple[list[list[str]], str]:
+def train(rank: int, job: Callable[[Perseus], tuple[Any, Step]], perseus: Perseus) -> tuple[object, str]:
     torch.manual_seed(7)
     engine, step = job(perseus)
-    losses = until_measured(step, perseus, steps)
+    losses = [step() for _ in range(5)]
     data = b"".join(parameter.detach().float().numpy().tobytes() for parameter in engine.module.parameters())
     return losses, hashlib.sha256(data).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("ranks", "job", "changes"),
-    [(4, pipeline, {}), (2, zero, {"objective": {"policy": "max_slowdown", "max_slowdown_pct": 10.0}})],
-    ids=["pipeline", "ZeRO-1"],
-)
-def test_replicas_with_common_experts_are_one_set_that_saves_what_was_expected(
-    tmp_path: Path, ranks: int, job: Callable[..., Any], changes: dict[str, Any]
+@pytest.mark.parametrize(("ranks", "job"), [(4, pipeline), (2, zero)], ids=["pipeline", "ZeRO-1"])
+def test_replicas_with_common_experts_are_one_set_and_train_as_without_us(
+    tmp_path: Path, ranks: int, job: Callable[..., Any]
 ) -> None:
-    said = run_ranks(ranks, train, job, block(tmp_path, audit=AUDIT, **changes), 400)
+    said = run_ranks(ranks, train, job, block(tmp_path, mode="observe"))
     assert "2 replicas (coupled" in lines(said[0])[0]
     assert events(tmp_path)[0]["fingerprint"]["coupled"] == "2 pipelines"
-    served = [one.value for one in said]
-    assert served == [one.value for one in run_ranks(ranks, train, job, None, len(served[0][0]))]
-    running = next(event for event in events(tmp_path) if event["event"] == "running")
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    within = running["predicted_saving_within_pct"] + SURE * summary["saving_se_pct"]
-    assert summary["saving_pct"] == pytest.approx(running["predicted_saving_pct"], abs=within + 0.3)
-    assert summary["saving_pct"] > 2.0
-    late = running["predicted_slowdown_pct"] + running["predicted_slowdown_within_pct"]
-    assert summary["slowdown_pct"] < late + SURE * summary["slowdown_se_pct"] + 0.1
+    assert [one.value for one in said] == [one.value for one in run_ranks(ranks, train, job, None)]
