@@ -128,18 +128,6 @@ def test_the_user_is_told_beforehand(tmp_path: Path) -> None:
     assert "both off" in lines(said[0])[0]
 
 
-def of_another_release(rank: int, content: Mapping[str, Any]) -> list[str]:
-    deepspeed.__version__ = "99.0"  # as that of an image that is newer than this package
-    return losses(build(content, stages=2), 2)
-
-
-def test_a_release_that_was_not_tested_is_served_and_said(tmp_path: Path) -> None:
-    said = run_ranks(2, of_another_release, config(perseus=block(tmp_path / "run", mode="observe")))
-    assert [line for line in lines(said[0]) if "DeepSpeed 99.0" in line] != []
-    assert "2 stages" in lines(said[0])[0]
-    assert lines(said[1]) == []
-
-
 # One rank cannot be served: all are off at once, with its reason.
 
 STEPS, REFUSING = 3, 1
@@ -222,14 +210,15 @@ def test_where_we_are_switched_off_nobody_minds(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("job", [with_a_file_beside_the_block, pipelining], ids=lambda job: job.__name__)
-def test_on_error_raise_ends_every_rank_with_its_reason(tmp_path: Path, job: Job) -> None:
-    def refused(rank: int) -> str:
-        with pytest.raises(PerseusError) as raised:
-            job(rank, block(tmp_path, mode="observe", on_error="raise"))
-        return str(raised.value)
+def refused(rank: int, perseus: dict[str, Any]) -> str:
+    with pytest.raises(PerseusError) as raised:
+        pipelining(rank, perseus)
+    return str(raised.value)
 
-    (answer,) = {one.value for one in run_ranks(2, refused)}
+
+def test_on_error_raise_ends_every_rank_with_its_reason(tmp_path: Path) -> None:
+    said = run_ranks(2, refused, block(tmp_path, mode="observe", on_error="raise"))
+    (answer,) = {one.value for one in said}
     assert f"rank {REFUSING}: " in answer
 
 

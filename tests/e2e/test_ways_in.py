@@ -72,12 +72,11 @@ def served_by(named: Named) -> list[Said]:
     return said
 
 
-@pytest.mark.parametrize("ending", ["json", "yaml"])
-def test_a_file_switches_on_what_was_configured_in_code(tmp_path: Path, ending: str) -> None:
+def test_a_file_switches_on_what_was_configured_in_code(tmp_path: Path) -> None:
     content = OBSERVED | {"run_dir": str(tmp_path / "run")}
-    text = "".join(f"{key}: {value}\n" for key, value in content.items())
-    (tmp_path / f"perseus.{ending}").write_text(text if ending == "yaml" else json.dumps(content))
-    served_by({0: str(tmp_path / f"perseus.{ending}")})
+    file = tmp_path / "perseus.yaml"
+    file.write_text("".join(f"{key}: {value}\n" for key, value in content.items()))
+    served_by({0: str(file)})
     assert names(tmp_path / "run")[0] == "attached"
 
 

@@ -166,18 +166,6 @@ def test_observe_never_asks_for_a_clock(lifecycle: Lifecycle, tmp_path: Path) ->
     assert [one.value.losses for one in said] == plain_losses(STEPS)
 
 
-def test_flags_of_rank_0_reach_all(tmp_path: Path) -> None:
-    """They stand in the environment of rank 0 alone, against everything in its block."""
-    run_dir = tmp_path / "by flag"
-    flags = {"PERSEUS_MODE": "observe", "PERSEUS_DEVICE": "null", "PERSEUS_RUN_DIR": str(run_dir)}
-    content = config(gradient_clipping=1.0, perseus=block(tmp_path / "by block"))
-    said = run_ranks(4, train, content, STAGES, STEPS, flags)
-    attached = events(run_dir)[0]
-    assert (attached["mode"], attached["device"]) == ("observe", "null")
-    assert [one.value.clock_mhz for one in said] == [None] * STAGES, "some rank opened a simulated GPU"
-    assert not (tmp_path / "by block").exists()
-
-
 def to_its_end(rank: int, content: dict[str, Any], steps: int) -> Trained:
     """Train, and run the exit handlers of ours: `run_ranks` ends by ``os._exit``.
 

@@ -45,20 +45,6 @@ def test_after_a_restart_the_job_has_its_clock_back(
     assert eventually(lambda: node.locked_mhz() == [0, 0])
 
 
-def test_what_is_asked_meanwhile_is_set_when_it_is_back(node: FakeNvml, start: Callable[..., Daemon]) -> None:
-    daemon = start()
-    with choose(DeviceRequest("guardd")).gpu as gpu:
-        gpu.lock_clock(900)
-        assert eventually(lambda: node.locked_mhz() == [900, 0])
-        daemon.end()
-        assert eventually(lambda: not gpu.in_control())
-        for clock_mhz in gpu.capabilities().clocks_mhz[:-1] * 50:
-            gpu.lock_clock(clock_mhz)
-        gpu.lock_clock(705)
-        start()
-        assert eventually(lambda: node.locked_mhz() == [705, 0])
-
-
 def test_another_job_may_have_the_gpu_by_then(node: FakeNvml, start: Callable[..., Daemon]) -> None:
     daemon = start()
     with choose(DeviceRequest("guardd")).gpu as gpu:
