@@ -1,4 +1,4 @@
-"""The node's service: who is let in and what stays, its socket, and what it logs."""
+"""The node's service: who may take which GPU, its socket, what it logs; containers and launchers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.errors import ConfigError, DevicePermissionError, DeviceUnavailableError
+from perseus_ds.guard.connection import launcher_name, launchers_above
+from perseus_ds.guard.containment import in_nodes_pid_namespace, why_unguarded
 from perseus_ds.guard.log import log_event
+from perseus_ds.guard.policy import Peer, Policy
 from perseus_ds.guard.protocol import KIND
+from perseus_ds.guard.rules import rule_of
 from perseus_ds.guard.service import ServiceLog, listen
 
 # The service's socket: whose it is, and whose file is never removed for it.
@@ -127,3 +131,115 @@ def test_a_log_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     numbers = [int(json.loads(line)["event"].split()[1]) for line in pipe.getvalue().splitlines()]
     assert numbers == sorted(numbers)
     assert 1000 < len(numbers) < 3000
+
+
+# Who may take which GPU, and how low its clock may go.
+
+ALICE = Peer(pid=10, uid=1000, gid=100, cgroup="/kubepods/pod1")
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [
+        ("gpus=*", True),
+        ("user=1000 gpus=*", True),
+        ("user=1001 gpus=*", False),
+        ("gpus=GPU-1,GPU-2", True),
+        ("gpus=GPU-2", False),
+        ("cgroup=/kubepods gpus=*", True),
+        ("cgroup=/kubepods/pod1 gpus=*", True),
+        ("cgroup=/kubepods/pod gpus=*", False),
+        ("user=1000 cgroup=/other gpus=*", False),
+        ("gpus=own", False),
+    ],
+)
+def test_a_rule_allows_what_it_says(rule: str, *, allowed: bool) -> None:
+    policy = Policy((rule_of(rule),))
+    if allowed:
+        policy.check(ALICE, "GPU-1")
+    else:
+        with pytest.raises(DevicePermissionError, match="control GPU-1"):
+            policy.check(ALICE, "GPU-1")
+
+
+def test_own_gpus_are_those_that_the_peer_may_open_and_without_rules_nobody_may() -> None:
+    policy = Policy((rule_of("user=1000 gpus=own"),))
+    policy.check(ALICE, "GPU-1", owns=lambda: True)
+    with pytest.raises(DevicePermissionError):
+        policy.check(ALICE, "GPU-2", owns=lambda: False)
+    with pytest.raises(DevicePermissionError):
+        Policy().check(ALICE, "GPU-1")
+
+
+def test_who_is_no_rules_business_is_known_before_it_says_a_word() -> None:
+    policy = Policy((rule_of("user=1001 gpus=*"), rule_of("cgroup=/other gpus=own")))
+    with pytest.raises(DevicePermissionError, match="any GPU"):
+        policy.check_connection(ALICE)
+    policy.check_connection(Peer(pid=10, uid=1001, gid=100))
+    policy.check_connection(Peer(pid=10, uid=7, gid=7, cgroup="/other/pod"))
+
+
+@pytest.mark.parametrize(("asked_mhz", "set_mhz"), [(1200, 1200), (900, 900), (210, 900)])
+def test_below_the_floor_the_lowest_allowed_clock_is_set(asked_mhz: int, set_mhz: int) -> None:
+    assert Policy(floor_mhz=890).clamped_mhz(asked_mhz, (1410, 1200, 900, 210)) == set_mhz
+
+
+@pytest.mark.parametrize(
+    "text", ["", "user=1000", "gpus", "gpus=", "gpu=*", "gpus=* gpus=*", "user=no-such-user-here gpus=*"]
+)
+def test_a_rule_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="allow: "):
+        rule_of(text)
+
+
+# Containers and launchers, as a guard finds them.
+
+
+def test_a_guard_outlives_its_job_in_the_nodes_own_namespace_or_where_a_folder_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for namespace, of_node in (("pid:[4026531836]", True), ("pid:[4026532777]", False)):
+        monkeypatch.setattr(Path, "readlink", lambda _, name=namespace: Path(name))
+        assert in_nodes_pid_namespace() is of_node
+        for folder, safe in (("/run/perseus_ds", True), ("", of_node)):
+            monkeypatch.setenv("PERSEUS_GUARD_DIR", folder)
+            assert (why_unguarded() is None) is safe
+        monkeypatch.delenv("PERSEUS_GUARD_DIR")
+        assert (why_unguarded() is None) is of_node
+
+
+def test_where_nothing_can_be_seen_nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_proc(path: Path) -> Path:
+        raise OSError(2, "No such file", str(path))
+
+    monkeypatch.setattr(Path, "readlink", no_proc)
+    monkeypatch.delenv("PERSEUS_GUARD_DIR", raising=False)
+    assert not in_nodes_pid_namespace()
+    assert "container" in str(why_unguarded())
+
+
+# Which processes are launchers that stay until their ranks have ended.
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("python -u -m deepspeed.launcher.launch --world_info=e30= train.py", "deepspeed.launcher.launch"),
+        ("/venv/bin/python3.11 /venv/bin/deepspeed --num_gpus 4 train.py -m small", "deepspeed"),
+        ("deepspeed --hostfile hosts train.py", "deepspeed"),
+        ("/usr/bin/python3 /usr/bin/torchrun --nproc-per-node 8 train.py", "torchrun"),
+        ("python -m torch.distributed.run --nproc-per-node 8 train.py", "torch.distributed.run"),
+        ("/venv/bin/python /venv/bin/perseus-ds run -- deepspeed train.py", "perseus-ds"),
+        ("python -m perseus_ds run -- deepspeed train.py", "perseus_ds"),
+        *((line, None) for line in ("bash -c deepspeed train.py", "-bash", "sshd: alice@pts/0", "")),
+        *((line, None) for line in ("slurmstepd: [1234.0]", "/usr/bin/python3 train.py --launcher torchrun")),
+        *((line, None) for line in ("python -m torch.utils.data train.py", "python -m")),
+    ],
+)
+def test_a_launcher_is_known_by_its_command_line(line: str, name: str | None) -> None:
+    assert launcher_name(line.split()) == name
+
+
+def test_nothing_is_found_above_a_process_that_is_not_seen_or_whose_parent_is_no_launcher() -> None:
+    for pid in (0, 2**22 + 1, os.getpid()):
+        assert launchers_above(pid) == {}
