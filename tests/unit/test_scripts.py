@@ -116,9 +116,7 @@ def run(script: str, **environment: object) -> subprocess.CompletedProcess[str]:
         pytest.param("exec sleep 600", 0, "not known", id="a driver that hangs"),
     ],
 )
-def test_the_epilog_fails_only_for_a_clock_that_nobody_would_put_back(
-    tmp_path: Path, body: str, code: int, said: str
-) -> None:
+def test_the_epilog_fails_only_for_clocks_that_stay(tmp_path: Path, body: str, code: int, said: str) -> None:
     done = run("slurm-epilog", PERSEUS_DS=command(tmp_path, body), PERSEUS_SECONDS=1)
     assert done.returncode == code
     assert said in done.stderr

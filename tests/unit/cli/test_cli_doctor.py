@@ -24,9 +24,7 @@ def touched(node: FakeNvml) -> list[int]:
     return [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)]
 
 
-def test_doctor_checks_clock_counter_and_the_cost_of_reads_and_sets_nothing(
-    on_node: Program, node: FakeNvml
-) -> None:
+def test_doctor_checks_clock_counter_and_reads_and_sets_nothing(on_node: Program, node: FakeNvml) -> None:
     node.state.gpu[0].read_us, node.state.gpu[1].locked_mhz = 2000, 900
     assert on_node("doctor").code == 0
     slow, quick = (one["checks"] for one in json.loads(on_node("doctor", "--json").out)["devices"])
@@ -61,9 +59,7 @@ def test_doctor_calibrates_no_gpu_that_is_in_use(on_node: Program, node: FakeNvm
 
 
 @pytest.mark.thorough
-def test_doctor_calibrates_no_gpu_that_a_job_holds_or_an_operator_locked(
-    on_node: Program, node: FakeNvml
-) -> None:
+def test_doctor_calibrates_no_gpu_that_is_held_or_locked(on_node: Program, node: FakeNvml) -> None:
     lease = OwnershipLock(UUIDS[0], "train.py (pid 77)")
     answer = on_node("doctor", "--calibrate")
     lease.release()
@@ -82,9 +78,7 @@ def test_doctor_tells_an_idle_gpu_from_a_slow_one(on_node: Program, node: FakeNv
     assert (said.count("is idle"), said.count("not reached")) == (1, 1)
 
 
-def test_clocks_reset_leaves_what_no_journal_knows_unless_all_are_meant(
-    on_node: Program, node: FakeNvml
-) -> None:
+def test_reset_leaves_what_no_journal_knows_unless_all_are_meant(on_node: Program, node: FakeNvml) -> None:
     node.state.gpu[0].locked_mhz = 900
     answer = on_node("clocks", "reset")
     assert (answer.code, "--all" in answer.out, node.locked_mhz()) == (0, True, [900, 0])
@@ -93,9 +87,7 @@ def test_clocks_reset_leaves_what_no_journal_knows_unless_all_are_meant(
     assert node.locked_mhz() == [0, 0]
 
 
-def test_doctor_names_an_interface_that_is_not_here(
-    on_node: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interface_that_is_not_here_is_named(on_node: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-card")
     assert "GLOO_SOCKET_IFNAME=no-such-card" in on_node("doctor").out
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
@@ -175,9 +167,7 @@ def test_a_driver_that_does_not_start_is_named(on_node: Program, node: FakeNvml)
     assert "versions" in one
 
 
-def test_gpus_of_several_models_are_judged_by_what_the_job_uses(
-    on_node: Program, node: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_of_several_models(on_node: Program, node: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     node.state.gpu[0].name, node.state.gpu[0].energy_error = b"NVIDIA GeForce GTX 1070", 3
     assert ["energy" in one for one in findings(on_node)] == [True]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -188,9 +178,7 @@ def test_gpus_of_several_models_are_judged_by_what_the_job_uses(
 
 
 @pytest.mark.parametrize("call", ["SupportedMemoryClocks", "SupportedGraphicsClocks"])
-def test_a_driver_that_lists_no_clocks_is_one_finding(
-    on_node: Program, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_unlisted_clocks_are_a_finding(on_node: Program, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     import pynvml
 
     def refuses(*_: object) -> None:
@@ -229,9 +217,7 @@ def test_a_torch_without_cuda_is_known_by_its_files(
     assert torch_has_gpus() is has_gpus
 
 
-def test_a_torch_without_cuda_trains_on_the_cpu(
-    on_node: Program, torch_built_for: Callable[[str], None]
-) -> None:
+def test_torch_without_cuda_trains_on_cpu(on_node: Program, torch_built_for: Callable[[str], None]) -> None:
     torch_built_for("cuda = None\n")
     diagnosis = found(on_node)
     assert diagnosis["automatic"]["backend"] == "null"
@@ -270,9 +256,7 @@ def test_nothing_is_said_of_gpus_that_run_free_or_of_an_earlier_boot(on_node: Pr
     assert findings(on_node) == []
 
 
-def test_the_journal_of_a_dead_guard_and_one_that_cannot_be_relied_on(
-    on_node: Program, node: FakeNvml
-) -> None:
+def test_the_journal_of_a_dead_guard_and_one_that_cannot_be_read(on_node: Program, node: FakeNvml) -> None:
     left()
     node.state.gpu[0].locked_mhz = 720
     [said] = findings(on_node)
@@ -314,9 +298,7 @@ def test_a_gpu_that_comes_back_is_put_right_by_its_journal(on_node: Program, nod
 
 
 @pytest.mark.slow
-def test_a_driver_that_refuses_is_a_failure_with_a_code_of_its_own_beside_a_living_job(
-    on_node: Program, node: FakeNvml
-) -> None:
+def test_a_refusing_driver_is_a_failure_beside_a_living_job_another(on_node: Program, node: FakeNvml) -> None:
     for uuid in UUIDS:
         left(uuid=uuid)
     node.state.gpu[1].reset_error = 15

@@ -48,9 +48,7 @@ def written(folder: Path, content: dict[str, Any]) -> Path:
 
 
 @pytest.mark.parametrize(("content", "word"), KINDS.values(), ids=KINDS)
-def test_what_training_refuses_is_found_in_the_json(
-    tmp_path: Path, content: dict[str, Any], word: str
-) -> None:
+def test_what_training_refuses_is_found_in_json(tmp_path: Path, content: dict[str, Any], word: str) -> None:
     found = read_job_config(written(tmp_path, content | SLOWER_IS_FINE), {}, deepspeed_version="0.19.8")
     refused = [one for one in found.findings if one.refused]
     assert [word in one.what for one in refused] == [True] * bool(word)

@@ -52,9 +52,7 @@ def test_from_trace_to_choice(trace: Path, capsys: pytest.CaptureFixture[str]) -
     assert energy[0] < energy[-1] <= 0
 
 
-def test_a_device_with_one_memory_clock_is_measured_in_one_dimension(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_memory_clock_is_one_dimension(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     profile = trace.parent / "profile.json"
     measure = ["kernels", "measure", str(trace), "-o", str(profile), "--simulated", "a100-sxm4-80gb", *QUICK]
     assert main(measure) == 0

@@ -36,9 +36,7 @@ def test_wrong_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("removed", REMOVED_OPTIONS)
-def test_what_was_removed_is_refused_with_what_to_do_instead(
-    removed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_removed_says_what_to_do_instead(removed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*removed.split(), "a", "--", "b"]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert f"`{removed}`" in line

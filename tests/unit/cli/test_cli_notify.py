@@ -35,9 +35,7 @@ def announced(run_dir: Path) -> list[float]:
     return observed.slowdown.tolist()
 
 
-def test_what_is_announced_is_what_a_job_hears_until_slowdown_1_or_clear_ends_it(
-    run_dir: Path, perseus: Program
-) -> None:
+def test_what_is_announced_is_heard_until_slowdown_1_or_clear(run_dir: Path, perseus: Program) -> None:
     answer = perseus("notify", run_dir, "--pipeline", 1, "--slowdown", 1.2)
     assert (answer.code, answer.err) == (0, "")
     file = str(run_dir / "notices" / "pipeline_1.json")
@@ -114,9 +112,7 @@ def test_a_notices_folder_that_is_a_file(run_dir: Path, refused: Refused) -> Non
     assert str(run_dir / "notices") in refused("notify", run_dir, "--pipeline", 0, "--slowdown", 1.2)
 
 
-def test_a_power_cap_is_what_a_job_holds_unless_it_only_observes(
-    run_dir: Path, perseus: Program, refused: Refused
-) -> None:
+def test_a_job_holds_a_cap_unless_it_only_observes(run_dir: Path, perseus: Program, refused: Refused) -> None:
     assert perseus("notify", run_dir, "--power-cap", 1850, "--until", "23:59").code == 0
     observed = Notices(run_dir / "notices", replicas=4).poll()
     assert (observed.power_w, observed.warnings) == (1850.0, ())

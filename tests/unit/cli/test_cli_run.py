@@ -85,9 +85,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
-def test_a_bad_block_is_refused_before_the_job_starts(
-    refused: Refused, tmp_path: Path, job: list[str]
-) -> None:
+def test_a_bad_block_is_refused_before_a_job_starts(refused: Refused, tmp_path: Path, job: list[str]) -> None:
     _config(tmp_path, perseus={"enabled": True, "modus": "observe"})
     line = refused("run", "--", *job)
     assert all(words in line for words in ("ds.json", "perseus.modus"))

@@ -79,9 +79,7 @@ def test_what_no_plan_keeps_says_the_nearest(refused: Refused, plan_file: Path) 
     assert "10 W" in refused("show", plan_file, "--power-cap", 10)
 
 
-def test_beside_a_straggler_the_wait_is_counted_on_both_sides(
-    perseus: Program, plan_file: Path, plans: PlanSet
-) -> None:
+def test_a_stragglers_wait_counts_on_both_sides(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     baseline, straggler_s = plans.baseline, 2.0 * plans.baseline.iteration_time_s
     told = perseus("show", plan_file, "--straggler", str(straggler_s)).out
     line = " ".join(told[told.index("beside a straggler") :].split())
@@ -104,9 +102,7 @@ def test_power_tells_schedulers_the_whole_frontier(perseus: Program, plan_file: 
     assert [float(row["swing_w"]) for row in rows] == [row["swing_w"] for row in table]
 
 
-def test_a_profile_is_printed_in_either_form_and_read_back(
-    perseus: Program, profile_csv: Path, tmp_path: Path
-) -> None:
+def test_a_profile_is_printed_and_read_back(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "p.json", tmp_path / "p.csv"
     ours.write_text(perseus("show", profile_csv, "--format", "json").out)
     theirs.write_text(perseus("show", ours, "--format", "csv").out)
@@ -148,9 +144,7 @@ def written(perseus: Program, plan_file: Path, ending: str) -> Path:
     return path
 
 
-def test_every_instruction_has_its_clock_and_place(
-    perseus: Program, plan_file: Path, plan: FrequencyPlan
-) -> None:
+def test_each_instruction_has_clock_and_place(perseus: Program, plan_file: Path, plan: FrequencyPlan) -> None:
     import networkx as nx
 
     content = json.loads(written(perseus, plan_file, ".json").read_text())
@@ -183,9 +177,7 @@ def test_slack_is_what_the_longest_path_through_leaves(perseus: Program, plan_fi
     assert not all(node["critical"] for _, node in graph.nodes(data=True))
 
 
-def test_dot_draws_every_instruction_and_precedence(
-    perseus: Program, plan_file: Path, plan: FrequencyPlan
-) -> None:
+def test_dot_draws_every_node_and_edge(perseus: Program, plan_file: Path, plan: FrequencyPlan) -> None:
     text = written(perseus, plan_file, ".dot").read_text()
     assert text.startswith("digraph")
     assert re.search(r'"0F0" \[label="0F0\\n[0-9-]+ MHz", color="(red|black)", stage="0"', text)
@@ -195,9 +187,7 @@ def test_dot_draws_every_instruction_and_precedence(
 
 
 @pytest.mark.parametrize(("name", "said"), [("plan.svg", ".graphml"), ("taken.dot", "directory")])
-def test_a_file_that_cannot_be_written_is_one_line(
-    refused: Refused, plan_file: Path, name: str, said: str
-) -> None:
+def test_what_cannot_be_written_is_one_line(refused: Refused, plan_file: Path, name: str, said: str) -> None:
     plan_file.with_name("taken.dot").mkdir()
     path = plan_file.parent / name
     line = refused("show", plan_file, "--graph", path)

@@ -49,9 +49,7 @@ def test_a_straggler_is_answered_and_the_answer_is_told(perseus: Program, job: J
     assert figures(perseus, *words)["saving_pct"] > left_alone["saving_pct"] + 1.0
 
 
-def test_waits_take_what_the_plan_was_made_with_where_the_profile_does_not_say(
-    perseus: Program, profile_csv: Path, tmp_path: Path
-) -> None:
+def test_waits_take_what_the_plan_was_made_with(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
     """A CSV has no waiting powers: the plan's own two are used, never the lower one for every wait."""
     plan, named = tmp_path / "low.json", tmp_path / "named.json"
     write_profile(replace(read_profile(profile_csv), blocking_w={1400: 70.0, 300: 30.0}), named)

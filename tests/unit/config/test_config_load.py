@@ -137,9 +137,7 @@ def test_json_and_yaml_say_the_same(tmp_path: Path, name: str, text: str) -> Non
         ("huge.json", b" " * (1 << 21), "bytes"),
     ],
 )
-def test_anything_else_is_one_line_that_names_the_file(
-    tmp_path: Path, name: str, content: bytes, why: str
-) -> None:
+def test_anything_else_is_one_line_with_its_file(tmp_path: Path, name: str, content: bytes, why: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError) as refused:
         read_block(tmp_path / name)

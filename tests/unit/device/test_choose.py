@@ -133,9 +133,7 @@ FOREIGN, BOTH = [ConflictKind.FOREIGN_CLOCK], [ConflictKind.POWER_CAP, ConflictK
         (1200, CAPPED, FOREIGN),
     ],
 )
-def test_the_devices_own_reasons_come_before_suspicion(
-    seen_mhz: int, reasons: EventReason, kinds: list[ConflictKind]
-) -> None:
+def test_reasons_precede_suspicion(seen_mhz: int, reasons: EventReason, kinds: list[ConflictKind]) -> None:
     assert [found.kind for found in conflicts(900, Achieved(seen_mhz, reasons), held_mhz=900)] == kinds
 
 

@@ -107,9 +107,7 @@ class IdleGpu(SimulatedGpu):
 
 
 @pytest.mark.parametrize(("kind", "idle"), [(IdleGpu, 1), (SimulatedGpu, 0)])
-def test_an_idle_device_is_told_from_one_that_is_held_back(
-    time: VirtualTime, kind: type[SimulatedGpu], idle: int
-) -> None:
+def test_an_idle_device_is_not_held_back(time: VirtualTime, kind: type[SimulatedGpu], idle: int) -> None:
     found = calibrate(kind(SimulatedSettings(throttle_mhz=600), time=time), pause=time.pass_s)
     assert (found.unreached, found.idle) == (1, idle)
 

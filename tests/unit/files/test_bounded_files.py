@@ -125,9 +125,7 @@ def readable(path: Path, flags: int, mode: int = 0o777, opened: Callable[..., in
     return opened(path, flags & ~os.O_ACCMODE | os.O_RDWR, mode)
 
 
-def test_what_is_to_be_on_disk_is_there_whole_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_on_disk_whole_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[bytes, bool]] = []
 
     def fsync(descriptor: int) -> None:

@@ -126,9 +126,7 @@ def seen(*clocks_mhz: int, reasons: EventReason = EventReason.NONE) -> list[Achi
         pytest.param([], None, id="nothing seen"),
     ],
 )
-def test_a_steady_clock_below_the_maximum_is_a_lock_and_nothing_less_clear(
-    samples: list[Achieved], locked_mhz: int | None
-) -> None:
+def test_a_steady_clock_below_the_maximum_is_a_lock(samples: list[Achieved], locked_mhz: int | None) -> None:
     assert apparent_lock_mhz(samples, ABLE) == locked_mhz
 
 
@@ -226,9 +224,7 @@ def test_a_uuid_that_is_no_name_never_becomes_a_path(uuid: str) -> None:
         journal.path_of(uuid)
 
 
-def test_a_folder_that_cannot_be_or_that_everyone_may_write_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_everyone_or_nowhere_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(DevicePermissionError, match=r"PERSEUS_GUARD_DIR"):

@@ -43,9 +43,7 @@ def beat(heartbeat: Heartbeat, clock: Clock) -> tuple[bool, bool]:
     return heartbeat.in_doubt, heartbeat.hangs
 
 
-def test_a_silent_guard_is_doubted_after_seconds_and_hangs_after_a_lease(
-    heartbeat: Heartbeat, clock: Clock
-) -> None:
+def test_a_silent_guard_is_doubted_soon_and_hangs_after_a_lease(heartbeat: Heartbeat, clock: Clock) -> None:
     seen = {}
     while not heartbeat.hangs:
         seen.setdefault(beat(heartbeat, clock), clock.time_s - 101.0)

@@ -134,9 +134,7 @@ def test_where_all_lasts_longer_or_loads_vary_a_lower_clock_is_asked_for_at_the_
 
 
 @pytest.mark.parametrize(("slow_s", "asked_mhz"), [(0.001, [1410]), (0.02, [1005, 1410])])
-def test_a_lower_clock_that_is_over_before_it_is_in_force_is_not_asked_for(
-    slow_s: float, asked_mhz: list[int]
-) -> None:
+def test_what_is_over_before_it_is_in_force_is_not_asked_for(slow_s: float, asked_mhz: list[int]) -> None:
     """Asked for after the higher one that follows it, it would hold for the whole computation."""
     whole = Played(Instruction(0, Kind.FORWARD, 0), 0.0, 0.1, 1.0, (Part(1410, 0.1, 1.0),))
     parts = Part(1005, slow_s, 0.1), Part(1410, 0.1, 1.0)

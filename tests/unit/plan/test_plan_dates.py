@@ -75,9 +75,7 @@ def test_a_clock_keeps_clear_of_the_computations_that_want_the_higher_one() -> N
 
 @pytest.mark.parametrize("slower_pct", [0.1, 1.0])
 @pytest.mark.parametrize("noise", [0.0, 0.005])
-def test_a_change_20_ms_early_or_late_costs_hardly_any_time(
-    monkeypatch: pytest.MonkeyPatch, slower_pct: float, noise: float
-) -> None:
+def test_changes_may_be_20_ms_off(monkeypatch: pytest.MonkeyPatch, slower_pct: float, noise: float) -> None:
     plan, random = chosen(slower_pct), np.random.default_rng(0)
 
     def lasts_s(*ways: tuple[float, float]) -> float:

@@ -206,9 +206,7 @@ def test_the_interval_is_that_of_the_energies_that_either_side_runs() -> None:
         ((0, Kind.FORWARD), 1, 0.0),  # in neither
     ],
 )
-def test_the_interval_of_time_is_that_of_the_longest_path(
-    key: tuple[int, Kind], option: int, error_pct: float
-) -> None:
+def test_time_is_as_sure_as_the_longest_path(key: tuple[int, Kind], option: int, error_pct: float) -> None:
     """8 s where 6 s were, and one of their durations is known to 1 %."""
     time_se_s = 0.01 * float(WITH_A_WAIT.of.options[key].time_s[option])
     found = of_unsure(WITH_A_WAIT, key, option, time_se_s=time_se_s)

@@ -69,9 +69,7 @@ def refusal(text: str) -> str:
 # What is written is read again.
 
 
-def test_reads_back_what_it_wrote_in_any_order_of_keys_and_with_those_of_other_releases(
-    plans: PlanSet, tmp_path: Path
-) -> None:
+def test_reads_back_what_it_wrote_in_any_order_with_keys_of_others(plans: PlanSet, tmp_path: Path) -> None:
     for written in (hand_made(), plans):
         write_plans(written, tmp_path / "run" / "plan.json")
         read = read_plans(tmp_path / "run" / "plan.json")
@@ -337,9 +335,7 @@ def test_a_wrong_figure_is_named(small: PlanSet, column: str) -> None:
 
 @pytest.mark.parametrize("share", [0.002, -0.005])
 @pytest.mark.parametrize("column", ["lower_bound_j", "effective_bound_j"])
-def test_a_bound_that_is_a_little_off_does_not_pass_the_linear_program(
-    small: PlanSet, column: str, share: float
-) -> None:
+def test_a_bound_a_little_off_fails_the_linear_program(small: PlanSet, column: str, share: float) -> None:
     """Too high it claims what cannot be; far too low it claims a gap that is not there."""
     check_bounds_by_lp(small, [0, 1])
     off = replace(small, **{column: getattr(small, column) + share * small.energy_j})
@@ -396,9 +392,7 @@ def test_a_frontier_faster_than_maximum_clocks_by_more_than_the_error_is_doubtfu
 
 
 @pytest.mark.parametrize(("first_w", "second_w"), [(70.1, 0.0), (30.0, 20.0), (30.0, 30.0)])
-def test_what_waiting_spares_is_one_number_and_no_more_than_it_takes(
-    small: PlanSet, first_w: float, second_w: float
-) -> None:
+def test_what_waiting_spares_is_less_than_it_takes(small: PlanSet, first_w: float, second_w: float) -> None:
     (first, own), (second, other), *_ = small.options.items()
     options = {first: replace(own, spared_w={810: first_w}), second: replace(other, spared_w={810: second_w})}
     spared = replace(small, options={**small.options, **options})

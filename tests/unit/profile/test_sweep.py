@@ -133,9 +133,7 @@ def test_two_clocks_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("least", "iteration_s", "minutes"), [(2, 2.0, 2.1), (1, 15.0, 7.3)])
-def test_the_usual_sweep_is_short_and_slows_training_little(
-    least: int, iteration_s: float, minutes: float
-) -> None:
+def test_the_usual_sweep_is_short_and_slows_little(least: int, iteration_s: float, minutes: float) -> None:
     """Take work that slows down as its clock does, which is the most that it can."""
     slower = [1410 / mhz for mhz in clocks_held(GRID, 5)]
     found = cost_of(slower, window=WindowLength(iteration_s, 6.0, least), most_slower_pct=8.0)

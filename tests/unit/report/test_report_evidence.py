@@ -115,9 +115,7 @@ def boxes(*spans: tuple[str, float, float, float | None]) -> RecordedIteration:
     ],
     ids=["gaps", "a full lane", "overlapping spans"],
 )
-def test_idle_is_what_no_span_covers(
-    spans: list[tuple[str, float, float, float | None]], idle_s: float
-) -> None:
+def test_idle_is_where_no_span_is(spans: list[tuple[str, float, float, float | None]], idle_s: float) -> None:
     [lane] = rank_rows(boxes(*spans))
     assert str(lane.spans[0].instruction) == "0F0"
     assert lane.idle_s == pytest.approx(idle_s)

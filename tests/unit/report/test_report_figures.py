@@ -35,9 +35,7 @@ def test_measured_energy_is_divided_by_the_pipelines_where_their_number_is_known
         assert per_pipeline(_summary(gpus=gpus), plans) == []
 
 
-def test_what_the_plan_says_is_told_apart_from_what_is_to_be_expected(
-    write_run: WriteRun, plans: PlanSet
-) -> None:
+def test_what_the_plan_says_is_told_apart_from_what_is_expected(write_run: WriteRun, plans: PlanSet) -> None:
     found = figures(load_run(write_run()))
     assert found.planned.saving_pct == pytest.approx(plans.plan(1).saving_pct)
     assert found.predicted.saving_pct != pytest.approx(found.planned.saving_pct)

@@ -66,9 +66,7 @@ def text(paths: list[Path]) -> str:
     return paths[0].read_text()
 
 
-def test_one_well_formed_page_and_the_trace_are_written_and_nothing_else_is_loaded(
-    paths: list[Path], text: str, plans: PlanSet
-) -> None:
+def test_one_well_formed_page_and_the_trace_are_written(paths: list[Path], text: str, plans: PlanSet) -> None:
     assert [path.name for path in paths] == ["report.html", "trace.json"]
     assert json.loads(paths[1].read_text())["traceEvents"]
     found = _Balanced()
@@ -109,9 +107,7 @@ def test_the_frontier_has_every_plan_its_bound_and_where_the_job_runs(text: str,
     assert found["measured"] == [[1.0, 500.0], [1.002, 440.0]]
 
 
-def test_plans_are_shown_from_end_to_end_and_their_clocks_come_back_from_the_differences(
-    text: str, plans: PlanSet
-) -> None:
+def test_plans_are_shown_from_end_to_end_and_their_clocks_come_back(text: str, plans: PlanSet) -> None:
     shown = sampled_plans(plans.plan(7))
     assert {0, 7, len(plans) - 1} <= set(shown)
     assert shown == sorted(set(shown))
@@ -163,9 +159,7 @@ def test_prices_are_given_to_the_command(write_run: WriteRun) -> None:
     assert all(words in priced for words in ("at 0.25", "at 400", "PUE 1.2"))
 
 
-def test_prices_that_would_be_ignored_are_refused(
-    write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prices_that_do_nothing_are_refused(write_run: WriteRun, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = write_run()
     for option in ("--price-per-kwh", "--gco2-per-kwh", "--pue"):
         for paths in ([run_dir, run_dir], [run_dir / "profile.json"]):
@@ -240,9 +234,7 @@ const wait = setInterval(() => {
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed to run the page's script")
 @pytest.mark.parametrize("width", [400, 1200])
-def test_every_figure_is_drawn_and_follows_the_chosen_plan(
-    write_run: WriteRun, tmp_path: Path, width: int
-) -> None:
+def test_every_figure_is_drawn_and_follows_the_plan(write_run: WriteRun, tmp_path: Path, width: int) -> None:
     contents = load_run(write_run())
     page, *_ = write_report(contents, figures(contents), page=tmp_path / "page.html")
     page.write_text(page.read_text().replace("</head>", PROBE, 1))

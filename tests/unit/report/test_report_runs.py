@@ -83,18 +83,14 @@ def with_two_sizes(run_dir: Path, larger: PlanSet, *, measured_size: int) -> Pat
 
 
 @pytest.mark.parametrize("size", [4, 8])
-def test_the_plan_is_that_of_the_batches_that_were_measured(
-    run_dir: Path, larger_plans: PlanSet, size: int
-) -> None:
+def test_the_plan_is_that_of_the_measured_batches(run_dir: Path, larger_plans: PlanSet, size: int) -> None:
     contents = load_run(with_two_sizes(run_dir, larger_plans, measured_size=size))
     assert (contents.chosen.of.schedule.microbatches, contents.chosen.index) == (size, 3)
     assert f"time, {size} microbatches<" in page_of(contents, figures(contents))
     assert f"{size} microbatches" in figures(contents).job
 
 
-def test_before_a_measurement_the_plan_is_that_of_the_batches_that_run_and_no_other(
-    run_dir: Path, larger_plans: PlanSet
-) -> None:
+def test_before_a_measurement_the_running_batches_have_the_plan(run_dir: Path, larger_plans: PlanSet) -> None:
     with_two_sizes(run_dir, larger_plans, measured_size=8)
     larger = (run_dir / "plan.m8.json").rename(run_dir / "away.json")
     contents = load_run(run_dir)
@@ -116,9 +112,7 @@ def test_events_of_an_earlier_run_are_not_told_as_this_ones(write_run: WriteRun)
 
 
 @pytest.mark.parametrize(("most", "rows"), [(64, 4), (3, 2)])
-def test_each_gpu_has_its_energy_time_clock_and_missed_changes(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch, most: int, rows: int
-) -> None:
+def test_each_gpu_has_its_row(run_dir: Path, monkeypatch: pytest.MonkeyPatch, most: int, rows: int) -> None:
     """Of many GPUs those of a stage share a row of means."""
     monkeypatch.setattr("perseus_ds.report.figures.MAX_GPU_ROWS", most)
     measured(run_dir, "one")

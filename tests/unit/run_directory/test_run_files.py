@@ -97,9 +97,7 @@ BAD = [
 
 @pytest.mark.parametrize("text", BAD)
 @pytest.mark.parametrize("read", [read_summary, read_timelines])
-def test_a_bad_file_is_refused_in_one_line_with_its_name(
-    tmp_path: Path, text: str, read: Callable[[Path], object]
-) -> None:
+def test_a_bad_file_is_refused_by_its_name(tmp_path: Path, text: str, read: Callable[[Path], object]) -> None:
     file = tmp_path / "file.json"
     file.write_text(text)
     with pytest.raises(PerseusError) as caught:
@@ -346,9 +344,7 @@ def test_an_owner_touches_its_lock_and_nobody_elses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/..", "link"])
-def test_directories_without_a_name_of_their_own_have_numbered_ones_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_unnamed_directories_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     work = tmp_path / "outer" / "work"
     (work / "a").mkdir(parents=True)
     (work / "link").symlink_to(tmp_path / "elsewhere", target_is_directory=True)

@@ -85,9 +85,7 @@ BACKWARDS = "0RG0 0B0 0RG1 0B1", "1B0 1SG0 1B1 1SG1"
         ),
     ],
 )
-def test_repeats_are_named_by_what_they_bring(
-    sent: str, received: str, sent_as: str, received_as: str
-) -> None:
+def test_repeats_bear_what_they_bring(sent: str, received: str, sent_as: str, received_as: str) -> None:
     found = named(f"{sent} {BACKWARDS[0]}", f"{received} {BACKWARDS[1]}")
     assert found == [f"{sent_as} {BACKWARDS[0]}", f"{received_as} {BACKWARDS[1]}"]
 

@@ -199,9 +199,7 @@ def test_a_circle_is_a_value_and_an_error() -> None:
 
 
 @given(EDGES, st.lists(st.floats(0.0, 10.0), min_size=12, max_size=12))
-def test_three_ways_to_the_earliest_ends_agree(
-    edges: list[tuple[int, int, float]], lasts: list[float]
-) -> None:
+def test_three_ways_to_earliest_ends_agree(edges: list[tuple[int, int, float]], lasts: list[float]) -> None:
     """Compare one set of durations, many at once, and prepared passes that leave nothing for the next."""
     late_s = {(min(a, b), max(a, b)): late for a, b, late in edges if a != b}
     sends = {edge: (number, Kind.SEND_GRAD) for number, edge in enumerate(late_s)}

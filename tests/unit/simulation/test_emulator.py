@@ -216,9 +216,7 @@ def test_waits_at_low_clocks_take_what_the_plan_says_where_changes_are_free() ->
 
 
 @pytest.mark.parametrize(("work", "job_s"), [(1.0, 0.5 + 1.0 + 2.0), (0.25, 0.25 + 0.5)])
-def test_a_clock_for_the_rest_of_a_computation_is_not_asked_for_once_that_is_over(
-    work: float, job_s: float
-) -> None:
+def test_a_clock_for_the_rest_is_not_asked_for_once_that_is_over(work: float, job_s: float) -> None:
     """Half a forward is planned at the low clock. A quarter of the work is done before: all runs high."""
     profile = by_hand(1)
     plans = planned(1, profile)
@@ -346,9 +344,7 @@ def test_a_scenario_is_read_and_what_is_typed_counts_more(tmp_path: Path) -> Non
         ("[1, 2]", "not a scenario"),
     ],
 )
-def test_a_scenario_that_makes_no_sense_is_refused_by_file_and_key(
-    tmp_path: Path, text: str, key: str
-) -> None:
+def test_a_senseless_scenario_is_refused_by_file_and_key(tmp_path: Path, text: str, key: str) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=key) as caught:

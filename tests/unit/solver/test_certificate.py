@@ -74,9 +74,7 @@ def plans_refused(problem: Problem, plans: object, said: str, frontier: Frontier
         check_plans(problem, plans, frontier=frontier)
 
 
-def test_what_is_right_passes_and_no_number_of_the_flow_can_be_another(
-    problem: Problem, frontier: Frontier, plans: Plans
-) -> None:
+def test_what_is_right_passes_and_no_other_flow(problem: Problem, frontier: Frontier, plans: Plans) -> None:
     check_frontier(problem, frontier)
     check_plans(problem, plans, frontier=frontier)
     check_plans(problem, plans)
@@ -105,9 +103,7 @@ def test_every_statement_of_a_frontier_is_checked(
     refused(problem, changed(frontier, *change), said)
 
 
-def test_durations_are_within_the_problems_own_tables_and_no_path_is_longer_than_the_time(
-    problem: Problem, frontier: Frontier
-) -> None:
+def test_durations_are_in_the_tables_and_no_path_is_too_long(problem: Problem, frontier: Frontier) -> None:
     slowest, fastest = np.array([2.5, 4.0, 4.0, 2.5]), np.array([1.0, 2.0, 2.0, 1.0])
     longer = with_durations(frontier, lambda s: 0.0 * s + slowest * (1 + SMALL))
     refused(problem, longer, "breakpoints from 0 on is outside table 0")
@@ -170,9 +166,7 @@ def test_a_plan_takes_and_costs_what_it_says(
         plans_refused(problem, changed(plans, field, 1, lambda own, factor=factor: own * factor), said)
 
 
-def test_a_bound_is_not_above_what_its_flows_prove(
-    problem: Problem, frontier: Frontier, plans: Plans
-) -> None:
+def test_a_bound_is_no_more_than_its_flows_prove(problem: Problem, frontier: Frontier, plans: Plans) -> None:
     """Between proof and cost there is room where options are discrete: nothing else would notice."""
     proved_j = np.array([best_line(problem, frontier, time_s) for time_s in plans.time_s.tolist()])
     assert plans.bound_j == pytest.approx(proved_j)

@@ -74,9 +74,7 @@ def planned(
         ([0, 1, 1], [1, 1, 1], 2),
     ],
 )
-def test_changes_are_counted_within_between_and_back_to_the_beginning(
-    choice: list[int], other: list[int], changes: int
-) -> None:
+def test_changes_count_within_between_and_back(choice: list[int], other: list[int], changes: int) -> None:
     problem = side_by_side(4, [9.0, 4.0, 1.0], [1.0, 2.0, 4.0])
     lanes = Lanes((np.arange(3, dtype=np.int32), np.array([3], np.int32)), (LEVELS[:3],))
     found = Timelines(np.array([[*choice, 0]]), np.array([[*other, 0]]), np.full((1, 4), 0.5))

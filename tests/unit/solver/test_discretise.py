@@ -107,9 +107,7 @@ def test_who_waits_for_a_longer_one_has_no_more_time_left() -> None:
     ("fast", "least_s", "share"),
     [(0.5, 0.0, 0.5), (0.5, 0.6, 0.6), (0.5, 0.9, 1.0), (0.0, 0.6, 0.0), (1.0, 0.6, 1.0), (0.1, 0.3, 0.3)],
 )
-def test_a_part_that_would_be_too_short_gets_longer_or_there_is_none(
-    fast: float, least_s: float, share: float
-) -> None:
+def test_a_part_too_short_gets_longer_or_there_is_none(fast: float, least_s: float, share: float) -> None:
     """Parts at 1 s and at 2 s for all the work."""
     found = long_enough(np.array([fast]), np.array([1.0]), np.array([2.0]), least_s)
     assert found[0] == pytest.approx(share, abs=1e-5)

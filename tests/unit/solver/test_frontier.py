@@ -75,9 +75,7 @@ def test_a_sweep_to_shortly_before_the_least_time_ends_there_where_paths_tie() -
 
 
 @pytest.mark.parametrize("rows", [3, 6, 20, 100])
-def test_where_memory_is_short_fewer_snapshots_are_kept_and_those_are_the_same(
-    rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_memory_is_short_fewer_snapshots_are_kept(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = solve_frontier(chain(50))
     monkeypatch.setattr(trails, "MEMORY", rows * 8 * (51 + 50))  # of a row: 51 nodes, 50 arcs
     part = solve_frontier(chain(50))

@@ -128,9 +128,7 @@ def test_where_plans_may_not_be_mixed_every_look_up_is_the_best_of_all(frontier_
 
 
 @pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.7, 0.9])
-def test_a_mixture_of_the_plans_around_is_within_0_02_percent_of_what_any_plan_needs(
-    frontier_index: FrontierIndex, place: float
-) -> None:
+def test_a_mixture_is_within_0_02_percent_of_any_plan(frontier_index: FrontierIndex, place: float) -> None:
     plans, first_s, last_s = planned(), frontier_index.fastest_s, float(frontier_index.expected_s[-1])
     meets_s = first_s + place * (last_s - first_s)
     number = frontier_index.within(meets_s)

@@ -95,9 +95,7 @@ def test_other_files_are_nobodys_business_and_pipes_and_folders_no_notices(folde
     assert (observed.slowdown.tolist(), len(observed.warnings)) == ([1.0] * 2, 2)
 
 
-def test_a_power_cap_and_a_slowdown_hold_until_their_end(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_power_cap_and_slowdown_hold_until_their_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: NOW_S)
     ends = ({}, 1850.0), ({"until": NOW_S + 5.0}, 1850.0), ({"until": NOW_S}, None)
     for until, power_w in (*ends, ({"until": "2030-01-31T18:00:00+01:00"}, 1850.0)):
@@ -121,9 +119,7 @@ def test_a_job_that_ends_well_takes_its_notices_along(folder: Path) -> None:
     Notices(folder / "missing", replicas=2).clear()
 
 
-def test_a_file_that_could_not_be_read_once_is_read_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_not_read_once_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 

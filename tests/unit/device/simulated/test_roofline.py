@@ -59,9 +59,7 @@ def test_larger_shapes_take_longer_and_products_are_bound_by_the_cores() -> None
 
 @pytest.mark.parametrize("name", ["aten::mm", "aten::copy_"])
 @pytest.mark.parametrize("shapes", [(), ((0, 4), (4, 4)), ((1,),)])
-def test_a_kernel_with_nothing_to_do_still_takes_its_launch(
-    name: str, shapes: tuple[tuple[int, ...], ...]
-) -> None:
+def test_a_kernel_of_nothing_still_takes_its_launch(name: str, shapes: tuple[tuple[int, ...], ...]) -> None:
     work = work_of_operator(RTX, name, shapes, "float32")
     assert work.seconds >= 1e-6
     assert duration_s(RTX, TOP, work) > 0
