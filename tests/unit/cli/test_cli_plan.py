@@ -198,9 +198,7 @@ OF_BOTH = {"gpu": "A100", "stages": "2"}
 PLAIN = {"microbatches": "3", "schedule": "gpipe 0a1b", "reserve_pct": "1.5"}
 FINGERPRINT = {**OF_BOTH, **PLAIN, "clock_changes": "split auto, waits never"}
 SCHEDULE = textbook("gpipe", stages=2, microbatches=3)
-REQUEST = PlanRequest(
-    SCHEDULE, fingerprint=FINGERPRINT, blocking_power_w=61.5, reserve_pct=1.5, split="automatic"
-)
+REQUEST = PlanRequest(SCHEDULE, FINGERPRINT, blocking_power_w=61.5, reserve_pct=1.5, split="automatic")
 
 
 def measured(gpu: str = "A100") -> Profile:

@@ -55,9 +55,7 @@ def test_flags_win_over_the_block_empty_ones_do_not_and_a_bad_one_is_named() -> 
         parse({}, {"PERSEUS_MODE": "prof"})
 
 
-def test_values_may_hold_variables_and_every_path_be_in_the_home_directory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_values_may_hold_variables_and_paths_be_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERSEUS_TEST_DIR", "there")
     assert parse({"run_dir": "${oc.env:PERSEUS_TEST_DIR}/run"}, {}).run_dir == "there/run"
     monkeypatch.setenv("HOME", "/home/ada")

@@ -66,9 +66,7 @@ def test_a_power_limit_that_follows_the_load_does_not_look_like_a_slow_rise(time
     assert (found.up_s, found.down_s) == pytest.approx((0.004, 0.004), abs=0.002)
 
 
-def test_calibration_ends_with_a_clock_that_is_not_reached_and_tells_nothing_by_rare_looks(
-    time: VirtualTime,
-) -> None:
+def test_calibration_ends_with_a_clock_not_reached_and_rare_looks_tell_nothing(time: VirtualTime) -> None:
     slow = simulated(time, switch_latency_s=30.0)
     began_s = time.now_s()
     found = calibrate(slow, pause=time.pass_s)
@@ -197,13 +195,7 @@ def seen(*looks: tuple[float, int], reasons: EventReason = EventReason.NONE) -> 
         (seen((1.0, 1200)), []),
         ([], [(0.0, 1410)]),
     ],
-    ids=[
-        "a power cap bit at a clock that holds",
-        "not yet settled",
-        "its own choice",
-        "nothing asked",
-        "no look",
-    ],
+    ids=["a bit at a clock that holds", "not yet settled", "its own choice", "nothing asked", "no look"],
 )
 def test_a_clock_that_holds_is_no_cap(
     looks: list[tuple[float, Achieved]], requests: list[tuple[float, int | None]]

@@ -136,9 +136,7 @@ GPU = "GPU-1"
 ENTRY = Journal(GPU, "A100", 900, "job (pid 1)", 1, "boot")
 
 
-def test_a_journal_comes_back_until_it_is_removed_and_is_written_again_where_its_folder_was(
-    folder: Path,
-) -> None:
+def test_a_journal_comes_back_until_it_is_removed_and_where_its_folder_was(folder: Path) -> None:
     journal.write(ENTRY)
     assert (journal.read(GPU), list(journal.journaled_uuids())) == (ENTRY, [GPU])
     journal.remove(GPU)

@@ -237,9 +237,8 @@ def test_a_refusal_ends_what_the_client_may_ask_and_one_of_the_driver_nothing(st
 
 
 def test_what_the_guard_saw_is_counted_by_kind(started: Start) -> None:
-    gpu = GuardedGpu(
-        DeskGpu(), started(DeskGpu().without_persistence(), Policy((Rule(),), floor_mhz=800)).client
-    )
+    guard = started(DeskGpu().without_persistence(), Policy((Rule(),), floor_mhz=800))
+    gpu = GuardedGpu(DeskGpu(), guard.client)
     gpu.sync()
     kind = ConflictKind.PERSISTENCE_OFF
     assert gpu.conflicts() == (Sighting(kind, kind.text, 1),)
@@ -285,9 +284,7 @@ def test_what_is_due_later_is_made_by_the_guard_in_order(started: Start) -> None
     assert guard.ended()
 
 
-def test_a_driver_that_hangs_is_known_by_its_silence_and_so_is_the_higher_clock_that_came_late(
-    started: Start,
-) -> None:
+def test_a_driver_that_hangs_is_known_by_its_silence_and_its_late_clock(started: Start) -> None:
     hang = threading.Event()
     gpu = DeskGpu(lambda clock_mhz: None if clock_mhz != 1200 else (hang.wait(LONG_S), None)[1])
     guarded_gpu = GuardedGpu(DeskGpu(), started(gpu).client, lease_s=3.0)

@@ -33,9 +33,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run" / "guardd.sock"
 
 
-def test_it_is_ours_and_its_groups_and_nobody_elses_and_a_group_that_is_not_there_is_refused(
-    path: Path,
-) -> None:
+def test_it_is_ours_and_its_groups_and_nobody_elses(path: Path) -> None:
     with listen(path, str(os.getgid())), socket.socket(socket.AF_UNIX, KIND) as client:
         found = path.lstat()
         assert stat.S_IMODE(found.st_mode) == 0o660
@@ -98,9 +96,7 @@ def test_a_flood_of_one_user_is_counted_and_hides_nobody_else(capsys: pytest.Cap
     assert len(entries) - 1 + entries[-1]["left_out"] == 5000
 
 
-def test_words_are_for_a_person_and_without_a_service_errors_alone(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_words_are_for_a_person_and_without_a_service_errors(capsys: pytest.CaptureFixture[str]) -> None:
     with logging_on(as_json=False):
         log_event("lease_taken", "GPU-1 is taken", gpu="GPU-1")
     assert capsys.readouterr().err == "perseus_ds guard: GPU-1 is taken\n"
@@ -195,9 +191,7 @@ def test_a_rule_that_cannot_be_read_is_refused(text: str) -> None:
 # Containers and launchers, as a guard finds them.
 
 
-def test_a_guard_outlives_its_job_in_the_nodes_own_namespace_or_where_a_folder_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_guard_outlives_its_job_in_the_nodes_namespace_or_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     for namespace, of_node in (("pid:[4026531836]", True), ("pid:[4026532777]", False)):
         monkeypatch.setattr(Path, "readlink", lambda _, name=namespace: Path(name))
         assert in_nodes_pid_namespace() is of_node

@@ -153,10 +153,8 @@ def test_predicted_is_achieved_and_smoothing_keeps_the_time_over_thirty_seeds() 
         naive.append(change_pct(minima)[1] - lucky[-1][1])
     assert abs(np.mean(honest)) < min(0.3, 3 * np.std(honest) / np.sqrt(SEEDS))
     assert np.mean(naive) < -0.5, "choosing minima promises more than there is: else this shows nothing"
-    (smooth_time, smooth_energy), (lucky_time, lucky_energy) = (
-        np.mean(smoothed, axis=0),
-        np.mean(lucky, axis=0),
-    )
+    smooth_time, smooth_energy = np.mean(smoothed, axis=0)
+    lucky_time, lucky_energy = np.mean(lucky, axis=0)
     assert smooth_time < lucky_time / 2
     assert smooth_time + smooth_energy < lucky_time + lucky_energy, "a percent of time buys one of energy"
 

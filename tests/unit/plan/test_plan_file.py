@@ -219,7 +219,7 @@ STRUCTURES: dict[str, tuple[Damage, str]] = {
         changed("schedule", "orders", 0, to="0B3 0F3 0B2 0F2 0B1 0F1 0B0 0F0"), "ScheduleError"
     ),
     "an order twice": (lambda c: c["schedule"]["orders"].append(c["schedule"]["orders"][0]), ""),
-    "two instructions changed places": (
+    "two instructions swapped": (
         changed("schedule", "orders", 2, to="2F0 2F1 2B0 2B1 2F2 2B2 2F3 2B3"), ""
     ),
     "a stage without options": (lambda c: c["options"].pop(0), "KeyError"),
@@ -323,9 +323,7 @@ def small() -> PlanSet:
     return build(textbook_profile([1.0, 1.2]), schedule, blocking_power_w=70.0)
 
 
-@pytest.mark.parametrize(
-    "column", ["iteration_time_s", "effective_energy_j", "lower_bound_j", "effective_bound_j"]
-)
+@pytest.mark.parametrize("column", ["iteration_time_s", "effective_energy_j", *BOUNDS])
 def test_a_wrong_figure_is_named(small: PlanSet, column: str) -> None:
     assert verify(small) == len(small)
     wrong = getattr(small, column) + np.eye(len(small))[1] * 50.0
@@ -334,7 +332,7 @@ def test_a_wrong_figure_is_named(small: PlanSet, column: str) -> None:
 
 
 @pytest.mark.parametrize("share", [0.002, -0.005])
-@pytest.mark.parametrize("column", ["lower_bound_j", "effective_bound_j"])
+@pytest.mark.parametrize("column", BOUNDS)
 def test_a_bound_a_little_off_fails_the_linear_program(small: PlanSet, column: str, share: float) -> None:
     """Too high it claims what cannot be; far too low it claims a gap that is not there."""
     check_bounds_by_lp(small, [0, 1])

@@ -74,8 +74,7 @@ def test_what_no_plan_keeps_is_refused_with_the_nearest(objective: Objective, ne
 
 
 @pytest.mark.parametrize(
-    ("straggler_time_s", "index"),
-    [(0.0, 0), (6.0, 0), (6.99, 0), (7.0, 1), (8.9, 1), (9.0, 2), (1e9, 2)],
+    ("straggler_time_s", "index"), [(0.0, 0), (6.0, 0), (6.99, 0), (7.0, 1), (8.9, 1), (9.0, 2), (1e9, 2)]
 )
 def test_beside_a_straggler_effective_energy_decides(straggler_time_s: float, index: int) -> None:
     assert select_for(hand_made(), straggler_time_s).index == index

@@ -35,9 +35,7 @@ def true_profile(model: str, clocks: int) -> Profile:
     gpu = model_named(model)
     useful = [mhz for mhz in gpu.clocks_mhz if mhz >= 0.5 * gpu.max_clock_mhz]
     grid = [useful[round(at)] for at in np.linspace(0, len(useful) - 1, clocks)]
-    works = {
-        (stage, kind): WORKS[kind].times(weight) for stage, weight in enumerate(WEIGHTS) for kind in WORKS
-    }
+    works = {(stage, kind): WORKS[kind].times(own) for stage, own in enumerate(WEIGHTS) for kind in WORKS}
     return Profile(
         {
             key: tuple(Point(mhz, duration_s(gpu, mhz, own), energy_j(gpu, mhz, own)) for mhz in grid)

@@ -172,29 +172,25 @@ GOOD = HEADER + "0,forward,1410,0.1,30.5\n0,backward,1410,0.2,61\n0,forward,1200
 
 
 @pytest.fixture
-def csv_file(tmp_path: Path) -> Path:
+def table(tmp_path: Path) -> Path:
     return tmp_path / "profile.csv"
 
 
-def test_reads_what_zeus_writes(csv_file: Path) -> None:
-    csv_file.write_text(GOOD)
-    assert read_profile(csv_file).points == {
+def test_reads_what_zeus_writes(table: Path) -> None:
+    table.write_text(GOOD)
+    assert read_profile(table).points == {
         (0, Kind.FORWARD): (Point(1410, 0.1, 30.5), Point(1200, 0.12, 27.0)),
         (0, Kind.BACKWARD): (Point(1410, 0.2, 61.0),),
     }
 
 
-def test_reads_other_columns_over_in_any_order_and_blanks_and_capitals_do_no_harm(csv_file: Path) -> None:
-    csv_file.write_text(
-        "\ufeffenergy,note,time,frequency,instruction,stage\r\n61,,0.2,1410.0, Backward ,3\r\n"
-    )
-    assert read_csv(csv_file).points == {(3, Kind.BACKWARD): (Point(1410, 0.2, 61.0),)}
-    csv_file.write_text(GOOD)
-    plain = read_csv(csv_file).points
-    csv_file.write_text(
-        GOOD.replace(",", " , ").replace("stage", "\ufeff Stage", 1).replace("energy", "ENERGY")
-    )
-    assert read_csv(csv_file).points == plain
+def test_reads_other_columns_over_in_any_order_and_blanks_and_capitals_do_no_harm(table: Path) -> None:
+    table.write_text("\ufeffenergy,note,time,frequency,instruction,stage\r\n61,,0.2,1410.0, Backward ,3\r\n")
+    assert read_csv(table).points == {(3, Kind.BACKWARD): (Point(1410, 0.2, 61.0),)}
+    table.write_text(GOOD)
+    plain = read_csv(table).points
+    table.write_text(GOOD.replace(",", " , ").replace("stage", "\ufeff Stage", 1).replace("energy", "ENERGY"))
+    assert read_csv(table).points == plain
 
 
 points = st.lists(
@@ -214,9 +210,9 @@ computations = st.tuples(st.integers(0, 20), st.sampled_from(named))
 
 @given(st.dictionaries(computations, points.map(tuple), min_size=1, max_size=6).map(Profile))
 def test_reads_back_what_it_wrote(tmp_path_factory: pytest.TempPathFactory, profile: Profile) -> None:
-    csv_file = tmp_path_factory.mktemp("csv") / "profile.csv"
-    write_csv(profile, csv_file)
-    again = read_csv(csv_file)
+    table = tmp_path_factory.mktemp("csv") / "profile.csv"
+    write_csv(profile, table)
+    again = read_csv(table)
     assert {key: again.of(*key) for key in again.points} == {key: profile.of(*key) for key in profile.points}
 
 
@@ -242,11 +238,11 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize(("row", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_a_bad_row_is_refused_with_file_row_and_column(csv_file: Path, row: str, message: str) -> None:
-    csv_file.write_text(GOOD + row + "\n0,backward,1200,0.3,50\n")
+def test_a_bad_row_is_refused_with_file_row_and_column(table: Path, row: str, message: str) -> None:
+    table.write_text(GOOD + row + "\n0,backward,1200,0.3,50\n")
     with pytest.raises(ProfileError) as caught:
-        read_csv(csv_file)
-    assert str(caught.value).startswith(f"{csv_file}: row 5")
+        read_csv(table)
+    assert str(caught.value).startswith(f"{table}: row 5")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -268,11 +264,11 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize(("content", "message"), BAD_FILES.values(), ids=BAD_FILES)
-def test_a_bad_file_is_refused_with_its_name(csv_file: Path, content: bytes, message: str) -> None:
-    csv_file.write_bytes(content)
+def test_a_bad_file_is_refused_with_its_name(table: Path, content: bytes, message: str) -> None:
+    table.write_bytes(content)
     with pytest.raises(ProfileError) as caught:
-        read_csv(csv_file)
-    assert str(caught.value).startswith(str(csv_file))
+        read_csv(table)
+    assert str(caught.value).startswith(str(table))
     assert message in str(caught.value)
 
 
@@ -283,8 +279,8 @@ def test_a_compressed_profile_is_named_as_such_whatever_its_name(tmp_path: Path,
         read_profile(tmp_path / name)
 
 
-def test_work_without_a_name_there_is_refused(csv_file: Path) -> None:
+def test_work_without_a_name_there_is_refused(table: Path) -> None:
     profile = Profile({(1, Kind.UNKNOWN_COMPUTE): (Point(1410, 0.1, 30.5),)})
     with pytest.raises(ProfileError, match="unknown compute"):
-        write_csv(profile, csv_file)
-    assert not csv_file.exists()
+        write_csv(profile, table)
+    assert not table.exists()

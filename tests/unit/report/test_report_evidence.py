@@ -33,18 +33,14 @@ def test_the_critical_path_by_hand() -> None:
     schedule = textbook("1f1b", stages=2, microbatches=2)
     seconds = {"0F": 1.0, "0B": 1.0, "1F": 2.0, "1B": 2.0}
     starts = {"0F0": 0.0, "0F1": 1.0, "1F0": 1.0, "1B0": 3.0, "1F1": 5.0, "1B1": 7.0, "0B0": 5.0, "0B1": 9.0}
-    spans = tuple(
-        Span(Instruction.parse(text), at_s, seconds[text[:2]], 1000, 100.0) for text, at_s in starts.items()
-    )
+    spans = tuple(Span(Instruction.parse(i), at_s, seconds[i[:2]], 1000, 100.0) for i, at_s in starts.items())
     path = critical_path(RecordedIteration("baseline", 10.0, 50.0, simulated=True, spans=spans), schedule)
     assert list(map(str, path)) == ["0F0", "1F0", "1B0", "1F1", "1B1", "0B1"]
 
 
 def test_what_a_saving_is_worth_at_the_pace_that_the_job_has_now() -> None:
     """1 kJ less in each iteration of 2 s: 43 200 iterations a day, 12 kWh; of 2.4 s: 36 000, 10 kWh."""
-    before, same, slower = (
-        MeasuredSide(*side, 3) for side in ((2.0, 10_000.0), (2.0, 9_000.0), (2.4, 9_000.0))
-    )
+    before, same, slower = (MeasuredSide(*side, 3) for side in ((2.0, 1e4), (2.0, 9e3), (2.4, 9e3)))
     prices = EnergyPrices(price_per_kwh=0.25, gco2_per_kwh=400.0, pue=1.2)
     energy, money, co2 = prices.per_day(Summary(before, same, False, 10.0, {})).values()
     assert (energy, money.split()[0], co2.split()[0]) == ("14.40 kWh", "3.600", "5.760")
@@ -100,9 +96,7 @@ def test_the_trace_is_valid_and_its_power_is_the_energy(plans: PlanSet, tmp_path
 
 
 def boxes(*spans: tuple[str, float, float, float | None]) -> RecordedIteration:
-    rows = tuple(
-        Span(Instruction.parse(text), start, long, None, watts) for text, start, long, watts in spans
-    )
+    rows = tuple(Span(Instruction.parse(text), at_s, long, None, watts) for text, at_s, long, watts in spans)
     return RecordedIteration("baseline", 1.0, 50.0, simulated=False, spans=rows)
 
 
@@ -131,15 +125,9 @@ def test_energy_counts_work_at_its_power_and_all_else_at_blocking_power() -> Non
 def test_an_event_tells_its_line_and_an_unknown_one_its_facts_with_units() -> None:
     event = {"time": "2026-01-02T03:04:05.678+00:00", "event": "running", "plan": 3, "line": "plan 3"}
     assert event_row(event) == ["03:04:05", "running", "plan 3"]
-    novel = {
-        "event": "brand_new",
-        "clock_mhz": 1200,
-        "saving_pct": 12.345678,
-        "time_s": 0.25,
-        "why_not": "none",
-    }
+    novel = {"event": "all_new", "clock_mhz": 1200, "saving_pct": 12.345678, "time_s": 0.25, "why_not": "no"}
     time, name, facts = event_row(novel)
-    assert (time, name) == ("", "brand new")
+    assert (time, name) == ("", "all new")
     assert {"1200", "MHz", "12.346", "%", "0.25", "s"} <= set(facts.replace(",", "").split())
 
 

@@ -120,11 +120,7 @@ def test_what_is_queued_goes_with_the_next_commit() -> None:
         ("0F0 0CM0 0SA0", "1RA0 1CM0 1F0", "0SA0 is queued, and no commit follows it"),
         ("0F0 0SA0 0CM0", "1RA0 1F0 1CM0", "1F0 waits for what 0F0 makes, and no 1RA0 before it brings it"),
         ("0SA0 0CM0 0F0", "1RA0 1CM0 1F0", "1F0 waits for what 0F0 makes, and no 0SA0 after it sends it"),
-        (
-            "0F0 0F1 0SA0 0CM0",
-            "1RA0 1CM0 1F0 1F1",
-            "1F1 waits for what 0F1 makes, and no 0SA1 after it sends it",
-        ),
+        ("0F0 0F1 0SA0 0CM0", "1RA0 1CM0 1F0 1F1", "1F1 waits for what 0F1 makes, and no 0SA1 after it"),
     ],
     ids=["no commit", "received too late", "sent too early", "not sent at all"],
 )

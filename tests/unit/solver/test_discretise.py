@@ -74,11 +74,9 @@ def test_half_a_second_more_is_half_the_work_at_the_slower_option() -> None:
     assert plans.cost_j == pytest.approx([9.0], abs=1e-4)
 
 
-def reclaimed(
-    problem: Problem, duration_s: list[float], time_s: float, least_part_s: float = 0.0
-) -> np.ndarray:
+def reclaimed(problem: Problem, duration_s: list[float], time_s: float, least_s: float = 0.0) -> np.ndarray:
     frontier = solve_frontier(problem)
-    return frontier.whole.tick.real(reclaim(frontier, np.array(duration_s), time_s, least_part_s))
+    return frontier.whole.tick.real(reclaim(frontier, np.array(duration_s), time_s, least_s))
 
 
 def test_time_that_is_left_goes_to_who_saves_most_by_it() -> None:

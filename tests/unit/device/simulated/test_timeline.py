@@ -30,9 +30,7 @@ def run(gpu: SimulatedGpu, work: Work = WORK) -> Task:
     return task
 
 
-def test_the_old_clock_runs_on_through_call_and_settle_and_calls_queue_in_the_driver(
-    time: VirtualTime,
-) -> None:
+def test_the_old_clock_runs_on_through_call_and_settle_and_calls_queue(time: VirtualTime) -> None:
     gpu = a100(time)
     gpu.lock_clock(705)
     gpu.lock_clock(900)
@@ -41,9 +39,7 @@ def test_the_old_clock_runs_on_through_call_and_settle_and_calls_queue_in_the_dr
         assert gpu.achieved().clock_mhz == clock_mhz
 
 
-def test_a_clock_that_changes_under_way_slows_only_the_rest_and_asking_again_is_free(
-    time: VirtualTime,
-) -> None:
+def test_a_clock_that_changes_under_way_slows_the_rest_and_asking_again_is_free(time: VirtualTime) -> None:
     gpu = a100(time)
     gpu.lock_clock(705)
     task = run(gpu)
