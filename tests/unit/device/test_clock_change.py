@@ -216,13 +216,8 @@ def test_a_clock_that_is_not_reached_is_a_cap_without_any_reason() -> None:
 # Requests by the moment that they are due: which is made, which gives way, and what is said of the late.
 
 
-@pytest.fixture
-def agenda() -> ClockAgenda:
-    return ClockAgenda()
-
-
-def test_each_is_taken_when_it_is_due_and_of_those_overdue_the_newest(agenda: ClockAgenda) -> None:
-    first, second = DatedClock(0.1, 900), DatedClock(0.2, 1000)
+def test_each_is_taken_when_it_is_due_and_of_those_overdue_the_newest() -> None:
+    agenda, first, second = ClockAgenda(), DatedClock(0.1, 900), DatedClock(0.2, 1000)
     agenda.put(first)
     agenda.put(second)
     assert [agenda.take(now_s) for now_s in (0.0, 0.1, 0.15, 0.2)] == [None, first, None, second]
@@ -234,7 +229,8 @@ def test_each_is_taken_when_it_is_due_and_of_those_overdue_the_newest(agenda: Cl
     assert (agenda.due_s, agenda.counts.overtaken) == (0.4, 2)
 
 
-def test_a_newer_request_takes_the_turn_of_those_due_later(agenda: ClockAgenda) -> None:
+def test_a_newer_request_takes_the_turn_of_those_due_later() -> None:
+    agenda = ClockAgenda()
     for due_s in (0.1, 0.3, 0.4):
         agenda.put(DatedClock(due_s, 1000))
     agenda.put(DatedClock(0.2, 900))
@@ -243,8 +239,9 @@ def test_a_newer_request_takes_the_turn_of_those_due_later(agenda: ClockAgenda) 
     assert agenda.counts.overtaken == 0, "they gave way before their moment"
 
 
-def test_what_gives_way_before_its_moment_has_missed_nothing(agenda: ClockAgenda) -> None:
+def test_what_gives_way_before_its_moment_has_missed_nothing() -> None:
     """One change at one moment; rest, and a clock on its way, for a later moment than that of a newer one."""
+    agenda = ClockAgenda()
     for start_s, later_s, clock_mhz in product((1.0, 2.0, 3.0), (0.0, 0.01, 0.5), (None, 900)):
         agenda.put(DatedClock(start_s + later_s, clock_mhz))
         agenda.put(DatedClock(start_s, 1000))

@@ -55,10 +55,14 @@ def measured(
     return summary
 
 
+def table(run_dir: Path) -> str:
+    contents = load_run(run_dir)
+    return report_table(contents, figures(contents))
+
+
 def told(run_dir: Path, side: str) -> list[str]:
     """The words of a side's line in the table, but for its name."""
-    contents = load_run(run_dir)
-    (line,) = [x for x in report_table(contents, figures(contents)).splitlines() if x.startswith(side)]
+    (line,) = [one for one in table(run_dir).splitlines() if one.startswith(side)]
     return line.split()[1:9]
 
 
@@ -111,11 +115,6 @@ def test_joules_per_token_stand_beside_the_others_where_they_are_known(write_run
 
 
 # The table that rank 0 prints: right figures, 80 columns, plain ASCII.
-
-
-def table(run_dir: Path) -> str:
-    contents = load_run(run_dir)
-    return report_table(contents, figures(contents))
 
 
 def test_a_whole_run_fits_a_log_file(write_run: WriteRun) -> None:

@@ -27,7 +27,6 @@ def test_no_clock_makes_a_kernel_faster_than_its_roofs(work: KernelWork, clock: 
 
 @pytest.mark.parametrize("key", MODELS)
 def test_held_clocks_keep_the_cap_and_lower_clocks_draw_less(key: str) -> None:
-    model = model_named(key)
     model, work = model_named(key), KernelWork(1.0, 0.3, 1.0)
     slower = model.clocks_mhz[::10]
     powers = [energy_j(model, clock, work) / duration_s(model, clock, work) for clock in slower]
