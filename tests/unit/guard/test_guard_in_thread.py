@@ -211,7 +211,8 @@ def test_the_client_beats_in_silence_and_gives_no_moments_to_another_time_namesp
 
 
 def test_a_refusal_ends_what_the_client_may_ask_and_one_of_the_driver_nothing(started: Start) -> None:
-    client = GuardedGpu(DeskGpu(), started().client)
+    guard = started()
+    client = GuardedGpu(DeskGpu(), guard.client)
     client.requests.ask([DatedClock(time.monotonic(), 901)])
     with pytest.raises(DeviceUnsupportedError, match="901 MHz"):
         client.sync(LONG_S)
@@ -221,6 +222,7 @@ def test_a_refusal_ends_what_the_client_may_ask_and_one_of_the_driver_nothing(st
     with pytest.raises(DeviceUnavailableError, match="is closed"):
         client.lock_clock(900)
     client.close()
+    guard.thread.join(LONG_S)  # until then it holds the GPU
     guard = started()
     guard.gpu.refuses_mhz = {1200}
     gpu = GuardedGpu(DeskGpu(), guard.client)
