@@ -15,12 +15,13 @@ from pathlib import Path
 from perseus_ds.guard.connection import ClientConnection, Server, ending_signals, raise_priority, serve
 from perseus_ds.guard.containment import leave_control_group
 from perseus_ds.guard.policy import Peer, Policy, Rule
+from perseus_ds.guard.protocol import RESTORED
 
 _OOM_SCORE = "-500"  # rather the trainer than the one who cleans up after it
 
 
 def guard(fileno: int, parent: int, restore_clock_mhz: int | None = None) -> int:
-    """Serve the parent over a socket until it is gone; return how many GPUs could not be restored."""
+    """Serve the parent over a socket until it is gone; return `RESTORED`, or 1 where its GPU could not be."""
     with ending_signals() as signalled:
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
@@ -32,11 +33,11 @@ def guard(fileno: int, parent: int, restore_clock_mhz: int | None = None) -> int
         with contextlib.suppress(OSError, AttributeError):
             ends[os.pidfd_open(parent)] = "the trainer is gone"
         if os.getppid() != parent:
-            return 0  # gone before it took anything
+            return RESTORED  # gone before it took anything
         policy = Policy((Rule(),), restore_clock_mhz=restore_clock_mhz)
         server = Server(policy, killed_together=leave_control_group())
         peer = Peer(parent, os.getuid(), os.getgid())
-        return int(not serve(ClientConnection(client, peer, server), ends))
+        return RESTORED if serve(ClientConnection(client, peer, server), ends) else 1
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ Message = Mapping[str, Value]
 MAX_BYTES = 4096
 ANSWER_S = 20.0
 KIND = socket.SOCK_SEQPACKET  # keeps message borders, so that no message is ever sent in half
+RESTORED = 3
+"""Exit code of a guard that has put its clock back: 0 is also reported of a child that another has reaped."""
 
 
 class MalformedError(ValueError):

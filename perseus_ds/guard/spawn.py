@@ -16,7 +16,7 @@ from perseus_ds.errors import DeviceError, DeviceUnavailableError
 from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.journal import VARIABLE, guard_path
 from perseus_ds.guard.log import log_error, not_restored
-from perseus_ds.guard.protocol import KIND
+from perseus_ds.guard.protocol import KIND, RESTORED
 from perseus_ds.guard.repair import restore_without_journal
 
 _END_S = 40.0  # a guard retries for 30 s with a driver that refuses
@@ -69,7 +69,7 @@ class SpawnedGuard:
         with self._lock:
             self._process.send_signal(signal.SIGCONT)
             self.wait()
-            if self._restored or not self.has_taken or not self._process.returncode:
+            if self._restored or not self.has_taken or self._process.returncode in {None, RESTORED}:
                 return
             try:
                 restore_without_journal(self._own, self.backend, self._restore_clock_mhz)

@@ -78,19 +78,23 @@ def test_errors_while_a_guard_is_killed_outlast_nothing(node: FakeNvml, calls: i
     job.wait()
 
 
-def killed_guard(own: NvmlGpu) -> SpawnedGuard:
+def killed_guard(own: NvmlGpu, *, reaped: bool = False) -> SpawnedGuard:
     """A guard that was killed while it held the GPU, as its trainer knows it."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     process.kill()
+    if reaped:
+        os.waitpid(process.pid, 0)
     guard = SpawnedGuard(process, own, "nvml")
     guard.has_taken = True
     return guard
 
 
-def test_a_clock_that_another_sets_after_the_restore_stays(node: FakeNvml) -> None:
+@pytest.mark.parametrize("reaped", [False, True])
+def test_a_clock_that_another_sets_after_the_restore_stays(node: FakeNvml, *, reaped: bool) -> None:
+    """Also where SIGCHLD is ignored, or code of the trainer reaps all children: how it ended is not known."""
     journaled(node)
     with NvmlGpu(DeviceRequest("nvml")) as own:
-        guard = killed_guard(own)
+        guard = killed_guard(own, reaped=reaped)
         guard.ensure_restored()
         assert free(node)
         node.state.gpu[0].locked_mhz = 660
