@@ -43,11 +43,11 @@ _CREDENTIALS = struct.Struct("iii")
 _DESCRIPTOR = struct.Struct("i")
 _CGROUPS = Path("/sys/fs/cgroup")
 _TRY_S = 5.0
-_MAY, _CANNOT_JOIN = 0, 3
+_MAY, _CANNOT_JOIN = 4, 3  # not 0, which is also reported where children are reaped by others
 _TRY = f"""
 device=$1; shift
 for group; do echo $$ > "$group" || {{ echo "$group"; exit {_CANNOT_JOIN}; }}; done
-[ -c "$device" ] && exec 3<> "$device"
+[ -c "$device" ] && exec 3<> "$device" && exit {_MAY}
 """
 _SOCKET_MODE = 0o660
 _BACKLOG = 128
@@ -116,6 +116,8 @@ def may_open(peer: Peer, device: str) -> bool:
         raise DevicePermissionError(f"{unknown}: {error}") from error
     if tried.returncode == _CANNOT_JOIN:
         raise DevicePermissionError(f"{unknown}: {tried.stdout.strip()} cannot be joined")
+    if not tried.returncode:
+        raise DevicePermissionError(f"{unknown}: SIGCHLD is ignored in the service")
     return tried.returncode == _MAY
 
 

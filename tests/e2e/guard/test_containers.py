@@ -277,6 +277,20 @@ def test_a_guard_that_may_not_leave_says_so_beforehand(
 
 
 @needs_groups
+def test_a_service_that_ignores_its_children_hands_out_nothing(group: Path) -> None:
+    """A shell may pass it on; the kernel reaps the children then, and nobody knows how they ended."""
+    peer = Peer(os.getpid(), 0, 0, cgroup=f"/{group.relative_to(ROOT)}")
+    assert may_open(peer, "/dev/null")
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(DevicePermissionError, match="SIGCHLD"):
+            may_open(peer, "/dev/no-gpu")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert not may_open(peer, "/dev/no-gpu")
+
+
+@needs_groups
 def test_a_guard_that_leaves_says_nothing(node: FakeNvml, group: Path) -> None:
     found = in_group(group, sys.executable, "-m", "perseus_ds", "doctor")
     assert "control group" not in found.communicate(timeout=60)[0]
