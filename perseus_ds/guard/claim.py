@@ -39,6 +39,7 @@ from perseus_ds.errors import (
     DeviceLostError,
     DevicePermissionError,
     DeviceUnsupportedError,
+    ValueRefusedError,
 )
 from perseus_ds.guard import journal
 from perseus_ds.guard.journal import BadJournalError, Journal
@@ -275,8 +276,9 @@ class _NotRestoredError(DeviceError):
 def restore(gpu: Gpu, clock_mhz: int | None, *, for_s: float, last_mhz: int | None = None) -> Restored:
     """Set a clock (``None``: the driver's own choice) and read it back; a refusal is retried.
 
-    ``last_mhz`` is the clock that was locked last, where that is known. A `DeviceError` names the clock in
-    force. Cost: the driver's call and the switch latency, or 0.3 s where the clock cannot be seen.
+    ``last_mhz`` is the clock that was locked last, where that is known. In place of a clock that the driver
+    refuses to the end the choice is its own. A `DeviceError` names the clock in force. Cost: the driver's
+    call and the switch latency, or 0.3 s where the clock cannot be seen.
     """
     held_mhz = last_mhz
 
@@ -291,6 +293,9 @@ def restore(gpu: Gpu, clock_mhz: int | None, *, for_s: float, last_mhz: int | No
     except _NotRestoredError:
         raise
     except DeviceError as error:
+        if isinstance(error, ValueRefusedError) and clock_mhz is not None:
+            remark = f"{error.message}: default clocks are restored"
+            return replace(restore(gpu, None, for_s=0.0, last_mhz=held_mhz), remark=remark)
         runs_mhz = _read_mhz(gpu)
         runs = "its clock cannot be read" if runs_mhz is None else f"it runs at {runs_mhz} MHz"
         raise type(error)(f"{error.message}; {runs}", hint=error.hint) from error

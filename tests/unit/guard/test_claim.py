@@ -73,6 +73,17 @@ def test_what_an_earlier_guard_left_is_put_right_first_unless_it_was_before_this
     assert gpu.calls == [None]
 
 
+def test_what_the_driver_refuses_to_restore_keeps_nobody_from_the_gpu() -> None:
+    left(boot_id(), 1200)
+    gpu = DeskGpu()
+    gpu.locked_mhz, gpu.refuses_mhz = 705, {1200}
+    claim = GpuClaim(gpu, "job", patience_s=0.0)
+    assert gpu.calls == [None]
+    assert "1200 MHz" in claim.remark
+    claim.release()
+    assert journal.read(UUID) is None
+
+
 def test_a_stated_clock_that_the_gpu_has_not_is_refused_by_its_key() -> None:
     gpu = DeskGpu()
     with pytest.raises(DeviceUnsupportedError, match="restore_clock_mhz 1201"):
