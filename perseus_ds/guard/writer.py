@@ -265,9 +265,12 @@ class ClockWriter:
         """
         now_s, due_s = self._now_s(), self._next_look_s()
         try:
-            if due_s is None or now_s < due_s or (seen := self._read(now_s)) is None:
+            if due_s is None or now_s < due_s:
                 return
-            self._look_s, self._looked_s = now_s + _READ_BACK_S, now_s
+            self._look_s = now_s + _READ_BACK_S  # an error is no reason to look again at once
+            if (seen := self._read(now_s)) is None:
+                return
+            self._looked_s = now_s
             if self.stored_mhz is None:
                 self._check_freed(seen, now_s)
                 return

@@ -1,5 +1,6 @@
 """Requests in order, the last one wins; retries, looks at the clock, conflicts, and a lease that expires."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
@@ -9,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lone_job import DeskGpu
 
-from perseus_ds.device.gpu import ConflictKind, OperatorSettings
-from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
+from perseus_ds.device.gpu import Achieved, ConflictKind, OperatorSettings
+from perseus_ds.errors import (
+    DeviceError,
+    DeviceLostError,
+    DevicePermissionError,
+    DeviceUnavailableError,
+)
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.writer import ClockWriter
 
@@ -102,6 +108,27 @@ def test_the_next_thing_to_do_is_a_look_or_the_lapse(desk: Desk) -> None:
     while desk.writer.due_s() is not None:
         desk.step(desk.writer.due_s() - desk.now_s)
     assert desk.gpu.calls == [900, None]
+
+
+def test_a_gpu_that_is_lost_is_read_no_more_often_than_another(desk: Desk) -> None:
+    """Its job may hang for as long as a collective waits: nobody spins, and nobody is flooded, meanwhile."""
+    desk.ask(900)
+    desk.look()
+    desk.gpu.refuses, looks_s = DeviceLostError("lost"), []
+
+    def achieved() -> Achieved:
+        looks_s.append(desk.now_s)
+        raise DeviceLostError("lost")
+
+    desk.gpu.achieved, until_s = achieved, desk.now_s + 10.0
+    while desk.now_s < until_s:
+        desk.now_s = max(desk.writer.due_s(), desk.now_s + 0.001)
+        desk.writer.renew()
+        with contextlib.suppress(DeviceLostError):
+            desk.writer.step()
+    del desk.gpu.achieved
+    assert 20 <= len(looks_s) <= 41, "10 s, four times a second"
+    assert desk.kinds == [ConflictKind.GPU_LOST] * len(looks_s)
 
 
 def test_three_foreign_clocks_in_a_row_and_control_is_given_up(desk: Desk) -> None:
