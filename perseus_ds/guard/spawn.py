@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import site
 import socket
 import subprocess
 import sys
@@ -85,8 +86,11 @@ def spawn(restore_clock_mhz: int | None = None) -> tuple[socket.socket, subproce
     Cost: about 0.1 s until the guard answers.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    root = str(Path(perseus_ds.__file__).resolve().parents[1])
-    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    root = str(Path(perseus_ds.__file__).parents[1])
+    if root not in {*site.getsitepackages(), site.getusersitepackages()}:
+        # a site's folder would come before the standard library, whose old backports it may hold
+        paths.insert(0, root)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
     if os.environ.get(VARIABLE):  # the folder as this process sees it: a guard has another working directory
         environment[VARIABLE] = str(guard_path())

@@ -1,14 +1,19 @@
 """The NVML backend keeps the contract, alone and behind its guard, on the fake driver under pynvml."""
 
+import os
+import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
+from pathlib import Path
 
 import pynvml
 import pytest
 from fake_nvml import UUID, FakeNvml
 from gpu_contract import GpuContract
 
+import perseus_ds
 from perseus_ds.device.gpu import DeviceRequest, EventReason, Gpu, OperatorSettings, setting_changes
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import (
@@ -317,3 +322,27 @@ def test_a_clock_that_the_driver_lists_and_refuses_ends_no_control(node: FakeNvm
         gpu.sync()
         assert node.locked_mhz()[0] == 1080
         assert gpu.given_up() is None
+
+
+ONE_CLOCK = """
+from perseus_ds.device.gpu import DeviceRequest
+from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.guard.spawn import open_guarded
+with open_guarded(NvmlGpu(DeviceRequest("nvml"))) as gpu:
+    gpu.lock_clock(900)
+    gpu.sync()
+"""
+
+
+@pytest.mark.e2e
+def test_an_old_backport_beside_us_hides_no_module_of_the_guard(node: FakeNvml, tmp_path: Path) -> None:
+    """Lists of requirements still name ``dataclasses`` and ``pathlib``, which no longer import."""
+    venv.create(tmp_path / "venv", symlinks=True)
+    [site] = (tmp_path / "venv").glob("lib/python*/site-packages")
+    shutil.copytree(Path(perseus_ds.__file__).parent, site / "perseus_ds")
+    shutil.copy(pynvml.__file__, site)
+    (site / "dataclasses.py").write_text("raise ImportError")
+    words = [tmp_path / "venv" / "bin" / "python", "-c", ONE_CLOCK]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(words, check=True, cwd=tmp_path, env=environment)
+    assert (node.state.gpu[0].sets, node.state.gpu[0].resets) == (1, 1)
