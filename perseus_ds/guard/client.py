@@ -338,7 +338,9 @@ class GuardedGpu(ReadThroughGpu):
         self.requests.dated = isinstance(now_s, float) and asked_s <= now_s <= time.monotonic()
         floor_mhz, able = floor_mhz if isinstance(floor_mhz, int) else 0, reader.capabilities()
         clocks_mhz = tuple(clock for clock in able.clocks_mhz if clock >= floor_mhz)
-        why_not = None if clocks_mhz else able.why_not
+        why_not = None if able.clocks_mhz else able.why_not
+        if able.clocks_mhz and not clocks_mhz:
+            why_not = f"the guard sets no clock below {floor_mhz} MHz, and it has {able.grid}"
         super().__init__(
             reader, replace(able, clocks_mhz=clocks_mhz, can_lock=why_not is None, why_not=why_not)
         )

@@ -286,6 +286,14 @@ def test_what_is_due_later_is_made_by_the_guard_in_order(started: Start) -> None
     assert guard.ended()
 
 
+def test_a_floor_above_all_clocks_leaves_none_to_set(started: Start) -> None:
+    gpu = GuardedGpu(DeskGpu(), started(policy=Policy((Rule(),), floor_mhz=2000)).client)
+    able = gpu.capabilities()
+    assert (able.clocks_mhz, able.can_lock) == ((), False)
+    assert "2000 MHz" in str(able.why_not)
+    gpu.close()
+
+
 def test_a_driver_that_hangs_is_known_by_its_silence_and_its_late_clock(started: Start) -> None:
     hang = threading.Event()
     gpu = DeskGpu(lambda clock_mhz: None if clock_mhz != 1200 else (hang.wait(LONG_S), None)[1])
