@@ -376,14 +376,16 @@ class GuardedGpu(ReadThroughGpu):
     def sync(self, timeout_s: float = ANSWER_S) -> None:
         """Wait until the guard has done all; raise `ValueRefusedError` where its driver does not take it."""
         until_s = time.monotonic() + timeout_s
-        self._synced = sent = False
+        self._synced = False
+        asked: socket.socket | None = None  # another guard that takes over is asked again
         while self.given_up() is None and not self._synced:
             if time.monotonic() >= until_s:
                 raise DeviceUnavailableError(f"no answer from the guard within {timeout_s:g} s")
-            sent = sent or self.requests.send({"do": "sync"})
+            if asked is not (sock := self._socket) and self.requests.send({"do": "sync"}):
+                asked = sock
             with self._news:
                 if not self._synced and self.given_up() is None:
-                    self._news.wait(0.05 if sent else 0.001)
+                    self._news.wait(0.05 if asked is sock else 0.001)
         if (failure := self.given_up()) is not None:  # it was sent before the answer
             raise failure
         if self._asked_mhz in self._refused_mhz:

@@ -238,6 +238,26 @@ def test_a_refusal_ends_what_the_client_may_ask_and_one_of_the_driver_nothing(st
     gpu.close()
 
 
+def test_a_guard_that_takes_over_is_asked_anew_whether_all_is_stored(started: Start) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    theirs.send(b'{"is":"taken","floor_mhz":0}')
+    other = started()
+    client = GuardedGpu(DeskGpu(), ours, connect=lambda: other.client)
+    client.lock_clock(900)
+
+    def end_unanswered() -> None:
+        while json.loads(theirs.recv(MAX_BYTES))["do"] != "sync":
+            pass
+        theirs.close()
+
+    first = threading.Thread(target=end_unanswered)
+    first.start()
+    client.sync(LONG_S)
+    assert other.gpu.calls == [900]
+    first.join()
+    client.close()
+
+
 def test_what_the_guard_saw_is_counted_by_kind(started: Start) -> None:
     guard = started(DeskGpu().without_persistence(), Policy((Rule(),), floor_mhz=800))
     gpu = GuardedGpu(DeskGpu(), guard.client)
