@@ -14,6 +14,7 @@ Value = str | int | float | bool | None
 Message = Mapping[str, Value]
 
 MAX_BYTES = 4096
+_MAX_NUMBER = 1e300  # a whole number of a thousand digits fits into no float
 ANSWER_S = 20.0
 KIND = socket.SOCK_SEQPACKET  # keeps message borders, so that no message is ever sent in half
 RESTORED = 3
@@ -64,9 +65,9 @@ def text(message: Message, key: str) -> str:
 
 
 def number(message: Message, key: str) -> float:
-    """Return a field that is a finite number, or raise `MalformedError` with its key."""
+    """Return a field that is a number of which sums are finite, or raise `MalformedError` with its key."""
     value = message.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MAX_NUMBER:
         raise MalformedError(f"{key} is not a number")
     return value
 

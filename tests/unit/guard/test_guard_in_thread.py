@@ -169,6 +169,7 @@ WRONG = {
     "a clock of text": {"do": "lock", "number": 1, "clock_mhz": "900"},
     "a clock of truth": {"do": "lock", "number": 1, "clock_mhz": True},
     "no number": {"do": "lock", "clock_mhz": 900},
+    "a moment that no float holds": {"do": "lock", "number": 1, "clock_mhz": 900, "at_s": -(10**1000)},
     "a second GPU": TAKE | {"uuid": "GPU-2"},
 }
 
