@@ -52,6 +52,7 @@ RESTORE_S = 30.0
 _BEGIN_S = 10.0  # what a killed guard left is restored so long, while the client waits for its answer
 _READ_S = 2.0  # with a driver that refuses to be read
 _ABSENT_S = 2.0
+_LOOKERS_S = 0.1  # whoever looks whether a guard lives holds its lock for a moment (`repair.is_held`)
 _LOOKS, _BETWEEN_LOOKS_S = 3, 0.05
 _SETTLE_S, _POLL_S = 0.3, 0.004
 _READS = 5
@@ -187,7 +188,7 @@ class GpuClaim:
         self.restore_clock_mhz = restore_clock_mhz
         self._patience_s = patience_s
         self._last_mhz: int | None = None
-        self._lock = OwnershipLock(self.uuid, owner)
+        self._lock = retry(lambda: OwnershipLock(self.uuid, owner), _LOOKERS_S)
         try:
             begin_s = min(_BEGIN_S, patience_s)
             stale = restore_stale(gpu, self.uuid, for_s=begin_s)

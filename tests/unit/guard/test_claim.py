@@ -1,9 +1,12 @@
 """A GPU taken and given back: the journal at every call, what a guard left, what looks locked; its file."""
 
 import dataclasses
+import errno
+import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +51,17 @@ def test_a_clock_that_cannot_be_put_back_leaves_its_journal_and_frees_the_lock()
         claim.release()
     assert journal.read(UUID) is not None
     OwnershipLock(UUID, "the next").release()
+
+
+def test_whoever_looks_whether_a_guard_lives_keeps_no_job_from_its_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    OwnershipLock(UUID, "a job that ended").release()
+    look = os.open(journal.path_of(UUID).with_suffix(".lock"), os.O_RDONLY)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    looks = [look]
+    monkeypatch.setattr(time, "sleep", lambda _: os.close(looks.pop()) if looks else None)
+    GpuClaim(DeskGpu(), "job").release()
 
 
 def left(boot: str, restore_clock_mhz: int | None = 1200) -> None:
