@@ -134,19 +134,22 @@ class OwnershipLock:
         """Take the lock at once or not at all: a `DeviceHeldError` names its holder."""
         path = journal.path_of(uuid).with_suffix(".lock")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        hint = "set PERSEUS_GUARD_DIR"
         try:
             self._file = os.open(path, flags, 0o600)
         except OSError as error:
-            hint = "set PERSEUS_GUARD_DIR"
             raise DevicePermissionError(f"cannot open {path}: {error.strerror}", hint=hint) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             holder = ""
             with contextlib.suppress(OSError):
                 holder = printable(os.pread(self._file, _MAX_NAME, 0).decode(errors="replace"))
             os.close(self._file)
             raise DeviceHeldError(f"the clock of {uuid} is held by {holder or 'somebody else'}") from error
+        except OSError as error:  # a network file system, for one
+            os.close(self._file)
+            raise DevicePermissionError(f"cannot lock {path}: {error.strerror}", hint=hint) from error
         with contextlib.suppress(OSError):  # a disk that is full: the lock holds, its holder has no name
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, printable(owner).encode(errors="replace")[:_MAX_NAME], 0)

@@ -169,7 +169,7 @@ def is_held(uuid: str) -> bool:
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:  # or locks are refused here, so that nothing is known
         return True
     finally:
         os.close(file)

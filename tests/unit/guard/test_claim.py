@@ -23,6 +23,7 @@ from perseus_ds.errors import (
 from perseus_ds.guard import journal
 from perseus_ds.guard.claim import GpuClaim, OwnershipLock
 from perseus_ds.guard.journal import BadJournalError, Journal, boot_id, guard_dir
+from perseus_ds.guard.repair import stale_journals
 
 
 def test_no_clock_is_set_without_a_journal_and_none_is_freed_before_it_is_put_back() -> None:
@@ -125,6 +126,18 @@ def test_a_journal_that_cannot_be_written_leaves_no_lock(monkeypatch: pytest.Mon
     with pytest.raises(DeviceError, match="no room"):
         GpuClaim(DeskGpu(), "job")
     OwnershipLock(UUID, "the next").release()
+
+
+def test_a_folder_that_takes_no_locks_is_no_other_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+    left(boot_id())
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(DevicePermissionError, match=r"No locks available \(set PERSEUS_GUARD_DIR\)"):
+        OwnershipLock(UUID, "job")
+    assert stale_journals() == {}
 
 
 # A clock that looks locked, and gets a warning.
