@@ -233,6 +233,7 @@ def _lock(path: Path, own: LockOwner) -> LockOwner | None:
             return _UNKNOWN
         owner = _owner(found)
         if owner == own:
+            _held.add(path)  # also where another program that this process ran before has locked it
             return None
         if owner is None and age_s < 1.0:
             time.sleep(_HALF_WRITTEN_S)

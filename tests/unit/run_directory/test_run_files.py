@@ -296,6 +296,16 @@ def test_of_jobs_that_start_together_each_has_a_directory_of_its_own(tmp_path: P
         assert {pid for path, pid in found if path != run_dir} == {first}
 
 
+AGAIN = f"import os, sys; os.execv(sys.executable, [sys.executable, '-c', {TAKE!r}, sys.argv[1], '0'])"
+
+
+def test_a_process_that_starts_another_program_holds_its_directory(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TAKE.replace("sys.stdin.read()", AGAIN), str(tmp_path / "run"), "0"]
+    done = subprocess.run(command, input="", capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == 2 * [f"{tmp_path / 'run'} 0"]
+    assert not (tmp_path / "run" / "lock.json").exists(), "it was given back at the end"
+
+
 def test_the_directory_of_a_killed_job_is_free_at_once(tmp_path: Path) -> None:
     job = Job(tmp_path / "run")
     job.answer()
