@@ -155,11 +155,11 @@ def notify(
         Notices(directory.notices, replicas=0).clear()
         return []
     written = {"slowdown": slowdown, "power_w": power_w, "until": until_s}
+    if (slowdown is None) == (power_w is None) or (slowdown is None and (pipeline, host) != (None, None)):
+        raise PerseusError("a notice is a slowdown of a pipeline or a host, or a power cap of the job")
     if slowdown is not None:
         _parse(written, key="slowdown")
         names = [f"pipeline_{one}.json" for one in _slow_pipelines(directory, attached, pipeline, host)]
-    elif power_w is None or pipeline is not None or host is not None:
-        raise PerseusError("a pipeline or a host needs a slowdown, the job a power cap")
     else:
         _parse(written, key="power_w")
         names = [POWER_CAP_FILE]

@@ -11,6 +11,7 @@ import pytest
 from cli_program import Program, Refused
 
 import perseus_ds
+from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import RankPlace, write_places
@@ -66,6 +67,12 @@ BAD = [
     (("--power-cap=5", "--until=2020-01-01T00:00"), "until"),
     (("--power-cap=5", "--pipeline=1"), "pipeline"),
 ]
+
+
+def test_a_power_cap_beside_a_slowdown_is_refused_and_not_left_out(run_dir: Path) -> None:
+    with pytest.raises(PerseusError, match="or a power cap"):
+        perseus_ds.notify(run_dir, pipeline=1, slowdown=1.2, power_w=1850.0)
+    assert not (run_dir / "notices").exists()
 
 
 @pytest.mark.parametrize(("words", "named"), BAD)
