@@ -159,6 +159,11 @@ class Windows:
         needed = math.ceil(self.context.config.profile.settle_s / iteration_s) - ran
         return max(1, min(needed, sweep_iterations // 2))
 
+    def undisturbed(self, window: Sequence[Iteration]) -> list[Iteration]:
+        """Return what all ranks have of a window; one alone may have evaluated within it; collective."""
+        everyone = cast("list[set[int]]", self.context.channel.gather({one.index for one in window}))
+        return [one for one in window if all(one.index in indices for indices in everyone)]
+
     def record(self, sweep: MeasuredSweep, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         """Pool a window and enter it into a sweep; False where it was too short, a few times at most.
 
@@ -366,13 +371,14 @@ class Profiling(Phase, ABC):
 
     def __init__(
         self,
+        windows: Windows,
         clocks: MeasuredSweep | RankTrials,
         length: WindowLength,
         *,
         settling: int = 1,
         pace: SweepPace | None = None,
     ) -> None:
-        self._clocks = clocks
+        self._windows, self._clocks = windows, clocks
         self._length = length
         self._longer = 1
         self._pace = pace or SweepPace(math.inf)
@@ -417,6 +423,7 @@ class Profiling(Phase, ABC):
 
     def _judge(self, index: int) -> Phase:
         """Take the window, all of which has passed; iteration ``index`` has just ended."""
+        self._window = self._windows.undisturbed(self._window)
         missing = self._iterations - len(self._window)
         if missing > 0:
             self._run(index + 1, missing + 1)
@@ -461,7 +468,7 @@ class Weighing(Profiling):
         job, choice = windows.context.job, ClockChoice(windows.context, iteration_s)
         low_mhz = clocks_held(choice.grid_mhz, choice.count)[-1]
         ranks = job.schedule.ranks
-        self._windows, self._whole, self._iteration_s, self._ran = windows, whole, iteration_s, ran
+        self._whole, self._iteration_s, self._ran = whole, iteration_s, ran
         self._again = again
         self._trials = RankTrials(choice.grid_mhz[0], low_mhz, rank=job.pipeline_rank, ranks=ranks)
         length = WindowLength(iteration_s, (8.0 if again else 2.0) * CHANGE_S, 4 if again else 2)
@@ -478,7 +485,7 @@ class Weighing(Profiling):
             lasts_s=cost.duration_s,
             slower_pct=cost.slower_pct,
         )
-        super().__init__(self._trials, length, settling=settling, pace=choice.pace())
+        super().__init__(windows, self._trials, length, settling=settling, pace=choice.pace())
 
     def take_window(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:
         """Take in a trial, without the iterations in whose first second the clock changed."""
@@ -536,8 +543,8 @@ class Sweeping(Profiling):
         settling: int = 1,
         there: MeasuredSweep | None = None,
     ) -> None:
-        super().__init__(sweeps, choice.window, settling=settling, pace=pace)
-        self._windows, self._choice, self._ran, self._there = windows, choice, ran, there
+        super().__init__(windows, sweeps, choice.window, settling=settling, pace=pace)
+        self._choice, self._ran, self._there = choice, ran, there
         self._sweep = sweeps
 
     @classmethod
@@ -625,12 +632,10 @@ class Observing(Profiling):
     sets_clocks = False
 
     def __init__(self, windows: Windows, iteration_s: float, *, ran: int) -> None:
-        self._windows = windows
         length = window_length(windows.context, iteration_s)
         sweeps = MeasuredSweep(windows.context.capabilities.clocks_mhz[:1])
-        super().__init__(
-            sweeps, length, settling=windows.settling_iterations(iteration_s, length.at(), ran=ran)
-        )
+        settling = windows.settling_iterations(iteration_s, length.at(), ran=ran)
+        super().__init__(windows, sweeps, length, settling=settling)
         self._sweep = sweeps
 
     def take_window(self, clock_mhz: int, window: Sequence[Iteration]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,25 @@ def test_a_job_without_accumulation_whose_iterations_are_long_is_measured(tmp_pa
     points = json.loads((tmp_path / "profile.json").read_text())["points"]
     assert min(point["samples"] for point in points) == 4
     assert not [one for one in events(tmp_path) if one["event"] == "window_too_short"]
+
+
+def evaluating(rank: int, perseus: Mapping[str, Any]) -> None:
+    host, steps = ZeroHost(zero_engine(0, microbatches=1, perseus=perseus)), count(1)
+
+    def step() -> None:
+        host.train()
+        if rank == 0 and next(steps) % 3 == 0:
+            host.evaluate()
+
+    until_measured(step, perseus, 400)
+
+
+def test_a_rank_that_evaluates_by_itself_holds_up_no_other(tmp_path: Path) -> None:
+    slower = {"policy": "max_slowdown", "max_slowdown_pct": 10.0}
+    run_ranks(2, evaluating, block(tmp_path, objective=slower, simulated={"mean_forward_s": 1.0}))
+    ran = [str(one["event"]) for one in events(tmp_path)]
+    assert "profiled" in ran
+    assert "alone" not in ran
 
 
 def observed(rank: int, stage: int, perseus: Mapping[str, Any]) -> None:

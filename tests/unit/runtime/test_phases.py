@@ -81,11 +81,24 @@ def test_warm_up_lasts_until_all_ranks_know_a_time(times_s: list[float | None]) 
 
 
 class Windows(Profiling):
-    """Notes the windows, the first ``short`` of which are found too short."""
+    """Notes the windows, the first ``short`` of which are found too short.
 
-    def __init__(self, *clocks_mhz: int, length: WindowLength = TWO, short: int = 0, **more: object) -> None:
+    Before iterations ``elsewhere`` another rank evaluated by itself.
+    """
+
+    def __init__(
+        self,
+        *clocks_mhz: int,
+        length: WindowLength = TWO,
+        short: int = 0,
+        elsewhere: Sequence[int] = (),
+        **more: object,
+    ) -> None:
         self.sweep = MeasuredSweep(clocks_mhz)
-        super().__init__(self.sweep, length, **more)
+        ranks = SimpleNamespace(
+            undisturbed=lambda window: [one for one in window if one.index not in elsewhere]
+        )
+        super().__init__(ranks, self.sweep, length, **more)
         self.windows: list[tuple[int, list[int]]] = []
         self.short = short
 
@@ -142,6 +155,12 @@ def test_a_window_that_was_broken_into_is_filled_up() -> None:
     evaluating = Windows(1000, 900)
     walk(evaluating, 20, broken=range(0, 20, 2))
     assert [clock_mhz for clock_mhz, _ in evaluating.windows] == [1000, 900]
+
+
+def test_a_window_that_was_broken_into_on_another_rank_is_filled_up_on_all() -> None:
+    profiling = Windows(1000, 900, pace=SweepPace(100.0), elsewhere=[2])
+    walk(profiling, 13)
+    assert profiling.windows == [(1000, [1, 4]), (900, [7, 8])]
 
 
 def active_plan(index: int = 1) -> ActivePlan:
