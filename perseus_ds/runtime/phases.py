@@ -79,6 +79,7 @@ class ActivePlan:
         self._replica_plans, self._reporter, self._pacer = replica_plans, reporter, pacer
         self._behind = behind
         self._off_pace, self._otherwise = False, 0  # of one replica, and for how many iterations in a row not
+        self._since = self._begun = -1  # the iterations that this plan ran without another between them
         self.changed_after: int | None = None
         self.power_capped = self.paces = self.has_slack = False
         self.observed: JobStatus | None = None
@@ -136,6 +137,7 @@ class ActivePlan:
 
         ``settled``: clocks were the plan's before, so that the iteration is judged by the plan, and paced.
         """
+        self._since, self._begun = self._since if index == self._begun + 1 else index, index
         if settled and self._replica_plans is not None:
             self._replica_plans.will_run(index)
             self._choose()
@@ -161,8 +163,10 @@ class ActivePlan:
         self.observed = job_status
         plans, iteration_s, changed = self._replica_plans, job_status.iteration_s, self.changed_after
         if plans is None:
-            # an iteration that may have run by another plan than the present is not compared with it
-            if iteration_s and (changed is None or index > changed + 2 + self._behind):
+            # an iteration that may have run by another plan than the present is not compared with it,
+            # nor one of other batches, or at default clocks
+            ran = self._begun == index > self._since + 2
+            if iteration_s and ran and (changed is None or index > changed + 2 + self._behind):
                 late = iteration_s / self.objective_s > 1.0 + BEHIND
                 self._otherwise = self._otherwise + 1 if late != self._off_pace else 0
                 if self._otherwise >= CONFIRMATIONS:

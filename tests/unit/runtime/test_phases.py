@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from schedules import two_plans
 
@@ -166,6 +167,21 @@ def test_a_window_that_was_broken_into_on_another_rank_is_filled_up_on_all() -> 
 def active_plan(index: int = 1) -> ActivePlan:
     schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02))
     return ActivePlan(schedules, PLANS.plan(index))
+
+
+@pytest.mark.parametrize(("every", "ahead"), [(1, False), (2, True)], ids=["its own", "other batches'"])
+def test_lower_clocks_come_later_where_iterations_of_the_plan_itself_last_longer(
+    every: int, *, ahead: bool
+) -> None:
+    """What is exchanged is the time of the iteration before, whose batch may have been another."""
+    plans = replace(PLANS, choice=np.array([[0, 0, 0, 0], [0, 0, 0, 1]]))  # its backward follows at once
+    schedules = ClockSchedules(plans, pipeline_rank=1, change=ClockChange.of_latency(0.1))
+    plan, longer_s = ActivePlan(schedules, plans.plan(1)), 1.2 * plans.plan(1).iteration_time_s
+    for index in range(0, 20 * every, every):
+        schedule = plan.begin(index, None, settled=True)
+        plan.observe(index, JobStatus(failed=False, plans_ready=0, iteration_s=longer_s))
+    assert schedule == schedules.of(1, on_pace=ahead)
+    assert schedule != schedules.of(1, on_pace=not ahead)
 
 
 def running(
