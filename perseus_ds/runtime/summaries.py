@@ -8,7 +8,7 @@ from statistics import fmean
 
 from perseus_ds.plan import FrequencyPlan, Options, Portion
 from perseus_ds.run_directory.paths import RunDirectory, write_json
-from perseus_ds.run_directory.records import MeasuredSide, RecordedIteration, Span, Spent, Summary
+from perseus_ds.run_directory.records import RecordedIteration, Span, Spent, Summary
 from perseus_ds.runtime.accounting import Mode, RankReport, Side, Total, at_one_size, robust_mean
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.status import conflict_rows
@@ -192,24 +192,23 @@ def worth(summary: Summary, reports: Sequence[RankReport], job: Job) -> dict[str
 
     Units: joules of the GPUs, per token and per sample.
     """
+    found = {"token": _tokens(reports, job), "sample": _samples(job)}
+    counts = {name: count for name, count in found.items() if count}
     known = {
-        mode.value: found
+        mode.value: {f"energy_per_{name}_j": side.energy_j / count for name, count in counts.items()}
         for mode, side in zip(_SIDES, (summary.baseline, summary.perseus), strict=True)
-        if (found := _of_side(side, reports, mode, job))
     }
-    return {"worth": known} if known else {}
+    return {"worth": known} if counts else {}
 
 
-def _of_side(side: MeasuredSide, reports: Sequence[RankReport], mode: Mode, job: Job) -> dict[str, float]:
-    counts = {"token": _tokens(reports, mode, job), "sample": _samples(job)}
-    return {f"energy_per_{name}_j": side.energy_j / count for name, count in counts.items() if count}
+def _tokens(reports: Sequence[RankReport], job: Job) -> float:
+    """Tokens of an iteration, as the first rank of each pipeline counted them; 0: nobody did.
 
-
-def _tokens(reports: Sequence[RankReport], mode: Mode, job: Job) -> float:
-    """Tokens of an iteration, as the first rank of each replica's pipeline counted them; 0: nobody did."""
-    first = {report.replica: report for report in reports if report.pipeline_rank == 0}
+    The mean of both sides, to which the energies of both were brought where batches differ (`at_one_size`).
+    """
+    first = {job.places[one.rank].pipeline: one for one in reports if one.pipeline_rank == 0}
     chunks = len({i.stage for i in job.order}) or 1
-    sizes = [[one.size for one in report.totals[mode].samples] for report in first.values()]
+    sizes = [[one.size for mode in _SIDES for one in each.totals[mode].samples] for each in first.values()]
     return sum(fmean(row) / chunks for row in sizes if row)
 
 

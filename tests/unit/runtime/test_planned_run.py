@@ -2,7 +2,6 @@
 
 import json
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,10 +21,10 @@ from perseus_ds.plan.record import PlanSet, Segment
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import LoadFit
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.records import MeasuredSide, Spent, Summary, read_ranks
+from perseus_ds.run_directory.records import MeasuredSide, RankPlace, Spent, Summary, read_ranks
 from perseus_ds.runtime.accounting import Mode, RankReport, Sample, Total
 from perseus_ds.runtime.event_log import EventLog
-from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.job import Job, Sets
 from perseus_ds.runtime.planned_run import (
     PlannedRun,
     check_clocks,
@@ -190,9 +189,9 @@ def beside_a_straggler(slower_pct: float) -> RankReport:
 def test_an_audit_ends_answers_that_cost_more_than_they_may(
     directory: RunDirectory, log: EventLog, *, slower_pct: float, ends: bool
 ) -> None:
-    reports = [beside_a_straggler(slower_pct)] * 2
+    reports, places = [beside_a_straggler(slower_pct)] * 2, (RankPlace(0, 0, "host", "0"),)
     context = SimpleNamespace(
-        job=Job(0, 2, 0, 0, PLANS.schedule, {"gpu": "A100", "replicas": "1"}),
+        job=Job(0, 2, 0, 0, PLANS.schedule, {"gpu": "A100", "replicas": "1"}, places=places),
         config=parse({}, {}),
         channel=SimpleNamespace(
             gather_to_first=lambda _: reports,
@@ -363,13 +362,20 @@ def test_a_long_course_is_thinned_to_means_of_neighbours() -> None:
 SUMMARY = Summary(MeasuredSide(1.0, 7200.0, 40), MeasuredSide(1.0, 3600.0, 40), True, 50.0)
 
 
-def worth_of(size: float, **traits: str) -> Mapping[str, object]:
-    samples = deque([Sample(0, 1, 1.0, 1.0, size), Sample(1, 1, 1.0, 1.0, 3 * size)])
-    totals = dict.fromkeys((Mode.BASELINE, Mode.PERSEUS), Total(2, samples))
-    reports = [RankReport(rank, rank % 2, rank // 2, totals, Spent(), {}) for rank in range(6)]
+def worth_of(
+    size: float, sets: Sets = ((0,), (1,), (2,)), *, plan: float = 1.0, **traits: str
+) -> dict[str, object]:
+    """Three pipelines of two ranks; at the plan batches were ``plan`` times as large."""
+    totals = {
+        mode: Total(2, deque(Sample(index, 1, 1.0, 1.0, (1 + 2 * index) * each) for index in range(2)))
+        for mode, each in ((Mode.BASELINE, size), (Mode.PERSEUS, plan * size))
+    }
+    set_of = {pipeline: at for at, one in enumerate(sets) for pipeline in one}
+    reports = [RankReport(rank, rank % 2, set_of[rank // 2], totals, Spent(), {}) for rank in range(6)]
+    places = tuple(RankPlace(rank // 2, rank % 2, "host", str(rank)) for rank in range(6))
     schedule = textbook("1f1b", stages=2, microbatches=4)
-    job = Job(0, 6, 0, 0, schedule, {"replicas": "3", **traits}, sets=((0,), (1,), (2,)))
-    return worth(SUMMARY, reports, job)
+    fingerprint = {"replicas": str(len(sets)), **traits}
+    return worth(SUMMARY, reports, Job(0, 6, 0, 0, schedule, fingerprint, sets=sets, places=places))
 
 
 def test_each_replicas_first_rank_counts_its_tokens_once() -> None:
@@ -380,3 +386,18 @@ def test_each_replicas_first_rank_counts_its_tokens_once() -> None:
         }
     }
     assert worth_of(0.0, microbatch="? x 4096") == {}, "what nobody counts is left out"
+
+
+def test_pipelines_that_are_coupled_count_their_own_tokens() -> None:
+    """Experts couple the first two in every layer: the runtime numbers them as one."""
+    assert worth_of(100.0, ((0, 1), (2,))) == {
+        "worth": {"baseline": {"energy_per_token_j": 12.0}, "perseus": {"energy_per_token_j": 6.0}}
+    }
+
+
+def test_energies_at_one_size_are_held_against_the_tokens_of_that_size() -> None:
+    """Both energies are of the mean of all batches, whichever of them either side had."""
+    assert worth_of(100.0, plan=3.0)["worth"] == {
+        "baseline": {"energy_per_token_j": 6.0},
+        "perseus": {"energy_per_token_j": 3.0},
+    }
