@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import tracemalloc
 from collections import deque
 from unittest.mock import MagicMock
 
@@ -188,6 +189,22 @@ BLOCKS_OF_FOUR = np.array([True, False, False, False] * 2)
 def test_those_of_a_moment_count_as_one(lasts_s: list[float], period_s: float | None, shared: float) -> None:
     begins = BLOCKS_OF_FOUR[: len(lasts_s)]
     assert alike(np.array(lasts_s), begins, period_s) == pytest.approx(shared)
+
+
+def test_a_thousand_measurements_are_held_against_each_other_in_little_memory() -> None:
+    """Rank 0 does that for each rank of the job, while all train: a table of all pairs takes 8 MB."""
+    lasts_s = np.random.default_rng(0).uniform(4.0, 4.01, 1000)
+    begins = np.arange(1000) == 0
+    moments = np.concatenate([[0.0], np.cumsum(lasts_s[:-1])]) / PERIOD_S
+    apart = np.abs(moments[:, None] - moments) % 1.0
+    tracemalloc.start()
+    try:
+        found = alike(lasts_s, begins, PERIOD_S)
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == pytest.approx(max(1.0, (1.0 - 6.0 * apart + 6.0 * apart**2).sum() / 1000))
+    assert most_bytes < 1 << 20
 
 
 def total(energies_j: list[float], lasts_s: float) -> Total:
