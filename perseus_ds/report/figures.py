@@ -220,8 +220,9 @@ class EnergyPrices:
 
 def missed_pct(contents: RunData) -> float:
     """Return which share of all changes of clock missed its moment, in percent."""
-    missed = sum(one.missed for one in contents.ranks)
-    return 100.0 * missed / max(1, missed, sum(one.changes for one in contents.ranks))
+    counts = [one.clock_requests for one in contents.ranks]
+    requested = sum(one.changes + one.overtaken for one in counts)
+    return 100.0 * sum(one.late + one.overtaken for one in counts) / max(1, requested)
 
 
 def compare_measured_expected(contents: RunData, found: Figures) -> str:

@@ -140,7 +140,8 @@ def test_a_difference_beyond_the_errors_is_explained(run_dir: Path) -> None:
         contents = load_run(run_dir)
         return compare_measured_expected(contents, figures(contents))
 
-    assert all(words in compared(60.0) for words in ("6.0", "less than", "missed"))
+    missed = "15.9 % of the clock changes missed"  # 54 late and 4 overtaken of 4 x 91, as the log counts them
+    assert all(words in compared(60.0) for words in ("6.0", "less than", missed))
     assert "agrees" in compared(119.0)
 
 
