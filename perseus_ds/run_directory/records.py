@@ -113,12 +113,12 @@ class RankRecord:
     """A rank's own measurements, by side.
 
     ``run`` names the run that wrote it, empty in files of older versions. ``temperature_c`` is a mean, where
-    a sensor was read. ``totals`` are missing where nothing was measured.
+    a sensor was read. ``totals``, and the rank's place, are missing where nothing was measured.
     """
 
     rank: Rank
-    stage: Rank
-    replica: Rank
+    stage: Rank = 0
+    replica: Rank = 0
     totals: Mapping[str, RankSide] = field(default_factory=dict)
     course: Mapping[str, tuple[CourseRow, ...]] = field(default_factory=dict)
     clock_requests: _Requests = _Requests()

@@ -20,6 +20,7 @@ from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableErr
 from perseus_ds.profile import Interval
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory, claim, release
+from perseus_ds.run_directory.records import read_ranks
 from perseus_ds.runtime.channel import FAILED
 from perseus_ds.runtime.context import SwitchLatency
 from perseus_ds.runtime.event_log import EventLog
@@ -367,6 +368,14 @@ def test_counts_are_added_to_what_stands_in_the_ranks_file(tmp_path: Path) -> No
     content = json.loads(file.read_text())
     assert content["stage"] == 4
     assert content["conflicts"] == [{"kind": "power_cap", "line": CAPPED.line, "count": 7}]
+
+
+def test_a_job_that_ends_before_an_audit_leaves_counts_that_a_report_reads_over(tmp_path: Path) -> None:
+    [here], [gpu] = (ranks := Ranks(tmp_path)).monitors, ranks.gpus
+    gpu.seen = [CAPPED]
+    here.write()
+    assert (tmp_path / "ranks" / "rank_00000.json").exists()
+    assert read_ranks(tmp_path / "ranks") == []
 
 
 # Control that is lost and comes back: one line for each, however many ranks lose it and however soon.
