@@ -179,15 +179,18 @@ class ConflictMonitor:
                 self._spread |= bit if own else 0
 
     def write(self) -> None:
-        """Write this rank's counts to its file, if there are any."""
-        seen = self.sightings()
-        if not seen:
-            return
-        path, content = self._directory.rank(self._rank), None
-        with suppress(OSError, PerseusError):
-            content = read_json(path, most_bytes=_MOST_BYTES)
-        own = content if isinstance(content, dict) else {"rank": self._rank}
-        write_json(path, own | {"conflicts": conflict_rows(seen)})
+        """Write this rank's counts to its file, if there are any; a disk that hangs is not waited for."""
+        path, seen = self._directory.rank(self._rank), self.sightings()
+
+        def add() -> None:
+            content: object = None
+            with suppress(OSError, PerseusError):
+                content = read_json(path, most_bytes=_MOST_BYTES)
+            own = content if isinstance(content, dict) else {"rank": self._rank}
+            write_json(path, own | {"conflicts": conflict_rows(seen)})
+
+        if seen:
+            self._log.write(path, add)
 
     def _learn_of_control(self, rank: int, kind: ConflictKind, *, own: bool) -> None:
         """Note a rank's report; the first to lose control and the last to have it back are logged."""

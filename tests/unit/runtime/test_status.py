@@ -378,6 +378,26 @@ def test_a_job_that_ends_before_an_audit_leaves_counts_that_a_report_reads_over(
     assert read_ranks(tmp_path / "ranks") == []
 
 
+def test_a_disk_that_hangs_does_not_keep_a_rank_from_leaving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [here], [gpu] = (ranks := Ranks(tmp_path)).monitors, ranks.gpus
+    gpu.seen, answers, hung = [CAPPED], threading.Event(), threading.Event()
+
+    def hang(path: Path, content: object) -> None:
+        hung.set()
+        answers.wait()
+
+    monkeypatch.setattr("perseus_ds.runtime.status.write_json", hang)
+    leaving = threading.Thread(target=here.write, daemon=True)
+    leaving.start()
+    assert hung.wait(30.0)
+    leaving.join(30.0)
+    left = not leaving.is_alive()
+    answers.set()
+    assert left, "the clock is given back after this"
+
+
 # Control that is lost and comes back: one line for each, however many ranks lose it and however soon.
 
 
