@@ -132,7 +132,7 @@ def _publish(session: Session, context: JobContext, local_rank: int, plans: Batc
         summaries=plans.summaries,
     )
     folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
-    path = folder / f"{figures.host}.rank{context.job.rank:05d}.prom"
+    path = folder / f"{figures.host}.{figures.gpu_uuid}.prom"  # jobs of a node may share the folder
     publisher = Publisher(figures, path, say=context.log.line_here)
     undo.append(publisher.close)
     if settings.port is not None:

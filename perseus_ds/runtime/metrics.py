@@ -42,7 +42,7 @@ class Metric(Enum):
     CONTROL = "gpu_clock_control", "1 while requested clocks are set, 0 while they are not."
     CONFLICTS = "gpu_conflicts_total", "Sightings of others at work on the GPU's clock or power."
     POWER_LIMIT = "gpu_power_limit_watts", "Power limit that the driver enforces."
-    RUNNING = "running", "1 while the job runs, 0 after its end."
+    RUNNING = "running", "1 while the job runs, absent after its end."
     ITERATIONS = "iterations_total", "Training iterations since the process started."
     ITERATION_TIME = "iteration_time_seconds", "Duration of the last iteration, of the slowest rank."
     PLAN = "plan", "Number of the plan in force; 0 is the fastest."
@@ -102,7 +102,7 @@ class RankMetrics:
         self._counted: dict[int, int] = {}
         self._now_s = now_s
         self._limit_w, self._limit_read_s = _power_limit_w(gpu), now_s()
-        slurm = os.environ.get("SLURM_JOB_ID")
+        self.gpu_uuid, slurm = gpu.identify().uuid, os.environ.get("SLURM_JOB_ID")
         self.host = job.places[job.rank].host if job.places else os.uname().nodename
         self._of_job = {"job": directory.path.resolve().name, "host": self.host}
         self._of_job |= {"slurm_job_id": slurm} if slurm else {}
@@ -111,7 +111,7 @@ class RankMetrics:
             "replica": str(job.replica),
             "stage": ",".join(map(str, sorted({instruction.stage for instruction in job.order}))),
             "rank": str(job.rank),
-            "gpu_uuid": gpu.identify().uuid,  # DCGM calls it ``UUID``
+            "gpu_uuid": self.gpu_uuid,  # DCGM calls it ``UUID``
         }
 
     def update(self) -> None:

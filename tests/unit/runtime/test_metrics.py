@@ -123,6 +123,16 @@ def profiled(run_dir: Path, **metrics: object) -> None:
         train(loop, run_dir, "profiling")
 
 
+def test_two_jobs_of_a_node_leave_a_file_each_in_one_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "textfiles"
+    for number in (1, 2):
+        metrics, simulated = {"enabled": True, "folder": str(folder)}, {"seed": number}  # another GPU
+        with served(tmp_path / f"run{number}", metrics=metrics, simulated=simulated) as loop:
+            loop.step()
+    texts = [file.read_text() for file in folder.glob("*.prom")]
+    assert sorted('job="run1"' in text for text in texts) == [False, True]
+
+
 def test_a_taken_port_costs_the_endpoint_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
