@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -65,7 +66,8 @@ def begin(
         return _begin(adapter, config, engine, meeting, undo)
     except BaseException:
         for act in reversed(undo):
-            act()
+            with suppress(Exception):  # one that fails keeps no other from its turn
+                act()
         raise
 
 

@@ -14,17 +14,21 @@ import pytest
 import torch.distributed as dist
 from lone_job import KINDS, Loop, LoopAdapter, block_of, events_of, gpu, names_of, served, train
 
+from perseus_ds.config import parse
 from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.models import model_named
+from perseus_ds.errors import DeviceUnavailableError, EngineError
 from perseus_ds.files import KEY, digest_of
 from perseus_ds.plan import dumps, read_plans
 from perseus_ds.plan.clock_requests import play
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import write_json
 from perseus_ds.run_directory.records import read_places, read_ranks, read_summary, read_timelines
-from perseus_ds.runtime.attach import activate, deactivate, session_of
+from perseus_ds.runtime.adapter import InstructionListener
+from perseus_ds.runtime.attach import activate, begin, deactivate, session_of
 from perseus_ds.runtime.kernel_tracing import SETTLING
+from perseus_ds.runtime.rendezvous import RendezvousResult
 from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.usefixtures("process_group")
@@ -175,6 +179,24 @@ def test_a_driver_that_refuses_all_is_left_alone(tmp_path: Path, capsys: pytest.
         assert loop.listener is None
         assert loop.iterations < 150
     assert "nvidia-smi" in capsys.readouterr().err
+
+
+class Refusing(LoopAdapter):
+    def install(self, listener: InstructionListener) -> None:
+        raise EngineError("no hooks here")
+
+
+def test_a_job_that_cannot_begin_gives_the_rest_back_where_one_part_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(own: SimulatedGpu) -> None:
+        raise DeviceUnavailableError("the driver does not answer")
+
+    monkeypatch.setattr(SimulatedGpu, "close", fails)
+    config = parse(block_of(tmp_path / "run"), {})
+    with pytest.raises(EngineError, match="no hooks here"):
+        begin(Refusing(Loop()), config, engine=1, meeting=RendezvousResult())
+    assert not (tmp_path / "run" / "lock.json").exists()
 
 
 def test_attaching_again_and_again_piles_nothing_up(tmp_path: Path) -> None:
