@@ -27,11 +27,12 @@ from perseus_ds.plan import (
 from perseus_ds.plan.select import faster_plan
 from perseus_ds.profile import Computation, LoadFit, Profile, differ
 from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
-from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
+from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport, Total
 from perseus_ds.runtime.channel import IterationPacer
 from perseus_ds.runtime.clocks import ClockSchedules
 from perseus_ds.runtime.context import JobContext, profile_in
 from perseus_ds.runtime.event_log import StragglerReporter, log_troubles
+from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.phases import ActivePlan, Running
 from perseus_ds.runtime.recorder import Arrivals
 from perseus_ds.runtime.summaries import (
@@ -127,6 +128,16 @@ def other_temperature(
             "remove profile.json and the plan to measure again"
         )
     return ""
+
+
+def size_in_words(job: Job, totals: Mapping[Mode, Total]) -> str:
+    """State to which size of a microbatch both sides were brought, where sizes differ."""
+    samples = [one for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples]
+    sizes = np.array([one.size for one in samples])
+    if not differ(sizes):
+        return ""
+    forwards = sum(one.kind.runs_forward for one in job.order)  # each chunk of a microbatch counts it
+    return f", for microbatches of {sizes.mean() / forwards:.0f} elements"
 
 
 def with_error(value_pct: float, within_pct: float | None, *, decimals: int = 2, signed: bool = False) -> str:
@@ -440,14 +451,8 @@ class PlannedRun:
         )
 
     def _of_size(self) -> str:
-        """State to which size of a microbatch both sides were brought, where sizes differ."""
-        microbatches = self._context.job.schedule.microbatches
-        totals = self._books.totals[microbatches]
-        samples = [one for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples]
-        sizes = np.array([one.size for one in samples])
-        if not differ(sizes):
-            return ""
-        return f", for microbatches of {sizes.mean() / microbatches:.0f} elements"
+        job = self._context.job
+        return size_in_words(job, self._books.totals[job.schedule.microbatches])
 
     def _log_findings(self, reports: Sequence[RankReport], summary: Summary) -> None:
         """Report what is not as it should be."""
