@@ -19,6 +19,7 @@ from processes import TRAINER, Daemon, Job, alive, eventually, free, locking_job
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.guard.connection import launchers_above
+from perseus_ds.guard.protocol import RESTORED
 from perseus_ds.guard.repair import Outcome, repair
 from perseus_ds.guard.spawn import spawn
 
@@ -119,7 +120,7 @@ def test_the_first_signal_that_does_not_end_a_guard_by_itself_is_heard(
         try:
             assert eventually(lambda: catches(process.pid, number), 60.0)
             process.send_signal(number)
-            assert process.wait(timeout=20.0) == 0
+            assert process.wait(timeout=20.0) == RESTORED
         finally:
             process.kill()
 
