@@ -19,7 +19,6 @@ from fake_amdsmi import FakeAmdsmi
 from fake_nvml import FakeNvml
 
 TRAINER = TESTS / "e2e" / "guard" / "trainer.py"
-SERVICE = TRAINER.with_name("service.py")
 LAUNCHER = "import subprocess, sys\nsys.exit(subprocess.call(sys.argv[1:]))\n"
 _DISK_BYTES = 256 << 10
 
@@ -106,15 +105,17 @@ class Node:
         if not case.service:
             yield
             return
-        command = [sys.executable, str(SERVICE), str(self.socket), "0", "gpus=*"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        process.stdout.readline()
+        words = ["guardd", "--socket", str(self.socket), "--allow", "gpus=*"]
+        log = self.folder / "guardd.log"
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "perseus_ds", *words], stdout=out, stderr=subprocess.STDOUT
+            )
         try:
+            assert wait_until(lambda: "listening on" in log.read_text(), 60.0) is not None, log.read_text()
             yield
         finally:
             process.kill()
-            process.stdout.close()
             process.wait()
             self.socket.unlink(missing_ok=True)
 
@@ -125,7 +126,7 @@ class Node:
     def end_all(self) -> None:
         """End every process of this node, the service apart: workers that were forked, for one."""
         for pid, words in self.processes().items():
-            if str(SERVICE) not in words:
+            if str(self.socket) not in words:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
