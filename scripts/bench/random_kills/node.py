@@ -105,12 +105,10 @@ class Node:
         if not case.service:
             yield
             return
-        words = ["guardd", "--socket", str(self.socket), "--allow", "gpus=*"]
-        log = self.folder / "guardd.log"
+        guardd, log = [sys.executable, "-m", "perseus_ds", "guardd"], self.folder / "guardd.log"
+        words = ["--socket", str(self.socket), "--allow", "gpus=*"]
         with log.open("w") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "perseus_ds", *words], stdout=out, stderr=subprocess.STDOUT
-            )
+            process = subprocess.Popen([*guardd, *words], stdout=out, stderr=out)
         try:
             assert wait_until(lambda: "listening on" in log.read_text(), 60.0) is not None, log.read_text()
             yield
