@@ -67,7 +67,7 @@ def test_doctor_calibrates_no_gpu_that_is_held_or_locked(on_node: Program, node:
     assert (node.state.gpu[0].sets, node.state.gpu[1].sets > 0) == (0, True)
     node.state.gpu[0].locked_mhz = 900
     answer = on_node("doctor", "--calibrate")
-    assert (answer.code, "900 MHz" in answer.out) == (0, True)
+    assert (answer.code, "900 MHz" in answer.out) == (0, True), answer.out
     assert node.locked_mhz() == [900, 0]
 
 
@@ -75,7 +75,7 @@ def test_doctor_calibrates_no_gpu_that_is_held_or_locked(on_node: Program, node:
 def test_doctor_tells_an_idle_gpu_from_a_slow_one(on_node: Program, node: FakeNvml) -> None:
     node.state.gpu[0].forgets, node.state.gpu[0].reasons, node.state.gpu[1].forgets = 1, 0x1, 1
     said = on_node("doctor", "--calibrate").out
-    assert (said.count("is idle"), said.count("not reached")) == (1, 1)
+    assert (said.count("is idle"), said.count("not reached")) == (1, 1), said
 
 
 def test_reset_leaves_what_no_journal_knows_unless_all_are_meant(on_node: Program, node: FakeNvml) -> None:
