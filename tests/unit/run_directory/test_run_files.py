@@ -227,6 +227,7 @@ def test_its_own_figure_a_mode_without_and_an_empty_journal_need_no_excuse() -> 
     assert why_unmeasured([*journal(*COURSE), *journal("attached", "warming_up")]) is not None
     for mode in ("profile", "observe"):
         assert why_unmeasured(journal("attached", "warming_up", mode=mode)) is None
+    assert why_unmeasured(journal("attached", mode="automatic", start="observe")) is None
 
 
 # Who writes to a run directory: one live job, whoever comes first, on this host or another one.

@@ -327,6 +327,7 @@ def test_a_scenario_is_read_and_what_is_typed_counts_more(tmp_path: Path) -> Non
     cluster, conditions = found.cluster(PROFILE), found.conditions()
     assert (cluster.pipelines, cluster.tensor, cluster.change.stall_s) == (8, 2, 0.003)
     assert cluster.change.call_s > 0.0
+    assert conditions.noise == 0.02
     assert {one.tokens for one in conditions.loads.of(0, pipelines=5, microbatches=9)[0]} <= {512, 2048}
     assert emulation.read_scenario(None, {}).cluster(PROFILE) == ClusterShape()
 
