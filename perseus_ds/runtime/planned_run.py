@@ -436,23 +436,21 @@ class PlannedRun:
         fewest = min(summary.perseus.iterations, summary.baseline.iterations)
         early = "early figure, " if fewest < _FEWEST else ""
         beside = " beside a straggler" if summary.facts.get(BESIDE_A_STRAGGLER) else ""
+        job = self._context.job
+        size = size_in_words(job, self._books.totals[job.schedule.microbatches])
         self._event(
             "measured",
             f"measured{beside}: {early}"
             f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
             f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
             f"({summary.perseus.iterations} iterations at the plan, "
-            f"{summary.baseline.iterations} at default clocks{self._of_size()})",
-            microbatches=self._context.job.schedule.microbatches,
+            f"{summary.baseline.iterations} at default clocks{size})",
+            microbatches=job.schedule.microbatches,
             saving_pct=summary.saving_pct,
             saving_se_pct=summary.saving_se_pct,
             slowdown_pct=summary.slowdown_pct,
             slowdown_se_pct=summary.slowdown_se_pct,
         )
-
-    def _of_size(self) -> str:
-        job = self._context.job
-        return size_in_words(job, self._books.totals[job.schedule.microbatches])
 
     def _log_findings(self, reports: Sequence[RankReport], summary: Summary) -> None:
         """Report what is not as it should be."""
