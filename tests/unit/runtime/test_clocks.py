@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from hosts import eventually
 from lone_job import DeskGpu, NotingGpu
 from virtual_host import VirtualHost, closing
 
@@ -251,6 +252,17 @@ def test_closing_restores_the_clock_and_drops_what_waits(host: VirtualHost) -> N
     requests.close()
     host.sleep(10.0)
     assert gpu.asked == [900, None]
+
+
+def test_a_thread_of_the_interpreter_asks_in_order_and_gives_the_clock_back() -> None:
+    """Everywhere else here a host in virtual time stands in its place."""
+    gpu = NotingGpu()
+    requests = ClockThread(gpu)
+    for count, clock in enumerate((900, 800), start=1):
+        requests.put((Ask(clock),), 0.0)
+        assert eventually(lambda count=count: len(gpu.asked) == count)
+    requests.close()
+    assert gpu.asked == [900, 800, None]
 
 
 def test_closing_resets_nothing_that_was_never_set(host: VirtualHost) -> None:
