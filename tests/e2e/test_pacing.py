@@ -138,7 +138,7 @@ def by_megatron(rank: int, content: Mapping[str, Any]) -> tuple[list[list[str]],
 
 
 def test_packed_sequences_are_counted_from_the_batches_and_paced(tmp_path: Path) -> None:
-    """By Megatron's own schedule, which passes on what it reads."""
+    """Megatron's own schedule passes on what it reads."""
     pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     from megatron_jobs import packed_simulation
 

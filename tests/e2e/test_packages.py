@@ -1,4 +1,4 @@
-"""What pip installs: our wheel, whole and by itself, and an adapter that somebody else's package brings."""
+"""Installations by pip: our wheel, whole and by itself, and an adapter that another package brings."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def plain() -> list[list[str]]:
 
 
 def test_a_configuration_in_base64_is_served_like_a_file(tmp_path: Path) -> None:
-    """As gpt-neox hands it to DeepSpeed: one word. Where there is no plan, observing asks for no clock."""
+    """GPT-NeoX hands DeepSpeed such a word. Where there is no plan, observing asks for no clock."""
     content = config(gradient_clipping=1.0, perseus=block(tmp_path / "run", mode="observe"))
     word = base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
     said = run_ranks(STAGES, train, word, STAGES, STEPS)

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 JOBS = Path(__file__).parent / "theirs"
 COURSE = ("attached", "profiled", "running", "measured")
 SURELY = 2.0
-"""Of the errors of measured figures, which one comparison in twenty exceeds by chance."""
+"""Standard errors between two measured figures, which one comparison in twenty exceeds by chance."""
 ROUNDED_PCT = 0.05  # the line's error has one decimal
 MOST_TIME_WITHIN_PCT = 1.5
 """Two runs per clock at 0.5 % noise tell the expected time at least that well."""
@@ -37,7 +37,7 @@ MOST_TIME_WITHIN_PCT = 1.5
 
 @dataclass(frozen=True)
 class Done:
-    """How a job ended: what it printed, each rank's losses bit by bit, its steps, our journal."""
+    """A job at its end: what it printed, each rank's losses bit by bit, its steps, our journal."""
 
     printed: str
     losses: list[list[str]]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 
 
 def told(program: str, asked: Sequence[object]) -> Any:  # noqa: ANN401
-    """What a program prints as JSON when it is asked for some sizes."""
+    """Run a program and return what it prints as JSON when it is asked for some sizes."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
         input=json.dumps(asked),

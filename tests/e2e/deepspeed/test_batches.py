@@ -79,7 +79,7 @@ def test_plans_are_found_again_and_a_new_size_gets_its_own(
 # In fp16 iterations whose gradients overflow end without a step, and count for neither side.
 
 EVERY = 7
-"""Of so many batches one holds numbers whose squares fp16 cannot hold."""
+"""Batches from one to the next whose numbers have squares that fp16 cannot hold."""
 
 
 def in_fp16(rank: int, run_dir: Path) -> int:

@@ -84,7 +84,7 @@ def train(rank: int, content: Mapping[str, Any], stages: int, straggler: Straggl
 def test_time_energy_and_decisions_agree(
     forward_s: tuple[float, ...], straggler: Straggler | None, latency_s: float, tmp_path: Path
 ) -> None:
-    """What the host does between iterations counts next to nothing: the emulator has no host."""
+    """Time of the host between iterations counts next to nothing: the emulator has no host."""
     simulated = dict.fromkeys(("transfer_s", "noise", "counter_noise"), 0.0) | {
         "forward_s": list(forward_s),
         "switch_latency_s": latency_s,

@@ -44,7 +44,7 @@ def clock_at_the_end_mhz() -> float:
 
 
 def lose_a_device(rank: int, content: Mapping[str, Any], fails: str) -> tuple[list[str], int | None, float]:
-    """One GPU falls off the bus in the end; losses, after which step we left, and the clock then."""
+    """Train on while one GPU is lost; return losses, after which step we left, and the clock at the end."""
     engine, data = build(content, stages=STAGES, inner=UNEVEN), batches()
     seen, left_after = list[str](), None
     for step in range(STEPS):

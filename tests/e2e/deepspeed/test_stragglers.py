@@ -315,7 +315,7 @@ def troubled(rank: int, content: dict[str, Any], leaves: bool) -> Book:  # noqa:
 def test_a_silent_rank_ends_at_most_the_answers_to_stragglers(
     planned: dict[str, Any], tmp_path: Path, *, leaves: bool
 ) -> None:
-    """One that stands still for a while is waited for by training alone: nothing ends."""
+    """Training alone waits for a rank that stands still for a while: nothing ends."""
     content = copied(planned, tmp_path / "run")
     said = run_ranks(4, troubled, content, leaves)
     books = [one.value for one in said]
