@@ -35,8 +35,7 @@ class Jobs:
     free: list[Said]
 
     def summary(self, pacing: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.run_dir / f"{pacing}_summary.json").read_text())
-        return found
+        return json.loads((self.run_dir / f"{pacing}_summary.json").read_text())
 
     def saves_more_and_takes_no_longer(self, *, more_pct: float) -> None:
         """Without pacing all is as expected, within the errors of both figures."""

@@ -259,7 +259,7 @@ class StoppingEngine(OwnEngine):
         return Endless(engine=self)
 
     def _exec_schedule(self, pipe_schedule: object) -> None:
-        super()._exec_schedule(UntilTheStep(pipe_schedule))  # type: ignore[arg-type]
+        super()._exec_schedule(UntilTheStep(pipe_schedule))
 
 
 class OneByOne(AllForwardsFirst):

@@ -195,10 +195,7 @@ KINDS = ("PipelineEngine", "DeepSpeedEngine")
 def made_of(contents: list[dict[str, Any]], *, autoload: bool) -> list[dict[str, Any]]:
     support = str(Path(__file__).parents[1] / "support")
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    found: list[dict[str, Any]] = json.loads(
-        last_line(PROGRAM, support, json.dumps(contents), *KINDS, autoload=autoload, **alone)
-    )
-    return found
+    return json.loads(last_line(PROGRAM, support, json.dumps(contents), *KINDS, autoload=autoload, **alone))
 
 
 def test_without_an_enabled_block_nothing_of_the_engine_differs() -> None:

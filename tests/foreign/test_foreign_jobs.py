@@ -196,8 +196,7 @@ def refused(folder: Path, given: dict[str, dict[str, Any]]) -> dict[str, str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    answer: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_accelerate_refuses_nothing_that_we_ship(tmp_path: Path) -> None:

@@ -89,8 +89,7 @@ def check_file(path: Path, name: str) -> None:
 
 def page_data(page: str) -> dict[str, Any]:
     (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    content: dict[str, Any] = json.loads(found)
-    return content
+    return json.loads(found)
 
 
 def unpacked(column: Mapping[str, str]) -> NDArray[Any]:

@@ -202,5 +202,4 @@ def made_once(folders: pytest.TempPathFactory, name: str, make: Callable[[Path],
         kept = folder / "kept.pickle"
         if not kept.exists():
             kept.write_bytes(pickle.dumps(make(folder)))
-        found: T = pickle.loads(kept.read_bytes())
-    return found
+        return pickle.loads(kept.read_bytes())

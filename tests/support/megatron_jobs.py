@@ -261,8 +261,7 @@ class GatheredAttention(nn.Module):
         group = parallel_state.get_context_parallel_group()
         key, value = (gather_from_sequence_parallel_region(one, group=group) for one in (key, value))
         mask = torch.zeros(1, 1, query.shape[0], key.shape[0], dtype=torch.bool)
-        attended: Tensor = self.inner(query, key, value, mask, **words)
-        return attended
+        return self.inner(query, key, value, mask, **words)
 
 
 class PackedAttention(nn.Module):

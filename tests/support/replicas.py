@@ -357,9 +357,7 @@ def _course(case: Case, folder: Path, mode: str, seed: int, iterations: int) -> 
             "host_step_s": 3600.0,  # a starved host's pauses between iterations are no part of the job
         },
     }
-    found = run_ranks(layout.ranks, _trained, block, case, iterations)[0].value
-    assert isinstance(found, Course)
-    return found
+    return run_ranks(layout.ranks, _trained, block, case, iterations)[0].value
 
 
 def _trained(rank: int, block: dict[str, Any], case: Case, iterations: int) -> Course:

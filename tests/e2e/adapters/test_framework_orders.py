@@ -82,8 +82,7 @@ print(json.dumps(answers))
 
 @pytest.fixture(scope="module")
 def theirs() -> Mapping[str, list[str] | str]:
-    answers: dict[str, list[str] | str] = told(TORCH, [(NAMES[name], *sizes) for name, *sizes in SIZES])
-    return answers
+    return told(TORCH, [(NAMES[name], *sizes) for name, *sizes in SIZES])
 
 
 @pytest.mark.parametrize(

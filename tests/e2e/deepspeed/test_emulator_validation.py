@@ -46,8 +46,7 @@ class Rank:
             + (MODEL.ambient_c - MODEL.reference_c) * took_s
             - MODEL.thermal_s * warmed_c
         )
-        energy_j: np.ndarray[Any, np.dtype[np.float64]] = spent_j - MODEL.leakage_w_per_k * warm_k_s
-        return energy_j
+        return spent_j - MODEL.leakage_w_per_k * warm_k_s
 
 
 def slow(first: int, last: int, factor: float, stage: int | None = None) -> Straggler:

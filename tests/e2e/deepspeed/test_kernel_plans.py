@@ -57,8 +57,7 @@ def summary_of(run_dir: Path, trace: Path, latency_s: float, **objective: object
     )
     content = config(gradient_clipping=1.0, perseus=perseus)
     run_ranks(STAGES, train_until, content, STAGES, lambda at: names(at).count("measured") >= AUDITS)
-    found: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
-    return found
+    return json.loads((run_dir / "summary.json").read_text())
 
 
 @pytest.fixture(scope="module")

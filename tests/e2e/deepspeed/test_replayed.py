@@ -32,7 +32,7 @@ def train(rank: int, content: Mapping[str, Any], more: int) -> Trained:
     def replayed(adapter: DeepSpeedAdapter) -> Place:
         return replace(place(adapter), replayed=True)
 
-    DeepSpeedAdapter.place = replayed  # type: ignore[method-assign]
+    DeepSpeedAdapter.place = replayed
     return train_until(rank, content, STAGES, happened("measured"), more=more)
 
 

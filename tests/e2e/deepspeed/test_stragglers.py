@@ -48,9 +48,7 @@ class Job:
 
     @property
     def book(self) -> Book:
-        book = self.said[0].value
-        assert isinstance(book, Book)
-        return book
+        return self.said[0].value
 
     @cached_property
     def index(self) -> FrontierIndex:

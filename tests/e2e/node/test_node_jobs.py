@@ -128,7 +128,6 @@ def test_the_clocks_in_the_driver_are_those_of_the_plan(node_course: NodeCourse)
 
 def test_the_calibration_is_kept(node_course: NodeCourse) -> None:
     found = read_profile(node_course.run_dir / "profile.json").calibration
-    assert found.up_s is not None
     assert found.up_s > 0.001  # the driver settles in 3 ms, the looks come every one
     assert found.together_s is not None
     (told,) = [event for event in events(node_course.run_dir) if event["event"] == "calibrated"]

@@ -99,7 +99,7 @@ def test_a_missing_name_is_named_with_the_releases_tested() -> None:
 
 def test_the_fork_of_megatron_deepspeed_is_known_by_its_forward_step() -> None:
     module = megatron()
-    module.forward_step = lambda forward_step_func, data_iterator, model: None  # type: ignore[attr-defined]
+    module.forward_step = lambda forward_step_func, data_iterator, model: None
     with pytest.raises(EngineError, match="current_microbatch") as refused:
         check(module)
     assert "--deepspeed" in (refused.value.hint or "")

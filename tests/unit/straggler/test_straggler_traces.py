@@ -22,8 +22,7 @@ pytestmark = [pytest.mark.thorough, NO_DATA]
 def replayed(*options: str, script: str = "traces.py") -> dict[str, Any]:
     bench = ROOT / "scripts" / "bench" / "straggler" / script
     done = subprocess.run([sys.executable, bench, *options], capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 def test_the_true_straggler_is_answered_within_3_iterations_at_its_own_time() -> None:
