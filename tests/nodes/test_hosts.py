@@ -118,7 +118,7 @@ def test_another_run_dir_and_gpu_on_one_host_change_nothing_for_the_training() -
         content = config(perseus=block(folders[0], simulated=simulated))
         said = network.run(on_other_disks, content, folders)
         left = {path.name for host in (0, 1) for path in network.outside(host).iterdir()}
-        (attached,) = [one for one in events(network.outside() / "run") if one["event"] == "attached"]
+        (attached,) = events(network.outside() / "run", "attached")
     as_without_us(said, served=True)
     assert "of the other host" not in left, "rank 0's block holds for all"
     assert "h100" in str(attached["fingerprint"]["gpu"]).lower(), "a plan is for these GPUs alone"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_nvml
+import jobs
 import pytest
 from fake_nvml import FakeNvml
 from jobs import STAGES, Done, Trained, train_until
@@ -85,9 +86,7 @@ class Hosts:
     def reboot(self, host: int) -> None:
         """Lose a host's disk and namespaces, as its processes are lost already, and make it anew."""
         _ended(self.hosts[host].inside)
-        until_s = time.monotonic() + _PATIENCE_S
-        while self._is_plugged_in(host) and time.monotonic() < until_s:  # the kernel takes its time
-            time.sleep(0.05)
+        eventually(lambda: not self._is_plugged_in(host), _PATIENCE_S)  # the kernel takes its time
         self.hosts[host] = one = _host(self.switch, host, self.days_apart)
         boot = self.outside(host) / "boot_id"
         boot.write_text(f"{uuid.uuid4()}\n")
@@ -254,15 +253,12 @@ def node_at(folder: Path, stages: int = STAGES, **numbers: int) -> FakeNvml:
 
 
 def block(run_dir: Path, **changes: object) -> dict[str, Any]:
-    return {
-        "enabled": True,
-        "run_dir": str(run_dir),
+    own = {
         "device": "nvml",
         "profile": {"min_window_s": 1.5, "max_clocks": 3, "warmup_iterations": 2},
-        "audit": {"every_iterations": 4, "iterations": 3},
         "objective": {"node_changes_per_s": 1e6},  # calls that queue on a busy host are no budget of changes
-        **changes,
     }
+    return jobs.block(run_dir, **own | changes)
 
 
 def holding(run_dir: Path) -> dict[str, object]:

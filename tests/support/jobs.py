@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pickle
 import shutil
@@ -16,6 +15,8 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
+from lone_job import events_of as events
+from lone_job import names_of as names
 from ranks import PipelineEngine, Said, batches, build, config, losses, run_ranks
 
 from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
@@ -42,7 +43,6 @@ class Trained:
     losses: list[str]
     attached: bool
     locks: int
-    clock_mhz: float | None
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,7 @@ def train(
 
 
 def trained(engine: PipelineEngine, seen: list[str]) -> Trained:
-    """Sum up, and let the last requests for a clock arrive."""
-    clocks_mhz = [gpu.true_now().clock_mhz for gpu in opened_gpus()]
-    return Trained(seen, "_exec_schedule" in vars(engine), locks(), clocks_mhz[-1] if clocks_mhz else None)
+    return Trained(seen, "_exec_schedule" in vars(engine), locks())
 
 
 def train_until(
@@ -149,17 +147,8 @@ def agreed(mine: bool, already: bool = False) -> bool:  # noqa: FBT001, FBT002
     return bool(said.item())
 
 
-def events(run_dir: Path) -> list[dict[str, Any]]:
-    file = run_dir / "events.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def names(run_dir: Path) -> list[str]:
-    return [event["event"] for event in events(run_dir)]
-
-
 def happened(name: str) -> Done:
-    return lambda run_dir: name in names(run_dir)
+    return lambda run_dir: bool(events(run_dir, name))
 
 
 def lines(said: Said) -> list[str]:

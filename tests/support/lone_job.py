@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -131,7 +132,7 @@ def gpu() -> SimulatedGpu:
     return opened_gpus()[-1]
 
 
-def events_of(run_dir: Path, name: str | None = None) -> list[dict[str, object]]:
+def events_of(run_dir: Path, name: str | None = None) -> list[dict[str, Any]]:
     """All events of a journal, or those of one name."""
     file = run_dir / "events.jsonl"
     found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
@@ -139,7 +140,7 @@ def events_of(run_dir: Path, name: str | None = None) -> list[dict[str, object]]
 
 
 def names_of(run_dir: Path) -> list[str]:
-    return [str(event["event"]) for event in events_of(run_dir)]
+    return [event["event"] for event in events_of(run_dir)]
 
 
 @contextmanager

@@ -51,14 +51,14 @@ def test_the_sweep_goes_on_across_the_ramp_and_each_size_has_its_own_plan_and_fi
     assert [one.value for one in said] == [one.value for one in plain]
     assert names(run_dir).count("profiled") == 1
     assert not any("run at" in line for line in lines(said[0]))
-    assert [one["microbatches"] for one in events(run_dir) if one["event"] == "batch_size"] == [4, 8]
+    assert [one["microbatches"] for one in events(run_dir, "batch_size")] == [4, 8]
     for size in (8, 4):
         whose = f"perseus: batches of {size} microbatches: "
         assert any(line.startswith(f"{whose}running plan") for line in lines(said[0]))
         assert any(line.startswith(f"{whose}measured: ") for line in lines(said[0]))
     sizes = {read_plans(file).fingerprint["microbatches"] for file in run_dir.glob("plan.*json")}
     assert sizes == {"4", "8"}
-    figures = {one["microbatches"]: one for one in events(run_dir) if one["event"] == "measured"}
+    figures = {one["microbatches"]: one for one in events(run_dir, "measured")}
     assert set(figures) == {4, 8}
     assert all(abs(one["slowdown_pct"]) < 1.0 for one in figures.values())
 

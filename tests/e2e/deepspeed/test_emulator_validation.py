@@ -92,7 +92,7 @@ def test_time_energy_and_decisions_agree(
     count = REPLICAS * len(forward_s)
     content = planned_job(tmp_path, ranks=count, forward_s=forward_s, perseus={"simulated": simulated})
     ranks = [one.value for one in run_ranks(count, train, content, len(forward_s), straggler)]
-    (told,) = [event for event in events(tmp_path / "run") if event["event"] == "calibrated"]
+    (told,) = events(tmp_path / "run", "calibrated")
     settle_s = told["together_s"] - told["call_s"]
     cluster = ClusterShape(
         REPLICAS,

@@ -123,7 +123,7 @@ def test_a_reserve_that_is_too_little_is_told(lifecycle: Lifecycle, tmp_path: Pa
     write_profile(replace(known, points=points), run_dir / "profile.json")
     content = config(gradient_clipping=1.0, perseus=block(run_dir))
     run_ranks(4, train_until, content, STAGES, happened("running"))
-    (told,) = [event for event in events(run_dir) if event["event"] == "reserve"]
+    (told,) = events(run_dir, "reserve")
     assert told["reserve_pct"] == CANDIDATES_PCT[-1]
     assert f"{told['variation_slowdown_pct']:.2f} %" in told["line"]
 

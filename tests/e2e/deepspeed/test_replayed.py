@@ -70,7 +70,7 @@ def test_times_within_an_iteration_are_found(job: tuple[Path, list[Said]]) -> No
 def test_each_gpu_saves_what_is_expected_by_a_lower_clock_between_dates(job: tuple[Path, list[Said]]) -> None:
     run_dir, _ = job
     plans = read_plans(run_dir / "plan.json")
-    running = next(one for one in events(run_dir) if one["event"] == "running")
+    running = events(run_dir, "running")[0]
     plan = plans.plan(running["plan"])
     clocks = {
         rank: [int(plans.options[i.stage, i.kind].clock_mhz[plan.portions()[i][0].option]) for _, i in own]

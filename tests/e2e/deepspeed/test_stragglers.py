@@ -152,8 +152,7 @@ def test_it_is_said_once_when_it_comes_and_once_when_it_goes_and_booked_apart(jo
     said = [line for line in lines(job.said[0]) if "replica 1" in line]
     assert ["straggler" in line for line in said] == [True, False]
     assert [lines(other) for other in job.said[1:]] == [[]] * (len(job.said) - 1)
-    announced = [event for event in events(job.run_dir) if event["event"] == "straggler"]
-    assert announced[0]["waiting"] == job.waiting
+    assert events(job.run_dir, "straggler")[0]["waiting"] == job.waiting
     assert names(job.run_dir).count("straggler_gone") == 1
 
 
@@ -275,7 +274,7 @@ def test_only_the_true_straggler_is_named_and_the_slower_of_both_runs(capped: Ca
 def test_what_it_costs_is_in_the_journal_and_where_every_rank_is_in_the_run_directory(
     capped: CappedJob,
 ) -> None:
-    found = [event for event in events(capped.run_dir) if event["event"] == "power_cap"]
+    found = events(capped.run_dir, "power_cap")
     caps_w = [None if one["power_w"] is None else one["power_w"] / 2 for one in found]
     assert caps_w == [pytest.approx(one) for one in (*capped.caps_w, None, capped.caps_w[0])]
     held = capped.played_by(0)[LOWER - 1]

@@ -57,7 +57,7 @@ class NodeCourse:
 def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse]:
     for _ in range(TRIES):  # a starved host ends one in ways of its own
         course = course_in(tmp_path_factory.mktemp("node"))
-        ends = [one["reason"] for one in events(course.run_dir) if one["event"] == "disabled"]
+        ends = [one["reason"] for one in events(course.run_dir, "disabled")]
         if not ends:
             break
     if any(words in end for end in ends for words in TOO_BUSY):
@@ -92,8 +92,8 @@ def course_in(folder: Path) -> NodeCourse:
 
 
 def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
-    conflicts = [one["kind"] for one in events(node_course.run_dir) if one["event"] == "conflict"]
-    assert set(conflicts) <= {"not_stored"}  # a driver of milliseconds on a busy host
+    conflicts = {one["kind"] for one in events(node_course.run_dir, "conflict")}
+    assert conflicts <= {"not_stored"}  # a driver of milliseconds on a busy host
     course = dict.fromkeys(names(node_course.run_dir))
     machines_business = (  # all in host time
         *("varying", "one_clock", "window_too_short", "still_planning", "late_clocks", "conflict"),
@@ -130,7 +130,7 @@ def test_the_calibration_is_kept(node_course: NodeCourse) -> None:
     found = read_profile(node_course.run_dir / "profile.json").calibration
     assert found.up_s > 0.001  # the driver settles in 3 ms, the looks come every one
     assert found.together_s is not None
-    (told,) = [event for event in events(node_course.run_dir) if event["event"] == "calibrated"]
+    (told,) = events(node_course.run_dir, "calibrated")
     assert told["up_s"] == found.up_s
 
 
@@ -158,8 +158,8 @@ def as_without_us(said: list[Said], node: FakeNvml, *, served: bool) -> None:
 
 def conflicts(run_dir: Path) -> list[tuple[object, ...]]:
     """All but requests that a busy host brings late to its driver: nobody else is at work there."""
-    seen = [event for event in events(run_dir) if event["event"] == "conflict"]
-    return [(one["kind"], one["rank"], one["rule"]) for one in seen if one["kind"] != "not_stored"]
+    seen = [(one["kind"], one["rank"], one["rule"]) for one in events(run_dir, "conflict")]
+    return [one for one in seen if one[0] != "not_stored"]
 
 
 @pytest.mark.slow
@@ -215,8 +215,8 @@ def test_a_driver_that_hangs_in_the_middle_of_a_plan_costs_a_line(node: FakeNvml
         said = lived(node, content, over)
     as_without_us(said, node, served=True)
     assert len(trained.read_text()) >= 10 * STAGES, "training went on while the driver hung"
-    told = [event for event in events(run_dir) if event["event"] == "conflict" and event["rank"] == VICTIM]
-    assert {event["kind"] for event in told} == {"not_stored"}
+    told = {event["kind"] for event in events(run_dir, "conflict") if event["rank"] == VICTIM}
+    assert told == {"not_stored"}
     assert len(announced(said, "did not take a higher clock in time")) == 1
     assert "disabled" not in names(run_dir)
     assert node.locked_mhz() == [0] * STAGES
@@ -313,7 +313,6 @@ def test_a_job_says_that_its_planner_gets_no_processor(
     with beside(starve):
         said = lived(node, config(gradient_clipping=1.0, perseus=block(run_dir)), happened("running"))
     as_without_us(said, node, served=True)
-    told = [event for event in events(run_dir) if event["event"] == "still_planning"]
-    assert told[0]["lasted_s"] >= 1.0
+    assert events(run_dir, "still_planning")[0]["lasted_s"] >= 1.0
     assert "still planning" in said[0].output
     assert names(run_dir).index("running") > names(run_dir).index("still_planning")

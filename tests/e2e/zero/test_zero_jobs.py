@@ -12,7 +12,7 @@ import deepspeed
 import pytest
 import torch.distributed as dist
 from deepspeed_hosts import ZeroHost, zero_engine
-from jobs import block, events, lines, until_measured
+from jobs import block, events, lines, names, until_measured
 from ranks import Layer, config, run_ranks
 from torch import nn
 
@@ -34,12 +34,11 @@ def test_a_job_without_accumulation_whose_iterations_are_long_is_measured(tmp_pa
     slower = {"policy": "max_slowdown", "max_slowdown_pct": 10.0}
     perseus = block(tmp_path, objective=slower, simulated={"mean_forward_s": 1.0})
     said = run_ranks(2, measured, stage, perseus)
-    found = next(one for one in events(tmp_path) if one["event"] == "measured")
-    assert found["saving_pct"] > 3.0
+    assert events(tmp_path, "measured")[0]["saving_pct"] > 3.0
     assert ["1 microbatch;" in line for line in lines(said[0])].count(True) == 1
     points = json.loads((tmp_path / "profile.json").read_text())["points"]
     assert min(point["samples"] for point in points) == 4
-    assert not [one for one in events(tmp_path) if one["event"] == "window_too_short"]
+    assert "window_too_short" not in names(tmp_path)
 
 
 def evaluating(rank: int, perseus: Mapping[str, Any]) -> None:
@@ -56,9 +55,8 @@ def evaluating(rank: int, perseus: Mapping[str, Any]) -> None:
 def test_a_rank_that_evaluates_by_itself_holds_up_no_other(tmp_path: Path) -> None:
     slower = {"policy": "max_slowdown", "max_slowdown_pct": 10.0}
     run_ranks(2, evaluating, block(tmp_path, objective=slower, simulated={"mean_forward_s": 1.0}))
-    ran = [str(one["event"]) for one in events(tmp_path)]
-    assert "profiled" in ran
-    assert "alone" not in ran
+    assert "profiled" in names(tmp_path)
+    assert "alone" not in names(tmp_path)
 
 
 def observed(rank: int, stage: int, perseus: Mapping[str, Any]) -> None:

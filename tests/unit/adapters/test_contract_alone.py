@@ -208,6 +208,6 @@ def test_a_loop_that_skips_again_and_again_is_served_no_more(tmp_path: Path) -> 
 
 def test_a_reference_forward_before_each_microbatch_keeps_all_from_being_measured(tmp_path: Path) -> None:
     events = trained_by(tmp_path / "run", 12, refers=True)
-    [told] = [str(event["line"]) for event in events if event["event"] == "not_measured"]
+    [told] = [event["line"] for event in events if event["event"] == "not_measured"]
     assert "no_grad" in told
     assert told in str(why_unmeasured(events))
