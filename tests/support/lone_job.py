@@ -18,8 +18,10 @@ from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, Iden
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened_gpus
 from perseus_ds.errors import DeviceError, ValueRefusedError
 from perseus_ds.guard.open import NullGpu
+from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.attach import begin
+from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.rendezvous import RendezvousResult
 from perseus_ds.runtime.session import Session
 from perseus_ds.schedule import Instruction, Kind, Load, Schedule, validate
@@ -141,6 +143,12 @@ def events_of(run_dir: Path, name: str | None = None) -> list[dict[str, Any]]:
 
 def names_of(run_dir: Path) -> list[str]:
     return [event["event"] for event in events_of(run_dir)]
+
+
+def logging_in(folder: Path, rank: int = 0) -> EventLog:
+    log = EventLog(rank)
+    log.writes_to(RunDirectory(folder))
+    return log
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lone_job import alone
+from lone_job import alone, logging_in
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.run_directory.paths import RunDirectory
@@ -23,10 +23,8 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 @pytest.fixture
-def log(directory: RunDirectory) -> EventLog:
-    log = EventLog(0)
-    log.writes_to(directory)
-    return log
+def log(tmp_path: Path) -> EventLog:
+    return logging_in(tmp_path)
 
 
 @pytest.fixture(scope="module")

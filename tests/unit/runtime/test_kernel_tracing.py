@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from adapter_contract import CallNotes
-from lone_job import events_of
+from lone_job import events_of, logging_in
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from perseus_ds.errors import DeviceUnavailableError, ProfileError
 from perseus_ds.kernels.trace import KernelClass, read_trace, split_trace_by_instruction
-from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.kernel_tracing import SETTLING, KernelTracing, cuda_device, replay_of
 from perseus_ds.schedule import Instruction, Kind
 
@@ -42,15 +40,13 @@ PLAIN = ["begins 2", *["<F", "F>", "<F", "F>", "<B", "B>", "<B", "B>", "ends"]]
 
 def settled(heard: CallNotes, folder: Path, iterations: int = 2) -> KernelTracing:
     """A tracing that begins with the next iteration."""
-    log = EventLog(0)
-    log.writes_to(RunDirectory(folder))
     tracing = KernelTracing(
         heard,
         order=ORDER,
         iterations=iterations,
         path=folder / "rank0.json",
         fingerprint={"gpu": "none"},
-        log=log,
+        log=logging_in(folder),
     )
     for _ in range(SETTLING):
         iterate(tracing)

@@ -6,15 +6,15 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from lone_job import logging_in
 from schedules import clocks_of_stage, two_plans
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.plan import PlanSet, select
-from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.clocks import ClockSchedules
-from perseus_ds.runtime.event_log import EventLog, StragglerReporter
+from perseus_ds.runtime.event_log import StragglerReporter
 from perseus_ds.runtime.phases import ActivePlan, Running
 from perseus_ds.runtime.status import JobStatus
 from perseus_ds.straggler.controller import ReplicaStatus
@@ -32,13 +32,11 @@ class Job:
 
     def __init__(self, folder: Path, *, behind: int = 0, every: int = 0, asks: PlanSet = PLANS) -> None:
         self.behind = behind
-
         self.announced, self.capped = np.ones(2), np.zeros(2, np.bool_)
         self.power_w: float | None = None
         self.frontier_index = index = FrontierIndex.of(PLANS, OBJECTIVE)
-        log = EventLog(0)
-        log.writes_to(RunDirectory(folder))
-        reporter = StragglerReporter(log, PLANS, gpus=((), ()), names=("replica 0", "replica 1"))
+        names = "replica 0", "replica 1"
+        reporter = StragglerReporter(logging_in(folder), PLANS, gpus=((), ()), names=names)
         self.parts = [
             ActivePlan(
                 ClockSchedules(asks, pipeline_rank=0, change=CHANGE),

@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 
 import pytest
 from fake_cuda import CONTEXT_BYTES, FakeCuda
+from lone_job import logging_in
 from personality_gpu import Character, PersonalityGpu
 from virtual_host import VirtualHost
 
@@ -20,7 +21,6 @@ from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.clocks import DEFAULT_CLOCK, Ask, ClockSchedule, ClockSequencer, ClockThread
 from perseus_ds.runtime.cuda_timer import CudaStopwatch
 from perseus_ds.runtime.energy_monitor import EnergyWatch
-from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.phases import IterationSettings, Phase
 from perseus_ds.runtime.plans import StartAction, StartDecision
 from perseus_ds.runtime.recorder import Iteration, Recorder
@@ -87,15 +87,11 @@ class CudaJob:
         self.stopwatch = CudaStopwatch(gpu, cuda=self.cuda, threads=host)
         self.watch = EnergyWatch(gpu, threads=host)
         self.requests = ClockThread(gpu, threads=host, enter=self.stopwatch.enter_thread)
-        log = EventLog(0)
-        self.directory = RunDirectory(folder)
-        log.writes_to(self.directory)
-        monitor = ConflictMonitor(gpu, log, rank=0, directory=self.directory)
+        log = logging_in(folder)
+        monitor = ConflictMonitor(gpu, log, rank=0, directory=RunDirectory(folder))
+        counts = self.requests.counts
         self.books = RankBooks(
-            self.watch,
-            sightings=monitor.sightings,
-            overrun_share=lambda: 0.0,
-            clock_requests=self.requests.counts,
+            self.watch, sightings=monitor.sightings, overrun_share=lambda: 0.0, clock_requests=counts
         )
         self.script = Script()
         context = MagicMock(log=log)

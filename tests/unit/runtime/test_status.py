@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from lone_job import NotingGpu
+from lone_job import NotingGpu, logging_in
 
 from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.device.clock_change import AskedClocks
@@ -297,11 +297,10 @@ class Ranks:
     def __init__(self, folder: Path, *, ranks: int = 1, first: int = 0) -> None:
         self.gpus = [ContestedGpu() for _ in range(ranks)]
         self.folder, directory = folder, RunDirectory(folder)
-        self.monitors = []
-        for rank, gpu in enumerate(self.gpus, first):
-            log = EventLog(rank)
-            log.writes_to(directory)
-            self.monitors.append(ConflictMonitor(gpu, log, rank=rank, directory=directory))
+        self.monitors = [
+            ConflictMonitor(gpu, logging_in(folder, rank), rank=rank, directory=directory)
+            for rank, gpu in enumerate(self.gpus, first)
+        ]
 
     def iterate(self, times: int = 1) -> None:
         for _ in range(times):
