@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from perseus_ds.config import parse
 from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, Identity, OperatorSettings
-from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime, opened_gpus
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
 from perseus_ds.errors import DeviceError, ValueRefusedError
 from perseus_ds.guard.open import NullGpu
 from perseus_ds.run_directory.paths import RunDirectory
@@ -248,21 +248,21 @@ class PostOfRank:
 class Wanting(InstructionListener):
     """A session that wants everything, and knows when every instruction ran."""
 
-    def __init__(self, clock: VirtualTime) -> None:
-        self.clock = clock
+    def __init__(self, gpu: SimulatedGpu) -> None:
+        self.gpu = gpu
         self.starts_s: list[float] = []
         self.ends_s: list[float] = []
         self.begins_s: list[float] = []
 
     def iteration_begins(self, batch: Batch) -> bool:
-        self.begins_s.append(self.clock.now_s())
+        self.begins_s.append(self.gpu.now_s())
         return True
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
-        self.starts_s.append(self.clock.now_s())
+        self.starts_s.append(self.gpu.now_s())
 
     def after(self, kind: Kind) -> None:
-        self.ends_s.append(self.clock.now_s())
+        self.ends_s.append(self.gpu.now_s())
 
 
 # A GPU on the desk: it does what it is asked at once, remembers every call, and can be interfered with.

@@ -1,7 +1,7 @@
 """Instructions that last as long as on a simulated GPU, alone and with other ranks."""
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -237,33 +237,31 @@ def run_ranks(
     iterations: int = 1,
     host_s: float = 0.0,
     settings: SimulatedSettings = SETTINGS,
+    slowness: Sequence[float] = (1.0, 1.5),
+    coupled: bool = False,
 ) -> list[Wanting]:
-    """Run iterations on a thread per rank; the second replica's work takes half as long again."""
+    """Run iterations on a thread per rank; coupled replicas meet within computations, and nowhere else."""
     post, sessions, ranks = RankPost(), [], []
     for rank in range(replicas * schedule.ranks):
         replica, pipeline_rank = divmod(rank, schedule.ranks)
         clock, order = VirtualTime(), schedule.orders[pipeline_rank]
-        gpu, session = SimulatedGpu(SETTINGS, time=clock), Wanting(clock)
-        gpu.slowness = 1.5 if replica else 1.0
+        session = Wanting(SimulatedGpu(SETTINGS, time=clock))
+        session.gpu.slowness = slowness[replica]
         pipeline = range(replica * schedule.ranks, (replica + 1) * schedule.ranks)
         alike = range(pipeline_rank, replicas * schedule.ranks, schedule.ranks)
-        others = ([one for one in row if one != rank] for row in (alike, pipeline))
-        neighbours = Neighbours(pipeline, *others)
+        met, others = ([one for one in row if one != rank] for row in (alike, pipeline))
+        neighbours = Neighbours(pipeline, () if coupled else met, others)
+        together = alike if coupled else ()
+        links = Links(clock, post.of(rank), neighbours, settings, rank=rank, coupled=together)
         works = works_of(dict.fromkeys(range(3), 1.0), SETTINGS)
-        carried = EmulatedRank(session, gpu, works, links=Links(clock, post.of(rank), neighbours, settings))
+        carried = EmulatedRank(session, session.gpu, works, links=links)
         carried.learn(order, routes_of(schedule, pipeline_rank), microbatches=BATCH.microbatches)
         ranks.append((carried, [i.kind for i in order if i.kind not in unheard]))
         sessions.append(session)
-    run_together(ranks, BATCH, iterations=iterations, host_s=host_s)
-    return sessions
 
-
-def run_together(
-    ranks: list[tuple[EmulatedRank, list[Kind]]], batch: Batch, *, iterations: int = 1, host_s: float = 0.0
-) -> None:
     def run(carried: EmulatedRank, kinds: list[Kind]) -> None:
         for _ in range(iterations):
-            iteration(carried, kinds, batch)
+            iteration(carried, kinds)
             sleep(host_s)
 
     threads = [threading.Thread(target=run, args=rank) for rank in ranks]
@@ -272,10 +270,11 @@ def run_together(
     for thread in threads:
         thread.join(60.0)
         assert not thread.is_alive(), "ranks wait for each other"
+    return sessions
 
 
-def iteration(carried: EmulatedRank, kinds: list[Kind], batch: Batch = BATCH) -> None:
-    assert carried.iteration_begins(batch)
+def iteration(carried: EmulatedRank, kinds: list[Kind]) -> None:
+    assert carried.iteration_begins(BATCH)
     for kind in kinds:
         carried.before(kind)
         carried.after(kind)
@@ -372,46 +371,28 @@ def test_what_a_host_does_between_iterations_counts_in_whole_steps() -> None:
 
 # Ranks that meet within computations, each a thread: all are as late as the slowest, and wait at no work.
 
-COUPLED_KINDS = [Kind.FORWARD, Kind.BACKWARD, Kind.FORWARD, Kind.BACKWARD]
-COUPLED_ORDER = [Instruction(0, kind, place // 2) for place, kind in enumerate(COUPLED_KINDS)]
-COUPLED_BATCH = Batch(2)
-COUPLED_SETTINGS = SimulatedSettings(noise=0.0, forward_s=(0.4,))
 
-
-def run_coupled(slowness: list[float]) -> list[tuple[Wanting, SimulatedGpu]]:
-    post, found, ranks = RankPost(), [], []
-    for rank, slower in enumerate(slowness):
-        clock = VirtualTime()
-        gpu, session = SimulatedGpu(COUPLED_SETTINGS, time=clock), Wanting(clock)
-        gpu.slowness = slower
-        neighbours, coupled = Neighbours((rank,), ()), range(len(slowness))
-        links = Links(clock, post.of(rank), neighbours, COUPLED_SETTINGS, rank=rank, coupled=coupled)
-        work = EmulatedRank(session, gpu, works_of({0: 1.0}, COUPLED_SETTINGS), links=links)
-        work.learn(COUPLED_ORDER, microbatches=COUPLED_BATCH.microbatches)
-        ranks.append((work, COUPLED_KINDS))
-        found.append((session, gpu))
-    run_together(ranks, COUPLED_BATCH)
-    return found
+def run_coupled(*slowness: float) -> list[Wanting]:
+    one_stage = textbook("1f1b", stages=1, microbatches=4)
+    return run_ranks(one_stage, len(slowness), slowness=slowness, coupled=True)
 
 
 def test_every_computation_is_as_long_as_that_of_the_slowest() -> None:
-    alone = run_coupled([1.05])[0][0].ends_s
-    for session, _ in run_coupled([1.0, 1.05, 0.9]):
-        assert session.ends_s == pytest.approx(alone, abs=1e-9)
+    [alone] = run_coupled(1.05)
+    for session in run_coupled(1.0, 1.05, 0.9):
+        assert session.ends_s == pytest.approx(alone.ends_s, abs=1e-9)
 
 
 def test_who_waits_burns_the_power_of_waiting() -> None:
-    slow, alone = (gpu.true_now() for _, gpu in run_coupled([1.05, 1.0]))
-    [(_, gpu)] = run_coupled([1.0])
-    fast = gpu.true_now()
+    slow, alone, fast = (one.gpu.true_now() for one in (*run_coupled(1.05, 1.0), *run_coupled(1.0)))
     assert slow.time_s == pytest.approx(alone.time_s)
     waiting_w = (alone.energy_j - fast.energy_j) / (alone.time_s - fast.time_s)
     assert 0.0 < waiting_w < 0.5 * fast.energy_j / fast.time_s
 
 
 def test_who_is_not_listened_to_meets_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    [(alone, _)] = run_coupled([1.05])
+    [alone] = run_coupled(1.05)
     monkeypatch.setattr(Wanting, "iteration_begins", lambda *_: False)
-    for session, gpu in run_coupled([1.0, 1.05]):
+    for session in run_coupled(1.0, 1.05):
         assert session.ends_s == []
-        assert gpu.true_now().time_s == pytest.approx(alone.ends_s[-1])
+        assert session.gpu.true_now().time_s == pytest.approx(alone.ends_s[-1])
