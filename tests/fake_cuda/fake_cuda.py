@@ -159,11 +159,8 @@ class Device:
         raise AssertionError
 
     def suspend(self, for_s: float) -> None:
-        """The host was suspended: its monotonic clock stood still, the device's went on."""
+        """The host was suspended, or restored on another device: the device's clock alone goes on."""
         self.shift(self._offsets[-1][1] + for_s)
-
-    restore = suspend
-    """A checkpoint was restored, on a device whose clock shows another time."""
 
     def reset(self) -> None:
         """A reset: what was queued is gone, events of before are worth nothing, the clock starts again."""
@@ -343,7 +340,7 @@ class FakeCuda:
         return self._mine.device
 
     def set_device(self, index: int) -> None:
-        self._mine.device, self._mine.chosen = index, True
+        self._mine.device = index
         self.called("set_device")
 
     def capturing(self) -> bool:
@@ -454,5 +451,5 @@ class FakeCuda:
 
 class _ThreadState:
     def __init__(self) -> None:
-        self.device, self.chosen, self.mode = 0, False, GLOBAL
+        self.device, self.mode = 0, GLOBAL
         self.stream: Stream | None = None

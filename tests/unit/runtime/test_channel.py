@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import count, repeat
 from pathlib import Path
 from typing import Any
-from unittest import mock
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -41,16 +40,12 @@ def channel(tmp_path: Path) -> Iterator[ControlChannel]:
         yield ControlChannel()
 
 
-def refuse() -> object:
-    raise ConfigError("no such key")
-
-
 def test_what_rank_0_makes_is_what_comes_and_failures_are_raised_as_they_are(channel: ControlChannel) -> None:
     assert channel.broadcast_result(lambda: {"plan": 3}) == {"plan": 3}
     assert channel.gather_results(lambda: 7) == [7]
     for exchange in (channel.broadcast_result, channel.gather_results):
         with pytest.raises(ConfigError, match="key"):
-            exchange(refuse)
+            exchange(MagicMock(side_effect=ConfigError("no such key")))
 
 
 # Loads that a rank reports and takes in, over a channel of one rank.
@@ -131,9 +126,8 @@ def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(channel:
     active_plan = ActivePlan(
         schedules, select(planned(), Objective()), replica_plans=plans, pacer=pacer(channel, plans)
     )
-    sequencer = ClockSequencer(
-        mock.Mock(spec=ClockThread, put=lambda asks, *_: put.append(asks)), lambda: 0.0, moment=lambda: None
-    )
+    requests = MagicMock(spec=ClockThread, put=lambda asks, *_: put.append(asks))
+    sequencer = ClockSequencer(requests, lambda: 0.0, moment=lambda: None)
     usual = schedules.of(index().objective).opening[0]
     sequencer.begin(active_plan.begin(0, equal(1000.0), settled=True))
     for kind in [Kind.FORWARD, Kind.BACKWARD] * MICROBATCHES:
@@ -147,7 +141,7 @@ def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(channel:
 
 
 def test_ranks_that_are_lost_within_an_iteration_are_reported_at_its_end() -> None:
-    plans, channel = NotedPlans(), mock.MagicMock()
+    plans, channel = NotedPlans(), MagicMock()
     channel.post.side_effect = SilentRankError("a rank fell silent")
     one = pacer(channel, plans)
     plans.will_run(0)

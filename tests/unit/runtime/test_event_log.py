@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -23,18 +24,9 @@ from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
 
 
-class Kept(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-
 @pytest.fixture(params=["", "perseus_ds"])
-def kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
-    logger, handler = logging.getLogger(request.param or None), Kept()
+def kept(request: pytest.FixtureRequest) -> Iterator[BufferingHandler]:
+    logger, handler = logging.getLogger(request.param or None), BufferingHandler(100)
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
@@ -49,16 +41,15 @@ def test_rank_0_alone_speaks_on_standard_error_and_once(capsys: pytest.CaptureFi
     assert capsys.readouterr() == ("", "perseus: hello\nperseus: once\n")
 
 
-def test_a_configured_application_gets_lines_alone(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configured_application_gets_lines_alone_and_its_failures_do_not_reach_the_host(
+    kept: BufferingHandler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     EventLog(0).line("50 %")
     EventLog(1).line("said by rank 0")
     EventLog(1).line_here("mine")
-    found = [(one.name, one.levelname, one.getMessage()) for one in kept.records]
+    found = [(one.name, one.levelname, one.getMessage()) for one in kept.buffer]
     assert found == [("perseus_ds", "INFO", "50 %"), ("perseus_ds", "WARNING", "mine")]
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_handler_that_fails_does_not_reach_the_host(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "emit", lambda _: 1 // 0)
     EventLog(0).line("hello")
 
@@ -108,16 +99,12 @@ def test_a_disk_that_hangs_is_waited_for_once_and_gets_everything_in_order() -> 
     assert written == [0, 1, 2, 3, 4]
 
 
-def refuse() -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
 def test_a_failed_write_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writes = LateWrites(patience_s=60.0)
+    writes, fails = LateWrites(patience_s=60.0), MagicMock(side_effect=OSError(errno.ENOSPC, "No space left"))
     with pytest.raises(OSError, match="No space"):
-        writes.write(refuse)
+        writes.write(fails)
     assert writes.write(lambda: None)
-    EventLog(0).write(tmp_path / "summary.json", refuse)
+    EventLog(0).write(tmp_path / "summary.json", fails)
     (line,) = capsys.readouterr().err.splitlines()
     assert str(tmp_path / "summary.json") in line
 

@@ -38,8 +38,9 @@ def iterate(tracing: KernelTracing, batch: Batch = BATCH) -> None:
 PLAIN = ["begins 2", *["<F", "F>", "<F", "F>", "<B", "B>", "<B", "B>", "ends"]]
 
 
-def settled(heard: CallNotes, folder: Path, iterations: int = 2) -> KernelTracing:
-    """A tracing that begins with the next iteration."""
+def settled(folder: Path, iterations: int = 2) -> tuple[KernelTracing, CallNotes]:
+    """A tracing that begins with the next iteration, and what its listener hears."""
+    heard = CallNotes()
     tracing = KernelTracing(
         heard,
         order=ORDER,
@@ -50,16 +51,11 @@ def settled(heard: CallNotes, folder: Path, iterations: int = 2) -> KernelTracin
     )
     for _ in range(SETTLING):
         iterate(tracing)
-    return tracing
+    return tracing, heard
 
 
-@pytest.fixture
-def heard() -> CallNotes:
-    return CallNotes()
-
-
-def test_a_traced_iteration_is_kept_from_the_listener(heard: CallNotes, tmp_path: Path) -> None:
-    tracing = settled(heard, tmp_path)
+def test_a_traced_iteration_is_kept_from_the_listener(tmp_path: Path) -> None:
+    tracing, heard = settled(tmp_path)
     for _ in range(3):
         iterate(tracing)
     assert heard.calls == PLAIN * SETTLING + ["other"] * 2 + PLAIN
@@ -70,13 +66,14 @@ def test_a_traced_iteration_is_kept_from_the_listener(heard: CallNotes, tmp_path
     for one in trace.sequences:
         names = [trace.classes[kernel].name for kernel in one.kernels]
         assert names.count("aten::mm") == (1 if one.kind is Kind.FORWARD else 2)
-    [told] = [str(event["line"]) for event in events_of(tmp_path, "kernels_traced")]
-    assert "2 iterations" in told
-    assert "something else" not in told
+    [told] = events_of(tmp_path, "kernels_traced")
+    assert "2 iterations" in told["line"]
+    assert "something else" not in told["line"]
 
 
-def test_a_batch_of_another_size_is_left_to_the_listener(heard: CallNotes, tmp_path: Path) -> None:
-    iterate(settled(heard, tmp_path, iterations=1), Batch(microbatches=4))
+def test_a_batch_of_another_size_is_left_to_the_listener(tmp_path: Path) -> None:
+    tracing, heard = settled(tmp_path, iterations=1)
+    iterate(tracing, Batch(microbatches=4))
     assert heard.calls == PLAIN * SETTLING + ["begins 4", *PLAIN[1:]]
 
 
@@ -86,10 +83,10 @@ def fails(*_: object) -> None:
 
 @pytest.mark.parametrize("fails_in", ["start", "export_chrome_trace"])
 def test_where_the_profiler_fails_the_same_iterations_are_left_out(
-    heard: CallNotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str
 ) -> None:
     """The other ranks trace theirs: a listener that hears one of these alone waits for them in vain."""
-    tracing = settled(heard, tmp_path)
+    tracing, heard = settled(tmp_path)
     monkeypatch.setattr(f"torch.profiler.profile.{fails_in}", fails)
     for _ in range(3):
         iterate(tracing)
@@ -99,9 +96,9 @@ def test_where_the_profiler_fails_the_same_iterations_are_left_out(
 
 @pytest.mark.parametrize("fails_to_stop", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_an_iteration_that_breaks_ends_the_profiler_and_reaches_the_listener(
-    heard: CallNotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails_to_stop: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails_to_stop: bool
 ) -> None:
-    tracing = settled(heard, tmp_path, iterations=2 if fails_to_stop else 1)
+    tracing, heard = settled(tmp_path, iterations=2 if fails_to_stop else 1)
     assert tracing.iteration_begins(BATCH)
     tracing.before(Kind.FORWARD)
     stop = torch.profiler.profile.stop

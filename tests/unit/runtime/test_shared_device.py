@@ -3,6 +3,7 @@
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from lone_job import NotingGpu
@@ -75,11 +76,8 @@ def test_closing_begins_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """From Python 3.12 on none can begin while the interpreter exits."""
     device = shared(gpu := NotingGpu())
     device.requests()
-
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    error = RuntimeError("can't create new thread at interpreter shutdown")
+    monkeypatch.setattr(threading.Thread, "start", MagicMock(side_effect=error))
     device.release()
     assert gpu.asked == [None]
 
@@ -106,11 +104,7 @@ def test_what_fails_at_the_start_or_the_end_is_said_as_it_is(monkeypatch: pytest
     gpu.fails = DeviceLostError("gone")
     with pytest.raises(DeviceLostError, match="gone"):
         shared(gpu).release()
-
-    def refuses(_: DeviceRequest) -> Choice:
-        raise DeviceLostError("gone")
-
-    monkeypatch.setattr(module, "choose", refuses)
+    monkeypatch.setattr(module, "choose", MagicMock(side_effect=DeviceLostError("gone")))
     with pytest.raises(DeviceLostError, match="gone"):
         shared_device(DeviceRequest("nvml", local_rank=7))
 

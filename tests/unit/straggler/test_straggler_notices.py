@@ -5,6 +5,7 @@ import json
 import os
 import time
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -120,12 +121,9 @@ def test_a_job_that_ends_well_takes_its_notices_along(folder: Path) -> None:
 
 
 def test_a_file_that_was_not_read_once_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> bytes:
-        raise OSError(errno.EIO, "Input/output error")
-
     (folder / "pipeline_1.json").write_text('{"slowdown": 1.4}')
     notices = Notices(folder, replicas=2)
     with monkeypatch.context() as broken:
-        broken.setattr(os, "read", fails)
+        broken.setattr(os, "read", MagicMock(side_effect=OSError(errno.EIO, "Input/output error")))
         assert [len(notices.poll().warnings) for _ in range(2)] == [1, 0]
     assert announced(notices) == [1.0, 1.4]
