@@ -138,6 +138,7 @@ def main() -> int:
 if __name__ == "__main__":
     sys.path[:0] = [
         str(HERE),
-        *(str(ROOT / name) for name in ("tests/support", "tests/fake_nvml", "scripts/demo_job")),
+        *(str(ROOT / "tests" / name) for name in ("support", "fake_nvml", "e2e/guard")),
+        str(ROOT / "scripts/demo_job"),
     ]
     raise SystemExit(main())

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -15,6 +14,8 @@ from typing import Any
 
 from fake_nvml import FakeNvml
 from guarded_job import ATTACHED, DETACHED
+from hosts import eventually, family
+from processes import alive
 
 PROGRAM = str(Path(__file__).with_name("guarded_job.py"))
 LOCKED = "locked"
@@ -48,14 +49,7 @@ class Job:
 
     def below(self) -> list[int]:
         """The processes under the launcher, the training process first."""
-        found, left = [], [self.launcher.pid]
-        while left:
-            with suppress(OSError):
-                children = Path(f"/proc/{left[0]}/task/{left[0]}/children").read_text().split()
-                found += map(int, children)
-                left += map(int, children)
-            left = left[1:]
-        return found
+        return family(self.launcher.pid)[-2::-1]
 
     def is_there(self, name: str) -> bool:
         return Path(f"{self.run_dir}.{name}").exists()
@@ -66,19 +60,8 @@ class Job:
         self.launcher.wait(30)
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
-    except OSError:
-        return False
-
-
 def _wait(true: Callable[[], bool], what: str) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not true():
-        if time.monotonic() > until_s:
-            raise AssertionError(f"not within {PATIENCE_S:.0f} s: {what}")
-        time.sleep(0.01)
+    assert eventually(true, PATIENCE_S), f"not within {PATIENCE_S:.0f} s: {what}"
 
 
 def _bring(job: Job) -> None:
@@ -123,10 +106,10 @@ def table(state: str, folder: Path) -> dict[str, Any]:
             _wait(lambda job=job: not job.locked, f"the clock of job {job.index} is back")
             ends = target in ("trainer", "group")
             _wait(
-                lambda pids=[trainer, *others], ends=ends: not (ends and any(map(_is_alive, pids))),
+                lambda pids=[trainer, *others], ends=ends: not (ends and any(map(alive, pids))),
                 f"{target}: it and all below end",
             )
-            found[target] = {"clock": "default", "training goes on": _is_alive(trainer)}
+            found[target] = {"clock": "default", "training goes on": alive(trainer)}
     finally:
         for job in jobs:
             job.end()
