@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedules import run
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, Portion, build, select, unslowed_s
@@ -32,39 +33,21 @@ def random_profile(draw: random.Random, stages: int) -> Profile:
 
 
 def by_hand(plans: PlanSet, option: dict[Instruction, tuple[Portion, ...]]) -> tuple[float, float]:
-    """Time and energy of one iteration: stages take turns, each runs its next instruction once it may.
+    """Time and energy of one iteration, by ranks that run their orders one instruction after another.
 
-    Nothing of the graph, the solver or the checker is used: only orders, options, and who needs what.
+    Nothing of the graph, the solver or the checker is used: only orders and options.
     """
-    todo = [list(order) for order in plans.schedule.orders]
-    free_s = [0.0] * len(todo)
-    done_s: dict[Instruction, float] = {}
-    busy_s = [0.0] * len(todo)
-    spent_j = 0.0
-    last = len(todo) - 1
-    while any(todo):
-        for stage, order in enumerate(todo):
-            if not order:
-                continue
-            this = order[0]
-            if this.kind is Kind.FORWARD:
-                needs = Instruction(stage - 1, Kind.FORWARD, this.microbatch) if stage else None
-            elif stage < last:
-                needs = Instruction(stage + 1, Kind.BACKWARD, this.microbatch)
-            else:
-                needs = Instruction(stage, Kind.FORWARD, this.microbatch)
-            if needs is not None and needs not in done_s:
-                continue
-            options = plans.options[stage, this.kind]
-            own_s = sum(share * float(options.time_s[which]) for which, share in option[this])
-            own_j = sum(share * float(options.energy_j[which]) for which, share in option[this])
-            begins_s = max(free_s[stage], done_s[needs] if needs is not None else 0.0)
-            done_s[this] = free_s[stage] = begins_s + own_s
-            busy_s[stage] += own_s
-            spent_j += own_j
-            order.pop(0)
-    iteration_s = max(done_s.values())
-    return iteration_s, spent_j + sum(plans.blocking_power_w * (iteration_s - own_s) for own_s in busy_s)
+    lasts_s, spent_j = dict[str, float](), 0.0
+    for one, portions in option.items():
+        options = plans.options[one.stage, one.kind]
+        lasts_s[str(one)] = sum(share * float(options.time_s[which]) for which, share in portions)
+        spent_j += sum(share * float(options.energy_j[which]) for which, share in portions)
+    orders = plans.schedule.orders
+    ends = run([[str(one) for one in order] for order in orders], lasts_s.__getitem__)
+    assert ends is not None
+    iteration_s = max(ends.values())
+    waited_s = len(orders) * iteration_s - sum(lasts_s.values())
+    return iteration_s, spent_j + plans.blocking_power_w * waited_s
 
 
 SEEDS = [seed if seed < 60 else pytest.param(seed, marks=pytest.mark.slow) for seed in range(200)]

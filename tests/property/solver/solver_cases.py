@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import coo_array
 
 from perseus_ds.profile import read_profile
+from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.simulation.gpt3 import gpt3_profile
 from perseus_ds.solver.network import hull_of
 from perseus_ds.solver.problem import OptionTable, Problem
@@ -42,29 +42,12 @@ def gpt3_tables(source: str) -> dict[tuple[int, str], OptionTable]:
     return {key: OptionTable(t_s, e_j - BLOCKING_W * t_s) for key, (t_s, e_j) in columns.items()}
 
 
-def order(stage: int, *, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    """One stage's 1F1B order."""
-    warm_up = min(stages - stage - 1, microbatches)
-    filled = [("F", m) for m in range(warm_up)]
-    steady = [step for m in range(microbatches - warm_up) for step in (("F", warm_up + m), ("B", m))]
-    return filled + steady + [("B", m) for m in range(microbatches - warm_up, microbatches)]
-
-
 def pipeline(tables: dict[tuple[int, str], OptionTable], *, stages: int, microbatches: int) -> Problem:
-    orders = [order(stage, stages=stages, microbatches=microbatches) for stage in range(stages)]
-    nodes = [(stage, *step) for stage, steps in enumerate(orders) for step in steps]
-    number = {node: index for index, node in enumerate(nodes)}
-    edges = {(number[a], number[b]) for a, b in pairwise(nodes) if a[0] == b[0]}
-    for microbatch in range(microbatches):
-        last = stages - 1
-        edges.add((number[last, "F", microbatch], number[last, "B", microbatch]))
-        for stage in range(last):
-            edges.add((number[stage, "F", microbatch], number[stage + 1, "F", microbatch]))
-            edges.add((number[stage + 1, "B", microbatch], number[stage, "B", microbatch]))
-    keys = sorted(tables)
-    table_of = np.array([keys.index(node[:2]) for node in nodes], dtype=np.int32)
-    before, after = np.array(sorted(edges), dtype=np.int32).reshape(-1, 2).T
-    return Problem(tuple(tables[key] for key in keys), table_of, before, after, np.zeros(len(edges)))
+    """1F1B: each computation has its stage's options for its kind."""
+    dag, keys = dag_of(textbook("1f1b", stages=stages, microbatches=microbatches)), sorted(tables)
+    table_of = np.array([keys.index((node.stage, node.kind.value)) for node in dag.nodes], dtype=np.int32)
+    before, after = np.array(dag.edges, dtype=np.int32).reshape(-1, 2).T
+    return Problem(tuple(tables[key] for key in keys), table_of, before, after, np.zeros(len(dag.edges)))
 
 
 def gpt3(source: str, *, stages: int, microbatches: int) -> Problem:
