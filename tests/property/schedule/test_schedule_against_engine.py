@@ -88,25 +88,16 @@ def test_an_order_is_accepted_exactly_when_it_runs_to_its_end(
     assert places(changed) == (run(words(changed), lambda word: 1.0) is not None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(schedules(), st.data())
-def test_an_order_with_a_computation_less_is_refused(schedule: Schedule, data: st.DataObject) -> None:
-    rank = data.draw(st.integers(0, schedule.ranks - 1))
-    order = list(schedule.orders[rank])
-    del order[data.draw(st.integers(0, len(order) - 1))]
-    orders = (*schedule.orders[:rank], tuple(order), *schedule.orders[rank + 1 :])
-    assert not places(replace(schedule, orders=orders))
-
-
-@settings(max_examples=100, deadline=None)
-@given(schedules(), st.data())
-def test_an_instruction_on_another_rank_is_refused(schedule: Schedule, data: st.DataObject) -> None:
-    if schedule.ranks == 1:
-        return
-    giving, taking = data.draw(st.permutations(range(schedule.ranks)))[:2]
+def test_an_instruction_that_is_away_or_on_another_rank_is_refused(
+    schedule: Schedule, data: st.DataObject
+) -> None:
+    giving, taking = (data.draw(st.integers(0, schedule.ranks - 1)) for _ in range(2))
     orders = [list(order) for order in schedule.orders]
     moved = orders[giving].pop(data.draw(st.integers(0, len(orders[giving]) - 1)))
-    orders[taking].insert(data.draw(st.integers(0, len(orders[taking]))), moved)
+    if taking != giving:
+        orders[taking].insert(data.draw(st.integers(0, len(orders[taking]))), moved)
     with pytest.raises(ScheduleError):
         validate(replace(schedule, orders=tuple(map(tuple, orders))))
 
