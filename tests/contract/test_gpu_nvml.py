@@ -46,6 +46,7 @@ class TestNvmlGpu(GpuContract):
 def test_a_device_is_found_by_its_uuid_or_its_bus(node: FakeNvml, address: dict[str, str]) -> None:
     with NvmlGpu(DeviceRequest("nvml", **address)) as gpu:
         assert (gpu.identify().index, gpu.identify().uuid) == (1, UUID.format(1))
+        assert gpu.device_file() == "/dev/nvidia1"
 
 
 def opened(node: FakeNvml, **numbers: int) -> NvmlGpu:

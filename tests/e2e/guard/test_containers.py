@@ -290,6 +290,21 @@ def test_a_service_that_ignores_its_children_hands_out_nothing(group: Path) -> N
     assert not may_open(peer, "/dev/no-gpu")
 
 
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/sys/fs/cgroup/devices/devices.list").exists(),
+    reason="no device controller of control groups version 1 here",
+)
+def test_a_gpu_is_a_clients_own_where_its_device_controller_lets_it_open_it() -> None:
+    group = Path(f"/sys/fs/cgroup/devices/perseus-test-{os.getpid()}")
+    group.mkdir()
+    try:
+        (group / "devices.deny").write_text("c 1:5 rwm")  # /dev/zero
+        peer = Peer(os.getpid(), 0, 0, devices=f"/{group.name}")
+        assert (may_open(peer, "/dev/null"), may_open(peer, "/dev/zero")) == (True, False)
+    finally:
+        group.rmdir()
+
+
 @needs_groups
 def test_a_guard_that_leaves_says_nothing(node: FakeNvml, group: Path) -> None:
     found = in_group(group, sys.executable, "-m", "perseus_ds", "doctor")

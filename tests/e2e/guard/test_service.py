@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import Daemon, alive, allowing, ask, eventually, lock, serving
+from processes import Daemon, alive, ask, eventually, lock
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
@@ -239,93 +239,15 @@ def test_a_lease_ends_with_the_process_that_took_it_whoever_has_its_descriptor(
         client.wait()
 
 
-def test_the_backend_is_the_services_choice(node: FakeNvml, start: Start) -> None:
+def test_the_backend_is_the_services_choice_and_an_owner_printed_without_control_characters(
+    start: Start,
+) -> None:
     with start().connect() as sock:
-        answer = ask(sock, do="take", uuid=UUID.format(0), owner="x", backend="amdsmi", lease_s=30)
+        answer = ask(sock, do="take", uuid=UUID.format(0), owner="x\n\x1b[2J", backend="amdsmi", lease_s=30)
         assert answer["is"] == "taken"
-        lock(sock, 900)
-        assert node.locked_mhz() == [900, 0]
-
-
-def test_an_owner_is_printed_without_control_characters(start: Start) -> None:
-    with start().connect() as sock:
-        ask(sock, do="take", uuid=UUID.format(0), owner="x\n\x1b[2J", backend="nvml", lease_s=30)
         with pytest.raises(DeviceUnavailableError, match=r"held by.*process \d+") as caught:
             choose(DeviceRequest("guardd"))
         assert str(caught.value).isprintable()
-
-
-def test_two_services_with_one_folder_do_not_share_a_gpu(
-    node: FakeNvml, start: Start, tmp_path: Path
-) -> None:
-    first, _ = start().take()
-    second = serving(tmp_path / "second.sock", *allowing())
-    try:
-        with first:
-            sock, answer = second.take()
-            sock.close()
-            assert answer["is"] == "refused"
-            assert "held" in answer["message"]
-        assert eventually(second.gives)
-    finally:
-        second.end()
-
-
-# Where GPUs are a client's own by the device controller of control groups.
-
-NODES = """
-set -e
-mount --make-rprivate /
-mkdir -p "$1" && mount -t tmpfs none "$1"
-for node in null zero full random urandom tty; do cp -a /dev/$node "$1/$node"; done
-mknod "$1/nvidia0" c 1 7; mknod "$1/nvidia1" c 1 5
-mount --rbind "$1" /dev
-shift
-exec "$@"
-"""
-TAKES = """
-import json, socket, sys
-for uuid in sys.argv[2:]:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sock.connect(sys.argv[1])
-    wish = {"do": "take", "uuid": uuid, "owner": "x", "backend": "nvml", "lease_s": 30}
-    sock.send(json.dumps(wish).encode())
-    print(json.loads(sock.recv(4096))["is"])
-    sock.close()
-"""
-
-
-@pytest.fixture
-def confined() -> Iterator[Path]:
-    """A control group that may not open character device 1:5, which stands for the second GPU."""
-    root = Path("/sys/fs/cgroup/devices")
-    if not (root / "devices.list").exists():
-        pytest.skip("no device controller of control groups version 1 here")
-    group = root / f"perseus-test-{os.getpid()}"
-    group.mkdir()
-    (group / "devices.deny").write_text("c 1:5 rwm")
-    yield group
-    group.rmdir()
-
-
-@as_root
-def test_a_client_sets_only_gpus_that_are_its_own(node: FakeNvml, tmp_path: Path, confined: Path) -> None:
-    on_nodes = ["unshare", "--mount", "sh", "-c", NODES, "sh", str(tmp_path / "dev")]
-    service = serving(tmp_path / "guardd.sock", *allowing("gpus=own"), before=on_nodes)
-
-    def answers(before: str) -> list[str]:
-        """The answers that a process gets when it asks for each GPU."""
-        words = [sys.executable, "-c", TAKES, str(service.path), UUID.format(0), UUID.format(1)]
-        command = ["sh", "-c", f'{before} exec "$@"', "sh", *words]
-        told = subprocess.run(command, capture_output=True, text=True, check=True)
-        time.sleep(0.1)  # until the last lease is free again
-        return told.stdout.split()
-
-    try:
-        assert answers(f"echo $$ > {confined}/cgroup.procs;") == ["taken", "refused"]
-        assert answers("") == ["taken", "taken"]
-    finally:
-        service.end()
 
 
 def test_who_cannot_be_judged_gets_nothing(node: FakeNvml, start: Start) -> None:

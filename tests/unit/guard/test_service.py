@@ -20,10 +20,10 @@ from perseus_ds.errors import ConfigError, DevicePermissionError, DeviceUnavaila
 from perseus_ds.guard.connection import launcher_name, launchers_above
 from perseus_ds.guard.containment import in_nodes_pid_namespace, why_unguarded
 from perseus_ds.guard.log import log_event
-from perseus_ds.guard.policy import Peer, Policy
+from perseus_ds.guard.policy import Peer, Policy, control_groups
 from perseus_ds.guard.protocol import KIND
 from perseus_ds.guard.rules import rule_of
-from perseus_ds.guard.service import ServiceLog, listen
+from perseus_ds.guard.service import ServiceLog, listen, peer_of
 
 # The service's socket: whose it is, and whose file is never removed for it.
 
@@ -33,12 +33,19 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run" / "guardd.sock"
 
 
-def test_it_is_ours_and_its_groups_and_nobody_elses(path: Path) -> None:
-    with listen(path, str(os.getgid())), socket.socket(socket.AF_UNIX, KIND) as client:
+def test_it_is_ours_and_its_groups_and_nobody_elses_and_knows_who_connects(path: Path) -> None:
+    with listen(path, str(os.getgid())) as listener, socket.socket(socket.AF_UNIX, KIND) as client:
         found = path.lstat()
         assert stat.S_IMODE(found.st_mode) == 0o660
         assert (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
         client.connect(str(path))
+        sock, _ = listener.accept()
+        peer, pidfd = peer_of(sock)
+        os.close(pidfd)
+        sock.close()
+        groups = control_groups(os.getpid())
+        assert (peer.pid, peer.uid, peer.gid) == (os.getpid(), os.getuid(), os.getgid())
+        assert (peer.cgroup, peer.devices) == (groups.get("", ""), groups.get("devices", ""))
     assert not path.exists()
     with pytest.raises(ConfigError, match="no-such-group"), listen(path, "no-such-group"):
         pass
