@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -118,12 +120,28 @@ def test_a_duty_that_failed_is_done_at_the_next_call(
         assert free(node)
 
 
-def test_repair_never_fails_for_a_driver_that_is_tired(node: FakeNvml) -> None:
-    node.strike(pct=10)
+TROUBLES = {
+    "a call in ten fails": partial(FakeNvml.strike, pct=10),
+    "not found, of calls that look for nothing": partial(FakeNvml.strike, code=6, pct=20),
+    "closing fails": partial(FakeNvml.strike, calls=CLOSE, pct=100),
+    "a reset is taken and not done": lambda node: setattr(node.state.gpu[0], "ignores", 1),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_repair_never_fails_for_a_driver_that_is_tired(
+    node: FakeNvml, trouble: Callable[[FakeNvml], None]
+) -> None:
     for _ in range(12):
         journaled(node)
+        trouble(node)
         assert outcomes() == [Outcome.RESTORED]
         assert free(node)
+
+
+def test_an_error_at_closing_is_none(node: FakeNvml) -> None:
+    node.strike(CLOSE, pct=100)
+    NvmlGpu(DeviceRequest("nvml")).close()
 
 
 def test_neither_does_a_reset_of_all(node: FakeNvml) -> None:
@@ -136,20 +154,6 @@ def test_neither_does_a_reset_of_all(node: FakeNvml) -> None:
     node.state.gpu[0].locked_mhz = node.state.gpu[1].locked_mhz = 660
     told = reset(node, "--all")
     assert (told.returncode, free(node)) == (0, True), told.stdout + told.stderr
-
-
-def test_a_gpu_is_gone_only_where_looking_it_up_says_so(node: FakeNvml) -> None:
-    journaled(node)
-    node.strike(code=6, pct=20)  # "not found", of calls that do not look for anything
-    assert outcomes() == [Outcome.RESTORED]
-    assert free(node)
-
-
-def test_an_error_at_closing_takes_nothing_back(node: FakeNvml) -> None:
-    journaled(node)
-    node.strike(CLOSE, pct=100)
-    assert outcomes() == [Outcome.RESTORED]
-    NvmlGpu(DeviceRequest("nvml")).close()
 
 
 def test_a_clock_that_cannot_be_read_is_put_back_all_the_same(node: FakeNvml) -> None:
@@ -177,13 +181,6 @@ def test_a_lapse_whose_reset_fails_is_tried_again(node: FakeNvml) -> None:
 
 
 # A driver that says yes and does nothing, or has not the right.
-
-
-def test_a_reset_that_is_taken_and_not_done_is_done_again(node: FakeNvml) -> None:
-    journaled(node)
-    node.state.gpu[0].ignores = 1
-    assert outcomes() == [Outcome.RESTORED]
-    assert free(node)
 
 
 @pytest.mark.slow

@@ -125,17 +125,6 @@ def test_the_first_signal_that_does_not_end_a_guard_by_itself_is_heard(
             process.kill()
 
 
-def test_both_killed_the_next_start_repairs(node: FakeNvml) -> None:
-    job = locking_job(node)
-    job.kill_both()
-    job.wait()
-    assert eventually(lambda: not alive(job.guard))
-    assert not free(node)
-    assert [(fixed.uuid, fixed.outcome) for fixed in repair()] == [(UUID.format(0), Outcome.RESTORED)]
-    assert free(node)
-    assert repair() == ()
-
-
 def test_the_lock_that_an_operator_states_comes_back_even_after_both_were_killed(
     node: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +137,8 @@ def test_the_lock_that_an_operator_states_comes_back_even_after_both_were_killed
         kill(job)
         job.wait()
         assert eventually(lambda job=job: not alive(job.guard))
-        repair()
+        repaired = [(fixed.uuid, fixed.outcome) for fixed in repair()]
+        assert repaired == [(UUID.format(0), Outcome.RESTORED)] * (kill is Job.kill_both)
         assert node.locked_mhz() == [900, 0]
 
 

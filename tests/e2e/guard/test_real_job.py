@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,47 +76,26 @@ def job(node: FakeNvml, tmp_path: Path) -> Iterator[Job]:
     job.end()
 
 
-def kill_a_rank(job: Job) -> None:
-    os.kill(job.below("--local_rank=2")[0], signal.SIGKILL)
+LAUNCHER = "deepspeed.launcher.launch"  # of the node; the command above it starts it
+BLOWS = {  # whom, by its command line, the signal, and whether its ranks train on
+    "a rank is killed": ("--local_rank=2", signal.SIGKILL, False),
+    "as a scheduler's time-out": (LAUNCHER, signal.SIGTERM, False),
+    "the launcher is killed": (LAUNCHER, signal.SIGKILL, True),
+    "the command is killed": ("bin/deepspeed", signal.SIGKILL, True),
+    "the command hands no SIGTERM on": ("bin/deepspeed", signal.SIGTERM, True),
+}
 
 
-def terminate_the_launcher(job: Job) -> None:
-    """Play a scheduler's time-out: the node's launcher ends its ranks by SIGTERM, then SIGKILL."""
-    os.kill(job.below("deepspeed.launcher.launch")[-1], signal.SIGTERM)
-
-
-def kill_the_launcher(job: Job) -> None:
-    os.kill(job.below("deepspeed.launcher.launch")[-1], signal.SIGKILL)
-
-
-def kill_the_command(job: Job) -> None:
-    job.process.kill()
-
-
-def terminate_the_command(job: Job) -> None:
-    """The `deepspeed` command hands no SIGTERM on, on one node: its ranks train on."""
-    job.process.terminate()
-
-
-@pytest.mark.parametrize(
-    ("blow", "trains_on"),
-    [
-        (kill_a_rank, False),
-        (terminate_the_launcher, False),
-        (kill_the_launcher, True),
-        (kill_the_command, True),
-        (terminate_the_command, True),
-    ],
-)
+@pytest.mark.parametrize(("whom", "number", "trains_on"), BLOWS.values(), ids=BLOWS)
 def test_however_a_job_ends_and_where_its_launcher_is_gone(
-    job: Job, blow: Callable[[Job], None], *, trains_on: bool
+    job: Job, whom: str, number: signal.Signals, *, trains_on: bool
 ) -> None:
     """Ranks without a launcher train on at default clocks."""
     planned = eventually(lambda: all(0 < mhz < 1410 for mhz in job.node.locked_mhz()), 600)
     assert planned, job.said[-3000:]
     guards, ranks = job.below("perseus_ds.guard"), job.below("--local_rank=")
     assert len(guards) == 4
-    blow(job)
+    os.kill(job.below(whom)[-1], number)
     assert eventually(lambda: not any(map(command_line, guards)), 60)
     assert eventually(lambda: not any(job.node.locked_mhz()), 60)
     if trains_on:

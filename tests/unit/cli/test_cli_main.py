@@ -24,6 +24,8 @@ USAGE = [
     *([], ["fly"], ["plan"], ["clocks"]),
     ["show", "p", "--deadline", "-1"],
     ["simulate", "p", "q", "--pipelines", "0"],
+    ["guardd", "--allow", "gpu=*"],
+    ["guardd", "--allow", "user=nobody-of-that-name gpus=*"],
 ]
 
 
@@ -32,7 +34,9 @@ def test_wrong_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit) as end:
         main(words)
     assert end.value.code == 2
-    assert "usage: perseus-ds" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "usage: perseus-ds" in said
+    assert all(word in said for word in words if word.startswith("--"))
 
 
 @pytest.mark.parametrize("removed", REMOVED_OPTIONS)
