@@ -50,20 +50,6 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def slice_of_pods() -> Iterator[str]:
-    """The parent of all pods' control groups, as the kubelet makes it; yields its path."""
-    name = "kubepods.slice"
-    made = [kind / name for kind in KINDS if not (kind / name).exists()]
-    for folder in made:
-        folder.mkdir()
-    try:
-        yield f"/{name}"
-    finally:
-        for folder in made:
-            folder.rmdir()
-
-
-@contextlib.contextmanager
 def control_group(path: str, *, gpus: Sequence[int]) -> Iterator[list[Path]]:
     """A pod's control groups, whose processes may open these GPUs alone; yields where to join."""
     groups = [kind / path.lstrip("/") for kind in KINDS]
@@ -80,32 +66,12 @@ def control_group(path: str, *, gpus: Sequence[int]) -> Iterator[list[Path]]:
 
 
 class Pod:
-    """The first container of a pod; ``root`` is where the node's own /run lies."""
+    """The first container of a pod; its log is what it says."""
 
-    def __init__(
-        self,
-        spec: Mapping[str, Any],
-        root: Path,
-        *,
-        log: Path,
-        image: Mapping[str, str],
-        groups: Sequence[Path] = (),
-        gpus: Sequence[int] = (0, 1),
-        command: Sequence[str] | None = None,
-    ) -> None:
-        """``image`` are the variables that image and container runtime bring along."""
-        [container] = spec["containers"]
-        own = {one["name"]: one["value"] for one in container.get("env", ())}
-        words = ["env", "-i", *(f"{key}={value}" for key, value in {**image, **own}.items())]
-        words += [*_rights(spec, container), *(command or container["command"])]
-        inside = "\n".join([*_files(spec, container, root, gpus), f"exec {shlex.join(words)}"])
-        outside = [*(f"echo $$ > {shlex.quote(str(group))}" for group in groups)]
-        outside.append(f"exec {shlex.join(['unshare', *_namespaces(spec), 'sh', '-ec', inside])}")
+    def __init__(self, command: Sequence[str], log: Path) -> None:
         self._log = log
         with log.open("w") as file:
-            self.process = subprocess.Popen(
-                ["sh", "-ec", "\n".join(outside)], stdout=file, stderr=file, start_new_session=True
-            )
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
 
     @property
     def said(self) -> str:
@@ -115,11 +81,6 @@ class Pod:
         """All of it at once, as the kubelet does in the end."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(60)
-
-    def stop(self) -> None:
-        """The way that a pod is asked to end."""
-        self.process.terminate()
         self.process.wait(60)
 
 
@@ -202,33 +163,43 @@ class Cluster:
     @contextlib.contextmanager
     def service(self) -> Iterator[Pod]:
         self._started += 1
-        pod = Pod(
-            self._daemon_set, self.root, log=self._folder / f"service{self._started}", image=self._image
-        )
+        pod = self._pod(self._daemon_set, f"service{self._started}")
         try:
             assert eventually(lambda: "listening on" in pod.said, 60.0), pod.said
             yield pod
-            pod.stop()
+            pod.process.terminate()  # the way that a pod is asked to end
+            pod.process.wait(60)
         finally:
             pod.kill()
 
     @contextlib.contextmanager
-    def job(self, parent: str, name: str, *, gpus: tuple[int, ...]) -> Iterator[Pod]:
+    def job(self, parent: str, name: str, *, gpus: Sequence[int]) -> Iterator[Pod]:
         with control_group(f"{parent}/{name}", gpus=gpus) as groups:
-            pod = Pod(
-                self._job,
-                self.root,
-                log=self._folder / name,
-                image=self._image,
-                groups=groups,
-                gpus=gpus,
-                command=TRAINS,
-            )
+            pod = self._pod(self._job, name, groups=groups, gpus=gpus, command=TRAINS)
             try:
                 yield pod
             finally:
                 pod.kill()
                 assert eventually(lambda: not any(group.read_text() for group in groups))
+
+    def _pod(
+        self,
+        spec: Mapping[str, Any],
+        name: str,
+        *,
+        groups: Sequence[Path] = (),
+        gpus: Sequence[int] = (0, 1),
+        command: Sequence[str] | None = None,
+    ) -> Pod:
+        """Start a pod in these control groups, with the manifest's command unless there is another one."""
+        [container] = spec["containers"]
+        own = {one["name"]: one["value"] for one in container.get("env", ())}
+        words = ["env", "-i", *(f"{key}={value}" for key, value in {**self._image, **own}.items())]
+        words += [*_rights(spec, container), *(command or container["command"])]
+        inside = "\n".join([*_files(spec, container, self.root, gpus), f"exec {shlex.join(words)}"])
+        outside = [*(f"echo $$ > {shlex.quote(str(group))}" for group in groups)]
+        outside.append(f"exec {shlex.join(['unshare', *_namespaces(spec), 'sh', '-ec', inside])}")
+        return Pod(["sh", "-ec", "\n".join(outside)], self._folder / name)
 
 
 @pytest.fixture
@@ -238,8 +209,14 @@ def cluster(node: FakeNvml, tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def pods() -> Iterator[str]:
-    with slice_of_pods() as parent:
-        yield parent
+    """The parent of all pods' control groups, as the kubelet makes it."""
+    name = "kubepods.slice"
+    made = [kind / name for kind in KINDS if not (kind / name).exists()]
+    for folder in made:
+        folder.mkdir()
+    yield f"/{name}"
+    for folder in made:
+        folder.rmdir()
 
 
 def test_a_pod_sets_clocks_of_the_gpus_that_it_was_given(
