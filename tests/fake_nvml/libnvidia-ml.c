@@ -31,21 +31,19 @@ typedef struct {
   uint64_t energy_uj, energy_at_us;                 /* integral up to a moment */
   uint64_t forgets;                                 /* a lock is stored and does not hold */
   uint64_t power_profile;                           /* number of the enforced one; 0 = the driver has none */
-  uint64_t architecture, low_memory_mhz;            /* as nvml.h counts; 0 = one memory clock only */
+  uint64_t architecture;                            /* as nvml.h counts */
   uint64_t processes, utilization, used_mib;        /* who works on it */
   uint64_t silent;                                  /* ... and does not tell: 1 the processes, 2 anything */
-  uint64_t refuse_until_us, refuse_pct, refuse_code; /* a tired driver: to a moment, or now and then */
+  uint64_t refuse_until_us, refuse_code;            /* a tired driver, to a moment */
   uint64_t ignores;                                 /* resets that succeed and do nothing, yet to come */
   uint64_t minor;                                   /* /dev/nvidiaN */
   uint64_t jitter_mhz;                              /* the clock that is read jumps below the one in force */
   uint64_t idle_mhz;                                /* where it falls, lock or not, while its load is 0; 0 = stays */
   uint64_t clamp_mhz;                               /* the most that it holds under load, with no reason; 0 = any */
-  uint64_t flicker_reasons;                         /* bits that are up at nine looks of ten */
   uint64_t app_mhz, default_app_mhz, boost_mhz;     /* application clock, its default, customer boost; 0 = none */
   uint64_t limit_mw, default_limit_mw;              /* power limit in force, and the board's own; 0 = not told */
-  uint64_t smoothing, floor_pct, override_pct;      /* preset profile of power smoothing + 2, 1 = off, 0 = none */
+  uint64_t smoothing;                               /* of power: 2 = on, 1 = off, 0 = none */
   uint64_t temperature_c;                           /* what the chip's sensor reads; 0 = there is none */
-  uint64_t refused_mhz;                             /* a clock that it lists and does not take; 0 = it takes all */
   uint64_t read_us;                                 /* what a read of the energy counter takes */
 } gpu_t;
 
@@ -240,10 +238,9 @@ int nvmlDeviceGetPersistenceMode(gpu_t *g, unsigned *mode) {
 int nvmlDeviceGetSupportedMemoryClocks(gpu_t *g, unsigned *count, unsigned *clocks) {
   CHECK(g);
   unsigned room = *count;
-  *count = g->low_memory_mhz ? 2 : 1;
+  *count = 1;
   if (!clocks || room < *count) return INSUFFICIENT_SIZE;
   clocks[0] = (unsigned)g->memory_mhz;
-  if (g->low_memory_mhz) clocks[1] = (unsigned)g->low_memory_mhz;
   return SUCCESS;
 }
 
@@ -271,7 +268,7 @@ int nvmlDeviceGetCurrentClocksEventReasons(
 #endif
     gpu_t *g, unsigned long long *reasons) {
   CHECK(g);
-  *reasons = g->reasons | (drawn(10) ? g->flicker_reasons : 0);
+  *reasons = g->reasons;
   return SUCCESS;
 }
 
@@ -292,8 +289,7 @@ int nvmlDeviceGetTotalEnergyConsumption(gpu_t *g, unsigned long long *mj) {
 }
 
 static int refused(const gpu_t *g) {
-  if (now_us() < g->refuse_until_us) return (int)g->refuse_code;
-  return drawn(100) < g->refuse_pct ? (int)g->refuse_code : SUCCESS;
+  return now_us() < g->refuse_until_us ? (int)g->refuse_code : SUCCESS;
 }
 
 int nvmlDeviceSetGpuLockedClocks(gpu_t *g, unsigned low, unsigned high) {
@@ -302,7 +298,7 @@ int nvmlDeviceSetGpuLockedClocks(gpu_t *g, unsigned low, unsigned high) {
   int error = refused(g);
   if (error) return error;
   if (g->set_error) return (int)g->set_error;
-  if (low > high || high > g->high_mhz || low < g->low_mhz || high == g->refused_mhz) return INVALID;
+  if (low > high || high > g->high_mhz || low < g->low_mhz) return INVALID;
   enter(g); /* held during the call: the driver takes one at a time */
   usleep((useconds_t)g->call_us);
   change(g, high);
@@ -415,17 +411,9 @@ static int field_value(const gpu_t *g, const field_t *field, unsigned *value) { 
     *value = (unsigned)(clock_at(g, now_us()) * 200u); /* as count_energy has it, in mW */
     return SUCCESS;
   }
-  if (!g->smoothing) return NOT_SUPPORTED;
-  unsigned profile = g->smoothing > 1 ? (unsigned)g->smoothing - 2 : 0;
-  switch (field->field) {
-    case 251: *value = g->smoothing > 1; return SUCCESS;
-    case 256: *value = 90; return SUCCESS; /* the highest floor */
-    case 257: *value = 10; return SUCCESS; /* the lowest */
-    case 260: *value = (unsigned)g->floor_pct; return field->scope == profile ? SUCCESS : INVALID;
-    case 264: *value = profile; return SUCCESS;
-    case 265: *value = g->override_pct ? (unsigned)g->override_pct : 0xFFFFFFFFu; return SUCCESS;
-    default: return NOT_SUPPORTED;
-  }
+  if (!g->smoothing || field->field != 251) return NOT_SUPPORTED;
+  *value = g->smoothing > 1;
+  return SUCCESS;
 }
 
 int nvmlDeviceGetFieldValues(gpu_t *g, int count, field_t *fields) {
