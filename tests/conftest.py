@@ -1,7 +1,9 @@
 """What holds for every test."""
 
 import gc
+from pathlib import Path
 
+import fake_nvml
 import pytest
 from hypothesis import HealthCheck, settings
 from ranks import hear_what_was_ignored
@@ -32,3 +34,16 @@ def pytest_collection_finish() -> None:
     """Keep what stays, modules and tests, out of every later search for garbage."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_nvml.FakeNvml:
+    """A node with two fake NVIDIA GPUs, in this process and in those that it starts."""
+    why_not = fake_nvml.missing_compiler()
+    if why_not is not None:
+        pytest.skip(why_not)
+    fake_nvml.load()
+    node = fake_nvml.FakeNvml(tmp_path / "gpus")
+    for name, value in node.environment().items():
+        monkeypatch.setenv(name, value)
+    return node

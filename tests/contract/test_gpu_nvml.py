@@ -183,6 +183,7 @@ def test_a_gpu_that_cannot_be_opened_says_why(
 @pytest.mark.parametrize(
     ("field", "code", "error"),
     [
+        ("set_error", 2, ValueRefusedError),
         ("set_error", 4, DevicePermissionError),
         ("set_error", 3, DeviceUnsupportedError),
         ("set_error", 15, DeviceLostError),
@@ -304,25 +305,6 @@ class TestGuardedGpu(GpuContract):
     def settle(self, gpu: Gpu) -> None:
         assert isinstance(gpu, GuardedGpu)
         gpu.sync()
-
-
-@pytest.mark.e2e
-def test_a_clock_that_the_driver_lists_and_refuses_ends_no_control(node: FakeNvml) -> None:
-    """NVML error 2, from a driver behind a real guard: the next higher clock of its list is asked for."""
-    node.state.gpu[0].refused_mhz = 1095
-    with open_guarded(NvmlGpu(DeviceRequest("nvml"))) as gpu:
-        gpu.lock_clock(900)
-        gpu.lock_clock(1095)
-        with pytest.raises(ValueRefusedError, match="1095 MHz"):
-            gpu.sync()
-        assert node.locked_mhz()[0] == 1110
-        assert gpu.refused_mhz() == {1095}
-        [seen] = gpu.conflicts()
-        assert "1095 MHz" in seen.line
-        gpu.lock_clock(1080)
-        gpu.sync()
-        assert node.locked_mhz()[0] == 1080
-        assert gpu.given_up() is None
 
 
 ONE_CLOCK = """

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
+from hosts import eventually
+from processes import alive
 
 import perseus_ds
 from perseus_ds.device.gpu import DeviceRequest
@@ -42,18 +44,7 @@ time.sleep(600)
 
 
 def wait_for(what: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline_s, "it never came"
-        time.sleep(0.01)
-
-
-def lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    assert eventually(what, PATIENCE_S), "it never came"
 
 
 def reads_in_threads() -> bool:
@@ -88,7 +79,7 @@ def test_it_sees_what_this_process_would(node: FakeNvml) -> None:
     assert 0.0 < seen[-1].energy_j <= energy_j
     assert [one.achieved for one in seen[:10]] == [*[None] * 4, achieved] * 2
     assert [one.temperature_c for one in seen[:10]] == [*[None] * 4, 61.0] * 2
-    assert not lives(process.pid)
+    assert not alive(process.pid)
 
 
 def test_energy_is_the_sum_of_the_steps_that_a_process_reads(watch: EnergyWatch, node: FakeNvml) -> None:
@@ -98,7 +89,7 @@ def test_energy_is_the_sum_of_the_steps_that_a_process_reads(watch: EnergyWatch,
     assert watch.taken_j >= last_j - first_j > 0.0
     pid = reader_of(node)
     watch.close()
-    assert not lives(pid)
+    assert not alive(pid)
 
 
 def test_a_process_that_is_killed_is_started_again(watch: EnergyWatch, node: FakeNvml) -> None:
@@ -151,7 +142,7 @@ def test_one_that_its_driver_holds_up_is_not_waited_for(node: FakeNvml) -> None:
     while process.take():
         time.sleep(0.5)
     process.close()
-    assert not lives(process.pid)
+    assert not alive(process.pid)
 
 
 def test_the_first_error_of_a_look_is_the_watchs(watch: EnergyWatch, node: FakeNvml) -> None:
@@ -161,13 +152,13 @@ def test_the_first_error_of_a_look_is_the_watchs(watch: EnergyWatch, node: FakeN
     assert not reads_in_threads(), "it would only fail again"
 
 
-def test_it_ends_with_a_trainer_that_is_killed_though_a_worker_lives(node: FakeNvml) -> None:
+def test_it_ends_with_a_trainer_that_is_killed_though_a_worker_alive(node: FakeNvml) -> None:
     program = TRAINER.format(uuid=UUID.format(0))
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as trainer:
         pid = int(trainer.stdout.readline())
-        assert lives(pid)
+        assert alive(pid)
         trainer.kill()
-        wait_for(lambda: not lives(pid))
+        wait_for(lambda: not alive(pid))
         for worker, words in node.processes().items():
             if program in words:
                 os.kill(worker, signal.SIGKILL)
@@ -212,6 +203,6 @@ def test_a_monitor_reads_any_gpu_through_a_process(node: FakeNvml) -> None:
         time.sleep(0.3)
         used = monitor.end_window("epoch")
     assert used.energy_j > used.energy_se_j > 0.0
-    assert not lives(pid)
+    assert not alive(pid)
     with pytest.raises(DeviceUnavailableError):
         perseus_ds.EnergyMonitor(gpu=UUID.format(7))

@@ -8,12 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hosts import FakeNvml, fake_nvml
+from hosts import FakeNvml, eventually
 from jobs import STAGES, TRACED, Lifecycle, block, happened, made_once, train_until
 from processes import Daemon, allowing, serving
 from ranks import config, run_ranks
@@ -32,21 +31,11 @@ def lifecycle(tmp_path_factory: pytest.TempPathFactory) -> Lifecycle:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
-    """A node with two fake NVIDIA GPUs, in this process and in those that it starts; none may outlive it."""
-    why_not = fake_nvml.missing_compiler()
-    if why_not is not None:
-        pytest.skip(why_not)
-    fake_nvml.load()
-    node = FakeNvml(tmp_path / "gpus")
-    for name, value in node.environment().items():
-        monkeypatch.setenv(name, value)
+def node(node: FakeNvml) -> Iterator[FakeNvml]:
+    """The node of every test; no process of it may outlive this one."""
     yield node
-    until_s = time.monotonic() + 20
     try:
-        while left := node.processes():
-            assert time.monotonic() < until_s, f"the test has left processes: {left}"
-            time.sleep(0.02)
+        assert eventually(lambda: not node.processes(), 20.0), f"the test has left {node.processes()}"
     finally:  # they would hold the GPUs of the next test
         for number in node.processes():
             with contextlib.suppress(ProcessLookupError):

@@ -295,7 +295,7 @@ def lived(
     return run_ranks(stages, live, content, done, more, computes_s, environment=node.environment())
 
 
-def eventually(true: Callable[[], bool], patience_s: float = 60.0) -> bool:
+def eventually(true: Callable[[], object], patience_s: float = 60.0) -> bool:
     """Wait until something is so; say whether it came to that."""
     until_s = time.monotonic() + patience_s
     while time.monotonic() < until_s:

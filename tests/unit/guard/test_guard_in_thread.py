@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hosts import eventually
 from lone_job import UUID, DeskGpu
 
 from perseus_ds.device.clock_agenda import DatedClock
@@ -72,13 +73,6 @@ def started() -> Iterator[Callable[..., Guard]]:
 
 
 Start = Callable[..., Guard]
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + LONG_S
-    while not true():
-        assert time.monotonic() < until_s, "it never was"
-        time.sleep(0.001)
 
 
 def test_what_is_asked_is_done_in_order_and_put_back_at_the_end(started: Start) -> None:
@@ -301,7 +295,7 @@ def test_what_is_due_later_is_made_by_the_guard_in_order(started: Start) -> None
     first = (DatedClock(now_s, 900), DatedClock(now_s + 0.02, 1200), DatedClock(now_s + 0.04, 705))
     client.requests.ask(list(first))
     client.requests.ask([DatedClock(now_s + 0.03, 1410)])
-    wait_for(lambda: 1410 in guard.gpu.calls)
+    assert eventually(lambda: 1410 in guard.gpu.calls)
     assert guard.gpu.calls in ([900, 1200, 1410], [1200, 1410], [900, 1410], [1410])  # on a slow host
     client.close()
     assert guard.ended()
@@ -323,11 +317,11 @@ def test_a_driver_that_hangs_is_known_by_its_silence_and_its_late_clock(started:
     dated = guarded_gpu.dated_clocks()
     dated.ask([DatedClock(time.monotonic(), 900)])
     assert guarded_gpu.in_control()
-    wait_for(lambda: gpu.calls == [900])
+    assert eventually(lambda: gpu.calls == [900])
     dated.ask([DatedClock(time.monotonic(), 1200)])
-    wait_for(lambda: not guarded_gpu.in_control())
+    assert eventually(lambda: not guarded_gpu.in_control())
     hang.set()
-    wait_for(lambda: guarded_gpu.in_control() and guarded_gpu.conflicts())
+    assert eventually(lambda: guarded_gpu.in_control() and guarded_gpu.conflicts())
     assert [sighting.kind for sighting in guarded_gpu.conflicts()] == [ConflictKind.NOT_STORED]
     assert dated.counts.late in {1, 2}, "on a busy host the first one is late, too"
     assert dated.counts.longest_late_s > 3 * 0.02
