@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.device.gpu import Capabilities
@@ -176,35 +174,15 @@ def test_what_would_be_chosen_is_measured_a_second_time() -> None:
 # Profiles and traces of kernels in files.
 
 GEMM = KernelClass("gemm", ((8, 8), (8, 8)), "float16")
-words = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=1, max_size=8)
-positive = st.floats(1e-9, 1e9)
-shapes = st.lists(st.lists(st.integers(0, 9999), min_size=1, max_size=4).map(tuple), max_size=3).map(tuple)
-kernels = st.builds(KernelClass, words, shapes, words, st.just("") | words)
-clocks = st.none() | st.integers(1, 9999)
-pairs = st.lists(st.builds(ClockPair, clocks, clocks), max_size=3, unique=True)
 
 
-@st.composite
-def points(draw: st.DrawFn) -> tuple[KernelPoint, ...]:
-    chosen = dict.fromkeys([DEFAULT_PAIR, *draw(pairs)])
-    numbers = [*(positive,) * 4, st.integers(1, 99)]
-    return tuple(KernelPoint(pair, *map(draw, numbers)) for pair in chosen)
-
-
-@pytest.mark.thorough
-@given(st.dictionaries(kernels, st.tuples(points(), points() | st.just(())), min_size=1, max_size=4))
-def test_a_profile_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, measured: dict[KernelClass, tuple[tuple[KernelPoint, ...], ...]]
-) -> None:
-    path = tmp_path_factory.mktemp("profile") / "k.json"
-    profile = KernelProfile(tuple(MeasuredKernel(kernel, *both) for kernel, both in measured.items()))
-    write_kernel_profile(profile, path)
-    assert read_kernel_profile(path) == profile
-
-
-def test_a_profile_keeps_what_is_not_a_point(tmp_path: Path) -> None:
+def test_a_profile_comes_back(tmp_path: Path) -> None:
+    third = 1.0 / 3.0
+    first = KernelPoint(DEFAULT_PAIR, third, 1e-3 * third), KernelPoint(ClockPair(5001, None), 1.0, 2.0)
+    second = (KernelPoint(DEFAULT_PAIR, 1.0, 2.0, 0.1 * third, 0.2 * third, 7),)
+    softmax = KernelClass("aten::_softmax", ((4, 16),), "bfloat16", "T;-1;False")
     profile = KernelProfile(
-        (MeasuredKernel(GEMM, (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)),),
+        (MeasuredKernel(GEMM, first, second), MeasuredKernel(softmax, second)),
         left_out=(LeftOut(KernelClass("odd"), "no such operator"),),
         why_not_memory="one memory clock only",
         fingerprint={"gpu": "A100"},

@@ -44,6 +44,7 @@ WHATEVER_IT_IS: dict[str, tuple[str, Callable[[Path], object]]] = {
     **{f"a pipe as {name}": (name, os.mkfifo) for name in FILES},
     "a terabyte of nothing": (EVENTS, lambda file: (file.touch(), os.truncate(file, 1 << 40))),
     "deep": (EVENTS, lambda file: file.write_bytes(b'{"event":' * 50_000 + b"1\n")),
+    **{f"half an object in {name}": (name, lambda file: file.write_text("{\n")) for name in FILES},
 }
 
 

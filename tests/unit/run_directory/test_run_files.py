@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,29 +82,6 @@ def test_summary_and_timelines_come_back_with_the_contracts_keys(tmp_path: Path)
     assert read_timelines(tmp_path / "timelines.json") == TIMELINES
 
 
-BAD = [
-    "",
-    "{",
-    "[",
-    "3",
-    "[3]",
-    '{"baseline": {}}',
-    '{"baseline": null}',
-    '[{"spans":[{"instruction":"0X0"}]}]',
-]
-
-
-@pytest.mark.parametrize("text", BAD)
-@pytest.mark.parametrize("read", [read_summary, read_timelines])
-def test_a_bad_file_is_refused_by_its_name(tmp_path: Path, text: str, read: Callable[[Path], object]) -> None:
-    file = tmp_path / "file.json"
-    file.write_text(text)
-    with pytest.raises(PerseusError) as caught:
-        read(file)
-    assert str(caught.value).startswith(str(file))
-    assert "\n" not in str(caught.value)
-
-
 def test_missing_files_are_refused_with_what_it_means(tmp_path: Path) -> None:
     with pytest.raises(PerseusError, match="not measured"):
         read_summary(tmp_path / "summary.json")
@@ -147,16 +123,6 @@ def test_a_second_name_for_somebody_s_file_is_not_appended_to(tmp_path: Path) ->
     with pytest.raises(OSError, match="another name"):
         append_event(file, "planned", {})
     assert precious.read_text() == "mine\n"
-
-
-@pytest.mark.parametrize(("line", "why"), [("{", "JSON"), ("3", "event")])
-def test_a_damaged_event_is_refused_with_its_line(tmp_path: Path, line: str, why: str) -> None:
-    file = tmp_path / "events.jsonl"
-    append_event(file, "planned", {})
-    with file.open("a") as journal:
-        journal.write(f"{line}\n")
-    with pytest.raises(PerseusError, match=rf"events\.jsonl: .*2.*{why}"):
-        read_events(file)
 
 
 def test_a_file_is_replaced_whole_and_nothing_lies_beside_it(tmp_path: Path) -> None:
