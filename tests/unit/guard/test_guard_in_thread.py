@@ -6,11 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hosts import eventually
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lone_job import UUID, DeskGpu
 
 from perseus_ds.device.clock_agenda import DatedClock
@@ -100,14 +103,19 @@ TAKE = {"do": "take", "uuid": UUID, "owner": "job", "backend": "nvml", "lease_s"
 def connected(
     gpu: DeskGpu | NullGpu, policy: Policy = ALLOW_ALL, **more: Callable[..., bool]
 ) -> Iterator[tuple[ClientConnection, Callable[[object], dict[str, object]]]]:
-    """A connection without a thread, and what it answers to a message."""
+    """A connection without a thread, and what it answers to a message at first."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    ours.setblocking(False)
     connection = ClientConnection(theirs, PEER, Server(policy, open_gpu=lambda *_: gpu, **more))
 
     def answer(message: object) -> dict[str, object]:
         ours.send(message if isinstance(message, bytes) else json.dumps(message).encode())
         assert connection.receive(), "the connection still stands"
-        return json.loads(ours.recv(MAX_BYTES))
+        packets = []
+        with suppress(BlockingIOError):
+            while True:
+                packets.append(ours.recv(MAX_BYTES))
+        return json.loads(packets[0]) if packets else {}
 
     with ours:
         yield connection, answer
@@ -178,6 +186,30 @@ def test_what_makes_no_sense_is_refused_and_the_clock_left_alone(message: object
         assert answer(message)["is"] == "refused"
         connection.step()
         assert gpu.calls == []
+
+
+KEYS = ("do", "uuid", "owner", "backend", "lease_s", "number", "clock_mhz", "at_s")
+VALUES = (
+    *("take", "may", "lock", "reset", "sync", "beat", UUID, "GPU-2", "nvml", "../../etc/passwd"),
+    *(901, -1, 1e400, 1e308, None, True, [1], {"a": 1}, "\ud800", "é\0"),
+)
+messages = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
+packets = messages | st.binary(min_size=1, max_size=300) | st.just(b"x" * (MAX_BYTES + 1))
+
+
+@settings(max_examples=50)
+@given(st.lists(packets, max_size=20))
+def test_whatever_is_sent_no_clock_is_set(hostile: list[object]) -> None:
+    gpu = DeskGpu()
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERSEUS_GUARD_DIR", folder)
+        with connected(gpu) as (connection, answer):
+            assert answer(TAKE)["is"] == "taken"
+            for packet in hostile:
+                answer(packet)
+                connection.step()
+            assert answer({"do": "sync"})["is"] == "synced"
+    assert set(gpu.calls) <= {None}
 
 
 @pytest.mark.parametrize("verb", ["lock", "reset", "sync", "beat"])
