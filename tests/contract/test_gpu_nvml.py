@@ -57,8 +57,9 @@ def opened(node: FakeNvml, **numbers: int) -> NvmlGpu:
 
 
 def test_a_lock_outlives_its_process_and_a_throttle_has_its_reason(node: FakeNvml) -> None:
-    with opened(node, reasons=0x4) as gpu:
+    with opened(node, reasons=0x4, persistence=0) as gpu:
         assert gpu.achieved().event_reasons is EventReason.SW_POWER_CAP
+        assert gpu.capabilities().persistence is False
         gpu.lock_clock(705)
     assert node.locked_mhz() == [705, 0]
 

@@ -69,11 +69,6 @@ def test_a_changed_power_profile_is_said_once_for_every_change(node: FakeNvml) -
         assert node.locked_mhz() == [705, 0]
 
 
-def test_persistence_off_is_said_at_the_start(node: FakeNvml) -> None:
-    with held(node, persistence=0) as gpu:
-        assert eventually(lambda: said(gpu, "persistence"))
-
-
 def test_a_lock_that_was_there_before_the_job_is_reported_and_reset(node: FakeNvml) -> None:
     node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 720, 60
     with choose(DeviceRequest("nvml")).gpu as gpu:

@@ -104,22 +104,6 @@ def test_a_true_departure_from_the_curve_survives_small_errors() -> None:
     assert found.of(*key)[5].time_s == pytest.approx(points[5].time_s, rel=0.005)
 
 
-@pytest.mark.thorough
-def test_stages_that_are_alike_lend_each_other_their_level() -> None:
-    """What one curve of twelve points leaves unknown of its level, eight curves know better."""
-    true = true_profile("a100-sxm4-80gb", 12)
-    twin = {(stage, kind): true.points[1, kind] for stage in range(8) for kind in WORKS}
-    alone = {key: own for key, own in twin.items() if key[0] == 0}
-    off_by = np.empty((2, len(SEEDS)))
-    for seed in SEEDS:
-        noisy = measured(replace(true, points=twin), seed)
-        first = replace(noisy, points={key: noisy.points[key] for key in alone})
-        for number, (found, points) in enumerate(((noisy, twin), (first, alone))):
-            off_by[number, seed] = np.abs(off(smooth(found), replace(true, points=points))[0]).mean()
-    many, one = off_by.mean(axis=1)
-    assert many < 0.7 * one
-
-
 def level_of_first(sizes: list[float], shares: list[float], seed: int) -> tuple[float, float]:
     """Level of the first stage's curve, whose truth is its size, and its standard error as a share of it."""
     draw, clock = np.random.default_rng(seed), np.linspace(1.0, 0.5, 8)
