@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hosts import FakeNvml, eventually
 from jobs import STAGES, TRACED, Lifecycle, block, happened, made_once, train_until
-from processes import Daemon, allowing, serving
+from processes import Daemon, Start, allowing, serving
 from ranks import config, run_ranks
 
 
@@ -43,7 +43,7 @@ def node(node: FakeNvml) -> Iterator[FakeNvml]:
 
 
 @pytest.fixture
-def start(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Daemon]]:
+def start(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
     running: list[Daemon] = []
 

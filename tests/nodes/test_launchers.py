@@ -102,9 +102,7 @@ def times_s(journal: list[dict[str, Any]], name: str) -> list[float]:
     return [datetime.fromisoformat(one).timestamp() for one in times]
 
 
-def test_on_a_slow_disk_the_training_thread_never_touches_it_once_the_plan_runs(
-    tmp_path: Path, library: Path
-) -> None:
+def test_the_training_thread_touches_no_slow_disk_once_the_plan_runs(tmp_path: Path, library: Path) -> None:
     """Rank 0 reads the profile as the plan begins, and at the first audit. All else is as on any disk."""
     run_dir, notes, stop = tmp_path / "disk" / "run", tmp_path / "notes", tmp_path / "stop"
     (tmp_path / "content.json").write_text(json.dumps(config(perseus=block(run_dir))))

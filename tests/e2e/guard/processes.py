@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from hosts import eventually
 
 from perseus_ds.guard.client import GuardedGpu
 from perseus_ds.guard.protocol import KIND, MAX_BYTES
+
+Start = Callable[..., "Daemon"]
+"""Starts the node's service with rules (fixture ``start``)."""
 
 GUARDD = (sys.executable, "-m", "perseus_ds", "guardd")
 TRAINER = Path(__file__).with_name("trainer.py")

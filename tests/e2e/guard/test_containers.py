@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import TRAINER, Daemon, eventually, free, no_container
+from processes import TRAINER, Start, eventually, free, no_container
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
@@ -63,11 +63,11 @@ class Container:
         self.process.wait(30)
 
 
-Start = Callable[..., Container]
+Begin = Callable[..., Container]
 
 
 @pytest.fixture
-def contained(node: FakeNvml) -> Iterator[Start]:
+def contained(node: FakeNvml) -> Iterator[Begin]:
     started: list[Container] = []
 
     def begin(**words: object) -> Container:
@@ -91,9 +91,7 @@ def inside(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 @in_container
 @pytest.mark.usefixtures("inside")
-def test_without_a_service_or_a_folder_no_clock_is_set_and_it_is_said_why(
-    node: FakeNvml, contained: Start
-) -> None:
+def test_without_a_service_or_a_folder_no_clock_is_set(node: FakeNvml, contained: Begin) -> None:
     said = contained().said
     assert "in a container" in said
     assert "PERSEUS_GUARD_DIR" in said
@@ -103,7 +101,7 @@ def test_without_a_service_or_a_folder_no_clock_is_set_and_it_is_said_why(
 
 @in_container
 @pytest.mark.usefixtures("inside")
-def test_who_takes_the_risk_sets_clocks(node: FakeNvml, contained: Start) -> None:
+def test_who_takes_the_risk_sets_clocks(node: FakeNvml, contained: Begin) -> None:
     contained(risk=True)
     assert eventually(lambda: not free(node))
 
@@ -120,7 +118,7 @@ ENDS = pytest.mark.parametrize(
 )
 
 
-def ended(node: FakeNvml, contained: Start, *, first: bool, kills: int, device: str = "automatic") -> None:
+def ended(node: FakeNvml, contained: Begin, *, first: bool, kills: int, device: str = "automatic") -> None:
     """Start a container, and end it once it has set a clock."""
     container = contained(device=device, first=first, how="runs" if kills else "vanishes")
     assert eventually(lambda: not free(node) or container.is_gone)
@@ -133,7 +131,7 @@ def ended(node: FakeNvml, contained: Start, *, first: bool, kills: int, device: 
 @pytest.mark.usefixtures("inside")
 @ENDS
 def test_with_the_service_outside_nothing_is_left(
-    node: FakeNvml, start: Callable[..., Daemon], contained: Start, *, first: bool, kills: int
+    node: FakeNvml, start: Start, contained: Begin, *, first: bool, kills: int
 ) -> None:
     start()
     ended(node, contained, first=first, kills=kills)
@@ -143,7 +141,7 @@ def test_with_the_service_outside_nothing_is_left(
 @in_container
 @ENDS
 def test_with_a_journal_on_the_node_the_next_start_finds_it(
-    node: FakeNvml, contained: Start, *, first: bool, kills: int
+    node: FakeNvml, contained: Begin, *, first: bool, kills: int
 ) -> None:
     ended(node, contained, first=first, kills=kills, device="nvml")
     repair()
@@ -152,7 +150,7 @@ def test_with_a_journal_on_the_node_the_next_start_finds_it(
 
 @in_container
 @pytest.mark.usefixtures("inside")
-def test_a_lock_left_by_a_container_is_not_taken_for_an_operators(node: FakeNvml, contained: Start) -> None:
+def test_a_lock_left_by_a_container_is_not_taken_for_an_operators(node: FakeNvml, contained: Begin) -> None:
     with NvmlGpu(DeviceRequest("nvml")) as left:
         left.lock_clock(660)
     container = contained(risk=True, how="closes")
@@ -244,7 +242,7 @@ def kill_one_by_one(group: Path) -> None:
 
 @needs_groups
 @pytest.mark.parametrize("blow", [kill_by_the_kernel, kill_one_by_one])
-def test_a_job_that_is_killed_with_its_whole_group(
+def test_a_job_that_is_killed_with_its_group(
     node: FakeNvml, group: Path, blow: Callable[[Path], None]
 ) -> None:
     job = in_group(group, sys.executable, str(TRAINER), "1", "runs")
@@ -266,9 +264,7 @@ def test_a_job_that_is_killed_with_its_whole_group(
     ],
     ids=["a namespace of its own", "read-only"],
 )
-def test_a_guard_that_may_not_leave_says_so_beforehand(
-    node: FakeNvml, group: Path, confined: list[str]
-) -> None:
+def test_a_guard_that_may_not_leave_says_so_first(node: FakeNvml, group: Path, confined: list[str]) -> None:
     job = in_group(group, *confined, sys.executable, "-c", WATCHER)
     said = job.communicate(timeout=60)[0]
     assert "control group" in said

@@ -243,7 +243,7 @@ def test_a_pod_sets_clocks_of_the_gpus_that_it_was_given(
             assert "may not" in stranger.said
 
 
-def test_a_killed_service_is_followed_by_one_that_finds_its_journal(
+def test_a_killed_service_is_followed_by_one_with_its_journal(
     cluster: Cluster, node: FakeNvml, pods: str
 ) -> None:
     with cluster.service() as first, cluster.job(pods, "train-gpt", gpus=(0,)) as job:

@@ -105,9 +105,7 @@ def test_a_clock_that_another_sets_after_the_restore_stays(node: FakeNvml, *, re
 
 
 @pytest.mark.slow
-def test_a_duty_that_failed_is_done_at_the_next_call(
-    node: FakeNvml, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_duty_is_done_at_the_next_call(node: FakeNvml, capfd: pytest.CaptureFixture[str]) -> None:
     journaled(node)
     with NvmlGpu(DeviceRequest("nvml")) as own:
         guard = killed_guard(own)
@@ -129,9 +127,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_repair_never_fails_for_a_driver_that_is_tired(
-    node: FakeNvml, trouble: Callable[[FakeNvml], None]
-) -> None:
+def test_repair_never_fails_for_a_tired_driver(node: FakeNvml, trouble: Callable[[FakeNvml], None]) -> None:
     for _ in range(12):
         journaled(node)
         trouble(node)
@@ -256,9 +252,7 @@ def test_a_removed_folder_comes_back_with_its_journal(node: FakeNvml) -> None:
     assert free(node)
 
 
-def test_a_relative_folder_is_the_same_for_trainer_and_guard(
-    node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_guard_folder(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PERSEUS_GUARD_DIR", f"here-{os.getpid()}")
     with choose(DeviceRequest("nvml")).gpu as gpu:

@@ -3,11 +3,11 @@
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import Daemon, allowing, ask, eventually, lock, serving
+from processes import Start, allowing, ask, eventually, lock, serving
 
 from perseus_ds.device.gpu import ConflictKind, DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
@@ -27,7 +27,7 @@ def counts(gpu: GuardedGpu) -> dict[ConflictKind, int]:
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_after_a_restart_the_job_has_its_clock_back(
-    node: FakeNvml, start: Callable[..., Daemon], end: signal.Signals
+    node: FakeNvml, start: Start, end: signal.Signals
 ) -> None:
     daemon = start()
     with choose(DeviceRequest("guardd")).gpu as gpu:
@@ -45,7 +45,7 @@ def test_after_a_restart_the_job_has_its_clock_back(
     assert eventually(lambda: node.locked_mhz() == [0, 0])
 
 
-def test_another_job_may_have_the_gpu_by_then(node: FakeNvml, start: Callable[..., Daemon]) -> None:
+def test_another_job_may_have_the_gpu_by_then(node: FakeNvml, start: Start) -> None:
     daemon = start()
     with choose(DeviceRequest("guardd")).gpu as gpu:
         gpu.lock_clock(900)
@@ -69,9 +69,7 @@ def test_another_job_may_have_the_gpu_by_then(node: FakeNvml, start: Callable[..
         other.end()
 
 
-def test_a_service_that_refuses_by_now_is_the_end_of_control(
-    node: FakeNvml, start: Callable[..., Daemon]
-) -> None:
+def test_a_service_that_refuses_by_now_is_the_end_of_control(node: FakeNvml, start: Start) -> None:
     daemon = start()
     with choose(DeviceRequest("guardd")).gpu as gpu:
         daemon.end()
@@ -81,9 +79,7 @@ def test_a_service_that_refuses_by_now_is_the_end_of_control(
             gpu.lock_clock(900)
 
 
-def test_a_service_that_hangs_is_noticed_and_asked_again(
-    node: FakeNvml, start: Callable[..., Daemon]
-) -> None:
+def test_a_service_that_hangs_is_noticed_and_asked_again(node: FakeNvml, start: Start) -> None:
     daemon = start()
     with GuardedGpu(
         NvmlGpu(DeviceRequest("nvml")), daemon.connect(), connect=daemon.connect, lease_s=1.5

@@ -271,9 +271,7 @@ def test_the_examples_start_a_command_that_exists(words: list[str]) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the service's folders are root's")
-def test_the_unit_lets_the_service_write_its_own_folders_and_no_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_unit_lets_the_service_write_its_own_folders_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PERSEUS_GUARD_DIR", raising=False)
     own = {str(folder) for folder in (guard_path(), DEFAULT_SOCKET.parent)}
     assert {f"/run/{name}" for name in settings("RuntimeDirectory")} == own

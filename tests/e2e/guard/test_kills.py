@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import TRAINER, Daemon, Job, alive, eventually, free, locking_job
+from processes import TRAINER, Job, Start, alive, eventually, free, locking_job
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
@@ -87,9 +87,7 @@ def little_memory() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_a_trainer_that_exhausts_its_memory_is_killed_and_not_its_guard(
-    node: FakeNvml, little_memory: Path
-) -> None:
+def test_a_trainer_that_exhausts_its_memory_is_killed_alone(node: FakeNvml, little_memory: Path) -> None:
     joins = ["sh", "-c", f'echo $$ > {little_memory}/cgroup.procs && exec "$@"', "sh"]
     words = [*joins, sys.executable, str(TRAINER), "0", "exhausts"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -125,9 +123,7 @@ def test_the_first_signal_that_does_not_end_a_guard_by_itself_is_heard(
             process.kill()
 
 
-def test_the_lock_that_an_operator_states_comes_back_even_after_both_were_killed(
-    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lock_that_an_operator_states_comes_back(node: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATED_MHZ", "900")
     with NvmlGpu(DeviceRequest("nvml")) as operator:
         operator.lock_clock(900)
@@ -183,9 +179,7 @@ def test_a_killed_launcher_takes_the_clocks_and_not_the_training(node: FakeNvml,
         assert alive(started.trainer)
 
 
-def test_the_nodes_service_watches_the_launcher_too(
-    node: FakeNvml, tmp_path: Path, start: Callable[..., Daemon]
-) -> None:
+def test_the_nodes_service_watches_the_launcher_too(node: FakeNvml, tmp_path: Path, start: Start) -> None:
     daemon = start()
     with Started(*TORCHRUN, "--log-dir", str(tmp_path), *TRAINS, "guardd") as started:
         assert eventually(lambda: any(node.locked_mhz()))

@@ -9,12 +9,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import Daemon, alive, ask, eventually, lock
+from processes import Start, alive, ask, eventually, lock
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
@@ -22,12 +22,11 @@ from perseus_ds.guard.open import choose
 
 pytestmark = pytest.mark.e2e
 
-Start = Callable[..., Daemon]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_service_that_is_asked_to_end_puts_all_back(
+def test_a_service_that_is_asked_to_end_restores_all(
     node: FakeNvml, start: Start, number: signal.Signals
 ) -> None:
     daemon = start()
@@ -181,9 +180,7 @@ time.sleep(60)
 """
 
 
-def test_a_lease_ends_with_the_process_that_took_it_whoever_has_its_descriptor(
-    node: FakeNvml, start: Start
-) -> None:
+def test_a_lease_ends_with_its_taker_whoever_has_its_descriptor(node: FakeNvml, start: Start) -> None:
     words = [sys.executable, "-c", FORKS, str(start().path), UUID.format(0)]
     client = subprocess.Popen(words, start_new_session=True)
     try:
@@ -195,9 +192,7 @@ def test_a_lease_ends_with_the_process_that_took_it_whoever_has_its_descriptor(
         client.wait()
 
 
-def test_the_backend_is_the_services_choice_and_an_owner_printed_without_control_characters(
-    start: Start,
-) -> None:
+def test_the_backend_is_the_services_choice_and_an_owner_printable(start: Start) -> None:
     with start().connect() as sock:
         answer = ask(sock, do="take", uuid=UUID.format(0), owner="x\n\x1b[2J", backend="amdsmi", lease_s=30)
         assert answer["is"] == "taken"

@@ -77,9 +77,7 @@ def test_transfers_that_wait_hold_both_ends(ranks: int, microbatches: int, name:
 
 @settings(max_examples=300, deadline=None)
 @given(schedules(), st.data())
-def test_an_order_is_accepted_exactly_when_it_runs_to_its_end(
-    schedule: Schedule, data: st.DataObject
-) -> None:
+def test_an_order_is_accepted_exactly_when_it_runs_through(schedule: Schedule, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, schedule.ranks - 1))
     order = list(schedule.orders[rank])
     first, second = (data.draw(st.integers(0, len(order) - 1)) for _ in range(2))
@@ -90,9 +88,7 @@ def test_an_order_is_accepted_exactly_when_it_runs_to_its_end(
 
 @settings(max_examples=200, deadline=None)
 @given(schedules(), st.data())
-def test_an_instruction_that_is_away_or_on_another_rank_is_refused(
-    schedule: Schedule, data: st.DataObject
-) -> None:
+def test_an_instruction_that_is_away_or_elsewhere_is_refused(schedule: Schedule, data: st.DataObject) -> None:
     giving, taking = (data.draw(st.integers(0, schedule.ranks - 1)) for _ in range(2))
     orders = [list(order) for order in schedule.orders]
     moved = orders[giving].pop(data.draw(st.integers(0, len(orders[giving]) - 1)))

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from stragglers import index
 
-from perseus_ds.straggler.controller import (
-    LEAST_SLACK,
-    ReplicaStatus,
-    StragglerController,
-    StragglerDecision,
-)
+from perseus_ds.straggler.controller import LEAST_SLACK, ReplicaStatus, StragglerController, StragglerDecision
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 Numbers = NDArray[np.float64]
@@ -76,9 +71,7 @@ def test_whatever_is_heard_the_verdict_is_sound(observed: list[Round]) -> None:
 
 @settings(max_examples=40)
 @given(rounds(hostile=False), st.randoms(use_true_random=False))
-def test_replicas_are_judged_by_what_they_do_and_not_by_their_number(
-    observed: list[Round], random: Random
-) -> None:
+def test_replicas_are_judged_by_what_they_do_alone(observed: list[Round], random: Random) -> None:
     replicas = len(observed[0][0].own_s)
     order = list(range(replicas))
     random.shuffle(order)

@@ -190,9 +190,7 @@ def test_unlisted_clocks_are_a_finding(on_node: Program, monkeypatch: pytest.Mon
     assert not any(word in one["remedy"] for word in ("root", "CAP_SYS_ADMIN"))
 
 
-def test_missing_rights_are_one_finding_for_all_gpus(
-    on_node: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_rights_are_found(on_node: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("perseus_ds.device.nvml.missing_right", lambda: "user 1000")
     [one] = found(on_node)["findings"]
     assert "0, 1" in one["what"]

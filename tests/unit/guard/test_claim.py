@@ -54,9 +54,7 @@ def test_a_clock_that_cannot_be_put_back_leaves_its_journal_and_frees_the_lock()
     OwnershipLock(UUID, "the next").release()
 
 
-def test_whoever_looks_whether_a_guard_lives_keeps_no_job_from_its_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_looks_for_a_guard_keeps_no_job_from_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     OwnershipLock(UUID, "a job that ended").release()
     look = os.open(journal.path_of(UUID).with_suffix(".lock"), os.O_RDONLY)
     fcntl.flock(look, fcntl.LOCK_SH)

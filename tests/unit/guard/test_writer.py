@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from lone_job import DeskGpu
 
 from perseus_ds.device.gpu import Achieved, ConflictKind, OperatorSettings
-from perseus_ds.errors import (
-    DeviceError,
-    DeviceLostError,
-    DevicePermissionError,
-    DeviceUnavailableError,
-)
+from perseus_ds.errors import DeviceError, DeviceLostError, DevicePermissionError, DeviceUnavailableError
 from perseus_ds.guard.claim import GpuClaim
 from perseus_ds.guard.writer import ClockWriter
 

@@ -254,9 +254,7 @@ def test_a_counter_that_was_not_watched_for_a_while_begins_it_anew() -> None:
     assert [row[0] for row in warmth.rows] == [2.5]
 
 
-def points(
-    power_w: float, temperature_c: float | None, *, se_w: float = 0.1
-) -> dict[tuple[int, Kind], Point]:
+def points(power_w: float, temperature_c: float | None, *, se_w: float = 0.1) -> dict[Computation, Point]:
     return {KEY: Point(1410, 2.0, 2.0 * power_w, energy_se_j=2.0 * se_w, temperature_c=temperature_c)}
 
 
