@@ -8,6 +8,9 @@ is kept therefore ends in the time of the last change to any file that it was co
 from __future__ import annotations
 
 import functools
+import gc
+import math
+import sys
 from collections.abc import Callable
 from dataclasses import make_dataclass
 from operator import attrgetter
@@ -22,6 +25,8 @@ R = TypeVar("R")
 Function = Callable[..., Any]
 PATIENCE = 1.0
 """Share of what functions allow that is interpreted; 0 compiles everything at once."""
+LOADING = 1_000_000
+"""So many numbers are interpreted in the 0.4 s that it takes to import numba and to load machine code."""
 _SOURCE: dict[Function, Function] = {}
 _UNCOUNTED: set[Function] = set()
 
@@ -44,7 +49,8 @@ def allocating(function: Callable[P, R]) -> Callable[P, R]:
 def compiled(function: Callable[P, R], *, small: int = 0, patience: int = 0) -> Callable[P, R]:
     """Compile ``function`` on its first call; interpret it before that where it is given few numbers.
 
-    These are at most ``small`` in one call, and ``patience`` in all calls of a process.
+    These are at most ``small`` in one call, and ``patience`` in all calls of a process. Machine code that is
+    on disk is loaded after ``LOADING`` numbers, and at once where numba has been imported.
     """
     machine: Callable[..., R] | None = None
     asked = 0
@@ -55,7 +61,7 @@ def compiled(function: Callable[P, R], *, small: int = 0, patience: int = 0) -> 
         if machine is None:
             size = _size(args)
             asked += size
-            if small and size <= small and asked <= PATIENCE * patience and not _is_on_disk(function):
+            if small and size <= small and asked <= PATIENCE * min(patience, _worth_loading(function)):
                 return interpret(function, args)
             machine = _machine_code(function, is_entry=True)
         return machine(*args)
@@ -70,10 +76,16 @@ tiered = functools.partial(compiled, small=36_000, patience=6_000_000)
 
 def interpret(function: Callable[..., R], args: tuple[Any, ...]) -> R:
     """Call ``function`` with lists, whose elements cost a third of an array's; write back what it changed."""
-    lists = tuple(map(_as_lists, args))
-    result = function(*lists)
-    _write_back(lists, args)
-    return result
+    collects = gc.isenabled()
+    gc.disable()  # nothing here is garbage, and looking for it takes a tenth of the time
+    try:
+        lists = tuple(map(_as_lists, args))
+        result = function(*lists)
+        _write_back(lists, args)
+        return result
+    finally:
+        if collects:
+            gc.enable()
 
 
 @functools.cache
@@ -109,6 +121,13 @@ def _sources(function: Function) -> set[str]:
 def _kept_as(function: Function) -> str:
     changed_ns = max(Path(file).stat().st_mtime_ns for file in _sources(function))
     return f"{function.__qualname__}_{changed_ns:x}"
+
+
+def _worth_loading(function: Function) -> float:
+    """From how many numbers on loading machine code pays; infinite where none is on disk."""
+    if not _is_on_disk(function):
+        return math.inf
+    return 0 if "numba" in sys.modules else LOADING
 
 
 @functools.cache

@@ -34,6 +34,13 @@ def walked(values):
 @tiered
 def walked_in_time(values):
     return walked(values)
+
+@tiered
+def stepped(values):
+    total = 0
+    for value in values:
+        total += step(value)
+    return total
 """,
     "__init__.py": "",
 }
@@ -119,6 +126,20 @@ for _ in range(int(sys.argv[1])):
     assert [name.split("_")[0] for name in kept(room)] == ["kernel.walked"]
     assert run(program, "4", path=room).split() == ["6"] * 4
     assert len(kept(room)) == 2
+
+
+@pytest.mark.thorough
+def test_machine_code_on_disk_is_loaded_once_a_process_has_enough_to_solve(room: Path) -> None:
+    program = """
+import sys, numpy as np
+import perseus_ds.solver.compiled as tiers
+tiers.PATIENCE, tiers.LOADING = float(sys.argv[1]), 5
+from room.kernel import stepped
+for _ in range(3):
+    print(stepped(np.arange(3)), "numba" in sys.modules)
+"""
+    assert run(program, "0", path=room).split() == ["6", "True"] * 3
+    assert run(program, "1", path=room).split() == ["6", "False", "6", "True", "6", "True"]
 
 
 @pytest.mark.thorough
