@@ -69,8 +69,10 @@ class KernelTracing(PassingListener):
 
     def iteration_begins(self, batch: Batch) -> bool:
         """Trace this iteration, or leave it to the listener."""
+        if not self._left:
+            return self._listener.iteration_begins(batch)
         self._begun_s.append(time.monotonic())
-        if len(self._begun_s) <= SETTLING or not self._left or batch.microbatches != self._microbatches:
+        if len(self._begun_s) <= SETTLING or batch.microbatches != self._microbatches:
             return self._listener.iteration_begins(batch)
         self._listener.other_schedule_begins()
         self._next, self._tracing = 0, True
