@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import site
 import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
-import perseus_ds
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 from perseus_ds.guard.client import GuardedGpu
@@ -19,6 +16,7 @@ from perseus_ds.guard.journal import VARIABLE, guard_path
 from perseus_ds.guard.log import log_error, not_restored
 from perseus_ds.guard.protocol import KIND, RESTORED
 from perseus_ds.guard.repair import restore_without_journal
+from perseus_ds.own_python import own_environment
 
 _END_S = 40.0  # a guard retries for 30 s with a driver that refuses
 
@@ -86,12 +84,7 @@ def spawn(restore_clock_mhz: int | None = None) -> tuple[socket.socket, subproce
     Cost: about 0.1 s until the guard answers.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    root = str(Path(perseus_ds.__file__).parents[1])
-    if root not in {*site.getsitepackages(), site.getusersitepackages()}:
-        # a site's folder would come before the standard library, whose old backports it may hold
-        paths.insert(0, root)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
+    environment = own_environment()
     if os.environ.get(VARIABLE):  # the folder as this process sees it: a guard has another working directory
         environment[VARIABLE] = str(guard_path())
     command = [sys.executable, "-P", "-m", "perseus_ds.guard", str(theirs.fileno()), str(os.getpid())]

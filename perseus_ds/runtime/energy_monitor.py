@@ -38,6 +38,7 @@ from perseus_ds.device.gpu import Achieved, Capabilities, DeviceRequest, Gpu
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError, as_perseus_error
 from perseus_ds.guard.claim import open_gpu
+from perseus_ds.own_python import own_environment
 from perseus_ds.runtime.threads import HostThreads
 
 if TYPE_CHECKING:
@@ -340,6 +341,7 @@ class ReadingProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                env=own_environment(),
                 start_new_session=True,
             )
         except OSError:
