@@ -19,7 +19,7 @@ from lone_job import events_of as events
 from lone_job import names_of as names
 from ranks import PipelineEngine, Said, batches, build, config, losses, run_ranks
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
+from perseus_ds.device.simulated.gpu import opened_gpus
 
 T = TypeVar("T")
 
@@ -56,14 +56,6 @@ class Lifecycle:
 def locks() -> int:
     """Number of clock requests of training in this process, calibration not counted."""
     return sum(gpu.truth.locks for gpu in opened_gpus())
-
-
-def wait_for_default(gpu: SimulatedGpu) -> None:
-    """Let the switch happen that was asked for: it takes its latency, and the host may be busy."""
-    for _ in range(500):
-        if gpu.true_now().clock_mhz == gpu.model.max_clock_mhz:
-            return
-        gpu.sleep(0.01)
 
 
 def block(run_dir: Path, **changes: object) -> dict[str, Any]:

@@ -20,16 +20,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import DeviceUnsupportedError, EngineError, ScheduleError
 from perseus_ds.runtime.adapter import Place
-from perseus_ds.runtime.job import (
-    GpuAddress,
-    Job,
-    Member,
-    coupled_sets,
-    in_sets,
-    peers_of,
-    recognise,
-    set_name,
-)
+from perseus_ds.runtime.job import GpuAddress, Member, coupled_sets, in_sets, peers_of, recognise, set_name
 from perseus_ds.runtime.place import describe_modules, join_orders
 from perseus_ds.schedule import textbook
 
@@ -53,22 +44,23 @@ def address(rank: int) -> GpuAddress:
     return GpuAddress("node1", f"0000:{rank:02x}:00.0")
 
 
-def recognised(ranks: Sequence[Member]) -> Job:
+def recognised(ranks: Sequence[Member]) -> tuple[Mapping[str, str], Sequence[Sequence[GpuAddress]]]:
+    """The fingerprint of the job, and the GPUs of its replicas; every rank comes to the same."""
     adapter = SimpleNamespace(schedule=partial(join_orders, name="test"))
     made = [
         recognise(adapter, ranks, channel=SimpleNamespace(rank=rank, size=len(ranks)), config=PerseusConfig())
         for rank in range(len(ranks))
     ]
     assert all((one.fingerprint, one.gpus) == (made[0].fingerprint, made[0].gpus) for one in made)
-    return made[0]
+    return made[0].fingerprint, made[0].gpus
 
 
 def fingerprint(ranks: Sequence[Member]) -> Mapping[str, str]:
-    return recognised(ranks).fingerprint
+    return recognised(ranks)[0]
 
 
 def test_a_replica_knows_where_its_gpus_are() -> None:
-    assert recognised(members(replicas=2)).gpus == ((address(0), address(1)), (address(2), address(3)))
+    assert recognised(members(replicas=2))[1] == ((address(0), address(1)), (address(2), address(3)))
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

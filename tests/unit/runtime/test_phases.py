@@ -13,15 +13,7 @@ from perseus_ds.profile import Interval, Point
 from perseus_ds.profile.sweep import SweepPace, WindowLength
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.clocks import ClockSchedules
-from perseus_ds.runtime.phases import (
-    ActivePlan,
-    BaselineOnly,
-    IterationSettings,
-    Opened,
-    Phase,
-    Running,
-    WarmUp,
-)
+from perseus_ds.runtime.phases import ActivePlan, BaselineOnly, Opened, Phase, Running, WarmUp
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.status import JobStatus
@@ -40,9 +32,9 @@ def iteration(index: int, *, whole: bool = True) -> Iteration:
     return Iteration(index, float(index), index + 1.0, row, resumed=not whole)
 
 
-def run_by(settings: IterationSettings) -> str:
-    clock_mhz = settings.clocks.opening[0].clock_mhz
-    return "plan" if settings.plan is not None else "default" if clock_mhz is None else str(clock_mhz)
+def run_by(phase: Phase) -> str:
+    clock_mhz = phase.settings.clocks.opening[0].clock_mhz
+    return "plan" if phase.settings.plan is not None else "default" if clock_mhz is None else str(clock_mhz)
 
 
 def walk(
@@ -55,7 +47,7 @@ def walk(
     rows = []
     waiting: list[Iteration] = []
     for index in range(iterations):
-        rows.append(f"{run_by(phase.settings)} {LETTERS[phase.settings.mode]}")
+        rows.append(f"{run_by(phase)} {LETTERS[phase.settings.mode]}")
         waiting.append(iteration(index, whole=index not in broken))
         done = max(0, len(waiting) - lag)
         passed, waiting = waiting[:done], waiting[done:]
@@ -76,7 +68,7 @@ def test_warm_up_lasts_until_all_ranks_know_a_time(times_s: list[float | None]) 
     phase: Phase = WarmUp(SimpleNamespace(config=config), None)
     for index, iteration_s in enumerate(times_s):
         assert isinstance(phase, WarmUp)
-        assert run_by(phase.settings) == "default"
+        assert run_by(phase) == "default"
         phase = phase.next(index, [], replace(STATUS, iteration_s=iteration_s))
     assert phase == Opened(GOOD)
 

@@ -22,29 +22,10 @@ from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import LoadFit
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import MeasuredSide, RankPlace, Spent, Summary, read_ranks
+from perseus_ds.runtime import planned_run, summaries
 from perseus_ds.runtime.accounting import Mode, RankReport, Sample, Total
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job, Sets
-from perseus_ds.runtime.planned_run import (
-    PlannedRun,
-    check_clocks,
-    contradiction,
-    expected_of,
-    is_paced,
-    size_in_words,
-    slower,
-    too_slow,
-    why_ended,
-    with_error,
-)
-from perseus_ds.runtime.summaries import (
-    beside_stragglers,
-    course_rows,
-    summarise,
-    timelines,
-    worth,
-    write_ranks,
-)
 from perseus_ds.schedule import Kind, Load, textbook
 
 PLANS = two_plans()
@@ -57,7 +38,7 @@ ABLE = Capabilities(CLOCKS, (), can_lock=True, why_not=None, counter_period_s=0.
 def checked(plans: PlanSet, clocks: tuple[int, ...] = CLOCKS, memory: tuple[int, ...] = ()) -> None:
     able = replace(ABLE, clocks_mhz=clocks, memory_clocks_mhz=memory)
     for rank in range(plans.schedule.ranks):
-        check_clocks(plans, rank, able, where=Path("run"))
+        planned_run.check_clocks(plans, rank, able, where=Path("run"))
 
 
 def test_clocks_of_the_grid_pass_and_a_clock_that_the_gpu_has_not_is_named() -> None:
@@ -94,7 +75,7 @@ def test_the_planners_figures_hold_for_as_many_replicas(replicas: int, index: in
     job = Job(1, 4, 1, 0, textbook("1f1b", stages=2, microbatches=1), {"replicas": str(replicas)})
     plan = EXPECTED.of.plan(index)
     own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
-    assert expected_of(SimpleNamespace(job=job), plan) == (KNOWN if known else own)
+    assert planned_run.expected_of(SimpleNamespace(job=job), plan) == (KNOWN if known else own)
 
 
 # Lines on a measured saving: its error, its absence, and what an audit ends.
@@ -111,17 +92,17 @@ def test_the_size_of_a_microbatch_is_that_of_one_pass(name: str, chunks: int) ->
         )
         for mode in Mode
     }
-    assert "of 100 elements" in size_in_words(job, totals)
+    assert "of 100 elements" in planned_run.size_in_words(job, totals)
     alike = {mode: Total(1, deque([Sample(0, 1, 1.0, 1.0, 400.0)])) for mode in Mode}
-    assert size_in_words(job, alike) == ""
+    assert planned_run.size_in_words(job, alike) == ""
 
 
 def test_a_host_that_cannot_keep_up_claims_nothing() -> None:
     kept_up, at_the_limit, too_late = (
         RankReport(0, 0, 0, {}, Spent(), {}, overrun_share=share) for share in (0.0, 0.01, 0.02)
     )
-    assert too_slow([kept_up, at_the_limit]) == ""
-    assert "2.0 %" in too_slow([kept_up, too_late])
+    assert planned_run.too_slow([kept_up, at_the_limit]) == ""
+    assert "2.0 %" in planned_run.too_slow([kept_up, too_late])
 
 
 def measured(energy_j: float, *, predicted_pct: float) -> Summary:
@@ -149,7 +130,7 @@ def test_a_contradiction_is_beyond_both_errors(
     energy_j: float, predicted_pct: float, says: str, *, paced: bool
 ) -> None:
     """Pacing by loads may save more than expected, and no less."""
-    line = contradiction(measured(energy_j, predicted_pct=predicted_pct), 1.0, paced=paced)
+    line = planned_run.contradiction(measured(energy_j, predicted_pct=predicted_pct), 1.0, paced=paced)
     assert says in line
     assert bool(line) == bool(says)
 
@@ -157,13 +138,13 @@ def test_a_contradiction_is_beyond_both_errors(
 def test_nothing_contradicts_without_an_error() -> None:
     summary = Summary(MeasuredSide(1.0, 1000.0, 2), MeasuredSide(1.0, 800.0, 2), True, 90.0)
     assert summary.saving_se_pct is None
-    assert contradiction(summary, 1.0) == ""
+    assert planned_run.contradiction(summary, 1.0) == ""
 
 
 def test_a_figure_is_written_with_its_error() -> None:
-    assert with_error(18.46, 0.31, decimals=1).split(" +- ") == ["18.5", "0.3 %"]
-    assert with_error(-0.001, 0.02, signed=True).split(" +- ") == ["+0.00", "0.02 %"]
-    assert with_error(18.46, None, decimals=1) == "18.5 %"
+    assert planned_run.with_error(18.46, 0.31, decimals=1).split(" +- ") == ["18.5", "0.3 %"]
+    assert planned_run.with_error(-0.001, 0.02, signed=True).split(" +- ") == ["+0.00", "0.02 %"]
+    assert planned_run.with_error(18.46, None, decimals=1) == "18.5 %"
 
 
 def lasting(slowdown_pct: float, *, se_s: float = 0.0005) -> Summary:
@@ -172,11 +153,11 @@ def lasting(slowdown_pct: float, *, se_s: float = 0.0005) -> Summary:
 
 
 def test_iterations_that_last_longer_are_told_with_the_remedy() -> None:
-    line = slower(lasting(0.6), 0.0, 1.0)
+    line = planned_run.slower(lasting(0.6), 0.0, 1.0)
     assert "0.60 %" in line
     assert "objective.reserve_pct 2" in line
-    assert "objective.reserve_pct 6" in slower(lasting(0.6), 0.0, 3.0)
-    assert slower(lasting(0.6), -0.5, 1.0)
+    assert "objective.reserve_pct 6" in planned_run.slower(lasting(0.6), 0.0, 3.0)
+    assert planned_run.slower(lasting(0.6), -0.5, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +170,7 @@ def test_iterations_that_last_longer_are_told_with_the_remedy() -> None:
     ],
 )
 def test_chance_and_the_planned_are_not_told(summary: Summary, planned_pct: float, within_pct: float) -> None:
-    assert slower(summary, planned_pct, 1.0, within_pct=within_pct) == ""
+    assert planned_run.slower(summary, planned_pct, 1.0, within_pct=within_pct) == ""
 
 
 def beside_a_straggler(slower_pct: float) -> RankReport:
@@ -226,9 +207,11 @@ def test_an_audit_ends_answers_that_cost_more_than_they_may(
         report=lambda _: reports[0], totals={PLANS.schedule.microbatches: reports[0].totals}
     )
     arrivals = SimpleNamespace(behind=0, expect=lambda _: None)
-    summaries: dict[int, Summary] = {}
+    found: dict[int, Summary] = {}
     for _ in range(2):  # batches of two sizes, each with its own answers
-        run = PlannedRun(context, dumps(PLANS), named="", books=books, summaries=summaries, arrivals=arrivals)
+        run = planned_run.PlannedRun(
+            context, dumps(PLANS), named="", books=books, summaries=found, arrivals=arrivals
+        )
         run.phase()
         assert [run.audit() for _ in range(2)] == [None, None]
     assert len(events_of(directory.path, "answers_ended")) == 2 * ends
@@ -258,7 +241,7 @@ def ranks(
 )
 def test_it_is_on_where_known_loads_explain_times(known: tuple[bool, ...], r2: float, against: str) -> None:
     (context, _), fits = ranks(known), {key: replace(fit, r2=r2) for key, fit in FITS.items()}
-    assert is_paced(context, fits, loads_known=True, named="") is not bool(against)
+    assert planned_run.is_paced(context, fits, loads_known=True, named="") is not bool(against)
     [call] = context.log.event.call_args_list
     assert call.args[0] == "pacing_choice"
     assert against in call.args[1]
@@ -271,14 +254,14 @@ def test_where_it_is_no_question_nothing_is_exchanged_or_stated(
     pacing: str, replicas: int, fits: dict[tuple[int, Kind], LoadFit]
 ) -> None:
     context, gather = ranks(pacing=pacing, replicas=replicas)
-    assert not is_paced(context, fits, loads_known=True, named="")
+    assert not planned_run.is_paced(context, fits, loads_known=True, named="")
     gather.assert_not_called()
     context.log.event.assert_not_called()
 
 
 @pytest.mark.parametrize(("slowdown_pct", "over"), [(0.1, False), (0.28, False), (0.5, True)])
 def test_an_audit_ends_it_where_the_job_is_slower_beyond_errors(slowdown_pct: float, *, over: bool) -> None:
-    assert bool(why_ended(lasting(slowdown_pct, se_s=0.0002), allowed_pct=0.25)) == over
+    assert bool(planned_run.why_ended(lasting(slowdown_pct, se_s=0.0002), allowed_pct=0.25)) == over
 
 
 # From the ranks' words to the summary: energy of all GPUs, each per its own iterations.
@@ -299,7 +282,7 @@ def report(stage: int, baseline: Total, perseus: Total, **more: object) -> RankR
 
 
 def summary(*reports: RankReport) -> Summary | None:
-    return summarise(reports, PLAN.saving_pct, simulated=True, facts={"gpus": len(reports)})
+    return summaries.summarise(reports, PLAN.saving_pct, simulated=True, facts={"gpus": len(reports)})
 
 
 def test_energy_is_summed_over_gpus_and_time_is_the_slowest_ones() -> None:
@@ -334,20 +317,20 @@ def test_iterations_beside_a_straggler_stand_apart() -> None:
         return [RankReport(stage, stage, 0, totals, Spent(), {}) for stage, totals in enumerate(modes)]
 
     answered = {Mode.PERSEUS_BESIDE: total(4, energy_j=2000.0, time_s=9.0)}
-    assert beside_stragglers(waited({}, answered)) == {}
+    assert summaries.beside_stragglers(waited({}, answered)) == {}
     side = {"iteration_time_s": 9.0, "energy_j": 1000.0, "iterations": 4}
-    assert beside_stragglers(waited(answered, answered)) == {"beside_stragglers": {"perseus": side}}
+    assert summaries.beside_stragglers(waited(answered, answered)) == {"beside_stragglers": {"perseus": side}}
     both = answered | {Mode.BASELINE_BESIDE: total(2, energy_j=1500.0, time_s=9.0)}
     sides = {"baseline": side | {"energy_j": 1500.0, "iterations": 2}, "perseus": side}
-    assert beside_stragglers(waited(both, both))["beside_stragglers"] == sides
-    summary = summarise(waited(both, both), 5.0, simulated=True, facts={})
+    assert summaries.beside_stragglers(waited(both, both))["beside_stragglers"] == sides
+    summary = summaries.summarise(waited(both, both), 5.0, simulated=True, facts={})
     assert summary.facts["measured_beside_a_straggler"]
     assert (summary.baseline.energy_j, summary.perseus.energy_j) == (1500.0, 1000.0)
 
 
 def test_timelines_show_both_sides_at_their_clocks() -> None:
     reports = [report(stage, total(1, energy_j=1.0), total(1, energy_j=1.0)) for stage in (0, 1)]
-    baseline, perseus = timelines(reports, PLAN, JOB, simulated=True)
+    baseline, perseus = summaries.timelines(reports, PLAN, JOB, simulated=True)
     computed = {str(s.instruction): s.clock_mhz for s in perseus.spans if s.clock_mhz is not None}
     assert computed == {"0F0": 1400, "0B0": 1000, "1F0": 1000, "1B0": 1000}
     assert {s.clock_mhz for s in baseline.spans if s.clock_mhz is not None} == {1400}
@@ -357,19 +340,19 @@ def test_timelines_show_both_sides_at_their_clocks() -> None:
 
 def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
     directory, totals = RunDirectory(tmp_path), (total(2, energy_j=8.0), total(0, energy_j=0.0))
-    write_ranks([report(1, *totals)], directory, run="r1")
+    summaries.write_ranks([report(1, *totals)], directory, run="r1")
     content = json.loads((directory.ranks / "rank_00001.json").read_text())
     assert (content["run"], content["temperature_c"]) == ("r1", {})
     assert content["totals"]["baseline"] == {"iterations": 2, "energy_j": 4.0, "iteration_time_s": 6.0}
     assert content["totals"]["perseus"] == {"iterations": 0, "energy_j": 0.0, "iteration_time_s": 0.0}
     assert content["course"] == {"baseline": [[0, 6.0, 4.0], [1, 6.0, 4.0]], "perseus": []}
-    write_ranks([report(1, *totals, temperature_c={Mode.PERSEUS: 51.5})], directory, run="r1")
+    summaries.write_ranks([report(1, *totals, temperature_c={Mode.PERSEUS: 51.5})], directory, run="r1")
     assert [one.temperature_c["perseus"] for one in read_ranks(directory.ranks)] == [51.5]
 
 
 def test_a_long_course_is_thinned_to_means_of_neighbours() -> None:
     long = Total(600, deque(Sample(index, 1, 1.0 + index, 10.0) for index in range(600)))
-    rows = course_rows(long)
+    rows = summaries.course_rows(long)
     assert len(rows) == 120
     assert rows[1] == [5, 8.0, 10.0]
 
@@ -392,7 +375,7 @@ def worth_of(
     places = tuple(RankPlace(rank // 2, rank % 2, "host", str(rank)) for rank in range(6))
     schedule = textbook("1f1b", stages=2, microbatches=4)
     fingerprint = {"replicas": str(len(sets)), **traits}
-    return worth(SUMMARY, reports, Job(0, 6, 0, 0, schedule, fingerprint, sets=sets, places=places))
+    return summaries.worth(SUMMARY, reports, Job(0, 6, 0, 0, schedule, fingerprint, sets=sets, places=places))
 
 
 def test_each_replicas_first_rank_counts_its_tokens_once() -> None:

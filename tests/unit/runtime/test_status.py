@@ -31,6 +31,7 @@ from perseus_ds.schedule import Instruction, Kind
 from perseus_ds.straggler.notices import Announced, Notices
 
 KINDS = 7
+REST = (0, 0, 5, 0, 0)
 Said = dict[str, Any]
 
 
@@ -43,16 +44,26 @@ def told_by(*words: tuple[int, Said], replicas: int = 2) -> JobStatus:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([{"duration_s": 1.5}, {"duration_s": 2.5}], (False, 0, 2.5)),
-        ([{"duration_s": 1.5, "plans_ready": 1}, {"duration_s": 1.5}], (False, 1, 1.5)),
-        ([{"duration_s": 1.5}, {"failed": True}], (True, 0, None)),
-        ([{"duration_s": 1.5}, {"duration_s": None}], (False, 0, None)),
+        ([{"duration_s": 1.5}, {"duration_s": 2.5}], {"failed": False, "plans_ready": 0, "iteration_s": 2.5}),
+        (
+            [{"duration_s": 1.5, "plans_ready": 1}, {"duration_s": 1.5}],
+            {"plans_ready": 1, "iteration_s": 1.5},
+        ),
+        ([{"duration_s": 1.5}, {"failed": True}], {"failed": True, "plans_ready": 0, "iteration_s": None}),
+        ([{"duration_s": 1.5}, {"duration_s": None}], {"failed": False, "iteration_s": None}),
+        ([{"conflicts": (0, 1, *REST)}, {"conflicts": (0, 4, *REST)}], {"conflicts": (0, 4, *REST)}),
+        ([{"microbatches": 4}] * 2, {"microbatches": 4, "sizes": None}),
+        ([{"microbatches": 4}, {"microbatches": 6}], {"microbatches": None, "sizes": (4, 6)}),
+        ([{}, {}], {"microbatches": None, "sizes": None}),
     ],
-    ids=["slowest", "plan ready", "one failed", "one does not know"],
+    ids=[
+        *("slowest", "plan ready", "one failed", "one does not know", "one conflict at a time"),
+        *("batches of one size", "of two", "of sizes that nobody says"),
+    ],
 )
-def test_news_of_all_ranks(words: list[Said], expected: tuple[bool, bool, float | None]) -> None:
+def test_news_of_all_ranks(words: list[Said], expected: Said) -> None:
     job_status = told_by(*enumerate(words))
-    assert (job_status.failed, job_status.plans_ready, job_status.iteration_s) == expected
+    assert {name: getattr(job_status, name) for name in expected} == expected
 
 
 def test_a_failure_has_its_place_and_one_replica_alone_none_for_replicas() -> None:
@@ -75,27 +86,6 @@ def test_caps_and_announcements_reach_all() -> None:
     assert job_status.replicas.capped.tolist() == [False, True]
     assert job_status.replicas.announced.tolist() == [1.0, 1.3]
     assert (told_by((0, {}), (1, {})).replicas.announced <= 1.0).all(), "nothing announced is no slowdown"
-
-
-def test_of_several_who_have_seen_a_conflict_one_is_heard_at_a_time() -> None:
-    job_status = told_by((0, {"conflicts": (0, 1, 0, 0, 0, 0, 0)}), (1, {"conflicts": (0, 4, 0, 0, 5, 0, 0)}))
-    assert job_status.conflicts == (0, 4, 0, 0, 5, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("words", "microbatches", "sizes"),
-    [
-        ([{"microbatches": 4}, {"microbatches": 4}], 4, None),
-        ([{"microbatches": 4}, {"microbatches": 6}], None, (4, 6)),
-        ([{}, {}], None, None),
-    ],
-    ids=["alike", "apart", "unsaid"],
-)
-def test_all_know_whether_all_ran_batches_of_one_size(
-    words: list[Said], microbatches: int | None, sizes: tuple[int, int] | None
-) -> None:
-    job_status = told_by(*enumerate(words))
-    assert (job_status.microbatches, job_status.sizes) == (microbatches, sizes)
 
 
 @pytest.mark.parametrize("replicas", [2, 16])
@@ -215,14 +205,10 @@ class HandNotices(Notices):
             assert self.looked.acquire(timeout=10.0)
 
 
-@pytest.fixture
-def notices() -> HandNotices:
-    return HandNotices()
-
-
 def test_announcements_are_there_after_a_look_and_complaints_said_once_when_asked(
-    notices: HandNotices, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    notices = HandNotices()
     watch = notices.watch(tmp_path)
     assert watch.announced.tolist() == [1.0, 1.0]
     notices.observed = Announced(np.array([1.0, 1.5]), 1850.0, ("half a file: ignored",))
@@ -237,7 +223,8 @@ def test_announcements_are_there_after_a_look_and_complaints_said_once_when_aske
     watch.close()
 
 
-def test_a_file_system_that_hangs_holds_nobody_up(notices: HandNotices, tmp_path: Path) -> None:
+def test_a_file_system_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
+    notices = HandNotices()
     notices.hangs.set()
     watch = notices.watch(tmp_path)
     watch.start()
@@ -247,9 +234,8 @@ def test_a_file_system_that_hangs_holds_nobody_up(notices: HandNotices, tmp_path
     notices.goes_on.set()
 
 
-def test_the_lock_of_the_run_directory_is_touched_meanwhile(
-    notices: HandNotices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_directorys_lock_is_touched_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notices = HandNotices()
     monkeypatch.setattr("perseus_ds.runtime.status.TOUCH_EVERY_S", 0.0)
     path, _ = claim(tmp_path / "run")
     lock = path / "lock.json"
