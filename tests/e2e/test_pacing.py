@@ -6,24 +6,22 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from jobs import SURE, UNEVEN, block, lines
+from jobs import SURE, UNEVEN, block, by_lengths, lengths_of, lines
 from ranks import Said, batches, build, config, run_ranks
 
 import perseus_ds
 from perseus_ds.profile import read_profile
 from perseus_ds.runtime import user_loads
-from perseus_ds.runtime.user_loads import LoadFunction
 from perseus_ds.schedule import Kind
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-STAGES, REPLICAS, STEPS, PERIOD = 2, 2, 260, 3
-SEQUENCES, MEDIAN, SIGMA = 4, 512.0, 0.6
+STAGES, REPLICAS, STEPS = 2, 2, 260
 
 
 @dataclass(frozen=True)
@@ -56,14 +54,12 @@ class Jobs:
         assert paced["slowdown_pct"] <= free["slowdown_pct"] + 0.2 + within_pct
 
 
-def both_ways(
-    run_dir: Path, train: Callable[..., object], simulated: Mapping[str, object], **straggler: str
-) -> Jobs:
+def both_ways(run_dir: Path, train: Callable[..., object], **straggler: str) -> Jobs:
     said = []
     for pacing in ("automatic", "never"):
         perseus = block(
             run_dir,
-            simulated=simulated,
+            simulated=by_lengths(microbatches=4, replicas=REPLICAS),
             straggler={"pacing": pacing, **straggler},
             profile={"min_window_s": 10.0, "max_clocks": 3, "warmup_iterations": 2},
             audit={"every_iterations": 12, "iterations": 12, "settle_s": 0.0},
@@ -74,36 +70,16 @@ def both_ways(
     return Jobs(run_dir, *said)
 
 
-MEAN = MEDIAN * math.exp(SIGMA**2 / 2.0)
-SIMULATED = {
-    "mean_forward_s": 0.1,
-    "load_terms": [0.1, 0.7, 0.2],
-    "mean_load": [SEQUENCES * MEAN, SEQUENCES * MEDIAN**2 * math.exp(2.0 * SIGMA**2)],
-}
-"""Settings by which simulated GPUs take as long as these loads ask for."""
-
-
-def lengths_of(replica: int) -> LoadFunction:
-    """Four sequences in each microbatch; the same come again, so that the mean of a period is the same."""
-
-    def lengths(iteration: int, microbatches: int) -> list[list[float]]:
-        random = np.random.default_rng([replica, iteration % PERIOD])
-        drawn = np.round(MEDIAN * random.lognormal(0.0, SIGMA, (microbatches, SEQUENCES)))
-        return [[float(length) for length in one] for one in drawn]
-
-    return lengths
-
-
 def by_deepspeed(rank: int, content: Mapping[str, Any]) -> list[str]:
     engine, data = build(content, stages=STAGES, inner=UNEVEN[-STAGES:]), batches()
     user_loads.LIMIT_S = 60.0  # other work may hold this host up
-    perseus_ds.set_load(lengths_of(engine.grid.get_data_parallel_rank()))
+    perseus_ds.set_load(partial(lengths_of, engine.grid.get_data_parallel_rank()))
     return [float(engine.train_batch(data)).hex() for _ in range(STEPS)]
 
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Jobs:
-    return both_ways(tmp_path_factory.mktemp("paced"), by_deepspeed, SIMULATED)
+    return both_ways(tmp_path_factory.mktemp("paced"), by_deepspeed)
 
 
 def test_the_profile_finds_what_loads_cost_on_every_stage(jobs: Jobs) -> None:
@@ -114,7 +90,7 @@ def test_the_profile_finds_what_loads_cost_on_every_stage(jobs: Jobs) -> None:
             fit = profile.loads[stage, kind]
             assert fit.r2 > 0.99
             assert fit.scatter < 0.02
-            assert [fit.base, fit.tokens, fit.squares] == pytest.approx(SIMULATED["load_terms"], abs=0.1)
+            assert [fit.base, fit.tokens, fit.squares] == pytest.approx([0.1, 0.7, 0.2], abs=0.1)
 
 
 def test_the_job_saves_more_takes_no_longer_and_loses_the_same(jobs: Jobs) -> None:
@@ -139,9 +115,7 @@ def by_megatron(rank: int, content: Mapping[str, Any]) -> tuple[list[list[str]],
 def test_packed_sequences_are_counted_from_the_batches_and_paced(tmp_path: Path) -> None:
     """Megatron's own schedule passes on what it reads."""
     pytest.importorskip("megatron.core", reason="megatron-core is not installed")
-    from megatron_jobs import packed_simulation
-
-    jobs = both_ways(tmp_path, by_megatron, packed_simulation(microbatches=4), loads="read_ahead")
+    jobs = both_ways(tmp_path, by_megatron, loads="read_ahead")
     plain = [one.value for one in run_ranks(STAGES * REPLICAS, by_megatron, config())]
     assert [one.value for one in jobs.paced] == plain
     assert [one.value for one in jobs.free] == plain

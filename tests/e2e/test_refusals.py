@@ -28,8 +28,8 @@ pytestmark = pytest.mark.e2e
 
 OFF = "perseus: off, training goes on at default clocks: "
 Perseus = Mapping[str, Any] | None
-Cases = Mapping[str, tuple[dict[str, Any], tuple[str, ...]]]
-"""Blocks that cannot be served, and what each refusal must name."""
+Cases = Mapping[str, tuple[Any, ...]]
+"""Blocks that cannot be served, each with all that its refusal must name."""
 
 
 @pytest.fixture(scope="module")
@@ -41,25 +41,20 @@ def cases(lifecycle: Lifecycle, tmp_path_factory: pytest.TempPathFactory) -> Cas
     text = (cut_short / "plan.json").read_text()
     (cut_short / "plan.json").write_text(text[: len(text) // 2])
     (root / "file").write_text("")
-    other_gpu = {"gpu": "h100-sxm"}
+    on_others = block(earlier, mode="run", simulated={"gpu": "h100-sxm"})
     return {
-        "unknown key": (plain | {"modus": "automatic"}, ("perseus.modus",)),
-        "run without a plan": (plain | {"mode": "run"}, ("perseus.mode", "plan.json")),
-        "plan for 4": (block(earlier, mode="run"), ("plan.json", "batches of 4 microbatches", "have 6")),
-        "plan for another GPU": (
-            block(earlier, mode="run", simulated=other_gpu),
-            ("plan.json", "gpu is", "A100", "H100"),
-        ),
-        "plan cut short": (block(cut_short, mode="run"), ("plan.json",)),
-        "unknown GPU": (plain | {"simulated": {"gpu": "a101"}}, ("a101",)),
-        "too short": (
-            plain | {"simulated": {"forward_s": [0.1] * 3}},
-            ("forward_s", "3 entries", "4 stages"),
-        ),
-        "a file": (plain | {"run_dir": str(root / "file")}, ("perseus.run_dir", "is not a folder")),
-        "no timelines": (
+        "unknown key": (plain | {"modus": "automatic"}, "perseus.modus"),
+        "run without a plan": (plain | {"mode": "run"}, "perseus.mode", "plan.json"),
+        "plan for 4": (block(earlier, mode="run"), "plan.json", "batches of 4 microbatches", "have 6"),
+        "plan for another GPU": (on_others, "plan.json", "gpu is", "A100", "H100"),
+        "plan cut short": (block(cut_short, mode="run"), "plan.json"),
+        "unknown GPU": (plain | {"simulated": {"gpu": "a101"}}, "a101"),
+        "too short": (plain | {"simulated": {"forward_s": [0.1] * 3}}, "forward_s", "3 entries", "4 stages"),
+        "a file": (plain | {"run_dir": str(root / "file")}, "perseus.run_dir", "is not a folder"),
+        "timelines": (
             plain | {"objective": {"timelines": str(root / "nowhere")}},
-            ("nowhere", "No such file"),
+            "nowhere",
+            "No such file",
         ),
     }
 
@@ -70,7 +65,7 @@ def microbatches(name: str) -> int:
 
 def go_through(rank: int, cases: Cases) -> dict[str, tuple[list[str], bool]]:
     seen = {}
-    for name, (perseus, _) in cases.items():
+    for name, (perseus, *_) in cases.items():
         print(f"== {name}\n", flush=True)  # noqa: T201
         content = config(microbatches(name), gradient_clipping=1.0, perseus=perseus)
         engine = build(content, stages=STAGES, inner=UNEVEN)
@@ -81,7 +76,7 @@ def go_through(rank: int, cases: Cases) -> dict[str, tuple[list[str], bool]]:
 def test_one_line_names_what_is_wrong_and_training_goes_on_untouched(cases: Cases) -> None:
     said = run_ranks(4, go_through, cases)
     parts = dict(part.split("\n", 1) for part in said[0].output.split("== ")[1:])
-    for name, (_, named) in cases.items():
+    for name, (_, *named) in cases.items():
         (line,) = [line for line in parts[name].splitlines() if line.startswith("perseus: ")]
         assert "off, training" in line
         assert [word for word in named if word not in line] == [], line
@@ -236,22 +231,6 @@ class Endless(AllForwardsFirst):
             yield []
 
 
-class UntilTheStep:
-    """Instructions that an engine runs: it stops by itself after the optimizer's step."""
-
-    def __init__(self, schedule: Endless) -> None:
-        self._schedule = schedule
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._schedule, name)
-
-    def __iter__(self) -> Iterator[list[object]]:
-        for step in self._schedule.steps():
-            yield step
-            if any(isinstance(command, pipe.OptimizerStep) for command in step):
-                return
-
-
 class StoppingEngine(OwnEngine):
     """Runs an endless schedule as far as the step."""
 
@@ -259,7 +238,7 @@ class StoppingEngine(OwnEngine):
         return Endless(engine=self)
 
     def _exec_schedule(self, pipe_schedule: object) -> None:
-        super()._exec_schedule(UntilTheStep(pipe_schedule))
+        super()._exec_schedule(AllForwardsFirst(engine=self))
 
 
 class OneByOne(AllForwardsFirst):

@@ -62,9 +62,6 @@ class AllForwardsFirst(pipe.PipeSchedule):
     def __init__(self, *, engine: PipelineEngine) -> None:
         super().__init__(engine.micro_batches, engine.num_stages, engine.stage_id)
 
-    def num_pipe_buffers(self) -> int:
-        return int(self.micro_batches)
-
     def steps(self) -> Iterator[list[object]]:
         for microbatch in range(self.micro_batches):
             commands: list[object] = [ReferenceForward(microbatch)]

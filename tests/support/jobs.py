@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 import torch
 from lone_job import events_of as events
@@ -163,6 +164,27 @@ def copy_of(run_dir: Path, to: Path, *, without: tuple[str, ...] = ()) -> Path:
         if name not in without:
             shutil.copy(run_dir / name, to / name)
     return to
+
+
+# Sequences of log-normal lengths, and the work that they are.
+
+PERIOD = 3
+"""Iterations after which the same lengths come again: the mean of a period is always the same."""
+SEQUENCES, MEDIAN, SIGMA, LONGEST = 4, 12.0, 0.6, 64
+
+
+def lengths_of(replica: int, iteration: int, microbatches: int) -> list[list[int]]:
+    """Lengths of the sequences in each microbatch of an iteration."""
+    random = np.random.default_rng([replica, iteration % PERIOD])
+    drawn = np.round(MEDIAN * random.lognormal(0.0, SIGMA, (microbatches, SEQUENCES)))
+    return [[int(length) for length in one] for one in np.clip(drawn, 1, LONGEST)]
+
+
+def by_lengths(microbatches: int, replicas: int = 2) -> dict[str, object]:
+    """Settings by which simulated GPUs take as long as these loads ask for."""
+    packs = [pack for r in range(replicas) for n in range(PERIOD) for pack in lengths_of(r, n, microbatches)]
+    mean = [sum(length**power for pack in packs for length in pack) / len(packs) for power in (1, 2)]
+    return {"mean_forward_s": 0.1, "load_terms": [0.1, 0.7, 0.2], "mean_load": mean}
 
 
 # What is dear to make and only read: made by one worker of a run, shared by all.

@@ -38,11 +38,8 @@ BATCHES: dict[str, tuple[Any, Load | None]] = {
     "lengths on the host": ((UserDict({"lengths": [3, 7, 2]}),), PACKED),
     "arguments and keywords": ([[], {"input_ids": IDS}], Load(12.0, 72.0)),
     "images": ({"pixel_values": torch.zeros(2, 3, 32, 32)}, Load(8.0, 32.0)),
-    "images of their own sizes": (
-        {"images": [torch.zeros(3, 16, 16), torch.zeros(3, 16, 32)]},
-        Load(3.0, 5.0),
-    ),
-    "text and grids of patches": (
+    "images of two sizes": ({"images": [torch.zeros(3, 16, 16), torch.zeros(3, 16, 32)]}, Load(3.0, 5.0)),
+    "patches": (
         {"input_ids": IDS[:1], "image_grid_thw": torch.tensor([[1, 2, 5]])},
         Load(16.0, 136.0),
     ),
