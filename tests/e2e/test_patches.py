@@ -93,9 +93,7 @@ def test_deepspeeds_changes_seven_lines_of_one_file() -> None:
     assert not [line for line in lines if line.startswith("-") and not line.startswith("---")]
 
 
-def test_an_engine_with_our_block_is_attached_and_without_us_it_trains_on_with_one_warning(
-    tmp_path: Path,
-) -> None:
+def test_an_engine_with_our_block_is_attached_or_trains_on_without_us(tmp_path: Path) -> None:
     if metadata.version("deepspeed") != RELEASE:
         pytest.skip(f"DeepSpeed {RELEASE} is not installed ({metadata.version('deepspeed')} is)")
     entry = next(file for file in metadata.files("deepspeed") or () if str(file) == "deepspeed/__init__.py")

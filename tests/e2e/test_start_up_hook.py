@@ -148,9 +148,7 @@ print(hasattr(early, "__perseus_wrapping__"))
 
 
 @pytest.mark.parametrize("asked", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_file_alone_has_megatrons_module_looked_at_from_its_import_on(
-    tmp_path: Path, *, asked: bool
-) -> None:
+def test_a_file_alone_has_megatrons_module_watched_from_its_import_on(tmp_path: Path, *, asked: bool) -> None:
     pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     named = {"PERSEUS_CONFIG": str(tmp_path / "perseus.json")} if asked else {}
     assert last_line(MEGATRON, **named) == str(asked)

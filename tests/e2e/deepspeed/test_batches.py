@@ -43,9 +43,7 @@ def ramped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
     return run_dir, run_ranks(STAGES, on_a_ramp, config(2, perseus=block(run_dir)), RAMP)
 
 
-def test_the_sweep_goes_on_across_the_ramp_and_each_size_has_its_own_plan_and_figure(
-    ramped: tuple[Path, list[Said]],
-) -> None:
+def test_a_ramp_has_one_sweep_and_a_plan_and_a_figure_for_each_size(ramped: tuple[Path, list[Said]]) -> None:
     run_dir, said = ramped
     plain = run_ranks(STAGES, on_a_ramp, config(2), RAMP)
     assert [one.value for one in said] == [one.value for one in plain]
@@ -63,9 +61,7 @@ def test_the_sweep_goes_on_across_the_ramp_and_each_size_has_its_own_plan_and_fi
     assert all(abs(one["slowdown_pct"]) < 1.0 for one in figures.values())
 
 
-def test_plans_are_found_again_and_a_new_size_gets_its_own(
-    ramped: tuple[Path, list[Said]], tmp_path: Path
-) -> None:
+def test_plans_are_found_again_and_new_sizes_planned(ramped: tuple[Path, list[Said]], tmp_path: Path) -> None:
     for name in ("profile.json", "plan.json", "plan.m4.json"):
         (tmp_path / name).write_bytes((ramped[0] / name).read_bytes())
     told = lines(run_ranks(STAGES, on_a_ramp, config(8, perseus=block(tmp_path)), AGAIN)[0])

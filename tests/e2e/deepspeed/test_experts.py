@@ -70,9 +70,7 @@ def train(rank: int, job: Callable[[Perseus], tuple[Any, Step]], perseus: Perseu
 
 
 @pytest.mark.parametrize(("ranks", "job"), [(4, pipeline), (2, zero)], ids=["pipeline", "ZeRO-1"])
-def test_replicas_with_common_experts_are_one_set_and_train_as_without_us(
-    tmp_path: Path, ranks: int, job: Callable[..., Any]
-) -> None:
+def test_replicas_of_common_experts_are_one_set(tmp_path: Path, ranks: int, job: Callable[..., Any]) -> None:
     said = run_ranks(ranks, train, job, block(tmp_path, mode="observe"))
     assert "2 replicas (coupled" in lines(said[0])[0]
     assert events(tmp_path)[0]["fingerprint"]["coupled"] == "2 pipelines"

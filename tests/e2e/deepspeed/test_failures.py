@@ -49,9 +49,7 @@ def lose_a_device(rank: int, content: Mapping[str, Any], fails: str) -> tuple[li
 
 
 @pytest.mark.parametrize(("mode", "fails"), [("run", "lock_clock"), ("profile", "energy_j")])
-def test_a_lost_device_takes_all_ranks_out_together(
-    lifecycle: Lifecycle, tmp_path: Path, mode: str, fails: str
-) -> None:
+def test_a_lost_gpu_takes_all_ranks_out(lifecycle: Lifecycle, tmp_path: Path, mode: str, fails: str) -> None:
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "lost")
     content = config(gradient_clipping=1.0, perseus=block(run_dir, mode=mode))
     said = run_ranks(4, lose_a_device, content, fails)

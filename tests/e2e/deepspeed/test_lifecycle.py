@@ -129,9 +129,7 @@ def evaluated(rank: int, content: dict[str, Any]) -> tuple[list[str], int]:
     return losses, locks()
 
 
-def test_the_command_makes_the_jobs_own_plan_and_a_second_start_runs_it_at_once(
-    lifecycle: Lifecycle, tmp_path: Path
-) -> None:
+def test_the_command_makes_the_jobs_own_plan_which_runs_at_once(lifecycle: Lifecycle, tmp_path: Path) -> None:
     """It is the same to the last bit, and so are the losses of a job that evaluates between its steps."""
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "again", without=("plan.json",))
     words = ["plan", str(run_dir / "profile.json"), "-o", str(run_dir / "plan.json")]

@@ -271,9 +271,7 @@ def test_only_the_true_straggler_is_named_and_the_slower_of_both_runs(capped: Ca
         assert held_s < waits_s <= SLOWDOWN * held_s
 
 
-def test_what_it_costs_is_in_the_journal_and_where_every_rank_is_in_the_run_directory(
-    capped: CappedJob,
-) -> None:
+def test_what_a_cap_costs_is_in_the_journal_and_all_ranks_in_the_run_directory(capped: CappedJob) -> None:
     found = events(capped.run_dir, "power_cap")
     caps_w = [None if one["power_w"] is None else one["power_w"] / 2 for one in found]
     assert caps_w == [pytest.approx(one) for one in (*capped.caps_w, None, capped.caps_w[0])]
@@ -309,9 +307,7 @@ def troubled(rank: int, content: dict[str, Any], leaves: bool) -> Book:  # noqa:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leaves", [True, False], ids=["falls silent", "stands still"])
-def test_a_silent_rank_ends_at_most_the_answers_to_stragglers(
-    planned: dict[str, Any], tmp_path: Path, *, leaves: bool
-) -> None:
+def test_a_silent_rank_ends_answers_at_most(planned: dict[str, Any], tmp_path: Path, *, leaves: bool) -> None:
     """Training alone waits for a rank that stands still for a while: nothing ends."""
     content = copied(planned, tmp_path / "run")
     said = run_ranks(4, troubled, content, leaves)

@@ -238,9 +238,7 @@ def planned(node: FakeNvml, run_dir: Path) -> Callable[[], bool]:
 
 
 @pytest.mark.slow
-def test_a_restarted_service_costs_a_plan_a_few_iterations(
-    node: FakeNvml, services: list[Daemon], tmp_path: Path
-) -> None:
+def test_a_restarted_service_costs_iterations(node: FakeNvml, services: list[Daemon], tmp_path: Path) -> None:
     run_dir, measured = tmp_path / "run", list[int]()
     runs = planned(node, run_dir)
 

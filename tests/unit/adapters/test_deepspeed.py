@@ -234,9 +234,7 @@ ON, OFF = (SimpleNamespace(enabled=enabled) for enabled in (True, False))
     ],
     ids=["as the engine prints", "never", "0", "no monitor", "off", "rank 1"],
 )
-def test_scalars_are_written_as_often_as_the_engine_prints(
-    monitor: object, rank: int, steps: object, every: int | None
-) -> None:
+def test_scalars_keep_the_engines_pace(monitor: object, rank: int, steps: object, every: int | None) -> None:
     engine = monitored_engine(monitor, rank=rank, steps_per_print=steps)
     assert EngineAdapter(engine).scalars_every == every
 

@@ -185,9 +185,7 @@ class Refusing(LoopAdapter):
         raise EngineError("no hooks here")
 
 
-def test_a_job_that_cannot_begin_gives_the_rest_back_where_one_part_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_cannot_begin_gives_the_rest_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = DeviceUnavailableError("the driver does not answer")
     monkeypatch.setattr(SimulatedGpu, "close", MagicMock(side_effect=silent))
     config = parse(block_of(tmp_path / "run"), {})

@@ -162,9 +162,7 @@ def active_plan(index: int = 1) -> ActivePlan:
 
 
 @pytest.mark.parametrize(("every", "ahead"), [(1, False), (2, True)], ids=["its own", "other batches'"])
-def test_lower_clocks_come_later_where_iterations_of_the_plan_itself_last_longer(
-    every: int, *, ahead: bool
-) -> None:
+def test_lower_clocks_come_later_where_iterations_of_the_plan_last_longer(every: int, *, ahead: bool) -> None:
     """What is exchanged is the time of the iteration before, whose batch may have been another."""
     plans = replace(PLANS, choice=np.array([[0, 0, 0, 0], [0, 0, 0, 1]]))  # its backward follows at once
     schedules = ClockSchedules(plans, pipeline_rank=1, change=ClockChange.of_latency(0.1))

@@ -248,9 +248,7 @@ def test_an_iteration_without_control_counts_for_neither_side() -> None:
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("ours")])
-def test_everything_is_given_back_once_before_a_word_is_written(
-    error: Exception | None, tmp_path: Path
-) -> None:
+def test_all_is_given_back_once_before_a_word_is_written(error: Exception | None, tmp_path: Path) -> None:
     """In reverse order, however often it leaves."""
     log = EventLog(0)
     job = Job(log=log)

@@ -363,9 +363,7 @@ def test_a_job_that_ends_before_an_audit_leaves_counts_that_a_report_reads_over(
     assert read_ranks(tmp_path / "ranks") == []
 
 
-def test_a_disk_that_hangs_does_not_keep_a_rank_from_leaving(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hung_disk_keeps_no_rank_from_leaving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [here], [gpu] = (ranks := Ranks(tmp_path)).monitors, ranks.gpus
     gpu.seen, answers, hung = [CAPPED], threading.Event(), threading.Event()
 
