@@ -85,11 +85,7 @@ def train(
         os.environ.update(flags or {})
     engine = build(content, stages=stages, inner=UNEVEN[-stages:])
     built(engine)
-    return trained(engine, losses(engine, steps))
-
-
-def trained(engine: PipelineEngine, seen: list[str]) -> Trained:
-    return Trained(seen, "_exec_schedule" in vars(engine), locks())
+    return Trained(losses(engine, steps), "_exec_schedule" in vars(engine), locks())
 
 
 def train_until(
@@ -113,7 +109,7 @@ def train_until(
         if rank == 0:
             give_way(run_dir)
         left = min(left - 1, more) if agreed(done(run_dir), more >= left) else left - 1
-    return trained(engine, seen)
+    return Trained(seen, "_exec_schedule" in vars(engine), locks())
 
 
 def until_measured(step: Callable[[], T], perseus: Mapping[str, Any] | None, at_most: int) -> list[T]:

@@ -11,16 +11,8 @@ import pytest
 
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.profile import CounterTrace, Interval
-from perseus_ds.runtime.accounting import (
-    Mode,
-    RankBooks,
-    Sample,
-    Side,
-    Total,
-    alike,
-    at_one_size,
-    robust_mean,
-)
+from perseus_ds.runtime import accounting
+from perseus_ds.runtime.accounting import Mode, RankBooks, Sample, Side, Total
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.schedule import Instruction, Kind, textbook
@@ -158,12 +150,12 @@ def test_a_thousand_samples_travel_in_forty_bytes_each() -> None:
 
 def test_the_mean_and_the_error_of_a_few_values_by_hand() -> None:
     """Of eight the middle four are 3 to 6; drawn in, they are 3 3 3 4 5 6 6 6, 14 squared about 4.5."""
-    found = robust_mean([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    found = accounting.robust_mean([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
     assert (found.mean, found.freedom) == (4.5, 3)
     assert found.se == pytest.approx(math.sqrt(14.0 / (4 * 3)))
-    single = robust_mean([2.0])
+    single = accounting.robust_mean([2.0])
     assert (single.mean, single.se, single.freedom) == (2.0, math.inf, 0)
-    assert robust_mean([]).mean == 0.0
+    assert accounting.robust_mean([]).mean == 0.0
 
 
 # How many measurements share an error, by hand.
@@ -185,7 +177,7 @@ BLOCKS_OF_FOUR = np.array([True, False, False, False] * 2)
 )
 def test_those_of_a_moment_count_as_one(lasts_s: list[float], period_s: float | None, shared: float) -> None:
     begins = BLOCKS_OF_FOUR[: len(lasts_s)]
-    assert alike(np.array(lasts_s), begins, period_s) == pytest.approx(shared)
+    assert accounting.alike(np.array(lasts_s), begins, period_s) == pytest.approx(shared)
 
 
 def test_a_thousand_measurements_are_held_against_each_other_in_little_memory() -> None:
@@ -196,7 +188,7 @@ def test_a_thousand_measurements_are_held_against_each_other_in_little_memory() 
     apart = np.abs(moments[:, None] - moments) % 1.0
     tracemalloc.start()
     try:
-        found = alike(lasts_s, begins, PERIOD_S)
+        found = accounting.alike(lasts_s, begins, PERIOD_S)
         most_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -292,12 +284,14 @@ def test_both_sides_are_brought_to_the_mean_of_all_sizes() -> None:
         samples = deque(Sample(i, 1, n * 1.0, n * energy_j, n) for i, n in enumerate(sizes * 2))
         return Side.of([Total(4, samples)])
 
-    before, after = (side.averages() for side in at_one_size([of(100.0, 0.9, 1.1), of(80.0, 2.7, 3.3)]))
+    before, after = (
+        side.averages() for side in accounting.at_one_size([of(100.0, 0.9, 1.1), of(80.0, 2.7, 3.3)])
+    )
     assert (before.iteration_time_s, after.iteration_time_s) == pytest.approx((2.0, 2.0))
     assert (before.energy_j, after.energy_j) == pytest.approx((200.0, 160.0))
     for size in (1.0, 0.0):
         alike = [of(100.0, size, size), of(80.0, size, size)]
-        assert at_one_size(alike) == alike, "of one size, or of sizes that nobody counts"
+        assert accounting.at_one_size(alike) == alike, "of one size, or of sizes that nobody counts"
 
 
 def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:
@@ -315,7 +309,7 @@ def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:
 
     raw = [of(0.55, 1.0), of(0.7, 1.01)]
     assert raw[1].averages().iteration_time_s / raw[0].averages().iteration_time_s > 1.2
-    before, after = (one.averages() for one in at_one_size(raw))
+    before, after = (one.averages() for one in accounting.at_one_size(raw))
     assert after.iteration_time_s / before.iteration_time_s == pytest.approx(1.01, abs=0.005)
     assert after.energy_j / before.energy_j == pytest.approx(1.0, abs=0.02)
 

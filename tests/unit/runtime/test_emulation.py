@@ -318,20 +318,17 @@ def test_every_computation_ends_when_the_graph_says(name: str) -> None:
                 assert end_s == pytest.approx(ends_s[instruction], abs=1e-9), instruction
 
 
-def test_the_ranks_of_a_pipeline_step_together() -> None:
+def test_replicas_leave_the_reduction_together_and_ranks_of_a_pipeline_the_step() -> None:
     """The norm of the gradients waits for the last of them, within the iteration."""
-    sessions = run_ranks(with_tail(SCHEDULES["buffered"]))
-    assert len({round(session.ends_s[-1], 9) for session in sessions}) == 1
-    assert len({round(session.starts_s[-1], 9) for session in sessions}) == len(sessions)
-
-
-def test_replicas_leave_the_reduction_together() -> None:
     schedule = with_tail(SCHEDULES["buffered"])
     sessions = run_ranks(schedule, replicas=2)
     for rank in range(schedule.ranks):
         fast, slow = sessions[rank], sessions[schedule.ranks + rank]
         assert fast.ends_s[-2] == pytest.approx(slow.ends_s[-2], abs=1e-9)
         assert fast.starts_s[-2] < slow.starts_s[-2]
+    pipeline = sessions[: schedule.ranks]
+    assert len({round(session.ends_s[-1], 9) for session in pipeline}) == 1
+    assert len({round(session.starts_s[-1], 9) for session in pipeline}) == schedule.ranks
 
 
 def test_no_rank_begins_an_iteration_before_all_ended_the_last() -> None:

@@ -237,14 +237,8 @@ def line(*pairs: ClockPair) -> ClockSegments:
     return ClockSegments(1.0, 100.0, steps)
 
 
-WHOLE, LOW, SLOW_MEMORY = (
-    line(ClockPair()),
-    line(ClockPair(), ClockPair(None, 900)),
-    line(ClockPair(5001, 900)),
-)
-
-
-LINES = (WHOLE, LOW, SLOW_MEMORY)
+WHOLE, LOW = line(ClockPair()), line(ClockPair(), ClockPair(None, 900))
+LINES = WHOLE, LOW, line(ClockPair(5001, 900))  # the last one lowers the memory's clock
 UNKNOWN, UNKNOWN_MEMORY = (line(ClockPair(), pair) for pair in (ClockPair(None, 901), ClockPair(5002, 900)))
 
 

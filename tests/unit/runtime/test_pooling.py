@@ -24,17 +24,16 @@ def rank_status(
     *,
     time_s: float = 1.0,
     blocking_w: float = 50.0,
-    fixed_s: Mapping[Kind, float] = {},
-    transfers_s: Mapping[Kind, tuple[float, ...]] = {},
+    fixed_s: Mapping[Kind, float | tuple[float, ...]] = {},
     achieved_mhz: int | None = 1000,
     reasons: int = 0,
     spread: float = 0.0,
     time_sd_s: float | None = None,
 ) -> Measured:
+    """A rank's report; of transfers there is a time for each."""
     point = Point(1000, time_s, 100 * time_s, 0.3, 4.0, 8, achieved_mhz, reasons, time_sd_s)
-    fixed, transfers = (
-        {(stage, kind): value for kind, value in some.items()} for some in (fixed_s, transfers_s)
-    )
+    fixed = {(stage, kind): one for kind, one in fixed_s.items() if not kind.is_transfer}
+    transfers = {(stage, kind): one for kind, one in fixed_s.items() if kind.is_transfer}
     points = {(stage, Kind.FORWARD): point}
     return Measured(replica, Estimate(1000, points, blocking_w, fixed, transfers, spread))
 
@@ -81,45 +80,35 @@ def test_the_worst_of_what_was_read_back_is_kept() -> None:
     assert (point.achieved_mhz, point.event_reasons) == (990, 12)
 
 
+Seen = tuple[int, int, Mapping[Kind, float | tuple[float, ...]]]
+"""Stage and replica of a rank, and its fixed times."""
+
+
 @pytest.mark.parametrize(
-    ("words", "fixed_s"),
+    ("seen", "fixed_s"),
     [
-        pytest.param(
-            [rank_status(0, 0, fixed_s={Kind.LOAD: 0.3}), rank_status(0, 1, fixed_s={Kind.LOAD: 0.1})],
-            {(0, Kind.LOAD): 0.1},
-            id="the shortest of the stage",
-        ),
-        pytest.param(
-            [
-                rank_status(0, fixed_s={Kind.STEP: 0.9, Kind.LOAD: 0.2}),
-                rank_status(1, fixed_s={Kind.STEP: 0.1}),
-            ],
+        ([(0, 0, {Kind.LOAD: 0.3}), (0, 1, {Kind.LOAD: 0.1})], {(0, Kind.LOAD): 0.1}),
+        (
+            [(0, 0, {Kind.STEP: 0.9, Kind.LOAD: 0.2}), (1, 0, {Kind.STEP: 0.1})],
             {(0, Kind.LOAD): 0.2, (0, Kind.STEP): 0.1, (1, Kind.STEP): 0.1},
-            id="the step, of all stages",
         ),
-        pytest.param(
-            # stage 0 waits for stage 1 in the first send, stage 1 for stage 0 in the second
-            [
-                rank_status(0, transfers_s={SA: (0.9, 0.1), RG: (0.7, 0.3)}),
-                rank_status(1, transfers_s={RA: (0.1, 0.8), SG: (0.2, 0.3)}),
-            ],
+        (  # stage 0 waits for stage 1 in the first send, stage 1 for stage 0 in the second
+            [(0, 0, {SA: (0.9, 0.1), RG: (0.7, 0.3)}), (1, 0, {RA: (0.1, 0.8), SG: (0.2, 0.3)})],
             {(0, SA): 0.1, (1, SG): 0.25},
-            id="a transfer, what its later end saw",
         ),
-        pytest.param(
-            [
-                *(rank_status(0, n, transfers_s={SA: (sent_s,)}) for n, sent_s in enumerate((1.0, 4.0))),
-                *(rank_status(1, n, transfers_s={RA: (got_s,)}) for n, got_s in enumerate((2.0, 3.0))),
-            ],
+        (
+            [(0, 0, {SA: (1.0,)}), (0, 1, {SA: (4.0,)}), (1, 0, {RA: (2.0,)}), (1, 1, {RA: (3.0,)})],
             {(0, SA): 2.0},
-            id="transfers within one replica",
         ),
-        pytest.param(
-            [rank_status(0, transfers_s={SA: (1.0,)}), rank_status(1)], {}, id="no transfer with one end"
-        ),
+        ([(0, 0, {SA: (1.0,)}), (1, 0, {})], {}),
+    ],
+    ids=[
+        *("the shortest of the stage", "the step, of all stages", "a transfer, what its later end saw"),
+        *("transfers within one replica", "no transfer with one end"),
     ],
 )
-def test_fixed_times_without_waits(words: list[Measured], fixed_s: Mapping[tuple[int, Kind], float]) -> None:
+def test_fixed_times_without_waits(seen: list[Seen], fixed_s: Mapping[tuple[int, Kind], float]) -> None:
+    words = [rank_status(stage, replica, fixed_s=own) for stage, replica, own in seen]
     assert pool(words).fixed_s == pytest.approx(fixed_s)
 
 

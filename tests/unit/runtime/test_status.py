@@ -318,14 +318,6 @@ def test_a_kind_is_said_once_and_recorded_by_rank(tmp_path: Path, capsys: pytest
     assert ranks.recorded() == [("power_cap", 1), ("power_cap", 0)]
 
 
-def test_other_ranks_are_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    there = Ranks(tmp_path, first=3)
-    there.gpus[0].seen = [CAPPED]
-    there.iterate(2)
-    assert capsys.readouterr().err == ""
-    assert not (tmp_path / "events.jsonl").exists()
-
-
 def test_the_reason_for_giving_up_is_handed_over(tmp_path: Path) -> None:
     here = Ranks(tmp_path)
     here.gpus[0].why = DeviceUnavailableError("somebody else changed the clock")
@@ -345,22 +337,15 @@ def test_counts_are_added_to_what_stands_in_the_ranks_file(tmp_path: Path) -> No
     [here], [gpu] = (ranks := Ranks(tmp_path)).monitors, ranks.gpus
     here.write()
     assert not (tmp_path / "ranks").exists()
-    file = tmp_path / "ranks" / "rank_00000.json"
-    file.parent.mkdir()
+    gpu.seen, file = [CAPPED], tmp_path / "ranks" / "rank_00000.json"
+    here.write()
+    assert file.exists()
+    assert read_ranks(file.parent) == [], "a report reads over what a job leaves that ends before an audit"
     file.write_text('{"rank": 0, "stage": 4}')
-    gpu.seen = [CAPPED]
     here.write()
     content = json.loads(file.read_text())
     assert content["stage"] == 4
     assert content["conflicts"] == [{"kind": "power_cap", "line": CAPPED.line, "count": 7}]
-
-
-def test_a_job_that_ends_before_an_audit_leaves_counts_that_a_report_reads_over(tmp_path: Path) -> None:
-    [here], [gpu] = (ranks := Ranks(tmp_path)).monitors, ranks.gpus
-    gpu.seen = [CAPPED]
-    here.write()
-    assert (tmp_path / "ranks" / "rank_00000.json").exists()
-    assert read_ranks(tmp_path / "ranks") == []
 
 
 def test_a_hung_disk_keeps_no_rank_from_leaving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
