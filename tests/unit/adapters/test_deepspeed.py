@@ -10,18 +10,7 @@ import torch.distributed as dist
 from ranks import run_ranks
 from torch import nn
 
-from perseus_ds.adapters.deepspeed import (
-    KINDS,
-    LATER,
-    REQUIRED_NAMES,
-    EngineAdapter,
-    check,
-    coupled_by_experts,
-    is_training,
-    order_of,
-    unknown_of,
-    weight_of,
-)
+from perseus_ds.adapters import deepspeed as adapter
 from perseus_ds.adapters.deepspeed_settings import TESTED_DEEPSPEED, crashes_with_timers, raw_config
 from perseus_ds.adapters.deepspeed_zero import FirstIteration, resize_order
 from perseus_ds.adapters.deepspeed_zero import order_of as loop_order
@@ -43,7 +32,7 @@ def pipeline_of(microbatches: int, stages: int, *, tied: Collection[int] = ()) -
 
 
 def place(stage: int, pipe_schedule: Any, *, tied: bool = False) -> Place:  # noqa: ANN401
-    order = order_of(pipe_schedule, stage, without=() if tied else {Kind.REDUCE_TIED})
+    order = adapter.order_of(pipe_schedule, stage, without=() if tied else {Kind.REDUCE_TIED})
     return Place(stage, 0, order, {stage: 1}, {stage: 1.0}, "float32")
 
 
@@ -112,7 +101,7 @@ def stream(text: str) -> Any:  # noqa: ANN401
 
 
 def read(text: str) -> str:
-    return " ".join(map(str, order_of(stream(text), 0)))
+    return " ".join(map(str, adapter.order_of(stream(text), 0)))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +120,7 @@ def test_a_backward_is_that_of_the_forward_in_its_buffer(text: str, order: str) 
 
 def test_an_unknown_instruction_is_carried_under_its_name() -> None:
     assert read("R0 F0 B0 S") == "0X0 0F0 0B0 0OS0"
-    assert unknown_of(stream("R0 F0 B0 S")) == ("ReferenceForward",)
+    assert adapter.unknown_of(stream("R0 F0 B0 S")) == ("ReferenceForward",)
 
 
 @pytest.mark.parametrize(
@@ -139,26 +128,25 @@ def test_an_unknown_instruction_is_carried_under_its_name() -> None:
     [("F0 B0 S", True), ("F0 I0 W", True), ("L0 S", True), ("L0 F0", False), ("F0 R0", False), ("", False)],
 )
 def test_what_trains_is_what_goes_backward_or_steps(text: str, trains: bool) -> None:  # noqa: FBT001
-    assert is_training(stream(text)) is trains
+    assert adapter.is_training(stream(text)) is trains
 
 
 # What we rely on in DeepSpeed is checked by name, and a refusal says what is missing and what was tested.
 
-COMMANDS = {type(name, (), {}): print for name in KINDS}
+COMMANDS = {type(name, (), {}): print for name in adapter.KINDS}
 
 
 def engine(**changes: object) -> SimpleNamespace:
     """Everything that we need, under its name; a change to None takes it away."""
-    content: dict[str, object] = dict.fromkeys(REQUIRED_NAMES, object()) | {"_INSTRUCTION_MAP": COMMANDS}
-    content |= changes
+    content = dict.fromkeys(adapter.REQUIRED_NAMES, object()) | {"_INSTRUCTION_MAP": COMMANDS} | changes
     return SimpleNamespace(**{name: value for name, value in content.items() if value is not None})
 
 
 def test_what_is_missing_is_named_with_its_use() -> None:
-    assert check(whole := engine()) is whole
-    for name, use in REQUIRED_NAMES.items():
+    assert adapter.check(whole := engine()) is whole
+    for name, use in adapter.REQUIRED_NAMES.items():
         with pytest.raises(EngineError, match=f"DeepSpeed .*PipelineEngine.{name}, .*{use}") as refused:
-            check(engine(**{name: None}))
+            adapter.check(engine(**{name: None}))
         assert all(release in str(refused.value) for release in TESTED_DEEPSPEED)
 
 
@@ -167,8 +155,9 @@ def test_a_missing_instruction_is_named_but_for_the_later_ones_and_others_are_no
         return {kind: handler for kind, handler in COMMANDS.items() if kind.__name__ not in names}
 
     with pytest.raises(EngineError, match="SendGrad"):
-        check(engine(_INSTRUCTION_MAP=without("SendGrad")))
-    check(engine(_INSTRUCTION_MAP=without(*LATER) | {type("ReferenceForward", (), {}): print}))
+        adapter.check(engine(_INSTRUCTION_MAP=without("SendGrad")))
+    others = {type("ReferenceForward", (), {}): print}
+    adapter.check(engine(_INSTRUCTION_MAP=without(*adapter.LATER) | others))
 
 
 def test_the_configuration_is_what_the_user_wrote() -> None:
@@ -195,10 +184,10 @@ def head(tied: object, x: object) -> object:
 
 def test_biases_norms_and_embeddings_do_not_multiply_and_a_tied_head_does() -> None:
     embedding, block = nn.Embedding(100, 8), nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(8))
-    assert weight_of([embedding, block]) == 32
-    assert weight_of([nn.Sequential(embedding, nn.Linear(2, 2))]) == 4
-    assert weight_of([embedding]) == 0
-    assert weight_of([partial(head, embedding), lambda x: x]) == 800
+    assert adapter.weight_of([embedding, block]) == 32
+    assert adapter.weight_of([nn.Sequential(embedding, nn.Linear(2, 2))]) == 4
+    assert adapter.weight_of([embedding]) == 0
+    assert adapter.weight_of([partial(head, embedding), lambda x: x]) == 800
 
 
 # What DeepSpeed's monitors are given, and when they are asked at all.
@@ -215,7 +204,7 @@ def monitored_engine(monitor: object, *, rank: int = 0, steps_per_print: object 
 def test_scalars_stand_beside_deepspeeds_own() -> None:
     rows: list[Row] = []
     engine = monitored_engine(SimpleNamespace(enabled=True, write_events=rows.extend))
-    EngineAdapter(engine).write_scalars({"plan": 3, "slack_s": 0.5})
+    adapter.EngineAdapter(engine).write_scalars({"plan": 3, "slack_s": 0.5})
     assert rows == [("Perseus/plan", 3, 64), ("Perseus/slack_s", 0.5, 64)]
 
 
@@ -236,7 +225,7 @@ ON, OFF = (SimpleNamespace(enabled=enabled) for enabled in (True, False))
 )
 def test_scalars_keep_the_engines_pace(monitor: object, rank: int, steps: object, every: int | None) -> None:
     engine = monitored_engine(monitor, rank=rank, steps_per_print=steps)
-    assert EngineAdapter(engine).scalars_every == every
+    assert adapter.EngineAdapter(engine).scalars_every == every
 
 
 # Ranks that exchange tokens in layers of experts.
@@ -250,7 +239,7 @@ def coupled(rank: int) -> list[tuple[int, ...]]:
         layers[0].ep_group = alone
     layers[1].ep_group = both
     return [
-        coupled_by_experts(one)
+        adapter.coupled_by_experts(one)
         for one in (layers[0], layers[1], nn.Sequential(nn.Tanh(), nn.Sequential(layers[1], layers[2])))
     ]
 

@@ -10,23 +10,7 @@ import pytest
 from adapter_contract import CallNotes
 from torch import nn
 
-from perseus_ds.adapters.megatron import (
-    MODULE,
-    PASSES,
-    REQUIRED_NAMES,
-    STEPS,
-    MegatronAdapter,
-    OnePass,
-    Wrapping,
-    Writers,
-    check,
-    check_table,
-    is_one_graph,
-    left_out_of,
-    order_of,
-    refuse_unsupported,
-    wrappings_of,
-)
+from perseus_ds.adapters import megatron as adapter
 from perseus_ds.errors import EngineError
 
 
@@ -39,23 +23,23 @@ from perseus_ds.errors import EngineError
     ],
 )
 def test_1f1b_ends_in_a_step(rank: int, ranks: int, microbatches: int, order: str, *, reduces: bool) -> None:
-    found = order_of(rank, ranks=ranks, microbatches=microbatches, reduces=reduces)
+    found = adapter.order_of(rank, ranks=ranks, microbatches=microbatches, reduces=reduces)
     assert " ".join(map(str, found)) == order
 
 
-INTERLEAVED = order_of(1, ranks=2, microbatches=2, chunks=2, group=2, reduces=True)
+INTERLEAVED = adapter.order_of(1, ranks=2, microbatches=2, chunks=2, group=2, reduces=True)
 TABLE = [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 def test_chunk_c_of_a_rank_is_model_stage_c_times_ranks_plus_rank() -> None:
     assert " ".join(map(str, INTERLEAVED)) == "1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1 1AR0 1OS0"
-    check_table(TABLE, INTERLEAVED, ranks=2, chunks=2)
+    adapter.check_table(TABLE, INTERLEAVED, ranks=2, chunks=2)
 
 
 @pytest.mark.parametrize("table", [TABLE[:-1], TABLE[::-1], []])
 def test_another_table_is_refused(table: list[tuple[int, int]]) -> None:
     with pytest.raises(EngineError, match="interleaved"):
-        check_table(table, INTERLEAVED, ranks=2, chunks=2)
+        adapter.check_table(table, INTERLEAVED, ranks=2, chunks=2)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +53,7 @@ def test_another_table_is_refused(table: list[tuple[int, int]]) -> None:
 )
 def test_what_contains_a_wait_for_replicas_is_left_out(overlaps: dict[str, bool], left_out: str) -> None:
     module = SimpleNamespace(ddp_config=SimpleNamespace(**overlaps))
-    assert " ".join(sorted(map(str, left_out_of(INTERLEAVED, [module])))) == left_out
+    assert " ".join(sorted(map(str, adapter.left_out_of(INTERLEAVED, [module])))) == left_out
 
 
 class Scope(Enum):
@@ -79,8 +63,8 @@ class Scope(Enum):
 
 def megatron(without: str = "") -> ModuleType:
     """A module with all that is asked of megatron-core's, but for a name."""
-    module, state = ModuleType(MODULE), SimpleNamespace()
-    for required in REQUIRED_NAMES.keys() - {without}:
+    module, state = ModuleType(adapter.MODULE), SimpleNamespace()
+    for required in adapter.REQUIRED_NAMES.keys() - {without}:
         *path, name = required.split(".")
         setattr(state if path else module, name, lambda: 1)
     if without != "forward_step":
@@ -90,10 +74,10 @@ def megatron(without: str = "") -> ModuleType:
 
 
 def test_a_missing_name_is_named_with_the_releases_tested() -> None:
-    check(megatron())
-    for required in REQUIRED_NAMES:
+    adapter.check(megatron())
+    for required in adapter.REQUIRED_NAMES:
         with pytest.raises(EngineError, match=required) as refused:
-            check(megatron(required))
+            adapter.check(megatron(required))
         assert "0.16.1" in (refused.value.hint or "")
 
 
@@ -101,7 +85,7 @@ def test_the_fork_of_megatron_deepspeed_is_known_by_its_forward_step() -> None:
     module = megatron()
     module.forward_step = lambda forward_step_func, data_iterator, model: None
     with pytest.raises(EngineError, match="current_microbatch") as refused:
-        check(module)
+        adapter.check(module)
     assert "--deepspeed" in (refused.value.hint or "")
 
 
@@ -132,20 +116,20 @@ SERVED = [
 def test_what_is_not_served_has_its_reason(settings: dict[str, object], argument: str, words: str) -> None:
     keywords = {"pg_collection": type(argument, (), {})()}
     with pytest.raises(EngineError, match=words):
-        refuse_unsupported(SimpleNamespace(**settings), keywords)
+        adapter.refuse_unsupported(SimpleNamespace(**settings), keywords)
 
 
 @pytest.mark.parametrize("settings", [*SERVED, *REPLAYED])
 def test_what_one_graph_holds_is_known_and_served_too(settings: dict[str, object]) -> None:
     config = SimpleNamespace(**settings)
-    refuse_unsupported(config, {})
-    assert is_one_graph(config) == (settings in REPLAYED)
+    adapter.refuse_unsupported(config, {})
+    assert adapter.is_one_graph(config) == (settings in REPLAYED)
 
 
 def schedules_of(function: Callable[..., object], **more: object) -> ModuleType:
     """A stand-in of Megatron's module, each of whose passes is this function."""
     module = ModuleType("schedules")
-    vars(module).update(dict.fromkeys(PASSES, function), **more)
+    vars(module).update(dict.fromkeys(adapter.PASSES, function), **more)
     return module
 
 
@@ -154,19 +138,19 @@ def schedules() -> ModuleType:
     """A pass runs one forward and one backward, looked up at the call."""
 
     def a_pass(**_: object) -> None:
-        for step in STEPS:
+        for step in adapter.STEPS:
             getattr(module, step)()
 
-    steps = {step: lambda: None for step in STEPS}
+    steps = {step: lambda: None for step in adapter.STEPS}
     module = schedules_of(a_pass, get_model_config=lambda _: SimpleNamespace(), **steps)
     return module
 
 
 def test_a_second_model_runs_unmeasured(schedules: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     first, second, heard = nn.Linear(1, 1), nn.Linear(1, 1), CallNotes()
-    hooks = MegatronAdapter(OnePass(schedules, PASSES[0], {"model": first}))
+    hooks = adapter.MegatronAdapter(adapter.OnePass(schedules, adapter.PASSES[0], {"model": first}))
     hooks.install(heard)
-    train = getattr(schedules, PASSES[0])
+    train = getattr(schedules, adapter.PASSES[0])
     train(model=first, num_microbatches=1)
     measured = list(heard.calls)
     assert measured == ["begins 1", "<F", "F>", "<B", "B>", "ends"]
@@ -180,7 +164,7 @@ def test_a_second_model_runs_unmeasured(schedules: ModuleType, capsys: pytest.Ca
     hooks.remove()
 
 
-NAME = PASSES[1]
+NAME = adapter.PASSES[1]
 
 
 @pytest.fixture
@@ -188,12 +172,12 @@ def module() -> ModuleType:
     return schedules_of(lambda *, calls, **_: calls.append("megatron"))
 
 
-def saying(module: ModuleType, word: str) -> Wrapping:
-    def around(present: OnePass, call: Callable[[], object]) -> object:
+def saying(module: ModuleType, word: str) -> adapter.Wrapping:
+    def around(present: adapter.OnePass, call: Callable[[], object]) -> object:
         present.keywords["calls"].append(word)
         return call()
 
-    return Wrapping(module, around)
+    return adapter.Wrapping(module, around)
 
 
 def called(module: ModuleType, function: Callable[..., object] | None = None) -> list[str]:
@@ -217,14 +201,14 @@ def test_removed_in_any_order_the_own_functions_are_back(module: ModuleType, *, 
     before = dict(vars(module))
     pair = [saying(module, word) for word in ("first", "second")]
     assert called(module) == ["second", "first", "megatron"]
-    assert list(wrappings_of(module)) == pair[::-1]
+    assert list(adapter.wrappings_of(module)) == pair[::-1]
     one, other = reversed(pair) if outer_first else pair
     one.remove()
     one.remove()
     assert called(module) == ["first" if outer_first else "second", "megatron"]
     other.remove()
     assert dict(vars(module)) == before
-    assert list(wrappings_of(module)) == []
+    assert list(adapter.wrappings_of(module)) == []
 
 
 def test_a_function_that_the_job_kept_calls_what_is_there_now(module: ModuleType) -> None:
@@ -281,7 +265,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_both_writers_get_megatrons_own_names(script: SimpleNamespace) -> None:
     script.log = Rows()
-    writers = Writers.find()
+    writers = adapter.Writers.find()
     assert writers.every == 5
     writers.write(SHOWN)
     assert script.board == [("iter-energy/gpu", 812.0, 70), ("power/gpu", 290.0, 70)]
@@ -293,10 +277,10 @@ def test_both_writers_get_megatrons_own_names(script: SimpleNamespace) -> None:
 
 def test_no_other_writers_are_used(script: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     script.arguments.log_energy = True
-    assert Writers.find() is None, "Megatron's own monitor is not doubled"
+    assert adapter.Writers.find() is None, "Megatron's own monitor is not doubled"
     script.arguments.log_energy, script.board = False, None
-    assert Writers.find() is None, "on this rank there is none"
+    assert adapter.Writers.find() is None, "on this rank there is none"
     monkeypatch.setitem(sys.modules, "megatron.training.global_vars", ModuleType("global_vars"))
-    assert Writers.find() is None, "another script"
+    assert adapter.Writers.find() is None, "another script"
     monkeypatch.delitem(sys.modules, "megatron.training.global_vars")
-    assert Writers.find() is None
+    assert adapter.Writers.find() is None
