@@ -2,8 +2,6 @@
 
 import errno
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +12,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from lone_job import events_of
+from lone_job import events_of, logging_in, names_of
 from schedules import two_plans
 
 from perseus_ds.run_directory.events import read_events
@@ -65,25 +63,14 @@ def test_on_an_ordinary_disk_a_write_is_over_and_leaves_no_thread() -> None:
     assert "perseus-disk" not in [thread.name for thread in threading.enumerate()]
 
 
-@pytest.mark.parametrize("written_before", [True, False])
-def test_a_write_needs_no_new_thread(tmp_path: Path, written_before: bool) -> None:  # noqa: FBT001
+def test_a_write_needs_no_new_thread(log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From Python 3.12 on none can begin while the interpreter exits."""
-    program = f"""
-import threading
-from pathlib import Path
-from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.runtime.event_log import EventLog
-log = EventLog(0)
-log.writes_to(RunDirectory(Path({str(tmp_path)!r})))
-if {written_before}:
     log.event("running")
-def refuse(*_):
-    raise RuntimeError("can't create new thread at interpreter shutdown")
-threading.Thread.start = refuse
-log.event("ended")
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
-    assert [event["event"] for event in read_events(tmp_path / "events.jsonl")][-1] == "ended"
+    error = RuntimeError("can't create new thread at interpreter shutdown")
+    monkeypatch.setattr(threading.Thread, "start", MagicMock(side_effect=error))
+    for one in (log, logging_in(tmp_path)):
+        one.event("ended")
+    assert names_of(tmp_path) == ["running", "ended", "ended"]
 
 
 def test_a_disk_that_hangs_is_waited_for_once_and_gets_everything_in_order() -> None:
@@ -193,11 +180,7 @@ def test_coming_and_going_are_a_line_each(
     gpus = [{"host": "node1", "gpu": f"0000:0{bus}:00.0"} for bus in (2, 3, 4)]
     figures = {"slowdown": 1.25, "cause": Cause.MEASURED.value, "doubt": 0.00316}
     assert coming["stragglers"] == [{"replica": 1, **figures, "gpus": gpus}]
-    ranks, baseline = PLANS.schedule.ranks, PLANS.baseline
-    waited_j = baseline.blocking_power_w * ranks * (SYNC_TIME_S - baseline.iteration_time_s)
-    now_j = float(PLANS.effective_energy_j[last]) + PLANS.blocking_power_w * ranks * SYNC_TIME_S
-    saving_pct = 100.0 * (1.0 - now_j / (baseline.energy_j + waited_j))
-    assert coming["predicted_saving_pct"] == pytest.approx(saving_pct)
+    assert f"{coming['predicted_saving_pct']:.1f} % energy" in came
 
 
 def test_slow_but_waited_for_by_nobody_is_no_news(reporter: StragglerReporter, tmp_path: Path) -> None:
