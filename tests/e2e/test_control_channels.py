@@ -45,9 +45,7 @@ def live(rank: int, folder: Path) -> list[tuple[str, list[object]]]:
 
 def test_ranks_that_have_come_more_often_than_others_meet_them(tmp_path: Path) -> None:
     """A framework destroys its process groups and makes them again in the same processes."""
-    expected = [
-        (f"{life} {meeting} of 0", list(range(RANKS))) for life in range(LIVES) for meeting in range(2)
-    ]
+    expected = [(f"{life} {n} of 0", list(range(RANKS))) for life in range(LIVES) for n in range(2)]
     assert [one.value for one in run_ranks(RANKS, live, tmp_path)] == [expected] * RANKS
 
 

@@ -43,10 +43,8 @@ class Jobs:
         seen = {json.loads(line)["event"] for line in written.splitlines()}
         assert not seen & {"straggler", "disabled", "alone", "contradicted", "slower", "paced_no_more"}
         facts = free["facts"]
-        for name, expected_pct in (
-            ("saving", free["predicted_saving_pct"]),
-            ("slowdown", facts["predicted_slowdown_pct"]),
-        ):
+        expected = {"saving": free["predicted_saving_pct"], "slowdown": facts["predicted_slowdown_pct"]}
+        for name, expected_pct in expected.items():
             within_pct = SURE * free[f"{name}_se_pct"] + facts[f"predicted_{name}_within_pct"]
             assert abs(free[f"{name}_pct"] - expected_pct) <= within_pct
         assert paced["saving_pct"] > free["saving_pct"] + more_pct

@@ -81,13 +81,8 @@ def test_the_sdist_has_what_is_not_code(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    needed = {"README.md", "CHANGELOG.md", "LICENSE", "configs/demo.json", "docs/architecture.md"}
-    needed |= {
-        "patches/README.md",
-        "scripts/guardd/perseus-guardd.service",
-        "scripts/demo",
-        "tests/conftest.py",
-    }
+    needed = {"README.md", "CHANGELOG.md", "configs/demo.json", "docs/architecture.md", "scripts/demo"}
+    needed |= {"LICENSE", "patches/README.md", "scripts/guardd/perseus-guardd.service", "tests/conftest.py"}
     assert needed - names == set()
     assert not any(name.startswith((".venv", ".cache", "perseus_runs")) for name in names)
 

@@ -248,9 +248,7 @@ ZBV = {"training.local_batch_size": "4", "parallelism.pipeline_parallel_schedule
 
 
 @pytest.mark.parametrize(("job", "ranks", "replicas"), [(FSDP2, 4, 2), (ZBV, 2, 1)], ids=["fsdp2", "zbv"])
-def test_a_job_saves_and_learns_the_same(
-    tmp_path: Path, job: dict[str, str], ranks: int, replicas: int
-) -> None:
+def test_torchtitan_learns_the_same(tmp_path: Path, job: dict[str, str], ranks: int, replicas: int) -> None:
     file = written(tmp_path / "block.json", block(tmp_path / "run"))
     assets(tmp_path)
     words = [f"--{key}={value}" for key, value in (JOB | job).items()]

@@ -171,9 +171,8 @@ def hosts(
 
 def _host(switch: subprocess.Popen[str], number: int, days_apart: float) -> Host:
     ahead_s = str(int(number * days_apart * 86_400))
-    inside = _begun(
-        *entering(switch), *("unshare", "--net", "--mount", "--uts", "--time", "--monotonic", ahead_s)
-    )
+    own = ("unshare", "--net", "--mount", "--uts", "--time", "--monotonic", ahead_s)
+    inside = _begun(*entering(switch), *own)
     host = Host(number, inside)
     try:
         _plug_in(switch, host)

@@ -50,25 +50,15 @@ class Pipeline:
     ) -> None:
         kind, chunks, layout = SCHEDULES[name]
         rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
-        held = {"loop": [rank + chunk * ranks for chunk in range(chunks)], "v": [rank, 2 * ranks - 1 - rank]}[
-            layout
-        ]
+        loop, cpu = [rank + chunk * ranks for chunk in range(chunks)], torch.device("cpu")
         self.stages = [
-            PipelineStage(
-                wrap(self._layer(stage, inner(stage))),
-                stage,
-                ranks * chunks,
-                torch.device("cpu"),
-                group=group,
-            )
-            for stage in held
+            PipelineStage(wrap(self._layer(stage, inner(stage))), stage, ranks * chunks, cpu, group=group)
+            for stage in (loop if layout == "loop" else [rank, 2 * ranks - 1 - rank])
         ]
-        self.schedule = kind(
-            self.stages if chunks > 1 else self.stages[0], microbatches, loss_fn=nn.functional.mse_loss
-        )
-        self._optimizer = torch.optim.SGD(
-            [p for stage in self.stages for p in stage.submod.parameters()], lr=0.01
-        )
+        own = self.stages if chunks > 1 else self.stages[0]
+        self.schedule = kind(own, microbatches, loss_fn=nn.functional.mse_loss)
+        parameters = [p for stage in self.stages for p in stage.submod.parameters()]
+        self._optimizer = torch.optim.SGD(parameters, lr=0.01)
         if at_once:
             self.schedule.register_custom_function(schedules.OVERLAP_F_B, run_at_once)
         self._data = torch.Generator().manual_seed(3)

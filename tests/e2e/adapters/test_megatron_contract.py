@@ -108,11 +108,8 @@ class TestForwardAndBackwardAtOnce(TestOneForwardOneBackward):
     """Interleaved, and on one rank without a pipeline."""
 
     marked = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.FORWARD_BACKWARD, Kind.REDUCE_GRADS})
-    before_marks = frozenset(
-        {"VocabParallelEmbedding", "Embedding", "Dropout"}
-    )  # then it waits for gradients
+    before_marks = frozenset({"VocabParallelEmbedding", "Embedding", "Dropout"})  # then it waits
 
     def host(self, *, ranks: int) -> ModelHost:
-        return ModelHost(
-            Shape(ranks, 2, overlap_p2p=True, combined=True) if ranks > 1 else Shape(combined=True)
-        )
+        several = Shape(ranks, 2, overlap_p2p=True, combined=True)
+        return ModelHost(several if ranks > 1 else Shape(combined=True))

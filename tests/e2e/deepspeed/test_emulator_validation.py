@@ -74,9 +74,8 @@ def train(rank: int, content: Mapping[str, Any], stages: int, straggler: Straggl
     spells, stage = {}, None
     if straggler is not None:
         spells, stage = {1: [(straggler.first, straggler.last, straggler.factor)]}, straggler.rank
-    return Rank(
-        straggle(rank, content, stages, spells, ITERATIONS, act=note, slow_stage=stage), temperatures_c
-    )
+    book = straggle(rank, content, stages, spells, ITERATIONS, act=note, slow_stage=stage)
+    return Rank(book, temperatures_c)
 
 
 @pytest.mark.parametrize(("forward_s", "straggler", "latency_s"), CASES.values(), ids=CASES)

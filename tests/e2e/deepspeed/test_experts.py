@@ -39,9 +39,8 @@ class Experts(nn.Module):
 
 
 def engine_of(module: nn.Module, content: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    groups = split_params_into_different_moe_groups_for_optimizer(
-        {"params": list(module.parameters()), "name": "all"}
-    )
+    everything = {"params": list(module.parameters()), "name": "all"}
+    groups = split_params_into_different_moe_groups_for_optimizer(everything)
     return deepspeed.initialize(model=module, model_parameters=groups, config=dict(content))[0]
 
 

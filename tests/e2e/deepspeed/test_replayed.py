@@ -62,9 +62,8 @@ def test_times_within_an_iteration_are_found(job: tuple[Path, list[Said]]) -> No
         sum(profile.of(stage, kind)[0].time_s for kind in {kind for _, kind in profile.points})
         for stage in range(STAGES)
     ]
-    assert [one / time_s[3] for one in time_s[:3]] == pytest.approx(
-        [FORWARD_S[0] / FORWARD_S[3]] * 3, rel=0.03
-    )
+    shares = [one / time_s[3] for one in time_s[:3]]
+    assert shares == pytest.approx([FORWARD_S[0] / FORWARD_S[3]] * 3, rel=0.03)
 
 
 def test_each_gpu_saves_what_is_expected_by_a_lower_clock_between_dates(job: tuple[Path, list[Said]]) -> None:

@@ -195,17 +195,15 @@ def test_biases_norms_and_embeddings_do_not_multiply_and_a_tied_head_does() -> N
 Row = tuple[str, float, int]
 
 
-def monitored_engine(monitor: object, *, rank: int = 0, steps_per_print: object = 4) -> Any:  # noqa: ANN401
-    return SimpleNamespace(
-        global_rank=rank, global_samples=64, monitor=monitor, steps_per_print=lambda: steps_per_print
-    )
+def monitored_engine(monitor: object, *, rank: int = 0, steps: object = 4) -> Any:  # noqa: ANN401
+    return SimpleNamespace(global_rank=rank, global_samples=8, monitor=monitor, steps_per_print=lambda: steps)
 
 
 def test_scalars_stand_beside_deepspeeds_own() -> None:
     rows: list[Row] = []
     engine = monitored_engine(SimpleNamespace(enabled=True, write_events=rows.extend))
     adapter.EngineAdapter(engine).write_scalars({"plan": 3, "slack_s": 0.5})
-    assert rows == [("Perseus/plan", 3, 64), ("Perseus/slack_s", 0.5, 64)]
+    assert rows == [("Perseus/plan", 3, 8), ("Perseus/slack_s", 0.5, 8)]
 
 
 ON, OFF = (SimpleNamespace(enabled=enabled) for enabled in (True, False))
@@ -224,7 +222,7 @@ ON, OFF = (SimpleNamespace(enabled=enabled) for enabled in (True, False))
     ids=["as the engine prints", "never", "0", "no monitor", "off", "rank 1"],
 )
 def test_scalars_keep_the_engines_pace(monitor: object, rank: int, steps: object, every: int | None) -> None:
-    engine = monitored_engine(monitor, rank=rank, steps_per_print=steps)
+    engine = monitored_engine(monitor, rank=rank, steps=steps)
     assert adapter.EngineAdapter(engine).scalars_every == every
 
 

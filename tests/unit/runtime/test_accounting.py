@@ -284,9 +284,8 @@ def test_both_sides_are_brought_to_the_mean_of_all_sizes() -> None:
         samples = deque(Sample(i, 1, n * 1.0, n * energy_j, n) for i, n in enumerate(sizes * 2))
         return Side.of([Total(4, samples)])
 
-    before, after = (
-        side.averages() for side in accounting.at_one_size([of(100.0, 0.9, 1.1), of(80.0, 2.7, 3.3)])
-    )
+    sides = [of(100.0, 0.9, 1.1), of(80.0, 2.7, 3.3)]
+    before, after = (side.averages() for side in accounting.at_one_size(sides))
     assert (before.iteration_time_s, after.iteration_time_s) == pytest.approx((2.0, 2.0))
     assert (before.energy_j, after.energy_j) == pytest.approx((200.0, 160.0))
     for size in (1.0, 0.0):

@@ -154,10 +154,7 @@ TERMS, MEAN = (0.1, 0.6, 0.3), Load(100.0, 4000.0)
 
 def both(post: RankPost) -> list[LoadShare]:
     """Return the load that ranks of two stages count."""
-    return [
-        LoadShare(TERMS, MEAN, messages=post.of(rank), first=0, others=[1 - rank], rank=rank)
-        for rank in (0, 1)
-    ]
+    return [LoadShare(TERMS, MEAN, messages=post.of(n), first=0, others=[1 - n], rank=n) for n in (0, 1)]
 
 
 def test_all_stages_work_on_what_the_first_one_knows_beforehand() -> None:
@@ -296,9 +293,7 @@ def ends_by_the_graph(schedule: Schedule) -> dict[Instruction, float]:
     durations = [lasts_s(node) for node in graph.nodes]
     delays = dict.fromkeys(graph.buffered.values(), SETTINGS.transfer_s)
     starts = graph.earliest_starts(durations, delays)
-    return {
-        node: start + duration for node, start, duration in zip(graph.nodes, starts, durations, strict=True)
-    }
+    return {node: start + lasts for node, start, lasts in zip(graph.nodes, starts, durations, strict=True)}
 
 
 SCHEDULES = {

@@ -88,9 +88,7 @@ class Windows(Profiling):
         **more: object,
     ) -> None:
         self.sweep = MeasuredSweep(clocks_mhz)
-        ranks = SimpleNamespace(
-            undisturbed=lambda window: [one for one in window if one.index not in elsewhere]
-        )
+        ranks = SimpleNamespace(undisturbed=lambda ran: [one for one in ran if one.index not in elsewhere])
         super().__init__(ranks, self.sweep, length, **more)
         self.windows: list[tuple[int, list[int]]] = []
         self.short = short

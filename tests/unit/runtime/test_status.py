@@ -251,9 +251,7 @@ def test_the_directorys_lock_is_touched_meanwhile(tmp_path: Path, monkeypatch: p
 # Conflicts over clocks: the rank that logs one, how often, and the counts.
 
 LOST, BACK = ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK
-CAPPED = Sighting(
-    ConflictKind.POWER_CAP, "the power cap holds the clock down: 900 MHz asked, 800 MHz seen", 7
-)
+CAPPED = Sighting(ConflictKind.POWER_CAP, "the power cap holds the clock down: 900 MHz asked, 800 seen", 7)
 
 
 class ContestedGpu(NotingGpu):

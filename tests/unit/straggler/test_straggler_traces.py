@@ -12,9 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", ROOT.parent / "shared" / "data"))
-NO_DATA = pytest.mark.skipif(
-    not (DATA / "straggler_traces").exists(), reason=f"no traces of production jobs in {DATA}"
-)
+NO_DATA = pytest.mark.skipif(not (DATA / "straggler_traces").exists(), reason=f"no traces of jobs in {DATA}")
 pytestmark = [pytest.mark.thorough, NO_DATA]
 
 
