@@ -7,10 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fake_nvml import UUID, FakeNvml
 from hosts import eventually
 
@@ -146,6 +147,30 @@ def alive(pid: int) -> bool:
 
 def free(node: FakeNvml) -> bool:
     return node.locked_mhz() == [0, 0]
+
+
+@contextlib.contextmanager
+def control_group(controller: str, **limits: int) -> Iterator[Path]:
+    """A control group of the tests, of either version, with the limits that its version has."""
+    roots = (Path("/sys/fs/cgroup") / controller, Path("/sys/fs/cgroup"))
+    root = next((root for root in roots if (root / "cgroup.procs").exists()), None)
+    if root is None:
+        pytest.skip("no control groups are mounted")
+    group = root / f"perseus-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        if not list(group.glob(f"{controller}.*")):
+            pytest.skip(f"no {controller} controller for a group of ours")
+        for name, value in limits.items():
+            if (file := group / f"{controller}.{name.replace('__', '.')}").exists():
+                file.write_text(str(value))
+        yield group
+        assert eventually(lambda: not (group / "cgroup.procs").read_text())
+    finally:
+        group.rmdir()
 
 
 def no_container() -> str | None:

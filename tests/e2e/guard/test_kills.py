@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from typing import Self
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import TRAINER, Job, Start, alive, eventually, free, locking_job
+from processes import TRAINER, Job, Start, alive, control_group, eventually, free, locking_job
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.device.nvml import NvmlGpu
@@ -61,30 +60,11 @@ def test_a_guard_that_is_asked_to_end_puts_the_clock_back(node: FakeNvml, number
     assert free(node)
 
 
-def group_of_little_memory() -> Path | None:
-    """Make a control group below our own, of either version, that may use 192 MiB and no swap."""
-    for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root, limit = ("/memory", "memory.limit_in_bytes") if controllers else ("", "memory.max")
-        group = Path(f"/sys/fs/cgroup{root}{path}/perseus_test_{os.getpid()}")
-        with contextlib.suppress(OSError):
-            group.mkdir()
-            for name, value in {limit: 192 << 20, "memory.swap.max": 0, "memory.swappiness": 0}.items():
-                if (group / name).exists():
-                    (group / name).write_text(str(value))
-            return group
-    return None
-
-
 @pytest.fixture
 def little_memory() -> Iterator[Path]:
-    if (group := group_of_little_memory()) is None:
-        pytest.skip("no memory cgroup can be made here")
-    yield group
-    assert eventually(lambda: not (group / "cgroup.procs").read_text())
-    group.rmdir()
+    """192 MiB and no swap."""
+    with control_group("memory", limit_in_bytes=192 << 20, max=192 << 20, swap__max=0, swappiness=0) as group:
+        yield group
 
 
 def test_a_trainer_that_exhausts_its_memory_is_killed_alone(node: FakeNvml, little_memory: Path) -> None:

@@ -9,12 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import Start, alive, ask, eventually, lock
+from processes import Start, ask, control_group, eventually, lock
 
 from perseus_ds.device.gpu import DeviceRequest
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
@@ -121,39 +120,21 @@ def test_two_hundred_clients_and_half_open_connections_harm_no_lease(node: FakeN
     assert eventually(lambda: len(list(descriptors.iterdir())) < before), "nothing of a client stays"
 
 
-@contextlib.contextmanager
-def at_most_processes(pid: int, more: int) -> Iterator[None]:
-    """Keep a process from having more than so many threads more than it has."""
-    roots = [Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")]
-    root = next((root for root in roots if (root / "cgroup.procs").exists()), None)
-    if root is None:
-        pytest.skip("no pids controller is mounted")
-    group = root / f"perseus-test-{os.getpid()}"
-    group.mkdir()
-    try:
-        if not (group / "pids.max").exists():
-            pytest.skip("no pids controller for a group of ours")
-        (group / "cgroup.procs").write_text(str(pid))
-        (group / "pids.max").write_text(str(int((group / "pids.current").read_text()) + more))
-        yield
-        (root / "cgroup.procs").write_text(str(pid))
-    finally:
-        assert eventually(lambda: not (group / "cgroup.procs").read_text() or not alive(pid))
-        group.rmdir()
-
-
 @as_root
 def test_a_thread_that_cannot_be_had_is_that_clients_refusal(node: FakeNvml, start: Start) -> None:
     daemon = start()
     holder, _ = daemon.take()
     with holder, contextlib.ExitStack() as stack:
         lock(holder, 900)
-        with at_most_processes(daemon.process.pid, 3):
+        with control_group("pids") as group:
+            (group / "cgroup.procs").write_text(str(daemon.process.pid))
+            (group / "pids.max").write_text(str(int((group / "pids.current").read_text()) + 3))
             crowd = [stack.enter_context(daemon.connect()) for _ in range(40)]
             told = [json.loads(sock.recv(4096)) for sock in crowd[3:]]
             assert all("cannot serve" in one["message"] for one in told)
             holder.send(b'{"do":"lock","number":2,"clock_mhz":705}')
             assert ask(holder, do="sync")["is"] == "synced"
+            (group.parent / "cgroup.procs").write_text(str(daemon.process.pid))
         assert daemon.process.poll() is None
         assert node.locked_mhz() == [705, 0]
         assert daemon.gives(1)
