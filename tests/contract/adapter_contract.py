@@ -4,9 +4,12 @@ It runs real engines in real processes. An adapter's test defines how to build a
 (`host`); everything else is here, in one class that can be inherited.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import wraps
 from itertools import product
 from typing import Any, Protocol, TypeVar
 from unittest.mock import patch
@@ -184,6 +187,19 @@ class Host(Protocol):
         """Take away a name that the adapter relies on."""
 
 
+def on_ranks(count: int | None = None) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Run a test in a process of its own for every rank: so many, or as many as the contract's ``ranks``."""
+
+    def wrapped(test: Callable[[Any], None]) -> Callable[[Any], None]:
+        @wraps(test)
+        def everywhere(self: AdapterContract) -> None:
+            self.run(lambda _: test(self), ranks=count or self.ranks)
+
+        return everywhere
+
+    return wrapped
+
+
 class AdapterContract:
     """Inherit; give `host`, and what is true of the framework.
 
@@ -242,192 +258,156 @@ class AdapterContract:
                 assert iteration.kinds == expected, f"rank {rank}"
                 assert (iteration.ended, iteration.unpaired) == ("ends", False)
 
+    @on_ranks()
     def test_what_ranks_tell_makes_one_job(self) -> None:
         """Each stands in one place, all name the same traits, and weights grow with what stages compute."""
+        host = self.host(ranks=self.ranks)
+        adapter = host.adapter()
+        places, traits = _gathered(adapter.place()), _gathered(adapter.traits())
+        ranks = adapter.schedule(places).ranks
+        seats = sorted((place.replica, place.pipeline_rank) for place in places)
+        assert seats == list(product(range(len(places) // ranks), range(ranks)))
+        assert all(one == traits[0] for one in traits), f"ranks differ: {traits}"
+        own = {stage: float(matmul_weight(module)) for stage, module in host.modules().items()}
+        computes = {stage: weight for some in _gathered(own) for stage, weight in some.items()}
+        weights = {stage: weight for place in places for stage, weight in place.weights.items()}
+        assert weights.keys() == computes.keys()
+        if len(computes) == 1:
+            return
+        assert len(set(computes.values())) > 1, "even stages: this test shows nothing"
+        for stage, weight in _shares(weights).items():
+            assert abs(weight - _shares(computes)[stage]) < _SHARE_OFF, f"stage {stage}: {weight:.0%}"
 
-        def body(_: int) -> None:
-            host = self.host(ranks=self.ranks)
-            adapter = host.adapter()
-            places, traits = _gathered(adapter.place()), _gathered(adapter.traits())
-            ranks = adapter.schedule(places).ranks
-            seats = sorted((place.replica, place.pipeline_rank) for place in places)
-            assert seats == list(product(range(len(places) // ranks), range(ranks)))
-            assert all(one == traits[0] for one in traits), f"ranks differ: {traits}"
-            own = {stage: float(matmul_weight(module)) for stage, module in host.modules().items()}
-            computes = {stage: weight for some in _gathered(own) for stage, weight in some.items()}
-            weights = {stage: weight for place in places for stage, weight in place.weights.items()}
-            assert weights.keys() == computes.keys()
-            if len(computes) == 1:
-                return
-            assert len(set(computes.values())) > 1, "even stages: this test shows nothing"
-            for stage, weight in _shares(weights).items():
-                assert abs(weight - _shares(computes)[stage]) < _SHARE_OFF, f"stage {stage}: {weight:.0%}"
-
-        self.run(body, ranks=self.ranks)
-
+    @on_ranks()
     def test_work_lies_between_its_marks(self) -> None:
         """A module's forward runs within a forward's marks, and its gradients come within a backward's."""
+        host, witness = self.host(ranks=self.ranks), Witness()
+        host.train()
+        host.adapter().install(witness)
+        witness.watch(host.modules().values())
+        host.train()
+        assert [work for work in witness.outside if work.split()[2] not in self.before_marks] == []
+        assert Kind.FORWARD in witness.seen
+        assert len(witness.seen) > 1, "no backward was witnessed"
 
-        def body(_: int) -> None:
-            host, witness = self.host(ranks=self.ranks), Witness()
-            host.train()
-            host.adapter().install(witness)
-            witness.watch(host.modules().values())
-            host.train()
-            assert [work for work in witness.outside if work.split()[2] not in self.before_marks] == []
-            assert Kind.FORWARD in witness.seen
-            assert len(witness.seen) > 1, "no backward was witnessed"
-
-        self.run(body, ranks=self.ranks)
-
+    @on_ranks(1)
     def test_a_model_that_is_run_otherwise_is_another_job(self) -> None:
         """Measurements of plain modules serve no job that compiles them."""
+        host = self.host(ranks=1)
+        before = host.adapter().place().modules
+        for module in host.modules().values():
+            for part in module.modules():
+                part.compile(backend="eager")  # others import torch's inductor, which is dear
+        assert host.adapter().place().modules != before != ""
 
-        def body(_: int) -> None:
-            host = self.host(ranks=1)
-            before = host.adapter().place().modules
-            for module in host.modules().values():
-                for part in module.modules():
-                    part.compile(backend="eager")  # others import torch's inductor, which is dear
-            assert host.adapter().place().modules != before != ""
-
-        self.run(body, ranks=1)
-
+    @on_ranks()
     def test_an_iteration_that_is_not_wanted_is_not_announced(self) -> None:
-        def body(_: int) -> None:
-            noting = Noting(wants=False)
-            self.installed(noting, ranks=self.ranks)[0].train()
-            assert [iteration.kinds for iteration in noting.iterations] == [[]]
+        noting = Noting(wants=False)
+        self.installed(noting, ranks=self.ranks)[0].train()
+        assert [iteration.kinds for iteration in noting.iterations] == [[]]
 
-        self.run(body, ranks=self.ranks)
-
+    @on_ranks()
     def test_evaluation_stands_apart(self) -> None:
-        def body(_: int) -> None:
-            host, noting = self.host(ranks=self.ranks), Noting()
-            host.train()
-            host.adapter().install(noting)
-            evaluates = host.evaluate()
-            assert noting.iterations == []
-            assert not evaluates or noting.others >= 1
+        host, noting = self.host(ranks=self.ranks), Noting()
+        host.train()
+        host.adapter().install(noting)
+        evaluates = host.evaluate()
+        assert noting.iterations == []
+        assert not evaluates or noting.others >= 1
 
-        self.run(body, ranks=self.ranks)
-
+    @on_ranks()
     def test_losses_and_weights_are_identical_to_the_last_bit(self) -> None:
-        def body(_: int) -> None:
-            assert self._trained(None) == self._trained(Noting())
+        assert self._trained(None) == self._trained(Noting())
 
-        self.run(body, ranks=self.ranks)
-
+    @on_ranks(1)
     def test_the_hosts_exception_passes_unchanged(self) -> None:
         """The very object, with nothing of ours behind it, also where our listener fails as well."""
+        noting, failing = Noting(), Failing("iteration_broke", fails_to_leave=True)
+        for listener in (noting, failing):
+            error = KeyError("the user's own")
+            host, _ = self.installed(listener)
+            host.fail_next(error)
+            with pytest.raises(KeyError) as raised:
+                host.train()
+            assert raised.value is error
+            assert error.__cause__ is None
+            assert not isinstance(error.__context__, ZeroDivisionError)
+        assert (noting.iterations[-1].ended, failing.calls) == ("broke", 1)
 
-        def body(_: int) -> None:
-            noting, failing = Noting(), Failing("iteration_broke", fails_to_leave=True)
-            for listener in (noting, failing):
-                error = KeyError("the user's own")
-                host, _ = self.installed(listener)
-                host.fail_next(error)
-                with pytest.raises(KeyError) as raised:
-                    host.train()
-                assert raised.value is error
-                assert error.__cause__ is None
-                assert not isinstance(error.__context__, ZeroDivisionError)
-            assert (noting.iterations[-1].ended, failing.calls) == ("broke", 1)
-
-        self.run(body, ranks=1)
-
+    @on_ranks(1)
     def test_installing_twice_is_refused(self) -> None:
-        def body(_: int) -> None:
-            host, _ = self.installed(Noting())
-            with pytest.raises(EngineError):
-                host.adapter().install(Noting())
+        host, _ = self.installed(Noting())
+        with pytest.raises(EngineError):
+            host.adapter().install(Noting())
 
-        self.run(body, ranks=1)
-
+    @on_ranks(1)
     def test_removing_restores_the_identity_of_every_attribute(self) -> None:
         """After an iteration and two removals nothing differs; a second round works as well."""
-
-        def body(_: int) -> None:
-            host = self.host(ranks=1)
+        host = self.host(ranks=1)
+        host.train()
+        before = host.attributes()
+        for _ in range(2):
+            adapter = host.adapter()
+            adapter.install(Noting())
+            assert _differing(before, host.attributes()), "nothing that `attributes` names was replaced"
             host.train()
-            before = host.attributes()
-            for _ in range(2):
-                adapter = host.adapter()
-                adapter.install(Noting())
-                assert _differing(before, host.attributes()), "nothing that `attributes` names was replaced"
-                host.train()
-                adapter.remove()
-                adapter.remove()
-                assert _differing(before, host.attributes()) == []
+            adapter.remove()
+            adapter.remove()
+            assert _differing(before, host.attributes()) == []
 
-        self.run(body, ranks=1)
-
+    @on_ranks()
     def test_removing_within_an_iteration_lets_it_run_to_its_end(self) -> None:
         """Same losses, nothing left, and silence afterwards."""
+        plain, host = self._trained(None, evaluates=False), self.host(ranks=self.ranks)
+        losses, before = [host.train()], host.attributes()
+        adapter = host.adapter()
+        leaving = Leaving(adapter.remove)
+        adapter.install(leaving)
+        losses += [host.train() for _ in range(ITERATIONS - 1)]
+        assert (losses, host.weights()) == plain
+        assert _differing(before, host.attributes()) == []
+        assert leaving.calls == 1
 
-        def body(_: int) -> None:
-            plain, host = self._trained(None, evaluates=False), self.host(ranks=self.ranks)
-            losses, before = [host.train()], host.attributes()
-            adapter = host.adapter()
-            leaving = Leaving(adapter.remove)
-            adapter.install(leaving)
-            losses += [host.train() for _ in range(ITERATIONS - 1)]
-            assert (losses, host.weights()) == plain
-            assert _differing(before, host.attributes()) == []
-            assert leaving.calls == 1
-
-        self.run(body, ranks=self.ranks)
-
+    @on_ranks()
     def test_a_failing_listener_never_reaches_the_host(self) -> None:
         """Whichever of its calls fails, once: it is asked to leave, no hook stays, and training goes on."""
+        plain = self._trained(None)
+        for where, fails_to_leave in (*((where, False) for where in CALLS), ("after", True)):
+            failing = Failing(where, fails_to_leave=fails_to_leave)
+            assert self._trained(failing) == plain, where
+            if failing.calls or where not in {"iteration_broke", "other_schedule_begins"}:
+                assert (failing.calls, len(failing.failures), self._left) == (1, 1, []), where
 
-        def body(_: int) -> None:
-            plain = self._trained(None)
-            for where, fails_to_leave in (*((where, False) for where in CALLS), ("after", True)):
-                failing = Failing(where, fails_to_leave=fails_to_leave)
-                assert self._trained(failing) == plain, where
-                if failing.calls or where not in {"iteration_broke", "other_schedule_begins"}:
-                    assert (failing.calls, len(failing.failures), self._left) == (1, 1, []), where
-
-        self.run(body, ranks=self.ranks)
-
+    @on_ranks()
     def test_counting_that_fails_never_reaches_the_host(self) -> None:
         """Whichever of the functions that count inputs fails: the listener is asked to leave."""
+        plain = self._trained(None)
+        for name in self.counting:
+            noting = Noting()
+            with patch(name, side_effect=ZeroDivisionError("a bug of ours")) as counting:
+                assert self._trained(noting) == plain, name
+            assert counting.call_count == len(noting.failures) <= 1, name
+            assert counting.call_count or self.ranks > 1, f"{name} was not called"
+            assert not counting.call_count or self._left == [], name
 
-        def body(_: int) -> None:
-            plain = self._trained(None)
-            for name in self.counting:
-                noting = Noting()
-                with patch(name, side_effect=ZeroDivisionError("a bug of ours")) as counting:
-                    assert self._trained(noting) == plain, name
-                assert counting.call_count == len(noting.failures) <= 1, name
-                assert counting.call_count or self.ranks > 1, f"{name} was not called"
-                assert not counting.call_count or self._left == [], name
-
-        self.run(body, ranks=self.ranks)
-
+    @on_ranks(1)
     def test_a_missing_name_names_itself(self) -> None:
-        def body(_: int) -> None:
-            for name in self.required:
-                host = self.host(ranks=1)
-                with host.without(name), pytest.raises(EngineError, match=name.rsplit(".", 1)[-1]):
-                    host.adapter().place()
-
         assert self.required
-        self.run(body, ranks=1)
+        for name in self.required:
+            host = self.host(ranks=1)
+            with host.without(name), pytest.raises(EngineError, match=name.rsplit(".", 1)[-1]):
+                host.adapter().place()
 
+    @on_ranks()
     def test_of_two_engines_each_is_heard_by_its_own_listener(self) -> None:
-        def body(_: int) -> None:
-            notes = [Noting(), Noting()]
-            (first, adapter), (second, _) = (self.installed(noting, ranks=self.ranks) for noting in notes)
-            for host in (first, second, first):
-                host.train()
-            adapter.remove()
-            for host in (first, second):
-                host.train()
-            assert [len(noting.iterations) for noting in notes] == [2, 2]
-
-        self.run(body, ranks=self.ranks)
+        notes = [Noting(), Noting()]
+        (first, adapter), (second, _) = (self.installed(noting, ranks=self.ranks) for noting in notes)
+        for host in (first, second, first):
+            host.train()
+        adapter.remove()
+        for host in (first, second):
+            host.train()
+        assert [len(noting.iterations) for noting in notes] == [2, 2]
 
     def _trained(
         self, listener: InstructionListener | None, *, evaluates: bool = True
