@@ -7,15 +7,17 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lone_job import UUID, DeskGpu
+from lone_job import INDEX, UUID, DeskGpu
 
-from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, apparent_lock_mhz
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, apparent_lock_mhz
 from perseus_ds.errors import (
     DeviceError,
+    DeviceLostError,
     DevicePermissionError,
     DeviceUnavailableError,
     DeviceUnsupportedError,
@@ -23,7 +25,7 @@ from perseus_ds.errors import (
 from perseus_ds.guard import journal
 from perseus_ds.guard.claim import GpuClaim, OwnershipLock
 from perseus_ds.guard.journal import BadJournalError, Journal, boot_id, guard_dir
-from perseus_ds.guard.repair import stale_journals
+from perseus_ds.guard.repair import Outcome, repair, stale_journals
 
 
 def test_no_clock_is_set_without_a_journal_and_none_is_freed_before_it_is_put_back() -> None:
@@ -63,8 +65,8 @@ def test_who_looks_for_a_guard_keeps_no_job_from_its_gpu(monkeypatch: pytest.Mon
     GpuClaim(DeskGpu(), "job").release()
 
 
-def left(boot: str, restore_clock_mhz: int | None = 1200) -> None:
-    journal.write(Journal(UUID, "A100", restore_clock_mhz, "a job that died", 1, boot))
+def left(boot: str, restore_clock_mhz: int | None = 1200, uuid: str = UUID) -> None:
+    journal.write(Journal(uuid, "A100", restore_clock_mhz, "a job that died", 1, boot))
 
 
 def test_what_an_earlier_guard_left_is_put_right_first_unless_it_was_before_this_boot() -> None:
@@ -266,3 +268,35 @@ def test_a_folder_of_everyone_or_nowhere_is_refused(folder: Path, monkeypatch: p
     monkeypatch.setenv("PERSEUS_GUARD_DIR", "/proc/nowhere")
     with pytest.raises(DevicePermissionError, match="set PERSEUS_GUARD_DIR"):
         guard_dir()
+
+
+# GPUs that killed guards left: all are put back at once, whatever stands in the way of one.
+
+LOST = tuple(f"GPU-{INDEX}-{place}" for place in range(3))
+HEALTHY = f"GPU-{INDEX}-3"
+
+
+@pytest.mark.slow
+def test_lost_gpus_hold_up_no_healthy_one_and_all_are_answered_in_one_patience() -> None:
+    for uuid in (*LOST, HEALTHY):
+        left(boot_id(), None, uuid)
+    began_s, restored_s = time.monotonic(), []
+
+    def open_gpu(_: str, uuid: str) -> Gpu:
+        if uuid in LOST:
+            raise DeviceLostError(f"{uuid} is lost")
+        return DeskGpu(lambda _: restored_s.append(time.monotonic()))
+
+    done = repair(open_gpu=open_gpu)
+    assert Counter(one.outcome for one in done) == {Outcome.FAILED: 3, Outcome.RESTORED: 1}
+    assert restored_s[0] - began_s < 1.0
+    assert time.monotonic() - began_s < 35.0
+
+
+def test_a_gpu_that_a_living_guard_holds_is_left_alone() -> None:
+    left(boot_id())
+    lease = OwnershipLock(UUID, "a living job")
+    gpu = DeskGpu()
+    [one] = repair(open_gpu=lambda *_: gpu)
+    lease.release()
+    assert (one.outcome, gpu.calls) == (Outcome.HELD, [])
