@@ -1,4 +1,4 @@
-"""The frontier against a linear program, a mixed-integer one and brute force; plans of it, whole and split."""
+"""The frontier against linear and mixed-integer programs and brute force; its plans, whole and split."""
 
 from __future__ import annotations
 

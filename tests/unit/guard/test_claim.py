@@ -278,19 +278,20 @@ HEALTHY = f"GPU-{INDEX}-3"
 
 @pytest.mark.slow
 def test_lost_gpus_hold_up_no_healthy_one_and_all_are_answered_in_one_patience() -> None:
-    for uuid in (*LOST, HEALTHY):
-        left(boot_id(), None, uuid)
-    began_s, restored_s = time.monotonic(), []
+    tried: list[str] = []
 
     def open_gpu(_: str, uuid: str) -> Gpu:
+        tried.append(uuid)
         if uuid in LOST:
             raise DeviceLostError(f"{uuid} is lost")
-        return DeskGpu(lambda _: restored_s.append(time.monotonic()))
+        return DeskGpu()
 
+    for uuid in (*LOST, HEALTHY):
+        left(boot_id(), None, uuid)
     done = repair(open_gpu=open_gpu)
     assert Counter(one.outcome for one in done) == {Outcome.FAILED: 3, Outcome.RESTORED: 1}
-    assert restored_s[0] - began_s < 1.0
-    assert time.monotonic() - began_s < 35.0
+    last = [len(tried) - 1 - tried[::-1].index(uuid) for uuid in LOST]
+    assert max(map(tried.index, (*LOST, HEALTHY))) < min(last), "all are tried before one is given up"
 
 
 def test_a_gpu_that_a_living_guard_holds_is_left_alone() -> None:
