@@ -38,6 +38,7 @@ from perseus_ds.errors import (
     DeviceHeldError,
     DeviceLostError,
     DevicePermissionError,
+    DeviceUnavailableError,
     DeviceUnsupportedError,
     ValueRefusedError,
 )
@@ -52,7 +53,7 @@ RESTORE_S = 30.0
 _BEGIN_S = 10.0  # what a killed guard left is restored so long, while the client waits for its answer
 _READ_S = 2.0  # with a driver that refuses to be read
 _ABSENT_S = 2.0
-_LOOKERS_S = 0.1  # whoever looks whether a guard lives holds its lock for a moment (`repair.is_held`)
+_LOOKERS_S = 5.0  # whoever looks whether a guard lives shares its lock for a moment (`repair.is_held`)
 _LOOKS, _BETWEEN_LOOKS_S = 3, 0.05
 _SETTLE_S, _POLL_S = 0.3, 0.004
 _READS = 5
@@ -131,7 +132,10 @@ class OwnershipLock:
     """The sole right to write one GPU's clock; the kernel frees it however its holder ends."""
 
     def __init__(self, uuid: str, owner: str) -> None:
-        """Take the lock at once or not at all: a `DeviceHeldError` names its holder."""
+        """Take the lock at once or not at all: a `DeviceHeldError` names its holder.
+
+        A `DeviceUnavailableError`: somebody looks whether it is held, and will soon have looked.
+        """
         path = journal.path_of(uuid).with_suffix(".lock")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         hint = "set PERSEUS_GUARD_DIR"
@@ -142,10 +146,14 @@ class OwnershipLock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = ""
+            holder, is_shared = "", False
             with contextlib.suppress(OSError):
                 holder = printable(os.pread(self._file, _MAX_NAME, 0).decode(errors="replace"))
+                fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                is_shared = True
             os.close(self._file)
+            if is_shared:
+                raise DeviceUnavailableError(f"the lock of {uuid} is being looked at") from error
             raise DeviceHeldError(f"the clock of {uuid} is held by {holder or 'somebody else'}") from error
         except OSError as error:  # a network file system, for one
             os.close(self._file)
@@ -191,7 +199,11 @@ class GpuClaim:
         self.restore_clock_mhz = restore_clock_mhz
         self._patience_s = patience_s
         self._last_mhz: int | None = None
-        self._lock = retry(lambda: OwnershipLock(self.uuid, owner), _LOOKERS_S)
+        self._lock = retry(
+            lambda: OwnershipLock(self.uuid, owner),
+            _LOOKERS_S,
+            lambda error: is_transient(error) and not isinstance(error, DeviceHeldError),
+        )
         try:
             begin_s = min(_BEGIN_S, patience_s)
             stale = restore_stale(gpu, self.uuid, for_s=begin_s)

@@ -57,12 +57,24 @@ def test_a_clock_that_cannot_be_put_back_leaves_its_journal_and_frees_the_lock()
 
 
 def test_who_looks_for_a_guard_keeps_no_job_from_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it is kept from its CPU meanwhile; a guard that lives is named at once."""
     OwnershipLock(UUID, "a job that ended").release()
     look = os.open(journal.path_of(UUID).with_suffix(".lock"), os.O_RDONLY)
     fcntl.flock(look, fcntl.LOCK_SH)
-    looks = [look]
-    monkeypatch.setattr(time, "sleep", lambda _: os.close(looks.pop()) if looks else None)
-    GpuClaim(DeskGpu(), "job").release()
+    pauses_s = list[float]()
+
+    def pause(pause_s: float) -> None:
+        pauses_s.append(pause_s)
+        if len(pauses_s) == 20:
+            os.close(look)
+
+    monkeypatch.setattr(time, "sleep", pause)
+    claim = GpuClaim(DeskGpu(), "job")
+    count = len(pauses_s)
+    with pytest.raises(DeviceUnavailableError, match="held by job"):
+        GpuClaim(DeskGpu(), "another")
+    assert len(pauses_s) == count
+    claim.release()
 
 
 def left(boot: str, restore_clock_mhz: int | None = 1200, uuid: str = UUID) -> None:
