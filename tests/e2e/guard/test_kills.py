@@ -122,6 +122,9 @@ def test_the_lock_that_an_operator_states_comes_back(node: FakeNvml, monkeypatch
 
 TRAINS = [str(TRAINER), "0", "runs"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--master-port", "0"]
+TORCHRUN += ["--log-dir", "logs"]
+DEEPSPEED = [str(Path(sys.executable).with_name("deepspeed")), "--num_gpus", "1", "--no_local_rank"]
+DEEPSPEED += ["--log_level", "error"]
 
 
 class Started:
@@ -147,21 +150,33 @@ class Started:
         self.above.wait(30)
 
 
-def test_a_killed_launcher_takes_the_clocks_and_not_the_training(node: FakeNvml, tmp_path: Path) -> None:
-    with Started(*TORCHRUN, "--log-dir", str(tmp_path), *TRAINS) as started:
-        [(descriptor, name)] = launchers_above(started.trainer).items()
-        os.close(descriptor)
-        assert name == f"torch.distributed.run, process {started.above.pid}"
+@pytest.mark.parametrize(
+    ("words", "whom"),
+    [(TORCHRUN, "torch.distributed.run"), (DEEPSPEED, "deepspeed.launcher.launch"), (DEEPSPEED, "deepspeed")],
+)
+def test_a_killed_launcher_takes_the_clocks_and_not_the_training(
+    node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], whom: str
+) -> None:
+    """DeepSpeed's command starts a launcher on the node; neither ends with the other."""
+    monkeypatch.chdir(tmp_path)  # torchrun leaves its logs there
+    with Started(*words, *TRAINS) as started:
+        found = launchers_above(started.trainer)
+        for descriptor in found:
+            os.close(descriptor)
+        pids = dict(text.split(", process ") for text in found.values())
         assert eventually(lambda: any(node.locked_mhz()))
-        started.above.kill()
+        os.kill(int(pids[whom]), signal.SIGKILL)
         assert eventually(lambda: not alive(started.guard))
         assert not any(node.locked_mhz())
         assert alive(started.trainer)
 
 
-def test_the_nodes_service_watches_the_launcher_too(node: FakeNvml, tmp_path: Path, start: Start) -> None:
+def test_the_nodes_service_watches_the_launcher_too(
+    node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    monkeypatch.chdir(tmp_path)
     daemon = start()
-    with Started(*TORCHRUN, "--log-dir", str(tmp_path), *TRAINS, "guardd") as started:
+    with Started(*TORCHRUN, *TRAINS, "guardd") as started:
         assert eventually(lambda: any(node.locked_mhz()))
         started.above.kill()
         assert eventually(lambda: not any(node.locked_mhz()))
