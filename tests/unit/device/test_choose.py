@@ -5,6 +5,7 @@ import subprocess
 import sys
 from types import ModuleType
 
+import pynvml
 import pytest
 
 from perseus_ds.device import amd
@@ -27,20 +28,12 @@ from perseus_ds.guard.open import Backend, NullGpu, ReadOnlyGpu, backends, choos
 
 @pytest.fixture
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pynvml that finds no driver, as on a machine without a GPU."""
-    nvml = ModuleType("pynvml")
-
-    class NVMLError(Exception):
-        value = 12
+    """As on a machine without a GPU."""
 
     def init() -> None:
-        raise NVMLError
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
-    nvml.NVMLError = NVMLError
-    nvml.NVMLError_FunctionNotFound = type("NVMLError_FunctionNotFound", (NVMLError,), {})
-    nvml.nvmlDeviceSetGpuLockedClocks = None
-    nvml.nvmlInit = init
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(pynvml, "nvmlInit", init)
 
 
 @pytest.mark.usefixtures("no_driver")

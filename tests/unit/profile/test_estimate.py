@@ -206,15 +206,6 @@ def run_order(*, waits_in: frozenset[Instruction] = frozenset(), wait_s: float =
     return replace(seen, intervals=tuple(runs))
 
 
-def test_every_stage_and_kind_gets_its_own_time_and_power() -> None:
-    found = estimate(run_order())
-    assert set(found.points) == set(TRUTH)
-    for computation, (watts, seconds) in TRUTH.items():
-        assert found.points[computation].time_s == pytest.approx(seconds)
-        assert found.points[computation].energy_j == pytest.approx(watts * seconds, rel=0.02)
-    assert found.blocking_power_w == pytest.approx(WAITING_W, rel=0.02)
-
-
 def without(seen: Window, left_out: frozenset[Instruction]) -> Window:
     return replace(seen, intervals=tuple(replace(i, waits=i.instruction in left_out) for i in seen.intervals))
 

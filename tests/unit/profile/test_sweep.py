@@ -173,12 +173,6 @@ def test_what_was_lost_is_what_was_seen_where_that_is_less_and_sure() -> None:
     assert paced([1.0, 3.0] * 3, 3.0).slowdown_lower_bound == 2.0, "no proof of a smaller loss"
 
 
-def test_a_window_has_fewer_iterations_where_they_last_longer_but_never_too_few() -> None:
-    length = WindowLength(2.0, 6.0, 2)
-    assert [length.at(slower) for slower in (1.0, 1.28, 1.49, 1.5, 1.99, 5.0)] == [3, 3, 3, 2, 2, 2]
-    assert WindowLength(15.0, 6.0).at() == 1
-
-
 def test_how_long_iterations_will_last_is_expected_only_once_it_was_seen() -> None:
     assert SweepPace(8.0).slowdown_factor(2.0) == 1.0
     assert paced([2.0] * 3, 3.0).slowdown_factor(2.0) == 1.0, "three iterations show nothing"

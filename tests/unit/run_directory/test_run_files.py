@@ -17,7 +17,7 @@ import pytest
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory.events import append_event, read_events, why_unmeasured
-from perseus_ds.run_directory.paths import STALE_S, RunDirectory, claim, release, touch, write_whole
+from perseus_ds.run_directory.paths import STALE_S, RunDirectory, claim, release, touch
 from perseus_ds.run_directory.records import (
     MeasuredSide,
     RecordedIteration,
@@ -123,16 +123,6 @@ def test_a_second_name_for_somebody_s_file_is_not_appended_to(tmp_path: Path) ->
     with pytest.raises(OSError, match="another name"):
         append_event(file, "planned", {})
     assert precious.read_text() == "mine\n"
-
-
-def test_a_file_is_replaced_whole_and_nothing_lies_beside_it(tmp_path: Path) -> None:
-    file = tmp_path / "deep" / "file.json"
-    write_whole(file, "first")
-    with file.open() as reader:
-        write_whole(file, "second")
-        assert reader.read() == "first"  # who had it open sees the old file, whole
-    assert file.read_text() == "second"
-    assert list(file.parent.iterdir()) == [file]
 
 
 def test_what_others_planted_is_neither_followed_nor_written_to(tmp_path: Path) -> None:
