@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import InfeasibleError
+from perseus_ds.schedule.dag import Graph
 from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, solve_frontier
-from perseus_ds.solver.network import Graph, longest_seconds
+from perseus_ds.solver.network import longest_seconds
 from perseus_ds.solver.problem import (
     UNLIMITED,
     Budget,
@@ -96,27 +97,6 @@ class Levels(NamedTuple):
     cost_j: Floats
 
 
-class Game(NamedTuple):
-    """Graph, options and lanes, as compiled code reads them; the taxes of the last search.
-
-    A tax is what each change costs in joules, so that lanes, and the groups behind them, keep their budget.
-    A lane begins at the level ``home``.
-
-    Shape: ``table``, ``fixed_s`` [activities], the latter 0 on lanes; ``first`` [lanes + 1],
-    ``order`` [activities of lanes]; ``tax`` [lanes + groups]; ``home`` [lanes].
-    """
-
-    graph: Graph
-    delay_s: Floats
-    table: Indices
-    levels: Levels
-    fixed_s: Floats
-    first: Ints
-    order: Ints
-    tax: Floats
-    home: Ints
-
-
 class Moves(NamedTuple):
     """Stretches of activities of a lane at one level, and the level that they may move to, in a heap by rank.
 
@@ -135,15 +115,28 @@ class Moves(NamedTuple):
     heap: Ints
 
 
-class Work(NamedTuple):
-    """Scratch arrays: of a lane's path, of the longest path, of another answer, and of moves.
+class Game(NamedTuple):
+    """Graph, options and lanes, as compiled code reads them; the taxes of the last search; scratch arrays.
 
-    ``cap`` is the lowest level that each activity may have.
+    A tax is what each change costs in joules, so that lanes, and the groups behind them, keep their budget.
+    A lane begins at the level ``home``. Scratch arrays are of a lane's path, of the longest path, of another
+    answer, and of moves. ``cap`` is the lowest level that each activity may have.
 
-    Shape: ``paid`` [levels], ``back`` [activities of lanes, levels]; ``start_s``, ``lasts_s``, ``late_s``,
-    ``via``, ``cap``, ``trial`` [activities]; ``tax``, ``home`` as in ``Game``.
+    Shape: ``table``, ``fixed_s`` [activities], the latter 0 on lanes; ``first`` [lanes + 1],
+    ``order`` [activities of lanes]; ``tax`` [lanes + groups]; ``home`` [lanes]; ``paid`` [levels], ``back``
+    [activities of lanes, levels]; ``start_s``, ``lasts_s``, ``late_s``, ``via``, ``cap``, ``trial``
+    [activities]; ``trial_tax``, ``trial_home`` as ``tax`` and ``home``.
     """
 
+    graph: Graph
+    delay_s: Floats
+    table: Indices
+    levels: Levels
+    fixed_s: Floats
+    first: Ints
+    order: Ints
+    tax: Floats
+    home: Ints
     paid: Floats
     back: NDArray[np.int16]
     start_s: Floats
@@ -152,8 +145,8 @@ class Work(NamedTuple):
     via: Ints
     cap: Indices
     trial: Indices
-    tax: Floats
-    home: Ints
+    trial_tax: Floats
+    trial_home: Ints
     lowering: Moves
     raising: Moves
 
@@ -250,31 +243,36 @@ class _Search:
         self._frontier, self._lanes, self._within = frontier, lanes, within
         self._least_part_s = least_part_s
         units = count + int(within(1.0).group_of.max()) + 1
-        self._game = game = Game(
-            frontier.whole.graph,
-            problem.delay_s,
-            problem.table_of,
-            levels_of(frontier, lanes),
-            fixed_s,
-            np.concatenate(([0], np.cumsum([len(order) for order in lanes.orders]))).astype(np.int64),
-            np.concatenate(lanes.orders).astype(np.int64),
-            np.ones(units),
-            np.zeros(count, np.int64),
+        levels, order = levels_of(frontier, lanes), np.concatenate(lanes.orders).astype(np.int64)
+        width, most = levels.cost_j.shape[1], 4 * len(order)
+        lowering, raising = (
+            Moves(step, *np.empty((5, most), np.int64), np.empty(most), np.empty(most, np.int64))
+            for step in (1, -1)
         )
-        sizes, most = (len(game.order), game.levels.cost_j.shape[1]), 4 * len(game.order)
-        moves = np.empty((5, most), np.int64), np.empty((5, most), np.int64)
-        self._work = Work._make(
-            (
-                np.empty(sizes[1]),
-                np.empty(sizes, np.int16),
-                *np.empty((3, len(problem))),
-                np.empty(len(problem), np.int64),
-                *np.zeros((2, len(problem)), np.int32),
-                np.empty(units),
-                np.empty(count, np.int64),
-                Moves._make((1, *moves[0], np.empty(most), np.empty(most, np.int64))),
-                Moves._make((-1, *moves[1], np.empty(most), np.empty(most, np.int64))),
-            )
+        start_s, lasts_s, late_s = np.empty((3, len(problem)))
+        cap, trial = np.zeros((2, len(problem)), np.int32)
+        self._game = Game(
+            graph=frontier.whole.graph,
+            delay_s=problem.delay_s,
+            table=problem.table_of,
+            levels=levels,
+            fixed_s=fixed_s,
+            first=np.concatenate(([0], np.cumsum([len(own) for own in lanes.orders]))).astype(np.int64),
+            order=order,
+            tax=np.ones(units),
+            home=np.zeros(count, np.int64),
+            paid=np.empty(width),
+            back=np.empty((len(order), width), np.int16),
+            start_s=start_s,
+            lasts_s=lasts_s,
+            late_s=late_s,
+            via=np.empty(len(problem), np.int64),
+            cap=cap,
+            trial=trial,
+            trial_tax=np.empty(units),
+            trial_home=np.empty(count, np.int64),
+            lowering=lowering,
+            raising=raising,
         )
 
     def plans(self, times_s: Floats, *, first: bool) -> list[Timelines]:
@@ -306,7 +304,7 @@ class _Search:
         price_w, level = np.empty((turns, count)), np.zeros((turns, count), np.int32)
         price_w[0] = flow_w
         answers = Answers(price_w, level, *np.full((2, turns), np.inf))
-        _search(self._game, self._work, budget, answers, worth_w, time_s * AS_LONG, fitted, kept, tries)
+        _search(self._game, budget, answers, worth_w, time_s * AS_LONG, fitted, kept, tries)
         best = np.argsort(answers.cost_j, kind="stable")[: MOVED if first and count < LARGE else 1]
         return level[best[np.isfinite(answers.cost_j[best])]]
 
@@ -421,7 +419,6 @@ def _best_moments(
 @compiled
 def _search(
     game: Game,
-    work: Work,
     budget: Budget,
     answers: Answers,
     worth_w: float,
@@ -435,11 +432,11 @@ def _search(
     The first prices are given. The cheapest that fit have their levels exchanged.
     """
     turns, count = answers.level.shape
-    _fill(work.cap, game.levels.cost_j.shape[1] - 1)
+    _fill(game.cap, game.levels.cost_j.shape[1] - 1)
     for turn in range(turns):
         price_w, level = answers.price_w[turn], answers.level[turn]
-        _answer(game, work, budget, game.tax, game.home, price_w, 1.0, level)
-        total_s, at = _longest(game, work, level)
+        _answer(game, budget, game.tax, game.home, price_w, 1.0, level)
+        total_s, at = _longest(game, level)
         answers.score[turn] = _cost(game, level) + LATE * max(total_s - time_s, 0.0) * worth_w
         if turn + 1 == turns:
             break
@@ -451,21 +448,21 @@ def _search(
             after[activity] = scale * (1.0 - step) * price_w[activity]
         while at >= 0:
             after[at] += scale * step * worth_w
-            at = work.via[at]
+            at = game.via[at]
         worth_w *= scale
     which = _next(answers.score, -np.inf)
     while fitted > 0 and which >= 0:
         level = answers.level[which]
-        fits = _fit(game, work, budget, answers.price_w[which], time_s, level)
-        _fill(work.cap, game.levels.cost_j.shape[1] - 1)
+        fits = _fit(game, budget, answers.price_w[which], time_s, level)
+        _fill(game.cap, game.levels.cost_j.shape[1] - 1)
         if fits:
-            _lower(game, work, time_s, level)
+            _lower(game, time_s, level)
             answers.cost_j[which] = _cost(game, level)
         fitted, which = fitted - 1, _next(answers.score, answers.score[which])
     which = _next(answers.cost_j, -np.inf)
     while kept > 0 and tries > 0 and which >= 0:
         last = answers.cost_j[which]
-        answers.cost_j[which] = _exchange(game, work, time_s, answers.level[which], tries)
+        answers.cost_j[which] = _exchange(game, time_s, answers.level[which], tries)
         kept, which = kept - 1, _next(answers.cost_j, last)
 
 
@@ -486,28 +483,26 @@ def _fill(values: Indices, value: int) -> None:  # loops: an assignment of slice
 
 
 @inner
-def _copy(values: Indices, to: Indices) -> None:
+def _copy(values: Floats | Ints | Indices, to: Floats | Ints | Indices) -> None:
     for at in range(len(values)):
         to[at] = values[at]
 
 
 @inner
-def _fit(game: Game, work: Work, budget: Budget, price_w: Floats, time_s: float, level: Indices) -> bool:
+def _fit(game: Game, budget: Budget, price_w: Floats, time_s: float, level: Indices) -> bool:
     """Raise prices by the least factor at which the answer, nowhere slower than before, fits the time."""
-    if _longest(game, work, level)[0] <= time_s:
+    if _longest(game, level)[0] <= time_s:
         return True
-    _copy(level, work.cap)
-    for unit in range(len(game.tax)):
-        work.tax[unit] = game.tax[unit]
-    for lane in range(len(game.home)):
-        work.home[lane] = game.home[lane]
+    _copy(level, game.cap)
+    _copy(game.tax, game.trial_tax)
+    _copy(game.home, game.trial_home)
     low, high, fits = 1.0, 1.05, False
     for _ in range(14):
         factor = (low * high) ** 0.5 if fits else high
-        _answer(game, work, budget, work.tax, work.home, price_w, factor, work.trial)
-        if _longest(game, work, work.trial)[0] <= time_s:
+        _answer(game, budget, game.trial_tax, game.trial_home, price_w, factor, game.trial)
+        if _longest(game, game.trial)[0] <= time_s:
             high, fits = factor, True
-            _copy(work.trial, level)
+            _copy(game.trial, level)
             if high < 1.001 * low:
                 break
         else:
@@ -519,14 +514,7 @@ def _fit(game: Game, work: Work, budget: Budget, price_w: Floats, time_s: float,
 
 @inner
 def _answer(
-    game: Game,
-    work: Work,
-    budget: Budget,
-    tax: Floats,
-    home: Ints,
-    price_w: Floats,
-    factor: float,
-    level: Indices,
+    game: Game, budget: Budget, tax: Floats, home: Ints, price_w: Floats, factor: float, level: Indices
 ) -> None:
     """Choose the cheapest levels of every lane at these prices within the budget; taxes are left in place.
 
@@ -544,7 +532,7 @@ def _answer(
             for lane in range(lanes):
                 if unit == lane or unit - lanes == budget.group_of[lane]:
                     own = trial if unit == lane else max(trial, tax[lane])
-                    changes += _path(game, work, price_w, factor, lane, home[lane], own, level)
+                    changes += _path(game, price_w, factor, lane, home[lane], own, level)
             if is_last:
                 break
             if changes == most or (changes < most and trial <= NO_TAX):
@@ -572,14 +560,14 @@ def _answer(
 
 @inner
 def _path(
-    game: Game, work: Work, price_w: Floats, factor: float, lane: int, home: int, tax: float, level: Indices
+    game: Game, price_w: Floats, factor: float, lane: int, home: int, tax: float, level: Indices
 ) -> int:
     """Write one lane's cheapest levels at a tax on each change; return how often it changes.
 
     The lane runs in a circle: it begins and ends at its home, or pays to be elsewhere.
     """
-    paid, back, levels = work.paid, work.back, game.levels
-    first, end, width = game.first[lane], game.first[lane + 1], len(work.paid)
+    paid, back, levels = game.paid, game.back, game.levels
+    first, end, width = game.first[lane], game.first[lane + 1], len(game.paid)
     for own in range(width):
         paid[own] = 0.0 if own == home else tax
     for at in range(first, end):
@@ -593,7 +581,7 @@ def _path(
             back[at, own] = own
             if paid[own] > least + tax:
                 paid[own], back[at, own] = least + tax, best
-            if own <= work.cap[activity]:
+            if own <= game.cap[activity]:
                 paid[own] += levels.cost_j[table, own] + worth_w * levels.duration_s[table, own]
             else:
                 paid[own] = np.inf
@@ -609,35 +597,35 @@ def _path(
 
 
 @inner
-def _lower(game: Game, work: Work, time_s: float, level: Indices) -> None:
+def _lower(game: Game, time_s: float, level: Indices) -> None:
     """Lower runs and their ends, dearest first, while the time holds and no change is added; in place."""
-    moves = work.lowering
-    _longest(game, work, level)
-    _latest(game, work, time_s)
+    moves = game.lowering
+    _longest(game, level)
+    _latest(game, time_s)
     for _ in range(12):
         left, improved = _list_moves(game, moves, level), False
         while left > 0:
             which = moves.heap[0]
             pop(moves.rank, moves.heap, left)
             left -= 1
-            if _has_room(game, work, which) and _move(game, moves, which, level):
-                if _longest(game, work, level)[0] <= time_s:
+            if _has_room(game, which) and _move(game, moves, which, level):
+                if _longest(game, level)[0] <= time_s:
                     improved = True
-                    _latest(game, work, time_s)
+                    _latest(game, time_s)
                 else:
                     _set(game, moves, which, moves.level[which], level)
-                    _longest(game, work, level)
+                    _longest(game, level)
         if not improved:
             break
 
 
 @inner
-def _exchange(game: Game, work: Work, time_s: float, level: Indices, tries: int) -> float:
+def _exchange(game: Game, time_s: float, level: Indices, tries: int) -> float:
     """Raise critical runs and ends of runs, each by itself; lower what that makes room for; in place.
 
     Then raise one to three at random likewise. Return the cost.
     """
-    moves, kicks, best_j = work.raising, tries // KICKS, _cost(game, level)
+    moves, kicks, best_j = game.raising, tries // KICKS, _cost(game, level)
     for _ in range(4):
         left, improved, is_timed = _list_moves(game, moves, level), False, False
         while left > 0 and tries > 0:
@@ -645,49 +633,49 @@ def _exchange(game: Game, work: Work, time_s: float, level: Indices, tries: int)
             pop(moves.rank, moves.heap, left)
             left -= 1
             if not is_timed:
-                _longest(game, work, level)
-                _latest(game, work, time_s)
+                _longest(game, level)
+                _latest(game, time_s)
                 is_timed = True
-            if _is_critical(game, work, which):
+            if _is_critical(game, which):
                 tries -= 1
-                _copy(level, work.trial)
-                if _raise(game, work, which):
-                    spent_j = _settle(game, work, time_s, level, best_j)
+                _copy(level, game.trial)
+                if _raise(game, which):
+                    spent_j = _settle(game, time_s, level, best_j)
                     improved, best_j, is_timed = improved or spent_j < best_j, spent_j, False
         if not improved:
             break
     random, count = 1, _list_moves(game, moves, level)
     for _ in range(kicks if count > 0 else 0):
-        _copy(level, work.trial)
+        _copy(level, game.trial)
         random = (random * 1103515245 + 12345) & 0x7FFFFFFF
         for _ in range(1 + (random >> 16) % 3):
             random = (random * 1103515245 + 12345) & 0x7FFFFFFF
-            _raise(game, work, (random >> 8) % count)
-        spent_j = _settle(game, work, time_s, level, best_j)
+            _raise(game, (random >> 8) % count)
+        spent_j = _settle(game, time_s, level, best_j)
         if spent_j < best_j:
             best_j, count = spent_j, _list_moves(game, moves, level)
     return best_j
 
 
 @inner
-def _raise(game: Game, work: Work, which: int) -> bool:
+def _raise(game: Game, which: int) -> bool:
     """Raise a stretch of the trial, and keep it so, if its lane changes no more often then."""
-    moves = work.raising
-    is_raised = _move(game, moves, which, work.trial)
+    moves = game.raising
+    is_raised = _move(game, moves, which, game.trial)
     for place in range(moves.size[which] if is_raised else 0):
-        work.cap[_activity_at(game, moves, which, place)] = moves.to[which]
+        game.cap[_activity_at(game, moves, which, place)] = moves.to[which]
     return is_raised
 
 
 @inner
-def _settle(game: Game, work: Work, time_s: float, level: Indices, best_j: float) -> float:
+def _settle(game: Game, time_s: float, level: Indices, best_j: float) -> float:
     """Lower the trial where it may be; take it over if it is cheaper, and return the cost of what stays."""
-    _lower(game, work, time_s, work.trial)
-    _fill(work.cap, game.levels.cost_j.shape[1] - 1)
-    spent_j = _cost(game, work.trial)
+    _lower(game, time_s, game.trial)
+    _fill(game.cap, game.levels.cost_j.shape[1] - 1)
+    spent_j = _cost(game, game.trial)
     if spent_j >= best_j - 1e-9 * abs(best_j):
         return best_j
-    _copy(work.trial, level)
+    _copy(game.trial, level)
     return spent_j
 
 
@@ -742,26 +730,26 @@ def _activity_at(game: Game, moves: Moves, which: int, place: int) -> int:
 
 
 @inner
-def _has_room(game: Game, work: Work, which: int) -> bool:
+def _has_room(game: Game, which: int) -> bool:
     """Return whether each of a stretch by itself can be lowered in its time."""
-    moves, to = work.lowering, work.lowering.to[which]
+    moves, to = game.lowering, game.lowering.to[which]
     for place in range(moves.size[which]):
         activity = _activity_at(game, moves, which, place)
         lasts_s = game.levels.duration_s[game.table[activity], to]
-        longer_s = lasts_s - work.lasts_s[activity]
-        if work.cap[activity] < to or work.start_s[activity] + longer_s > work.late_s[activity]:
+        longer_s = lasts_s - game.lasts_s[activity]
+        if game.cap[activity] < to or game.start_s[activity] + longer_s > game.late_s[activity]:
             return False
     return True
 
 
 @inner
-def _is_critical(game: Game, work: Work, which: int) -> bool:
+def _is_critical(game: Game, which: int) -> bool:
     """Return whether any of a stretch has less time to wait than raising it gains."""
-    moves = work.raising
+    moves = game.raising
     for place in range(moves.size[which]):
         activity = _activity_at(game, moves, which, place)
-        gained_s = work.lasts_s[activity] - game.levels.duration_s[game.table[activity], moves.to[which]]
-        if work.late_s[activity] - work.start_s[activity] < gained_s:
+        gained_s = game.lasts_s[activity] - game.levels.duration_s[game.table[activity], moves.to[which]]
+        if game.late_s[activity] - game.start_s[activity] < gained_s:
             return True
     return False
 
@@ -808,13 +796,13 @@ def _changes(game: Game, lane: int, level: Indices) -> int:
 
 
 @inner
-def _longest(game: Game, work: Work, level: Indices) -> tuple[float, int]:
+def _longest(game: Game, level: Indices) -> tuple[float, int]:
     """Fill durations, earliest starts and what each activity waits for.
 
     Return how long the longest path is, and where it ends.
     """
     graph, durations_s = game.graph, game.levels.duration_s
-    lasts_s, start_s, via = work.lasts_s, work.start_s, work.via
+    lasts_s, start_s, via = game.lasts_s, game.start_s, game.via
     total_s, last = 0.0, -1
     for activity in graph.order:
         lasts_s[activity] = game.fixed_s[activity] + durations_s[game.table[activity], level[activity]]
@@ -830,12 +818,12 @@ def _longest(game: Game, work: Work, level: Indices) -> tuple[float, int]:
 
 
 @inner
-def _latest(game: Game, work: Work, time_s: float) -> None:
+def _latest(game: Game, time_s: float) -> None:
     """Fill the latest starts with which all is over by ``time_s``."""
-    graph, late_s = game.graph, work.late_s
+    graph, late_s = game.graph, game.late_s
     for place in range(len(late_s) - 1, -1, -1):
         activity = graph.order[place]
         due_s = time_s
         for row in range(graph.first_after[activity], graph.first_after[activity + 1]):
             due_s = min(due_s, late_s[graph.after[row]] - game.delay_s[graph.after_arc[row]])
-        late_s[activity] = due_s - work.lasts_s[activity]
+        late_s[activity] = due_s - game.lasts_s[activity]
