@@ -21,27 +21,24 @@ from perseus_ds.solver.sweep import Breakpoints, State, room_for, start_of, swee
 MEMORY = 2**29
 """Bytes that snapshots may take; when they would take more, every second one is dropped."""
 
-FEW = 8
-"""Snapshots that fill less than this part of the memory are copied out of it."""
-
 
 class Trail:
     """Breakpoints, time falling; those numbered in ``kept`` have a snapshot.
 
-    The newest always does. Of the others whose number ``stride`` divides those do whose neighbours ``wanted``
-    accepts: totals of the shorter and of the longer one.
+    The newest always does. Of the others those whose number ``stride`` divides do; of those longer than
+    ``until`` only the last. With times ``around`` it is only those on either side of these.
 
     Units: ticks and units of price.
     """
 
-    def __init__(self, wanted: Callable[[int, int], bool], state: State) -> None:
+    def __init__(self, state: State, until: int, around: Ints | None) -> None:
         event = state.nodes["time"]
         rows = max(MEMORY // (8 * (len(event) + len(state.arcs))), 2) + 1
         self.total: list[int] = [int(event[SINK] - event[SOURCE])]
         self.price: list[int] = [0]
         self.kept: list[int] = []
         self.stride = 1
-        self._wanted = wanted
+        self._until, self._around = until, None if around is None else np.sort(around)
         self._event = np.empty((rows, len(event)), np.int64)  # the system gives memory when it is written to
         self._flow = np.empty((rows, len(state.arcs)), np.int64)
         self._keep(event, np.zeros(len(state.arcs), np.int64))
@@ -61,18 +58,23 @@ class Trail:
                 self._keep(found.event[row], found.flow[row])
 
     def snapshots(self) -> tuple[Ints, Ints]:
-        """Return event times and flows, time ascending; few are copied: they do not hold all the memory.
+        """Return event times and flows, time ascending.
 
         Shape: [snapshots, nodes], [snapshots, arcs].
         """
         count = len(self.kept)
-        event, flow = self._event[:count][::-1], self._flow[:count][::-1]
-        return (event.copy(), flow.copy()) if FEW * count < len(self._event) else (event, flow)
+        return self._event[:count][::-1], self._flow[:count][::-1]
 
     def _stays(self, shorter: int) -> bool:
         """Return whether the newest keeps its snapshot when one of this total follows it."""
         number = len(self.total) - 1
-        return number % self.stride == 0 and self._wanted(shorter, self.total[max(number - 1, 0)])
+        if number % self.stride or shorter >= self._until:
+            return False
+        if self._around is None:
+            return True
+        longer = self.total[max(number - 1, 0)]
+        first = int(np.searchsorted(self._around, shorter - 1))  # rounded: a tick more or less is beside it
+        return first < len(self._around) and int(self._around[first]) <= longer + 1
 
     def _keep(self, event: Ints, flow: Ints) -> None:
         row = len(self.kept)
@@ -125,15 +127,6 @@ class Frontier:
     def __len__(self) -> int:
         return len(self.time_s)
 
-    def cost_at(self, time_s: Floats | float) -> Floats:
-        """Least cost of the relaxed problem; constant from T* on.
-
-        Raises:
-            InfeasibleError: a time below T_min.
-        """
-        self.refuse_below(time_s)
-        return np.asarray(np.interp(time_s, self.time_s, self.cost_j))
-
     def durations_at(self, time_s: float) -> Floats:
         """Durations in seconds, one per activity, that reach the least cost within ``time_s``.
 
@@ -173,13 +166,10 @@ class Frontier:
             InfeasibleError: a time below T_min.
         """
         if np.min(time_s) < self.t_min_s:
-            raise _below(self.t_min_s, float(np.min(time_s)))
-
-
-def _below(t_min_s: float, time_s: float) -> InfeasibleError:
-    return InfeasibleError(
-        f"no plan takes {time_s:.9g} s: T_min is {t_min_s:.9g} s", hint="ask for T_min or later"
-    )
+            raise InfeasibleError(
+                f"no plan takes {np.min(time_s):.9g} s: T_min is {self.t_min_s:.9g} s",
+                hint="ask for T_min or later",
+            )
 
 
 def solve_frontier(
@@ -198,22 +188,17 @@ def solve_frontier(
 
     Raises:
         SolverError: a cycle, or numbers that do not fit the integer scale.
-        InfeasibleError: ``until_s`` is below T_min.
     Cost: one Dijkstra and few phases of flow per breakpoint.
     Source: Fulkerson 1961; Kelley 1961; Phillips and Dessouky 1977; Dinic 1970.
     """
     began = time.perf_counter()
     whole = whole_of(problem)
     least, most = whole.longest(whole.fastest), whole.longest(whole.slowest)
-    t_min_s = float(whole.tick.real(least))
     until = most if until_s is None else int(whole.tick.whole(until_s))
-    if until_s is not None and until < least:
-        raise _below(t_min_s, until_s)
     network, crossing = network_of(whole)
     state = start_of(whole, network)
-    trail = Trail(
-        _snapshot_filter(until, None if around_s is None else whole.tick.whole(around_s), most), state
-    )
+    around = None if around_s is None else np.minimum(whole.tick.whole(around_s), most)
+    trail = Trail(state, until, around)
     numbers = len(network.first) - 1 + len(network.ahead)
     found = room_for(min(max(NUMBERS // numbers, FEWEST), MOST_BREAKPOINTS), network)
     end = max(least, int(whole.tick.whole(down_to_s)) - 1)  # rounded: a tick less is within it
@@ -235,26 +220,10 @@ def solve_frontier(
         kept=len(total) - 1 - np.array(trail.kept[::-1]),
         event=event,
         flow=flow,
-        t_min_s=t_min_s,
+        t_min_s=float(whole.tick.real(least)),
         t_star_s=float(whole.tick.real(most)),
         solve_time_s=time.perf_counter() - began,
     )
-
-
-def _snapshot_filter(until: int, around: Ints | None, most: int) -> Callable[[int, int], bool]:
-    """Return which breakpoints keep a snapshot, by the totals of the neighbours of each.
-
-    Of those longer than ``until`` only the last does.
-    """
-    times = None if around is None else np.sort(np.minimum(around, most))
-
-    def is_wanted(shorter: int, longer: int) -> bool:
-        if times is None:
-            return shorter < until
-        first = int(np.searchsorted(times, shorter - 1))  # rounded: a tick more or less is beside it
-        return shorter < until and first < len(times) and int(times[first]) <= longer + 1
-
-    return is_wanted
 
 
 def _costs(whole: Whole, trail: Trail) -> Floats:
