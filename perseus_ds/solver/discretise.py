@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from perseus_ds.schedule.dag import Graph
 from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, members_of, precedence_flow
-from perseus_ds.solver.network import Graph, hull_of, latest_starts
+from perseus_ds.solver.network import hull_of, latest_starts
 from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Plans, pareto_front
 from perseus_ds.solver.sweep import pop, push
 

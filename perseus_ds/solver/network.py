@@ -14,8 +14,6 @@ from perseus_ds.schedule.dag import Graph, cycle, pack, spans
 from perseus_ds.solver.compiled import tiered
 from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem, pareto_front
 
-__all__ = ["Graph", "earliest_starts", "graph_of", "latest_starts", "longest_seconds"]
-
 # From measured points to a convex curve: the lower-left hull of one table of options.
 
 

@@ -1,4 +1,5 @@
 """Plans that are the relaxed optimum itself: an activity may do its work at two options in turn."""
+# ruff: noqa: PLR0917 - compiled code: records and arrays by position
 
 from __future__ import annotations
 
@@ -8,31 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.schedule.dag import Graph
 from perseus_ds.solver.compiled import compiled, inner, tiered
-from perseus_ds.solver.frontier import Frontier, bounds_at
-from perseus_ds.solver.network import (
-    SINK,
-    SOURCE,
-    Graph,
-    Network,
-    earliest_starts,
-    latest_starts,
-    longest_seconds,
-)
-from perseus_ds.solver.problem import (
-    Floats,
-    Indices,
-    Ints,
-    Plans,
-    blend,
-    long_enough,
-    pareto_front,
-)
+from perseus_ds.solver.frontier import Frontier, bounds_at, members_of
+from perseus_ds.solver.network import SINK, SOURCE, Network, earliest_starts, latest_starts, longest_seconds
+from perseus_ds.solver.problem import Floats, Indices, Ints, Plans, blend, long_enough, pareto_front
 from perseus_ds.solver.sweep import pop, push
 
 # A corner of the optimal face: as few durations between two options as an optimal basis allows.
-
-# ruff: noqa: PLR0917 - records and arrays by position: compiled code knows no keywords
 
 
 OPEN = 2**62
@@ -249,8 +233,6 @@ def _unite(groups: Groups, one: int, other: int) -> None:
 
 # Give the time that rounding gained to activities that can still become slower.
 
-# ruff: noqa: PLR0917 - records and arrays by position: compiled code knows no keywords
-
 
 def reclaim(frontier: Frontier, duration_s: Floats, time_s: float, least_part_s: float) -> Ints:
     """Lengthen what has slack, dearest first, up to the slowest option; in ticks.
@@ -259,18 +241,13 @@ def reclaim(frontier: Frontier, duration_s: Floats, time_s: float, least_part_s:
 
     Cost: linear in activities, and in those that each longer one moves.
     """
-    whole = frontier.whole
-    problem = whole.problem
-    duration = np.floor(whole.tick.whole(duration_s)).astype(np.int64)
+    whole, problem, hulls = frontier.whole, frontier.whole.problem, frontier.whole.hulls
+    duration = whole.tick.whole(duration_s)
     end = max(int(whole.tick.whole(time_s)), whole.longest(duration))
-    hulls = whole.hulls
-    least_j = np.array([hull.cost_j[-1] for hull in hulls])[problem.table_of]
-    cost_j = np.empty(len(problem))
-    for table, hull in enumerate(hulls):
-        mine = problem.table_of == table
-        cost_j[mine] = hull.cost_at(whole.tick.real(duration[mine]))
-    room = np.maximum(whole.slowest - duration, 1)
-    order = np.argsort((least_j - cost_j) / room, kind="stable")
+    least_j, cost_j = np.empty((2, len(problem)))
+    for hull, mine in zip(hulls, members_of(problem), strict=True):
+        least_j[mine], cost_j[mine] = hull.cost_j[-1], hull.cost_at(whole.tick.real(duration[mine]))
+    order = np.argsort((least_j - cost_j) / np.maximum(whole.slowest - duration, 1), kind="stable")
     first = np.concatenate(([0], np.cumsum([len(hull.option) for hull in hulls]))).astype(np.int64)
     lengths = whole.tick.whole(np.concatenate([hull.duration_s for hull in hulls]))
     packed = PackedHulls(first, lengths, problem.table_of, int(whole.tick.whole(least_part_s)))
