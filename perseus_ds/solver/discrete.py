@@ -246,7 +246,7 @@ class _Search:
         levels, order = levels_of(frontier, lanes), np.concatenate(lanes.orders).astype(np.int64)
         width, most = levels.cost_j.shape[1], 4 * len(order)
         lowering, raising = (
-            Moves(step, *np.empty((5, most), np.int64), np.empty(most), np.empty(most, np.int64))
+            Moves._make((step, *np.empty((5, most), np.int64), np.empty(most), np.empty(most, np.int64)))
             for step in (1, -1)
         )
         start_s, lasts_s, late_s = np.empty((3, len(problem)))

@@ -45,27 +45,21 @@ class ArcWindows(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Events that hold each other, as lists: the group of each, who follows, and a group's last and size.
+    """Events that hold each other, as lists, and the group that moves.
 
-    Shape: [events].
+    Of each event its group and who follows, of a group its last member and size. ``member`` are those of the
+    group that moves. Arcs between it and what stands still are in heaps of their own for both ways: ``keys``
+    are places on the way at which an arc stops it, ``steps`` those of the arcs. ``tally``: how many are in
+    each heap, and how many members it has.
+
+    Units: ticks.
+    Shape: ``keys``, ``steps`` [2, steps]; ``tally`` [3]; the others [events].
     """
 
     group: Ints
     following: Ints
     last: Ints
     size: Ints
-
-
-class Moving(NamedTuple):
-    """The group that moves, and arcs between it and what stands still, in heaps of their own for both ways.
-
-    ``keys`` are places on the way at which an arc stops it, ``steps`` those of the arcs. ``tally``: how many
-    are in each heap, and how many members it has.
-
-    Units: ticks.
-    Shape: ``keys``, ``steps`` [2, steps]; ``member`` [events]; ``tally`` [3].
-    """
-
     keys: Ints
     steps: Indices
     member: Indices
@@ -116,61 +110,61 @@ def _move(event: Ints, windows: ArcWindows) -> None:
     """Shift groups of events that hold each other until all hang on the source."""
     count = len(event)
     each, alone = np.arange(count).astype(np.int64), np.full(count, -1).astype(np.int64)
-    groups = Groups(each, alone, each.copy(), np.ones(count, dtype=np.int64))
+    keys, steps = np.empty((2, len(windows.arc)), np.int64), np.empty((2, len(windows.arc)), np.int32)
+    sizes, member, tally = np.ones(count, dtype=np.int64), np.empty(count, np.int32), np.zeros(3, np.int64)
+    groups = Groups(each, alone, each.copy(), sizes, keys, steps, member, tally)
     _unite(groups, SOURCE, SINK)
     for which in range(len(windows.tail)):
         tail, head = windows.tail[which], windows.head[which]
         window = event[head] - event[tail]
         if window <= windows.least[which] + TICKS or window >= windows.most[which] - TICKS:  # it is closed
             _unite(groups, tail, head)
-    keys, steps = np.empty((2, len(windows.arc)), np.int64), np.empty((2, len(windows.arc)), np.int32)
-    moving = Moving(keys, steps, np.empty(count, np.int32), np.zeros(3, np.int64))
     for node in range(count):
         if groups.group[node] != groups.group[SOURCE]:
-            _move_one(event, windows, groups, moving, node)
+            _move_one(event, windows, groups, node)
 
 
 @inner
-def _move_one(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, node: int) -> None:
+def _move_one(event: Ints, windows: ArcWindows, groups: Groups, node: int) -> None:
     """Shift the group of one node, and all that it meets, until it meets the source's; add it to that.
 
     Arcs to what stands still wait in two heaps, by how far the group may be when they stop it.
     """
-    tally, still, way, met = moving.tally, groups.group[SOURCE], 0, False
+    tally, still, way, met = groups.tally, groups.group[SOURCE], 0, False
     tally[LATER] = tally[EARLIER] = tally[MEMBERS] = 0
-    _join(event, windows, groups, moving, groups.group[node], way)
+    _join(event, windows, groups, groups.group[node], way)
     while not met:
-        later, earlier = _nearest(windows, groups, moving, LATER), _nearest(windows, groups, moving, EARLIER)
+        later, earlier = _nearest(windows, groups, LATER), _nearest(windows, groups, EARLIER)
         side = LATER if later - way < earlier + way else EARLIER
         way = later if side == LATER else -earlier
-        while tally[side] > 0 and moving.keys[side, 0] <= (way if side == LATER else -way) + TICKS:
-            other = groups.group[_other_end(windows, moving.steps[side, 0])]
-            _drop(moving, side)
+        while tally[side] > 0 and groups.keys[side, 0] <= (way if side == LATER else -way) + TICKS:
+            other = groups.group[_other_end(windows, groups.steps[side, 0])]
+            _drop(groups, side)
             if other == still:
                 met = True
             elif other != MOVING:
-                _join(event, windows, groups, moving, other, way)
+                _join(event, windows, groups, other, way)
     for place in range(tally[MEMBERS]):
-        member = moving.member[place]
+        member = groups.member[place]
         event[member] += way
         groups.group[member] = still
 
 
 @inner
-def _join(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, name: int, way: int) -> None:
+def _join(event: Ints, windows: ArcWindows, groups: Groups, name: int, way: int) -> None:
     """Let a group move from here on: its events are those at the beginning of the way.
 
     Where on the way, later and earlier, an arc to an event that stands still stops the group is noted.
     """
-    begin, member = moving.tally[MEMBERS], name
+    begin, member = groups.tally[MEMBERS], name
     while member >= 0:
         groups.group[member] = MOVING
         event[member] -= way
-        moving.member[moving.tally[MEMBERS]] = member
-        moving.tally[MEMBERS] += 1
+        groups.member[groups.tally[MEMBERS]] = member
+        groups.tally[MEMBERS] += 1
         member = groups.following[member]
-    for place in range(begin, moving.tally[MEMBERS]):
-        member = moving.member[place]
+    for place in range(begin, groups.tally[MEMBERS]):
+        member = groups.member[place]
         for step in range(windows.first[member], windows.first[member + 1]):
             other = _other_end(windows, step)
             if groups.group[other] == MOVING:
@@ -180,30 +174,30 @@ def _join(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, name
             least, most = windows.least[which], windows.most[which]
             nearest, farthest = (apart - least, most - apart) if leaves else (most + apart, -apart - least)
             if leaves or most < OPEN:
-                _add(moving, LATER, nearest, step)
+                _add(groups, LATER, nearest, step)
             if not leaves or most < OPEN:
-                _add(moving, EARLIER, farthest, step)
+                _add(groups, EARLIER, farthest, step)
 
 
 @inner
-def _add(moving: Moving, side: int, key: int, step: int) -> None:
-    push(moving.keys[side], moving.steps[side], moving.tally[side], key, step)
-    moving.tally[side] += 1
+def _add(groups: Groups, side: int, key: int, step: int) -> None:
+    push(groups.keys[side], groups.steps[side], groups.tally[side], key, step)
+    groups.tally[side] += 1
 
 
 @inner
-def _drop(moving: Moving, side: int) -> None:
-    pop(moving.keys[side], moving.steps[side], moving.tally[side])
-    moving.tally[side] -= 1
+def _drop(groups: Groups, side: int) -> None:
+    pop(groups.keys[side], groups.steps[side], groups.tally[side])
+    groups.tally[side] -= 1
 
 
 @inner
-def _nearest(windows: ArcWindows, groups: Groups, moving: Moving, side: int) -> int:
+def _nearest(windows: ArcWindows, groups: Groups, side: int) -> int:
     """The first place on the way where an arc to what stands still stops the group; OPEN if none does."""
-    while moving.tally[side] > 0:
-        if groups.group[_other_end(windows, moving.steps[side, 0])] != MOVING:
-            return int(moving.keys[side, 0])
-        _drop(moving, side)
+    while groups.tally[side] > 0:
+        if groups.group[_other_end(windows, groups.steps[side, 0])] != MOVING:
+            return int(groups.keys[side, 0])
+        _drop(groups, side)
     return OPEN
 
 
@@ -216,7 +210,7 @@ def _other_end(windows: ArcWindows, step: int) -> int:
 @inner
 def _unite(groups: Groups, one: int, other: int) -> None:
     """Put the smaller group behind the larger; a group is named after its first member."""
-    group, following, last, size = groups
+    group, following, last, size = groups.group, groups.following, groups.last, groups.size
     large, small = group[one], group[other]
     if large == small:
         return

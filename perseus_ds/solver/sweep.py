@@ -71,19 +71,6 @@ LINE, HUGE, LARGE = 64, 2**21, 2**20
 """Bytes that a processor reads at once; bytes of a huge page; records from which on huge pages pay."""
 
 
-class Scratch(NamedTuple):
-    """Scratch arrays of a search, beside the nodes.
-
-    Shape: ``met`` [nodes]; the others [steps + 1].
-    """
-
-    met: Indices
-    ties: Indices
-    alike: Indices
-    keys: Ints
-    nodes: Indices
-
-
 class State(NamedTuple):
     """Event times, flow, and each arc's rung: the first whose top is above its flow.
 
@@ -106,8 +93,8 @@ class State(NamedTuple):
     ``PATIENCE`` is above zero all nodes that lead to the sink are known; flows of one path use it up.
 
     Units: ticks; units of price.
-    Shape: ``nodes``, ``path`` [nodes]; ``steps``, ``moves`` [steps]; ``arcs`` [arcs]; ``length``, ``top``
-    [rungs].
+    Shape: ``nodes``, ``path``, ``met`` [nodes]; ``steps``, ``moves`` [steps]; ``arcs`` [arcs]; ``length``,
+    ``top`` [rungs]; ``ties``, ``alike``, ``keys``, ``held`` [steps + 1], scratch arrays as ``met`` is.
     """
 
     nodes: Records
@@ -117,7 +104,11 @@ class State(NamedTuple):
     length: Ints
     top: Ints
     path: Records
-    scratch: Scratch
+    met: Indices
+    ties: Indices
+    alike: Indices
+    keys: Ints
+    held: Indices
     tally: Ints
 
 
@@ -150,14 +141,12 @@ def start_of(whole: Whole, network: Network) -> State:
         network.length,
         network.top,
         path,
-        Scratch(
-            np.empty(count, np.int32),
-            np.empty(size, np.int32),
-            np.empty(size, np.int32),
-            np.empty(size, np.int64),
-            np.empty(size, np.int32),
-        ),
-        np.zeros(PATHS + 1, np.int64),
+        met=np.empty(count, np.int32),
+        ties=np.empty(size, np.int32),
+        alike=np.empty(size, np.int32),
+        keys=np.empty(size, np.int64),
+        held=np.empty(size, np.int32),
+        tally=np.zeros(PATHS + 1, np.int64),
     )
 
 
@@ -189,7 +178,7 @@ def measure_levels(state: State) -> bool:
     Nodes that are farther than the source stay below the ground, as do those from which no such way leads.
     """
     state.tally[GROUND] = low = ground(state)
-    state.nodes[SINK].level, state.scratch.met[0] = low + 1, SINK
+    state.nodes[SINK].level, state.met[0] = low + 1, SINK
     return _level(state, 1, 0)
 
 
@@ -200,10 +189,10 @@ def extend_levels(state: State) -> bool:
     They hold where no way was left when they were measured: the search has moved no node that has one. Each
     step from there to a node that it moved waits longer now, so none is nearer than it was.
     """
-    nodes, steps, scratch, size = state.nodes, state.steps, state.scratch, 0
+    nodes, steps, size = state.nodes, state.steps, 0
     for place in range(state.tally[TIES]):
-        step = steps[scratch.ties[place]]
-        push(scratch.keys, scratch.nodes, size, nodes[step.to].level + 1, steps[step.twin].to)
+        step = steps[state.ties[place]]
+        push(state.keys, state.held, size, nodes[step.to].level + 1, steps[step.twin].to)
         size += 1
     return _level(state, 0, size)
 
@@ -211,8 +200,8 @@ def extend_levels(state: State) -> bool:
 @inner
 def _level(state: State, count: int, size: int) -> bool:
     """Level what leads to the first ``count`` nodes met, or to those in a heap of ``size`` by their level."""
-    nodes, steps, scratch, low = state.nodes, state.steps, state.scratch, state.tally[GROUND]
-    met, keys, held = scratch.met, scratch.keys, scratch.nodes
+    nodes, steps, low = state.nodes, state.steps, state.tally[GROUND]
+    met, keys, held = state.met, state.keys, state.held
     at = 0
     while nodes[SOURCE].level <= low and at < count + size:
         while size > 0 and (at == count or keys[0] <= nodes[met[at]].level + 1):
@@ -292,8 +281,8 @@ def _search(state: State, floor: int, bound: int) -> int:
 
     Cost: O(steps log steps) on the nodes nearer than the sink. Source: Dijkstra 1959.
     """
-    nodes, steps, scratch = state.nodes, state.steps, state.scratch
-    met, alike, keys, held = scratch.met, scratch.alike, scratch.keys, scratch.nodes
+    nodes, steps = state.nodes, state.steps
+    met, alike, keys, held = state.met, state.alike, state.keys, state.held
     nodes[SOURCE].label, met[0], alike[0] = 0, SOURCE, SOURCE
     count, waiting, size, near, ties = 1, 1, 0, 0, -1
     while True:
@@ -314,7 +303,7 @@ def _search(state: State, floor: int, bound: int) -> int:
                     if reach < bound:
                         ties = 0
                     if ties >= 0:  # below zero only the last path is as short
-                        scratch.ties[ties] = which
+                        state.ties[ties] = which
                         ties += 1
                     bound = reach
                 elif reach < bound:
@@ -343,7 +332,7 @@ def _search(state: State, floor: int, bound: int) -> int:
 def _trace(state: State) -> int:
     """Write the steps by which the first tie was reached, last first; return how many."""
     nodes, steps, path = state.nodes, state.steps, state.path
-    nodes[SINK].step = state.scratch.ties[0]
+    nodes[SINK].step = state.ties[0]
     node, depth = SINK, 0
     while node != SOURCE:
         path[depth].step = nodes[node].step
@@ -359,7 +348,7 @@ def _shift(state: State, count: int) -> int:
     A node moves by how much nearer than the sink it is. The sink stays and the source moves by the sink's
     label, which is returned: the iteration is shorter by that. No wait becomes negative.
     """
-    nodes, met = state.nodes, state.scratch.met
+    nodes, met = state.nodes, state.met
     shorter = nodes[SINK].label
     for place in range(count):
         node = nodes[met[place]]
