@@ -362,18 +362,13 @@ def plan_times(frontier: Frontier, *, base_power_w: float = 0.0, step: float = S
     count = max(2, min(most + 1, MOST))
     levels_j = np.linspace(frontier.cost_j[0], frontier.cost_j[-1], count)
     even_s = np.interp(levels_j, frontier.cost_j[::-1], frontier.time_s[::-1])
-    return np.unique(_snap(frontier, even_s))
+    corner_s = frontier.time_s[np.searchsorted(frontier.time_s, even_s, side="right") - 1]
+    since_s = np.concatenate((even_s[:1], even_s[:-1]))  # back to a corner since then: most options fit there
+    return np.unique(np.where((corner_s > since_s) | (corner_s == even_s), corner_s, even_s))
 
 
 MOST = 2000
 """Times that are tried at most: a frontier that falls to almost nothing has no natural number of steps."""
-
-
-def _snap(frontier: Frontier, even_s: Floats) -> Floats:
-    """Move every time back to the last corner since the time before it: there most real options fit."""
-    corner_s = frontier.time_s[np.searchsorted(frontier.time_s, even_s, side="right") - 1]
-    since_s = np.concatenate((even_s[:1], even_s[:-1]))
-    return np.where((corner_s > since_s) | (corner_s == even_s), corner_s, even_s)
 
 
 def worth_keeping(plans: Plans, *, base_power_w: float = 0.0) -> Plans:
