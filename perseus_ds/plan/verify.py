@@ -11,9 +11,9 @@ from perseus_ds.errors import SolverError
 from perseus_ds.plan.record import AS_LONG, DATES, Options, PlanSet, baseline_of
 from perseus_ds.plan.waits import columns_of, idles
 from perseus_ds.schedule import Dag, dag_of
+from perseus_ds.solver.problem import Floats
 
 _RELATIVE = 1e-9  # sums of up to a million doubles
-Floats = NDArray[np.float64]
 
 
 def verify(plans: PlanSet) -> int:
@@ -48,26 +48,18 @@ def check_figures(plans: PlanSet) -> None:
     if (high_w, low_w) != (said.blocking_power_w, plans.blocking_power_w):
         raise SolverError("plans and baseline do not agree on what waiting takes")
     found = baseline_of(plans.schedule, plans.options, plans.fixed_s, said.blocking_power_w)
-    for what, unit, value, recomputed in (
-        ("an iteration time", "s", said.iteration_time_s, found.iteration_time_s),
-        ("an energy", "J", said.energy_j, found.energy_j),
-    ):
-        if not abs(value - recomputed) <= _RELATIVE * abs(recomputed):
-            raise SolverError(
-                f"the baseline states {what} of {value:.9g} {unit}; recomputed it is {recomputed:.9g} {unit}"
-            )
+    _same("the baseline's time", "s", said.iteration_time_s, found.iteration_time_s)
+    _same("the baseline's energy", "J", said.energy_j, found.energy_j)
     dag, times_s = dag_of(plans.schedule), plans.iteration_time_s
     start_s, end_s = dag.spans(plans.lasts_s(lambda own: own.planned_s(plans.reserve_pct)), plans.fixed_s)
-    _same("iteration time", "s", times_s, end_s.max(axis=0))
+    _all_same("time", "s", times_s, end_s.max(axis=0))
     effective_j = _sum_options(plans, lambda own: own.cost_j(plans.blocking_power_w))
-    _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans))
+    _all_same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans))
     _check_low_waits(plans, dag, start_s, end_s)
     _not_above("time of the plan before", "iteration time", "s", times_s[:-1], times_s[1:])
     every_s = dict(plans.fixed_s) | {key: float(own.time_s.min()) for key, own in plans.options.items()}
     fastest_s = np.array([[every_s[node.stage, node.kind]] for node in dag.nodes])
-    t_min_s = float(dag.longest(fastest_s, plans.fixed_s)[0])
-    if not abs(plans.t_min_s - t_min_s) <= _RELATIVE * t_min_s:
-        raise SolverError(f"T_min is {t_min_s:.9g} s, stated as {plans.t_min_s:.9g} s")
+    _same("T_min", "s", plans.t_min_s, float(dag.longest(fastest_s, plans.fixed_s)[0]))
     if not plans.t_min_s <= times_s[0] * (1.0 + _RELATIVE):
         raise SolverError("the fastest plan is faster than T_min")
     if not times_s[-1] <= plans.t_star_s * (1.0 + _RELATIVE):
@@ -82,12 +74,8 @@ def _check_options(plans: PlanSet) -> None:
         if (np.diff(options.clock_mhz) >= 0).any() or (options.clock_mhz <= 0).any():
             raise SolverError(f"{name}: clocks do not descend from the highest")
         for number, line in enumerate(options.timelines, len(options.clock_mhz)):
-            lasts_s = sum(segment.duration_s for segment in line)
-            if not abs(lasts_s - options.time_s[number]) <= AS_LONG * options.time_s[number]:
-                raise SolverError(
-                    f"{name}: the clocks of option {number} last {lasts_s:.9g} s,"
-                    f" stated as {options.time_s[number]:.9g} s"
-                )
+            lasts_s, time_s = sum(segment.duration_s for segment in line), float(options.time_s[number])
+            _same(f"{name}: the time of option {number}", "s", time_s, lasts_s, within=AS_LONG)
         for values in (options.time_s, options.energy_j):
             if not (np.isfinite(values) & (values > 0.0)).all():
                 raise SolverError(f"{name}: a time or an energy is not above 0")
@@ -176,11 +164,14 @@ def _check_low_waits(plans: PlanSet, dag: Dag, start_s: Floats, end_s: Floats) -
         )
 
 
-def _same(what: str, unit: str, said: Floats, found: Floats) -> None:
-    for plan in np.flatnonzero(~(np.abs(said - found) <= _RELATIVE * np.abs(found))):
-        raise SolverError(
-            f"plan {plan} states {what} {said[plan]:.9g} {unit}; recomputed it is {found[plan]:.9g} {unit}"
-        )
+def _same(what: str, unit: str, said: float, found: float, *, within: float = _RELATIVE) -> None:
+    if not abs(said - found) <= within * abs(found):
+        raise SolverError(f"{what} is stated as {said:.9g} {unit}; recomputed it is {found:.9g} {unit}")
+
+
+def _all_same(what: str, unit: str, said: Floats, found: Floats) -> None:
+    for plan, (own, recomputed) in enumerate(zip(said.tolist(), found.tolist(), strict=True)):
+        _same(f"plan {plan}'s {what}", unit, own, recomputed)
 
 
 def _not_above(lower: str, upper: str, unit: str, low: Floats, high: Floats) -> None:
