@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,16 +12,7 @@ from perseus_ds.errors import InfeasibleError, PlanError, SlowChangeError
 from perseus_ds.plan.expected import savings_within_pct
 from perseus_ds.plan.problem import FREE, PlanProblem, Switching, clocks_mhz, in_order, problem_of
 from perseus_ds.plan.record import ChangeBudget, InstructionTimelines, PlanSet, baseline_of
-from perseus_ds.plan.reserve import (
-    ALLOWED_PCT,
-    BY_LOAD_PCT,
-    CANDIDATES_PCT,
-    UNKNOWN_PCT,
-    Draws,
-    Reserve,
-    margins_s,
-    time_error_pct,
-)
+from perseus_ds.plan.reserve import Draws, Reserve, least_reserve_pct, margins_s, time_error_pct
 from perseus_ds.plan.waits import BEGINNING, Idle, WaitClock, Waits, idles
 from perseus_ds.profile import Profile, smooth
 from perseus_ds.schedule import Kind, Schedule, validate
@@ -86,15 +76,20 @@ def build(
     wait_clock = wait_clock_of(profile.blocking_w, blocking_power_w, switching)
     waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
     problem = problem_of(known, schedule, waiting_w).with_margins(margins_s(known))
-    problem = _with_reserve(problem, reserve_pct, switching)
+    slow_first = not budget.limits
+    if reserve_pct == "automatic":
+        draws = Draws.of(problem, slow_first=slow_first)
+        reserve_pct = least_reserve_pct(problem, draws, lambda reserved: fastest(reserved, switching))
+    problem = problem.with_reserve(reserve_pct)
     baseline = baseline_of(schedule, problem.options, problem.fixed_s, blocking_power_w)
-    also_s = baseline.iteration_time_s
-    frontier = _frontier(problem, switching, progress)
-    plans = _make_plans(problem, frontier, switching, also_s)
+    planner = _Planner.of(problem, switching, baseline.iteration_time_s, progress)
+    plans = planner.plans()
     if timelines:
         problem = problem.with_timelines(timelines)
-        frontier, plans = _with_timelines(problem, plans, switching, also_s)
-    sets = [plans] if wait_clock is None else [plans, *_leaner(problem, frontier, switching, also_s)]
+        planner = _Planner.of(problem, switching, baseline.iteration_time_s)
+        plans = planner.with_timelines(plans)
+    frontier = planner.frontier
+    sets = [plans] if wait_clock is None else [plans, *planner.leaner()]
     if verify:
         check_frontier(problem.activities, frontier)
         for one in sets:
@@ -103,7 +98,7 @@ def build(
     if wait_clock is not None:
         plans, waits = _cheapest([_lower_waits(problem, one, wait_clock, budget) for one in sets])
     choice, splits = in_order(problem, plans, ordered=budget.limits)
-    draws = Draws.of(problem, slow_first=not budget.limits)
+    draws = Draws.of(problem, slow_first=slow_first)
     made = PlanSet(
         fingerprint=dict(fingerprint or {}),
         schedule=schedule,
@@ -133,27 +128,6 @@ def build(
     return replace(made, saving_within_pct=savings_within_pct(made, known))
 
 
-def _with_reserve(problem: PlanProblem, reserve_pct: Reserve, switching: Switching) -> PlanProblem:
-    """Keep a reserve; an automatic one is the least with which durations that vary cost no time.
-
-    It is the largest candidate if none suffices. Cost: five plans at most.
-    """
-    if reserve_pct != "automatic":
-        return problem.with_reserve(reserve_pct)
-    draws = Draws.of(problem, slow_first=not switching.budget.limits)
-    if draws is None:
-        return problem.with_reserve(UNKNOWN_PCT)
-
-    def is_enough(candidate_pct: float) -> bool:
-        return draws.slowdown_pct(fastest(problem.with_reserve(candidate_pct), switching)) <= ALLOWED_PCT
-
-    candidates = BY_LOAD_PCT if problem.load_variation else CANDIDATES_PCT
-    if is_enough(candidates[0]):
-        return problem.with_reserve(candidates[0])
-    found = bisect_left(candidates, True, lo=1, hi=len(candidates) - 1, key=is_enough)
-    return problem.with_reserve(candidates[found])
-
-
 def fastest(problem: PlanProblem, switching: Switching, *, also_s: float = 0.0) -> Plans:
     """Make the plan for the shortest time alone, and one for ``also_s`` where it lies on the frontier.
 
@@ -163,91 +137,108 @@ def fastest(problem: PlanProblem, switching: Switching, *, also_s: float = 0.0) 
     Raises:
         PlanError, SolverError: as ``build``.
     """
-    frontier = _frontier(problem, switching, None)
+    planner = _Planner.of(problem, switching, also_s)
     try:
-        return _plans_at(problem, frontier, np.array([frontier.t_min_s]), switching, also_s)
+        return planner.plans_at(np.array([planner.frontier.t_min_s]))
     except PlanError:
-        return _make_plans(problem, frontier, switching, also_s)
+        return planner.plans()
 
 
 # From a problem to plans: its frontier, the times worth a plan, and a plan for each.
 
 
-def _frontier(
-    problem: PlanProblem, switching: Switching, progress: Callable[[float], None] | None
-) -> Frontier:
-    """Solve the relaxed problem.
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """A problem with its frontier; ``also_s`` is a time that gets a plan where it lies on the frontier."""
 
-    Raises:
-        SlowChangeError: changes that would not be in force before the iteration that wants them is over.
-    """
-    frontier = solve_frontier(problem.activities, progress=progress)
-    if switching.change.longest_s >= frontier.t_min_s and switching.budget.per_gpu_per_s != 0.0:
-        raise SlowChangeError(
-            f"a change of clock takes {switching.change.longest_s:.3g} s and the fastest iteration"
-            f" {frontier.t_min_s:.3g} s: no plan that changes clocks can run",
-            hint="changes_per_s 0 gives every GPU one clock",
-        )
-    return frontier
+    problem: PlanProblem
+    switching: Switching
+    frontier: Frontier
+    also_s: float
 
+    @classmethod
+    def of(
+        cls,
+        problem: PlanProblem,
+        switching: Switching,
+        also_s: float,
+        progress: Callable[[float], None] | None = None,
+    ) -> _Planner:
+        """Solve the relaxed problem.
 
-def _make_plans(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> Plans:
-    """Make plans for the times that are worth one; ``also_s`` gets a plan where it lies on the frontier."""
-    step = REACH if switching.budget.limits or switching.split != "never" else STEP
-    times_s = plan_times(frontier, base_power_w=problem.total_w, step=step)
-    return _plans_at(problem, frontier, times_s, switching, also_s)
+        Raises:
+            SlowChangeError: changes that would not be in force before the iteration that wants them is over.
+        """
+        frontier = solve_frontier(problem.activities, progress=progress)
+        if switching.change.longest_s >= frontier.t_min_s and switching.budget.per_gpu_per_s != 0.0:
+            raise SlowChangeError(
+                f"a change of clock takes {switching.change.longest_s:.3g} s and the fastest iteration"
+                f" {frontier.t_min_s:.3g} s: no plan that changes clocks can run",
+                hint="changes_per_s 0 gives every GPU one clock",
+            )
+        return cls(problem, switching, frontier, also_s)
 
+    def plans(self) -> Plans:
+        """Make plans for the times that are worth one."""
+        step = REACH if self.switching.budget.limits or self.switching.split != "never" else STEP
+        return self.plans_at(plan_times(self.frontier, base_power_w=self.problem.total_w, step=step))
 
-def _plans_at(
-    problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching, also_s: float
-) -> Plans:
-    """Make a plan for each time, and for ``also_s`` where it lies on the frontier."""
-    if frontier.t_min_s * (1.0 + _ROUNDING) < also_s < frontier.t_star_s:
-        times_s = np.union1d(times_s, [also_s])
-    if switching.budget.limits:
-        return _within_budget(problem, frontier, times_s, switching)
-    return _freely(problem, frontier, times_s, switching)
+    def plans_at(self, times_s: Floats) -> Plans:
+        """Make a plan for each time."""
+        if self.frontier.t_min_s * (1.0 + _ROUNDING) < self.also_s < self.frontier.t_star_s:
+            times_s = np.union1d(times_s, [self.also_s])
+        return self._within_budget(times_s) if self.switching.budget.limits else self._freely(times_s)
 
+    def with_timelines(self, without: Plans) -> Plans:
+        """Keep the best of plans with timelines as whole options, and of those that know clocks only."""
+        found = self._whole(plan_times(self.frontier, base_power_w=self.problem.total_w))
+        also = discretise(self.frontier, np.array([max(self.also_s, self.frontier.t_min_s)]))
+        return best_of(self.frontier, without, found, also)
 
-def _freely(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:
-    """Make plans whose clocks change as often as they like; parts are long enough for a change of clock."""
-    if switching.split == "never":
-        return _whole(problem, frontier, times_s)
-    return split(frontier, times_s, least_part_s=switching.least_part_s)
+    def leaner(self) -> list[Plans]:
+        """Make plans that leave as many changes to waits as waits may want; none without a budget."""
+        lean = self.switching.budget.less(ONE_WAIT, self.frontier.t_min_s)
+        if lean is None:
+            return []
+        try:
+            return [replace(self, switching=replace(self.switching, budget=lean)).plans()]
+        except PlanError:  # no plan changes so seldom: waits get what is left
+            return []
 
+    def _freely(self, times_s: Floats) -> Plans:
+        """Let clocks change as often as they like; parts are long enough for a change of clock."""
+        if self.switching.split == "never":
+            return self._whole(times_s)
+        return split(self.frontier, times_s, least_part_s=self.switching.least_part_s)
 
-def _whole(problem: PlanProblem, frontier: Frontier, times_s: Floats) -> Plans:
-    """Make plans that run every computation at one option, a clock or a timeline, and keep the best."""
-    plans = discretise(frontier, times_s)
-    return worth_keeping(plans, base_power_w=problem.total_w)
+    def _whole(self, times_s: Floats) -> Plans:
+        """Run every computation at one option, a clock or a timeline, and keep the best."""
+        return worth_keeping(discretise(self.frontier, times_s), base_power_w=self.problem.total_w)
 
+    def _within_budget(self, times_s: Floats) -> Plans:
+        """Let clocks change only so often: timelines of clocks for every GPU, in the order of time.
 
-def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:
-    """Make plans whose clocks change only so often: timelines of clocks for every GPU, in the order of time.
-
-    Raises:
-        PlanError: a budget that no plan meets.
-    """
-    budget, options = switching.budget, problem.options.values()
-    lower = -np.concatenate([one.clock_mhz for one in options])  # the highest clock is level 0
-    levels = [np.searchsorted(np.unique(lower), -one.clock_mhz).astype(np.int32) for one in options]
-    levels += [np.zeros(0, np.int32) for _ in problem.fixed_s]
-    lanes = Lanes(
-        orders=tuple(problem.columns[rank.start : rank.stop] for rank in problem.ranks),
-        level_of=tuple(levels),
-    )
-    if budget.dated or budget.per_gpu_per_s == 0.0:
-        kept = _kept_fast(problem) if budget.dated else ()
-        return one_level(frontier, times_s, lanes, kept=kept)
-    within = partial(budget.within, len(lanes))
-    most = 2 * np.array([len(order) for order in lanes.orders])  # into a computation, and once within it
-    if within(frontier.t_min_s).allows(most):
-        return _freely(problem, frontier, times_s, switching)
-    least_part_s = np.inf if switching.split == "never" else switching.least_part_s
-    try:
-        return timelines(frontier, times_s, lanes, within, least_part_s=least_part_s)
-    except InfeasibleError as error:
-        raise PlanError(f"budget of changes: {error.message}", hint=error.hint) from error
+        Raises:
+            PlanError: a budget that no plan meets.
+        """
+        problem, budget, options = self.problem, self.switching.budget, self.problem.options.values()
+        lower = -np.concatenate([one.clock_mhz for one in options])  # the highest clock is level 0
+        levels = [np.searchsorted(np.unique(lower), -one.clock_mhz).astype(np.int32) for one in options]
+        levels += [np.zeros(0, np.int32) for _ in problem.fixed_s]
+        orders = tuple(problem.columns[rank.start : rank.stop] for rank in problem.ranks)
+        lanes = Lanes(orders, level_of=tuple(levels))
+        if budget.dated or budget.per_gpu_per_s == 0.0:
+            kept = _kept_fast(problem) if budget.dated else ()
+            return one_level(self.frontier, times_s, lanes, kept=kept)
+        within = partial(budget.within, len(lanes))
+        most = 2 * np.array([len(order) for order in orders])  # into a computation, and once within it
+        if within(self.frontier.t_min_s).allows(most):
+            return self._freely(times_s)
+        least_part_s = np.inf if self.switching.split == "never" else self.switching.least_part_s
+        try:
+            return timelines(self.frontier, times_s, lanes, within, least_part_s=least_part_s)
+        except InfeasibleError as error:
+            raise PlanError(f"budget of changes: {error.message}", hint=error.hint) from error
 
 
 _SHARES = 0.125, 0.5, 1.0
@@ -269,27 +260,6 @@ def _kept_fast(problem: PlanProblem) -> list[list[tuple[int, int]]]:
         whole.append((other + 1, len(kinds) - (forward[-1] if forward else 0)))
     ways = [[(max(1, int(s * a)), max(1, int(s * b))) for a, b in whole] for s in _SHARES]
     return [way for at, way in enumerate(ways) if way not in ways[:at]]
-
-
-def _with_timelines(
-    problem: PlanProblem, without: Plans, switching: Switching, also_s: float
-) -> tuple[Frontier, Plans]:
-    """Keep the best of plans with timelines as whole options, and of those that know clocks only."""
-    frontier = _frontier(problem, switching, None)
-    found = _whole(problem, frontier, plan_times(frontier, base_power_w=problem.total_w))
-    also = discretise(frontier, np.array([max(also_s, frontier.t_min_s)]))
-    return frontier, best_of(frontier, without, found, also)
-
-
-def _leaner(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> list[Plans]:
-    """Make plans that leave as many changes to waits as waits may want; none without a budget."""
-    lean = switching.budget.less(ONE_WAIT, frontier.t_min_s)
-    if lean is None:
-        return []
-    try:
-        return [_make_plans(problem, frontier, replace(switching, budget=lean), also_s)]
-    except PlanError:  # no plan changes so seldom: waits get what is left
-        return []
 
 
 # Low clocks in the waits of solved plans: which are worth their changes, and what all others take.

@@ -7,19 +7,19 @@ planned, although none is on average.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perseus_ds.plan.problem import PlanProblem
 from perseus_ds.plan.record import Options, PlanSet
 from perseus_ds.profile import Computation, Profile, sampled_ratios, time_factor
 from perseus_ds.profile.loads import log_normal
 from perseus_ds.schedule import Dag
-from perseus_ds.solver.problem import Plans, blend
+from perseus_ds.solver.problem import Floats, Plans, blend
 
 # What it does to iterations that computations vary, as they varied in the profile.
 
@@ -27,8 +27,6 @@ _MOST_DRAWS, _LEAST_DRAWS = 200, 20
 _MOST_NUMBERS = 4_000_000  # nodes times draws: 32 MB in each array
 _LEAST_FACTOR = 0.5
 _SCATTER_DRAWS, _MOST_SCATTER_NUMBERS = 100, 1_000_000
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,6 +152,25 @@ MOST_PCT = 20.0
 """Most that ``objective.reserve_pct`` may be."""
 
 
+def least_reserve_pct(
+    problem: PlanProblem, draws: Draws | None, fastest: Callable[[PlanProblem], Plans]
+) -> float:
+    """Return the least reserve with which durations that vary cost no time, the largest if none suffices.
+
+    Cost: five plans at most, which ``fastest`` makes.
+    """
+    if draws is None:
+        return UNKNOWN_PCT
+
+    def is_enough(candidate_pct: float) -> bool:
+        return draws.slowdown_pct(fastest(problem.with_reserve(candidate_pct))) <= ALLOWED_PCT
+
+    candidates = BY_LOAD_PCT if problem.load_variation else CANDIDATES_PCT
+    if is_enough(candidates[0]):
+        return candidates[0]
+    return candidates[bisect_left(candidates, True, lo=1, hi=len(candidates) - 1, key=is_enough)]
+
+
 def reserve_in_words(reserve: Reserve) -> str:
     """Return the words of fingerprints: without the unit, and "auto" as files of all releases have it."""
     return "auto" if reserve == "automatic" else f"{reserve:g}"
@@ -187,7 +204,7 @@ iteration on average, 2 % cost 0.12 %. More would cost energy.
 _DRAWS = 400
 
 
-def margins_s(known: Profile) -> Mapping[Computation, NDArray[np.float64]]:
+def margins_s(known: Profile) -> Mapping[Computation, Floats]:
     """Return what the durations of all computations are planned longer; nothing of those without errors.
 
     Shape: [clocks] each, highest clock first, for which it is 0.
@@ -198,18 +215,11 @@ def margins_s(known: Profile) -> Mapping[Computation, NDArray[np.float64]]:
         factor = time_factor(known, key)
         if factor.any():
             time_s = np.array([point.time_s for point in known.of(*key)])
-            found[key] = _margin_s(time_s, factor, random)
+            normal = random.standard_normal((len(time_s), _DRAWS))
+            drawn_s = time_s[:, None] * sampled_ratios(time_s, factor, normal)
+            more_s = (drawn_s - drawn_s[0]) - (time_s - time_s[0])[:, None]  # than a clock seems to cost
+            found[key] = np.maximum(more_s.mean(axis=1) + SURENESS * more_s.std(axis=1), 0.0)
     return found
-
-
-def _margin_s(
-    time_s: NDArray[np.float64], factor: NDArray[np.float64], random: np.random.Generator
-) -> NDArray[np.float64]:
-    """Return how much more than it seems a clock may cost in time, in all draws of the errors."""
-    normal = random.standard_normal((len(time_s), _DRAWS))
-    drawn_s = time_s[:, None] * sampled_ratios(time_s, factor, normal)
-    more_s = (drawn_s - drawn_s[0]) - (time_s - time_s[0])[:, None]
-    return np.asarray(np.maximum(more_s.mean(axis=1) + SURENESS * more_s.std(axis=1), 0.0))
 
 
 # Whether a profile claims what cannot be: plans that are faster than all clocks at maximum.
