@@ -32,6 +32,7 @@ from perseus_ds.plan.select import select
 from perseus_ds.profile import Computation, Profile, sampled_ratios, smooth, time_factor
 from perseus_ds.profile.curves import ENOUGH_POINTS, SCATTER_HARMLESS, scatters
 from perseus_ds.schedule import Dag, Instruction, dag_of
+from perseus_ds.solver.problem import Floats
 
 LEFT_OUT = 0.0005
 """Standard error of the saving for all that this model leaves out: found on jobs whose truth is known."""
@@ -47,8 +48,6 @@ _LEAST_DRAWS, _MOST_DRAWS = 6, 200
 _LEAST_ERROR_DRAWS, _MOST_ERROR_DRAWS = 20, 200
 _MOST_ERROR_NUMBERS = 250_000  # nodes times draws, for each of four runs
 _LEAST_POINTS, _MOST_POINTS = 2, 12
-
-Floats = NDArray[np.float64]
 
 
 def expected(
@@ -256,7 +255,6 @@ class _Gpu:
         return self.waiting_w[nearest] - self.spared_w.get(memory_mhz or 0, 0.0)
 
     def begin_iteration(self) -> None:
-        """Ask for what an iteration begins with."""
         self._position = 0
         self._request(self._opening, self.now_s)
         self._ask(OPENING, over=False)
@@ -484,7 +482,6 @@ class EntryError:
 
     @property
     def matters(self) -> bool:
-        """Return whether it is worth a line."""
         return (self.time_pct if self.slowdown_pct is None else self.slowdown_pct) >= WORTH_SAYING_PCT
 
     def __str__(self) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
 from perseus_ds.errors import InfeasibleError
@@ -21,7 +19,7 @@ from perseus_ds.plan.record import FrequencyPlan, PlanSet, Splits
 from perseus_ds.plan.waits import columns_of
 from perseus_ds.schedule import Instruction, dag_of
 from perseus_ds.solver.network import Hull, hull_of
-from perseus_ds.solver.problem import OptionTable, long_enough
+from perseus_ds.solver.problem import Floats, OptionTable, long_enough
 
 
 def select(plans: PlanSet, objective: Objective) -> FrequencyPlan:
@@ -99,8 +97,6 @@ _SURELY = 1e-4  # of the way to a plan below a cap: what a mixture's time is rou
 
 
 # A plan for a time between two of the frontier: the durations of both, mixed.
-
-Floats = NDArray[np.float64]
 
 
 def with_plan_within(plans: PlanSet, objective: Objective | None) -> PlanSet:
@@ -392,29 +388,18 @@ def swing_w(plan: FrequencyPlan) -> float:
     return largest_change(lasts_s[real], level_w[real], 1.0)
 
 
-def largest_change(lasts_s: NDArray[np.float64], level: NDArray[np.float64], within_s: float) -> float:
+def largest_change(lasts_s: Floats, level: Floats, within_s: float) -> float:
     """Return the largest difference of two values of a periodic step function at most ``within_s`` apart.
 
     Shape: ``lasts_s`` and ``level`` [pieces], one period.
-    Cost: linear in the pieces that a window and a period hold.
+    Cost: pieces in a period, times those in a window, in vectors.
     """
     periods = 1 + math.ceil(min(within_s, lasts_s.sum()) / lasts_s.sum())
-    ends_s, levels = np.cumsum(np.tile(lasts_s, periods)), np.tile(level, periods)
-    first, largest = 0, 0.0
-    highest: deque[int] = deque()
-    lowest: deque[int] = deque()
-    for at, value in enumerate(levels.tolist()):
-        begins_s = ends_s[at] - lasts_s[at % len(lasts_s)]
-        while ends_s[first] < begins_s - within_s:
-            first += 1
-        for queue, sign in ((highest, 1.0), (lowest, -1.0)):
-            while queue and queue[0] < first:
-                queue.popleft()
-            while queue and sign * levels[queue[-1]] <= sign * value:
-                queue.pop()
-            queue.append(at)
-        largest = max(largest, float(levels[highest[0]] - levels[lowest[0]]))
-    return largest
+    levels, ends_s = np.tile(level, periods), np.cumsum(np.tile(lasts_s, periods))
+    begins_s = ends_s - np.tile(lasts_s, periods)
+    windows = np.column_stack([np.searchsorted(ends_s, begins_s - within_s), np.arange(len(levels)) + 1])
+    high, low = (of.reduceat(np.append(levels, 0.0), windows.ravel()) for of in (np.maximum, np.minimum))
+    return float((high - low)[::2].max())  # between every two windows there is another entry
 
 
 # A faster plan by an audit, where a model alone tells how long computations last.
