@@ -49,16 +49,14 @@ from perseus_ds.plan import (
     doubt,
     read_request,
     select,
-    select_for,
     too_little_reserve,
-    unslowed_s,
     write_plans,
 )
 from perseus_ds.plan.expected import EntryError, FewClocks, few_clocks, profile_error, with_power_ratio
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget, read_timelines
 from perseus_ds.plan.reserve import UNKNOWN_PCT, reserve_in_words
-from perseus_ds.plan.select import costs_of, with_plan_within
+from perseus_ds.plan.select import costs_of, select_for, unslowed_s, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smooth
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.schedule import TEXTBOOK, Schedule, textbook

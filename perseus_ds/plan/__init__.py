@@ -10,20 +10,10 @@ from perseus_ds.plan.clock_requests import OPENING, ClockRequest, clock_requests
 from perseus_ds.plan.expected import expected
 from perseus_ds.plan.file import dumps, loads, read_plans, write_plans
 from perseus_ds.plan.problem import Switching
-from perseus_ds.plan.record import (
-    Baseline,
-    ChangeBudget,
-    Expected,
-    FrequencyPlan,
-    Options,
-    PlanSet,
-    Portion,
-    Segment,
-    Splits,
-)
+from perseus_ds.plan.record import ChangeBudget, Expected, FrequencyPlan, Options, PlanSet, Portion
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.reserve import doubt, too_little_reserve
-from perseus_ds.plan.select import gap_in_words, select, select_for, unslowed_s, worth
+from perseus_ds.plan.select import gap_in_words, select
 from perseus_ds.plan.verify import verify
 
 if TYPE_CHECKING:
@@ -31,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPENING",
-    "Baseline",
     "ChangeBudget",
     "ClockRequest",
     "Expected",
@@ -40,8 +29,6 @@ __all__ = [
     "PlanRequest",
     "PlanSet",
     "Portion",
-    "Segment",
-    "Splits",
     "Switching",
     "build",
     "clock_requests",
@@ -54,11 +41,8 @@ __all__ = [
     "read_plans",
     "read_request",
     "select",
-    "select_for",
     "too_little_reserve",
-    "unslowed_s",
     "verify",
-    "worth",
     "write_plans",
     "write_request",
 ]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from perseus_ds.plan import Baseline, FrequencyPlan, Options, PlanSet
+from perseus_ds.plan import FrequencyPlan, Options, PlanSet
+from perseus_ds.plan.record import Baseline
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of, textbook
 
 

@@ -15,8 +15,9 @@ from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, PlanError
-from perseus_ds.plan import PlanSet, Splits, build
+from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.problem import Switching
+from perseus_ds.plan.record import Splits
 from perseus_ds.profile import Point, Profile
 from perseus_ds.profile.records import Computation
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
