@@ -61,14 +61,11 @@ class JobProgram:
 
     @property
     def ranks(self) -> int:
-        """Pipeline ranks."""
         return len(self.step_s)
 
 
 def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> JobProgram:
     """Cut the graph where ranks meet their peers of other pipelines, and pack it.
-
-    An instruction that stands for several ranks is its first one's.
 
     Raises:
         ScheduleError: the schedule cannot run.
@@ -77,28 +74,25 @@ def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> Job
     def lasts_s(node: Instruction) -> float:
         return 0.0 if node.kind.is_computation else fixed_s.get((node.stage, node.kind), 0.0)
 
-    rank_of: dict[Instruction, int] = {}
     cut, reduction_s, step_s = set[Instruction](), list[float](), list[float]()
-    for own_rank, order in enumerate(schedule.orders):
-        rank_of = dict.fromkeys(order, own_rank) | rank_of
+    for order in schedule.orders:
         tail = next((n for n, one in enumerate(order) if one.kind in _AFTER_ALL), len(order))
         step = next((n for n, one in enumerate(order) if one.kind is Kind.STEP), len(order))
         cut.update(order[tail:])
         reduction_s.append(sum(map(lasts_s, order[tail:step])))
         step_s.append(sum(map(lasts_s, order[step:])))
-    dag = dag_of(schedule)
-    nodes = tuple(node for node in dag.nodes if node not in cut)
+    dag, rank_of = dag_of(schedule), schedule.rank_of_stages()
+    kept = [at for at, node in enumerate(dag.nodes) if node not in cut]
+    nodes, place = tuple(dag.nodes[at] for at in kept), {at: index for index, at in enumerate(kept)}
     rows = tuple(dict.fromkeys((n.stage, n.kind) for n in nodes if n.kind.is_computation))
-    place = {node: index for index, node in enumerate(nodes)}
     number = {row: index for index, row in enumerate(rows)}
-    ends = ((place.get(dag.nodes[before]), place.get(dag.nodes[after])) for before, after in dag.edges)
     edges = sorted(
-        (before, after, delay_s)
-        for (before, after), delay_s in zip(ends, dag.delays_s(fixed_s), strict=True)
-        if before is not None and after is not None
+        (place[before], place[after], delay_s)
+        for (before, after), delay_s in zip(dag.edges, dag.delays_s(fixed_s), strict=True)
+        if before in place and after in place
     )
     before, after = np.ascontiguousarray(np.array([edge[:2] for edge in edges], np.int64).reshape(-1, 2).T)
-    rank = np.array([rank_of[node] for node in nodes], dtype=np.int64)
+    rank = np.array([rank_of[node.stage] for node in nodes], dtype=np.int64)
     program = Program(
         rank=rank,
         row=np.array([number.get((node.stage, node.kind), -1) for node in nodes], dtype=np.int64),
@@ -115,35 +109,37 @@ def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> Job
 # Durations and powers of a job's computations and of waiting, at every clock of one grid.
 
 
-def as_planned_w(plans: PlanSet) -> Mapping[int, float] | float:
-    """Return the power of a waiting GPU (W) as plans know it: by clock where some of their waits go down."""
-    clock = plans.wait_clock
-    if clock is None:
-        return plans.blocking_power_w
-    highest_mhz = max(int(options.clock_mhz[0]) for options in plans.options.values())
-    return {highest_mhz: clock.high_power_w, clock.clock_mhz: clock.power_w}
+def waiting_by_clock(plans: PlanSet, given_w: Mapping[int, float] | float | None) -> Mapping[int, float]:
+    """Return the power of a waiting GPU (W) by clock, as it is given; None: as plans know it."""
+    highest_mhz, clock = (
+        max(int(options.clock_mhz[0]) for options in plans.options.values()),
+        plans.wait_clock,
+    )
+    if given_w is None and clock is not None:
+        return {highest_mhz: clock.high_power_w, clock.clock_mhz: clock.power_w}
+    if given_w is None:
+        return {highest_mhz: plans.blocking_power_w}
+    return given_w if isinstance(given_w, Mapping) else {highest_mhz: given_w}
 
 
 def tables_of(
     profile: Profile,
     rows: Sequence[Computation],
     *,
-    waiting_w: Mapping[int, float] | float,
+    waiting_w: Mapping[int, float],
     clocks_mhz: Iterable[int] = (),
 ) -> Tables:
     """Lay the profile out on one grid of clocks: all that were measured, and ``clocks_mhz``.
 
     Points are those that plans believe (`smooth`); between clocks time and power are interpolated. Below
     the lowest one the work is taken to be bound by the clock: time with 1/f, power with f. That holds for a
-    change that is late and for a clock for waiting. Waiting power is a number, or given by clock,
-    interpolated, flat beyond its ends.
+    change that is late and for a clock for waiting. Waiting power is interpolated, flat beyond its ends.
 
     Raises:
         IncompleteProfileError: a computation was not measured.
     """
-    waiting = waiting_w if isinstance(waiting_w, Mapping) else {}
     believed = smooth(profile)
-    clocks = np.array(sorted({*believed.clocks_mhz, *clocks_mhz, *waiting}), dtype=np.int64)
+    clocks = np.array(sorted({*believed.clocks_mhz, *clocks_mhz, *waiting_w}), dtype=np.int64)
     filled = []
     for row in rows:
         points = believed.of(*row)[::-1]
@@ -152,8 +148,7 @@ def tables_of(
         time_s = np.interp(clocks, measured, [point.time_s for point in points]) / share
         power_w = np.interp(clocks, measured, [point.energy_j / point.time_s for point in points]) * share
         filled.append((time_s, power_w))
-    waits = sorted(waiting_w.items()) if isinstance(waiting_w, Mapping) else [(0, waiting_w)]
-    known_mhz, known_w = zip(*waits, strict=True)
+    known_mhz, known_w = zip(*sorted(waiting_w.items()), strict=True)
     return Tables(
         clock_mhz=clocks,
         waiting_w=np.asarray(np.interp(clocks, known_mhz, known_w)),

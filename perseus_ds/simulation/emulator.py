@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -18,7 +18,7 @@ from perseus_ds.plan.reserve import scatter_pct
 from perseus_ds.plan.select import plan_numbered
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import dag_of
-from perseus_ds.simulation.cluster import as_planned_w, idle_gpus, job_program, tables_of
+from perseus_ds.simulation.cluster import idle_gpus, job_program, tables_of, waiting_by_clock
 from perseus_ds.simulation.kernel import (
     CAUSES,
     Change,
@@ -94,7 +94,6 @@ class Emulated:
 
     @property
     def iterations(self) -> int:
-        """Return how many were run."""
         return len(self.job_s)
 
     @property
@@ -110,7 +109,6 @@ class Emulated:
         return power
 
     def changes_per_s(self) -> float:
-        """Changes of clock per second and GPU."""
         return float(self.changes.sum() / self.gpus / self.job_s.sum())
 
 
@@ -147,10 +145,9 @@ class Emulator:
         self.profile, self.plans = profile, _with_scatter(plans, profile, self.conditions)
         self.frontier_index = FrontierIndex.of(self.plans, Objective())
         self.job = job_program(plans.schedule, plans.fixed_s)
-        waiting_w = as_planned_w(plans) if cluster.waiting_w is None else cluster.waiting_w
         planned_mhz = {int(mhz) for options in plans.options.values() for mhz in options.clock_mhz}
-        if plans.wait_clock is not None:
-            planned_mhz.add(plans.wait_clock.clock_mhz)
+        planned_mhz |= set() if plans.wait_clock is None else {plans.wait_clock.clock_mhz}
+        waiting_w = waiting_by_clock(plans, cluster.waiting_w)
         self.tables = tables_of(profile, self.job.rows, waiting_w=waiting_w, clocks_mhz=planned_mhz)
         self.change = Change(**asdict(cluster.change))
         self.requests = functools.cache(self._requests)
@@ -242,15 +239,14 @@ class _Run:
     def __init__(self, emulator: Emulator, iterations: int) -> None:
         cluster, conditions, ranks = emulator.cluster, emulator.conditions, emulator.job.ranks
         self._emulator, self._top = emulator, len(emulator.tables.clock_mhz) - 1
-        gpus = cluster.gpus(ranks)
-        self._gpus = idle_gpus(gpus, per_node=cluster.gpus_per_node, clock=self._top)
+        self._gpus = idle_gpus(cluster.gpus(ranks), per_node=cluster.gpus_per_node, clock=self._top)
         bin_s = conditions.trace_bin_s  # room for twice the time that the job needs if nothing goes wrong
         longest_s = float(emulator.plans.iteration_time_s[-1])
         bins = int(2.0 * iterations * longest_s / bin_s) + 1 if bin_s else 0
         self._start_s = np.zeros((cluster.pipelines, ranks))
         self._random = np.random.default_rng(conditions.seed)
         self.found = Emulated(
-            gpus=gpus,
+            gpus=cluster.gpus(ranks),
             job_s=np.zeros(iterations),
             own_s=np.full((iterations, cluster.pipelines), np.nan),
             plan=np.zeros((iterations, cluster.pipelines)),
@@ -267,11 +263,14 @@ class _Run:
         Return what ranks inform each other of: own times (NaN: unknown), who is capped.
         """
         used, found, job = tuple(sorted(set(plans))), self.found, self._emulator.job
-        requests = self._emulator.requests(used)
+        cluster, tables = self._emulator.cluster, self._emulator.tables
+        requests, change = self._emulator.requests(used), self._emulator.change
+        shape = 0, cluster.pipelines, job.ranks, cluster.tensor, cluster.gpus_per_node
+        play = Play(*shape, job.program, tables, change, requests, self._gpus, found.trace)
         before_j, before = self._gpus.energy_j.sum(axis=0), int(self._gpus.changes.sum())
         now = self._iteration(n, np.array([used.index(plan) for plan in plans], np.int64), stragglers)
-        for first, end in self._emulator.cluster.islands(job.ranks):
-            play_pipelines(self._with(requests, first, end), now)
+        for first, end in cluster.islands(job.ranks):
+            play_pipelines(play._replace(first=first, end=end), now)
         alive = now.alive
         if not alive.any():
             raise ConfigError("all pipelines are lost at once", hint="leave one that goes on")
@@ -279,7 +278,7 @@ class _Run:
         met_s = arrived_s.max(axis=0) if job.by_rank else np.full(job.ranks, arrived_s.max())
         released_s = float((met_s + job.reduction_s).max()) + job.step_s  # all meet for the norm
         release_s = np.broadcast_to(released_s, now.arrival_s.shape).copy()
-        settle(self._with(requests, 0, len(alive)), now.cap, release_s.ravel())
+        settle(play, now.cap, release_s.ravel())
         found.plan[n] = [plan for plan, _ in plans]
         arrival_s = arrived_s[:, 0] if job.by_rank else arrived_s.max(axis=1)
         found.own_s[n, alive] = arrival_s - now.start_s[alive, 0] + released_s[0] - met_s[0]
@@ -295,15 +294,17 @@ class _Run:
         emulator, cluster, conditions = self._emulator, self._emulator.cluster, self._emulator.conditions
         by_node = cluster.pipelines, len(emulator.job.nodes)
         noise = conditions.noise * self._random.standard_normal(by_node) if conditions.noise else 0.0
-        work, loads = conditions.work[n % len(conditions.work)], conditions.loads
-        loaded: Floats = np.ones(by_node)
-        if loads is not None:
-            loaded = loads.factors(emulator.profile, emulator.job.nodes, n, pipelines=cluster.pipelines)
+        factor = np.maximum(0.05, 1.0 + noise) * conditions.work[n % len(conditions.work)]
+        if conditions.loads is not None:
+            nodes = emulator.job.nodes
+            factor = factor * conditions.loads.factors(
+                emulator.profile, nodes, n, pipelines=cluster.pipelines
+            )
         now = EmulatedIteration(
             plan=place,
             alive=np.ones(cluster.pipelines, dtype=np.bool_),
             input_s=np.zeros(cluster.pipelines),
-            factor=np.broadcast_to(np.maximum(0.05, 1.0 + noise) * work * loaded, by_node).copy(),
+            factor=np.broadcast_to(factor, by_node).copy(),
             slow=np.ones(self.found.gpus),
             cap=np.full(self.found.gpus, self._top, dtype=np.int64),
             start_s=self._start_s,
@@ -315,15 +316,8 @@ class _Run:
             _hold_back(now, one, cluster.tensor, emulator.tables.clock_mhz)
         return now
 
-    def _with(self, requests: PlannedRequests, first: int, end: int) -> Play:
-        emulator, cluster = self._emulator, self._emulator.cluster
-        shape = first, end, emulator.job.ranks, cluster.tensor, cluster.gpus_per_node
-        constant = emulator.job.program, emulator.tables, emulator.change
-        return Play(*shape, *constant, requests, self._gpus, self.found.trace)
-
 
 def _hold_back(now: EmulatedIteration, one: Straggler, tensor: int, clocks_mhz: Ints) -> None:
-    """Write one straggler into the iteration."""
     gpus = (*now.link_s.shape, tensor)
     rank = 0 if one.rank is None and one.gpu is not None else one.rank
     where = (one.pipeline, *(slice(None) if part is None else part for part in (rank, one.gpu)))
@@ -363,24 +357,22 @@ def _announced_slowdowns(stragglers: Iterable[Straggler], pipelines: int) -> Flo
 
 
 class Answers:
-    """`ReplicaPlans` as a job asks them: the numbers of iteration n decide what runs from n + ``lag`` on.
+    """`ReplicaPlans` as a job asks them: the numbers of iteration n decide what runs from n + 2 on.
 
-    A job collects the numbers of an iteration at the end of the next one: its lag is 2. Like a job, it
-    judges no replica by the first iteration, in which clocks change. ``decisions`` are those in hand as
-    each iteration ends. ``answered`` False runs the objective's plans throughout, for comparison.
+    A job collects the numbers of an iteration at the end of the next one. Like a job, it judges no replica by
+    the first iteration, in which clocks change. ``decisions`` are those in hand as each iteration ends.
+    ``answered`` False runs the objective's plans throughout, for comparison.
     """
 
-    def __init__(self, index: FrontierIndex, replicas: int, *, lag: int = 2, answered: bool = True) -> None:
-        self.replica_plans = ReplicaPlans(index, replicas, answered=answered, reaction_delay=lag)
-        self._under_way = deque(ReplicaStatus.unknown(replicas) for _ in range(lag - 1))
-        self._lag = lag
+    def __init__(self, index: FrontierIndex, replicas: int, *, answered: bool = True) -> None:
+        self.replica_plans = ReplicaPlans(index, replicas, answered=answered)
+        self._posted = ReplicaStatus.unknown(replicas)
         self.decisions: list[StragglerDecision] = []
 
     def observe(self, status: ReplicaStatus) -> None:
         """End an iteration, of which the replicas report this."""
-        index = len(self.decisions)
-        self._under_way.append(status)
-        self.replica_plans.observe(index + 1 - self._lag, self._under_way.popleft())
+        index, posted, self._posted = len(self.decisions), self._posted, status
+        self.replica_plans.observe(index - 1, posted)
         self.replica_plans.will_run(index + 1)
         assert self.replica_plans.decision is not None
         self.decisions.append(self.replica_plans.decision)

@@ -32,17 +32,16 @@ def gpt3_profile() -> Profile:
     As published, stages 0 to 6 are alike, the last one has more to do, and 1410 MHz is not held under the
     power cap. Without noise: the same on every machine.
     """
+    clocks_mhz = [clock for clock in _GPU.clocks_mhz if clock >= _LOWEST_MHZ]
     points = {
-        (stage, kind): _points(work.times(_LAST_STAGE_IS_HEAVIER if stage == STAGES - 1 else 1.0))
+        (stage, kind): tuple(
+            Point(mhz, duration_s(_GPU, mhz, own), energy_j(_GPU, mhz, own)) for mhz in clocks_mhz
+        )
         for stage in range(STAGES)
         for kind, work in _WORK.items()
+        for own in [work.times(_LAST_STAGE_IS_HEAVIER if stage == STAGES - 1 else 1.0)]
     }
     return Profile(points, blocking_power_w=BLOCKING_POWER_W)
-
-
-def _points(work: Work) -> tuple[Point, ...]:
-    clocks_mhz = [clock for clock in _GPU.clocks_mhz if clock >= _LOWEST_MHZ]
-    return tuple(Point(mhz, duration_s(_GPU, mhz, work), energy_j(_GPU, mhz, work)) for mhz in clocks_mhz)
 
 
 def main(arguments: list[str]) -> int:

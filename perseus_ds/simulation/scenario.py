@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded, read_table, reason_of
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Instruction, Load, mean_load
+from perseus_ds.simulation.kernel import Floats
 
 _MOST_BYTES, _MOST_SCENARIO_BYTES = 64 << 20, 1 << 20
 _DRAWN = 1000  # microbatches whose mean stands for a distribution's
@@ -66,7 +68,6 @@ class Straggler(pydantic.BaseModel):
         return float(getattr(self, _AMOUNT[self.kind])) if self.kind in _AMOUNT else 1.0
 
     def is_active(self, iteration: int) -> bool:
-        """Return whether it holds its pipeline back in an iteration."""
         return self.first <= iteration and (self.last is None or iteration < self.last)
 
     def check_exists(self, *, pipelines: int, ranks: int, tensor: int) -> None:
@@ -98,53 +99,47 @@ def parse_straggler(text: str) -> Straggler:
 
 @dataclass(frozen=True, slots=True)
 class EmulatedLoads:
-    """The load of every microbatch: ``listed`` ones in turn, over and over, or drawn by ``draw`` from a seed.
+    """The load of every microbatch: a sequence of some length; ``mean`` is the mean of all.
 
-    ``mean`` is the mean of all.
+    ``lengths`` are those of an iteration, in the shape asked for: [pipelines, microbatches].
     """
 
     mean: Load
-    listed: tuple[Load, ...] = ()
-    draw: Callable[[np.random.Generator], float] | None = None
-    seed: int = 0
+    lengths: Callable[[int, tuple[int, int]], Floats]
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a CSV with a column ``length``: a row for each microbatch.
+        """Take lengths in turn, over and over, from a CSV's column ``length``.
 
         Raises:
             PerseusError: naming the file and its row.
         """
         rows = read_table(path, ["length"], most_bytes=_MOST_BYTES)
-        lengths = [_length(row["length"], where) for where, row in rows]
-        if not any(lengths):
+        listed = [_length(row["length"], where) for where, row in rows]
+        if not any(listed):
             raise ConfigError(f"{path}: no length above 0", hint="expected one length a row")
-        listed = tuple(_load(length) for length in lengths)
-        return cls(mean_load(listed), listed)
+
+        def lengths(iteration: int, shape: tuple[int, int]) -> Floats:
+            places = np.arange(math.prod(shape)).reshape(shape) + iteration * math.prod(shape)
+            return np.take(listed, places, mode="wrap")
+
+        return cls(mean_load(_loads(listed)), lengths)
 
     @classmethod
-    def from_distribution(cls, draw: Callable[[np.random.Generator], float], seed: int) -> Self:
-        """Draw every length."""
-        random = np.random.default_rng(seed)
-        return cls(mean_load([_load(draw(random)) for _ in range(_DRAWN)]), draw=draw, seed=seed)
+    def draw(cls, draw: Callable[[np.random.Generator, int | tuple[int, int]], Floats], seed: int) -> Self:
+        mean = mean_load(_loads(draw(np.random.default_rng(seed), _DRAWN).tolist()))
+        return cls(mean, lambda iteration, shape: draw(np.random.default_rng([seed, iteration]), shape))
 
     def of(self, iteration: int, *, pipelines: int, microbatches: int) -> list[list[Load]]:
         """Return the loads of an iteration.
 
         Shape: the result [pipelines][microbatches].
         """
-        if self.draw is not None:
-            random = np.random.default_rng([self.seed, iteration])
-            return [[_load(self.draw(random)) for _ in range(microbatches)] for _ in range(pipelines)]
-        first = iteration * pipelines * microbatches
-        return [
-            [self.listed[(first + p * microbatches + m) % len(self.listed)] for m in range(microbatches)]
-            for p in range(pipelines)
-        ]
+        return [_loads(row) for row in self.lengths(iteration, (pipelines, microbatches)).tolist()]
 
     def factors(
         self, profile: Profile, nodes: Sequence[Instruction], iteration: int, *, pipelines: int
-    ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    ) -> Floats:
         """Return how many times its mean duration each computation takes in an iteration.
 
         By the profile's own fit, where it has one; else in proportion to the tokens.
@@ -181,8 +176,8 @@ def _length(text: str | None, where: str) -> float:
     return length
 
 
-def _load(length: float) -> Load:
-    return Load(length, length * length)
+def _loads(lengths: Sequence[float]) -> list[Load]:
+    return [Load.of_lengths((length,)) for length in lengths]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +205,6 @@ class ClusterShape:
                 raise ConfigError(f"{name} is {getattr(self, name)}", hint="expected 1 or more")
 
     def gpus(self, ranks: int) -> int:
-        """Return how many GPUs the job has."""
         return self.pipelines * ranks * self.tensor
 
     def islands(self, ranks: int) -> list[tuple[int, int]]:
@@ -265,12 +259,12 @@ class LoadSource(pydantic.BaseModel):
         if self.file is not None:
             return EmulatedLoads.read(folder / self.file)
         if (sigma := self.lognormal) is not None:
-            return EmulatedLoads.from_distribution(
-                lambda drawn: float(drawn.lognormal(-(sigma**2) / 2.0, sigma)), seed
+            return EmulatedLoads.draw(
+                lambda drawn, shape: drawn.lognormal(-(sigma**2) / 2.0, sigma, shape), seed
             )
         lengths = self.lengths or {}
         share = np.array([*lengths.values()]) / sum(lengths.values())
-        return EmulatedLoads.from_distribution(lambda drawn: float(drawn.choice([*lengths], p=share)), seed)
+        return EmulatedLoads.draw(lambda drawn, shape: drawn.choice([*lengths], shape, p=share), seed)
 
 
 class Scenario(pydantic.BaseModel):

@@ -111,7 +111,7 @@ def replay(own_s: Floats, index: FrontierIndex) -> dict[str, object]:
     """Run every replica's plan as much slower as the trace's replica was, iteration by iteration."""
     pace = own_s / np.median(own_s)
     replicas = own_s.shape[1]
-    answers = Answers(index, replicas, lag=LAG)
+    answers = Answers(index, replicas)
     job_s, free_s, late_pct, answered = 0.0, 0.0, [], None
     for n, row in enumerate(pace):
         took_s = row * index.predicted_s(np.array(answers.replica_plans.plans))
