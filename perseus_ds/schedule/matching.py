@@ -105,7 +105,6 @@ def _microbatch_of_turn(
 
 
 def _place_of_computation(order: Order, stage: int, kinds: frozenset[Kind]) -> Mapping[int, int]:
-    """Return the place of each microbatch's computation in the order."""
     return {i.microbatch: at for at, i in enumerate(order) if i.stage == stage and i.kind in kinds}
 
 
@@ -138,7 +137,8 @@ def _written_in(order: Order, sends: _Ends, receives: _Ends) -> Iterator[Instruc
     sent: Instruction | None = None
     for instruction in order:
         receive = receives.get(instruction)
-        if sent and not (receive and _opposite(sent, instruction)):
+        is_turn = sent and (sent.kind is Kind.FORWARD) != (instruction.kind is Kind.FORWARD)
+        if sent and not (receive and is_turn):
             yield next(commits)
         if receive:
             yield from (receive, next(commits))
@@ -148,7 +148,3 @@ def _written_in(order: Order, sends: _Ends, receives: _Ends) -> Iterator[Instruc
             yield sends[sent]
     if sent:
         yield next(commits)
-
-
-def _opposite(before: Instruction, after: Instruction) -> bool:
-    return (before.kind is Kind.FORWARD) != (after.kind is Kind.FORWARD)

@@ -36,13 +36,8 @@ def one_f_one_b(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruc
     Source: PipeDream-Flush, Narayanan et al. 2021 (arXiv 2006.09503).
     """
     warm_up = min(ranks - rank - 1, microbatches)
-    for microbatch in range(warm_up):
-        yield Instruction(rank, Kind.FORWARD, microbatch)
-    for microbatch in range(microbatches - warm_up):
-        yield Instruction(rank, Kind.FORWARD, warm_up + microbatch)
-        yield Instruction(rank, Kind.BACKWARD, microbatch)
-    for microbatch in range(microbatches - warm_up, microbatches):
-        yield Instruction(rank, Kind.BACKWARD, microbatch)
+    kinds = [*[F] * warm_up, *[F, B] * (microbatches - warm_up), *[B] * warm_up]
+    return _number((rank, kind) for kind in kinds)
 
 
 def zero_bubble_h1(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
@@ -53,7 +48,7 @@ def zero_bubble_h1(rank: int, *, ranks: int, microbatches: int) -> Iterator[Inst
     Source: Qi et al. 2023 (arXiv 2401.10241), section 2; as ``ZeroBubbleH1Pipeline`` in Megatron-DeepSpeed
     4efb479d without ``enable_zbh1_exact_semantics``.
     """
-    return _number_backwards((rank, kind) for kind in _h1_kinds(rank, ranks, microbatches))
+    return _number((rank, kind) for kind in _h1_kinds(rank, ranks, microbatches))
 
 
 def _h1_kinds(rank: int, ranks: int, microbatches: int) -> Iterator[Kind]:
@@ -71,8 +66,8 @@ def _h1_kinds(rank: int, ranks: int, microbatches: int) -> Iterator[Kind]:
     yield from [W] * rank
 
 
-def _number_backwards(steps: Iterable[Step]) -> Iterator[Instruction]:
-    """Number the backwards of a stage alike, whole or split; repay weight gradients oldest first."""
+def _number(steps: Iterable[Step]) -> Iterator[Instruction]:
+    """Number forwards, and backwards alike, whole or split; repay weight gradients oldest first."""
     done: Counter[Step] = Counter()
     owed: deque[tuple[int, int]] = deque()
     for stage, kind in steps:
@@ -155,7 +150,7 @@ def interleaved_zero_bubble(
     for step, backward in enumerate(backwards):
         steps += [*forwards[warm_up + step : warm_up + step + 1], backward]
         steps += [(rank, W)] * (step >= rank)
-    return _number_backwards([*steps, *[(rank, W)] * rank])
+    return _number([*steps, *[(rank, W)] * rank])
 
 
 def looped_bfs(rank: int, *, ranks: int, microbatches: int, chunks: int) -> Iterator[Instruction]:
@@ -180,17 +175,16 @@ def zero_bubble_v(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instr
 
     Source: Qi et al. 2023 (arXiv 2401.10241), section 6, as in torch 2.13's ``ScheduleZBVZeroBubble``.
     """
-    down, up = rank, 2 * ranks - 1 - rank
     done: Counter[Step] = Counter()
-    for stage, kind in _zero_bubble_steps(rank, ranks, max(2 * ranks - 1, microbatches), down, up):
+    for stage, kind in _zero_bubble_steps(rank, ranks, max(2 * ranks - 1, microbatches)):
         microbatch = done[stage, kind]
         done[stage, kind] += 1
         if microbatch < microbatches:
             yield Instruction(stage, kind, microbatch)
 
 
-def _zero_bubble_steps(rank: int, ranks: int, microbatches: int, down: int, up: int) -> Iterator[Step]:
-    ahead = ranks - rank
+def _zero_bubble_steps(rank: int, ranks: int, microbatches: int) -> Iterator[Step]:
+    down, up, ahead = rank, 2 * ranks - 1 - rank, ranks - rank
     yield from [(down, F)] * (2 * ahead - 1)
     yield from [(up, F), (down, F)] * rank
     yield from [(up, F), (up, I), (up, W)] * ahead
@@ -209,7 +203,7 @@ def dualpipe_v(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruct
 
     Source: https://github.com/deepseek-ai/DualPipe, as in torch 2.13's ``ScheduleDualPipeV``.
     """
-    return _number_backwards(_dualpipe_steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank))
+    return _number(_dualpipe_steps(rank, ranks, microbatches))
 
 
 def dualpipe_v_whole(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
@@ -217,13 +211,13 @@ def dualpipe_v_whole(rank: int, *, ranks: int, microbatches: int) -> Iterator[In
 
     Source: DeepSpeed 0.19.8's ``DualPipeVSchedule``.
     """
-    steps = _dualpipe_steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank)
-    return _number_backwards((stage, B if kind is I else kind) for stage, kind in steps if kind is not W)
+    steps = _dualpipe_steps(rank, ranks, microbatches)
+    return _number((stage, B if kind is I else kind) for stage, kind in steps if kind is not W)
 
 
-def _dualpipe_steps(rank: int, ranks: int, microbatches: int, down: int, up: int) -> Iterator[Step]:
+def _dualpipe_steps(rank: int, ranks: int, microbatches: int) -> Iterator[Step]:
     """The eight steps of the source; a ``W`` stands where one may be repaid."""
-    behind = ranks - rank - 1
+    down, up, behind = rank, 2 * ranks - 1 - rank, ranks - rank - 1
     yield from [(down, F)] * 2 * behind  # 1
     yield from [(down, F), (up, F)] * (rank + 1)  # 2
     yield from [(up, I), (up, W), (up, F)] * behind  # 3
