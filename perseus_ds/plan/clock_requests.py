@@ -28,7 +28,6 @@ class Part(NamedTuple):
 
     @property
     def clocks(self) -> tuple[int, int | None]:
-        """Core and memory clock."""
         return self.clock_mhz, self.memory_mhz
 
 

@@ -45,7 +45,6 @@ class PlanProblem:
 
     @property
     def total_w(self) -> float:
-        """Power of all ranks waiting at once."""
         return self.waiting_w * self.schedule.ranks
 
     def with_reserve(self, reserve_pct: float) -> PlanProblem:

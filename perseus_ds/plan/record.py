@@ -48,7 +48,6 @@ class Splits:
 
     @classmethod
     def none(cls) -> Splits:
-        """Return no splits: whole computations only."""
         empty = np.zeros(0, np.int32)
         return cls(empty, empty, np.zeros(0, np.uint16), np.zeros(0))
 
@@ -312,7 +311,6 @@ class ChangeBudget:
 
     @property
     def limits(self) -> bool:
-        """Return whether it forbids anything."""
         return self.dated or (self.per_gpu_per_s, self.per_node_per_s) != (None, None)
 
     def less(self, changes: int, time_s: float) -> ChangeBudget | None:
@@ -527,7 +525,6 @@ class PlanSet:
         return lasts_s
 
     def plan(self, index: int) -> FrequencyPlan:
-        """Return one point of the frontier."""
         return FrequencyPlan(self, range(len(self))[index])
 
 
@@ -540,12 +537,10 @@ class FrequencyPlan:
 
     @property
     def iteration_time_s(self) -> float:
-        """Planned duration of one iteration."""
         return float(self.of.iteration_time_s[self.index])
 
     @property
     def energy_j(self) -> float:
-        """Planned total energy of one pipeline over one iteration."""
         return float(self.of.energy_j[self.index])
 
     @property

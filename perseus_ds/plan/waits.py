@@ -172,14 +172,12 @@ class Waits:
 
     @classmethod
     def none(cls) -> Waits:
-        """No wait changes its clock."""
         return cls(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.plan)
 
     def of_plan(self, plan: int) -> frozenset[int]:
-        """Columns of its low waits."""
         return frozenset(self.column[self.plan == plan].tolist())
 
     def total_s(self, plans: int) -> Seconds:

@@ -168,7 +168,6 @@ class LongestPaths:
         return ends
 
     def over(self, ends: Sequence[float]) -> float:
-        """Return when all is over."""
         return max((ends[place] for place in self._ends), default=0.0)
 
     def longest(self, ends: Sequence[float]) -> list[int]:
@@ -208,7 +207,6 @@ class Dag:
 
     @cached_property
     def graph(self) -> Graph:
-        """The same, packed for passes over it."""
         edges = np.array(self.edges, dtype=np.int32).reshape(-1, 2)
         return pack(len(self.nodes), *np.ascontiguousarray(edges.T))
 

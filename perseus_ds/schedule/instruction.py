@@ -59,7 +59,6 @@ class Kind(Enum):
 
     @property
     def words(self) -> str:
-        """Return what a reader calls it."""
         return self.name.lower().replace("_", " ")
 
 
@@ -165,7 +164,6 @@ class Load:
         return Load(self.tokens + other.tokens, self.squares + other.squares)
 
     def times(self, share: float) -> Load:
-        """Return so many times as much of everything."""
         return Load(share * self.tokens, share * self.squares)
 
 

@@ -201,7 +201,6 @@ class Whole:
         return self.rungs.length[self.rungs.first[1:] - 1][self.problem.table_of]
 
     def longest(self, duration: Ints) -> int:
-        """Ticks of the longest path."""
         return int((earliest_starts(self.graph, self.delay, duration) + duration).max())
 
     def within(self, time_s: float) -> int:

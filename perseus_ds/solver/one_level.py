@@ -105,7 +105,6 @@ class _Search:
         self.plans = dict[Level, tuple[float, float]]()
 
     def every_plan(self) -> list[tuple[float, float, Indices]]:
-        """Return time, cost and options of every plan."""
         found = []
         for level, (time_s, cost_j) in self.plans.items():
             for lane, at in zip(self._lanes, level, strict=True):

@@ -126,7 +126,6 @@ class Plans:
         return cls(*(np.concatenate([getattr(plans, one.name) for plans in sets]) for one in fields(cls)))
 
     def at(self, which: Indices) -> Plans:
-        """Return some of them."""
         return Plans(*(getattr(self, one.name)[which] for one in fields(self)))
 
 
