@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from schedules import two_plans
+from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.device.simulated.models import model_named
-from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
-from perseus_ds.plan import Baseline, Expected, FrequencyPlan, Options, PlanSet, build, dumps, expected, loads
+from perseus_ds.plan import Expected, FrequencyPlan, Options, PlanSet, build, dumps, expected, loads
 from perseus_ds.plan.expected import EntryError, few_clocks, profile_error
 from perseus_ds.plan.frontier import fastest
 from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
@@ -22,8 +22,8 @@ from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W, gpt3_profile
 from perseus_ds.solver.problem import blend
 
-FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0, 180.0]))
-BACKWARD = Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([430.0, 400.0]))
+TWO = two_plans()
+FORWARD, BACKWARD = (TWO.options[0, kind] for kind in (Kind.FORWARD, Kind.BACKWARD))
 SAME = {1400: 50.0, 1000: 50.0}
 BY_CLOCK = {1400: 60.0, 1000: 40.0}
 HALF_A_SECOND = ClockChange.of_latency(0.5)
@@ -32,30 +32,14 @@ BASELINE_J = 1600.0
 
 def plan_of(choice: list[int], iteration_time_s: float, computed_j: float) -> FrequencyPlan:
     """0F, 0B, 1F, 1B at their first or second clock."""
-    effective_j = computed_j - 50.0 * (2 * iteration_time_s - waited_s(choice, iteration_time_s))
-    plans = PlanSet(
-        fingerprint={},
-        schedule=textbook("1f1b", stages=2, microbatches=1),
-        blocking_power_w=50.0,
-        options={(s, k): o for s in (0, 1) for k, o in ((Kind.FORWARD, FORWARD), (Kind.BACKWARD, BACKWARD))},
-        fixed_s={},
+    tables = FORWARD, BACKWARD, FORWARD, BACKWARD
+    busy_s = sum(float(table.time_s[option]) for table, option in zip(tables, choice, strict=True))
+    return replace(
+        TWO,
         iteration_time_s=np.array([iteration_time_s]),
-        effective_energy_j=np.array([effective_j]),
-        lower_bound_j=np.array([1.0]),
-        effective_bound_j=np.array([1.0]),
+        effective_energy_j=np.array([computed_j - 50.0 * busy_s]),
         choice=np.array([choice], np.uint8),
-        baseline=Baseline(iteration_time_s=6.0, energy_j=BASELINE_J, blocking_power_w=50.0),
-        t_min_s=iteration_time_s,
-        t_star_s=iteration_time_s,
-        solve_time_s=0.1,
-    )
-    return plans.plan(0)
-
-
-def waited_s(choice: list[int], iteration_time_s: float) -> float:
-    tables = (FORWARD, BACKWARD, FORWARD, BACKWARD)
-    own_s = [float(table.time_s[option]) for table, option in zip(tables, choice, strict=True)]
-    return 2 * iteration_time_s - sum(own_s)
+    ).plan(0)
 
 
 # 0F 0-1 at 1400 | 1F 1-2.4, 1B 2.4-5.2, 0B 5.2-8 at 1000 MHz
@@ -66,12 +50,9 @@ RESERVED = replace(WITH_A_WAIT.of, iteration_time_s=np.array([8.07]), reserve_pc
 
 
 def profile_of(plan: FrequencyPlan, waiting_w: dict[int, float]) -> Profile:
-    columns = {key: (one.clock_mhz, one.time_s, one.energy_j) for key, one in plan.of.options.items()}
     points = {
-        key: tuple(
-            Point(int(mhz), float(time_s), float(own_j)) for mhz, time_s, own_j in zip(*own, strict=False)
-        )
-        for key, own in columns.items()
+        key: tuple(map(Point, own.clock_mhz.tolist(), own.time_s.tolist(), own.energy_j.tolist()))
+        for key, own in plan.of.options.items()
     }
     return Profile(points, blocking_w=waiting_w)
 
@@ -324,26 +305,17 @@ def test_few_clocks_with_errors_are_doubted_and_planned_with_a_margin(clocks: in
 
 # How sure a plan's saving is: held against profiles drawn with the same errors.
 
-CLOCKS_MHZ = (1410, 1260, 1110, 960, 810)
 DRAWS = 2000
 
 
 def known_to(share: float) -> Profile:
-    """Two stages of a simulated A100 whose times and energies are known to so much."""
-    gpu = model_named("a100-sxm4-80gb")
-    return Profile(
-        {
-            (stage, kind): tuple(
-                Point(mhz, time_s, own_j, time_se_s=share * time_s, energy_se_j=share * own_j)
-                for mhz in CLOCKS_MHZ
-                for time_s, own_j in [(duration_s(gpu, mhz, work), energy_j(gpu, mhz, work))]
-            )
-            for stage, weight in enumerate((1.0, 1.15))
-            for kind, mean in ((Kind.FORWARD, Work(0.03, 0.2, 0.85)), (Kind.BACKWARD, Work(0.06, 0.2, 0.9)))
-            for work in [mean.times(weight)]
-        },
-        blocking_power_w=70.0,
-    )
+    """Two stages whose times and energies are known to so much."""
+
+    def stated(point: Point) -> Point:
+        return replace(point, time_se_s=share * point.time_s, energy_se_j=share * point.energy_j)
+
+    known = textbook_profile([1.0, 1.15])
+    return replace(known, points={key: tuple(map(stated, own[::3])) for key, own in known.points.items()})
 
 
 def plans_of(profile: Profile) -> PlanSet:

@@ -235,7 +235,7 @@ STRUCTURES: dict[str, tuple[Damage, str]] = {
     "times reversed": (lambda c: c["options"][0]["time_s"].reverse(), ""),
     "0 MHz": (changed("options", 0, "clock_mhz", -1, to=0), "clock_mhz"),
     "clocks by name": (changed("options", 0, "clock_mhz", to={"0": 1400}), "options.0.clock_mhz"),
-    "plans reversed": (lambda c: [column.reverse() for column in c["frontier"].values()], "do not ascend"),
+    "plans reversed": (lambda c: [column.reverse() for column in c["frontier"].values()], "plan 0's time"),
     "one plan less": (lambda c: [column.pop() for column in c["frontier"].values()], "choices are"),
     "columns of unequal length": (changed("frontier", "lower_bound_j", to=[1.0]), "unequal length"),
     "no plan": (lambda c: [column.clear() for column in c["frontier"].values()], "for 0 plans"),
@@ -249,6 +249,7 @@ STRUCTURES: dict[str, tuple[Damage, str]] = {
     "waits of another count": (changed("waits", "count", to=0), ""),
     "no clock for the waits": (changed("wait_clock", to=None), ""),
     "a low clock of 0 MHz": (changed("wait_clock", "clock_mhz", to=0), "wait_clock.clock_mhz"),
+    "a low clock that is not low": (changed("wait_clock", "clock_mhz", to=HIGHEST_MHZ), f"{HIGHEST_MHZ} MHz"),
 }  # fmt: skip
 
 
@@ -375,13 +376,6 @@ def test_what_is_played_ends_at_its_time_in_running_order(small: PlanSet) -> Non
     assert max(one.end_s for one in before) == pytest.approx(small.baseline.iteration_time_s)
 
 
-@pytest.mark.parametrize("field", ["iteration_time_s", "energy_j"])
-def test_a_baseline_that_is_not_the_schedules_is_refused(small: PlanSet, field: str) -> None:
-    wrong = replace(small.baseline, **{field: 2.0 * getattr(small.baseline, field)})
-    with pytest.raises(SolverError, match="baseline"):
-        verify(replace(small, baseline=wrong))
-
-
 def test_a_frontier_faster_than_maximum_clocks_by_more_than_the_error_is_doubtful(small: PlanSet) -> None:
     assert doubt(small) is None
     slow = replace(small.baseline, iteration_time_s=small.baseline.iteration_time_s * 1.05)
@@ -399,13 +393,3 @@ def test_what_waiting_spares_is_less_than_it_takes(small: PlanSet, first_w: floa
         return
     with pytest.raises(SolverError, match="810 MHz"):
         verify(spared)
-
-
-def test_a_wait_goes_down_and_not_up() -> None:
-    profile = replace(textbook_profile([1.0, 1.4]), blocking_w={HIGHEST_MHZ: 70.0, 705: 50.0})
-    schedule = textbook("1f1b", stages=2, microbatches=3)
-    small = build(profile, schedule, blocking_power_w=70.0, switching=Switching(waits="automatic"))
-    assert small.wait_clock is not None
-    assert verify(small) == len(small)
-    with pytest.raises(SolverError, match=f"{HIGHEST_MHZ} MHz"):
-        verify(replace(small, wait_clock=replace(small.wait_clock, clock_mhz=HIGHEST_MHZ)))

@@ -18,14 +18,13 @@ from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditi
 
 pytestmark = pytest.mark.thorough
 
-SILENT = textbook_profile([1.0, 1.05, 1.2, 1.1])
+WEIGHTS = [1.0, 1.05, 1.2, 1.1]
+SILENT = textbook_profile(WEIGHTS)
 SCHEDULE = textbook("1f1b", stages=4, microbatches=8)
 
 
-def varying(share: float, profile: Profile = SILENT) -> Profile:
-    points = profile.points.items()
-    varied = {key: tuple(replace(one, time_sd_s=share * one.time_s) for one in own) for key, own in points}
-    return replace(profile, points=varied)
+def varying(share: float) -> Profile:
+    return textbook_profile(WEIGHTS, variation=share)
 
 
 def plans_of(

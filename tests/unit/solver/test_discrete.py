@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
+import solver_cases
 
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.plan import ChangeBudget, build
@@ -27,32 +28,15 @@ LEVELS = np.arange(CLOCKS, dtype=np.int32)
 
 def pipeline(seed: int) -> tuple[Problem, Lanes]:
     """A 1F1B iteration with noisy curves of its own for every stage and kind."""
-    rng = np.random.default_rng(seed)
-    tables, stretch = [], np.linspace(1.0, 1.5, CLOCKS)
-    for scale_s in (0.05, 0.1) * STAGES:
+    rng, stretch = np.random.default_rng(seed), np.linspace(1.0, 1.5, CLOCKS)
+    tables = {}
+    for stage, (kind, scale_s) in product(range(STAGES), (("F", 0.05), ("B", 0.1))):
         base_s = scale_s * (1.0 + 0.3 * rng.random())
-        tables.append(OptionTable(base_s * stretch, 100.0 * base_s * (0.4 + rng.random() + 1.0 / stretch**3)))
-    orders = []
-    for stage in range(STAGES):
-        warm = min(STAGES - stage, MICROBATCHES)
-        order = [(stage, "F", m) for m in range(warm)]
-        for m in range(MICROBATCHES):
-            order.append((stage, "B", m))
-            if warm + m < MICROBATCHES:
-                order.append((stage, "F", warm + m))
-        orders.append(order)
-    number = {node: at for at, node in enumerate(node for order in orders for node in order)}
-    edges = [(number[a], number[b]) for order in orders for a, b in pairwise(order)]
-    for m in range(MICROBATCHES):
-        edges.append((number[STAGES - 1, "F", m], number[STAGES - 1, "B", m]))
-        for stage in range(STAGES - 1):
-            edges.append((number[stage, "F", m], number[stage + 1, "F", m]))
-            edges.append((number[stage + 1, "B", m], number[stage, "B", m]))
-    table_of = np.array([2 * stage + (kind == "B") for stage, kind, _ in number], np.int32)
-    before, after = np.array(sorted(set(edges)), np.int32).T
-    problem = Problem(tuple(tables), table_of, before.copy(), after.copy(), np.zeros(len(before)))
-    lanes = tuple(np.array([number[node] for node in order], np.int32) for order in orders)
-    return problem, Lanes(lanes, tuple(LEVELS for _ in tables))
+        cost_j = 100.0 * base_s * (0.4 + rng.random() + 1.0 / stretch**3)
+        tables[stage, kind] = OptionTable(base_s * stretch, cost_j)
+    problem = solver_cases.pipeline(tables, stages=STAGES, microbatches=MICROBATCHES)
+    lanes = np.split(np.arange(len(problem), dtype=np.int32), STAGES)
+    return problem, Lanes(tuple(lanes), tuple(LEVELS for _ in tables))
 
 
 def planned(
