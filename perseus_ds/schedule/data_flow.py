@@ -26,7 +26,7 @@ def handovers(schedule: Schedule) -> tuple[list[Pair], Mapping[Pair, tuple[int, 
     orders, those order giver and taker: nothing is returned.
 
     Raises:
-        ScheduleError: a result that nobody makes, takes or brings over.
+        ScheduleError: a result that nobody brings over.
     """
     ranks, runs = schedule.rank_of_stages(), schedule.parts()
     ready = [_ready(order) for order in schedule.orders]
@@ -45,30 +45,14 @@ def handovers(schedule: Schedule) -> tuple[list[Pair], Mapping[Pair, tuple[int, 
 
 
 def data_flow(schedule: Schedule) -> list[Pair]:
-    """Pair every computation that has an input with the one that makes it.
+    """Pair every computation that has an input with the one that makes it, in a schedule that is complete.
 
     ``F(s) -> F(s + 1)``, the last stage's ``F`` to its backward, ``B`` or ``I`` of a stage to that of the
     stage before, ``I(s) -> W(s)``.
-
-    Raises:
-        ScheduleError: a giver or a taker is missing.
     """
-    last, backward_of, present = schedule.stages - 1, schedule.backward_of(), schedule.parts()
-    inputs = ((_input_of(taker, last, backward_of), taker) for taker in present)
-    pairs = [(maker, taker) for maker, taker in inputs if maker is not None]
-    taken = {maker for maker, _ in pairs}
-    for giver in (part for part in present if part not in taken):
-        heir = None
-        if giver.kind is Kind.FORWARD and giver.stage < last:
-            heir = Instruction(giver.stage + 1, Kind.FORWARD, giver.microbatch)
-        elif giver.kind in BACKWARDS and giver.stage > 0:
-            heir = Instruction(giver.stage - 1, Kind.BACKWARD, giver.microbatch)
-        if heir is not None:
-            raise ScheduleError(f"{giver} hands its result to {heir}, which no stage runs")
-    for maker, taker in pairs:
-        if maker not in present:
-            raise ScheduleError(f"{taker} waits for {maker}, which no stage runs")
-    return pairs
+    last, backward_of = schedule.stages - 1, schedule.backward_of()
+    inputs = ((_input_of(taker, last, backward_of), taker) for taker in schedule.parts())
+    return [(maker, taker) for maker, taker in inputs if maker is not None]
 
 
 def _input_of(
@@ -80,8 +64,7 @@ def _input_of(
     if taker.kind in BACKWARDS and stage == last:
         return Instruction(stage, Kind.FORWARD, microbatch)
     if taker.kind in BACKWARDS:
-        whole = Instruction(stage + 1, Kind.BACKWARD, microbatch)
-        return backward_of.get((stage + 1, microbatch), whole)
+        return backward_of[stage + 1, microbatch]
     if taker.kind is Kind.BACKWARD_WEIGHT:
         return Instruction(stage, Kind.BACKWARD_INPUT, microbatch)
     return None

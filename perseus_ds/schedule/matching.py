@@ -119,8 +119,6 @@ def with_rendezvous(schedule: Schedule) -> Schedule:
     A send and the receive after it are one call, and wait for both, where a forward is followed by a backward
     or the reverse. Else the send is waited for first. What stays on its rank is not sent.
 
-    Raises:
-        ScheduleError: a result that nobody makes or takes.
     Source: ``forward_backward_pipelining_without_interleaving`` of megatron-core 0.16.1.
     """
     ranks = schedule.rank_of_stages()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule.instruction import Instruction, Kind
 
 Order = tuple[Instruction, ...]
@@ -47,17 +46,8 @@ class Schedule:
         return any(held != (rank,) for rank, held in enumerate(self.stages_of_ranks))
 
     def rank_of_stages(self) -> Mapping[int, int]:
-        """Return which rank runs each model stage.
-
-        Raises:
-            ScheduleError: two ranks run one stage.
-        """
-        ranks: dict[int, int] = {}
-        for rank, held in enumerate(self.stages_of_ranks):
-            for stage in held:
-                if ranks.setdefault(stage, rank) != rank:
-                    raise ScheduleError(f"stage {stage} runs on rank {ranks[stage]} and on rank {rank}")
-        return ranks
+        """Return which rank runs each model stage."""
+        return {stage: rank for rank, held in enumerate(self.stages_of_ranks) for stage in held}
 
     def backward_of(self) -> Mapping[tuple[int, int], Instruction]:
         """Return what hands on the gradient of each (stage, microbatch): its ``B`` or its ``I``."""
