@@ -157,7 +157,8 @@ def alone(store: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 # A stand-in for the device: it notes what it is asked for.

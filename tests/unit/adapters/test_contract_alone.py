@@ -35,6 +35,7 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         with alone(tmp_path_factory.mktemp("group") / "store"):
             comm.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
             yield
+            comm.destroy_process_group()  # DeepSpeed forgets its groups, which ranks forked later would take
 
 
 @contextmanager
