@@ -283,12 +283,8 @@ def all_cases() -> Iterator[Case]:
         yield from (Case(layout, cap, spell, noise_pct) for cap, spell in product(CAPS, SPELLS))
 
 
-@dataclass(frozen=True)
-class Course:
-    """Iterations of one job at its plan: how long each took, and which replicas were named in it."""
-
-    time_s: NDArray[np.float64]
-    named: list[frozenset[int]]
+Course = tuple[NDArray[np.float64], list[frozenset[int]]]
+"""Of each iteration of one job at its plan: how long it took, and which replicas were named in it."""
 
 
 @dataclass(frozen=True)
@@ -320,19 +316,19 @@ class Comparison:
 
 
 def compare(case: Case, folder: Path, *, seed: int = 0, iterations: int = PLANNED) -> Comparison:
-    ours = _course(case, folder, "automatic", seed, iterations)
-    default = _course(case, folder, "observe", seed, iterations)
-    slower_pct = 100.0 * (ours.time_s / default.time_s - 1.0)
+    ours_s, ours_named = _course(case, folder, "automatic", seed, iterations)
+    default_s, _ = _course(case, folder, "observe", seed, iterations)
+    slower_pct = 100.0 * (ours_s / default_s - 1.0)
     slow_replica = LAYOUTS[case.layout].replicas - 1
     held = np.array([case.holds(_MOST_BEFORE, planned) for planned in range(iterations)])
-    named = np.array([slow_replica in one for one in ours.named[:iterations]])
-    others = np.array([bool(one - {slow_replica}) for one in ours.named[:iterations]])
+    named = np.array([slow_replica in one for one in ours_named[:iterations]])
+    others = np.array([bool(one - {slow_replica}) for one in ours_named[:iterations]])
     seen = np.flatnonzero(held & named)
+    counted = max(iterations, BOUND_OVER) if case.spell == "on and off" else iterations
     return Comparison(
         iterations=iterations,
         slower_pct=float(slower_pct.mean()),
-        counted_pct=float(slower_pct.sum())
-        / max(iterations, BOUND_OVER if case.spell == "on and off" else iterations),
+        counted_pct=float(slower_pct.sum()) / counted,
         error_pct=float(2.0 * slower_pct.std() / iterations**0.5),
         named_after=int(seen[0] - held.argmax()) if len(seen) else None,
         unnamed=int((held & ~named)[seen[0] :].sum()) if len(seen) else int(held.sum()),
@@ -381,7 +377,7 @@ def _trained(rank: int, block: dict[str, Any], case: Case, iterations: int) -> C
         if rank == 0:
             give_way(Path(block["run_dir"]))
         iteration += 1
-    return Course(np.diff(begins_s), named)
+    return np.diff(begins_s), named
 
 
 def _job(block: dict[str, Any], layout: str) -> tuple[Any, Callable[[], object]]:

@@ -1,8 +1,6 @@
 """Rows that the energy watch keeps: changes of the counter, clocks in force, the first error."""
 
 import math
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -264,8 +262,8 @@ class SteadyGpu(NotingGpu):
 
 def test_a_window_has_energy_time_and_error() -> None:
     with perseus_ds.EnergyMonitor(SteadyGpu(counter_period_s=0.05)) as monitor:
-        monitor.begin_window("all")
         begun_s = time.monotonic()
+        monitor.begin_window("all")
         monitor.begin_window("first")
         time.sleep(0.2)
         first = monitor.end_window("first")
@@ -273,7 +271,7 @@ def test_a_window_has_energy_time_and_error() -> None:
         whole = monitor.end_window("all")
         passed_s = time.monotonic() - begun_s
         assert monitor.warnings == ()
-    assert 0.2 <= first.time_s < whole.time_s <= passed_s + 0.1
+    assert 0.2 <= first.time_s < whole.time_s <= passed_s
     for used in (first, whole):
         assert 0.0 < used.energy_se_j < 0.5 * used.energy_j
         assert abs(used.energy_j - POWER_W * used.time_s) < 5.0 * used.energy_se_j
@@ -298,19 +296,6 @@ def test_a_gpu_without_energy_is_refused(gpu: NotingGpu, error: type[DeviceError
     gpu.fails = DeviceLostError("gone")
     with pytest.raises(error):
         perseus_ds.EnergyMonitor(gpu)
-
-
-def test_it_is_imported_without_torch() -> None:
-    program = (
-        "import sys, perseus_ds\n"
-        "assert 'numpy' not in sys.modules\n"
-        "perseus_ds.EnergyMonitor\n"
-        "print([name for name in ('torch', 'numpy', 'pydantic') if name in sys.modules])"
-    )
-    done = subprocess.run(  # this Python, and the program above
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 # A temperature sensor is read for as long as it can be true, and its lies end nothing else.
