@@ -252,6 +252,22 @@ def batches(seed: int = 3) -> Batches:
         yield inputs, torch.sin(inputs)
 
 
+class FailingData:
+    """Other data, until an error is raised in place of the next batch."""
+
+    def __init__(self, data: Iterator[Any]) -> None:
+        self._data = data
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        if self.error is not None:
+            raise self.error
+        return next(self._data)
+
+
 def losses(engine: PipelineEngine, steps: int, *, seed: int = 3) -> list[str]:
     data = batches(seed)
     return [float(engine.train_batch(data)).hex() for _ in range(steps)]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-import torch
 from adapter_contract import AdapterContract, Noting
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from deepspeed_hosts import MICROBATCHES, PreferenceEngine, dualpipe_v, one_f_one_b, users_own
-from ranks import losses, run_ranks, without
+from ranks import FailingData, batches, losses, run_ranks, without
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -21,31 +20,14 @@ from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e
 
-Batch = tuple[torch.Tensor, torch.Tensor]
-
 ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule", "_next_batch", "data_iterator")
-
-
-class Data:
-    def __init__(self) -> None:
-        self._random = torch.Generator().manual_seed(3)
-        self.error: Exception | None = None
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        if self.error is not None:
-            raise self.error
-        inputs = torch.randn(2, 8, generator=self._random)
-        return inputs, torch.sin(inputs)
 
 
 class EngineHost:
     def __init__(self, engine: PipelineEngine) -> None:
         self.engine: Any = engine
         self.schedule = self.engine._train_schedule()
-        self.data = Data()
+        self.data = FailingData(batches())
 
     def adapter(self) -> DeepSpeedAdapter:
         return DeepSpeedAdapter(self.engine, self.schedule)

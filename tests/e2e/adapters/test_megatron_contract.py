@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from adapter_contract import AdapterContract
+from ranks import FailingData
 from torch import nn
 
 from perseus_ds.adapters.megatron import COMBINED_MODULE, COMBINED_STEP, PASSES, REQUIRED_NAMES, STEPS
@@ -23,29 +24,12 @@ from megatron_jobs import Job, Shape, adapter_of
 pytestmark = pytest.mark.e2e
 
 
-class Data:
-    """Raises the user's error in place of the next batch."""
-
-    def __init__(self, batches: Iterator[object]) -> None:
-        self._batches = batches
-        self.error: Exception | None = None
-
-    def __iter__(self) -> Iterator[object]:
-        return self
-
-    def __next__(self) -> object:
-        if self.error is not None:
-            raise self.error
-        return next(self._batches)
-
-
 class ModelHost:
     """A model and its optimizer; the function that runs a pass is asked for anew at every step."""
 
     def __init__(self, shape: Shape) -> None:
         self.job = Job(shape)
-        self.data: list[Any] = [Data(batches) for batches in self.job.data]
-        self.job.data = self.data
+        self.job.data = self.data = [FailingData(batches) for batches in self.job.data]
 
     def adapter(self) -> Any:  # noqa: ANN401
         return adapter_of(self.job)

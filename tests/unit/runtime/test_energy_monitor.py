@@ -3,6 +3,7 @@
 import math
 import time
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from lone_job import NotingGpu
@@ -12,21 +13,7 @@ from virtual_host import VirtualHost
 import perseus_ds
 from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, PerseusError
-from perseus_ds.runtime.energy_monitor import EnergyWatch, Poll, Temperatures
-
-
-class Turns:
-    """Looks when a test says so."""
-
-    def __init__(self) -> None:
-        self.look: Poll | None = None
-
-    def __call__(self, every_s: float, look: Poll) -> Poll:
-        self.look = look
-        return self.end
-
-    def end(self) -> None:
-        self.look = None
+from perseus_ds.runtime.energy_monitor import EnergyWatch, Temperatures
 
 
 class CountingGpu(NotingGpu):
@@ -36,20 +23,20 @@ class CountingGpu(NotingGpu):
         return Achieved(900 + int(self.time_s), EventReason(1 << int(self.time_s)))
 
 
-def looking(gpu: NotingGpu) -> tuple[EnergyWatch, Turns]:
-    watch = EnergyWatch(gpu, repeat=(turns := Turns()))
+def looking(gpu: NotingGpu) -> EnergyWatch:
+    """A watch that looks when a test says so."""
+    watch = EnergyWatch(gpu, repeat=MagicMock())
     watch.start()
-    return watch, turns
+    return watch
 
 
 @pytest.fixture
 def watch() -> EnergyWatch:
     """The counter changes at 1, 2, ... 8 s; the clock is read at 4 s, at 2.5 s and at 5 s."""
-    gpu = CountingGpu()
-    watch, turns = looking(gpu)
+    watch = looking(gpu := CountingGpu())
     for half in range(17):
         gpu.time_s, gpu.counter_j = half / 2, 10.0 * (half // 2)
-        turns.look()
+        watch.look()
     return watch
 
 
@@ -73,29 +60,28 @@ def test_the_clock_between_is_the_median_with_all_reasons(watch: EnergyWatch) ->
 @pytest.mark.parametrize(("period_s", "seen_s"), [(1.01, 1.01), (1.5, 1.0)])
 def test_the_period_is_what_was_seen_unless_changes_were_missed(period_s: float, seen_s: float) -> None:
     """1 s is declared: a hundredth more is believed, half as much more is not."""
-    gpu = NotingGpu(counter_period_s=1.0)
-    watch, turns = looking(gpu)
+    watch = looking(gpu := NotingGpu(counter_period_s=1.0))
     assert watch.seen_period_s == 1.0
     for look in range(400):
         gpu.time_s = 0.5 * look
         gpu.counter_j = 10.0 * (gpu.time_s // period_s)
-        turns.look()
+        watch.look()
     assert watch.seen_period_s == pytest.approx(seen_s, rel=3e-3)
 
 
 def test_a_device_without_a_counter_is_not_watched() -> None:
-    watch, turns = looking(NotingGpu(counter_period_s=None))
-    assert (watch.period_s, turns.look) == (None, None)
+    watch = EnergyWatch(NotingGpu(counter_period_s=None), repeat=(repeat := MagicMock()))
+    watch.start()
+    assert watch.period_s is None
+    repeat.assert_not_called()
     watch.close()
 
 
 @pytest.mark.parametrize("error", [DeviceLostError("gone"), OSError("pipe broke")])
 def test_the_first_error_is_kept_and_nothing_looked_at_after_it(error: Exception) -> None:
-    gpu = NotingGpu()
-    watch, turns = looking(gpu)
-    look = turns.look
+    watch = looking(gpu := NotingGpu())
     for gpu.fails in (error, OSError("another")):
-        look()
+        watch.look()
     assert isinstance(watch.error, PerseusError)
     assert str(error) in str(watch.error)
 
@@ -314,8 +300,7 @@ class SensingGpu(NotingGpu):
 
 def looked(*shown: float | Exception | None) -> Temperatures:
     """Return the temperatures of a watch that reads the sensor with every fifth look."""
-    gpu = SensingGpu()
-    watch = EnergyWatch(gpu, repeat=lambda _, __: lambda: None)
+    watch = looking(gpu := SensingGpu())
     for second, gpu.shown in enumerate(shown):
         gpu.time_s = float(second)
         for _ in range(5):

@@ -137,21 +137,12 @@ def test_a_window_lasts_as_long_at_every_clock_so_that_lower_ones_take_fewer_ite
     assert counts == [(1000, 6), (800, 6), (500, 3), (250, 2)]
 
 
-def test_a_window_that_was_broken_into_is_filled_up() -> None:
-    """Evaluations after every second iteration do not hold up the profile."""
-    profiling = Windows(1000, 900, pace=(pace := SweepPace(100.0)))
-    walk(profiling, 13, broken=[2])
-    assert profiling.windows == [(1000, [1, 4]), (900, [7, 8])]
+def test_evaluations_after_every_second_iteration_do_not_hold_up_the_profile() -> None:
+    walk(Windows(1000, 900, pace=(pace := SweepPace(100.0))), 13, broken=[2])
     assert pace.broken == 1
     evaluating = Windows(1000, 900)
     walk(evaluating, 20, broken=range(0, 20, 2))
     assert [clock_mhz for clock_mhz, _ in evaluating.windows] == [1000, 900]
-
-
-def test_a_window_that_was_broken_into_on_another_rank_is_filled_up_on_all() -> None:
-    profiling = Windows(1000, 900, pace=SweepPace(100.0), elsewhere=[2])
-    walk(profiling, 13)
-    assert profiling.windows == [(1000, [1, 4]), (900, [7, 8])]
 
 
 def active_plan(index: int = 1) -> ActivePlan:
@@ -204,15 +195,22 @@ def test_after_a_change_of_sides_iterations_count_when_the_temperature_has_settl
 
 
 @pytest.mark.parametrize(
-    ("profiling", "windows"),
+    ("profiling", "broken", "windows"),
     [
-        (Windows(1000, 900, settling=4), [(1000, [4, 5]), (900, [7, 8])]),
-        (Windows(1000, short=1), [(1000, [1, 2]), (1000, [4, 5, 6, 7])]),
+        (Windows(1000, 900, settling=4), [], [(1000, [4, 5]), (900, [7, 8])]),
+        (Windows(1000, short=1), [], [(1000, [1, 2]), (1000, [4, 5, 6, 7])]),
+        (Windows(1000, 900, pace=SweepPace(100.0)), [2], [(1000, [1, 4]), (900, [7, 8])]),
+        (Windows(1000, 900, pace=SweepPace(100.0), elsewhere=[2]), [], [(1000, [1, 4]), (900, [7, 8])]),
     ],
-    ids=["the GPU warms up first", "a window that tells nothing is measured again twice as long"],
+    ids=[
+        *("the GPU warms up first", "a window that tells nothing is measured again twice as long"),
+        *("a window that was broken into is filled up", "one of another rank as well"),
+    ],
 )
-def test_windows_of_a_sweep(profiling: Windows, windows: list[tuple[int, list[int]]]) -> None:
-    walk(profiling, 12)
+def test_windows_of_a_sweep(
+    profiling: Windows, broken: list[int], windows: list[tuple[int, list[int]]]
+) -> None:
+    walk(profiling, 13, broken=broken)
     assert profiling.windows == windows
 
 
