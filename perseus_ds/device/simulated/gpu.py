@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import math
+import os
 import threading
 import time
 from collections import deque
@@ -362,6 +363,7 @@ class VirtualTime:
 
 
 _opened: WeakSet[SimulatedGpu] = WeakSet()
+os.register_at_fork(after_in_child=_opened.clear)  # a forked process uses none of its parent's
 _numbers = count()
 
 
