@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from itertools import product
 from typing import Any, Protocol, TypeVar
-from unittest.mock import patch
+from unittest.mock import create_autospec, patch
 
 import pytest
 import torch
@@ -75,41 +75,21 @@ class Noting:
         return False
 
 
-class Leaving(Noting):
-    """Removes the hooks at its first instruction; a hook that was removed may still end what it began."""
-
-    def __init__(self, remove: Callable[[], None]) -> None:
-        super().__init__()
-        self.calls = 0
-        self._remove = remove
-
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        del kind, load
-        self.calls += 1
-        self._remove()
-
-    def after(self, kind: Kind) -> None:
-        pass
+def listening(**calls: object) -> Any:  # noqa: ANN401
+    """A listener that wants every iteration and counts its calls; ``calls`` are what some of them do."""
+    listener = create_autospec(InstructionListener, instance=True)
+    listener.iteration_begins.return_value, listener.fail.return_value = True, False
+    for name, effect in calls.items():
+        getattr(listener, name).side_effect = effect
+    return listener
 
 
-class Failing(Noting):
-    """Raises in one of its calls, named ``where``, or in ``fail`` as well."""
-
-    def __init__(self, where: str, *, fails_to_leave: bool = False) -> None:
-        super().__init__()
-        self._fails_to_leave = fails_to_leave
-        self.calls = 0
-        setattr(self, where, self._raise)
-
-    def fail(self, error: Exception) -> bool:
-        super().fail(error)
-        if self._fails_to_leave:
-            raise ZeroDivisionError("a second bug of ours")
-        return False
-
-    def _raise(self, *_: object) -> bool:
-        self.calls += 1
-        raise ZeroDivisionError("a bug of ours")
+def failing(where: str, *, fails_to_leave: bool = False) -> Any:  # noqa: ANN401
+    """One that raises in one of its calls, or in ``fail`` as well."""
+    calls = {where: ZeroDivisionError("a bug of ours")}
+    return listening(
+        **calls | ({"fail": ZeroDivisionError("a second bug of ours")} if fails_to_leave else {})
+    )
 
 
 _FORWARDS = frozenset({Kind.FORWARD, Kind.FORWARD_BACKWARD})
@@ -322,8 +302,8 @@ class AdapterContract:
     @on_ranks(1)
     def test_the_hosts_exception_passes_unchanged(self) -> None:
         """The very object, with nothing of ours behind it, also where our listener fails as well."""
-        noting, failing = Noting(), Failing("iteration_broke", fails_to_leave=True)
-        for listener in (noting, failing):
+        noting, breaking = Noting(), failing("iteration_broke", fails_to_leave=True)
+        for listener in (noting, breaking):
             error = KeyError("the user's own")
             host, _ = self.installed(listener)
             host.fail_next(error)
@@ -332,7 +312,7 @@ class AdapterContract:
             assert raised.value is error
             assert error.__cause__ is None
             assert not isinstance(error.__context__, ZeroDivisionError)
-        assert (noting.iterations[-1].ended, failing.calls) == ("broke", 1)
+        assert (noting.iterations[-1].ended, breaking.iteration_broke.call_count) == ("broke", 1)
 
     @on_ranks(1)
     def test_installing_twice_is_refused(self) -> None:
@@ -361,22 +341,23 @@ class AdapterContract:
         plain, host = self._trained(None, evaluates=False), self.host(ranks=self.ranks)
         losses, before = [host.train()], host.attributes()
         adapter = host.adapter()
-        leaving = Leaving(adapter.remove)
+        leaving = listening(before=lambda *_: adapter.remove())
         adapter.install(leaving)
         losses += [host.train() for _ in range(ITERATIONS - 1)]
         assert (losses, host.weights()) == plain
         assert _differing(before, host.attributes()) == []
-        assert leaving.calls == 1
+        assert leaving.before.call_count == 1
 
     @on_ranks()
     def test_a_failing_listener_never_reaches_the_host(self) -> None:
         """Whichever of its calls fails, once: it is asked to leave, no hook stays, and training goes on."""
         plain = self._trained(None)
         for where, fails_to_leave in (*((where, False) for where in CALLS), ("after", True)):
-            failing = Failing(where, fails_to_leave=fails_to_leave)
-            assert self._trained(failing) == plain, where
-            if failing.calls or where not in {"iteration_broke", "other_schedule_begins"}:
-                assert (failing.calls, len(failing.failures), self._left) == (1, 1, []), where
+            listener = failing(where, fails_to_leave=fails_to_leave)
+            assert self._trained(listener) == plain, where
+            calls = getattr(listener, where).call_count
+            if calls or where not in {"iteration_broke", "other_schedule_begins"}:
+                assert (calls, listener.fail.call_count, self._left) == (1, 1, []), where
 
     @on_ranks()
     def test_counting_that_fails_never_reaches_the_host(self) -> None:

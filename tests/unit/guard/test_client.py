@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -20,31 +21,15 @@ from perseus_ds.guard.open import NullGpu
 from perseus_ds.guard.protocol import KIND, MAX_BYTES, MalformedError, decode, encode, encode_request, refusal
 
 
-class Clock:
-    time_s = 100.0
-
-    def __call__(self) -> float:
-        return self.time_s
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def heartbeat(clock: Clock) -> Heartbeat:
-    return Heartbeat(30.0, now_s=clock)
-
-
-def beat(heartbeat: Heartbeat, clock: Clock) -> tuple[bool, bool]:
+def beat(heartbeat: Heartbeat, clock: SimpleNamespace) -> tuple[bool, bool]:
     clock.time_s += heartbeat.left_s()
     heartbeat.sent()
     return heartbeat.in_doubt, heartbeat.hangs
 
 
-def test_a_silent_guard_is_doubted_soon_and_hangs_after_a_lease(heartbeat: Heartbeat, clock: Clock) -> None:
-    seen = {}
+def test_a_silent_guard_is_doubted_soon_and_hangs_after_a_lease() -> None:
+    clock, seen = SimpleNamespace(time_s=100.0), {}
+    heartbeat = Heartbeat(30.0, now_s=lambda: clock.time_s)
     while not heartbeat.hangs:
         seen.setdefault(beat(heartbeat, clock), clock.time_s - 101.0)
     assert seen == {(False, False): 0.0, (True, False): 2.0, (True, True): 30.0}
