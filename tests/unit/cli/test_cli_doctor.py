@@ -5,7 +5,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import pynvml
 import pytest
 from cli_program import Program
 from fake_nvml import UUID, FakeNvml
@@ -180,12 +182,7 @@ def test_gpus_of_several_models(on_node: Program, node: FakeNvml, monkeypatch: p
 
 @pytest.mark.parametrize("call", ["SupportedMemoryClocks", "SupportedGraphicsClocks"])
 def test_unlisted_clocks_are_a_finding(on_node: Program, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    import pynvml
-
-    def refuses(*_: object) -> None:
-        raise pynvml.NVMLError(3)
-
-    monkeypatch.setattr(pynvml, f"nvmlDeviceGet{call}", refuses)
+    monkeypatch.setattr(pynvml, f"nvmlDeviceGet{call}", Mock(side_effect=pynvml.NVMLError(3)))
     [one] = found(on_node)["findings"]
     assert all(word in one["what"] for word in ("0, 1", "clocks"))
     assert not any(word in one["remedy"] for word in ("root", "CAP_SYS_ADMIN"))

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from cli_program import Refused
@@ -71,17 +72,11 @@ def test_every_command_has_help_and_a_section(command: str, capsys: pytest.Captu
 def test_ctrl_c_is_quiet_and_an_error_of_the_system_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(_: object) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("perseus_ds.cli.doctor.run", interrupt)
+    monkeypatch.setattr("perseus_ds.cli.doctor.run", Mock(side_effect=KeyboardInterrupt))
     assert main(["doctor"]) == 130
     assert capsys.readouterr() == ("", "")
-
-    def fail(_: object) -> int:
-        raise PermissionError(13, "Permission denied", "/root/plan.json")
-
-    monkeypatch.setattr("perseus_ds.cli.doctor.run", fail)
+    denied = PermissionError(13, "Permission denied", "/root/plan.json")
+    monkeypatch.setattr("perseus_ds.cli.doctor.run", Mock(side_effect=denied))
     assert main(["doctor"]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert "/root/plan.json" in line

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from types import ModuleType
+from unittest.mock import Mock
 
 import pynvml
 import pytest
@@ -15,7 +16,6 @@ from perseus_ds.device.gpu import (
     ConflictKind,
     DeviceRequest,
     EventReason,
-    Gpu,
     Reaction,
     conflicts,
     missing_right,
@@ -30,10 +30,8 @@ from perseus_ds.guard.open import Backend, NullGpu, ReadOnlyGpu, backends, choos
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine without a GPU."""
 
-    def init() -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", init)
+    missing = pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    monkeypatch.setattr(pynvml, "nvmlInit", Mock(side_effect=missing))
 
 
 @pytest.mark.usefixtures("no_driver")
@@ -91,17 +89,12 @@ IN_A_CONTAINER = "the guard would die with its container"
 def test_a_clock_that_will_be_set_has_a_guard_that_is_safe_or_none(
     monkeypatch: pytest.MonkeyPatch, why_not: str | None, taken: str, *, allowed: bool, lock: bool
 ) -> None:
-    asked: list[str] = []
-
-    def guarded(gpu: Gpu, backend: str, _: int | None) -> Gpu:
-        asked.append(backend)
-        return gpu
-
+    guarded = Mock(side_effect=lambda gpu, *_: gpu)
     monkeypatch.setattr(sys.modules[choose.__module__], "open_guarded", guarded)
     monkeypatch.setattr(containment, "why_unguarded", lambda: why_not)
     monkeypatch.setattr(amd, "AmdGpu", Lockable)
     choice = choose(DeviceRequest("amdsmi", lock=lock, allow_unguarded_container=allowed))
-    assert asked == (["amdsmi"] if taken == "guarded" else [])
+    assert [call.args[1] for call in guarded.mock_calls] == ["amdsmi"] * (taken == "guarded")
     assert isinstance(choice.gpu, ReadOnlyGpu) == (taken == "read only")
     if taken == "read only":
         assert choice.gpu.capabilities().why_not.startswith(f"{IN_A_CONTAINER}: ")

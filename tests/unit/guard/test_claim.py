@@ -1,6 +1,5 @@
 """A GPU taken and given back: the journal at every call, what a guard left, what looks locked; its file."""
 
-import dataclasses
 import errno
 import fcntl
 import json
@@ -10,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from lone_job import INDEX, UUID, DeskGpu
@@ -131,10 +131,7 @@ def test_a_journal_that_cannot_be_read_costs_its_gpu_one_line() -> None:
 
 
 def test_a_journal_that_cannot_be_written_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(entry: Journal) -> None:
-        raise DeviceError(f"no room for {dataclasses.asdict(entry)['uuid']}")
-
-    monkeypatch.setattr(journal, "write", full)
+    monkeypatch.setattr(journal, "write", Mock(side_effect=DeviceError("no room")))
     with pytest.raises(DeviceError, match="no room"):
         GpuClaim(DeskGpu(), "job")
     OwnershipLock(UUID, "the next").release()
@@ -142,11 +139,8 @@ def test_a_journal_that_cannot_be_written_leaves_no_lock(monkeypatch: pytest.Mon
 
 def test_a_folder_that_takes_no_locks_is_no_other_holder(monkeypatch: pytest.MonkeyPatch) -> None:
     left(boot_id())
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    refused = Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
+    monkeypatch.setattr(fcntl, "flock", refused)
     with pytest.raises(DevicePermissionError, match=r"No locks available \(set PERSEUS_GUARD_DIR\)"):
         OwnershipLock(UUID, "job")
     assert stale_journals() == {}

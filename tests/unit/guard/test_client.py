@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -77,12 +78,8 @@ def test_a_service_that_is_back_is_met_soon(gone_s: float) -> None:
 
 
 def test_a_job_that_ends_asks_no_more() -> None:
-    over = Passing(ends_s=3.0)
-
-    def connect() -> socket.socket:
-        raise DeviceError("nobody is there")
-
-    assert reacquire(connect, b"", over=over) is None
+    connect = Mock(side_effect=DeviceError("nobody is there"))
+    assert reacquire(connect, b"", over=Passing(ends_s=3.0)) is None
 
 
 # A socket without room: what waits is sent later, and what misses its moment meanwhile is counted.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import Mock
 
 import pytest
 from hosts import eventually
@@ -123,33 +124,18 @@ def connected(
 
 
 def test_a_gpu_of_another_job_is_refused_by_the_device_controller() -> None:
-    asked: list[tuple[Peer, str]] = []
-
-    def may_open(peer: Peer, device: str) -> bool:
-        asked.append((peer, device))
-        return False
-
-    gpu = DeskGpu()
+    gpu, may_open = DeskGpu(), Mock(return_value=False)
     gpu.device_file = lambda: "/dev/nvidia3"
     with connected(gpu, Policy((Rule(own=True),)), may_open=may_open) as (_, answer):
         assert answer(TAKE)["kind"] == "DevicePermissionError"
-    assert asked == [(PEER, "/dev/nvidia3")]
-
-
-class LostGpu(NullGpu):
-    """A GPU that falls off the bus at its first reading of a chosen kind."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(1)
-        setattr(self, what, self._fall)
-
-    def _fall(self) -> None:
-        raise DeviceLostError("gone")
+    may_open.assert_called_once_with(PEER, "/dev/nvidia3")
 
 
 @pytest.mark.parametrize("what", ["achieved", pytest.param("operator_settings", marks=pytest.mark.slow)])
 def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_again(what: str) -> None:
-    with connected(LostGpu(what)) as (_, answer):
+    gpu = NullGpu(1)
+    setattr(gpu, what, Mock(side_effect=DeviceLostError("gone")))
+    with connected(gpu) as (_, answer):
         told = answer(TAKE | {"uuid": "null-1"})
         assert (told["is"], told["kind"]) == ("refused", "DeviceLostError")
         OwnershipLock("null-1", "the next").release()
@@ -294,15 +280,6 @@ def test_what_the_guard_saw_is_counted_by_kind(started: Start) -> None:
     gpu.close()
 
 
-class Ended:
-    """A guard process that has ended well."""
-
-    pid, returncode = 1, 0
-
-    def wait(self, timeout: float | None = None) -> int:
-        return 0
-
-
 def test_a_guard_that_refuses_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
     def descriptors() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
@@ -311,7 +288,8 @@ def test_a_guard_that_refuses_leaves_nothing_open(monkeypatch: pytest.MonkeyPatc
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     with theirs:
         theirs.send(encode(refusal(DeviceUnavailableError("held by another job"))))
-        monkeypatch.setattr(spawning, "spawn", lambda _: (ours, Ended()))
+        ended = Mock(pid=1, returncode=0)
+        monkeypatch.setattr(spawning, "spawn", lambda _: (ours, ended))
         reader = DeskGpu()
         with pytest.raises(DeviceUnavailableError, match="another job"):
             open_guarded(reader)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -210,10 +211,7 @@ def test_a_guard_outlives_its_job_in_the_nodes_namespace_or_a_folder(monkeypatch
 
 
 def test_where_nothing_can_be_seen_nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_proc(path: Path) -> Path:
-        raise OSError(2, "No such file", str(path))
-
-    monkeypatch.setattr(Path, "readlink", no_proc)
+    monkeypatch.setattr(Path, "readlink", Mock(side_effect=FileNotFoundError))
     monkeypatch.delenv("PERSEUS_GUARD_DIR", raising=False)
     assert not in_nodes_pid_namespace()
     assert "container" in str(why_unguarded())
