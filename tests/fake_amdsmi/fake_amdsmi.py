@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import re
-import secrets
 import shutil
-import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
+import fake_nvml
 from fake_nvml import FakeDriver, numbers_of
 
 SOURCE = Path(__file__).with_name("libamd_smi.c")
 CACHE = Path(__file__).parents[2] / ".cache" / "fake_amdsmi"
-WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw").zfill(4)
-NODE = f"{os.environ.setdefault('FAKE_AMDSMI_RUN', secrets.token_hex(4))}-{WORKER}"
+NODE = f"{fake_nvml.NODE}-{fake_nvml.WORKER}"
 UUID = f"{NODE}-1000-8000-{{:012d}}"  # guards of two test runs do not meet
 
 CODES = (*range(1, 21), *range(30, 35), *range(39, 56), (1 << 32) - 2, (1 << 32) - 1)  # amdsmi.h 7.0
@@ -61,13 +58,7 @@ def missing() -> str | None:
 def build() -> Path:
     text = SOURCE.read_text(encoding="ascii") + _unsupported()
     folder = CACHE / hashlib.sha256(text.encode()).hexdigest()[:16]
-    library = folder / "lib" / "libamd_smi.so"
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        fresh = folder / f"building.{os.getpid()}"
-        flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-x", "c"]
-        subprocess.run(["cc", *flags, "-o", fresh, "-"], input=text.encode(), check=True)
-        fresh.replace(library)
+    fake_nvml.compiled(folder / "lib" / "libamd_smi.so", text)
     return folder
 
 

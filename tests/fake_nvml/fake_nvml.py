@@ -121,19 +121,21 @@ def missing_compiler() -> str | None:
     return None if shutil.which("cc") else "no C compiler (cc) to build the fake libnvidia-ml.so"
 
 
-def build(*, old_driver: bool = False) -> Path:
-    name = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16] + ("-old" if old_driver else "")
-    folder = CACHE / name
-    library = folder / "libnvidia-ml.so.1"
+def compiled(library: Path, text: str, *flags: str) -> Path:
+    """Build a library from C, where it is not there."""
     if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = folder / f"building.{os.getpid()}"
-        flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
-        flags += ["-DOLD_DRIVER"] if old_driver else []
-        soname = "-Wl,-soname,libnvidia-ml.so.1"
-        subprocess.run(["cc", *flags, soname, "-o", fresh, SOURCE], check=True)
+        library.parent.mkdir(parents=True, exist_ok=True)
+        fresh = library.with_name(f"building.{os.getpid()}")
+        words = ["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-o", fresh]
+        subprocess.run([*words, "-x", "c", "-", *flags], input=text.encode(), check=True)
         fresh.replace(library)
     return library
+
+
+def build(*, old_driver: bool = False) -> Path:
+    name = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16] + ("-old" if old_driver else "")
+    flags = ("-Wl,-soname,libnvidia-ml.so.1", *(["-DOLD_DRIVER"] if old_driver else []))
+    return compiled(CACHE / name / "libnvidia-ml.so.1", SOURCE.read_text(), *flags)
 
 
 def load() -> None:
