@@ -19,8 +19,9 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +44,15 @@ def cases() -> dict[str, Record]:
     import whole_job_cases
     import window_cases
 
-    found: dict[str, Record] = {}
-    for name, case in plan_cases.cases(DATA).items():
-        found[f"layer1/plans/{name}"] = lambda _, case=case: case()
-    for name, job in job_cases.CASES.items():
-        found[f"layer1/jobs/{name}"] = lambda folder, job=job: job_cases.record(job, folder)
-    for name, record in window_cases.CASES.items():
-        found[f"layer1/windows/{name}"] = record
-    for name, record in guard_cases.CASES.items():
-        found[f"layer1/guard/{name}"] = record
-    for name, record in whole_job_cases.CASES.items():
-        found[f"layer2/whole_jobs/{name}"] = record
-    for name, record in table_cases.CASES.items():
-        found[f"layer2/tables/{name}"] = record
-    return found
+    files: dict[str, Mapping[str, Record]] = {
+        "layer1/plans": plan_cases.cases(DATA),
+        "layer1/jobs": {name: partial(job_cases.record, job) for name, job in job_cases.CASES.items()},
+        "layer1/windows": window_cases.CASES,
+        "layer1/guard": guard_cases.CASES,
+        "layer2/whole_jobs": whole_job_cases.CASES,
+        "layer2/tables": table_cases.CASES,
+    }
+    return {f"{file}/{name}": record for file, own in files.items() for name, record in own.items()}
 
 
 def stored(name: str) -> Any:  # noqa: ANN401

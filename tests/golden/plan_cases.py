@@ -34,11 +34,11 @@ CHANGE = ClockChange(0.004, 0.006, 0.006)
 KINDS = {"free": Switching(), "parts": Switching(CHANGE), "waits": Switching(CHANGE, waits="automatic")}
 
 
-def cases(data: Path) -> dict[str, Callable[[], Any]]:
+def cases(data: Path) -> dict[str, Callable[[Path], Any]]:
     """Every case by its name; those of the published profile only where it is."""
     found = dict(_plans(data)) | dict(_graphs())
     return {
-        name: lambda make=make: _digests(make())
+        name: lambda _, make=make: _digests(make())
         for name, make in found.items()
         if name.split()[0] != "published" or data.is_dir()
     }

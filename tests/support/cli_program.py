@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from perseus_ds.plan.clock_requests import Played
@@ -76,7 +76,6 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
 
 def check_file(path: Path, name: str) -> None:
     """Refuse a file, or a line of a ``.jsonl``, that does not keep to the schema ``name``."""
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: scripts/setup")
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     texts = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]

@@ -26,15 +26,12 @@ TRAINER = Path(__file__).with_name("trainer.py")
 
 
 class Job:
-    """A running trainer and its guard."""
+    """A running trainer and its guard; ``command`` is what else starts the trainer."""
 
-    def __init__(self, how: str = "runs", seed: int = 0) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(TRAINER), str(seed), how],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    def __init__(self, how: str = "runs", command: Sequence[str] = ()) -> None:
+        words = command or [sys.executable, str(TRAINER), "0", how]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(words, start_new_session=True, **pipes)
         self.guard = int(self.process.stdout.readline())
 
     def kill_trainer(self, number: signal.Signals = signal.SIGKILL) -> None:

@@ -36,17 +36,8 @@ def reset(node: FakeNvml, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=node.environment(), capture_output=True, text=True, check=False)
 
 
-def left_locked(node: FakeNvml) -> None:
-    """A GPU whose guard and trainer were killed together."""
-    job = locking_job(node)
-    job.kill_both()
-    job.wait()
-    assert eventually(lambda: not alive(job.guard))
-    assert not free(node)
-
-
 def journaled(node: FakeNvml, *, boot: str | None = None, found_mhz: int | None = None) -> None:
-    """The same, without any process."""
+    """A GPU whose guard and trainer were killed together."""
     node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 660, 50
     uuid, boot_id = UUID.format(0), boot or journal.boot_id()
     journal.write(Journal(uuid, "Fake A100", found_mhz, "a job that was killed", 1, boot_id))
@@ -182,7 +173,7 @@ def test_a_lapse_whose_reset_fails_is_tried_again(node: FakeNvml) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "said"), [("ignores", "still runs"), ("denied", "no right")])
 def test_a_reset_that_is_never_done_is_not_called_put_back(node: FakeNvml, what: str, said: str) -> None:
-    left_locked(node)
+    journaled(node)
     setattr(node.state.gpu[0], what, NEVER)
     told = reset(node)
     assert (told.returncode, said in told.stdout) == (1, True)
@@ -197,7 +188,7 @@ def test_a_reset_that_is_never_done_is_not_called_put_back(node: FakeNvml, what:
 
 
 def test_an_idle_gpu_shows_no_clock_and_the_next_job_frees_one_that_still_stands(node: FakeNvml) -> None:
-    left_locked(node)
+    journaled(node)
     node.state.gpu[0].reasons, node.state.gpu[0].ignores = IDLE, NEVER
     told = reset(node)
     assert (told.returncode, "idle" in told.stdout) == (0, True)

@@ -33,8 +33,8 @@ def test_after_a_restart_the_job_has_its_clock_back(
     daemon = start()
     with choose(DeviceRequest("guardd")).gpu as gpu:
         for restart in range(1, 3):
-            gpu.lock_clock(900)
-            assert eventually(lambda: node.locked_mhz() == [900, 0])
+            set_clock(gpu, 900)
+            assert node.locked_mhz() == [900, 0]
             assert gpu.in_control()
             daemon.end(end)
             assert eventually(lambda: not gpu.in_control())
@@ -49,8 +49,7 @@ def test_after_a_restart_the_job_has_its_clock_back(
 def test_another_job_may_have_the_gpu_by_then(node: FakeNvml, start: Start) -> None:
     daemon = start()
     with choose(DeviceRequest("guardd")).gpu as gpu:
-        gpu.lock_clock(900)
-        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        set_clock(gpu, 900)
         daemon.process.send_signal(signal.SIGSTOP)  # so that it asks too late
         assert eventually(lambda: not gpu.in_control())
         daemon.end(signal.SIGKILL)
@@ -85,8 +84,7 @@ def test_a_service_that_hangs_is_noticed_and_asked_again(node: FakeNvml, start: 
     with GuardedGpu(
         NvmlGpu(DeviceRequest("nvml")), daemon.connect(), connect=daemon.connect, lease_s=1.5
     ) as gpu:
-        gpu.lock_clock(900)
-        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        set_clock(gpu, 900)
         daemon.process.send_signal(signal.SIGSTOP)
         assert eventually(lambda: counts(gpu) == {LOST: 1})
         daemon.process.send_signal(signal.SIGCONT)
@@ -107,8 +105,7 @@ def spawned(*, lease_s: float, end_s: float) -> Iterator[tuple[GuardedGpu, int]]
 
 def test_a_guard_of_our_own_that_hangs_is_noticed_and_its_clock_put_back(node: FakeNvml) -> None:
     with spawned(lease_s=1.5, end_s=40.0) as (gpu, pid):
-        gpu.lock_clock(900)
-        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        set_clock(gpu, 900)
         os.kill(pid, signal.SIGSTOP)
         assert eventually(lambda: not gpu.in_control())
         assert eventually(lambda: gpu.given_up() is not None)
@@ -118,8 +115,7 @@ def test_a_guard_of_our_own_that_hangs_is_noticed_and_its_clock_put_back(node: F
 
 def test_a_driver_that_hangs_to_the_end_is_said(node: FakeNvml, capfd: pytest.CaptureFixture[str]) -> None:
     with spawned(lease_s=30.0, end_s=0.3) as (gpu, pid):
-        gpu.lock_clock(900)
-        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        set_clock(gpu, 900)
         node.state.gpu[0].call_us = 8_000_000
         gpu.close()
         said = capfd.readouterr().err

@@ -127,14 +127,11 @@ DEEPSPEED = [str(Path(sys.executable).with_name("deepspeed")), "--num_gpus", "1"
 DEEPSPEED += ["--log_level", "error"]
 
 
-class Started:
+class Started(Job):
     """A trainer that something else started, and that would train on without it."""
 
     def __init__(self, *command: str) -> None:
-        self.above = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        self.guard = int(self.above.stdout.readline())
+        super().__init__(command=command)
         stat = Path(f"/proc/{self.guard}/stat").read_text(encoding="ascii")
         own_guard = "guardd" not in command  # else the trainer names itself
         self.trainer = int(stat.rpartition(")")[2].split()[1]) if own_guard else self.guard
@@ -143,11 +140,11 @@ class Started:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pid in (self.trainer, self.above.pid):
+        for pid in (self.trainer, self.process.pid):
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
-        self.above.stdout.close()
-        self.above.wait(30)
+        self.process.stdout.close()
+        self.process.wait(30)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +175,7 @@ def test_the_nodes_service_watches_the_launcher_too(
     daemon = start()
     with Started(*TORCHRUN, *TRAINS, "guardd") as started:
         assert eventually(lambda: any(node.locked_mhz()))
-        started.above.kill()
+        started.process.kill()
         assert eventually(lambda: not any(node.locked_mhz()))
         assert alive(started.trainer)
         assert eventually(daemon.gives)  # the lease is free again
@@ -186,7 +183,7 @@ def test_the_nodes_service_watches_the_launcher_too(
 
 def test_a_shell_that_ends_leaves_its_job_alone(node: FakeNvml) -> None:
     with Started("sh", "-c", f"{' '.join([sys.executable, *TRAINS])} & exec sleep 0.5") as started:
-        assert started.above.wait(30) == 0
+        assert started.process.wait(30) == 0
         assert eventually(lambda: any(node.locked_mhz()))
         assert alive(started.guard)
     assert eventually(lambda: not any(node.locked_mhz()))

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_matrix
 
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import InfeasibleError
@@ -93,16 +92,12 @@ def test_a_local_choice_keeps_the_bound_in_every_row_and_a_global_one_is_no_wors
 
 def by_milp(time_s: Floats, energy_j: Floats, budget_s: float) -> float:
     rows, options = time_s.shape
-    columns = np.arange(rows * options)
-    one_each = csr_matrix((np.ones(rows * options), (np.repeat(np.arange(rows), options), columns)))
+    one_each = LinearConstraint(np.kron(np.eye(rows), np.ones(options)), 1, 1)
     solved = milp(
         energy_j.ravel(),
         integrality=np.ones(rows * options),
         bounds=Bounds(0, 1),
-        constraints=[
-            LinearConstraint(one_each, 1, 1),
-            LinearConstraint(csr_matrix(time_s.ravel()[None]), -np.inf, budget_s),
-        ],
+        constraints=[one_each, LinearConstraint(time_s.ravel(), -np.inf, budget_s)],
         options={"mip_rel_gap": 1e-6},
     )
     assert solved.status == 0

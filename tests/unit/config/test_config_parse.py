@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import hjson
+import jsonschema
 import pytest
 
 from perseus_ds.config import FLAGS, PerseusConfig, is_enabled, load, parse, read_block, read_source
@@ -339,7 +340,6 @@ def test_every_example_passes_with_its_comments(file: Path) -> None:
     if file in WHOLE:
         assert config.run_dir != "perseus_runs/default"
         assert (config.device == "simulated") == (file.name in {"demo.json", "demo-zero.json"})
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: scripts/setup")
     content = json.loads(json.dumps(hjson.loads(file.read_text())))
     jsonschema.validate(content.get("perseus", content), SCHEMA)
 

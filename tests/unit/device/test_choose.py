@@ -65,14 +65,6 @@ def test_a_backend_opens_or_gives_a_reason(backend: Backend) -> None:
         opened.close()
 
 
-class Lockable(NullGpu):
-    def __init__(self, request: DeviceRequest | None = None) -> None:
-        super().__init__()
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities((1410, 705), (), True, None, None, 0.0)
-
-
 IN_A_CONTAINER = "the guard would die with its container"
 
 
@@ -92,7 +84,9 @@ def test_a_clock_that_will_be_set_has_a_guard_that_is_safe_or_none(
     guarded = Mock(side_effect=lambda gpu, *_: gpu)
     monkeypatch.setattr(sys.modules[choose.__module__], "open_guarded", guarded)
     monkeypatch.setattr(containment, "why_unguarded", lambda: why_not)
-    monkeypatch.setattr(amd, "AmdGpu", Lockable)
+    gpu, able = NullGpu(), Capabilities((1410, 705), (), True, None, None, 0.0)
+    gpu.capabilities = lambda: able
+    monkeypatch.setattr(amd, "AmdGpu", lambda _: gpu)
     choice = choose(DeviceRequest("amdsmi", lock=lock, allow_unguarded_container=allowed))
     assert [call.args[1] for call in guarded.mock_calls] == ["amdsmi"] * (taken == "guarded")
     assert isinstance(choice.gpu, ReadOnlyGpu) == (taken == "read only")

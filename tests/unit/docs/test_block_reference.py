@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import block
+import jsonschema
 import pytest
 from cli_program import check_file
 from schedules import two_plans
@@ -38,7 +39,6 @@ def test_page_and_schema_are_written_by_the_tool_and_every_meaning_belongs_to_a_
 
 @pytest.mark.parametrize("content", [*BLOCKS, *MORE], ids=str)
 def test_the_schema_is_as_strict_as_the_reader(content: dict[str, object]) -> None:
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: scripts/setup")
     try:
         parse(content, {})
     except ConfigError:
@@ -93,6 +93,5 @@ def test_what_is_damaged_does_not(
         del content[key]
     path = tmp_path / files[name].name
     path.write_text(json.dumps(content))
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: scripts/setup")
     with pytest.raises(jsonschema.ValidationError):
         check_file(path, name)

@@ -135,10 +135,6 @@ def test_every_query_asks_for_metrics_that_there_are() -> None:
 # Every console block of the documentation runs, and shows what it prints.
 
 SHOWN = console.pages()
-ALL_PAGES = [
-    *sorted(ROOT.glob("*.md")),
-    *sorted(page for folder in ("docs", "scripts") for page in (ROOT / folder).rglob("*.md")),
-]
 COMMAND = re.compile(r"^\s*(?:\$ )?(?:\.venv/bin/)?perseus-ds (.+)$", re.MULTILINE)
 
 
@@ -153,7 +149,7 @@ def test_the_first_pages_have_such_blocks() -> None:
     assert {"README.md", "tutorial.md", "commands.md"} <= {page.name for page in SHOWN}
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_of_a_page_is_right_usage(page: Path) -> None:
     """Blocks that need root, a cluster or a job are not run: their options are read."""
     blocks = re.findall(r"^```([^\n]*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)

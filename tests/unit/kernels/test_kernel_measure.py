@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.device.clock_change import DEFAULT_PAIR, ClockPair
-from perseus_ds.device.gpu import Capabilities
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.operators import work_of_operator
 from perseus_ds.device.simulated.physics import KernelWork, duration_s, energy_j, memory_saving_w
@@ -66,22 +65,13 @@ def test_measured_as_it_truly_is(kernel: KernelClass, pair: ClockPair) -> None:
     assert point.samples == 3
 
 
-class Misdeclared(SimulatedGpu):
-    """A counter that steps every 100 ms, of which the driver states another period."""
-
-    def __init__(self, declared_s: float) -> None:
-        settings = SimulatedSettings(gpu="rtx-3080-ti", noise=0.0, counter_noise=0.0)
-        super().__init__(settings, time=VirtualTime())
-        self._declared_s = declared_s
-
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), counter_period_s=self._declared_s)
-
-
 @pytest.mark.parametrize("declared_s", [0.1, 0.03, 0.25])
 @pytest.mark.parametrize("kernel", [LONG, PRODUCT], ids=str)
 def test_a_launch_may_last_as_long_as_a_step_of_the_counter(kernel: KernelClass, declared_s: float) -> None:
-    gpu = Misdeclared(declared_s)
+    """The counter steps every 100 ms, whatever its driver states."""
+    gpu = gpu_of()
+    able = replace(gpu.capabilities(), counter_period_s=declared_s)
+    gpu.capabilities = lambda: able
     replay = simulated_runner(gpu, kernel)
     patience = MeasurementSettings(window_s=0.5, windows=2)
     for pair in (DEFAULT_PAIR, ClockPair(None, 1050)):
@@ -93,11 +83,8 @@ def test_a_launch_may_last_as_long_as_a_step_of_the_counter(kernel: KernelClass,
 
 
 def test_a_counter_that_stands_still_ends_the_measurement() -> None:
-    class Still(SimulatedGpu):
-        def energy_j(self) -> float:
-            return 1.0
-
-    gpu = Still(SimulatedSettings(gpu="rtx-3080-ti"), time=VirtualTime())
+    gpu = gpu_of()
+    gpu.energy_j = lambda: 1.0
     with pytest.raises(DeviceError, match="counter"):
         measure(gpu, simulated_runner(gpu, NORM), [DEFAULT_PAIR], MeasurementSettings())
 
