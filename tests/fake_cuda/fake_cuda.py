@@ -9,7 +9,6 @@ threads, HIP).
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import numpy as np
 from virtual_host import NEVER_S, VirtualHost
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
+FULL_MHZ, QUEUE = 1980, 1024
 CONTEXT_BYTES = 534 << 20
 RESOLUTION_MS = 0.5e-3
 
@@ -44,13 +44,11 @@ class CudaError(RuntimeError):
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One entry of a stream's queue: ends ``fixed_s`` after it began, or when so much work is done."""
+    """One entry of a stream's queue: ends when so much work is done; a record is none."""
 
     before: Op | None
     issued_s: float
     work_s: float = 0.0
-    fixed_s: float = 0.0
-    began_s: float = 0.0
     end_s: float = NEVER_S
 
 
@@ -66,7 +64,7 @@ class Capture:
     mode: int
     thread: str
     broken: str = ""
-    ops: list[tuple[float, float]] = field(default_factory=list)
+    work_s: float = 0.0
 
 
 @dataclass
@@ -86,12 +84,12 @@ class Counts:
 class Device:
     """One GPU: streams, a clock, a time of its own (``offset_s + (1 + ppm) * host``), a context or none."""
 
-    def __init__(self, cuda: FakeCuda, index: int, *, ppm: float, offset_s: float, full_mhz: int) -> None:
-        self._cuda, self.index = cuda, index
+    def __init__(self, cuda: FakeCuda, *, ppm: float, offset_s: float) -> None:
+        self._cuda = cuda
         self.rate = 1.0 + ppm * 1e-6
         self._offsets = [(-NEVER_S, offset_s)]
-        self.full_mhz = self.clock_mhz = full_mhz
-        self.clocks: list[tuple[float, int]] = [(-NEVER_S, full_mhz)]
+        self.clock_mhz = FULL_MHZ
+        self.clocks: list[tuple[float, int]] = [(-NEVER_S, FULL_MHZ)]
         self.context_bytes = 0
         self.generation = 0
         self.out_of_memory = False
@@ -110,13 +108,9 @@ class Device:
 
     def set_clock(self, clock_mhz: int) -> None:
         now_s = self._cuda.host.now_s()
-        with self._cuda.state:
-            self.clock_mhz = clock_mhz
-            self.clocks.append((now_s, clock_mhz))
-            self.retime()
-
-    def retime(self) -> None:
-        now_s = self._settled_until_s()
+        self.clock_mhz = clock_mhz
+        self.clocks.append((now_s, clock_mhz))
+        self._settle()
         for op in self.pending:
             if op.end_s > now_s:
                 self._time(op)
@@ -124,34 +118,30 @@ class Device:
             del self.clocks[:-1]
 
     def add(self, op: Op) -> Op:
-        with self._cuda.state:
-            self._time(op)
-            self._settled_until_s()
-            self.pending.append(op)
+        self._time(op)
+        self._settle()
+        self.pending.append(op)
         return op
 
-    def _settled_until_s(self) -> float:
+    def _settle(self) -> None:
         """Let go of what has ended, and of what that came after."""
-        now_s = self._cuda.host.now_s()
-        while self.pending and self.pending[0].end_s <= now_s:
-            done = self.pending.popleft()
-            done.before = None
-        return now_s
+        while self.pending and self.pending[0].end_s <= self._cuda.host.now_s():
+            self.pending.popleft().before = None
 
     def _time(self, op: Op) -> None:
-        op.began_s = begun_s = max(op.issued_s, op.before.end_s if op.before else 0.0)
-        op.end_s = begun_s + op.fixed_s + (self._working_s(begun_s, op.work_s) if op.work_s else 0.0)
+        begun_s = max(op.issued_s, op.before.end_s if op.before else 0.0)
+        op.end_s = begun_s + (self._working_s(begun_s, op.work_s) if op.work_s else 0.0)
 
     def _working_s(self, begun_s: float, work_s: float) -> float:
         """How long work that takes ``work_s`` at the full clock takes from a moment on."""
         if len(self.clocks) == 1:
-            return work_s * self.full_mhz / self.clock_mhz
+            return work_s * FULL_MHZ / self.clock_mhz
         at_s, left_s = begun_s, work_s
         following = [*(since for since, _ in self.clocks[1:]), NEVER_S]
         for (_, clock_mhz), until_s in zip(self.clocks, following, strict=True):
             if until_s <= at_s:
                 continue
-            share = clock_mhz / self.full_mhz
+            share = clock_mhz / FULL_MHZ
             if left_s <= (until_s - at_s) * share:
                 return at_s + left_s / share - begun_s
             left_s -= (until_s - at_s) * share
@@ -170,8 +160,8 @@ class Device:
         self.queued.clear()
         self.default = Stream(self)
         self.shift(-self.rate * now_s)
-        self.clock_mhz = self.full_mhz
-        self.clocks = [(-NEVER_S, self.full_mhz)]
+        self.clock_mhz = FULL_MHZ
+        self.clocks = [(-NEVER_S, FULL_MHZ)]
 
 
 class FakeEvent:
@@ -278,7 +268,7 @@ class FakeGraph:
 
     def __init__(self) -> None:
         self._stream: Stream | None = None
-        self._ops: list[tuple[float, float]] = []
+        self._work_s = 0.0
 
     def capture_begin(self, mode: int = GLOBAL) -> None:
         stream = self.cuda.current_stream()
@@ -289,18 +279,18 @@ class FakeGraph:
     def capture_end(self) -> None:
         capture, self._stream.capture = self._stream.capture, None
         self.cuda.captures.remove(capture)
-        self._ops = capture.ops
+        self._work_s = capture.work_s
         if capture.broken:
             self.cuda.counts.broken += 1
             raise CudaError(f"operation failed due to a previous error during capture ({capture.broken})")
 
     def replay(self) -> None:
         """Launch all of it as one operation."""
-        self.cuda.launch(sum(work for work, _ in self._ops), fixed_s=sum(fixed for _, fixed in self._ops))
+        self.cuda.launch(self._work_s)
 
 
 class FakeCuda:
-    """A process's view of its devices, on a host in virtual time or on this machine's."""
+    """A process's view of its devices, on a host in virtual time: no two threads run at once."""
 
     def __init__(
         self,
@@ -310,16 +300,11 @@ class FakeCuda:
         hip: bool = False,
         ppm: float = 0.0,
         offset_s: float = 0.0,
-        full_mhz: int = 1980,
-        queue: int = 1024,
         costs_s: dict[str, float] | None = None,
     ) -> None:
-        self.host, self.hip, self._queue = host, hip, queue
+        self.host, self.hip = host, hip
         self._costs_s = COSTS_S | (costs_s or {})
-        self.state = threading.RLock()
-        self.devices = [
-            Device(self, index, ppm=ppm, offset_s=offset_s, full_mhz=full_mhz) for index in range(devices)
-        ]
+        self.devices = [Device(self, ppm=ppm, offset_s=offset_s) for _ in range(devices)]
         self.counts = Counts()
         self.captures: list[Capture] = []
         self.graph_type = type("FakeGraph", (FakeGraph,), {"cuda": self})
@@ -358,26 +343,24 @@ class FakeCuda:
         stream = self._mine.stream
         return self._device().default if stream is None else stream
 
-    def launch(self, work_s: float, *, fixed_s: float = 0.0) -> Op:
+    def launch(self, work_s: float) -> None:
         """Queue a kernel on the current stream; a full queue blocks, with the GIL released."""
         self.called("launch")
         stream = self.current_stream()
         if stream.capture is not None:
-            stream.capture.ops.append((work_s, fixed_s))
-            return Op(None, 0.0)
+            stream.capture.work_s += work_s
+            return
         device = stream.device
         self.wait_for_room(device)
-        op = Op(stream.last, self.host.now_s(), work_s=work_s, fixed_s=fixed_s)
-        device.queued.append(op)
-        stream.last = device.add(op)
-        return op
+        stream.last = device.add(Op(stream.last, self.host.now_s(), work_s))
+        device.queued.append(stream.last)
 
     def wait_for_room(self, device: Device) -> None:
         """Wait, without the GIL, for room in the launch queue; kernels and records stand in it."""
         queued, now_s = device.queued, self.host.now_s()
         while queued and queued[0].end_s <= now_s:
             queued.popleft()
-        if len(queued) >= self._queue:
+        if len(queued) >= QUEUE:
             self.host.native(lambda: queued[0].end_s if queued else 0.0)
 
     @contextmanager

@@ -10,6 +10,8 @@ from virtual_host import VirtualHost
 from perseus_ds.device.gpu import Achieved, Capabilities, EventReason, Gpu, Identity
 
 Power = Callable[[float], float]
+CALL_S = 50e-6
+"""Seconds that every read takes."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,7 @@ class Character:
     ``counts`` is by how much it counts too much or too little, ``module_w`` the power of all else that a
     module's counter counts. One that ``stands_still`` never moves, one that ``stops_s`` not from then on; at
     ``wraps_j`` it begins again at 0. ``shows`` is what is read of what it has counted.
-    Every fourth step is ``late_s`` late. ``call_s`` is what every read takes, ``hangs`` (from, until) when
-    reads block; ``power_fails`` in a way of its own.
+    ``hangs`` (from, until) is when reads block; ``power_fails`` in a way of its own.
     """
 
     period_s: float = 0.1
@@ -31,8 +32,6 @@ class Character:
     stops_s: float = float("inf")
     wraps_j: float = float("inf")
     shows: Callable[[float], float] = float
-    late_s: float = 0.0
-    call_s: float = 50e-6
     hangs: tuple[float, float] = (float("inf"), float("inf"))
     tells_power: bool = True
     power_fails: bool = False
@@ -65,7 +64,7 @@ class PersonalityGpu(Gpu):
         self._called()
         like, now_s = self._like, self._host.now_s()
         now_s = min(now_s, like.stops_s)
-        while not like.stands_still and self._counted_s + like.period_s + self._late_s() <= now_s:
+        while not like.stands_still and self._counted_s + like.period_s <= now_s:
             self._counted_s += like.period_s
             middle_s = self._counted_s - 0.5 * like.looks * like.period_s
             self._count_j += (like.counts * self._power(middle_s) + like.module_w) * like.period_s
@@ -85,12 +84,9 @@ class PersonalityGpu(Gpu):
     def close(self) -> None:
         """Nothing is held."""
 
-    def _late_s(self) -> float:
-        return 0.0 if round(self._counted_s / self._like.period_s) % 4 else self._like.late_s
-
     def _called(self) -> None:
         self.reads += 1
         begins_s, ends_s = self._like.hangs
         if begins_s <= self._host.now_s() < ends_s:
             self._host.native(lambda: ends_s)
-        self._host.sleep(self._like.call_s)
+        self._host.sleep(CALL_S)
