@@ -5,15 +5,17 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from clocked_gpu import ClockedGpu, Temper
-from fake_cuda import FakeCuda
+from fake_cuda import Device, FakeCuda
 from lone_job import NotingGpu, events_of, logging_in
+from personality_gpu import Character, PersonalityGpu
 from virtual_host import NEVER_S, VirtualHost
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import Calibration, calibrate
+from perseus_ds.device.gpu import Achieved, Capabilities, EventReason
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.clocks import ClockThread, DeviceTask
@@ -24,6 +26,66 @@ from perseus_ds.runtime.status import JobStatus
 
 KERNELS, KERNEL_S = 10, 0.02
 WARM_UP = 3
+CLOCKS_MHZ = tuple(range(1980, 195, -15))
+IDLE_MHZ = 345
+CALL_S, UP_S, DOWN_S = 0.010, 0.030, 0.020
+"""How long a call keeps the node's driver, and from its end until a higher and a lower clock is in force."""
+
+
+class ClockedGpu(PersonalityGpu):
+    """Sets the clock of one of the double's devices, through a driver that all GPUs of the node share.
+
+    With nothing to do its clock is low, which a reason ``tells_idle`` or not. ``capped_mhz`` is what power
+    allows. A call that begins in ``hangs`` lasts to its end.
+    """
+
+    def __init__(
+        self,
+        host: VirtualHost,
+        device: Device,
+        driver: object,
+        *,
+        tells_idle: bool = True,
+        capped_mhz: int = CLOCKS_MHZ[0],
+        hangs: tuple[float, float] = (NEVER_S, NEVER_S),
+    ) -> None:
+        super().__init__(host, Character())
+        self._at, self._device, self._driver = host, device, driver
+        self._idles = EventReason.GPU_IDLE if tells_idle else EventReason.NONE
+        self._capped_mhz, self._hangs = capped_mhz, hangs
+        self._wanted: list[tuple[float, int]] = [(-1.0, CLOCKS_MHZ[0])]
+        self.sets: list[int | None] = []
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(CLOCKS_MHZ, (1,), True, None, 0.1, 0.037, CALL_S)
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        self._set(clock_mhz)
+
+    def reset_clock(self) -> None:
+        self._set(None)
+
+    def achieved(self) -> Achieved:
+        self._at.sleep(50e-6)
+        now_s = self._at.now_s()
+        wanted_mhz = next(mhz for since_s, mhz in reversed(self._wanted) if since_s <= now_s)
+        if all(op.end_s <= now_s for op in self._device.pending):
+            return Achieved(min(wanted_mhz, IDLE_MHZ), self._idles)
+        capped = self._capped_mhz < wanted_mhz
+        reasons = EventReason.SW_POWER_CAP if capped else EventReason.NONE
+        return Achieved(min(wanted_mhz, self._capped_mhz), reasons)
+
+    def _set(self, clock_mhz: int | None) -> None:
+        """The call blocks, with the interpreter's lock released; the clock follows."""
+        with self._driver:
+            begins_s, ends_s = self._hangs
+            if begins_s <= self._at.now_s() < ends_s:
+                self._at.native(lambda: ends_s)
+            self._at.sleep(CALL_S)
+        self.sets.append(clock_mhz)
+        to_mhz = clock_mhz or CLOCKS_MHZ[0]
+        settle_s = UP_S if to_mhz > self._wanted[-1][1] else DOWN_S
+        self._wanted.append((self._at.now_s() + settle_s, to_mhz))
 
 
 class Meeting:
@@ -51,10 +113,10 @@ class Meeting:
 class Rank:
     """A rank that trains from its warm-up until it is calibrated, its host ahead of its device."""
 
-    def __init__(self, meeting: Meeting, number: int, driver: object, temper: Temper, folder: Path) -> None:
+    def __init__(self, meeting: Meeting, number: int, driver: object, folder: Path, **gpu: Any) -> None:  # noqa: ANN401
         self.host, self.cuda = meeting.host, FakeCuda(meeting.host)
         self.cuda.set_device(0)
-        self.gpu = ClockedGpu(self.host, self.cuda, self.cuda.devices[0], driver, temper)
+        self.gpu = ClockedGpu(self.host, self.cuda.devices[0], driver, **gpu)
         self.requests = ClockThread(self.gpu, threads=self.host)
         self.reckoning = SwitchLatency(self.gpu.capabilities())
         config = SimpleNamespace(profile=SimpleNamespace(warmup_iterations=WARM_UP), trace_kernels=0)
@@ -99,8 +161,8 @@ class Rank:
             assert self.iterations < 60
 
 
-def lone(host: VirtualHost, folder: Path, **temper: object) -> Rank:
-    return Rank(Meeting(host, 1), 0, host.lock(), Temper(**temper), folder)
+def lone(host: VirtualHost, folder: Path, **gpu: object) -> Rank:
+    return Rank(Meeting(host, 1), 0, host.lock(), folder, **gpu)
 
 
 @pytest.mark.parametrize("tells_idle", [True, False])
@@ -167,7 +229,7 @@ def test_ranks_of_a_node_whose_driver_queues_get_a_default_budget(host: VirtualH
     ranks: list[Rank] = []
 
     def trains(number: int) -> None:
-        ranks.append(Rank(meeting, number, driver, Temper(), tmp_path / str(number)))
+        ranks.append(Rank(meeting, number, driver, tmp_path / str(number)))
         ranks[-1].train()
 
     threads = [host.start(partial(trains, number), name=f"rank{number}") for number in range(size)]
