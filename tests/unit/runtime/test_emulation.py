@@ -40,21 +40,11 @@ class Marking(CallNotes):
         self.marks.append((call, round(self.time.now_s(), 9)))
 
 
-@pytest.fixture
-def time() -> VirtualTime:
-    return VirtualTime()
-
-
-@pytest.fixture
-def marking(time: VirtualTime) -> Marking:
-    return Marking(time)
-
-
-@pytest.fixture
-def work(marking: Marking, time: VirtualTime) -> EmulatedRank:
-    rank = EmulatedRank(marking, SimulatedGpu(SimulatedSettings(noise=0.0), time=time), WORKS)
+def emulated() -> tuple[EmulatedRank, Marking]:
+    marking = Marking(VirtualTime())
+    rank = EmulatedRank(marking, SimulatedGpu(SimulatedSettings(noise=0.0), time=marking.time), WORKS)
     rank.learn(textbook("1f1b", stages=1, microbatches=1).orders[0], microbatches=1)
-    return rank
+    return rank, marking
 
 
 def run(work: EmulatedRank, *kinds: Kind, batch: Batch = ONE) -> None:
@@ -65,8 +55,9 @@ def run(work: EmulatedRank, *kinds: Kind, batch: Batch = ONE) -> None:
     work.iteration_ends()
 
 
-def test_marks_lie_around_the_gpus_work(work: EmulatedRank, marking: Marking) -> None:
+def test_marks_lie_around_the_gpus_work() -> None:
     """A batch that is not wanted takes its time all the same."""
+    work, marking = emulated()
     run(work, Kind.FORWARD, Kind.SEND_GRAD, Kind.BACKWARD)
     forward, sent = [("<F", 0.0), ("F>", 0.4)], [("<SG", 0.4), ("SG>", 0.4)]
     assert marking.marks == [("begins 1", 0.0), *forward, *sent, ("<B", 0.4), ("B>", 1.2), ("ends", 1.2)]
@@ -75,13 +66,14 @@ def test_marks_lie_around_the_gpus_work(work: EmulatedRank, marking: Marking) ->
     assert marking.marks == [("begins 2", 1.2), ("ends", 3.6)]
 
 
-def test_the_hosts_failure_idles_the_gpu(work: EmulatedRank, marking: Marking, time: VirtualTime) -> None:
+def test_the_hosts_failure_idles_the_gpu() -> None:
+    work, marking = emulated()
     work.iteration_begins(ONE)
     work.before(Kind.FORWARD)
     work.iteration_broke()
     assert marking.marks[-1][0] == "broke"
     run(work, Kind.FORWARD)
-    assert time.now_s() == pytest.approx(0.4)
+    assert marking.time.now_s() == pytest.approx(0.4)
 
 
 def test_a_waiting_instruction_follows_a_change_from_another_thread() -> None:
@@ -95,8 +87,8 @@ def test_a_waiting_instruction_follows_a_change_from_another_thread() -> None:
     assert task.ended_s - task.started_s > 5.0
 
 
-def test_a_larger_microbatch_is_as_much_more_work_both_ways(work: EmulatedRank, time: VirtualTime) -> None:
-    ends_s = []
+def test_a_larger_microbatch_is_as_much_more_work_both_ways() -> None:
+    (work, marking), ends_s = emulated(), []
     for size in (100, 50, 300):
         work.iteration_begins(ONE)
         work.before(Kind.FORWARD, Load(size))
@@ -104,7 +96,7 @@ def test_a_larger_microbatch_is_as_much_more_work_both_ways(work: EmulatedRank, 
         work.before(Kind.BACKWARD)
         work.after(Kind.BACKWARD)
         work.iteration_ends()
-        ends_s.append(time.now_s())
+        ends_s.append(marking.time.now_s())
     assert ends_s == pytest.approx([1.2, 1.2 + 0.6, 1.2 + 0.6 + 3.6])
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stragglers import Played, planned, play, slow
+from stragglers import Played, index, planned, play, slow
 
 from perseus_ds.config import Objective
 from perseus_ds.plan.clock_requests import play as play_plan
@@ -101,22 +101,17 @@ def test_a_replica_that_flaps_in_long_spells_is_not_answered_beyond_the_bound() 
 # Look-up of a plan by the time it may take, against playing every plan and trying all of them.
 
 
-@pytest.fixture(scope="module")
-def frontier_index() -> FrontierIndex:
-    return FrontierIndex.of(planned(), Objective())
+def test_what_a_plan_predicts_is_its_longest_path_without_the_reserve() -> None:
+    plans, expected_s = planned(), index().expected_s
+    for number in range(0, len(plans), 17):
+        longest_s = max(played.end_s for played in play_plan(plans.plan(number)))
+        assert expected_s[number] == pytest.approx(longest_s, rel=1e-12)
+    assert (expected_s <= plans.iteration_time_s * (1.0 + 1e-12)).all()
+    assert expected_s[-1] < plans.iteration_time_s[-1] / 1.005
 
 
-def test_what_a_plan_predicts_is_its_longest_path_without_the_reserve(frontier_index: FrontierIndex) -> None:
-    plans = planned()
-    for index in range(0, len(plans), 17):
-        longest_s = max(played.end_s for played in play_plan(plans.plan(index)))
-        assert frontier_index.expected_s[index] == pytest.approx(longest_s, rel=1e-12)
-    assert (frontier_index.expected_s <= plans.iteration_time_s * (1.0 + 1e-12)).all()
-    assert frontier_index.expected_s[-1] < plans.iteration_time_s[-1] / 1.005
-
-
-def test_where_plans_may_not_be_mixed_every_look_up_is_the_best_of_all(frontier_index: FrontierIndex) -> None:
-    plans, kept = planned(), replace(frontier_index, mixes=False)
+def test_where_plans_may_not_be_mixed_every_look_up_is_the_best_of_all() -> None:
+    plans, kept = planned(), replace(index(), mixes=False)
     for limit_s in np.linspace(0.9 * kept.fastest_s, 1.1 * kept.expected_s[-1], 300):
         chosen = int(kept.within(float(limit_s)))
         if limit_s <= kept.fastest_s:
@@ -128,16 +123,16 @@ def test_where_plans_may_not_be_mixed_every_look_up_is_the_best_of_all(frontier_
 
 
 @pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.7, 0.9])
-def test_a_mixture_is_within_0_02_percent_of_any_plan(frontier_index: FrontierIndex, place: float) -> None:
-    plans, first_s, last_s = planned(), frontier_index.fastest_s, float(frontier_index.expected_s[-1])
+def test_a_mixture_is_within_0_02_percent_of_any_plan(place: float) -> None:
+    plans, first_s, last_s = planned(), index().fastest_s, float(index().expected_s[-1])
     meets_s = first_s + place * (last_s - first_s)
-    number = frontier_index.within(meets_s)
+    number = index().within(meets_s)
     chosen = plan_numbered(plans, number)
-    predicted_s = float(frontier_index.predicted_s(np.array([number]))[0])
+    predicted_s = float(index().predicted_s(np.array([number]))[0])
     runs_s = max(played.end_s for played in play_plan(chosen))
     assert runs_s <= predicted_s * (1.0 + 1e-9) <= meets_s * (1.0 + 1e-9)
     assert runs_s == pytest.approx(predicted_s, rel=1e-4)
-    planned_s = float(np.interp(meets_s, frontier_index.expected_s, plans.iteration_time_s))
+    planned_s = float(np.interp(meets_s, index().expected_s, plans.iteration_time_s))
     around = with_plan_at(plans, planned_s)
     waiting_j = plans.blocking_total_w * planned_s
     bound_j = float(np.interp(planned_s, around.iteration_time_s, around.effective_bound_j))
