@@ -51,11 +51,7 @@ def cases(lifecycle: Lifecycle, tmp_path_factory: pytest.TempPathFactory) -> Cas
         "unknown GPU": (plain | {"simulated": {"gpu": "a101"}}, "a101"),
         "too short": (plain | {"simulated": {"forward_s": [0.1] * 3}}, "forward_s", "3 entries", "4 stages"),
         "a file": (plain | {"run_dir": str(root / "file")}, "perseus.run_dir", "is not a folder"),
-        "timelines": (
-            plain | {"objective": {"timelines": str(root / "nowhere")}},
-            "nowhere",
-            "No such file",
-        ),
+        "timelines": (plain | {"objective": {"timelines": str(root / "nowhere")}}, "nowhere", "No such file"),
     }
 
 

@@ -39,10 +39,7 @@ BATCHES: dict[str, tuple[Any, Load | None]] = {
     "arguments and keywords": ([[], {"input_ids": IDS}], Load(12.0, 72.0)),
     "images": ({"pixel_values": torch.zeros(2, 3, 32, 32)}, Load(8.0, 32.0)),
     "images of two sizes": ({"images": [torch.zeros(3, 16, 16), torch.zeros(3, 16, 32)]}, Load(3.0, 5.0)),
-    "patches": (
-        {"input_ids": IDS[:1], "image_grid_thw": torch.tensor([[1, 2, 5]])},
-        Load(16.0, 136.0),
-    ),
+    "patches": ({"input_ids": IDS[:1], "image_grid_thw": torch.tensor([[1, 2, 5]])}, Load(16.0, 136.0)),
     "boundaries in a tuple": ((torch.zeros(1, 12), torch.zeros(1, 12), BOUNDARIES), PACKED),
     "boundaries beside labels": (((torch.zeros(1, 12), BOUNDARIES), torch.zeros(1, 12)), PACKED),
     "boundaries of hidden states": ((torch.zeros(12, 5), BOUNDARIES[None]), PACKED),
