@@ -3,8 +3,6 @@
 The only conftest below e2e: its tests import from it by name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Our exchange between ranks, without a framework: real processes, real gloo, real stores."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

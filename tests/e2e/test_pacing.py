@@ -1,7 +1,5 @@
 """Two replicas with microbatches of log-normal lengths, paced to the longer: DeepSpeed and megatron-core."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

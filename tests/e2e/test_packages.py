@@ -1,7 +1,5 @@
 """Installations by pip: our wheel, whole and by itself, and an adapter that another package brings."""
 
-from __future__ import annotations
-
 import email
 import json
 import os

@@ -5,8 +5,6 @@ its patch is applied to its own context lines, and what it calls attaches to the
 applied to releases by hand (patches/README.md).
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Jobs that cannot be served, or not any more: one clear line, and training as if nobody had asked."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

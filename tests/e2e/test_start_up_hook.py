@@ -3,8 +3,6 @@
 Where nothing asks for us an engine is what it is without us.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Every way to switch the plugin on in a job whose code stays as it is, and every way to get that wrong."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

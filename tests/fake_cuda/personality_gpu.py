@@ -1,7 +1,5 @@
 """A GPU's energy counter with the characters that real ones have, on a host in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A folder of its own in ``.cache``, on the path of the jobs alone: all other tests keep their environment.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Jobs of other people's frameworks and scripts: they start with our block, learn the same, and save."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

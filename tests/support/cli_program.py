@@ -1,7 +1,5 @@
 """Small profiles, and what a call of the program and a recorded iteration leave."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

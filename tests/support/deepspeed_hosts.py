@@ -1,7 +1,5 @@
 """Small pipeline engines of DeepSpeed: 1F1B, DualPipe-V, and a user's own schedule in a subclassed engine."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager

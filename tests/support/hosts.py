@@ -1,7 +1,5 @@
 """Hosts of namespaces with links between them, and jobs started on them by real launchers."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

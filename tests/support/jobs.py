@@ -1,7 +1,5 @@
 """Whole jobs through the fork harness: what they trained, what the plugin said and did, what the GPU saw."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pickle

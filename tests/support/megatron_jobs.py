@@ -1,7 +1,5 @@
 """Real megatron-core jobs of a few GPTModel layers on CPUs, one process per rank."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import warnings

@@ -1,7 +1,5 @@
 """Small pipelines of torch.distributed.pipelining, every schedule, in the fork harness."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Each rank is a real process with real gloo communicators; what its body returns 
 is re-raised here with its traceback as text.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import multiprocessing

@@ -1,7 +1,5 @@
 """Jobs of several replicas in virtual time, one of which is slowed or held down for a while."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Schedules written as text, and plans that can be checked by hand."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 

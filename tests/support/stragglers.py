@@ -1,7 +1,5 @@
 """Jobs of four stages and eight microbatches beside stragglers, as the emulator plays them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache, cached_property
 

@@ -1,7 +1,5 @@
 """A profile from the usual formulas: time falls with the clock, power rises with it and voltage squared."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from perseus_ds.profile import Point, Profile

@@ -1,7 +1,5 @@
 """DeepSpeed's pipeline engine keeps the contract of adapters: 1F1B, DualPipe-V, and a user's own schedule."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager

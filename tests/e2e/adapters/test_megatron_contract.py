@@ -1,7 +1,5 @@
 """megatron-core's schedules keep the contract of adapters: 1F1B, interleaved, and both ways at once."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager

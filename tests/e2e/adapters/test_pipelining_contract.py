@@ -1,7 +1,5 @@
 """torch's schedules keep the contract of adapters: a stage on every rank, chunks in a loop, chunks in a V."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any

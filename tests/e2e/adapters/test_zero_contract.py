@@ -1,7 +1,5 @@
 """DeepSpeed without a pipeline keeps the contract of adapters: ZeRO-0 to 3, and ``loss.backward()``."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import pytest

@@ -1,7 +1,5 @@
 """Batches that change their size or overflow, and two engines with batches of their own: whole jobs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The emulator beside the real engine in virtual time: the same jobs, their times, energies and decisions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

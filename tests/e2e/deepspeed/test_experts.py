@@ -1,7 +1,5 @@
 """DeepSpeed-MoE under a pipeline and ZeRO: replicas with common experts are one coupled set."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path

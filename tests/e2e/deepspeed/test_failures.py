@@ -1,7 +1,5 @@
 """Failures inside the training process: clocks back, the job trains on, nobody hangs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Kernels measured, cut and planned by the commands, then played in a real DeepSpeed job in virtual time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

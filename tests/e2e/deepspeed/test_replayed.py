@@ -1,7 +1,5 @@
 """A pipeline of which no hook sees the inside, as where one graph holds the iteration: a whole job."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

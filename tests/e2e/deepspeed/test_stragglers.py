@@ -1,7 +1,5 @@
 """Replicas in virtual time: stragglers, slow GPUs, power caps, and a rank that falls silent."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -3,8 +3,6 @@
 A CPU has no graph: one that stands in for it runs the captured pass once more at each replay.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

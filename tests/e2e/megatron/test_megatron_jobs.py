@@ -1,7 +1,5 @@
 """Jobs of megatron-core with us inside: every pass is heard; whole ones are profiled, planned, measured."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading

@@ -3,8 +3,6 @@
 Others, drivers, guards and planners in the way cost a line, and training goes on.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A training framework of somebody else's, which perseus_ds has never heard of."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """The adapter of somebody else's framework: entry functions, hooks and what the runtime asks, in one file."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps

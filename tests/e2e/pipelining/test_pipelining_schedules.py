@@ -1,7 +1,5 @@
 """Schedules of torch.distributed.pipelining, really run: what we hear, beside FSDP2 and DDP as well."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

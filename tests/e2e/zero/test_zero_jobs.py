@@ -1,7 +1,5 @@
 """Jobs without a pipeline: whole ones, and what can be measured under each stage of ZeRO."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from itertools import count

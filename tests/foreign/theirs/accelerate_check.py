@@ -3,8 +3,6 @@
 Prints the names of those refused as JSON, with the reasons.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A loop of one's own with Hugging Face Accelerate: no accumulation, and no word of DeepSpeed in it."""
 
-from __future__ import annotations
-
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed

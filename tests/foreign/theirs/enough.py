@@ -1,7 +1,5 @@
 """When a job of somebody else may stop, and what it leaves behind for the test: every loss, bit by bit."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """A causal language model under Hugging Face's Trainer, as its examples have it; takes ds.json."""
 
-from __future__ import annotations
-
 import sys
 
 import torch

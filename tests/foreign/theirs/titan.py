@@ -1,7 +1,5 @@
 """torchtitan's own trainer on CPUs: its arguments are the job's, this only stands in for the CUDA device."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import ModuleType, SimpleNamespace
