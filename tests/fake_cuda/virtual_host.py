@@ -31,9 +31,8 @@ class _Sim:
         self.name = name
         self.baton = threading.Semaphore(0)
         self.ready: Ready = lambda: 0.0
-        self.requested_s = 0.0
+        self.requested_s = self.parked_s = 0.0
         self.done = False
-        self.order = 0
 
     def __repr__(self) -> str:
         return self.name
@@ -91,7 +90,7 @@ class VirtualHost:
         self._main = _Sim("main")
         self._sims = {threading.get_ident(): self._main}
         self._parked: list[_Sim] = []
-        self._count = 0
+        """In the order in which they parked: of those whose moment is the same the first goes on."""
         self._gil: _Sim | None = self._main
         self._wanting: deque[_Sim] = deque()
         self._closed = False
@@ -144,7 +143,7 @@ class VirtualHost:
         me = self._me()
         self._release(me)
         self._park(me, ready)
-        if self.wake_s and self._slept(me):
+        if self.wake_s and self._now_s > me.parked_s:
             woken_s = self._now_s + self.wake_s
             self._park(me, lambda: woken_s)
         self._acquire(me)
@@ -186,9 +185,6 @@ class VirtualHost:
     def _me(self) -> _Sim:
         return self._sims[threading.get_ident()]
 
-    def _slept(self, me: _Sim) -> bool:
-        return self._now_s > me.parked_s
-
     def _preempted_s(self) -> float:
         return self._wanting[0].requested_s + self.switch_s if self._wanting else NEVER_S
 
@@ -207,8 +203,7 @@ class VirtualHost:
                 self._wanting[0].requested_s = max(self._wanting[0].requested_s, self._now_s)
 
     def _park_in_line(self, sim: _Sim) -> None:
-        self._count += 1
-        sim.order, sim.parked_s = self._count, self._now_s
+        sim.parked_s = self._now_s
         self._parked.append(sim)
 
     def _park(self, me: _Sim, ready: Ready) -> None:
@@ -225,7 +220,8 @@ class VirtualHost:
         parked = self._parked
         if not parked:
             return
-        at_s, _, chosen = min((max(sim.ready(), self._now_s), sim.order, sim) for sim in parked)
+        chosen = min(parked, key=lambda sim: max(sim.ready(), self._now_s))
+        at_s = max(chosen.ready(), self._now_s)
         if at_s == NEVER_S:
             stuck = RuntimeError(f"nothing can ever happen again: {parked} wait for ever, GIL: {self._gil}")
             if me is None or me is not self._main:
