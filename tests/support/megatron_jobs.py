@@ -179,7 +179,8 @@ def _chunk(config: Any, shape: Shape, number: int) -> Any:  # noqa: ANN401
     stage = number * shape.pipeline + rank
     if shape.chunks > 1:
         parallel_state.set_virtual_pipeline_model_parallel_rank(number)
-    virtual = {"vp_stage": number} if shape.chunks > 1 and _takes_virtual_stage(GPTModel) else {}
+    takes_stage = "vp_stage" in GPTModel.__init__.__code__.co_varnames
+    virtual = {"vp_stage": number} if shape.chunks > 1 and takes_stage else {}
     layers = get_gpt_layer_local_spec(num_experts=config.num_moe_experts)
     if shape.context > 1:
         layers.submodules.self_attention.submodules.core_attention = GatheredAttention
@@ -200,10 +201,6 @@ def _chunk(config: Any, shape: Shape, number: int) -> Any:  # noqa: ANN401
         overlap_grad_reduce=shape.overlap_reduce, use_distributed_optimizer=shape.distributed_optimizer
     )
     return DistributedDataParallel(config, reduction, model)
-
-
-def _takes_virtual_stage(kind: type) -> bool:
-    return "vp_stage" in kind.__init__.__code__.co_varnames
 
 
 def _optimizer(chunks: list[Any], shape: Shape) -> Any:  # noqa: ANN401

@@ -23,7 +23,6 @@ from functools import cache
 from multiprocessing.context import ForkProcess
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -50,7 +49,7 @@ def hear_what_was_ignored() -> None:
     """
     for number in _INHERITED:
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, _nothing)
+            signal.signal(number, lambda *_: None)
 
 
 def begin_as_a_program() -> None:
@@ -58,10 +57,6 @@ def begin_as_a_program() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    del number, frame
 
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")

@@ -167,15 +167,7 @@ def slowness(spells: Sequence[tuple[int, int, float]], iteration: int) -> float:
 def losses_without_us(content: Mapping[str, Any], stages: int, ranks: int, steps: int) -> list[list[str]]:
     """The exact losses of the same job without a perseus block, rank by rank."""
     plain = {key: value for key, value in content.items() if key != "perseus"}
-    return [said.value for said in run_ranks(ranks, _plainly, plain, stages, steps)]
-
-
-def _plainly(rank: int, content: Mapping[str, Any], stages: int, steps: int) -> list[str]:
-    return losses(build(content, stages=stages), steps)
-
-
-def _attach(rank: int, content: Mapping[str, Any], stages: int) -> None:
-    build(content, stages=stages).train_batch(batches())
+    return [said.value for said in run_ranks(ranks, lambda _: losses(build(plain, stages=stages), steps))]
 
 
 def planned_job(
@@ -199,7 +191,8 @@ def planned_job(
     }
     seen = block | {"mode": "observe", "run_dir": str(folder / "seen")}
     settings = {"gradient_clipping": 1.0, **settings}
-    run_ranks(ranks, _attach, config(perseus=seen, **settings), len(forward_s))
+    content = config(perseus=seen, **settings)
+    run_ranks(ranks, lambda _: losses(build(content, stages=len(forward_s)), 1))
     fingerprint = events(folder / "seen")[0]["fingerprint"]
     profile_path = folder / "run" / "profile.json" if profiled else None
     write_plan(folder / "run" / "plan.json", forward_s, fingerprint, profile_path=profile_path)

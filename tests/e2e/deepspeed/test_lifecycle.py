@@ -11,26 +11,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import jobs
 import pytest
 from cli_program import check_file
-from jobs import (
-    MICROBATCHES,
-    STAGES,
-    TRACED,
-    UNEVEN,
-    Lifecycle,
-    Trained,
-    block,
-    copy_of,
-    events,
-    happened,
-    lines,
-    locks,
-    names,
-    plain_losses,
-    train,
-    train_until,
-)
+from jobs import STAGES, Lifecycle, block, copy_of, happened, lines, names, plain_losses, train, train_until
 from ranks import batches, build, config, run_ranks
 
 from perseus_ds.device.simulated.settings import SimulatedSettings
@@ -65,13 +49,13 @@ def test_auto_goes_the_whole_course_and_leaves_every_file_of_the_contract(lifecy
 
 def test_kernels_of_every_instruction_were_traced(lifecycle: Lifecycle) -> None:
     trace = merge([read_trace(file) for file in sorted((lifecycle.run_dir / "kernels").glob("rank*.json"))])
-    assert trace.iterations == TRACED
+    assert trace.iterations == jobs.TRACED
     assert trace.overhead_pct is not None
     assert {(one.stage, one.kind) for one in trace.sequences} == {
         (stage, kind) for stage in range(STAGES) for kind in (Kind.FORWARD, Kind.BACKWARD)
     }
     for one in trace.sequences:
-        assert one.times == MICROBATCHES
+        assert one.times == jobs.MICROBATCHES
         kernels = [trace.classes[kernel].name for kernel in one.kernels]
         # A layer multiplies twice forward; backward twice for weights and, below the first, for inputs.
         wanted = 2 if one.kind is Kind.FORWARD else 4 if one.stage else 3
@@ -115,18 +99,18 @@ def test_a_reserve_that_is_too_little_is_told(lifecycle: Lifecycle, tmp_path: Pa
     write_profile(replace(known, points=points), run_dir / "profile.json")
     content = config(gradient_clipping=1.0, perseus=block(run_dir))
     run_ranks(4, train_until, content, STAGES, happened("running"))
-    (told,) = events(run_dir, "reserve")
+    (told,) = jobs.events(run_dir, "reserve")
     assert told["reserve_pct"] == CANDIDATES_PCT[-1]
     assert f"{told['variation_slowdown_pct']:.2f} %" in told["line"]
 
 
 def evaluated(rank: int, content: dict[str, Any]) -> tuple[list[str], int]:
-    engine, data, losses = build(content, stages=STAGES, inner=UNEVEN), batches(), []
+    engine, data, losses = build(content, stages=STAGES, inner=jobs.UNEVEN), batches(), []
     for _ in range(2 * STEPS // 3):
         losses += [float(engine.train_batch(data)).hex() for _ in range(3)]
         losses.append(float(engine.eval_batch(data)).hex())
     assert ("_exec_schedule" in vars(engine)) == ("perseus" in content)
-    return losses, locks()
+    return losses, jobs.locks()
 
 
 def test_the_command_makes_the_jobs_own_plan_which_runs_at_once(lifecycle: Lifecycle, tmp_path: Path) -> None:
@@ -156,7 +140,7 @@ def test_observe_never_asks_for_a_clock(lifecycle: Lifecycle, tmp_path: Path) ->
     assert [one.value.losses for one in said] == plain_losses(STEPS)
 
 
-def to_its_end(rank: int, content: dict[str, Any], steps: int) -> Trained:
+def to_its_end(rank: int, content: dict[str, Any], steps: int) -> jobs.Trained:
     """Train, and run the exit handlers of ours: `run_ranks` ends by ``os._exit``.
 
     The job's folder has a module by the name of one of ours, as folders of users do.

@@ -154,10 +154,6 @@ def test_it_is_said_once_when_it_comes_and_once_when_it_goes_and_booked_apart(jo
     assert names(job.run_dir).count("straggler_gone") == 1
 
 
-def in_real_time(rank: int, content: dict[str, Any]) -> Book:
-    return straggle(rank, content, STAGES, {STRAGGLER: [(8, 99, 1.6)]}, 18)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
@@ -168,7 +164,7 @@ def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: 
     """In host time, with the engine's own has_slack: a busy host makes stragglers, so this one is slower."""
     scaled = {"simulated": {"forward_s": list(FORWARD_S), "time": "scaled", "time_scale": 0.05}}
     content = planned_job(tmp_path, ranks=4, forward_s=FORWARD_S, perseus=scaled, **variant)
-    book = run_ranks(4, in_real_time, content)[0].value
+    book = run_ranks(4, straggle, content, STAGES, {STRAGGLER: [(8, 99, 1.6)]}, 18)[0].value
     own_s = np.array(book.own_s)
     ratio = (own_s[8:11, STRAGGLER] / own_s[8:11, 0]).mean()  # not answered yet
     assert ratio > 1.1  # 1.6 on an idle host

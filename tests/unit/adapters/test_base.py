@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from functools import partial
+from unittest.mock import MagicMock
 
 import pytest
 from adapter_contract import CallNotes
@@ -17,15 +18,8 @@ class Engine:
         return number
 
 
-def fails(*_: object) -> bool:
-    raise ZeroDivisionError("a bug of ours")
-
-
-def refuses(*_: object) -> bool:
-    raise ConfigError("asked for")
-
-
 def test_an_engine_is_built_and_called_whatever_fails_in_us(capsys: pytest.CaptureFixture[str]) -> None:
+    fails = MagicMock(side_effect=ZeroDivisionError("a bug of ours"))
     kind = type("Built", (Engine,), {"__init__": lambda self: None})
     on_construction(kind, fails)
     assert kind().step(3) == 3
@@ -38,7 +32,7 @@ def test_an_engine_is_built_and_called_whatever_fails_in_us(capsys: pytest.Captu
 
 def test_who_asks_for_our_errors_has_them_raised() -> None:
     engine = Engine()
-    on_first_call(engine, "step", ready=lambda _: True, serve=refuses)
+    on_first_call(engine, "step", ready=lambda _: True, serve=MagicMock(side_effect=ConfigError("asked for")))
     with pytest.raises(ConfigError):
         engine.step(3)
 

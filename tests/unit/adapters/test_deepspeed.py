@@ -178,16 +178,12 @@ def test_releases_that_crash_with_their_own_timers(releases: Sequence[str], *, c
 # A stage's weight.
 
 
-def head(tied: object, x: object) -> object:
-    return x
-
-
 def test_biases_norms_and_embeddings_do_not_multiply_and_a_tied_head_does() -> None:
     embedding, block = nn.Embedding(100, 8), nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(8))
     assert adapter.weight_of([embedding, block]) == 32
     assert adapter.weight_of([nn.Sequential(embedding, nn.Linear(2, 2))]) == 4
     assert adapter.weight_of([embedding]) == 0
-    assert adapter.weight_of([partial(head, embedding), lambda x: x]) == 800
+    assert adapter.weight_of([partial(lambda tied, x: x, embedding), lambda x: x]) == 800
 
 
 # What DeepSpeed's monitors are given, and when they are asked at all.

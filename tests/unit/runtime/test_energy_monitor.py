@@ -111,10 +111,6 @@ def watched(host: VirtualHost, power: Power = lambda _: 400.0, **character: obje
     return watch
 
 
-def mean_w(power: Power) -> float:
-    return sum(power(n * 1e-3) for n in range(10_000)) / 10_000
-
-
 def watts(host: VirtualHost, watch: EnergyWatch, *, for_s: float = 10.0) -> float:
     begun_s = host.now_s() + 1.0
     host.sleep(for_s + 2.0)
@@ -135,7 +131,8 @@ def test_a_counter_of_this_gpu_is_believed_and_a_modules_replaced(
     line = watch.trouble()
     assert (line == "", "integrated" in line) == (believed, not believed)
     assert watch.trouble() == "", "said once"
-    assert watts(host, watch) == pytest.approx(mean_w(power), rel=error)
+    mean_w = sum(power(n * 1e-3) for n in range(10_000)) / 10_000
+    assert watts(host, watch) == pytest.approx(mean_w, rel=error)
 
 
 @pytest.mark.parametrize("counts", [0.85, 0.95, 1.05, 1.15])

@@ -21,23 +21,12 @@ from perseus_ds.plan import PlanRequest, loads, read_plans, write_plans
 from perseus_ds.plan.record import ClockSegments, InstructionTimelines, TimelineStep
 from perseus_ds.profile import Point, Profile, read_profile, write_profile
 from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.runtime import plans
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.runtime.context import budget_of, playable
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job, differences, schedule_traits
-from perseus_ds.runtime.plans import (
-    LONG_S,
-    MOST,
-    BackgroundPlanner,
-    BatchPlans,
-    LongPlanning,
-    StartAction,
-    StartDecision,
-    decide,
-    end_in_time,
-    file_for,
-    find_plan,
-)
+from perseus_ds.runtime.plans import StartAction, StartDecision, decide, file_for, find_plan
 from perseus_ds.schedule import Kind, Schedule, textbook
 
 JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), two_plans().fingerprint)
@@ -215,16 +204,16 @@ def test_four_sizes_are_served_and_others_run_at_default_clocks(log: EventLog, t
     first = Job(0, 1, 0, 0, textbook("1f1b", stages=1, microbatches=1), {})
     context = SimpleNamespace(job=first, channel=SimpleNamespace(gather=lambda mine: [mine]), log=log)
     adapter = SimpleNamespace(place=place, schedule=schedule)
-    plans = BatchPlans(context, adapter, MagicMock(), None, waits=False)
+    batches = plans.BatchPlans(context, adapter, MagicMock(), None, waits=False)
     served = []
     for size in (1, 2, 4, 8, 16, 32, 16, 8):
-        plans.meet(size)
-        joined = plans.join(size)
+        batches.meet(size)
+        joined = batches.join(size)
         served.append(joined and joined.schedule.microbatches)
     assert served == [1, 2, 4, 8, None, None, None, 8]
     assert met == [2, 4, 8]
     [refused] = events_of(tmp_path, "batch_size_refused")
-    assert str(MOST) in refused["line"]
+    assert str(plans.MOST) in refused["line"]
 
 
 # Timelines that a job is given: those that its GPU cannot run are left out, counted, with a reason.
@@ -301,11 +290,11 @@ def run(tmp_path: Path) -> RunDirectory:
     return RunDirectory(tmp_path / "run")
 
 
-def planned(run: RunDirectory, profile: Profile | None = None) -> BackgroundPlanner:
+def planned(run: RunDirectory, profile: Profile | None = None) -> plans.BackgroundPlanner:
     """Return a planner that has ended."""
     stages, fingerprint = (2, {}) if profile is None else (profile.stages, profile.fingerprint)
     request = PlanRequest(textbook("1f1b", stages=stages, microbatches=2), fingerprint, 70.0, 0.0)
-    planner = BackgroundPlanner(run, request, run.plan)
+    planner = plans.BackgroundPlanner(run, request, run.plan)
     planner.wait()
     return planner
 
@@ -333,10 +322,10 @@ def test_modules_of_the_job_s_folder_are_not_taken_for_ours(
 
 
 def test_a_planner_that_hangs_for_a_day_is_told_eleven_times() -> None:
-    long = LongPlanning()
+    long = plans.LongPlanning()
     told = [second for second in range(24 * 3600) if long.is_due(second)]
     assert told == [60 * 2**doubling for doubling in range(11)]
-    assert told[0] == LONG_S
+    assert told[0] == plans.LONG_S
 
 
 # Processes of ours that are to end, whatever they are about.
@@ -349,7 +338,7 @@ DEAF = (
 def test_one_that_hears_nothing_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        end_in_time(process, patience_s=0.05)
+        plans.end_in_time(process, patience_s=0.05)
         assert process.wait(60.0) != 0
 
 
@@ -363,5 +352,5 @@ class Stuck(subprocess.Popen[bytes]):
 
 def test_one_that_nothing_ends_is_left_to_the_operating_system() -> None:
     process = Stuck([sys.executable, "-c", ""])
-    end_in_time(process, patience_s=0.01)
+    plans.end_in_time(process, patience_s=0.01)
     assert subprocess.Popen.wait(process, 60.0) is not None

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stragglers import Played, index, planned, play, slow
+from stragglers import index, planned, play, slow
 
 from perseus_ds.config import Objective
 from perseus_ds.plan.clock_requests import play as play_plan
@@ -62,11 +62,6 @@ TWO = np.ones(2)
 MOST_PCT = 0.2
 
 
-def lost_pct(played: Played) -> float:
-    alike = played.job_s / played.free.job_s - 1.0
-    return float(100.0 * np.convolve(alike, np.ones(min(HORIZON, len(alike)))).max() / HORIZON)
-
-
 def test_only_what_the_slowed_one_is_late_counts_and_is_forgotten_after_a_thousand_iterations() -> None:
     cost = SlowdownBudget(max_pct=MOST_PCT, reaction_delay=2)
     cost.observe(np.array([1.19, 1.2]), np.array([1.19, 1.0]), TWO)
@@ -95,7 +90,8 @@ def test_a_replica_that_flaps_in_long_spells_is_not_answered_beyond_the_bound() 
     slowed = (played.plan[:, 0] != played.plan[0, 0]).nonzero()[0]
     assert len(slowed) > 20
     assert slowed[-1] < 400, "answers end when their time is spent"
-    assert lost_pct(played) <= MOST_PCT
+    lost = played.job_s / played.free.job_s - 1.0
+    assert 100.0 * np.convolve(lost, np.ones(len(lost))).max() / HORIZON <= MOST_PCT
 
 
 # Look-up of a plan by the time it may take, against playing every plan and trying all of them.
