@@ -1,14 +1,13 @@
 """A job whose loop computes nothing, mostly of one rank: simulated GPUs, virtual time, the whole course."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -223,27 +222,14 @@ class Post:
     def empty(self) -> bool:
         return all(box.empty() for box in self._boxes.values())
 
-    def of(self, rank: int) -> PostOfRank:
-        return PostOfRank(self, rank)
-
-
-class PostOfRank:
-    """One rank's end of it."""
-
-    def __init__(self, post: Post, rank: int) -> None:
-        self.post, self.rank = post, rank
-
-    def iteration_begins(self) -> None:
-        pass
-
-    def send(self, to: int, tag: int, moment_s: float) -> None:
-        self.post.box(self.rank, to, tag).put(moment_s)
-
-    def receive(self, source: int, tag: int) -> float:
-        return self.post.box(source, self.rank, tag).get(timeout=20.0)
-
-    def close(self) -> None:
-        pass
+    def of(self, rank: int) -> SimpleNamespace:
+        """One rank's end of it."""
+        return SimpleNamespace(
+            iteration_begins=lambda: None,
+            send=lambda to, tag, moment_s: self.box(rank, to, tag).put(moment_s),
+            receive=lambda source, tag: self.box(source, rank, tag).get(timeout=20.0),
+            close=lambda: None,
+        )
 
 
 class Wanting(InstructionListener):
@@ -295,7 +281,7 @@ class DeskGpu(NullGpu):
     def refused_mhz(self) -> frozenset[int]:
         return frozenset(self.refused)
 
-    def without_persistence(self) -> DeskGpu:
+    def without_persistence(self) -> Self:
         self.able = replace(self.able, persistence=False)
         return self
 
