@@ -1,6 +1,5 @@
 """Small pipeline engines of DeepSpeed: 1F1B, DualPipe-V, and a user's own schedule in a subclassed engine."""
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -9,7 +8,7 @@ import deepspeed
 import torch
 from deepspeed.runtime.pipe import schedule as pipe
 from deepspeed.runtime.pipe.engine import PipelineEngine
-from ranks import Layer, LayerSpec, build, config, without
+from ranks import Layer, LayerSpec, build, config, digest_of, without
 from torch import nn
 
 from perseus_ds.adapters.deepspeed_zero import ZeroAdapter, order_of
@@ -215,10 +214,8 @@ class ZeroHost:
         return True
 
     def weights(self) -> str:
-        gathered = deepspeed.zero.GatheredParameters(list(self.engine.module.parameters()))
-        with gathered:
-            data = [p.detach().float().numpy().tobytes() for p in self.engine.module.parameters()]
-        return hashlib.sha256(b"".join(data)).hexdigest()
+        with deepspeed.zero.GatheredParameters(list(self.engine.module.parameters())):
+            return digest_of(self.engine.module.parameters())
 
     def fail_next(self, error: Exception) -> None:
         self._error = error

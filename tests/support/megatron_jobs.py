@@ -1,7 +1,6 @@
 """Real megatron-core jobs of a few GPTModel layers on CPUs, one process per rank."""
 
 import copy
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from jobs import LONGEST, lengths_of
 from megatron_on_cpu import pretend
+from ranks import digest_of
 from torch import Tensor, nn
 
 from perseus_ds.adapters.megatron import MegatronAdapter, OnePass
@@ -120,11 +120,7 @@ class Job:
         return [float(one["loss"]).hex() for one in found]
 
     def weights(self) -> str:
-        digest = hashlib.sha256()
-        for chunk in self.chunks:
-            for parameter in chunk.parameters():
-                digest.update(parameter.detach().float().numpy().tobytes())
-        return digest.hexdigest()
+        return digest_of(parameter for chunk in self.chunks for parameter in chunk.parameters())
 
 
 def adapter_of(job: Job) -> MegatronAdapter:

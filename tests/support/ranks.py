@@ -5,6 +5,7 @@ is re-raised here with its traceback as text.
 """
 
 import gc
+import hashlib
 import importlib
 import multiprocessing
 import os
@@ -16,7 +17,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -243,6 +244,12 @@ def batches(seed: int = 3) -> Batches:
     while True:
         inputs = torch.randn(2, 8, generator=generator)
         yield inputs, torch.sin(inputs)
+
+
+def digest_of(parameters: Iterable[torch.Tensor]) -> str:
+    """A digest of weights to the last bit."""
+    data = b"".join(one.detach().float().numpy().tobytes() for one in parameters)
+    return hashlib.sha256(data).hexdigest()
 
 
 class FailingData:

@@ -1,6 +1,5 @@
 """DeepSpeed's pipeline engine keeps the contract of adapters: 1F1B, DualPipe-V, and a user's own schedule."""
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 from adapter_contract import AdapterContract, Noting
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from deepspeed_hosts import MICROBATCHES, PreferenceEngine, dualpipe_v, one_f_one_b, users_own
-from ranks import FailingData, batches, losses, run_ranks, without
+from ranks import FailingData, batches, digest_of, losses, run_ranks, without
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -45,8 +44,7 @@ class EngineHost:
         return True
 
     def weights(self) -> str:
-        parameters = self.engine.module.parameters()
-        return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters)).hexdigest()
+        return digest_of(self.engine.module.parameters())
 
     def fail_next(self, error: Exception) -> None:
         self.data.error = error
