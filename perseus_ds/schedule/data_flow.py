@@ -50,8 +50,9 @@ def data_flow(schedule: Schedule) -> list[Pair]:
     ``F(s) -> F(s + 1)``, the last stage's ``F`` to its backward, ``B`` or ``I`` of a stage to that of the
     stage before, ``I(s) -> W(s)``.
     """
-    last, backward_of = schedule.stages - 1, schedule.backward_of()
-    inputs = ((_input_of(taker, last, backward_of), taker) for taker in schedule.parts())
+    last, parts = schedule.stages - 1, schedule.parts()
+    backward_of = {(part.stage, part.microbatch): part for part in parts if part.kind in BACKWARDS}
+    inputs = ((_input_of(taker, last, backward_of), taker) for taker in parts)
     return [(maker, taker) for maker, taker in inputs if maker is not None]
 
 

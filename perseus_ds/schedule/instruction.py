@@ -163,9 +163,6 @@ class Load:
     def __add__(self, other: Load) -> Load:
         return Load(self.tokens + other.tokens, self.squares + other.squares)
 
-    def times(self, share: float) -> Load:
-        return Load(share * self.tokens, share * self.squares)
-
 
 def mean_load(loads: Sequence[Load]) -> Load:
     """Return the mean of some loads."""

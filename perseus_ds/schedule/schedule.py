@@ -49,11 +49,6 @@ class Schedule:
         """Return which rank runs each model stage."""
         return {stage: rank for rank, held in enumerate(self.stages_of_ranks) for stage in held}
 
-    def backward_of(self) -> Mapping[tuple[int, int], Instruction]:
-        """Return what hands on the gradient of each (stage, microbatch): its ``B`` or its ``I``."""
-        handing = {Kind.BACKWARD, Kind.BACKWARD_INPUT}
-        return {(i.stage, i.microbatch): i for i in self.parts() if i.kind in handing}
-
     def parts(self) -> dict[Instruction, Instruction]:
         """Return what runs each forward, each backward and all else: itself, or an ``FB`` of two of them."""
         return {part: i for order in self.orders for i in order for part in i.parts}

@@ -109,7 +109,7 @@ def test_loads_are_counted_by_lengths_or_shape() -> None:
     assert Load.of_lengths([]) == Load(0.0, 0.0)
     assert Load.of_shape((2, 10)) == Load(20.0, 200.0)
     assert Load.of_shape((2, 3, 4, 4)) == Load(96.0, 2.0 * 48.0**2)
-    assert Load(1.0, 2.0) + Load(3.0, 4.0).times(2.0) == Load(7.0, 10.0)
+    assert Load(1.0, 2.0) + Load(6.0, 8.0) == Load(7.0, 10.0)
     with pytest.raises(ConfigError, match="-1"):
         Load.of_lengths([5, -1])
 
