@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 
 from perseus_ds.plan.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
 from perseus_ds.plan.expected import expected
-from perseus_ds.plan.file import dumps, loads, read_plans, write_plans
+from perseus_ds.plan.file import (
+    PlanRequest,
+    dumps,
+    loads,
+    read_plans,
+    read_request,
+    write_plans,
+    write_request,
+)
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget, Expected, FrequencyPlan, Options, PlanSet, Portion
-from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.reserve import doubt, too_little_reserve
 from perseus_ds.plan.select import gap_in_words, select
 from perseus_ds.plan.verify import verify

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from perseus_ds.errors import InfeasibleError, PerseusError, SlowChangeError
 from perseus_ds.plan.expected import expected, with_power_ratio
-from perseus_ds.plan.file import write_plans
+from perseus_ds.plan.file import PlanRequest, read_request, write_plans
 from perseus_ds.plan.frontier import build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import PlanSet, read_timelines
-from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smooth
 

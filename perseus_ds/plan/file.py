@@ -1,7 +1,7 @@
 """The plan file: JSON to read, with the matrix of choices packed; nothing in it can be executed.
 
 ``dumps`` writes and ``loads`` reads. `PlanFile` states every key and how large it may be; what can be
-recomputed is (`plan.verify`), and the digest finds the rest.
+recomputed is (`plan.verify`), and the digest finds the rest. A request for plans is a file as well.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -20,14 +20,17 @@ import pydantic
 from numpy.typing import NDArray
 from pydantic import Field
 
+from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError, PlanError
-from perseus_ds.files import KEY, check_digest, digest_of, parse_json, read_bounded
+from perseus_ds.files import KEY, check_digest, digest_of, parse_json, read_bounded, read_json
+from perseus_ds.plan.problem import Split, Wait
 from perseus_ds.plan.record import Baseline, ChangeBudget, Expected, Options, PlanSet, Segment, Splits
+from perseus_ds.plan.reserve import Reserve
 from perseus_ds.plan.verify import check_figures
 from perseus_ds.plan.waits import WaitClock, Waits
 from perseus_ds.profile import Computation
-from perseus_ds.run_directory.paths import write_whole
+from perseus_ds.run_directory.paths import write_json, write_whole
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
 from perseus_ds.solver.problem import GRAIN
 
@@ -423,3 +426,54 @@ def _inflate(packed: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> 
     if len(raw) != wanted:
         raise PerseusError(f"choices that are not {'x'.join(map(str, shape))}")
     return cast("NDArray[np.uint8]", np.frombuffer(raw, dtype).reshape(shape))
+
+
+# The request to a planning process: the schedule of a job, its fingerprint and its blocking power.
+
+_MOST_REQUEST_BYTES = 64 << 20  # a million instructions are 10 MB
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A profile comes beside it, as its own file; ``timelines`` names another, of kernel timelines.
+
+    ``objective`` names the plan whose expectation is worked out (None: no plan). The latest time that it
+    allows gets a plan of its own. GPUs change clocks as ``change`` states (None: as the profile's).
+    """
+
+    schedule: Schedule
+    fingerprint: Mapping[str, str]
+    blocking_power_w: float
+    reserve_pct: Reserve
+    split: Split = "automatic"
+    waits: Wait = "never"
+    budget: ChangeBudget = field(default_factory=ChangeBudget)
+    timelines: str | None = None
+    objective: Objective | None = None
+    change: ClockChange | None = None
+
+
+def write_request(path: Path, request: PlanRequest) -> None:
+    """Write the request as JSON, the instructions of a rank as one text."""
+    schedule = request.schedule
+    orders = [" ".join(map(str, order)) for order in schedule.orders]
+    bare = asdict(replace(request, schedule=replace(schedule, orders=())))
+    write_json(path, bare | {"schedule": bare["schedule"] | {"orders": orders}})
+
+
+def read_request(path: Path) -> PlanRequest:
+    """Read what ``write_request`` wrote.
+
+    Raises:
+        PlanError: naming the file and what is wrong in it.
+    """
+    try:
+        content = cast("dict[str, Any]", read_json(path, most_bytes=_MOST_REQUEST_BYTES))
+        orders = content["schedule"]["orders"]
+        content["schedule"]["orders"] = [tuple(map(Instruction.parse, order.split())) for order in orders]
+        return pydantic.TypeAdapter(PlanRequest).validate_python(content)
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}") from error
+    except (PerseusError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        why = " ".join(str(error).split())[:300]
+        raise PlanError(f"{path} is not a planning request: {type(error).__name__} {why}") from error

@@ -8,9 +8,8 @@ from dataclasses import replace
 from itertools import count
 
 from perseus_ds.errors import ScheduleError
-from perseus_ds.schedule.data_flow import BACKWARDS, ENDS, data_flow
-from perseus_ds.schedule.instruction import Instruction, Kind
-from perseus_ds.schedule.schedule import Order, Schedule
+from perseus_ds.schedule.dag import CHANNELS, ENDS, data_flow
+from perseus_ds.schedule.schedule import Instruction, Kind, Order, Schedule
 
 
 def match_instructions(order: Order, kinds: Sequence[Kind]) -> tuple[Instruction, ...]:
@@ -45,10 +44,6 @@ def _start(kinds: Sequence[Kind], others: Sequence[Kind]) -> str:
 
 # Transfers that come several times for one microbatch: which of them brings the data that is used next.
 
-_CHANNELS = (
-    (Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, +1, frozenset({Kind.FORWARD})),
-    (Kind.SEND_GRAD, Kind.RECV_GRAD, -1, BACKWARDS),
-)
 Names = dict[Instruction, Instruction]
 
 
@@ -63,7 +58,7 @@ def with_repeats_named(schedule: Schedule) -> Schedule:
     names: Names = {}
     ranks = {i.stage: order for order in schedule.orders for i in order}
     for stage, order in ranks.items():
-        for send, receive, step, kinds in _CHANNELS:
+        for send, receive, step, kinds in CHANNELS:
             sends = [i for i in order if i.stage == stage and i.kind is send]
             receives = [
                 i for i in ranks.get(stage + step, ()) if i.stage == stage + step and i.kind is receive

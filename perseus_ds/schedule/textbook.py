@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from perseus_ds.errors import ScheduleError
-from perseus_ds.schedule.instruction import Instruction, Kind
-from perseus_ds.schedule.schedule import Schedule
+from perseus_ds.schedule.schedule import Instruction, Kind, Schedule
 
 F, B, I, W = Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT  # noqa: E741
 Step = tuple[int, Kind]

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from perseus_ds.errors import ScheduleError
 from perseus_ds.schedule.dag import dag_of
-from perseus_ds.schedule.instruction import Instruction, Kind
-from perseus_ds.schedule.schedule import Schedule
+from perseus_ds.schedule.schedule import Instruction, Kind, Schedule
 
 # Orders as a text grid: ranks down, positions across.
 

@@ -18,7 +18,7 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.simulated.gpu import SimulatedGpu, opened_gpus
 from perseus_ds.plan import PlanSet, Switching, write_plans
 from perseus_ds.plan import build as build_plans
-from perseus_ds.plan.request import PlanRequest, read_request
+from perseus_ds.plan.file import PlanRequest, read_request
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind
 
