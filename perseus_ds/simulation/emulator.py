@@ -292,7 +292,8 @@ class _Run:
         self, n: int, place: NDArray[np.int64], stragglers: Sequence[Straggler]
     ) -> EmulatedIteration:
         emulator, cluster, conditions = self._emulator, self._emulator.cluster, self._emulator.conditions
-        by_node = cluster.pipelines, len(emulator.job.nodes)
+        by_node, program = (cluster.pipelines, len(emulator.job.nodes)), emulator.job.program
+        waiting, asked, newest = np.zeros((3, *self._start_s.shape), dtype=np.int64)
         noise = conditions.noise * self._random.standard_normal(by_node) if conditions.noise else 0.0
         factor = np.maximum(0.05, 1.0 + noise) * conditions.work[n % len(conditions.work)]
         if conditions.loads is not None:
@@ -309,11 +310,19 @@ class _Run:
             cap=np.full(self.found.gpus, self._top, dtype=np.int64),
             start_s=self._start_s,
             link_s=np.zeros_like(self._start_s),
-            arrival_s=np.zeros_like(self._start_s),
+            arrival_s=self._start_s.copy(),
             capped=np.zeros(cluster.pipelines, dtype=np.bool_),
+            waits_for=np.tile(program.waits_for, (cluster.pipelines, 1)),
+            ready_s=np.take(self._start_s, program.rank, axis=1),
+            running=waiting - 1,
+            due_s=np.zeros_like(self._start_s),
+            left=waiting + np.bincount(program.rank, minlength=emulator.job.ranks),
+            asked=asked,
+            newest=newest,
         )
         for one in stragglers:
             _hold_back(now, one, cluster.tensor, emulator.tables.clock_mhz)
+        now.left[~now.alive] = 0
         return now
 
 

@@ -115,15 +115,19 @@ class Gpus(NamedTuple):
 
 
 class EmulatedIteration(NamedTuple):
-    """State of an iteration.
+    """State of an iteration: what is given, then how far it has come.
 
     ``plan`` is a place in ``PlannedRequests``. ``factor`` multiplies durations, ``slow`` those of one GPU.
     ``cap`` is the highest place in the grid that a GPU reaches. ``link_s`` delays what a rank sends,
     ``input_s`` the first instruction; a rank that is not ``alive`` takes no part. Results: when each rank has
     come to where it meets the other pipelines, and whether some GPU was held below its clock.
 
-    Shape: ``plan``, ``alive``, ``input_s``, ``capped`` [pipelines]; ``factor`` [pipelines, nodes]; ``slow``,
-    ``cap`` [gpus]; ``start_s``, ``link_s``, ``arrival_s`` [pipelines, ranks].
+    What a node ``waits_for`` is counted, and it is ``ready_s`` at the earliest. Of a rank: the node that is
+    ``running``, when to look next whether it has ended, how many are ``left``. ``asked`` numbers the requests
+    of a rank, ``newest`` is the last of those that were due so far.
+
+    Shape: ``plan``, ``alive``, ``input_s``, ``capped`` [pipelines]; ``factor``, ``waits_for``, ``ready_s``
+    [pipelines, nodes]; ``slow``, ``cap`` [gpus]; the others [pipelines, ranks].
     """
 
     plan: Ints
@@ -136,6 +140,13 @@ class EmulatedIteration(NamedTuple):
     link_s: Floats
     arrival_s: Floats
     capped: NDArray[np.bool_]
+    waits_for: Ints
+    ready_s: Floats
+    running: Ints
+    due_s: Floats
+    left: Ints
+    asked: Ints
+    newest: Ints
 
 
 class PowerTrace(NamedTuple):
@@ -252,23 +263,6 @@ _queued = inner(queue_call)
 _CLOCKS = 1 << 20  # more than a grid has: a request's number and its clock share an integer
 
 
-class Progress(NamedTuple):
-    """Progress of the iteration; ``due_s`` is when to look next whether a rank's work has ended.
-
-    ``asked`` numbers the requests of a rank, ``newest`` is the last of those that were due so far.
-
-    Shape: ``waits_for``, ``ready_s`` [pipelines, nodes]; all others [pipelines, ranks].
-    """
-
-    waits_for: Ints
-    ready_s: NDArray[np.float64]
-    running: Ints
-    due_s: NDArray[np.float64]
-    left: Ints
-    asked: Ints
-    newest: Ints
-
-
 @compiled
 def play_pipelines(play: Play, now: EmulatedIteration) -> None:
     """Run until every rank has come to where it meets the other pipelines (``now.arrival_s``).
@@ -276,33 +270,27 @@ def play_pipelines(play: Play, now: EmulatedIteration) -> None:
     Cost: logarithmic in ranks, per event; a few events per computation and change of clock.
     """
     heap = [(0.0, 0, 0, 0) for _ in range(0)]
-    progress = _begun(heap, play, now)
+    _begin(heap, play, now)
     while heap:
         event = heappop(heap)
         if event[1] == FORCE:
-            _force(heap, progress, play, now, event)
+            _force(heap, play, now, event)
         elif event[1] == START:
-            _start(heap, progress, play, now, event)
+            _start(heap, play, now, event)
         elif event[1] == DONE:
-            _done(heap, progress, play, now, event)
+            _done(heap, play, now, event)
         elif event[1] == RELEASE:
-            _release(heap, progress, play, now, event)
+            _release(heap, play, now, event)
         else:
-            _ask(heap, progress, play, event)
+            _ask(heap, play, now, event)
 
 
 @allocating
-def _begun(heap: Heap, play: Play, now: EmulatedIteration) -> Progress:
+def _begin(heap: Heap, play: Play, now: EmulatedIteration) -> None:
     """Put what is under way, the releases and the first instructions on the heap."""
     program, gpus = play.program, play.gpus
-    count, nodes = play.end - play.first, len(program.rank)
-    left = np.zeros((count, play.ranks), dtype=np.int64)
-    waits_for = np.zeros((count, nodes), dtype=np.int64)
-    ready_s = np.zeros((count, nodes))
-    for p in range(count):
-        pipeline = play.first + p
+    for pipeline in range(play.first, play.end):
         for rank in range(play.ranks):
-            now.arrival_s[pipeline, rank] = now.start_s[pipeline, rank]
             place = pipeline * play.ranks + rank
             heappush(heap, (now.start_s[pipeline, rank], RELEASE, place, 0))
             for gpu in range(place * play.tensor, (place + 1) * play.tensor):
@@ -310,54 +298,46 @@ def _begun(heap: Heap, play: Play, now: EmulatedIteration) -> Progress:
                     if gpus.pending[gpu, k] >= 0:
                         heappush(heap, (gpus.pending_s[gpu, k], FORCE, gpu, gpus.pending[gpu, k]))
                         gpus.pending[gpu, k] = -1
-        if not now.alive[pipeline]:
-            continue
-        for node in range(nodes):
-            rank = program.rank[node]
-            left[p, rank] += 1
-            waits_for[p, node] = program.waits_for[node]
-            ready_s[p, node] = now.start_s[pipeline, rank]
+        for node in range(len(program.rank) if now.alive[pipeline] else 0):
             if program.waits_for[node] == 0:
-                ready_s[p, node] += now.input_s[pipeline]
-                heappush(heap, (ready_s[p, node], START, pipeline * play.ranks + rank, node))
-    running = np.full((count, play.ranks), -1, dtype=np.int64)
-    asked, newest = np.zeros((2, count, play.ranks), dtype=np.int64)
-    return Progress(waits_for, ready_s, running, np.zeros((count, play.ranks)), left, asked, newest)
+                now.ready_s[pipeline, node] += now.input_s[pipeline]
+                place = pipeline * play.ranks + program.rank[node]
+                heappush(heap, (now.ready_s[pipeline, node], START, place, node))
 
 
 @allocating
-def _force(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
+def _force(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A clock comes into force: in the next iteration, where this one has nothing left for the rank."""
     when_s, _, gpu, clock = event
     gpus, place = play.gpus, gpu // play.tensor
-    p, rank = place // play.ranks - play.first, place % play.ranks
-    if progress.left[p, rank] == 0:
+    pipeline, rank = place // play.ranks, place % play.ranks
+    if now.left[pipeline, rank] == 0:
         for k in range(gpus.pending.shape[1]):
             if gpus.pending[gpu, k] < 0:
                 gpus.pending_s[gpu, k], gpus.pending[gpu, k] = when_s, clock
                 return
     account(play, gpu, now.cap[gpu], when_s)
     gpus.clock[gpu], gpus.paused_s[gpu] = clock, when_s + play.change.stall_s
-    if progress.running[p, rank] >= 0:
+    if now.running[pipeline, rank] >= 0:
         expect(play, gpu, now.cap[gpu], when_s)
         end_s = max(when_s, gpus.done_s[place * play.tensor : (place + 1) * play.tensor].max())
-        if end_s < progress.due_s[p, rank]:
-            progress.due_s[p, rank] = end_s
-            heappush(heap, (end_s, DONE, place, progress.running[p, rank]))
+        if end_s < now.due_s[pipeline, rank]:
+            now.due_s[pipeline, rank] = end_s
+            heappush(heap, (end_s, DONE, place, now.running[pipeline, rank]))
 
 
 @allocating
-def _due(heap: Heap, progress: Progress, play: Play, event: Event) -> None:
+def _due(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
     """Number a rank's request for a clock, and put it on the heap."""
     when_s, what, place, clock = event
     if clock >= 0:
-        p, rank = place // play.ranks - play.first, place % play.ranks
-        progress.asked[p, rank] += 1
-        heappush(heap, (when_s, what, place, progress.asked[p, rank] * _CLOCKS + clock))
+        pipeline, rank = place // play.ranks, place % play.ranks
+        now.asked[pipeline, rank] += 1
+        heappush(heap, (when_s, what, place, now.asked[pipeline, rank] * _CLOCKS + clock))
 
 
 @allocating
-def _release(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
+def _release(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A rank is let into the iteration."""
     when_s, _, place, _ = event
     gpus, requests, pipeline = play.gpus, play.requests, place // play.ranks
@@ -366,22 +346,22 @@ def _release(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration,
         gpus.cause[gpu] = BUBBLE if now.alive[pipeline] else LOST
     if now.alive[pipeline]:
         plan, rank = now.plan[pipeline], place % play.ranks
-        _due(heap, progress, play, (when_s, ASK, place, requests.opening[plan, rank]))
+        _due(heap, play, now, (when_s, ASK, place, requests.opening[plan, rank]))
         row = len(play.program.rank) + rank
         for k in range(requests.first[plan, row], requests.first[plan, row + 1]):
-            _due(heap, progress, play, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
+            _due(heap, play, now, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
 
 
 @allocating
-def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
+def _start(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A node begins; what a clock changes begins on all GPUs of the rank at once."""
     when_s, _, place, node = event
     gpus, requests, pipeline = play.gpus, play.requests, place // play.ranks
-    p, row, plan = pipeline - play.first, play.program.row[node], now.plan[pipeline]
+    row, plan, rank = play.program.row[node], now.plan[pipeline], place % play.ranks
     if row < 0:
         heappush(heap, (when_s + play.program.fixed_s[node], DONE, place, node))
         return
-    progress.running[p, place % play.ranks], end_s = node, when_s
+    now.running[pipeline, rank], end_s = node, when_s
     for gpu in range(place * play.tensor, (place + 1) * play.tensor):
         account(play, gpu, now.cap[gpu], when_s)
         gpus.row[gpu], gpus.left[gpu] = row, now.factor[pipeline, node] * now.slow[gpu]
@@ -389,15 +369,15 @@ def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
             now.capped[pipeline] = True
         expect(play, gpu, now.cap[gpu], when_s)
         end_s = max(end_s, gpus.done_s[gpu])
-    progress.due_s[p, place % play.ranks] = end_s
+    now.due_s[pipeline, rank] = end_s
     heappush(heap, (end_s, DONE, place, node))
     for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
         if 0.0 <= requests.offset_s[k] < AT_END:
-            _due(heap, progress, play, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
+            _due(heap, play, now, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
 
 
 @allocating
-def _done(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
+def _done(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A node ends if nothing has changed meanwhile, and those that waited for it alone can begin.
 
     What its rank asks for at its end, or after it, is due then.
@@ -405,53 +385,53 @@ def _done(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, ev
     when_s, _, place, node = event
     program, gpus, requests = play.program, play.gpus, play.requests
     pipeline, rank = place // play.ranks, place % play.ranks
-    p, plan = pipeline - play.first, now.plan[pipeline]
+    plan = now.plan[pipeline]
     gpu, end = place * play.tensor, (place + 1) * play.tensor
     if program.row[node] >= 0:
-        if progress.running[p, rank] != node or when_s != progress.due_s[p, rank]:
+        if now.running[pipeline, rank] != node or when_s != now.due_s[pipeline, rank]:
             return
         end_s = gpus.done_s[gpu:end].max()
         if end_s > when_s:  # a clock fell: look again when it should have ended
-            progress.due_s[p, rank] = end_s
+            now.due_s[pipeline, rank] = end_s
             heappush(heap, (end_s, DONE, place, node))
             return
-        progress.running[p, rank] = -1
+        now.running[pipeline, rank] = -1
         for own in range(gpu, end):
             account(play, own, now.cap[own], when_s)
             gpus.row[own] = -1
         for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
             if requests.offset_s[k] < 0.0 or requests.offset_s[k] == AT_END:
                 after_s = max(0.0, -requests.offset_s[k])
-                _due(heap, progress, play, (when_s + after_s, ASK, place, requests.clock[k]))
+                _due(heap, play, now, (when_s + after_s, ASK, place, requests.clock[k]))
     now.arrival_s[pipeline, rank] = max(now.arrival_s[pipeline, rank], when_s)
-    progress.left[p, rank] -= 1
-    if progress.left[p, rank] == 0:
+    now.left[pipeline, rank] -= 1
+    if now.left[pipeline, rank] == 0:
         for own in range(gpu, end):
             account(play, own, now.cap[own], when_s)
             gpus.cause[own] = BARRIER
     for edge in range(program.first[node], program.first[node + 1]):
         after = program.after[edge]
         late_s = now.link_s[pipeline, rank] if program.crosses[edge] else 0.0
-        ready_s = max(progress.ready_s[p, after], when_s + program.delay_s[edge] + late_s)
-        progress.ready_s[p, after] = ready_s
-        progress.waits_for[p, after] -= 1
-        if progress.waits_for[p, after] == 0:
+        ready_s = max(now.ready_s[pipeline, after], when_s + program.delay_s[edge] + late_s)
+        now.ready_s[pipeline, after] = ready_s
+        now.waits_for[pipeline, after] -= 1
+        if now.waits_for[pipeline, after] == 0:
             heappush(heap, (ready_s, START, pipeline * play.ranks + program.rank[after], after))
 
 
 @allocating
-def _ask(heap: Heap, progress: Progress, play: Play, event: Event) -> None:
+def _ask(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
     """All GPUs of a rank ask for a clock in turn; what was asked for last is not asked for again.
 
     Nor is what was superseded: a later request was due before it, as where a computation ends early.
     """
     when_s, _, place, request = event
     gpus, change = play.gpus, play.change
-    p, rank = place // play.ranks - play.first, place % play.ranks
+    pipeline, rank = place // play.ranks, place % play.ranks
     number, clock = request // _CLOCKS, request % _CLOCKS
-    if number < progress.newest[p, rank]:
+    if number < now.newest[pipeline, rank]:
         return
-    progress.newest[p, rank] = number
+    now.newest[pipeline, rank] = number
     for gpu in range(place * play.tensor, (place + 1) * play.tensor):
         if gpus.wanted[gpu] == clock:
             continue
