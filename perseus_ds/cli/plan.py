@@ -47,12 +47,12 @@ from perseus_ds.plan import (
     PlanSet,
     build,
     doubt,
-    read_request,
     select,
     too_little_reserve,
     write_plans,
 )
 from perseus_ds.plan.expected import EntryError, FewClocks, few_clocks, profile_error, with_power_ratio
+from perseus_ds.plan.file import read_request
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget, read_timelines
 from perseus_ds.plan.reserve import UNKNOWN_PCT, reserve_in_words

@@ -36,15 +36,8 @@ from perseus_ds.cli.output import (
 )
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile, smooth
-from perseus_ds.simulation.emulator import (
-    DEFAULT_CLOCKS,
-    Emulated,
-    Emulator,
-    Scenario,
-    means,
-    parse_straggler,
-    read_scenario,
-)
+from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, Emulated, Emulator, means
+from perseus_ds.simulation.scenario import Scenario, parse_straggler, read_scenario
 
 Figures = dict[str, Any]
 _MOST_DECISIONS = 12

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 from perseus_ds.plan.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
 from perseus_ds.plan.expected import expected
-from perseus_ds.plan.file import (
-    PlanRequest,
-    dumps,
-    loads,
-    read_plans,
-    read_request,
-    write_plans,
-    write_request,
-)
+from perseus_ds.plan.file import PlanRequest, dumps, loads, read_plans, write_plans, write_request
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget, Expected, FrequencyPlan, Options, PlanSet, Portion
 from perseus_ds.plan.reserve import doubt, too_little_reserve
@@ -46,7 +38,6 @@ __all__ = [
     "loads",
     "opening_clocks",
     "read_plans",
-    "read_request",
     "select",
     "too_little_reserve",
     "verify",

@@ -29,7 +29,7 @@ from perseus_ds.profile.temperature import TemperatureCorrection
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.pooling import MeasuredSweep, Pooled, joined_loads
 from perseus_ds.runtime.recorder import Iteration
-from perseus_ds.schedule import Kind, Load, mean_load
+from perseus_ds.schedule import Kind, Load
 
 # Which clocks a GPU held under a job's load, and whether somebody else set them: from what was read back.
 
@@ -314,7 +314,7 @@ class WindowLoads:
     def log_mean(self) -> None:
         """State for which load the profile holds, where loads differ."""
         if _differ(self._seen):
-            mean = mean_load(self._seen).tokens
+            mean = Load.mean_of(self._seen).tokens
             self._context.log.event(
                 "mean_size",
                 f"the profile, and what is expected of plans, is for microbatches of {mean:.0f} tokens, the "
@@ -345,7 +345,7 @@ class WindowLoads:
     def _see(self, loads: Sequence[Load]) -> None:
         self._seen += loads
         if self._mean is None and loads:
-            self._mean = mean_load(loads)
+            self._mean = Load.mean_of(loads)
             tokens = np.array([load.tokens for load in loads])
             if differ(tokens):
                 times = tokens.max() / tokens.min()
@@ -392,4 +392,4 @@ def _means(window: Sequence[Iteration]) -> dict[int, Load]:
         for interval in iteration.intervals:
             if interval.load is not None:
                 counted.setdefault(interval.instruction.stage, []).append(interval.load)
-    return {stage: mean_load(loads) for stage, loads in counted.items()}
+    return {stage: Load.mean_of(loads) for stage, loads in counted.items()}

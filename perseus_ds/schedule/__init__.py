@@ -10,7 +10,6 @@ from perseus_ds.schedule.schedule import (
     Schedule,
     first_forwards,
     last_backwards,
-    mean_load,
 )
 from perseus_ds.schedule.textbook import TEXTBOOK, textbook
 from perseus_ds.schedule.validate import order_grid, validate
@@ -27,7 +26,6 @@ __all__ = [
     "first_forwards",
     "last_backwards",
     "match_instructions",
-    "mean_load",
     "order_grid",
     "textbook",
     "validate",

@@ -223,13 +223,13 @@ class Load:
         length = float(math.prod(rest))
         return cls(samples * length, samples * length * length)
 
+    @classmethod
+    def mean_of(cls, loads: Sequence[Load]) -> Load:
+        """Return the mean of some loads."""
+        count = len(loads)
+        return cls(
+            math.fsum(one.tokens for one in loads) / count, math.fsum(one.squares for one in loads) / count
+        )
+
     def __add__(self, other: Load) -> Load:
         return Load(self.tokens + other.tokens, self.squares + other.squares)
-
-
-def mean_load(loads: Sequence[Load]) -> Load:
-    """Return the mean of some loads."""
-    return Load(
-        math.fsum(load.tokens for load in loads) / len(loads),
-        math.fsum(load.squares for load in loads) / len(loads),
-    )

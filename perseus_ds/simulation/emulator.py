@@ -31,33 +31,12 @@ from perseus_ds.simulation.kernel import (
     play_pipelines,
     settle,
 )
-from perseus_ds.simulation.scenario import (
-    ClusterShape,
-    Conditions,
-    EmulatedLoads,
-    Scenario,
-    Straggler,
-    parse_straggler,
-    read_scenario,
-)
+from perseus_ds.simulation.scenario import ClusterShape, Conditions, Straggler
 from perseus_ds.straggler.controller import ReplicaStatus, StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
-__all__ = [
-    "CAUSES",
-    "DEFAULT_CLOCKS",
-    "ClusterShape",
-    "Conditions",
-    "Emulated",
-    "EmulatedLoads",
-    "Emulator",
-    "Scenario",
-    "Straggler",
-    "means",
-    "parse_straggler",
-    "read_scenario",
-]
+__all__ = ["CAUSES", "DEFAULT_CLOCKS", "ClusterShape", "Conditions", "Emulated", "Emulator", "means"]
 
 Asking = tuple[float, bool]
 """A plan, and whether it is asked for as on pace: lower clocks ahead."""

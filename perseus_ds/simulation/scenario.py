@@ -18,7 +18,7 @@ from perseus_ds.device.simulated.models import model_named
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded, read_table, reason_of
 from perseus_ds.profile import Profile
-from perseus_ds.schedule import Instruction, Load, mean_load
+from perseus_ds.schedule import Instruction, Load
 from perseus_ds.simulation.kernel import Floats
 
 _MOST_BYTES, _MOST_SCENARIO_BYTES = 64 << 20, 1 << 20
@@ -123,11 +123,11 @@ class EmulatedLoads:
             places = np.arange(math.prod(shape)).reshape(shape) + iteration * math.prod(shape)
             return np.take(listed, places, mode="wrap")
 
-        return cls(mean_load(_loads(listed)), lengths)
+        return cls(Load.mean_of(_loads(listed)), lengths)
 
     @classmethod
     def draw(cls, draw: Callable[[np.random.Generator, int | tuple[int, int]], Floats], seed: int) -> Self:
-        mean = mean_load(_loads(draw(np.random.default_rng(seed), _DRAWN).tolist()))
+        mean = Load.mean_of(_loads(draw(np.random.default_rng(seed), _DRAWN).tolist()))
         return cls(mean, lambda iteration, shape: draw(np.random.default_rng([seed, iteration]), shape))
 
     def of(self, iteration: int, *, pipelines: int, microbatches: int) -> list[list[Load]]:

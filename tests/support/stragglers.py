@@ -11,7 +11,8 @@ from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation.emulator import ClusterShape, Conditions, Emulated, Emulator, Straggler
+from perseus_ds.simulation.emulator import ClusterShape, Conditions, Emulated, Emulator
+from perseus_ds.simulation.scenario import Straggler
 from perseus_ds.straggler.controller import StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex
 

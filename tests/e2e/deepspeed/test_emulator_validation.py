@@ -16,7 +16,8 @@ from perseus_ds.device.simulated.gpu import opened_gpus
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import Profile
-from perseus_ds.simulation.emulator import ClusterShape, Emulator, Straggler
+from perseus_ds.simulation.emulator import ClusterShape, Emulator
+from perseus_ds.simulation.scenario import Straggler
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

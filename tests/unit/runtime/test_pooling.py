@@ -13,7 +13,7 @@ from perseus_ds.profile.estimate import Estimate
 from perseus_ds.runtime.pooling import Measured, MeasuredSweep, Pooled, pool
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.window import WindowLoads, held_alone, held_clocks, same_clock
-from perseus_ds.schedule import Instruction, Kind, Load, mean_load
+from perseus_ds.schedule import Instruction, Kind, Load
 
 SA, RA, SG, RG = Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD
 
@@ -222,7 +222,7 @@ def test_a_later_stage_uses_what_the_first_one_counted() -> None:
     told, means = WindowLoads(ranks.context(0)).share(window(1, [Load(640.0, 640.0)] * 4))
     assert seen(told, Kind.BACKWARD) == COUNTED
     assert seen(told, Kind.STEP) == [None] * 2
-    assert means == {1: mean_load([Load(99.0, 1.0)] * 4 + COUNTED)}, "one mean for all replicas"
+    assert means == {1: Load.mean_of([Load(99.0, 1.0)] * 4 + COUNTED)}, "one mean for all replicas"
 
 
 def test_loads_that_are_all_alike_are_shared_as_one() -> None:

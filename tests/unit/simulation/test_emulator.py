@@ -23,14 +23,8 @@ from perseus_ds.profile.records import Computation
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
 from perseus_ds.simulation import emulator as emulation
 from perseus_ds.simulation.cluster import tables_of
-from perseus_ds.simulation.emulator import (
-    DEFAULT_CLOCKS,
-    ClusterShape,
-    Conditions,
-    Emulator,
-    Straggler,
-    parse_straggler,
-)
+from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Emulator
+from perseus_ds.simulation.scenario import Straggler, parse_straggler, read_scenario
 
 pytestmark = pytest.mark.thorough
 
@@ -323,14 +317,14 @@ def test_a_scenario_is_read_and_what_is_typed_counts_more(tmp_path: Path) -> Non
         "pipelines: 4\ntensor: 2\nstragglers: [{kind: slow, pipeline: 1, factor: 1.2, from: 3, to: 5}]\n"
         "loads: {lengths: {512: 3, 2048: 1}}\nnoise_pct: 2\ngpu: a100-sxm4-80gb\nstall_ms: 3\n"
     )
-    found = emulation.read_scenario(file, {"pipelines": 8})
+    found = read_scenario(file, {"pipelines": 8})
     assert found.stragglers == (Straggler(kind="slow", pipeline=1, factor=1.2, first=3, last=5),)
     cluster, conditions = found.cluster(PROFILE), found.conditions()
     assert (cluster.pipelines, cluster.tensor, cluster.change.stall_s) == (8, 2, 0.003)
     assert cluster.change.call_s > 0.0
     assert conditions.noise == 0.02
     assert {one.tokens for one in conditions.loads.of(0, pipelines=5, microbatches=9)[0]} <= {512, 2048}
-    assert emulation.read_scenario(None, {}).cluster(PROFILE) == ClusterShape()
+    assert read_scenario(None, {}).cluster(PROFILE) == ClusterShape()
 
 
 @pytest.mark.parametrize(
@@ -350,7 +344,7 @@ def test_a_senseless_scenario_is_refused_by_file_and_key(tmp_path: Path, text: s
     file = tmp_path / "job.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=key) as caught:
-        emulation.read_scenario(file, {})
+        read_scenario(file, {})
     assert str(file) in str(caught.value)
     with pytest.raises(ConfigError, match="missing"):
-        emulation.read_scenario(tmp_path / "missing.yaml", {})
+        read_scenario(tmp_path / "missing.yaml", {})

@@ -6,7 +6,7 @@ The numbers of iteration n decide what is played from iteration n + 2 on.
 import pytest
 from stragglers import planned, play, slow
 
-from perseus_ds.simulation.emulator import Straggler
+from perseus_ds.simulation.scenario import Straggler
 from perseus_ds.straggler.controller import Cause
 
 SLOW = pytest.mark.slow
