@@ -26,7 +26,6 @@ from perseus_ds.solver.frontier import (
     best_of,
     plan_times,
     solve_frontier,
-    total_bounds,
     worth_keeping,
 )
 from perseus_ds.solver.one_level import one_level
@@ -108,7 +107,7 @@ def build(
         iteration_time_s=plans.time_s,
         effective_energy_j=plans.cost_j,
         effective_bound_j=plans.bound_j,
-        lower_bound_j=total_bounds(frontier, plans.time_s, problem.total_w),
+        lower_bound_j=frontier.total_bounds(plans.time_s, problem.total_w),
         choice=choice,
         splits=splits,
         waits=waits,

@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from perseus_ds.errors import SolverError
-from perseus_ds.solver.frontier import (
-    Frontier,
-    activity_flow,
-    bounds_at,
-    dual_values,
-    members_of,
-    precedence_flow,
-)
+from perseus_ds.solver.frontier import Frontier, dual_values
 from perseus_ds.solver.network import graph_of, hull_of, longest_seconds
 from perseus_ds.solver.problem import Floats, Plans, Problem, blend
 
@@ -42,7 +35,7 @@ def check_frontier(problem: Problem, frontier: Frontier) -> None:
     slopes_j, slack_j = frontier.price_w * np.diff(frontier.time_s), _slack_j(problem)
     if not np.allclose(-np.diff(frontier.cost_j), slopes_j, rtol=1e-6, atol=slack_j):
         raise SolverError("costs and prices of the frontier disagree")
-    graph, members = graph_of(problem), members_of(problem)
+    graph, members = graph_of(problem), problem.members()
     hulls = [hull_of(table) for table in problem.tables]  # the frontier's own may be another problem's
     for block in _blocks(len(frontier.kept)):
         kept = frontier.kept[block]
@@ -58,15 +51,13 @@ def check_frontier(problem: Problem, frontier: Frontier) -> None:
             raise SolverError(f"a path takes {path_s[row]:.9g} s at the breakpoint {time_s[row]:.9g} s")
         for row in _rows(np.abs(cost_j - said_j) > slack_j):
             raise SolverError(f"breakpoint {kept[row]} costs {cost_j[row]:.9g}, stated as {said_j[row]:.9g}")
-        _check_flows(problem, members, frontier, block, slack_j)
+        _check_flows(problem, frontier, block, slack_j)
 
 
-def _check_flows(
-    problem: Problem, members: list[NDArray[np.intp]], frontier: Frontier, block: range, slack_j: float
-) -> None:
+def _check_flows(problem: Problem, frontier: Frontier, block: range, slack_j: float) -> None:
     """See that each flow is one, and that it proves what its breakpoint costs."""
     kept = frontier.kept[block]
-    through_w, across_w = activity_flow(frontier, block), precedence_flow(frontier, block)
+    through_w, across_w = frontier.activity_flow(block), frontier.precedence_flow(block)
     for row in _rows((through_w < 0.0).any(axis=1) | (across_w < 0.0).any(axis=1)):
         raise SolverError(f"a flow at breakpoint {kept[row]} is negative")
     first = np.arange(len(kept))[:, None] * len(problem)
@@ -75,7 +66,7 @@ def _check_flows(
         off_w = np.abs(moved_w.reshape(through_w.shape) - through_w)[:, np.unique(side)]
         for row in _rows((off_w > ROUNDING * through_w.sum(axis=1, keepdims=True)).any(axis=1)):
             raise SolverError(f"the flow at breakpoint {kept[row]} is not conserved")
-    base_j, flow_w = dual_values(problem, members, through_w, across_w)
+    base_j, flow_w = dual_values(problem, through_w, across_w)
     priced = np.flatnonzero(kept < len(frontier.price_w))
     _same("flow at breakpoint", kept[priced], flow_w[priced], frontier.price_w[kept[priced]])
     time_s, said_j = frontier.time_s[kept], frontier.cost_j[kept]
@@ -110,7 +101,7 @@ def check_plans(problem: Problem, plans: Plans, *, frontier: Frontier | None = N
         for row in _rows(~(some.bound_j <= spent_j + slack_j)):
             raise SolverError(f"plan {block[row]} costs {spent_j[row]:.9g}, less than its bound")
         if frontier is not None:
-            proved_j = bounds_at(frontier, np.maximum(some.time_s, frontier.t_min_s), problem=problem)
+            proved_j = frontier.bounds_at(some.time_s, problem=problem)
             for row in _rows(~(some.bound_j <= proved_j + slack_j)):
                 raise SolverError(f"the bound of plan {block[row]} is above what the flow proves")
 

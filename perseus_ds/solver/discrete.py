@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.schedule.dag import Graph
 from perseus_ds.solver.compiled import compiled, inner
-from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, solve_frontier
+from perseus_ds.solver.frontier import Frontier, solve_frontier
 from perseus_ds.solver.network import longest_seconds
 from perseus_ds.solver.problem import (
     UNLIMITED,
@@ -199,8 +199,7 @@ def timelines(
     best = rows[pareto_front(time_s[rows], total_j[rows])]
     fits = np.searchsorted(time_s[best], wanted_s * AS_LONG, side="right") - 1
     best = best[np.unique(np.maximum(fits, 0))]
-    bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
-    return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
+    return Plans(time_s, total_j, frontier.bounds_at(time_s), choice, other, share).at(best)
 
 
 def changes_of(problem: Problem, lanes: Lanes, found: Timelines) -> Ints:
@@ -293,7 +292,7 @@ class _Search:
         Shape: returns [plans, activities].
         """
         count = len(self._game.table)
-        flow_w = activity_flow(self._frontier, self._frontier.bracket(time_s)[0])
+        flow_w = self._frontier.activity_flow(self._frontier.bracket(time_s)[0])
         worth_w = float(flow_w[np.diff(self._game.graph.first_before) == 0].sum())
         most_turns, most_fitted, most_tries = (most // count for most in (FIRST_WORK if first else WORK))
         turns = max(min(MOST_TURNS, 10 * count, most_turns), TURNS)
@@ -318,7 +317,7 @@ class _Search:
         found = [Timelines(option[None], option[None], np.ones((1, len(option))))]
         if np.isinf(self._least_part_s):
             return found
-        price_w = activity_flow(self._frontier, self._frontier.bracket(float(times_s[0]))[0])
+        price_w = self._frontier.activity_flow(self._frontier.bracket(float(times_s[0]))[0])
         for turn in range((ROUNDS if len(order) < LARGE else 2) if first else 1):
             last = Timelines._make(column[:1] for column in found[-1])
             choice, other = last.choice[0], last.other[0]

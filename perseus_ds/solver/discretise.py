@@ -17,7 +17,7 @@ import numpy as np
 
 from perseus_ds.schedule.dag import Graph
 from perseus_ds.solver.compiled import compiled, inner
-from perseus_ds.solver.frontier import Frontier, activity_flow, bounds_at, members_of, precedence_flow
+from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.network import hull_of, latest_starts
 from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Plans, pareto_front
 from perseus_ds.solver.sweep import pop, push
@@ -90,7 +90,7 @@ def discretise(frontier: Frontier, times_s: Floats) -> Plans:
     time_s, cost_j = _figures(frontier, choices, places)
     best = pareto_front(time_s, cost_j)
     choice, time_s, cost_j = choices.option[places[best]], time_s[best], cost_j[best]
-    return Plans(time_s, cost_j, bounds_at(frontier, time_s), choice, choice, np.ones(choice.shape))
+    return Plans(time_s, cost_j, frontier.bounds_at(time_s), choice, choice, np.ones(choice.shape))
 
 
 def _search(frontier: Frontier, choices: Choices, wanted_s: Floats) -> Indices:
@@ -172,7 +172,7 @@ def _guide(frontier: Frontier, choices: Choices, time_s: float) -> Guide:
     start = event[network.to[network.back[:count]]]
     lasts = np.clip(event[network.to[network.ahead[:count]]] - start, whole.fastest, whole.slowest)
     place = np.empty(count, np.int64)
-    for own in filter(len, members_of(whole.problem)):
+    for own in filter(len, whole.problem.members()):
         first, last = choices.first[own[0]], choices.last[own[0]]
         place[own] = first + np.searchsorted(choices.length[first : last + 1], lasts[own], side="right") - 1
     fastest = choices.length[choices.first]
@@ -183,8 +183,8 @@ def _guide(frontier: Frontier, choices: Choices, time_s: float) -> Guide:
         order=np.lexsort((rank, start)).astype(np.int32),
         end=start + lasts,
         due=latest_starts(whole.graph, whole.delay, fastest, whole.within(time_s)) + fastest,
-        price=activity_flow(frontier, left) * per_tick,
-        toll=precedence_flow(frontier, left) * per_tick,
+        price=frontier.activity_flow(left) * per_tick,
+        toll=frontier.precedence_flow(left) * per_tick,
         low=np.maximum(choices.first, place - BAND),
         high=np.minimum(choices.last, place + 1 + BAND),
     )

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.solver.network import SINK, SOURCE, Network, Whole, network_of, whole_of
@@ -171,6 +170,72 @@ class Frontier:
                 hint="ask for T_min or later",
             )
 
+    def activity_flow(self, snapshot: int | Sequence[int]) -> Floats:
+        """Flow on every activity in watts.
+
+        Shape: returns [activities], or [snapshots, activities] of several.
+        """
+        return self.whole.price.real(self.flow[snapshot][..., : len(self.whole.problem)])
+
+    def precedence_flow(self, snapshot: int | Sequence[int]) -> Floats:
+        """Flow on every precedence in watts; where events were merged, that of the only activity concerned.
+
+        Shape: returns [precedences], or [snapshots, precedences] of several.
+        """
+        problem, flow = self.whole.problem, self.flow[snapshot]
+        count = len(problem)
+        lone = np.bincount(problem.before, minlength=count)[problem.before] == 1
+        onward = lone & (self.whole.delay == 0)
+        carried = np.where(onward, flow.take(problem.before, axis=-1), flow.take(problem.after, axis=-1))
+        carried[..., self.crossing] = flow[..., count:]
+        return self.whole.price.real(carried)
+
+    def bounds_at(self, times_s: Floats, *, problem: Problem | None = None) -> Floats:
+        """Return the best bound that the snapshots around each time prove, of their problem or another."""
+        times_s = np.maximum(times_s, self.t_min_s)
+        around = [self.bracket(float(time_s))[:2] for time_s in times_s]
+        lines = self._lines(problem or self.whole.problem, {at for both in around for at in both})
+        best = [
+            max(lines[at][0] - lines[at][1] * time_s for at in snapshots)
+            for snapshots, time_s in zip(around, times_s, strict=True)
+        ]
+        return np.array(best)
+
+    def total_bounds(self, times_s: Floats, base_power_w: float) -> Floats:
+        """Bound cost plus ``base_power_w`` times duration, over all plans that take at most each time.
+
+        A flow's line falls with the time as long as the flow is worth more than the base power. Its least
+        value is then the one at the wanted time, else the one at T_min. Two flows on either side of the base
+        power mix to one that is worth exactly that: a bound that holds for every duration.
+        """
+        t_min_s, worth_w = self.t_min_s, np.append(self.price_w, 0.0)[self.kept]
+        turn = int(np.searchsorted(-worth_w, -base_power_w))
+        around = {at for at in (turn - 1, turn) if 0 <= at < len(self.kept)}
+        times_s = np.maximum(times_s, t_min_s)
+        near = [set(self.bracket(float(time_s))[:2]) | around for time_s in times_s]
+        lines = self._lines(self.whole.problem, set().union(*near))
+        (high_j, high_w), (low_j, low_w) = lines[min(around)], lines[max(around)]
+        always_j = -np.inf
+        if high_w >= base_power_w >= low_w:
+            share = (base_power_w - low_w) / (high_w - low_w) if high_w > low_w else 1.0
+            always_j = share * high_j + (1.0 - share) * low_j
+
+        def least_j(at: int, time_s: float) -> float:
+            base_j, own_w = lines[at]
+            return base_j + (base_power_w - own_w) * (time_s if own_w >= base_power_w else t_min_s)
+
+        pairs = zip(near, times_s.tolist(), strict=True)
+        return np.array([max(always_j, *(least_j(at, time_s) for at in own)) for own, time_s in pairs])
+
+    def _lines(self, problem: Problem, snapshots: Iterable[int]) -> dict[int, tuple[float, float]]:
+        """Return what each snapshot's flow proves at time zero, and how much that falls per second."""
+        every = sorted(snapshots)
+        lines: dict[int, tuple[float, float]] = {}
+        for some in (every[first : first + AT_ONCE] for first in range(0, len(every), AT_ONCE)):
+            bases_j, worths_w = dual_values(problem, self.activity_flow(some), self.precedence_flow(some))
+            lines |= dict(zip(some, zip(bases_j.tolist(), worths_w.tolist(), strict=True), strict=True))
+        return lines
+
 
 def solve_frontier(
     problem: Problem,
@@ -242,102 +307,22 @@ AT_ONCE = 64
 """So many flows are looked at together: what numpy costs by the call is shared, and memory stays small."""
 
 
-def precedence_flow(frontier: Frontier, snapshot: int | Sequence[int]) -> Floats:
-    """Flow on every precedence in watts; where events were merged, that of the only activity concerned.
-
-    Shape: returns [precedences], or [snapshots, precedences] of several.
-    """
-    problem, flow = frontier.whole.problem, frontier.flow[snapshot]
-    count = len(problem)
-    lone = np.bincount(problem.before, minlength=count)[problem.before] == 1
-    onward = lone & (frontier.whole.delay == 0)
-    carried = np.where(onward, flow.take(problem.before, axis=-1), flow.take(problem.after, axis=-1))
-    carried[..., frontier.crossing] = flow[..., count:]
-    return frontier.whole.price.real(carried)
-
-
-def activity_flow(frontier: Frontier, snapshot: int | Sequence[int]) -> Floats:
-    """Flow on every activity in watts.
-
-    Shape: returns [activities], or [snapshots, activities] of several.
-    """
-    return frontier.whole.price.real(frontier.flow[snapshot][..., : len(frontier.whole.problem)])
-
-
-def members_of(problem: Problem) -> list[NDArray[np.intp]]:
-    """The activities of every table."""
-    counts = np.bincount(problem.table_of, minlength=len(problem.tables))
-    return np.split(np.argsort(problem.table_of, kind="stable"), np.cumsum(counts)[:-1])
-
-
-def dual_values(
-    problem: Problem, members: Sequence[NDArray[np.intp]], through_w: Floats, across_w: Floats
-) -> tuple[Floats, Floats]:
+def dual_values(problem: Problem, through_w: Floats, across_w: Floats) -> tuple[Floats, Floats]:
     """Return the bounds' values at time zero, and how much each falls per second.
 
     For a flow that is conserved, every plan within ``T`` costs at least the first less ``T`` times the
     second. A plan's cost plus its flow-weighted durations and delays is at least the sum of the least that
     each activity can have. All paths together carry the flow for at most ``T``.
 
-    Shape: ``members`` [tables], the activities of each; ``through_w`` [flows, activities]; ``across_w``
-    [flows, precedences]; returns [flows] twice.
+    Shape: ``through_w`` [flows, activities]; ``across_w`` [flows, precedences]; returns [flows] twice.
     """
     totals_j = np.array([row_w @ problem.delay_s for row_w in across_w])  # rounded alike in any company
-    for table, where in zip(problem.tables, members, strict=True):
+    for table, where in zip(problem.tables, problem.members(), strict=True):
         flow_w = through_w.take(where, axis=1)
         options_j = table.cost_j[:, None, None] + table.duration_s[:, None, None] * flow_w
         totals_j += options_j.min(axis=0).sum(axis=1)
     starts = np.bincount(problem.after, minlength=len(problem)) == 0
     return totals_j, through_w[:, starts].sum(axis=1)
-
-
-def bounds_at(frontier: Frontier, times_s: Floats, *, problem: Problem | None = None) -> Floats:
-    """Return the best bound that the snapshots around each time prove, of their problem or another."""
-    around = [frontier.bracket(float(time_s))[:2] for time_s in times_s]
-    lines = _lines(problem or frontier.whole.problem, frontier, {at for both in around for at in both})
-    best = [
-        max(lines[at][0] - lines[at][1] * time_s for at in snapshots)
-        for snapshots, time_s in zip(around, times_s, strict=True)
-    ]
-    return np.array(best)
-
-
-def total_bounds(frontier: Frontier, times_s: Floats, base_power_w: float) -> Floats:
-    """Bound cost plus ``base_power_w`` times duration, over all plans that take at most each time.
-
-    A flow's line falls with the time as long as the flow is worth more than the base power. Its least value
-    is then the one at the wanted time, else the one at T_min. Two flows on either side of the base power mix
-    to one that is worth exactly that: a bound that holds for every duration.
-    """
-    t_min_s, worth_w = frontier.t_min_s, np.append(frontier.price_w, 0.0)[frontier.kept]
-    turn = int(np.searchsorted(-worth_w, -base_power_w))
-    around = {at for at in (turn - 1, turn) if 0 <= at < len(frontier.kept)}
-    times_s = np.maximum(times_s, t_min_s)
-    near = [set(frontier.bracket(float(time_s))[:2]) | around for time_s in times_s]
-    lines = _lines(frontier.whole.problem, frontier, set().union(*near))
-    (high_j, high_w), (low_j, low_w) = lines[min(around)], lines[max(around)]
-    always_j = -np.inf
-    if high_w >= base_power_w >= low_w:
-        share = (base_power_w - low_w) / (high_w - low_w) if high_w > low_w else 1.0
-        always_j = share * high_j + (1.0 - share) * low_j
-
-    def least_j(at: int, time_s: float) -> float:
-        base_j, own_w = lines[at]
-        return base_j + (base_power_w - own_w) * (time_s if own_w >= base_power_w else t_min_s)
-
-    pairs = zip(near, times_s.tolist(), strict=True)
-    return np.array([max(always_j, *(least_j(at, time_s) for at in own)) for own, time_s in pairs])
-
-
-def _lines(problem: Problem, frontier: Frontier, snapshots: Iterable[int]) -> dict[int, tuple[float, float]]:
-    """Return what each snapshot's flow proves at time zero, and how much that falls per second."""
-    members, every = members_of(problem), sorted(snapshots)
-    lines: dict[int, tuple[float, float]] = {}
-    for some in (every[first : first + AT_ONCE] for first in range(0, len(every), AT_ONCE)):
-        through_w, across_w = activity_flow(frontier, some), precedence_flow(frontier, some)
-        bases_j, worths_w = dual_values(problem, members, through_w, across_w)
-        lines |= dict(zip(some, zip(bases_j.tolist(), worths_w.tolist(), strict=True), strict=True))
-    return lines
 
 
 # Which iteration times are worth a plan, and which plans are worth keeping.
@@ -399,4 +384,4 @@ def best_of(frontier: Frontier, *sets: Plans) -> Plans:
     """
     every = Plans.stack(sets)
     best = every.at(pareto_front(every.time_s, every.cost_j))
-    return replace(best, bound_j=bounds_at(frontier, np.maximum(best.time_s, frontier.t_min_s)))
+    return replace(best, bound_j=frontier.bounds_at(best.time_s))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.schedule.dag import LongestPaths
-from perseus_ds.solver.frontier import Frontier, bounds_at
+from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.problem import Floats, Indices, Lanes, Plans, Problem, blend, pareto_front
 
 _ROUNDING = 1e-9
@@ -48,8 +48,9 @@ def one_level(
     best = pareto_front(every_s, every_j)
     within = np.searchsorted(every_s[best], np.unique(times_s) * (1.0 + _ROUNDING), side="right") - 1
     best = best[np.unique(np.maximum(within, 0))]
-    bound_j = bounds_at(frontier, np.maximum(every_s, frontier.t_min_s))
-    return Plans(every_s, every_j, bound_j, options, options, np.ones(options.shape)).at(best)
+    return Plans(every_s, every_j, frontier.bounds_at(every_s), options, options, np.ones(options.shape)).at(
+        best
+    )
 
 
 class _Lane(NamedTuple):

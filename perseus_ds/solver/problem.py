@@ -87,6 +87,11 @@ class Problem:
     def __len__(self) -> int:
         return len(self.table_of)
 
+    def members(self) -> list[NDArray[np.intp]]:
+        """Return the activities of every table."""
+        counts = np.bincount(self.table_of, minlength=len(self.tables))
+        return np.split(np.argsort(self.table_of, kind="stable"), np.cumsum(counts)[:-1])
+
 
 def _refuse(what: str, values: NDArray[np.float64] | Indices, good: NDArray[np.bool_]) -> None:
     """Name the first bad value."""

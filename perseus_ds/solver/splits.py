@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.schedule.dag import Graph
 from perseus_ds.solver.compiled import compiled, inner, tiered
-from perseus_ds.solver.frontier import Frontier, bounds_at, members_of
+from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.network import SINK, SOURCE, Network, earliest_starts, latest_starts, longest_seconds
 from perseus_ds.solver.problem import Floats, Indices, Ints, Plans, blend, long_enough, pareto_front
 from perseus_ds.solver.sweep import pop, push
@@ -239,7 +239,7 @@ def reclaim(frontier: Frontier, duration_s: Floats, time_s: float, least_part_s:
     duration = whole.tick.whole(duration_s)
     end = max(int(whole.tick.whole(time_s)), whole.longest(duration))
     least_j, cost_j = np.empty((2, len(problem)))
-    for hull, mine in zip(hulls, members_of(problem), strict=True):
+    for hull, mine in zip(hulls, problem.members(), strict=True):
         least_j[mine], cost_j[mine] = hull.cost_j[-1], hull.cost_at(whole.tick.real(duration[mine]))
     order = np.argsort((least_j - cost_j) / np.maximum(whole.slowest - duration, 1), kind="stable")
     first = np.concatenate(([0], np.cumsum([len(hull.option) for hull in hulls]))).astype(np.int64)
@@ -360,8 +360,7 @@ def split(frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> 
     time_s = longest_seconds(problem, frontier.whole.graph, duration_s)
     total_j = cost_j.sum(axis=1)
     best = pareto_front(time_s, total_j)
-    bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
-    return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
+    return Plans(time_s, total_j, frontier.bounds_at(time_s), choice, other, share).at(best)
 
 
 def _plans(

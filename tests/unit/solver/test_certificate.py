@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from perseus_ds.errors import SolverError
-from perseus_ds.solver import frontier as flows
 from perseus_ds.solver.check import check_frontier, check_plans
 from perseus_ds.solver.discretise import discretise
-from perseus_ds.solver.frontier import Frontier, solve_frontier
+from perseus_ds.solver.frontier import Frontier, dual_values, solve_frontier
 from perseus_ds.solver.problem import OptionTable, Plans, Problem
 
 SMALL = 1e-6
@@ -180,6 +179,6 @@ def test_a_bound_is_no_more_than_its_flows_prove(problem: Problem, frontier: Fro
 def best_line(problem: Problem, frontier: Frontier, time_s: float) -> float:
     """The best that any of the flows proves, not only those around the time."""
     every = range(len(frontier.kept))
-    flows_w = flows.activity_flow(frontier, every), flows.precedence_flow(frontier, every)
-    lines = zip(*flows.dual_values(problem, flows.members_of(problem), *flows_w), strict=True)
+    flows_w = frontier.activity_flow(every), frontier.precedence_flow(every)
+    lines = zip(*dual_values(problem, *flows_w), strict=True)
     return max(base_j - price_w * time_s for base_j, price_w in lines)
