@@ -75,9 +75,8 @@ def build(
     wait_clock = wait_clock_of(profile.blocking_w, blocking_power_w, switching)
     waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
     problem = problem_of(known, schedule, waiting_w).with_margins(margins_s(known))
-    slow_first = not budget.limits
+    draws = Draws.of(problem, slow_first=not budget.limits)
     if reserve_pct == "automatic":
-        draws = Draws.of(problem, slow_first=slow_first)
         reserve_pct = least_reserve_pct(problem, draws, lambda reserved: fastest(reserved, switching))
     problem = problem.with_reserve(reserve_pct)
     baseline = baseline_of(schedule, problem.options, problem.fixed_s, blocking_power_w)
@@ -85,6 +84,7 @@ def build(
     plans = planner.plans()
     if timelines:
         problem = problem.with_timelines(timelines)
+        draws = Draws.of(problem, slow_first=not budget.limits)
         planner = _Planner.of(problem, switching, baseline.iteration_time_s)
         plans = planner.with_timelines(plans)
     frontier = planner.frontier
@@ -97,7 +97,6 @@ def build(
     if wait_clock is not None:
         plans, waits = _cheapest([_lower_waits(problem, one, wait_clock, budget) for one in sets])
     choice, splits = in_order(problem, plans, ordered=budget.limits)
-    draws = Draws.of(problem, slow_first=slow_first)
     made = PlanSet(
         fingerprint=dict(fingerprint or {}),
         schedule=schedule,
