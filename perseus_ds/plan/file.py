@@ -25,7 +25,7 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import KEY, check_digest, digest_of, parse_json, read_bounded, read_json
 from perseus_ds.plan.problem import Split, Wait
-from perseus_ds.plan.record import Baseline, ChangeBudget, Expected, Options, PlanSet, Segment, Splits
+from perseus_ds.plan.record import Baseline, ChangeBudget, Choice, Expected, Options, PlanSet, Segment, Splits
 from perseus_ds.plan.reserve import Reserve
 from perseus_ds.plan.verify import check_figures
 from perseus_ds.plan.waits import WaitClock, Waits
@@ -50,7 +50,6 @@ Size = Annotated[int, Field(ge=0, le=MOST_INFLATED_BYTES // 16)]
 Real = Annotated[float, Field(ge=-MOST, le=MOST)]
 Positive = Annotated[float, Field(gt=0.0, le=MOST)]
 NotNegative = Annotated[float, Field(ge=0.0, le=MOST)]
-Choice = NDArray[np.uint8] | NDArray[np.uint16]
 
 
 class _Part(pydantic.BaseModel):

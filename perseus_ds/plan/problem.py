@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
-from perseus_ds.plan.record import ChangeBudget, InstructionTimelines, Options, Splits
+from perseus_ds.plan.record import ChangeBudget, Choice, InstructionTimelines, Options, Splits
 from perseus_ds.plan.waits import columns_of
 from perseus_ds.profile import Computation, Profile, smooth
 from perseus_ds.schedule import Dag, Schedule, dag_of
-from perseus_ds.solver.problem import OptionTable, Plans, Problem
+from perseus_ds.solver.problem import Floats, OptionTable, Plans, Problem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ class PlanProblem:
         """Take every computation below its fastest clock as that much longer."""
         return self._of(self.options, reserve_pct)
 
-    def with_margins(self, margins_s: Mapping[Computation, NDArray[np.float64]]) -> PlanProblem:
+    def with_margins(self, margins_s: Mapping[Computation, Floats]) -> PlanProblem:
         """Take durations as longer by a margin for the profile's errors; with none as they are.
 
         Shape: ``margins_s`` [clocks] each.
@@ -180,7 +180,6 @@ FREE = Switching()
 # Solved plans in running order, the parts of split computations in the order of time.
 
 Matrix = NDArray[np.int64]
-Choice = NDArray[np.uint8] | NDArray[np.uint16]
 
 
 def in_order(problem: PlanProblem, plans: Plans, *, ordered: bool) -> tuple[Choice, Splits]:
@@ -200,7 +199,7 @@ def in_order(problem: PlanProblem, plans: Plans, *, ordered: bool) -> tuple[Choi
 
 
 def turned_splits(
-    turned: NDArray[np.bool_], first: NDArray[Any], rest: NDArray[Any], share: NDArray[np.float64]
+    turned: NDArray[np.bool_], first: NDArray[Any], rest: NDArray[Any], share: Floats
 ) -> tuple[Choice, Splits]:
     """Let the rest come first where it is ``turned``.
 

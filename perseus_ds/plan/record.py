@@ -19,7 +19,10 @@ from perseus_ds.plan.waits import Idle, WaitClock, Waits, idles
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory.paths import read_record, write_record
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
-from perseus_ds.solver.problem import UNLIMITED, Budget
+from perseus_ds.solver.problem import UNLIMITED, Budget, Floats
+
+Choice = NDArray[np.uint8] | NDArray[np.uint16]
+"""Positions in options, in the smaller type that holds them."""
 
 # Computations that change their clock while they run: to which option, after how much work.
 
@@ -44,7 +47,7 @@ class Splits:
     plan: NDArray[np.int32]
     column: NDArray[np.int32]
     option: NDArray[np.uint16]
-    share: NDArray[np.float64]
+    share: Floats
 
     @classmethod
     def none(cls) -> Splits:
@@ -52,34 +55,17 @@ class Splits:
         return cls(empty, empty, np.zeros(0, np.uint16), np.zeros(0))
 
     @classmethod
-    def of(
-        cls,
-        choice: NDArray[np.uint8] | NDArray[np.uint16],
-        rest: NDArray[np.uint8] | NDArray[np.uint16],
-        share: NDArray[np.float64],
-    ) -> Splits:
+    def of(cls, choice: Choice, rest: Choice, share: Floats) -> Splits:
         """Gather what is split from full matrices.
 
         Shape: [plans, computations] all three.
         """
         column, plan = np.nonzero(((share < 1.0) & (choice != rest)).T)
-        return cls(
-            plan.astype(np.int32),
-            column.astype(np.int32),
-            rest[plan, column].astype(np.uint16),
-            share[plan, column],
-        )
+        option = rest[plan, column].astype(np.uint16)
+        return cls(plan.astype(np.int32), column.astype(np.int32), option, share[plan, column])
 
     def __len__(self) -> int:
         return len(self.plan)
-
-    def of_column(self, column: int) -> slice:
-        """Return where one computation's splits stand.
-
-        Cost: logarithmic in splits: what is looked for is of the column's own type, or all would be copied.
-        """
-        ends = np.array((column, column + 1), dtype=self.column.dtype)
-        return slice(*np.searchsorted(self.column, ends).tolist())
 
     def of_plan(self, plan: int) -> dict[int, tuple[int, float]]:
         """Option of the rest and share before it, by column."""
@@ -198,14 +184,14 @@ class Options:
     """
 
     clock_mhz: NDArray[np.int64]
-    time_s: NDArray[np.float64]
-    energy_j: NDArray[np.float64]
+    time_s: Floats
+    energy_j: Floats
     timelines: tuple[tuple[Segment, ...], ...] = ()
     spared_w: Mapping[int, float] = field(default_factory=dict)
-    margin_s: NDArray[np.float64] | None = None
+    margin_s: Floats | None = None
     leaks_alike: bool = False
 
-    def planned_s(self, reserve_pct: float) -> NDArray[np.float64]:
+    def planned_s(self, reserve_pct: float) -> Floats:
         """Durations to plan with: slower than at the fastest clock they are longer by reserve and margin."""
         slower = self.time_s > self.time_s[: len(self.clock_mhz)].min()
         kept_s = np.where(slower, self.time_s * (1.0 + reserve_pct / 100.0), self.time_s)
@@ -214,7 +200,7 @@ class Options:
             kept_s[:clocks] += np.where(slower[:clocks], self.margin_s, 0.0)
         return kept_s
 
-    def cost_j(self, waiting_w: float) -> NDArray[np.float64]:
+    def cost_j(self, waiting_w: float) -> Floats:
         """Return the effective energy: less what the GPU would use anyway, waiting.
 
         Source: arXiv 2312.06902, equation 4.
@@ -428,11 +414,11 @@ class PlanSet:
     blocking_power_w: float
     options: Mapping[Computation, Options]
     fixed_s: Mapping[Computation, float]
-    iteration_time_s: NDArray[np.float64]
-    effective_energy_j: NDArray[np.float64]
-    lower_bound_j: NDArray[np.float64]
-    effective_bound_j: NDArray[np.float64]
-    choice: NDArray[np.uint8] | NDArray[np.uint16]
+    iteration_time_s: Floats
+    effective_energy_j: Floats
+    lower_bound_j: Floats
+    effective_bound_j: Floats
+    choice: Choice
     baseline: Baseline
     t_min_s: float
     t_star_s: float
@@ -448,8 +434,8 @@ class PlanSet:
     scatter_pct: float | None = None
     load_variation: float = 0.0
     expected: Mapping[int, Expected] = field(default_factory=dict)
-    saving_within_pct: NDArray[np.float64] | None = None
-    power_ratio: NDArray[np.float64] | None = None
+    saving_within_pct: Floats | None = None
+    power_ratio: Floats | None = None
 
     @property
     def blocking_total_w(self) -> float:
@@ -457,17 +443,17 @@ class PlanSet:
         return self.blocking_power_w * self.schedule.ranks
 
     @property
-    def energy_j(self) -> NDArray[np.float64]:
+    def energy_j(self) -> Floats:
         """Total energy of one pipeline at each plan's own iteration time."""
         return self.effective_energy_j + self.blocking_total_w * self.iteration_time_s
 
     @property
-    def gap_pct(self) -> NDArray[np.float64]:
+    def gap_pct(self) -> Floats:
         """Return how far each plan is at most above what any plan as fast needs, in percent of that."""
         return 100.0 * (self.energy_j / self.lower_bound_j - 1.0)
 
     @property
-    def waiting_gap_pct(self) -> NDArray[np.float64]:
+    def waiting_gap_pct(self) -> Floats:
         """The same where the iteration lasts as long as the plan for everybody: who is done early waits."""
         waiting_j = self.blocking_total_w * self.iteration_time_s
         return 100.0 * (self.energy_j / (self.effective_bound_j + waiting_j) - 1.0)
@@ -498,18 +484,19 @@ class PlanSet:
         mine = frozenset(self.schedule.orders[rank])
         return [(column, i) for column, i in enumerate(self.computations()) if i in mine]
 
-    def blend(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def blend(self, column: int, values: Floats) -> Floats:
         """Return what one computation has in every plan of a quantity that is linear in its work.
 
         Shape: ``values`` [options]; returns [plans].
         """
         found = values[self.choice[:, column]]
-        rows = self.splits.of_column(column)
+        ends = np.array((column, column + 1), dtype=self.splits.column.dtype)  # else all would be converted
+        rows = slice(*np.searchsorted(self.splits.column, ends).tolist())
         plan, share = self.splits.plan[rows], self.splits.share[rows]
         found[plan] = share * found[plan] + (1.0 - share) * values[self.splits.option[rows]]
         return found
 
-    def lasts_s(self, of: Callable[[Options], NDArray[np.float64]]) -> NDArray[np.float64]:
+    def lasts_s(self, of: Callable[[Options], Floats]) -> Floats:
         """Return how long every node of the schedule's graph lasts, by durations ``of`` its options.
 
         Shape: [nodes, plans].

@@ -1,5 +1,5 @@
 """The emulator's inner loop, compiled: an iteration of some pipelines, event after event."""
-# ruff: noqa: C901 - compiled code: loops written out
+# ruff: noqa: C901, PLR0917 - compiled code: loops written out, arguments by position
 
 from __future__ import annotations
 
@@ -327,13 +327,12 @@ def _force(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None
 
 
 @allocating
-def _due(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
+def _due(heap: Heap, play: Play, now: EmulatedIteration, when_s: float, place: int, clock: int) -> None:
     """Number a rank's request for a clock, and put it on the heap."""
-    when_s, what, place, clock = event
     if clock >= 0:
         pipeline, rank = place // play.ranks, place % play.ranks
         now.asked[pipeline, rank] += 1
-        heappush(heap, (when_s, what, place, now.asked[pipeline, rank] * _CLOCKS + clock))
+        heappush(heap, (when_s, ASK, place, now.asked[pipeline, rank] * _CLOCKS + clock))
 
 
 @allocating
@@ -346,10 +345,10 @@ def _release(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> No
         gpus.cause[gpu] = BUBBLE if now.alive[pipeline] else LOST
     if now.alive[pipeline]:
         plan, rank = now.plan[pipeline], place % play.ranks
-        _due(heap, play, now, (when_s, ASK, place, requests.opening[plan, rank]))
+        _due(heap, play, now, when_s, place, requests.opening[plan, rank])
         row = len(play.program.rank) + rank
         for k in range(requests.first[plan, row], requests.first[plan, row + 1]):
-            _due(heap, play, now, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
+            _due(heap, play, now, when_s + requests.offset_s[k], place, requests.clock[k])
 
 
 @allocating
@@ -373,7 +372,7 @@ def _start(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None
     heappush(heap, (end_s, DONE, place, node))
     for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
         if 0.0 <= requests.offset_s[k] < AT_END:
-            _due(heap, play, now, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
+            _due(heap, play, now, when_s + requests.offset_s[k], place, requests.clock[k])
 
 
 @allocating
@@ -402,7 +401,7 @@ def _done(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
         for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
             if requests.offset_s[k] < 0.0 or requests.offset_s[k] == AT_END:
                 after_s = max(0.0, -requests.offset_s[k])
-                _due(heap, play, now, (when_s + after_s, ASK, place, requests.clock[k]))
+                _due(heap, play, now, when_s + after_s, place, requests.clock[k])
     now.arrival_s[pipeline, rank] = max(now.arrival_s[pipeline, rank], when_s)
     now.left[pipeline, rank] -= 1
     if now.left[pipeline, rank] == 0:
