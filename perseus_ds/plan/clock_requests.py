@@ -246,12 +246,7 @@ _ROUNDING = 1e-12
 
 
 def _due_clocks(
-    own: Sequence[Played],
-    iteration_time_s: float,
-    change: ClockChange,
-    *,
-    on_pace: bool,
-    low: frozenset[int],
+    own: Sequence[Played], iteration_time_s: float, change: ClockChange, *, on_pace: bool, low: frozenset[int]
 ) -> list[_DueClock]:
     """Return the due clocks, from the first computation to the next iteration's first."""
     wanted: list[_DueClock] = []
@@ -299,10 +294,7 @@ def _stretches(one: Played) -> list[tuple[float, Clocks]]:
             if begin_s * (1.0 - share) <= edge_s < end_s * (1.0 + share)
         ]
         memory_mhz = max(part.memory_mhz or math.inf for part in here)  # None is the default, the highest
-        clocks = (
-            max(part.clock_mhz for part in here),
-            None if memory_mhz == math.inf else int(memory_mhz),
-        )
+        clocks = max(part.clock_mhz for part in here), None if memory_mhz == math.inf else int(memory_mhz)
         if not found or found[-1][1] != clocks:
             found.append((edge_s, clocks))
     return found

@@ -19,15 +19,7 @@ from perseus_ds.schedule import Kind, Schedule, validate
 from perseus_ds.solver.check import check_frontier, check_plans
 from perseus_ds.solver.discrete import timelines
 from perseus_ds.solver.discretise import discretise
-from perseus_ds.solver.frontier import (
-    REACH,
-    STEP,
-    Frontier,
-    best_of,
-    plan_times,
-    solve_frontier,
-    worth_keeping,
-)
+from perseus_ds.solver.frontier import Frontier, best_of, plan_times, solve_frontier, worth_keeping
 from perseus_ds.solver.one_level import one_level
 from perseus_ds.solver.problem import Floats, Lanes, Plans, blend, changes_between, pareto_front
 from perseus_ds.solver.splits import split
@@ -178,8 +170,8 @@ class _Planner:
 
     def plans(self) -> Plans:
         """Make plans for the times that are worth one."""
-        step = REACH if self.switching.budget.limits or self.switching.split != "never" else STEP
-        return self.plans_at(plan_times(self.frontier, base_power_w=self.problem.total_w, step=step))
+        all_kept = self.switching.budget.limits or self.switching.split != "never"
+        return self.plans_at(plan_times(self.frontier, base_power_w=self.problem.total_w, all_kept=all_kept))
 
     def plans_at(self, times_s: Floats) -> Plans:
         """Make a plan for each time."""

@@ -421,10 +421,7 @@ def _ready(order: Order) -> Mapping[Instruction, int]:
 
 
 def _check_brought(
-    giver: Instruction,
-    taker: Instruction,
-    here: Mapping[Instruction, int],
-    there: Mapping[Instruction, int],
+    giver: Instruction, taker: Instruction, here: Mapping[Instruction, int], there: Mapping[Instruction, int]
 ) -> None:
     """See that a transfer leaves after the giver and arrives before the taker."""
     send_kind, receive_kind = ENDS[giver.kind]

@@ -333,17 +333,21 @@ REACH = 0.001
 """Share of the total that the bound may fall from one kept plan to the next."""
 
 
-def plan_times(frontier: Frontier, *, base_power_w: float = 0.0, step: float = STEP) -> Floats:
+def plan_times(frontier: Frontier, *, base_power_w: float = 0.0, all_kept: bool = False) -> Floats:
     """Choose times from T_min to the frontier's end, time ascending, corners of the frontier where near.
 
-    A look-up by a time between two gets the plan of the faster. It loses at most ``step`` of the total, which
-    is the cost plus ``base_power_w`` over the iteration time.
+    A look-up by a time between two gets the plan of the faster. It loses at most `STEP` of the total, which
+    is the cost plus ``base_power_w`` over the iteration time; `REACH` of it where the plans are ``all_kept``.
 
     Cost: linear in the times chosen.
     """
     total_j = float(np.abs(frontier.cost_j + base_power_w * frontier.time_s).min())
     drop_j = float(frontier.cost_j[0] - frontier.cost_j[-1])
-    most = len(frontier.time_s) if total_j <= 0.0 else int(np.ceil(drop_j / (step * total_j)))
+    most = (
+        len(frontier.time_s)
+        if total_j <= 0.0
+        else int(np.ceil(drop_j / ((REACH if all_kept else STEP) * total_j)))
+    )
     count = max(2, min(most + 1, MOST))
     levels_j = np.linspace(frontier.cost_j[0], frontier.cost_j[-1], count)
     even_s = np.interp(levels_j, frontier.cost_j[::-1], frontier.time_s[::-1])
