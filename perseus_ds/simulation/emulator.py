@@ -272,13 +272,12 @@ class _Run:
     ) -> EmulatedIteration:
         emulator, cluster, conditions = self._emulator, self._emulator.cluster, self._emulator.conditions
         by_node, program = (cluster.pipelines, len(emulator.job.nodes)), emulator.job.program
-        waiting, asked, newest = np.zeros((3, *self._start_s.shape), dtype=np.int64)
+        instructions = np.bincount(program.rank, minlength=emulator.job.ranks)
         noise = conditions.noise * self._random.standard_normal(by_node) if conditions.noise else 0.0
         factor = np.maximum(0.05, 1.0 + noise) * conditions.work[n % len(conditions.work)]
-        if conditions.loads is not None:
-            nodes = emulator.job.nodes
-            factor = factor * conditions.loads.factors(
-                emulator.profile, nodes, n, pipelines=cluster.pipelines
+        if (loads := conditions.loads) is not None:
+            factor = factor * loads.factors(
+                emulator.profile, emulator.job.nodes, n, pipelines=cluster.pipelines
             )
         now = EmulatedIteration(
             plan=place,
@@ -293,11 +292,11 @@ class _Run:
             capped=np.zeros(cluster.pipelines, dtype=np.bool_),
             waits_for=np.tile(program.waits_for, (cluster.pipelines, 1)),
             ready_s=np.take(self._start_s, program.rank, axis=1),
-            running=waiting - 1,
+            running=np.full_like(self._start_s, -1, dtype=np.int64),
             due_s=np.zeros_like(self._start_s),
-            left=waiting + np.bincount(program.rank, minlength=emulator.job.ranks),
-            asked=asked,
-            newest=newest,
+            left=np.tile(instructions, (cluster.pipelines, 1)),
+            asked=np.zeros_like(self._start_s, dtype=np.int64),
+            newest=np.zeros_like(self._start_s, dtype=np.int64),
         )
         for one in stragglers:
             _hold_back(now, one, cluster.tensor, emulator.tables.clock_mhz)
