@@ -1,22 +1,17 @@
 """From a profile to a frontier of plans, to the one that a job runs at.
 
-``plan.check`` is imported by those who prove bounds: it brings scipy. ``build`` is imported on first use: it
-brings the solver.
+``plan.check`` is imported by those who prove bounds: it brings scipy.
 """
-
-from typing import TYPE_CHECKING
 
 from perseus_ds.plan.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
 from perseus_ds.plan.expected import expected
 from perseus_ds.plan.file import PlanRequest, dumps, loads, read_plans, write_plans, write_request
+from perseus_ds.plan.frontier import build
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget, Expected, FrequencyPlan, Options, PlanSet, Portion
 from perseus_ds.plan.reserve import doubt, too_little_reserve
 from perseus_ds.plan.select import gap_in_words, select
 from perseus_ds.plan.verify import verify
-
-if TYPE_CHECKING:
-    from perseus_ds.plan.frontier import build
 
 __all__ = [
     "OPENING",
@@ -44,11 +39,3 @@ __all__ = [
     "write_plans",
     "write_request",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name == "build":
-        from perseus_ds.plan.frontier import build  # noqa: PLC0415
-
-        return build
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
