@@ -15,14 +15,13 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import TRAINER, eventually, no_container
+from processes import TRAINER, eventually, let_others_pass, no_container
 
 from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.guard.claim import OwnershipLock
@@ -75,11 +74,6 @@ class Pod:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(60)
-
-
-def _namespaces(spec: Mapping[str, Any]) -> list[str]:
-    pid = [] if spec.get("hostPID") else ["--pid", "--fork", "--kill-child", "--mount-proc"]
-    return ["--mount", "--uts", "--ipc", "--net", *pid]
 
 
 def _files(
@@ -138,10 +132,7 @@ class Cluster:
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
         self._image = {"PATH": path, "HOME": "/tmp", **driver}  # of an image that has the package
         node.path.chmod(0o666)
-        temporary = Path(tempfile.gettempdir())
-        for above in (folder, *folder.parents):
-            if temporary in above.parents:  # pytest's own, which a job's user has to pass
-                above.chmod(0o755)
+        let_others_pass(folder)
         daemon_set, pod = yaml.safe_load_all(MANIFEST.read_text())
         self._daemon_set, self._job = daemon_set["spec"]["template"]["spec"], pod["spec"]
         self._started = 0
@@ -191,7 +182,9 @@ class Cluster:
         words += [*_rights(spec, container), *(command or container["command"])]
         inside = "\n".join([*_files(spec, container, self.root, gpus), f"exec {shlex.join(words)}"])
         outside = [*(f"echo $$ > {shlex.quote(str(group))}" for group in groups)]
-        outside.append(f"exec {shlex.join(['unshare', *_namespaces(spec), 'sh', '-ec', inside])}")
+        pid = [] if spec.get("hostPID") else ["--pid", "--fork", "--kill-child", "--mount-proc"]
+        namespaces = ["unshare", "--mount", "--uts", "--ipc", "--net", *pid]
+        outside.append(f"exec {shlex.join([*namespaces, 'sh', '-ec', inside])}")
         return Pod(["sh", "-ec", "\n".join(outside)], self._folder / name)
 
 

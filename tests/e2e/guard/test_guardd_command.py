@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 
 import pytest
 from fake_nvml import UUID, FakeNvml
-from processes import Daemon, Start, allowing, ask, control_group, eventually, lock, serving
+from processes import Daemon, Start, allowing, ask, control_group, eventually, let_others_pass, lock, serving
 
 from perseus_ds.cli.main import parse
 from perseus_ds.device.gpu import DeviceRequest
@@ -356,9 +355,7 @@ print(refused)
 def test_connects_of_a_user_on_no_rule_cost_the_holder_nothing(node: FakeNvml, start: Start) -> None:
     daemon = start("user=0 gpus=*")
     daemon.path.chmod(0o666)  # it is the service that keeps others out, not the socket
-    for folder in daemon.path.parents:
-        if Path(tempfile.gettempdir()) in folder.parents:  # those of pytest, however many
-            folder.chmod(0o755)
+    let_others_pass(daemon.path.parent)
     holder, _ = daemon.take()
     with holder:
         crowd = subprocess.Popen(

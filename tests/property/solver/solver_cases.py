@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from golden import DATA
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import coo_array
@@ -21,15 +21,13 @@ from perseus_ds.solver.problem import OptionTable, Problem
 BLOCKING_W = 83.64
 PUBLISHED = "gpt3-175b_a100-sxm_profile.csv"
 SOURCES = ("simulated", "published")
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def published(name: str) -> Path:
     """One of the published measurements; skips the test where it is not there."""
-    place = Path(os.environ.get("PERSEUS_SHARED_DATA", ROOT.parent / "shared" / "data")) / name
-    if not place.exists():
-        pytest.skip(f"the published {name} is not in {place.parent}: docs/solver.md says where to get it")
-    return place
+    if not (DATA / name).exists():
+        pytest.skip(f"the published {name} is not in {DATA}: docs/solver.md says where to get it")
+    return DATA / name
 
 
 def gpt3_tables(source: str) -> dict[tuple[int, str], OptionTable]:

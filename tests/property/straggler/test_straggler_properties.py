@@ -45,15 +45,11 @@ def rounds(draw: st.DrawFn, *, hostile: bool = True) -> list[Round]:
     ]
 
 
-def vigil_for(observed: list[Round]) -> StragglerController:
-    replicas = len(observed[0][0].own_s)
-    return StragglerController(np.linspace(1.0, 1.1, replicas), np.linspace(0.95, 1.1, replicas))
-
-
 @settings(max_examples=40)
 @given(rounds())
 def test_whatever_is_heard_the_verdict_is_sound(observed: list[Round]) -> None:
-    controller = vigil_for(observed)
+    replicas = len(observed[0][0].own_s)
+    controller = StragglerController(np.linspace(1.0, 1.1, replicas), np.linspace(0.95, 1.1, replicas))
     before = None
     for each in observed:
         decision = controller.observe(*each)

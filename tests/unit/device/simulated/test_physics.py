@@ -2,11 +2,11 @@
 
 import csv
 import json
-import os
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from golden import DATA
 
 from perseus_ds.device.simulated import physics
 from perseus_ds.device.simulated.gpu import SimulatedGpu
@@ -16,7 +16,6 @@ from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_se
 from perseus_ds.errors import ConfigError
 
 A100 = model_named("a100-sxm4-80gb")
-DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).parents[4].parent / "shared" / "data"))
 MEASURED = json.loads(Path(__file__).with_name("measured.json").read_text())
 PROFILE = DATA / "gpt3-175b_a100-sxm_profile.csv"
 
