@@ -186,6 +186,7 @@ def test_who_is_no_rules_business_is_known_before_it_says_a_word() -> None:
 @pytest.mark.parametrize(("asked_mhz", "set_mhz"), [(1200, 1200), (900, 900), (210, 900)])
 def test_below_the_floor_the_lowest_allowed_clock_is_set(asked_mhz: int, set_mhz: int) -> None:
     assert Policy(floor_mhz=890).clamped_mhz(asked_mhz, (1410, 1200, 900, 210)) == set_mhz
+    assert Policy(floor_mhz=2000).clamped_mhz(asked_mhz, (1410, 1200, 900, 210)) == 1410
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,15 @@ def test_predicted_is_achieved_and_smoothing_keeps_the_time_over_thirty_seeds() 
     assert smooth_time + smooth_energy < lucky_time + lucky_energy, "a percent of time buys one of energy"
 
 
+def test_noise_is_taken_out_of_what_no_clock_changes() -> None:
+    noisy = 5.0 * (1 + NOISE * np.random.default_rng(1).standard_normal(len(PAIRS)))
+    points = tuple(
+        KernelPoint(pair, value, 1.0, 5.0 * NOISE, NOISE) for pair, value in zip(PAIRS, noisy, strict=True)
+    )
+    smoothed = smooth(profile_of({KERNELS[0]: points})).measured[0].first
+    assert np.std([point.time_s for point in smoothed]) < np.std(noisy) / 2
+
+
 def test_smoothing_leaves_exact_measurements_alone_and_without_a_second_nothing_is_confirmed() -> None:
     assert smooth(exact()) == exact()
     trace = trace_of()
