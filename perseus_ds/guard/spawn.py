@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import site
 import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
@@ -16,7 +18,6 @@ from perseus_ds.guard.journal import VARIABLE, guard_path
 from perseus_ds.guard.log import log_error, not_restored
 from perseus_ds.guard.protocol import KIND, RESTORED
 from perseus_ds.guard.repair import restore_without_journal
-from perseus_ds.own_python import own_environment
 
 _END_S = 40.0  # a guard retries for 30 s with a driver that refuses
 
@@ -76,6 +77,19 @@ class SpawnedGuard:
                 log_error(not_restored(error))
             else:
                 self._restored = True
+
+
+def own_environment() -> dict[str, str]:
+    """Return this process's environment with a ``PYTHONPATH`` by which another Python finds this package.
+
+    A job may have it beside its script, or have put its folder on ``sys.path`` itself.
+    """
+    paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    root = str(Path(__file__).parents[2])
+    if root not in {*site.getsitepackages(), site.getusersitepackages()}:
+        # a site's folder would come before the standard library, whose old backports it may hold
+        paths.insert(0, root)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
 
 
 def spawn(restore_clock_mhz: int | None = None) -> tuple[socket.socket, subprocess.Popen[bytes]]:

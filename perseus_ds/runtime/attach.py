@@ -24,7 +24,7 @@ from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, StragglerSettings,
 from perseus_ds.config.load import refuse_two_blocks, resolve, text_digest
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
-from perseus_ds.own_python import own_environment
+from perseus_ds.guard.spawn import own_environment
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory, release
 from perseus_ds.run_directory.records import read_summary, write_places

@@ -38,7 +38,7 @@ from perseus_ds.device.gpu import Achieved, Capabilities, DeviceRequest, Gpu
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError, as_perseus_error
 from perseus_ds.guard.claim import open_gpu
-from perseus_ds.own_python import own_environment
+from perseus_ds.guard.spawn import own_environment
 from perseus_ds.runtime.threads import HostThreads
 
 if TYPE_CHECKING:
