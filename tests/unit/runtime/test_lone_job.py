@@ -138,6 +138,14 @@ def test_profile_stays_at_the_highest_clock_afterwards(tmp_path: Path) -> None:
     assert "running" not in names_of(run_dir)
 
 
+@pytest.mark.parametrize("policy", ["no_slowdown", "min_energy"])
+def test_a_job_without_slack_is_told_that_nothing_can_be_saved_at_no_slowdown(
+    tmp_path: Path, policy: str
+) -> None:
+    with served(tmp_path / "run", mode="observe", objective={"policy": policy}):
+        assert ("no_slack" in names_of(tmp_path / "run")) == (policy == "no_slowdown")
+
+
 @pytest.mark.thorough
 def test_a_job_whose_process_group_is_made_anew_is_served_anew(tmp_path: Path) -> None:
     first, second, run_dir = Loop(), Loop(), tmp_path / "run"

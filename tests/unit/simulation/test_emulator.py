@@ -295,13 +295,14 @@ def test_what_makes_no_sense_is_refused_by_name(text: str) -> None:
 
 def test_what_does_not_exist_in_the_job_is_refused(plans: PlanSet) -> None:
     emulator = Emulator(plans, PROFILE, ClusterShape(pipelines=2))
-    for text, message in (
-        ("slow:pipeline=2,factor=1.2", "pipeline 2 does not exist"),
-        ("slow:pipeline=0,rank=4,factor=1.2", "rank 4 does not exist"),
-        ("slow:pipeline=0,rank=0,gpu=1,factor=1.2", "gpu 1 does not exist"),
+    for text, message, there in (
+        ("slow:pipeline=2,factor=1.2", "pipeline 2 does not exist", "0 to 1"),
+        ("slow:pipeline=0,rank=4,factor=1.2", "rank 4 does not exist", "0 to 3"),
+        ("slow:pipeline=0,rank=0,gpu=1,factor=1.2", "gpu 1 does not exist", "0 to 0"),
     ):
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ConfigError, match=message) as refused:
             emulator.play(1, [parse_straggler(text)])
+        assert there in refused.value.hint
     with pytest.raises(ConfigError, match="0 iterations"):
         emulator.play(0)
     with pytest.raises(PlanError, match="profile"):

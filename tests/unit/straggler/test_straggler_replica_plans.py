@@ -8,7 +8,7 @@ import pytest
 from stragglers import index
 
 from perseus_ds.straggler.controller import ReplicaStatus
-from perseus_ds.straggler.pacing import margins_s
+from perseus_ds.straggler.pacing import Pacing, margins_s
 from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
 
 REPLICAS = 4
@@ -165,3 +165,15 @@ def test_twice_in_a_row_behind_is_behind_and_twice_on_time_is_not() -> None:
     pace = Pace(1)
     assert told(pace, [1.2], [np.nan], [0.0], [1.2]) == [True], "what is not known says nothing"
     assert told(pace, [np.nan], [np.nan]) == [True]
+
+
+def test_paced_replicas_are_together_as_late_as_is_allowed_on_average() -> None:
+    """Predictions err by 1 % each; a replica is late by how much longer it takes than the longest."""
+    predicted_s, random = np.array([10.0, 9.0, 8.0]), np.random.default_rng(0)
+    paced_s = predicted_s * Pacing(0.01).stretches(predicted_s)
+    assert paced_s[0] == predicted_s[0]
+    assert (predicted_s < paced_s)[1:].all()
+    errors_s = 0.01 * np.sqrt(predicted_s * predicted_s.mean())
+    took_s = paced_s + errors_s * random.standard_normal((400_000, 3))
+    late_s = np.maximum(0.0, took_s[:, 1:] - took_s[:, :1]).sum(axis=1).mean()
+    assert late_s == pytest.approx(0.0005 * predicted_s[0], rel=0.05)
