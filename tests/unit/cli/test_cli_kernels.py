@@ -49,7 +49,7 @@ def test_from_trace_to_choice(trace: Path, capsys: pytest.CaptureFixture[str]) -
     assert unslowed["energy_pct"] < -10
     assert unslowed["time_pct"] < 1.5
     energy = [left["energy_pct"] for left in content["left"]]
-    assert energy[0] < energy[-1] <= 0
+    assert -20 < energy[0] < -10 < -5 < energy[-1] <= 0, "slow changes leave little"
 
 
 def test_one_memory_clock_is_one_dimension(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import pytest
 from lone_job import events_of
@@ -26,6 +26,7 @@ from perseus_ds.runtime import planned_run, summaries
 from perseus_ds.runtime.accounting import Mode, RankReport, Sample, Total
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job, Sets
+from perseus_ds.runtime.phases import ActivePlan
 from perseus_ds.schedule import Kind, Load, textbook
 
 PLANS = two_plans()
@@ -213,7 +214,9 @@ def test_an_audit_ends_answers_that_cost_more_than_they_may(
             context, dumps(PLANS), named="", books=books, summaries=found, arrivals=arrivals
         )
         run.phase()
-        assert [run.audit() for _ in range(2)] == [None, None]
+        with patch.object(ActivePlan, "end_answers") as ended:
+            assert [run.audit() for _ in range(2)] == [None, None]
+        assert ended.call_count == ends
     assert len(events_of(directory.path, "answers_ended")) == 2 * ends
 
 
