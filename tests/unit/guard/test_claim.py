@@ -303,7 +303,8 @@ def test_lost_gpus_hold_up_no_healthy_one_and_all_are_answered_in_one_patience()
 def test_a_gpu_that_a_living_guard_holds_is_left_alone() -> None:
     left(boot_id())
     lease = OwnershipLock(UUID, "a living job")
-    gpu = DeskGpu()
-    [one] = repair(open_gpu=lambda *_: gpu)
+    opened = Mock(return_value=(gpu := DeskGpu()))
+    [one] = repair(open_gpu=opened)
     lease.release()
     assert (one.outcome, gpu.calls) == (Outcome.HELD, [])
+    assert opened.call_count == 1, "it is asked once: a guard may live for days"
