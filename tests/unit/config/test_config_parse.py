@@ -67,6 +67,22 @@ def test_flags_win_over_the_block_empty_ones_do_not_and_a_bad_one_is_named() -> 
         parse({}, {"PERSEUS_MODE": "prof"})
 
 
+@pytest.mark.parametrize(
+    ("objective", "allowed"),
+    [
+        ({"policy": "max_slowdown", "max_slowdown_pct": 5.0}, True),
+        ({"policy": "max_slowdown", "max_slowdown_pct": 5.0, "changes_per_s": 2.0}, True),
+        ({"policy": "max_slowdown", "max_slowdown_pct": 5.0, "changes_per_s": 0.0}, False),
+        ({"policy": "no_slowdown"}, False),
+        ({"policy": "min_energy"}, False),
+    ],
+)
+def test_clocks_change_within_a_captured_iteration_only_where_it_may_last_longer(
+    objective: dict[str, object], *, allowed: bool
+) -> None:
+    assert parse({"objective": objective}, {}).objective.allows_dates is allowed
+
+
 def test_values_may_hold_variables_and_paths_be_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERSEUS_TEST_DIR", "there")
     assert parse({"run_dir": "${oc.env:PERSEUS_TEST_DIR}/run"}, {}).run_dir == "there/run"

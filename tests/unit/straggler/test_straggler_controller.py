@@ -135,6 +135,11 @@ def test_a_mixture_is_within_0_02_percent_of_any_plan(place: float) -> None:
     assert chosen.of.effective_energy_j[chosen.index] + waiting_j <= 1.0002 * (bound_j + waiting_j)
 
 
+def test_plans_are_mixed_from_the_fastest_on() -> None:
+    first_s, second_s = index().expected_s[index().fastest : index().fastest + 2].tolist()
+    assert index().fastest < index().within(0.5 * (first_s + second_s)) < index().fastest + 1
+
+
 def test_a_budget_of_changes_forbids_mixtures() -> None:
     for more in ({"budget": ChangeBudget(per_gpu_per_s=1.0)}, {"splits": Splits.none()}):
         assert not FrontierIndex.of(replace(planned(), **more), Objective()).mixes
