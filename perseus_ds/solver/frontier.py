@@ -343,11 +343,8 @@ def plan_times(frontier: Frontier, *, base_power_w: float = 0.0, all_kept: bool 
     """
     total_j = float(np.abs(frontier.cost_j + base_power_w * frontier.time_s).min())
     drop_j = float(frontier.cost_j[0] - frontier.cost_j[-1])
-    most = (
-        len(frontier.time_s)
-        if total_j <= 0.0
-        else int(np.ceil(drop_j / ((REACH if all_kept else STEP) * total_j)))
-    )
+    step_j = (REACH if all_kept else STEP) * total_j
+    most = int(np.ceil(drop_j / step_j)) if step_j > 0.0 else len(frontier.time_s)
     count = max(2, min(most + 1, MOST))
     levels_j = np.linspace(frontier.cost_j[0], frontier.cost_j[-1], count)
     even_s = np.interp(levels_j, frontier.cost_j[::-1], frontier.time_s[::-1])
