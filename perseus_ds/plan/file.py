@@ -434,7 +434,7 @@ _MOST_REQUEST_BYTES = 64 << 20  # a million instructions are 10 MB
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A profile comes beside it, as its own file; ``timelines`` names another, of kernel timelines.
+    """Request for all plans of a job; the profile is a file beside it, and so are kernel ``timelines``.
 
     ``objective`` names the plan whose expectation is worked out (None: no plan). The latest time that it
     allows gets a plan of its own. GPUs change clocks as ``change`` states (None: as the profile's).

@@ -85,7 +85,7 @@ def listening(**calls: object) -> Any:  # noqa: ANN401
 
 
 def failing(where: str, *, fails_to_leave: bool = False) -> Any:  # noqa: ANN401
-    """One that raises in one of its calls, or in ``fail`` as well."""
+    """Return a listener that raises in one of its calls, and if asked in ``fail`` as well."""
     calls = {where: ZeroDivisionError("a bug of ours")}
     return listening(
         **calls | ({"fail": ZeroDivisionError("a second bug of ours")} if fails_to_leave else {})

@@ -44,7 +44,7 @@ class CudaError(RuntimeError):
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One entry of a stream's queue: ends when so much work is done; a record is none."""
+    """Entry of a stream's queue: ends when so much work is done; a record is none."""
 
     before: Op | None
     issued_s: float

@@ -223,7 +223,7 @@ class Post:
         return all(box.empty() for box in self._boxes.values())
 
     def of(self, rank: int) -> SimpleNamespace:
-        """One rank's end of it."""
+        """Return one rank's end of the post."""
         return SimpleNamespace(
             iteration_begins=lambda: None,
             send=lambda to, tag, moment_s: self.box(rank, to, tag).put(moment_s),

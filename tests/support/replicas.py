@@ -275,7 +275,7 @@ def all_cases() -> Iterator[Case]:
 
 
 Course = tuple[NDArray[np.float64], list[frozenset[int]]]
-"""Of each iteration of one job at its plan: how long it took, and which replicas were named in it."""
+"""Seconds of every iteration of a job at its plan, and the replicas that were named in it."""
 
 
 @dataclass(frozen=True)

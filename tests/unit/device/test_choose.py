@@ -28,8 +28,7 @@ from perseus_ds.guard.open import Backend, NullGpu, ReadOnlyGpu, backends, choos
 
 @pytest.fixture
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine without a GPU."""
-
+    """Let NVML answer as on a machine without a GPU."""
     missing = pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
     monkeypatch.setattr(pynvml, "nvmlInit", Mock(side_effect=missing))
 

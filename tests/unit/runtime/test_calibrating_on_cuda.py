@@ -29,7 +29,7 @@ WARM_UP = 3
 CLOCKS_MHZ = tuple(range(1980, 195, -15))
 IDLE_MHZ = 345
 CALL_S, UP_S, DOWN_S = 0.010, 0.030, 0.020
-"""How long a call keeps the node's driver, and from its end until a higher and a lower clock is in force."""
+"""Seconds that a call keeps the node's driver; from its end until a higher and a lower clock is in force."""
 
 
 class ClockedGpu(PersonalityGpu):
