@@ -25,7 +25,6 @@ from typing import cast
 from perseus_ds.device.clock_change import Steps, calibration_steps
 from perseus_ds.device.gpu import Capabilities, Gpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
-from perseus_ds.plan import FrequencyPlan
 from perseus_ds.runtime.accounting import Mode, beside
 from perseus_ds.runtime.channel import IterationPacer
 from perseus_ds.runtime.clocks import DEFAULT_CLOCK, ClockSchedule, ClockSchedules, DeviceTask
@@ -47,8 +46,8 @@ class ActivePlan:
 
     `begin` gives the clocks of an iteration, `observe` takes in what the ranks exchanged while it ran. Where
     there are several replicas ``replica_plans`` decides, ``reporter`` names stragglers and ``pacer`` shares
-    loads. ``behind`` is how many iterations the exchanged numbers are older than the exchange. ``index`` is
-    the frontier: a power cap of the job, which ``pipelines`` share, restricts it to plans below it.
+    loads. ``behind`` is how many iterations the exchanged numbers are older than the exchange. A power cap of
+    the job, which ``pipelines`` share, restricts the frontier's ``index`` to plans below it.
 
     ``plan`` is what this replica runs, ``objective_s`` the iteration time that the objective's plan predicts
     (or the fastest below the power cap), ``observed`` the status that was exchanged last. ``power_capped``:
@@ -60,21 +59,19 @@ class ActivePlan:
     def __init__(
         self,
         schedules: ClockSchedules,
-        objective: FrequencyPlan,
+        index: FrontierIndex,
         *,
         replica: int = 0,
         replica_plans: ReplicaPlans | None = None,
         reporter: StragglerReporter | None = None,
         pacer: IterationPacer | None = None,
         behind: int = 0,
-        index: FrontierIndex | None = None,
         pipelines: int = 1,
     ) -> None:
         self._free = self._index = index
         self._pipelines = pipelines
         self._power_w: float | None = None
         self._schedules = schedules
-        self._unanswered = objective.index
         self._replica = replica
         self._replica_plans, self._reporter, self._pacer = replica_plans, reporter, pacer
         self._behind = behind
@@ -93,13 +90,11 @@ class ActivePlan:
     @property
     def power_cap_cost(self) -> Mapping[str, float]:
         """The plan under the power cap, its power over all pipelines, and by how much it is slower."""
-        free, index = self._free, self._index
-        assert free is not None
-        assert index is not None
+        index = self._index
         return {
             "plan": index.objective,
             "plan_w": float(index.power_w[index.objective]) * self._pipelines,
-            "slowdown_pct": 100.0 * (index.objective_s / free.objective_s - 1.0),
+            "slowdown_pct": 100.0 * (index.objective_s / self._free.objective_s - 1.0),
         }
 
     @property
@@ -187,7 +182,7 @@ class ActivePlan:
 
     def hold(self, index: int, power_w: float | None) -> None:
         """Take in the power cap that holds after iteration ``index``, whichever plan ran in it."""
-        if self._free is None or power_w == self._power_w:
+        if power_w == self._power_w:
             return
         self._power_w = power_w
         limit_w = None if power_w is None else power_w / self._pipelines
@@ -215,11 +210,9 @@ class ActivePlan:
 
         Where no replica waits they are of the objective's plan, or of the fastest below the power cap.
         """
-        plans = self._replica_plans
-        if self._index is not None:
-            self._unanswered = self._index.objective
-        self.objective_s = float(self._schedules.iteration_time_s[self._unanswered])
-        self.plan: float = self._unanswered if plans is None else plans.plans[self._replica]
+        plans, objective = self._replica_plans, self._index.objective
+        self.objective_s = float(self._schedules.iteration_time_s[objective])
+        self.plan: float = objective if plans is None else plans.plans[self._replica]
         on_pace = not self._off_pace if plans is None else plans.on_pace[self._replica]
         held = plans is not None and self._replica in plans.held
         if held and self.plan == 0 and not self.power_capped:

@@ -317,13 +317,12 @@ class PlannedRun:
                 )
         self._active_plan = ActivePlan(
             ClockSchedules(plans, pipeline_rank=job.pipeline_rank, change=change),
-            plan,
+            index,
             replica=job.replica,
             replica_plans=replica_plans,
             reporter=reporter,
             pacer=pacer,
             behind=behind if several else 0,
-            index=index,
             pipelines=job.ranks // job.schedule.ranks,
         )
         return self._active_plan

@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from perseus_ds.config import Objective
 from perseus_ds.plan import FrequencyPlan, Options, PlanSet
 from perseus_ds.plan.record import Baseline
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of, textbook
+from perseus_ds.straggler.frontier_index import FrontierIndex
 
 
 def schedule(*orders: str, microbatches: int) -> Schedule:
@@ -210,6 +213,11 @@ def two_plans() -> PlanSet:
         lower_bound_j=[1590.0, 1590.0],
         effective_bound_j=[990.0, 790.0],
     )
+
+
+def index_at(plans: PlanSet, objective: int) -> FrontierIndex:
+    """The index of plans whose objective is plan ``objective``."""
+    return replace(FrontierIndex.of(plans, Objective()), objective=objective)
 
 
 def clocks_of_stage(plan: FrequencyPlan, stage: int) -> list[int]:

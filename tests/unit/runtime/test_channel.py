@@ -18,10 +18,8 @@ from stragglers import STAGES, index, planned
 from textbook_gpu import textbook_profile
 
 import perseus_ds
-from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, EngineError, SilentRankError
-from perseus_ds.plan import select
 from perseus_ds.profile import LoadFit, Profile
 from perseus_ds.runtime import user_loads
 from perseus_ds.runtime.adapter import Batch
@@ -123,9 +121,7 @@ def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(channel:
     put: list[tuple[Ask, ...]] = []
     schedules = ClockSchedules(planned(), pipeline_rank=0, change=ClockChange.of_latency(0.02))
     plans = NotedPlans(other=2.0, forecast_error=0.001)
-    active_plan = ActivePlan(
-        schedules, select(planned(), Objective()), replica_plans=plans, pacer=pacer(channel, plans)
-    )
+    active_plan = ActivePlan(schedules, index(), replica_plans=plans, pacer=pacer(channel, plans))
     requests = MagicMock(spec=ClockThread, put=lambda asks, *_: put.append(asks))
     sequencer = ClockSequencer(requests, lambda: 0.0, moment=lambda: None)
     usual = schedules.of(index().objective).opening[0]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from schedules import two_plans
+from schedules import index_at, two_plans
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.profile import Interval, Point
@@ -147,7 +147,7 @@ def test_evaluations_after_every_second_iteration_do_not_hold_up_the_profile() -
 
 def active_plan(index: int = 1) -> ActivePlan:
     schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02))
-    return ActivePlan(schedules, PLANS.plan(index))
+    return ActivePlan(schedules, index_at(PLANS, index))
 
 
 @pytest.mark.parametrize(("every", "ahead"), [(1, False), (2, True)], ids=["its own", "other batches'"])
@@ -155,7 +155,7 @@ def test_lower_clocks_come_later_where_iterations_of_the_plan_last_longer(every:
     """What is exchanged is the time of the iteration before, whose batch may have been another."""
     plans = replace(PLANS, choice=np.array([[0, 0, 0, 0], [0, 0, 0, 1]]))  # its backward follows at once
     schedules = ClockSchedules(plans, pipeline_rank=1, change=ClockChange.of_latency(0.1))
-    plan, longer_s = ActivePlan(schedules, plans.plan(1)), 1.2 * plans.plan(1).iteration_time_s
+    plan, longer_s = ActivePlan(schedules, index_at(plans, 1)), 1.2 * plans.plan(1).iteration_time_s
     for index in range(0, 20 * every, every):
         schedule = plan.begin(index, None, settled=True)
         plan.observe(index, JobStatus(failed=False, plans_ready=0, iteration_s=longer_s))

@@ -11,7 +11,7 @@ from schedules import clocks_of_stage, two_plans
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.plan import PlanSet, select
+from perseus_ds.plan import PlanSet
 from perseus_ds.runtime.accounting import Mode
 from perseus_ds.runtime.clocks import ClockSchedules
 from perseus_ds.runtime.event_log import StragglerReporter
@@ -40,12 +40,11 @@ class Job:
         self.parts = [
             ActivePlan(
                 ClockSchedules(asks, pipeline_rank=0, change=CHANGE),
-                select(PLANS, OBJECTIVE),
+                index,
                 replica=replica,
                 replica_plans=ReplicaPlans(index, 2),
                 reporter=None if replica else reporter,
                 behind=behind,
-                index=index,
                 pipelines=2,
             )
             for replica in (0, 1)
@@ -104,15 +103,16 @@ def test_the_other_waits_soon_and_is_back_soon(tmp_path: Path, behind: int, with
 @pytest.mark.parametrize("behind", [0, 1], ids=["host", "cuda"])
 def test_numbers_are_judged_by_the_plan_of_the_iteration_that_they_are_of(behind: int) -> None:
     """On CUDA they come one iteration later: by then another plan may run."""
-    plans = ReplicaPlans(FrontierIndex.of(PLANS, OBJECTIVE), 2)
+    index = FrontierIndex.of(PLANS, OBJECTIVE)
+    plans = ReplicaPlans(index, 2)
     plans.observe = observe = MagicMock(wraps=plans.observe)
     schedules = ClockSchedules(PLANS, pipeline_rank=0, change=CHANGE)
-    plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), replica_plans=plans, behind=behind)
+    plan = ActivePlan(schedules, index, replica_plans=plans, behind=behind)
     status = ReplicaStatus(np.full(2, 6.0), np.zeros(2, np.bool_), np.ones(2))
-    for index in range(5, 8):
-        plan.observe(index, JobStatus(False, False, 6.0, (), status))
+    for ended in range(5, 8):
+        plan.observe(ended, JobStatus(False, False, 6.0, (), status))
     about = [call.args[0] for call in observe.call_args_list]
-    assert about == [index - 1 - behind for index in range(5, 8)]
+    assert about == [ended - 1 - behind for ended in range(5, 8)]
 
 
 def test_what_is_announced_holds_from_the_next_iteration_on(job: Job) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
-from schedules import two_plans
+from schedules import index_at, two_plans
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.gpu import Capabilities
@@ -47,7 +47,8 @@ class At(Phase):
 def running() -> Running:
     plans = two_plans()
     schedules = ClockSchedules(plans, pipeline_rank=0, change=ClockChange.of_latency(0.02))
-    return Running(ActivePlan(schedules, plans.plan(1)), lambda: None, every_iterations=3, audit_iterations=2)
+    active_plan = ActivePlan(schedules, index_at(plans, 1))
+    return Running(active_plan, lambda: None, every_iterations=3, audit_iterations=2)
 
 
 class Plans:
