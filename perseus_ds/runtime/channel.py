@@ -60,20 +60,18 @@ def control_group(
 def _device(reach: Reach, *, lazy: bool) -> ProcessGroupGloo.Device:
     """Listen at the interface, else at the address, else where gloo chooses.
 
+    Over a ``lazy`` device ranks connect when one has something for another.
+
     Raises:
         RuntimeError: gloo does not take it.
     """
+    create: Callable[..., ProcessGroupGloo.Device] = ProcessGroupGloo.create_device
     if reach.interface:
-        return _make_device(ProcessGroupGloo.create_device, lazy=lazy, interface=reach.interface)
-    if reach.address:
-        return _make_device(ProcessGroupGloo.create_device, lazy=lazy, hostname=reach.address)
-    return _make_device(ProcessGroupGloo.create_default_device, lazy=lazy)
-
-
-def _make_device(
-    create: Callable[..., ProcessGroupGloo.Device], *, lazy: bool, **where: str
-) -> ProcessGroupGloo.Device:
-    """Create a device; over a lazy one ranks connect when one has something for another."""
+        where = {"interface": reach.interface}
+    elif reach.address:
+        where = {"hostname": reach.address}
+    else:
+        create, where = ProcessGroupGloo.create_default_device, {}
     try:
         return create(**where, lazy_init=lazy)
     except TypeError:  # torch before 2.7: every rank connects to every other at once
@@ -173,20 +171,15 @@ class ControlChannel:
             self._side = ControlChannel(f"{self.name}/loads", self.reach, patience_s=patience_s)
         return self._side
 
-    def gather(self, mine: object) -> list[object]:
-        """Give every rank what every rank has; blocks, for rare moments only.
+    def gather(self, mine: T, *, to_first: bool = False) -> list[T]:
+        """Give every rank, or rank 0 alone, what every rank has; blocks, for rare moments only.
+
+        Returns: nothing on ranks that get nothing.
 
         Raises:
             EngineError: some rank has failed, or runs other batches.
             SilentRankError: some rank did not answer in time.
         """
-        return self._gather(mine, everywhere=True)
-
-    def gather_to_first(self, mine: object) -> list[object]:
-        """Give rank 0 what every rank has, and the others nothing; raises and blocks as `gather` does."""
-        return self._gather(mine, everywhere=False)
-
-    def _gather(self, mine: object, *, everywhere: bool) -> list[object]:
         if self._group is None:
             return [mine]
         self._see_all_well()
@@ -194,14 +187,14 @@ class ControlChannel:
         try:
             sizes = [int(size) for size in self._all(torch.tensor([len(own)]))]
             padded = torch.nn.functional.pad(own, (0, max(sizes) - len(own)))
-            if everywhere:
-                received = self._all(padded)
-            else:
+            if to_first:
                 received = [torch.empty_like(padded) for _ in sizes] if self.rank == 0 else []
                 self._come(self._group.gather([received] if received else [], [padded]), padded, received)
+            else:
+                received = self._all(padded)
         except RuntimeError as error:
             raise _silent("gathering", error) from error
-        return [_from_tensor(one[:size]) for one, size in zip(received, sizes, strict=False)]
+        return [cast("T", _from_tensor(one[:size])) for one, size in zip(received, sizes, strict=False)]
 
     def _all(self, mine: torch.Tensor) -> list[torch.Tensor]:
         """Return what every rank has in a tensor of this shape."""
@@ -229,7 +222,7 @@ class ControlChannel:
             for thing in (self._group, work, *used):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
-    def broadcast(self, thing: object) -> object:
+    def broadcast(self, thing: T) -> T:
         """Give every rank what rank 0 has; blocks, for rare moments only.
 
         Raises:
@@ -249,7 +242,7 @@ class ControlChannel:
             self._come(self._group.allreduce([got]), got)  # rank 0 waits with those who have not got it
         except RuntimeError as error:
             raise _silent("broadcasting", error) from error
-        return _from_tensor(packed)
+        return cast("T", _from_tensor(packed))
 
     def gather_results(self, act: Callable[[], T]) -> list[T]:
         """Do something on every rank and gather what came of it; what fails on one fails on all.
@@ -264,11 +257,11 @@ class ControlChannel:
             mine = act()
         except Exception as error:  # noqa: BLE001  # the others wait for this rank: whatever it is, they hear
             failed = as_perseus_error(error)
-        everyone = cast("list[tuple[T, PerseusError | None]]", self.gather((mine, failed)))
+        everyone = self.gather((mine, failed))
         refusals = {rank: one for rank, (_, one) in enumerate(everyone) if one is not None}
         if refusals:
             raise joint_refusal(refusals, ranks=self.size) from failed
-        return [result for result, _ in everyone]
+        return [cast("T", result) for result, _ in everyone]
 
     def broadcast_result(self, act: Callable[[], T]) -> T:
         """Do something on rank 0 and give every rank what came of it, its failure included.
@@ -277,7 +270,7 @@ class ControlChannel:
             PerseusError: rank 0's failure.
             SilentRankError: a rank fell silent.
         """
-        made: object = None
+        made: T | PerseusError | None = None
         if self.rank == 0:
             try:
                 made = act()
@@ -331,14 +324,6 @@ class ControlChannel:
             self._work = None
         return self._numbers.copy()
 
-    def someone_failed(self) -> bool:
-        """Return whether the numbers posted last, when all are here, report a failure.
-
-        Ranks end an iteration up to one iteration apart.
-        """
-        numbers = self.collect(patience_s=_SILENCE_S + self._iteration_s)
-        return numbers is not None and bool(numbers[FAILED])
-
     def close(self) -> None:
         """Let the last exchange end before the process does, and the group with it.
 
@@ -353,15 +338,18 @@ class ControlChannel:
         self._group = None
 
     def _see_all_well(self) -> None:
-        """Return early if any rank has failed or is at a different iteration, instead of waiting for it."""
-        if self.someone_failed():
+        """Return early if any rank has failed or is at a different iteration, instead of waiting for it.
+
+        Ranks end an iteration up to one iteration apart.
+        """
+        numbers = self.collect(patience_s=_SILENCE_S + self._iteration_s)
+        if numbers is None:
+            return
+        if numbers[FAILED]:
             raise EngineError("another rank of the job reported an error, see its log")
-        if (
-            self._posted
-            and np.isfinite(self._numbers[MOST])
-            and self._numbers[MOST] != -self._numbers[FEWEST]
-        ):
-            raise EngineError(different_sizes(int(-self._numbers[FEWEST]), int(self._numbers[MOST])))
+        most, fewest = numbers[MOST], -numbers[FEWEST]
+        if np.isfinite(most) and most != fewest:
+            raise EngineError(different_sizes(int(fewest), int(most)))
 
 
 def different_sizes(fewest: int, most: int) -> str:

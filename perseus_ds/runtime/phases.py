@@ -20,7 +20,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import cast
 
 from perseus_ds.device.clock_change import Steps, calibration_steps
 from perseus_ds.device.gpu import Capabilities, Gpu
@@ -397,16 +396,15 @@ class Calibrating(Phase):
 
     def _answers(self) -> list[tuple[Answer, bool]]:
         """Return what those who measure have found by now, and whether that is all; collective."""
-        mine = self._measurement and (self._measurement.answer, self._measurement.done)
-        if self._alone is None:
-            return [cast("tuple[Answer, bool]", self._context.channel.broadcast(mine))]
-        return cast("list[tuple[Answer, bool]]", self._context.channel.gather(mine))
+        mine = self._measurement.answer, self._measurement.done
+        channel = self._context.channel
+        return [channel.broadcast(mine)] if self._alone is None else channel.gather(mine)
 
     def _begin_stage(self) -> None:
         together = self._alone is not None
         measures = together or self._context.channel.rank == 0
-        self._measurement = Measurement(self._gpu, in_step=together) if measures else None
-        task = None if self._measurement is None else DeviceTask(self._measurement.steps())
+        self._measurement = Measurement(self._gpu, in_step=together)
+        task = DeviceTask(self._measurement.steps()) if measures else None
         self.settings = IterationSettings(task=task)
         self._rounds_left = _ROUNDS
         self._begin_round()

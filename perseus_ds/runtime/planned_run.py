@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import cast
 
 import numpy as np
 
@@ -171,8 +170,6 @@ _FEWEST = 10
 _DRIFT_PCT = 1.0
 """Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
 
-_Knows = tuple[int, int, bool]  # replica, pipeline rank, whether it knows loads
-
 LEAST_EXPLAINED = 0.5
 """Share of how durations vary that loads have to explain, in the mean of all computations."""
 
@@ -231,7 +228,7 @@ class PlannedRun:
         was measured slower, or a faster plan with dates; collective.
         """
         context = self._context
-        reports = cast("list[RankReport]", context.channel.gather_to_first(self._books.report(context.job)))
+        reports = context.channel.gather(self._books.report(context.job), to_first=True)
         if context.channel.broadcast_result(lambda: self._publish(reports)):
             self._active_plan.end_answers()
         summary = self._summaries.get(context.job.schedule.microbatches)
@@ -526,7 +523,7 @@ def is_paced(
     job, settings = context.job, context.config.straggler
     if job.replicas == 1 or not settings.enabled or settings.pacing == "never" or not fits:
         return False
-    everyone = cast("list[_Knows]", context.channel.gather((job.replica, job.pipeline_rank, loads_known)))
+    everyone = context.channel.gather((job.replica, job.pipeline_rank, loads_known))
     unknown = sorted({replica for replica, rank, knows in everyone if rank == 0 and not knows})
     explained = fmean(fit.r2 for fit in fits.values())
     why = ""

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import cast
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import PerseusError, PlanError
@@ -238,7 +237,7 @@ class BatchPlans:
             )
             return None
         everyone = self._context.channel.gather(self._places[microbatches])
-        self.jobs[microbatches] = self._job_of(microbatches, cast("list[Place | PerseusError]", everyone))
+        self.jobs[microbatches] = self._job_of(microbatches, everyone)
         return self.jobs[microbatches]
 
     def phase_for(self, microbatches: int) -> Phase:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from statistics import fmean
-from typing import cast
 
 from perseus_ds.device.gpu import is_held
 from perseus_ds.errors import IncompleteProfileError, PerseusError, UnmeasurableError, as_perseus_error
@@ -161,7 +160,7 @@ class Windows:
 
     def undisturbed(self, window: Sequence[Iteration]) -> list[Iteration]:
         """Return what all ranks have of a window; one alone may have evaluated within it; collective."""
-        everyone = cast("list[set[int]]", self.context.channel.gather({one.index for one in window}))
+        everyone = self.context.channel.gather({one.index for one in window})
         return [one for one in window if all(one.index in indices for indices in everyone)]
 
     def record(self, sweep: MeasuredSweep, clock_mhz: int, window: Sequence[Iteration]) -> bool:
@@ -209,7 +208,7 @@ class Windows:
                 mine = Measured(context.job.replica, estimated(), tuple(self.watch.troubles))
             except Exception as error:  # noqa: BLE001  # whatever it is, the others hear of it
                 mine = as_perseus_error(error)
-        everyone = cast("list[Measured | PerseusError | None]", context.channel.gather(mine))
+        everyone = context.channel.gather(mine)
         for rank, one in enumerate(everyone):
             if isinstance(one, PerseusError):
                 again = UnmeasurableError if isinstance(one, UnmeasurableError) else IncompleteProfileError

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from statistics import fmean, median
-from typing import cast
 
 import numpy as np
 
@@ -206,7 +205,7 @@ class WholeIterations:
     def lasts_s(self, window: Sequence[Iteration]) -> list[float]:
         """Return how long each iteration took, on the rank where it took longest; collective."""
         own = [0.0 if one.void else one.end_s - _begin_s(one) for one in window]
-        everyone = cast("list[list[float]]", self._context.channel.gather(own))
+        everyone = self._context.channel.gather(own)
         return [max(several) for several in zip(*everyone, strict=True)]
 
     def fill(self, window: Sequence[Iteration]) -> list[Iteration]:
@@ -292,7 +291,7 @@ class WindowLoads:
             IncompleteProfileError: all of it was of one load, and others were seen before.
         """
         own = self._context.job.replica
-        everyone = cast("list[Counted | None]", self._context.channel.gather(_count_loads(own, window)))
+        everyone = self._context.channel.gather(_count_loads(own, window))
         counted = [one for one in everyone if one is not None]
         loads = [load for one in counted for load in one.each()]
         self._see(loads)

@@ -45,7 +45,7 @@ def meet(rank: int, variable: str | None) -> tuple[list[object], list[object], o
     forget_interface(variable)
     reach = reach_of(os.environ["MASTER_ADDR"])
     channel = ControlChannel("meeting", reach, patience_s=30.0)
-    everyone, first = channel.gather(rank), channel.gather_to_first(rank)
+    everyone, first = channel.gather(rank), channel.gather(rank, to_first=True)
     told = channel.broadcast(["plan", rank])
     channel.post(np.array([0.0, float(rank)]))
     greatest = channel.collect()

@@ -193,7 +193,7 @@ def test_an_audit_ends_answers_that_cost_more_than_they_may(
         job=Job(0, 2, 0, 0, PLANS.schedule, {"gpu": "A100", "replicas": "1"}, places=places),
         config=parse({}, {}),
         channel=SimpleNamespace(
-            gather_to_first=lambda _: reports,
+            gather=lambda _, **__: reports,
             broadcast_result=lambda act: act(),
             gather_results=lambda act: [act()],
         ),
