@@ -10,15 +10,14 @@ import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from perseus_ds.plan import PlanSet
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.run_directory.records import RankPlace
 from perseus_ds.runtime.adapter import Adapter
-from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
 
 _engines: set[int] = set()
@@ -239,7 +238,7 @@ class StragglerReporter:
         log: EventLog,
         frontier: PlanSet,
         *,
-        gpus: Sequence[Sequence[GpuAddress]],
+        gpus: Sequence[Sequence[RankPlace]],
         names: Sequence[str],
     ) -> None:
         self._log = log
@@ -247,7 +246,7 @@ class StragglerReporter:
         self._known: tuple[int, ...] = ()
         self._chosen: tuple[float, ...] = ()
         self._ended = False
-        self.awaited: tuple[tuple[Straggler, Sequence[GpuAddress]], ...] = ()
+        self.awaited: tuple[tuple[Straggler, Sequence[RankPlace]], ...] = ()
 
     def report(self, decision: StragglerDecision, plans: Sequence[float]) -> None:
         """Log what is new in a decision; ``plans`` are those that the replicas run from now on."""
@@ -313,7 +312,7 @@ class StragglerReporter:
                     "slowdown": one.slowdown,
                     "cause": one.cause.value,
                     "doubt": one.doubt,
-                    "gpus": [asdict(gpu) for gpu in self._gpus[one.replica]],
+                    "gpus": [{"host": gpu.host, "gpu": gpu.gpu} for gpu in self._gpus[one.replica]],
                 }
                 for one in decision.stragglers
             ],

@@ -93,22 +93,13 @@ NOT_ALWAYS_RECORDED = FIELDS
 
 
 @dataclass(frozen=True, slots=True)
-class GpuAddress:
-    """Address of a device: its host, and its PCI bus id there (the UUID where it has none)."""
-
-    host: str
-    gpu: str
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """This rank's place in the job, the job's schedule, and its fingerprint (alike on all ranks).
 
-    ``left_out`` is what of this rank's order is not measured (`Place`). ``gpus`` are the devices of each
-    replica. Replicas coupled in every layer count as one; ``sets`` are the framework's numbers of those
-    in each (`in_sets`). ``places`` are where every rank is, in which pipeline as the framework
-    numbers it. ``replayed``: iterations are seen as wholes (`Place`).
-    ``weights`` are what model stages compute.
+    ``left_out`` is what of this rank's order is not measured (`Place`). Replicas coupled in every layer count
+    as one; ``sets`` are the framework's numbers of those in each (`in_sets`). ``places`` are where every rank
+    is, in which pipeline as the framework numbers it, and ``gpus`` those of each replica's ranks.
+    ``replayed``: iterations are seen as wholes (`Place`). ``weights`` are what model stages compute.
     """
 
     rank: int
@@ -118,7 +109,7 @@ class Job:
     schedule: Schedule
     fingerprint: Mapping[str, str]
     left_out: frozenset[Instruction] = frozenset()
-    gpus: tuple[tuple[GpuAddress, ...], ...] = ()
+    gpus: tuple[tuple[RankPlace, ...], ...] = ()
     sets: Sets = ((0,),)
     places: tuple[RankPlace, ...] = ()
     replayed: bool = False
@@ -186,13 +177,12 @@ def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
 class Member:
     """A rank of the job: its place, its GPU, and its framework's part of the fingerprint.
 
-    ``gpu`` is the model's name, ``address`` the one device. ``pipeline`` is the replica as the framework
-    numbers it; the place's own is that of its coupled set. ``settings`` are the operators', by field.
+    ``where`` names the one device (PCI bus id, else UUID), and the replica as the framework numbers it: the
+    place's own is that of its coupled set. ``gpu`` is the model's name. ``settings`` are the operators'.
     """
 
     place: Place
-    pipeline: int
-    address: GpuAddress
+    where: RankPlace
     gpu: str
     driver: str
     traits: Mapping[str, str]
@@ -207,14 +197,11 @@ def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Memb
     """
 
     def mine() -> Member:
-        identity = gpu.identify()
-        address = GpuAddress(socket.gethostname(), identity.pci_bus_id or identity.uuid)
-        place = adapter.place()
-        settings = gpu.operator_settings()
+        identity, place, settings = gpu.identify(), adapter.place(), gpu.operator_settings()
+        device = identity.pci_bus_id or identity.uuid
         return Member(
             place,
-            place.replica,
-            address,
+            RankPlace(place.replica, place.pipeline_rank, socket.gethostname(), device),
             identity.name,
             identity.driver,
             adapter.traits(),
@@ -245,12 +232,9 @@ def recognise(
         schedule=schedule,
         fingerprint=_fingerprint(schedule, members, config),
         left_out=here.left_out,
-        gpus=tuple(map(tuple, _by_replica(members, lambda member: member.address).values())),
+        gpus=tuple(map(tuple, _by_replica(members, lambda member: member.where).values())),
         sets=_sets(members),
-        places=tuple(
-            RankPlace(one.pipeline, one.place.pipeline_rank, one.address.host, one.address.gpu)
-            for one in members
-        ),
+        places=tuple(member.where for member in members),
         replayed=any(member.place.replayed for member in members),
         weights=weights_of(members),
     )
@@ -288,7 +272,7 @@ def weights_of(members: Sequence[Member]) -> dict[int, float]:
 
 
 def _sets(members: Sequence[Member]) -> Sets:
-    pipelines = _by_replica(members, lambda member: member.pipeline)
+    pipelines = _by_replica(members, lambda member: member.where.pipeline)
     return tuple(tuple(sorted(set(one))) for one in pipelines.values())
 
 

@@ -24,12 +24,12 @@ from random import Random
 from perseus_ds.device.clock_change import Steps, calibration_steps
 from perseus_ds.device.gpu import Capabilities, Gpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
+from perseus_ds.run_directory.records import RankPlace
 from perseus_ds.runtime.accounting import Mode, beside
 from perseus_ds.runtime.channel import IterationPacer
 from perseus_ds.runtime.clocks import DEFAULT_CLOCK, ClockSchedule, ClockSchedules, DeviceTask
 from perseus_ds.runtime.context import Answer, JobContext, join_calibrations
 from perseus_ds.runtime.event_log import StragglerReporter
-from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.kernel_tracing import SETTLING
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.status import JobStatus
@@ -102,7 +102,7 @@ class ActivePlan:
         return None if self._replica_plans is None else self._replica_plans.sync_time_s
 
     @property
-    def awaited(self) -> Sequence[tuple[Straggler, Sequence[GpuAddress]]]:
+    def awaited(self) -> Sequence[tuple[Straggler, Sequence[RankPlace]]]:
         """The stragglers that others wait for, each with its devices."""
         return () if self._reporter is None else self._reporter.awaited
 

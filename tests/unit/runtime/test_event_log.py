@@ -17,8 +17,8 @@ from schedules import two_plans
 
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.run_directory.records import RankPlace
 from perseus_ds.runtime.event_log import EventLog, LateWrites, Scalars, StragglerReporter, log_troubles
-from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
 
 
@@ -145,7 +145,7 @@ def test_each_trouble_is_reported_once_with_its_ranks(
 SLOW = Straggler(1, 1.25, Cause.MEASURED, doubt=0.00316)
 PLANS = two_plans()
 SYNC_TIME_S = 1.5 * PLANS.baseline.iteration_time_s
-GPUS = [GpuAddress("node1", f"0000:{bus:02x}:00.0") for bus in range(5)]
+GPUS = [RankPlace(0, 0, "node1", f"0000:{bus:02x}:00.0") for bus in range(5)]
 
 
 @pytest.fixture

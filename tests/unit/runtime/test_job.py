@@ -19,8 +19,9 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import DeviceUnsupportedError, EngineError, ScheduleError
+from perseus_ds.run_directory.records import RankPlace
 from perseus_ds.runtime.adapter import Place
-from perseus_ds.runtime.job import GpuAddress, Member, coupled_sets, in_sets, peers_of, recognise, set_name
+from perseus_ds.runtime.job import Member, coupled_sets, in_sets, peers_of, recognise, set_name
 from perseus_ds.runtime.place import describe_modules, join_orders
 from perseus_ds.schedule import textbook
 
@@ -35,16 +36,16 @@ def members(*, replicas: int = 1, peers: int = 1, **more: object) -> list[Member
         for _ in range(peers)
     ]
     return [
-        Member(place, place.replica, address(rank), "A100", "550", {"framework": "1.0"}, **more)
+        Member(place, where(rank, place), "A100", "550", {"framework": "1.0"}, **more)
         for rank, place in enumerate(places)
     ]
 
 
-def address(rank: int) -> GpuAddress:
-    return GpuAddress("node1", f"0000:{rank:02x}:00.0")
+def where(rank: int, place: Place) -> RankPlace:
+    return RankPlace(place.replica, place.pipeline_rank, "node1", f"0000:{rank:02x}:00.0")
 
 
-def recognised(ranks: Sequence[Member]) -> tuple[Mapping[str, str], Sequence[Sequence[GpuAddress]]]:
+def recognised(ranks: Sequence[Member]) -> tuple[Mapping[str, str], Sequence[Sequence[RankPlace]]]:
     """The fingerprint of the job, and the GPUs of its replicas; every rank comes to the same."""
     adapter = SimpleNamespace(schedule=partial(join_orders, name="test"))
     made = [
@@ -60,7 +61,8 @@ def fingerprint(ranks: Sequence[Member]) -> Mapping[str, str]:
 
 
 def test_a_replica_knows_where_its_gpus_are() -> None:
-    assert recognised(members(replicas=2))[1] == ((address(0), address(1)), (address(2), address(3)))
+    first, second, third, fourth = (one.where for one in members(replicas=2))
+    assert recognised(members(replicas=2))[1] == ((first, second), (third, fourth))
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
