@@ -21,7 +21,7 @@ from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Arrivals, Recorder
 from perseus_ds.runtime.session import Session
 from perseus_ds.runtime.shared_device import SharedDevice
-from perseus_ds.runtime.status import KINDS, ConflictMonitor, NoticeWatch, StatusExchange, StatusLayout
+from perseus_ds.runtime.status import ConflictMonitor, NoticeWatch, StatusExchange, StatusLayout
 from perseus_ds.runtime.user_loads import READ_AHEAD, UserLoads, given_by_all
 from perseus_ds.straggler.notices import Notices
 
@@ -78,14 +78,13 @@ def assemble(
         conflict_monitor=monitor,
         status_exchange=exchange,
         plans=plans,
+        undo=undo,
         scalars=None if adapter.scalars_every is None else Scalars(adapter, log),
     )
     if config.metrics.enabled:
         _publish(session, context, adapter.local_rank, plans, undo)
     watch.start()
     _install(session, context, adapter, plans, places=places, undo=undo)
-    for act in undo:
-        session.on_leaving(act)
     return session
 
 
@@ -103,12 +102,11 @@ def _exchange(
     if job.rank == 0:
         read = Notices(directory.notices, replicas=sum(map(len, job.sets)))
         notices = NoticeWatch(read, context.log, sets=job.sets, directory=directory.path)
-        notices.start()
         undo.append(notices.close)
     replicas = job.replicas if context.config.straggler.enabled else 1
     return StatusExchange(
         context.channel,
-        StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
+        StatusLayout(replicas=replicas, replica=job.replica),
         arrivals=arrivals,
         watch=watch,
         asked=requests.asked,

@@ -85,8 +85,8 @@ class Session:
     Blocking exchanges happen at the end of iterations alone. There is one per profiled clock, one per size of
     batches and one when their plan arrives, and one per audit.
 
-    ``opening`` is the first phase. Public methods stand in the order in which the hooks call them.
-    ``settings`` are the present iteration's.
+    ``opening`` is the first phase, ``settings`` are the present iteration's. ``undo`` gives everything back,
+    in reverse order and once; it grows until the hooks are in place.
     """
 
     def __init__(
@@ -103,6 +103,7 @@ class Session:
         conflict_monitor: ConflictMonitor,
         status_exchange: StatusExchange,
         plans: BatchPlans,
+        undo: Sequence[Callable[[], None]],
         scalars: Scalars | None = None,
     ) -> None:
         self._context, self._start = context, start
@@ -110,7 +111,7 @@ class Session:
         self.recorder, self.books, self._conflicts = recorder, books, conflict_monitor
         self._status_exchange, self._plans, self._scalars = status_exchange, plans, scalars
         self._raises = context.config.on_error == "raise"
-        self._undo: list[Callable[[], None]] = []
+        self._undo = undo
         self.error: PerseusError | None = None
         self.left = False
         self.settings: IterationSettings = DEFAULT_UNCOUNTED
@@ -135,10 +136,6 @@ class Session:
         self._sequencer.latency_s = able.switch_latency_s or 0.0
         self.device.choice.gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
         self.books.watch.reckon(able)
-
-    def on_leaving(self, act: Callable[[], None]) -> None:
-        """Register what gives something back; run in reverse order, once."""
-        self._undo.append(act)
 
     # ---- what the hooks call ----
 

@@ -53,9 +53,6 @@ class NoticeWatch:
         self.announced: NDArray[np.float64] = np.ones(len(sets))
         self.power_w: float | None = None
         self._thread = threading.Thread(target=self._watch, name="perseus-notices", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look."""
         self._thread.start()
 
     def report(self) -> None:
@@ -66,8 +63,7 @@ class NoticeWatch:
     def close(self) -> None:
         """Stop looking; a file system that hangs is not waited for."""
         self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join(_PAUSE_S)
+        self._thread.join(_PAUSE_S)
 
     def clear(self) -> None:
         """Remove all notices: they belong to a job that is over."""
@@ -92,9 +88,6 @@ CONTROL = (ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK)
 
 _MOST_BYTES = 32 << 20
 _BITS = {kind: 1 << place for place, kind in enumerate(ConflictKind)}
-
-KINDS = len(_BITS)
-"""Number of kinds of conflict that can be reported."""
 
 
 def conflict_rows(sightings: Sequence[Sighting]) -> list[dict[str, object]]:
@@ -251,11 +244,10 @@ class StatusLayout:
     Shape: 6 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
     """
 
-    def __init__(self, *, kinds: int, replicas: int, replica: int) -> None:
+    def __init__(self, *, replicas: int, replica: int) -> None:
         self.replicas = replicas if replicas > 1 else 0
         self._replica = replica
-        self._kinds = kinds
-        first = _HEAD + kinds
+        first = _HEAD + len(_BITS)
         own, capped, announced, end = (first + row * self.replicas for row in range(4))
         self._rows = slice(own, capped), slice(capped, announced), slice(announced, end)
         self._blank = np.zeros(end)
@@ -304,7 +296,7 @@ class StatusLayout:
 
     def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
         """Read what came back."""
-        head = numbers[: _HEAD + self._kinds].tolist()
+        head = numbers[: _HEAD + len(_BITS)].tolist()
         failed, plans_ready, duration_s, most, fewest, power_w, *conflicts = head
         replicas = None
         if self.replicas:

@@ -39,7 +39,7 @@ BAR_US = 20.0
 STAGES, MICROBATCHES = 4, 8
 CLOCKS_MHZ = (1410, 1305, 1200)  # every computation asks for another clock, up and down: the worst plan
 EXCHANGE_BAR_US = 200.0
-KINDS, REPLICAS = 7, 2
+REPLICAS = 2
 PATIENCE_S, JOIN_S = 300.0, 5.0
 
 
@@ -88,7 +88,7 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
 
 def hear_and_tell(channel: ControlChannel, replicas: int) -> Callable[[], None]:
     """Read what came back and post the next report, as a session does once per iteration."""
-    layout = StatusLayout(kinds=KINDS, replicas=replicas, replica=channel.rank % replicas)
+    layout = StatusLayout(replicas=replicas, replica=channel.rank % replicas)
 
     def turn() -> None:
         numbers = channel.collect()

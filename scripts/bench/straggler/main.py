@@ -61,7 +61,7 @@ def packing_us(layout: StatusLayout, replicas: int, rounds: int) -> float:
 def one_size(ranks: int, stages: int, rounds: int) -> dict[str, object]:
     """Measure one number of ranks."""
     replicas = ranks // stages
-    layout = StatusLayout(kinds=len(ConflictKind), replicas=replicas, replica=0)
+    layout = StatusLayout(replicas=replicas, replica=0)
     calm_us, calm = decisions_us(replicas, rounds, slowdown=1.0)
     slow_us, slow = decisions_us(replicas, rounds, slowdown=1.2)
     assert calm.sync_time_s is None

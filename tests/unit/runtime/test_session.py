@@ -103,6 +103,7 @@ class Job:
         self.recorder.take_passed.return_value, self.recorder.trouble.return_value = [], ""
         self.books.watch = MagicMock(error=None, trouble=lambda: "")
         self.conflicts = MagicMock(check=lambda: None, controlled=True)
+        self.undo = [partial(self.given_back.append, name) for name in ("device", "threads")]
         self.session = Session(
             context,
             StartDecision(StartAction.RUN, "a plan fits"),
@@ -115,9 +116,8 @@ class Job:
             conflict_monitor=self.conflicts,
             status_exchange=self.status_exchange,
             plans=self.plans,
+            undo=self.undo,
         )
-        for name in ("device", "threads"):
-            self.session.on_leaving(partial(self.given_back.append, name))
         while opens and not self.plans.opened:
             self.iteration(4)
 
@@ -255,7 +255,7 @@ def test_all_is_given_back_once_before_a_word_is_written(error: Exception | None
     job = Job(log=log)
     log.writes_to(RunDirectory(tmp_path / "run"))
     journal = tmp_path / "run" / "events.jsonl"
-    job.session.on_leaving(lambda: job.given_back.append(f"journal: {journal.exists()}"))
+    job.undo.append(lambda: job.given_back.append(f"journal: {journal.exists()}"))
     job.sequencer.before.side_effect = error
     job.session.before(Kind.FORWARD)
     for _ in range(2):
@@ -269,7 +269,7 @@ def test_a_log_or_a_part_that_fails_keeps_nothing_from_its_turn(
     logged: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(EventLog, "event", lost)
-    logged.session.on_leaving(lost)
+    logged.undo.append(lost)
     logged.session.leave()
     assert logged.has_left
     assert capsys.readouterr().err.count("gone") == 2

@@ -112,6 +112,7 @@ class CudaJob:
             device=SimpleNamespace(holder=None, take=lambda _: False),
             books=self.books,
             conflict_monitor=monitor,
+            undo=(),
         )
         self.watch.start()
 

@@ -25,18 +25,17 @@ from perseus_ds.runtime.channel import FAILED
 from perseus_ds.runtime.context import SwitchLatency
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.recorder import Arrivals, Iteration
-from perseus_ds.runtime.status import KINDS as ALL_KINDS
 from perseus_ds.runtime.status import ConflictMonitor, JobStatus, NoticeWatch, StatusExchange, StatusLayout
 from perseus_ds.schedule import Instruction, Kind
 from perseus_ds.straggler.notices import Announced, Notices
 
-KINDS = 7
-REST = (0, 0, 5, 0, 0)
+NONE = (0,) * len(ConflictKind)
+REST = (0, 0, 5, *NONE[5:])
 Said = dict[str, Any]
 
 
 def told_by(*words: tuple[int, Said], replicas: int = 2) -> JobStatus:
-    layouts = [StatusLayout(kinds=KINDS, replicas=replicas, replica=replica) for replica, _ in words]
+    layouts = [StatusLayout(replicas=replicas, replica=replica) for replica, _ in words]
     vectors = [layout.vector(**said) for layout, (_, said) in zip(layouts, words, strict=True)]
     return layouts[0].job_status(np.maximum.reduce(vectors))
 
@@ -67,7 +66,7 @@ def test_news_of_all_ranks(words: list[Said], expected: Said) -> None:
 
 
 def test_a_failure_has_its_place_and_one_replica_alone_none_for_replicas() -> None:
-    assert StatusLayout(kinds=KINDS, replicas=2, replica=0).vector(failed=True)[FAILED] == 1.0
+    assert StatusLayout(replicas=2, replica=0).vector(failed=True)[FAILED] == 1.0
     job_status = told_by((0, {"own_s": 1.0, "duration_s": 2.0}), replicas=1)
     assert job_status == JobStatus(failed=False, plans_ready=0, iteration_s=2.0)
 
@@ -92,7 +91,7 @@ def test_caps_and_announcements_reach_all() -> None:
 def test_the_exchange_is_as_small_as_its_page_says(replicas: int) -> None:
     page = (Path(__file__).parents[3] / "docs" / "hosts.md").read_text()
     (head,) = re.findall(r"8 \((\d+) \+ 3 R\) bytes", page)
-    layout = StatusLayout(kinds=ALL_KINDS, replicas=replicas, replica=0)
+    layout = StatusLayout(replicas=replicas, replica=0)
     assert layout.vector().nbytes == 8 * (int(head) + 3 * replicas)
 
 
@@ -120,7 +119,7 @@ class Rank:
         self.watch = MagicMock(looks_between=MagicMock(return_value=[]))
         self.status_exchange = StatusExchange(
             self.channel,
-            StatusLayout(kinds=KINDS, replicas=2, replica=1),
+            StatusLayout(replicas=2, replica=1),
             arrivals=Arrivals(ORDER, pipeline_rank=0, behind=behind),
             conflict_monitor=self.conflict_monitor,
             watch=self.watch,
@@ -155,7 +154,7 @@ def test_where_the_device_is_behind_all_tell_of_the_iteration_before() -> None:
 
 
 def test_caps_announcements_and_conflicts_are_told() -> None:
-    rank, conflicts = Rank(), (0, 2, 0, 0, 0, 0, 0)
+    rank, conflicts = Rank(), (0, 2, *NONE[2:])
     rank.watch.looks_between.return_value = [(5.0, Achieved(1000, 0))]
     rank.conflict_monitor.report.return_value = conflicts
     rank.turn(0, 0)
@@ -209,10 +208,8 @@ def test_announcements_are_there_after_a_look_and_complaints_said_once_when_aske
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     notices = HandNotices()
-    watch = notices.watch(tmp_path)
-    assert watch.announced.tolist() == [1.0, 1.0]
     notices.observed = Announced(np.array([1.0, 1.5]), 1850.0, ("half a file: ignored",))
-    watch.start()
+    watch = notices.watch(tmp_path)
     notices.wait_for_two()
     assert watch.announced.tolist() == [1.0, 1.5]
     assert watch.power_w == 1850.0
@@ -227,7 +224,6 @@ def test_a_file_system_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
     notices = HandNotices()
     notices.hangs.set()
     watch = notices.watch(tmp_path)
-    watch.start()
     watch.report()
     assert watch.announced.tolist() == [1.0, 1.0]
     watch.close()
@@ -241,7 +237,6 @@ def test_the_directorys_lock_is_touched_meanwhile(tmp_path: Path, monkeypatch: p
     lock = path / "lock.json"
     os.utime(lock, (0.0, 0.0))
     watch = notices.watch(path)
-    watch.start()
     notices.wait_for_two()
     assert lock.stat().st_mtime > 0.0
     watch.close()
@@ -290,9 +285,9 @@ class Ranks:
         for _ in range(times):
             for monitor in self.monitors:
                 assert monitor.check() is None
-            reports = [monitor.report() or (0,) * ALL_KINDS for monitor in self.monitors]
+            reports = [monitor.report() or NONE for monitor in self.monitors]
             for monitor in self.monitors:
-                monitor.learn(list(map(max, *reports, (0,) * ALL_KINDS)))
+                monitor.learn(list(map(max, *reports, NONE)))
 
     def recorded(self) -> list[tuple[str, int]]:
         return [(event["kind"], event["rank"]) for event in read_events(self.folder / "events.jsonl")]
