@@ -89,10 +89,10 @@ def joint_refusal(refusals: Mapping[int, PerseusError], *, ranks: int) -> Perseu
     alike = sorted(rank for rank, one in refusals.items() if str(one) == str(first))
     if len(alike) == ranks:
         return first
-    return type(first)(f"{in_words(alike)}: {first.message}", hint=first.hint)
+    return type(first)(f"{ranks_in_words(alike)}: {first.message}", hint=first.hint)
 
 
-def in_words(ranks: Sequence[int]) -> str:
+def ranks_in_words(ranks: Sequence[int]) -> str:
     """Name ranks, and count those beyond the first few."""
     beyond = len(ranks) - _NAMED
     named = ", ".join(map(str, ranks[:_NAMED]))

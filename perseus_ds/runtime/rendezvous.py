@@ -22,7 +22,7 @@ from torch.distributed.distributed_c10d import Store
 import perseus_ds
 from perseus_ds.config import FLAGS
 from perseus_ds.errors import EngineError, PerseusError
-from perseus_ds.runtime.channel import in_words, joint_refusal
+from perseus_ds.runtime.channel import joint_refusal, ranks_in_words
 from perseus_ds.runtime.reach import Reach, reach_of, towards
 
 # Lists in a key-value store on which ranks sign in: which list is the present one, and who is on it.
@@ -263,7 +263,7 @@ def _gave_up() -> EngineError:
 
 def _absence(absent: list[int], patience_s: float) -> EngineError:
     return EngineError(
-        f"{in_words(absent)} did not sign in within {patience_s:.0f} s",
+        f"{ranks_in_words(absent)} did not sign in within {patience_s:.0f} s",
         hint="is perseus_ds installed and switched on, and PERSEUS_CONFIG set if it is used, on every node? "
         "see perseus-ds doctor there",
     )
