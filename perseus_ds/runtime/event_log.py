@@ -18,6 +18,7 @@ from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import RankPlace
 from perseus_ds.runtime.adapter import Adapter
+from perseus_ds.runtime.channel import ranks_in_words
 from perseus_ds.straggler.controller import Cause, Straggler, StragglerDecision
 
 _engines: set[int] = set()
@@ -185,12 +186,7 @@ def log_troubles(log: EventLog, by_rank: Mapping[int, Sequence[str]]) -> None:
         for trouble in troubles if rank else ():
             ranks_of[trouble].append(rank)
     for trouble, ranks in ranks_of.items():
-        log.event_once("not_measured", f"{whose(ranks)}: {trouble}", ranks=ranks)
-
-
-def whose(ranks: Sequence[int]) -> str:
-    """Name the first of some ranks, and how many more there are."""
-    return f"rank {ranks[0]}" + (f" and {len(ranks) - 1} more" if len(ranks) > 1 else "")
+        log.event_once("not_measured", f"{ranks_in_words(ranks)}: {trouble}", ranks=ranks)
 
 
 class Scalars:

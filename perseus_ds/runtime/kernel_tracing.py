@@ -105,11 +105,13 @@ class KernelTracing(PassingListener):
             self._attempt(self._finish)
 
     def iteration_broke(self) -> None:
-        self._stop()
+        self._tracing = False
+        self._drop_profiler()
         super().iteration_broke()
 
     def fail(self, error: Exception) -> bool:
-        self._stop()
+        self._tracing = False
+        self._drop_profiler()
         return super().fail(error)
 
     def _attempt(self, act: Callable[[], None]) -> None:
@@ -118,10 +120,7 @@ class KernelTracing(PassingListener):
             act()
         except Exception as error:  # noqa: BLE001  # see above
             self._failed = True
-            profiler, self._profiler, self._mark = self._profiler, None, None
-            if profiler is not None:
-                with suppress(Exception):
-                    profiler.stop()
+            self._drop_profiler()
             self._log.line_here(f"kernels are not traced: {error}")
 
     def _start(self) -> None:
@@ -140,12 +139,11 @@ class KernelTracing(PassingListener):
         if mark is not None:
             mark.__exit__(None, None, None)
 
-    def _stop(self) -> None:
-        """End tracing within an iteration."""
-        self._tracing = False
+    def _drop_profiler(self) -> None:
         profiler, self._profiler, self._mark = self._profiler, None, None
         if profiler is not None:
-            self._attempt(profiler.stop)
+            with suppress(Exception):
+                profiler.stop()
 
     def _finish(self) -> None:
         profiler, self._profiler = self._profiler, None

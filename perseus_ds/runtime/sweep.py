@@ -35,10 +35,11 @@ from perseus_ds.profile.temperature import (
     ThermalHistory,
     temperature_correction,
 )
+from perseus_ds.runtime.channel import ranks_in_words
 from perseus_ds.runtime.clocks import fixed_clock
 from perseus_ds.runtime.context import JobContext, plan_request
 from perseus_ds.runtime.energy_monitor import EnergyWatch
-from perseus_ds.runtime.event_log import log_troubles, whose
+from perseus_ds.runtime.event_log import log_troubles
 from perseus_ds.runtime.phases import DEFAULT_UNCOUNTED, BaselineOnly, IterationSettings, Phase, Profiled
 from perseus_ds.runtime.pooling import Measured, MeasuredSweep, Pooled, pool
 from perseus_ds.runtime.recorder import Iteration
@@ -220,8 +221,8 @@ class Windows:
             return pool(measured.values())
         context.log.event(
             "clock_refused",
-            f"the driver of {whose(refusing)} refuses {clock_mhz} MHz: no plan uses it, profiling goes on "
-            "without it",
+            f"the driver of {ranks_in_words(refusing)} refuses {clock_mhz} MHz: no plan uses it, "
+            "profiling goes on without it",
             clock_mhz=clock_mhz,
             ranks=refusing,
         )

@@ -135,7 +135,7 @@ def test_each_trouble_is_reported_once_with_its_ranks(
     for _ in range(2):
         log_troubles(log, troubles)
     first, second = capsys.readouterr().err.splitlines()
-    assert "1 more" in first
+    assert "rank 1, 3" in first
     assert "rank 3" in second
     assert [event["ranks"] for event in events_of(tmp_path)] == [[1, 3], [3]]
 
